@@ -14,7 +14,7 @@ function(verbena_unite target)
 endfunction()
 
 set(VERBENA_COMMON_HEADERS <algorithm> <array> <atomic> <cerrno> <chrono> <cstdint> <cstring> <functional> <memory> <optional> <span>
-                           <string> <string_view> <utility> <vector> <fmt/format.h> <tl/expected.hpp>)
+                           <string> <string_view> <utility> <vector> <tl/expected.hpp> ${PROJECT_SOURCE_DIR}/src/base/format.h)
 set(VERBENA_HEADERS_adapter <filesystem> <infiniband/verbs.h> adapter/qp.h)
 set(VERBENA_HEADERS_engine <infiniband/verbs.h> engine/shard.h)
 set(VERBENA_HEADERS_net <infiniband/verbs.h>)

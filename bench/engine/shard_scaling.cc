@@ -21,7 +21,6 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -30,6 +29,7 @@
 
 #include "adapter/support/endpoint.h"
 #include "adapter/support/environment.h"
+#include "base/format.h"
 #include "engine/engine.h"
 #include "net/sim/loopback_port.h"
 #include "roce/qpn.h"
@@ -48,7 +48,7 @@ struct Arguments {
 };
 
 [[noreturn]] void fail(const char* what) {
-  fmt::print(stderr, "{} failed\n", what);
+  verbena::print(stderr, "{} failed\n", what);
   std::_Exit(1);
 }
 
@@ -234,18 +234,18 @@ void run(const Arguments& arguments) {
       figures[i].one_shard.push_back(measure(1, count, 1, duration));
     }
   }
-  fmt::print("{}-byte messages per second, in millions, and as a ratio to {} of the same kind\n", kBytes,
-             arguments.counts.front());
-  fmt::print("        threads         processes       threads on one shard\n");
+  verbena::print("{}-byte messages per second, in millions, and as a ratio to {} of the same kind\n", kBytes,
+                 arguments.counts.front());
+  verbena::print("        threads         processes       threads on one shard\n");
   std::array<double, 3> firsts{};
   for (size_t i = 0; i < figures.size(); ++i) {
     const std::array<double, 3> medians{median(figures[i].threads), median(figures[i].processes),
                                         median(figures[i].one_shard)};
     if (i == 0) firsts = medians;
-    fmt::print("{:5}", arguments.counts[i]);
+    verbena::print("{:5}", arguments.counts[i]);
     for (size_t kind = 0; kind < medians.size(); ++kind)
-      fmt::print("  {:7.3f} {:6.2f}", medians[kind] / 1e6, medians[kind] / firsts[kind]);
-    fmt::print("\n");
+      verbena::print("  {:7.3f} {:6.2f}", medians[kind] / 1e6, medians[kind] / firsts[kind]);
+    verbena::print("\n");
   }
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
+#include "base/format.h"
 #include "net/measure.h"
 
 using namespace verbena;
@@ -33,12 +33,13 @@ Ends make_ends(const Options& options) {
 }
 
 void print(const char* name, const Rate& rate) {
-  fmt::print("{:<5} {:7.1f} Gb/s {:7.2f} Mpkt/s", name, rate.gigabits_per_second,
-             rate.packets_per_second / 1e6);
+  verbena::print("{:<5} {:7.1f} Gb/s {:7.2f} Mpkt/s", name, rate.gigabits_per_second,
+                 rate.packets_per_second / 1e6);
   if (rate.sender_ns > 0) {
-    fmt::print("   busy per packet: sender {:.0f} ns, receiver {:.0f} ns", rate.sender_ns, rate.receiver_ns);
+    verbena::print("   busy per packet: sender {:.0f} ns, receiver {:.0f} ns", rate.sender_ns,
+                   rate.receiver_ns);
   }
-  fmt::print("{}\n", rate.lost == 0 ? "" : fmt::format("   lost {}", rate.lost));
+  verbena::print("{}\n", rate.lost == 0 ? "" : verbena::format("   lost {}", rate.lost));
 }
 
 void blast(const Options& options, bool with_raw, bool with_port) {
@@ -58,7 +59,7 @@ void blast(const Options& options, bool with_raw, bool with_port) {
   if (with_raw) print("raw", raw);
   if (with_port) print("port", port);
   if (with_raw && with_port) {
-    fmt::print("ratio {:.2f}\n", port.gigabits_per_second / raw.gigabits_per_second);
+    verbena::print("ratio {:.2f}\n", port.gigabits_per_second / raw.gigabits_per_second);
   }
 }
 
@@ -71,9 +72,9 @@ void ping_pong(const Options& options) {
     const RoundTrip p = port_round_trip(ends, options.count);
     if (p.median_ns < port.median_ns) port = p;
   }
-  fmt::print("raw   half round trip {:.2f} us, p99 {:.2f} us\n", raw.median_ns / 1e3, raw.p99_ns / 1e3);
-  fmt::print("port  half round trip {:.2f} us, p99 {:.2f} us\n", port.median_ns / 1e3, port.p99_ns / 1e3);
-  fmt::print("ratio {:.2f}\n", port.median_ns / raw.median_ns);
+  verbena::print("raw   half round trip {:.2f} us, p99 {:.2f} us\n", raw.median_ns / 1e3, raw.p99_ns / 1e3);
+  verbena::print("port  half round trip {:.2f} us, p99 {:.2f} us\n", port.median_ns / 1e3, port.p99_ns / 1e3);
+  verbena::print("ratio {:.2f}\n", port.median_ns / raw.median_ns);
 }
 
 }  // namespace

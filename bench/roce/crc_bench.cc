@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
-#include <fmt/format.h>
 #include <isa-l/crc.h>
 
+#include "base/format.h"
 #include "base/random.h"
 #include "roce/crc_kernels.h"
 #include "roce/icrc.h"
@@ -66,9 +66,9 @@ void register_all() {
   add("copy", [](Buffers& b, uint32_t state) { return crc_copy(state, b.to.data(), b.from); });
   for (const crc::Kernel* kernel : crc::kernels()) {
     if (!kernel->usable()) continue;
-    add(fmt::format("crc_{}", kernel->name),
+    add(verbena::format("crc_{}", kernel->name),
         [kernel](Buffers& b, uint32_t state) { return kernel->update(state, b.from.data(), b.from.size()); });
-    add(fmt::format("copy_{}", kernel->name), [kernel](Buffers& b, uint32_t state) {
+    add(verbena::format("copy_{}", kernel->name), [kernel](Buffers& b, uint32_t state) {
       return kernel->copy(state, b.to.data(), b.from.data(), b.from.size());
     });
   }
@@ -85,12 +85,12 @@ class Reporter : public benchmark::ConsoleReporter {
   }
 
   void print_ratios() const {
-    fmt::print("\n{:>8}  {:>10}  {:>10}  {:>12}  {:>22}   (rates; above 1 is faster)\n", "bytes", "crc/isal",
-               "copy/crc", "copy/memcpy", "copy/(memcpy + isal)");
+    verbena::print("\n{:>8}  {:>10}  {:>10}  {:>12}  {:>22}   (rates; above 1 is faster)\n", "bytes",
+                   "crc/isal", "copy/crc", "copy/memcpy", "copy/(memcpy + isal)");
     for (const int64_t size : kSizes) {
-      fmt::print("{:>8}  {:>10.2f}  {:>10.2f}  {:>12.2f}  {:>22.2f}\n", size, ratio("crc", "isal", size),
-                 ratio("copy", "crc", size), ratio("copy", "memcpy", size),
-                 ratio("copy", "memcpy_then_isal", size));
+      verbena::print("{:>8}  {:>10.2f}  {:>10.2f}  {:>12.2f}  {:>22.2f}\n", size, ratio("crc", "isal", size),
+                     ratio("copy", "crc", size), ratio("copy", "memcpy", size),
+                     ratio("copy", "memcpy_then_isal", size));
     }
   }
 
@@ -102,7 +102,7 @@ class Reporter : public benchmark::ConsoleReporter {
     return mine == times_.end() || other == times_.end() ? 0 : other->second / mine->second;
   }
   static std::string name(const char* bench, int64_t size) {
-    return fmt::format("{}/{}/min_time:0.050", bench, size);
+    return verbena::format("{}/{}/min_time:0.050", bench, size);
   }
 
   std::map<std::string, double> times_;

@@ -66,7 +66,7 @@ Result<void> check_user_memory(const Translation& to, unsigned access) {
   if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
   const bool is_on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
   if (to.length == 0 && (is_on_demand || begins_page(to.addr)))
-    return fail(because(EINVAL, "length is 0, so that the region at {} has no page", fmt::ptr(to.addr)));
+    return fail(because(EINVAL, "length is 0, so that the region at {} has no page", verbena::ptr(to.addr)));
   if (is_implicit(to.addr, to.length, access)) {
     if ((access & IBV_ACCESS_HUGETLB) == 0 && to.iova == 0) return {};
     return fail(because(EINVAL, "implicit on-demand paging takes iova 0 and no IBV_ACCESS_HUGETLB"));
@@ -76,13 +76,13 @@ Result<void> check_user_memory(const Translation& to, unsigned access) {
     auto checked =
         memory::check_pages(to.addr, std::max<size_t>(to.length, 1), (access & IBV_ACCESS_LOCAL_WRITE) != 0);
     if (!checked) {
-      because(checked.error().code, "{} bytes at {} are not all mapped{}", to.length, fmt::ptr(to.addr),
+      because(checked.error().code, "{} bytes at {} are not all mapped{}", to.length, verbena::ptr(to.addr),
               (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? " for writing" : "");
     }
     return checked;
   }
   const bool wraps = to.length - 1 > UINTPTR_MAX - reinterpret_cast<uintptr_t>(to.addr);
-  if (wraps) return fail(because(EINVAL, "{} bytes at {} wrap around", to.length, fmt::ptr(to.addr)));
+  if (wraps) return fail(because(EINVAL, "{} bytes at {} wrap around", to.length, verbena::ptr(to.addr)));
   return {};
 }
 
@@ -261,7 +261,7 @@ std::string MemoryRegions::regions_of(const ibv_pd* pd) {
   });
   std::string names;
   for (size_t i = 0; i < std::min(count, first.size()); ++i)
-    names += fmt::format("{}MR with lkey {:#x}", i > 0 ? ", " : "", first[i]);
+    names += verbena::format("{}MR with lkey {:#x}", i > 0 ? ", " : "", first[i]);
   return count > first.size() ? names + ", ..." : names;
 }
 

@@ -375,7 +375,7 @@ std::string QueuePairs::users_of(const void* object) {
   });
   std::string names;
   for (size_t i = 0; i < std::min(count, first.size()); ++i)
-    names += fmt::format("{}QP {:#08x}", i > 0 ? ", " : "", first[i]);
+    names += verbena::format("{}QP {:#08x}", i > 0 ? ", " : "", first[i]);
   return count > first.size() ? names + ", ..." : names;
 }
 

@@ -3,9 +3,8 @@
 
 #include <cstring>
 
-#include <fmt/format.h>
-
 #include "adapter/software_context.h"
+#include "base/format.h"
 #include "base/only_one.h"
 
 namespace verbena::adapter {
@@ -16,9 +15,9 @@ class SoftwareDevice : public provider::Device {
  public:
   explicit SoftwareDevice(const agent_client::Link& link) : link_(link) {
     info_.name = link.name;
-    info_.dev_name = fmt::format("uverbs{}", link.device_index);
-    info_.dev_path = fmt::format("/sys/class/infiniband_verbs/{}", info_.dev_name);
-    info_.ibdev_path = fmt::format("/sys/class/infiniband/{}", info_.name);
+    info_.dev_name = verbena::format("uverbs{}", link.device_index);
+    info_.dev_path = verbena::format("/sys/class/infiniband_verbs/{}", info_.dev_name);
+    info_.ibdev_path = verbena::format("/sys/class/infiniband/{}", info_.name);
     const auto guid = agent_client::guid_of(link);
     std::memcpy(&info_.guid, guid.data(), sizeof info_.guid);
     info_.index = static_cast<int>(link.device_index);

@@ -25,7 +25,7 @@ namespace {
 // kinds.
 template <class Abi>
 int say_busy(const Abi* object, const std::string& users) {
-  concerning(EBUSY, "{} {}", provider::name_of(provider::kind_of(object)), fmt::ptr(object));
+  concerning(EBUSY, "{} {}", provider::name_of(provider::kind_of(object)), verbena::ptr(object));
   return users.empty() ? EBUSY : because(EBUSY, "{} use it: destroy what uses it first", users);
 }
 

@@ -5,11 +5,11 @@
 #include <cerrno>
 #include <iterator>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
 #include "agent/read_only.h"
+#include "base/format.h"
 #include "capture/ring_file.h"
 #include "protocol/text.h"
 
@@ -33,7 +33,7 @@ RequestResult<> CaptureRequests::start_capture(const Borrower& client,
   }
   if (capturer_) {
     return refuse(EBUSY,
-                  fmt::format("process {} is capturing; there is one capture at a time", capturer_->pid));
+                  verbena::format("process {} is capturing; there is one capture at a time", capturer_->pid));
   }
   capturer_ = client;
   snap_bytes_ = request.snap_bytes;

@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "agent_client/device_counters.h"
 #include "agent_client/port_speed.h"
 #include "base/bytes.h"
+#include "base/format.h"
 #include "fabric/subnet.h"
 
 namespace verbena::agent {
@@ -34,13 +33,13 @@ template <size_t Size>
 std::string groups_of_four(const std::array<uint8_t, Size>& bytes) {
   std::string text;
   for (size_t i = 0; i < Size; i += 2) {
-    text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+    text += verbena::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
   }
   return text;
 }
 
 std::string mac_text(const Link& link) {
-  return fmt::format("{:02x}", fmt::join(link.mac, ":"));
+  return verbena::join(link.mac, ":", "{:02x}");
 }
 
 void add(Folder& folder, std::string path, std::string_view text) {
@@ -53,7 +52,7 @@ void add_link(Folder& folder, std::string path, std::string target) {
 
 // The class of a device, for programs that come to it by another way.
 void add_subsystem(Folder& folder, const std::string& device, std::string_view name) {
-  add_link(folder, device + "subsystem", fmt::format("../../../../../class/{}", name));
+  add_link(folder, device + "subsystem", verbena::format("../../../../../class/{}", name));
 }
 
 void add_device_attributes(Folder& folder, const std::string& at, const Link& link,
@@ -68,8 +67,8 @@ void add_device_attributes(Folder& folder, const std::string& at, const Link& li
   add(folder, at + "hca_type", "verbena");
   add(folder, at + "board_id", "verbena");
   add(folder, at + "parent", link.netdev);
-  add(folder, at + "uevent", fmt::format("NAME={}", link.name));
-  add_link(folder, at + "device", fmt::format("../../../{}", link.name));
+  add(folder, at + "uevent", verbena::format("NAME={}", link.name));
+  add_link(folder, at + "device", verbena::format("../../../{}", link.name));
   add_subsystem(folder, at, "infiniband");
 }
 
@@ -80,16 +79,16 @@ void add_port_attributes(Folder& folder, const std::string& port, const Link& li
   add(folder, port + "state", link.is_active() ? "4: ACTIVE" : "1: DOWN");
   add(folder, port + "phys_state", link.is_active() ? "5: LinkUp" : link.up ? "2: Polling" : "3: Disabled");
   add(folder, port + "rate", agent_client::port_speed_of(link.speed).text);
-  add(folder, port + "lid", fmt::format("{:#x}", fabric::Subnet::usual_lid(guid)));
+  add(folder, port + "lid", verbena::format("{:#x}", fabric::Subnet::usual_lid(guid)));
   add(folder, port + "lid_mask_count", "0");
-  add(folder, port + "sm_lid", fmt::format("{:#x}", fabric::Subnet::kSwitchLid));
+  add(folder, port + "sm_lid", verbena::format("{:#x}", fabric::Subnet::kSwitchLid));
   add(folder, port + "sm_sl", "0");
   add(folder, port + "cap_mask", "0x00010000");
   add(folder, port + "link_layer", "Ethernet");
   add(folder, port + "pkeys/0", "0xffff");
   add(folder, port + "hw_counters/lifespan", "10");  // milliseconds
   for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters)
-    add(folder, fmt::format("{}{}", port, counter.path), "0");
+    add(folder, verbena::format("{}{}", port, counter.path), "0");
 }
 
 // The kernel has a file for every index of the table, a thousand of them; nobody needs those beyond the last
@@ -101,9 +100,9 @@ void add_gids(Folder& folder, const std::string& port, const Link& link) {
       std::min((used + kGidFileStep - 1) / kGidFileStep * kGidFileStep, agent_client::kGidTableLength);
   auto entry = link.gids.begin();
   for (uint32_t index = 0; index < shown; ++index) {
-    const std::string gid = fmt::format("{}gids/{}", port, index);
-    const std::string type = fmt::format("{}gid_attrs/types/{}", port, index);
-    const std::string netdev = fmt::format("{}gid_attrs/ndevs/{}", port, index);
+    const std::string gid = verbena::format("{}gids/{}", port, index);
+    const std::string type = verbena::format("{}gid_attrs/types/{}", port, index);
+    const std::string netdev = verbena::format("{}gid_attrs/ndevs/{}", port, index);
     if (entry != link.gids.end() && entry->index == index) {
       add(folder, gid, groups_of_four(entry->gid.bytes));
       add(folder, type, "RoCE v2");
@@ -119,7 +118,7 @@ void add_gids(Folder& folder, const std::string& port, const Link& link) {
 
 // The hardware that the devices belong to under the kernel, here a virtual one with its netdev.
 void add_hardware(Folder& folder, const Link& link) {
-  const std::string net = fmt::format("net/{}/", link.netdev);
+  const std::string net = verbena::format("net/{}/", link.netdev);
   add(folder, net + "address", mac_text(link));
   add(folder, net + "ifindex", std::to_string(link.interface_index));
   add(folder, net + "mtu", std::to_string(link.mtu));
@@ -130,18 +129,18 @@ void add_hardware(Folder& folder, const Link& link) {
   add(folder, "vendor", "0xffffff");  // as ibv_query_device() says: none
   add(folder, "device", "0x0");
   add(folder, "numa_node", "-1");
-  add(folder, "uevent", fmt::format("NAME={}", link.name));
+  add(folder, "uevent", verbena::format("NAME={}", link.name));
 }
 
 // A character device of the link's: where it lies, and what the kernel says of all of them.
 std::string add_character_device(Folder& folder, const Link& link, std::string_view subsystem,
                                  const std::string& name, unsigned minor) {
-  const std::string at = fmt::format("{}/{}/", subsystem, name);
+  const std::string at = verbena::format("{}/{}/", subsystem, name);
   add(folder, at + "ibdev", link.name);
-  add(folder, at + "dev", fmt::format("{}:{}", kUverbsMajor, minor));
+  add(folder, at + "dev", verbena::format("{}:{}", kUverbsMajor, minor));
   add(folder, at + "uevent",
-      fmt::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/{}", kUverbsMajor, minor, name));
-  add_link(folder, at + "device", fmt::format("../../../{}", link.name));
+      verbena::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/{}", kUverbsMajor, minor, name));
+  add_link(folder, at + "device", verbena::format("../../../{}", link.name));
   add_subsystem(folder, at, subsystem);
   return at;
 }
@@ -165,20 +164,20 @@ void add_mads(Folder& folder, const Link& link) {
 }  // namespace
 
 std::string uverbs_name(const Link& link) {
-  return fmt::format("uverbs{}", link.device_index);
+  return verbena::format("uverbs{}", link.device_index);
 }
 
 std::string umad_name(const Link& link) {
-  return fmt::format("umad{}", link.device_index);
+  return verbena::format("umad{}", link.device_index);
 }
 
 std::string issm_name(const Link& link) {
-  return fmt::format("issm{}", link.device_index);
+  return verbena::format("issm{}", link.device_index);
 }
 
 Folder device_folder(const Link& link, std::string_view version) {
   Folder folder;
-  const std::string device = fmt::format("infiniband/{}/", link.name);
+  const std::string device = verbena::format("infiniband/{}/", link.name);
   const std::string port = device + "ports/1/";
   add_hardware(folder, link);
   add_device_attributes(folder, device, link, version);
@@ -192,9 +191,9 @@ Folder device_folder(const Link& link, std::string_view version) {
 Folder connection_manager_folder() {
   Folder folder;
   add(folder, "abi_version", "4");
-  add(folder, "dev", fmt::format("{}:{}", kMiscMajor, kConnectionManagerMinor));
+  add(folder, "dev", verbena::format("{}:{}", kMiscMajor, kConnectionManagerMinor));
   add(folder, "uevent",
-      fmt::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/rdma_cm", kMiscMajor, kConnectionManagerMinor));
+      verbena::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/rdma_cm", kMiscMajor, kConnectionManagerMinor));
   add_link(folder, "subsystem", "../../../../class/misc");
   return folder;
 }

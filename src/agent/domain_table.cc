@@ -5,16 +5,17 @@
 #include <cerrno>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+
+#include "base/format.h"
 
 namespace verbena::agent {
 namespace {
 
 // The inode and nothing else of what the descriptor stands for: no lock of it, no end of a pipe.
 UniqueFd inode_of(int file) {
-  return UniqueFd(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_PATH | O_CLOEXEC));
+  return UniqueFd(::open(verbena::format("/proc/self/fd/{}", file).c_str(), O_PATH | O_CLOEXEC));
 }
 
 // What the kernel knows of the file without asking its server, who may never answer.

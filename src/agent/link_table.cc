@@ -7,9 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "agent/cm/refusals.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "protocol/messages.h"
 
@@ -41,18 +40,19 @@ bool is_valid_name(std::string_view name) {
 }
 
 tl::unexpected<agent_client::AdminError> refuse_name(std::string_view name) {
-  return refuse(EINVAL,
-                fmt::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
+  return refuse(
+      EINVAL, verbena::format("'{}' is no name for a link: up to 63 letters, digits and any of _-.:@", name));
 }
 
 tl::unexpected<agent_client::AdminError> refuse_taken(std::string_view name) {
-  return refuse(EEXIST, fmt::format("there is a link '{0}' already: choose another name, or delete it first: "
-                                    "verbena link del {0}",
-                                    name));
+  return refuse(EEXIST,
+                verbena::format("there is a link '{0}' already: choose another name, or delete it first: "
+                                "verbena link del {0}",
+                                name));
 }
 
 tl::unexpected<agent_client::AdminError> refuse_unknown(std::string_view name) {
-  return refuse(ENODEV, fmt::format("there is no link '{}'; 'verbena link show' lists them", name));
+  return refuse(ENODEV, verbena::format("there is no link '{}'; 'verbena link show' lists them", name));
 }
 
 // Nothing: of an address that every link has, or of one that is alone in its network.
@@ -119,7 +119,7 @@ agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::
     return entry.second.present && entry.second.netdev.name == netdev;
   });
   if (found == netdevs_.end())
-    return refuse(ENODEV, fmt::format("there is no netdev '{}'; 'ip link' lists them", netdev));
+    return refuse(ENODEV, verbena::format("there is no netdev '{}'; 'ip link' lists them", netdev));
   auto& [interface_index, known] = *found;
 
   KnownLink* over = find_link_over(interface_index);
@@ -130,8 +130,8 @@ agent_client::AdminResult<void> LinkTable::add_link(std::string_view name, std::
   if (over != nullptr && !over->automatic) {
     return refuse(
         EEXIST,
-        fmt::format("netdev '{0}' has the link '{1}' already; delete that first: verbena link del {1}",
-                    netdev, over->name));
+        verbena::format("netdev '{0}' has the link '{1}' already; delete that first: verbena link del {1}",
+                        netdev, over->name));
   }
   if (over != nullptr && named == over) {
     if (known.netdev.loopback) {  // it is there for the time being only, and is to stay
@@ -276,7 +276,7 @@ std::string LinkTable::automatic_name(const Netdev& netdev) {
   const KnownLink* holder = find_link(name);
   const bool taken = holder != nullptr && holder->interface_index != netdev.index;
   if (is_valid_name(name) && !taken) return name;
-  return fmt::format("rxe_if{}", netdev.index);
+  return verbena::format("rxe_if{}", netdev.index);
 }
 
 bool LinkTable::is_loopback(const KnownLink& link) const {

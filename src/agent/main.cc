@@ -14,7 +14,6 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sched.h>
@@ -34,6 +33,7 @@
 #include "agent_client/agent_dialer.h"
 #include "agent_client/agent_silence.h"
 #include "agent_client/agent_starter.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "command_line/option_values.h"
@@ -153,16 +153,16 @@ std::string describe_other_agent() {
   const pid_t pid = other ? other->agent_pid() : 0;
   const char state = agent_client::process_state(pid);
   if (state == 'T' || state == 't') return agent_client::describe_silence(pid);
-  return fmt::format(
+  return verbena::format(
       "another agent of this user{} runs in this network namespace already; programs use that "
       "one ('verbena status'). To start another, end it first{}",
-      pid > 0 ? fmt::format(" (pid {})", pid) : "", pid > 0 ? fmt::format(": kill {}", pid) : "");
+      pid > 0 ? verbena::format(" (pid {})", pid) : "", pid > 0 ? verbena::format(": kill {}", pid) : "");
 }
 
 // Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
 int detach(const Settings& settings) {
-  std::vector<std::string> options = {fmt::format("--idle-timeout={}", settings.idle_seconds)};
-  if (settings.serve_only) options.push_back(fmt::format("--serve-only={}", *settings.serve_only));
+  std::vector<std::string> options = {verbena::format("--idle-timeout={}", settings.idle_seconds)};
+  if (settings.serve_only) options.push_back(verbena::format("--serve-only={}", *settings.serve_only));
   if (settings.no_discovery) options.push_back("--no-discovery");
   const auto ready = agent_client::start_agent("/proc/self/exe", options);
   if (!ready) {
@@ -177,7 +177,7 @@ int detach(const Settings& settings) {
 std::string why_not_started(int error) {
   rlimit limit{};
   if (error != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::strerror(error);
-  return fmt::format(
+  return verbena::format(
       "at most {} descriptors may be open (ulimit -Hn) in the program that starts it: start "
       "verbena-agent beforehand, from a shell with a higher limit",
       limit.rlim_max);
@@ -240,13 +240,14 @@ std::optional<uid_t> find_user(const std::string& text) {
 bool find_only_user(Settings& settings) {
   settings.serve_only = find_user(settings.only_user);
   if (settings.serve_only && ::geteuid() == 0) return true;
-  std::fprintf(stderr, "verbena-agent: %s\n",
-               settings.serve_only
-                   ? "--serve-only is for root's agent: another serves its own user alone, so leave it out"
-                   : fmt::format("--serve-only: there is no user '{}'; give a name or a number, as 'getent "
-                                 "passwd' lists them",
-                                 protocol::printable(settings.only_user))
-                         .c_str());
+  std::fprintf(
+      stderr, "verbena-agent: %s\n",
+      settings.serve_only
+          ? "--serve-only is for root's agent: another serves its own user alone, so leave it out"
+          : verbena::format("--serve-only: there is no user '{}'; give a name or a number, as 'getent "
+                            "passwd' lists them",
+                            protocol::printable(settings.only_user))
+                .c_str());
   return false;
 }
 
@@ -280,8 +281,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked_for_text) {  // --help, --version
     return app.exit(asked_for_text);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "verbena-agent: {}\nTry 'verbena-agent --help'.\n",
-               command_line::what_is_wrong(app, error));
+    verbena::print(stderr, "verbena-agent: {}\nTry 'verbena-agent --help'.\n",
+                   command_line::what_is_wrong(app, error));
     return kWrongUsage;
   }
   if (settings.keeper) return keep_vault();

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::agent {
 namespace {
@@ -38,7 +38,7 @@ std::vector<PortHolder> holders_of_port(uint16_t port) {
 }
 
 std::string process_with_socket(uint64_t inode) {
-  const std::string wanted = fmt::format("socket:[{}]", inode);
+  const std::string wanted = verbena::format("socket:[{}]", inode);
   std::error_code ignored;
   for (const fs::directory_entry& process : fs::directory_iterator("/proc", ignored)) {
     const std::string pid = process.path().filename();
@@ -55,11 +55,11 @@ std::string process_with_socket(uint64_t inode) {
 
 std::string describe_holder(const PortHolder& holder) {
   const std::string pid = process_with_socket(holder.inode);
-  if (pid.empty()) return fmt::format("a program of user {}", holder.uid);
+  if (pid.empty()) return verbena::format("a program of user {}", holder.uid);
   std::string program;
   std::ifstream name("/proc/" + pid + "/comm");
   std::getline(name, program);
-  return fmt::format("{} (pid {}) of user {}", program.empty() ? "a program" : program, pid, holder.uid);
+  return verbena::format("{} (pid {}) of user {}", program.empty() ? "a program" : program, pid, holder.uid);
 }
 
 }  // namespace verbena::agent

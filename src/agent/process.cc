@@ -8,10 +8,11 @@
 #include <string_view>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/format.h"
 
 namespace verbena::agent {
 namespace {
@@ -52,7 +53,7 @@ int64_t boot_clock_offset_ns() {
 
 uint64_t start_time_of(pid_t pid) {
   if (pid <= 0) return 0;
-  const ProcText text(fmt::format("/proc/{}/stat", pid));
+  const ProcText text(verbena::format("/proc/{}/stat", pid));
   const std::string_view stat = text.view();
   // Field 22; the second, the name in parentheses, may contain anything (proc(5)).
   size_t at = stat.rfind(')');

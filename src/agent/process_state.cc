@@ -5,9 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "agent_client/agent_silence.h"
+#include "base/format.h"
 
 namespace verbena::agent {
 namespace {
@@ -25,7 +24,7 @@ bool has_line(const std::string& file, std::string_view wanted) {
 
 // cgroups(7): version 2 has one hierarchy; in version 1 the freezer is one of several.
 bool is_frozen(pid_t pid) {
-  std::ifstream groups(fmt::format("/proc/{}/cgroup", pid));
+  std::ifstream groups(verbena::format("/proc/{}/cgroup", pid));
   for (std::string line; std::getline(groups, line);) {
     if (line.starts_with(kUnifiedGroup)) {
       const std::string group = "/sys/fs/cgroup" + line.substr(kUnifiedGroup.size());

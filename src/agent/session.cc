@@ -6,11 +6,11 @@
 #include <type_traits>
 #include <utility>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "agent/keeper.h"
 #include "agent/process.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "protocol/text.h"
 
@@ -218,11 +218,11 @@ void Session::refuse_version(const MessageHeader& request) {
       "process {} speaks version {} of the agent's protocol, this agent (Verbena {}) version {}: refused",
       client_.pid, request.version, VERBENA_VERSION, protocol::kProtocolVersion);
   parts_.refused = {parts_.refused.count + 1, client_.pid, request.version};
-  send_error(
-      request, EPROTONOSUPPORT,
-      fmt::format("the agent is of Verbena {} and speaks version {} of its protocol, this program version "
-                  "{}: end the older of the two, and start it again",
-                  VERBENA_VERSION, protocol::kProtocolVersion, request.version));
+  send_error(request, EPROTONOSUPPORT,
+             verbena::format(
+                 "the agent is of Verbena {} and speaks version {} of its protocol, this program version "
+                 "{}: end the older of the two, and start it again",
+                 VERBENA_VERSION, protocol::kProtocolVersion, request.version));
 }
 
 void Session::handle_cm(const MessageHeader& request, ConstBytes message, ClientFile descriptor) {

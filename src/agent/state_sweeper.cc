@@ -8,13 +8,13 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent_name.h"
 #include "agent/left_traces.h"
+#include "base/format.h"
 #include "base/log.h"
 
 namespace verbena::agent {
@@ -85,8 +85,8 @@ std::set<uint64_t> living_network_namespaces() {
 }
 
 std::optional<std::string> set_aside(const std::string& directory) {
-  const std::string aside = fmt::format("{}{}{}-{}", directory, kSetAside, ::getpid(),
-                                        MonotonicClock::now().time_since_epoch().count());
+  const std::string aside = verbena::format("{}{}{}-{}", directory, kSetAside, ::getpid(),
+                                            MonotonicClock::now().time_since_epoch().count());
   if (::rename(directory.c_str(), aside.c_str()) != 0) return std::nullopt;
   return aside;
 }

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "agent/state_sweeper.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -97,12 +97,12 @@ StateTree::~StateTree() {
 bool StateTree::show(const std::vector<agent_client::Link>& links) {
   const bool shown = attempt([&] {
     for (const std::string_view folder : {kHardware, kDevices, kUverbs, kMads, kMisc, kVirtualMisc, kNodes}) {
-      fs::create_directories(fmt::format("{}/{}", directory_, folder));
+      fs::create_directories(verbena::format("{}/{}", directory_, folder));
     }
     if (!begun_) {
       discard_what_was_left();
-      put_file(fmt::format("{}/abi_version", kUverbs), "6\n");
-      put_file(fmt::format("{}/abi_version", kMads), "5\n");
+      put_file(verbena::format("{}/abi_version", kUverbs), "6\n");
+      put_file(verbena::format("{}/abi_version", kMads), "5\n");
       put_connection_manager();
     }
     begun_ = true;
@@ -137,29 +137,29 @@ bool StateTree::show(const std::vector<agent_client::Link>& links) {
 }
 
 void StateTree::put_device(const agent_client::Link& link) {
-  put_folder(fmt::format("{}/{}", kHardware, link.name), device_folder(link, VERBENA_VERSION));
+  put_folder(verbena::format("{}/{}", kHardware, link.name), device_folder(link, VERBENA_VERSION));
   const auto put_in_class = [&](std::string_view folder, const std::string& name) {
     const std::string_view its_class = folder.substr(folder.rfind('/') + 1);
-    put_link(fmt::format("{}/{}", folder, name),
-             fmt::format("{}/{}/{}/{}", kHardwareFromClass, link.name, its_class, name));
+    put_link(verbena::format("{}/{}", folder, name),
+             verbena::format("{}/{}/{}/{}", kHardwareFromClass, link.name, its_class, name));
   };
   put_in_class(kDevices, link.name);
   put_in_class(kUverbs, uverbs_name(link));
   put_in_class(kMads, umad_name(link));
   put_in_class(kMads, issm_name(link));
   for (const std::string& node : {link.name, uverbs_name(link), umad_name(link), issm_name(link)}) {
-    put_link(fmt::format("{}/{}", kNodes, node), kNull);
+    put_link(verbena::format("{}/{}", kNodes, node), kNull);
   }
   for (const char* counters : {"counters", "hw_counters"}) {
-    readers_.watch(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
+    readers_.watch(verbena::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
   }
 }
 
 void StateTree::put_connection_manager() {
-  put_folder(fmt::format("{}/{}", kVirtualMisc, kConnectionManager), connection_manager_folder());
-  put_link(fmt::format("{}/{}", kMisc, kConnectionManager),
-           fmt::format("../../devices/virtual/misc/{}", kConnectionManager));
-  put_link(fmt::format("{}/{}", kNodes, kConnectionManager), kFull);
+  put_folder(verbena::format("{}/{}", kVirtualMisc, kConnectionManager), connection_manager_folder());
+  put_link(verbena::format("{}/{}", kMisc, kConnectionManager),
+           verbena::format("../../devices/virtual/misc/{}", kConnectionManager));
+  put_link(verbena::format("{}/{}", kNodes, kConnectionManager), kFull);
 }
 
 void StateTree::show_counters(const std::string& link, const DeviceCounters& counters) {
@@ -169,14 +169,14 @@ void StateTree::show_counters(const std::string& link, const DeviceCounters& cou
     for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
       const uint64_t value = counter.value(counters);
       if (counter.value(known) == value) continue;
-      write_counter(fmt::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link, counter.path), value);
+      write_counter(verbena::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link, counter.path), value);
     }
     known = counters;
   });
 }
 
 std::string StateTree::spare_path() {
-  return discarded_.emplace_back(fmt::format("{}/{}{}", directory_, kSpare, spare_paths_++));
+  return discarded_.emplace_back(verbena::format("{}/{}{}", directory_, kSpare, spare_paths_++));
 }
 
 // By an agent that was killed. Its spare paths must not meet ours.
@@ -219,7 +219,7 @@ void StateTree::put_in_place(const std::string& fresh, const std::string& path) 
 // number.
 void StateTree::write_counter(const std::string& path, uint64_t value) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  const std::string text = fmt::format("{}\n", value);
+  const std::string text = verbena::format("{}\n", value);
   if (!file || ::pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::ftruncate(file.get(), static_cast<off_t>(text.size())) != 0) {
     raise(path);

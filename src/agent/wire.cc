@@ -10,13 +10,13 @@
 #include <system_error>
 #include <utility>
 
-#include <fmt/format.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/port_holder.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "net/udp/peer_filter.h"
 #include "net/udp/udp_port.h"
@@ -122,9 +122,9 @@ void Wire::open() {
                    std::all_of(holders.begin(), holders.end(),
                                [](const PortHolder& holder) { return holder.uid == ::geteuid(); });
     reason_ = error == EADDRINUSE
-                  ? fmt::format("UDP port {} is taken by {}", port_,
-                                holders.empty() ? "another program" : describe_holder(holders.front()))
-                  : fmt::format("UDP port {} cannot be bound: errno {}", port_, error);
+                  ? verbena::format("UDP port {} is taken by {}", port_,
+                                    holders.empty() ? "another program" : describe_holder(holders.front()))
+                  : verbena::format("UDP port {} cannot be bound: errno {}", port_, error);
     return;
   }
   may_be_ours_ = false;
@@ -132,14 +132,14 @@ void Wire::open() {
   reason_.clear();
   auto socket = net::open_receive_socket(port_);
   if (!socket) {
-    reason_ = fmt::format("UDP port {} cannot be bound: errno {}", port_, socket.error().code);
+    reason_ = verbena::format("UDP port {} cannot be bound: errno {}", port_, socket.error().code);
     return;
   }
   sockets_.push_back(std::move(*socket));
   mute(0);
   if (const auto steered = steer(); !steered) {
-    reason_ = fmt::format("the kernel refuses to steer UDP packets (SO_ATTACH_REUSEPORT_CBPF): errno {}",
-                          steered.error().code);
+    reason_ = verbena::format("the kernel refuses to steer UDP packets (SO_ATTACH_REUSEPORT_CBPF): errno {}",
+                              steered.error().code);
     sockets_.clear();
   }
 }

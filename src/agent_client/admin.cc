@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <iterator>
 
-#include <fmt/format.h>
 #include <linux/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -15,6 +14,7 @@
 #include "agent_client/link_table_file.h"
 #include "agent_client/peer_record.h"
 #include "agent_client/status_reader.h"
+#include "base/format.h"
 #include "base/unique_fd.h"
 #include "protocol/text.h"
 #include "roce/qpn.h"
@@ -24,10 +24,10 @@ namespace {
 
 AdminResult<void> check_link_name(std::string_view name) {
   if (name.size() < protocol::kLinkNameBytes) return {};
-  return tl::unexpected(
-      AdminError{EINVAL, fmt::format("'{}' has {} characters, and a link's name at most {}",
-                                     protocol::printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
-                                     name.size(), protocol::kLinkNameBytes - 1)});
+  return tl::unexpected(AdminError{
+      EINVAL, verbena::format("'{}' has {} characters, and a link's name at most {}",
+                              protocol::printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
+                              name.size(), protocol::kLinkNameBytes - 1)});
 }
 
 // The agent tells only whether a link is up. The answer is of this network namespace, which is the agent's.
@@ -81,7 +81,7 @@ AdminResult<void> Admin::set_peers(std::string_view name, std::span<const roce::
   protocol::PeersRequest request{};
   if (peers.size() > std::size(request.peers)) {
     return tl::unexpected(
-        AdminError{ENOSPC, fmt::format("a link has at most {} networks", std::size(request.peers))});
+        AdminError{ENOSPC, verbena::format("a link has at most {} networks", std::size(request.peers))});
   }
   protocol::store_text(request.name, name);
   request.count = static_cast<uint32_t>(peers.size());
@@ -109,11 +109,11 @@ AdminResult<AgentStatus> Admin::status() {
   auto snapshot = read_link_file(answer->fds[0].get());
   if (!snapshot) return tl::unexpected(AdminError{snapshot.error().code, "the agent's link table is broken"});
   for (Link& link : snapshot->links) {
-    std::string wire = !status.no_wire_reason.empty() ? "down: " + status.no_wire_reason
-                       : link.up
-                           ? "up"
-                           : fmt::format("down: {} {}", link.netdev,
-                                         is_switched_off(link.netdev) ? "is switched off" : "has no carrier");
+    std::string wire =
+        !status.no_wire_reason.empty() ? "down: " + status.no_wire_reason
+        : link.up                      ? "up"
+                                       : verbena::format("down: {} {}", link.netdev,
+                                    is_switched_off(link.netdev) ? "is switched off" : "has no carrier");
     status.links.push_back({std::move(link), std::move(wire), {}});
   }
   for (LinkStatus& one : status.links) {
@@ -128,7 +128,7 @@ AdminResult<AgentStatus> Admin::status() {
 AdminResult<void> Admin::change(protocol::MessageType type, std::string_view name, std::string_view netdev) {
   if (auto valid = check_link_name(name); !valid) return valid;
   if (netdev.size() >= protocol::kNetdevNameBytes) {
-    return tl::unexpected(AdminError{ENODEV, fmt::format("there is no netdev {}", netdev)});
+    return tl::unexpected(AdminError{ENODEV, verbena::format("there is no netdev {}", netdev)});
   }
   protocol::LinkRequest request{};
   protocol::store_text(request.name, name);

@@ -7,13 +7,13 @@
 #include <chrono>
 #include <cstring>
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include "agent_client/agent_silence.h"
 #include "agent_client/message_socket.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "protocol/text.h"
 
@@ -67,11 +67,11 @@ AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const OwnFd
 tl::unexpected<AdminError> AgentConnection::lose_to_stranger(uint16_t version) {
   lost_ = true;
   socket_.reset();
-  return tl::unexpected(
-      AdminError{EPROTONOSUPPORT,
-                 fmt::format("the agent speaks version {} of its protocol, this program (Verbena {}) version "
-                             "{}: end the older of the two, and start it again",
-                             version, VERBENA_VERSION, version_)});
+  return tl::unexpected(AdminError{
+      EPROTONOSUPPORT,
+      verbena::format("the agent speaks version {} of its protocol, this program (Verbena {}) version "
+                      "{}: end the older of the two, and start it again",
+                      version, VERBENA_VERSION, version_)});
 }
 
 tl::unexpected<AdminError> AgentConnection::lose(int code) {

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "agent_client/agent_starter.h"
 #include "agent_client/message_socket.h"
 #include "base/failed_call.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "paths/state_path.h"
 #include "paths/users.h"
@@ -65,8 +65,8 @@ AdminError AgentDialer::error_of(int code) const {
   AdminError error{code, std::strerror(code)};
   if (code == ETIMEDOUT) error.text = "agent does not respond: its queue of new connections is full";
   if (code == ECONNREFUSED) {
-    error.text =
-        fmt::format("no agent runs, and {}", cannot_start_.empty() ? "none could be started" : cannot_start_);
+    error.text = verbena::format("no agent runs, and {}",
+                                 cannot_start_.empty() ? "none could be started" : cannot_start_);
   }
   because(code, "{}", error.text);
   return error;
@@ -164,11 +164,11 @@ Result<UniqueFd> NamespaceDialer::start() {
   auto started = start_agent(program);
   // For the case that it does not come.
   cannot_start_ =
-      started ? fmt::format(
+      started ? verbena::format(
                     "{} was started and has ended without serving anybody: 'verbena agent' "
                     "shows why",
                     program)
-              : fmt::format("{} cannot be started: {}", program, why_not_started(started.error().code));
+              : verbena::format("{} cannot be started: {}", program, why_not_started(started.error().code));
   return started;
 }
 

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -26,10 +26,10 @@ char process_state(pid_t pid) {
 
 std::string describe_silence(pid_t pid) {
   if (pid <= 0) return "agent does not respond";
-  const std::string silent = fmt::format("agent (pid {}) does not respond", pid);
+  const std::string silent = verbena::format("agent (pid {}) does not respond", pid);
   switch (process_state(pid)) {
     case 'T':
-      return fmt::format("{}; it is stopped: 'kill -CONT {}' continues it", silent, pid);
+      return verbena::format("{}; it is stopped: 'kill -CONT {}' continues it", silent, pid);
     case 't':
       return silent + "; it is stopped by a debugger";
     case 'D':

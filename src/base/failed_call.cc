@@ -24,7 +24,7 @@ void forget(CallRecord& calls) {
 template <size_t kBytes>
 uint32_t write(fmt::string_view words, fmt::format_args arguments, char (&to)[kBytes]) noexcept {
   try {
-    return static_cast<uint32_t>(fmt::vformat(words, arguments).copy(to, kBytes));
+    return static_cast<uint32_t>(verbena::vformat(words, arguments).copy(to, kBytes));
   } catch (...) {
     return 0;  // the usual cause has to do
   }

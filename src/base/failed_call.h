@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "base/log.h"
 
 namespace verbena {

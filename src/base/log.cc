@@ -38,9 +38,9 @@ Wish read_environment() {
 void complain_of(const Wish& wish) {
   try {
     log_line(LogLevel::kWarning,
-             fmt::format("VERBENA_LOG={} is not one of none, error, warning, info, debug; taken as '{}'",
-                         std::string_view(wish.unknown).substr(0, kMostShown),
-                         kNames[static_cast<size_t>(wish.level)]));
+             verbena::format("VERBENA_LOG={} is not one of none, error, warning, info, debug; taken as '{}'",
+                             std::string_view(wish.unknown).substr(0, kMostShown),
+                             kNames[static_cast<size_t>(wish.level)]));
   } catch (...) {  // out of memory: as for any other line
   }
 }
@@ -67,7 +67,7 @@ void set_log_level(LogLevel level) {
 void log_line(LogLevel level, std::string_view message) noexcept {
   try {
     const std::string line =
-        fmt::format("verbena[{}] {}: {}\n", ::getpid(), kNames[static_cast<size_t>(level)], message);
+        verbena::format("verbena[{}] {}: {}\n", ::getpid(), kNames[static_cast<size_t>(level)], message);
     // Past the C library, whose write() is a cancellation point: this function cannot be unwound.
     [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
   } catch (...) {  // out of memory while logging: drop the line

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena {
 
@@ -21,7 +21,7 @@ template <class... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) noexcept {
   if (level > log_level()) return;
   try {
-    log_line(level, fmt::format(format, std::forward<Args>(args)...));
+    log_line(level, verbena::format(format, std::forward<Args>(args)...));
   } catch (...) {  // a log line must never become the caller's problem
   }
 }

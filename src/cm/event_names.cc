@@ -6,9 +6,9 @@
 #include <cstring>
 #include <iterator>
 
-#include <fmt/format.h>
 #include <rdma/rdma_cma.h>
 
+#include "base/format.h"
 #include "cm/reasons.h"
 
 namespace verbena::cm {
@@ -71,9 +71,9 @@ bool is_failure(uint32_t type) {
 
 std::string status_text(uint32_t type, int status) {
   if (type == RDMA_CM_EVENT_REJECTED && status > 0 && status <= UINT16_MAX)
-    return fmt::format("{} ({})", status, reason_name(static_cast<uint16_t>(status)));
+    return verbena::format("{} ({})", status, reason_name(static_cast<uint16_t>(status)));
   const char* const name = status < 0 ? ::strerrorname_np(-status) : nullptr;
-  return name != nullptr ? fmt::format("-{}", name) : fmt::format("{}", status);
+  return name != nullptr ? verbena::format("-{}", name) : verbena::format("{}", status);
 }
 
 std::string_view cause_of(uint32_t type, int status) {

@@ -8,10 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <strings.h>
 
+#include "base/format.h"
 #include "command_line/suggestion.h"
 #include "protocol/text.h"
 
@@ -43,7 +42,7 @@ std::optional<double> decimal_in(const std::string& text) {
 }
 
 std::string is_not(const std::string& value, std::string_view what) {
-  return fmt::format("'{}' is not {}", printable(value), what);
+  return verbena::format("'{}' is not {}", printable(value), what);
 }
 
 }  // namespace
@@ -80,8 +79,8 @@ CLI::Validator one_of(std::vector<std::string> words) {
               return ::strcasecmp(word.c_str(), value.c_str()) == 0;
             });
             if (found == words.end()) {
-              return is_not(value,
-                            fmt::format("one of {}{}", fmt::join(words, ", "), did_you_mean(value, words)));
+              return is_not(value, verbena::format("one of {}{}", verbena::join(words, ", "),
+                                                   did_you_mean(value, words)));
             }
             value = *found;
             return {};
@@ -90,7 +89,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
 }
 
 std::string choice(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, "|"));
+  return verbena::join(words, "|");
 }
 
 }  // namespace verbena::command_line

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::command_line {
 namespace {
@@ -64,7 +64,7 @@ std::string_view closest(std::string_view word, std::span<const std::string> can
 
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   const std::string_view meant = closest(word, candidates);
-  return meant.empty() ? std::string() : fmt::format("; did you mean '{}'?", meant);
+  return meant.empty() ? std::string() : verbena::format("; did you mean '{}'?", meant);
 }
 
 }  // namespace verbena::command_line

@@ -5,9 +5,8 @@
 #include <string_view>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "base/format.h"
 #include "command_line/suggestion.h"
 #include "protocol/text.h"
 
@@ -65,13 +64,13 @@ std::string about_a_word(const CLI::App& app, const std::string& word) {
   const std::string shown = printable(word);
   if (word.starts_with('-') && word.size() > 1) {
     const std::string name = word.substr(0, word.find('='));
-    return fmt::format("unknown option '{}'{}", shown, did_you_mean(name, names_of_options(app)));
+    return verbena::format("unknown option '{}'{}", shown, did_you_mean(name, names_of_options(app)));
   }
-  return fmt::format("unexpected argument '{}'", shown);
+  return verbena::format("unexpected argument '{}'", shown);
 }
 
 std::string about_a_missing_command(const CLI::App& app) {
-  return fmt::format("a command is missing: {}", fmt::join(names_of_subcommands(app), ", "));
+  return verbena::format("a command is missing: {}", verbena::join(names_of_subcommands(app), ", "));
 }
 
 }  // namespace
@@ -105,9 +104,9 @@ std::optional<UnknownCommand> unknown_command(const CLI::App& program,
     if (subcommands_of(*app).empty()) break;
     const CLI::App* next = subcommand(*app, word);
     if (next == nullptr) {
-      const std::string of = app == &program ? "" : fmt::format(" of '{}'", name);
-      return UnknownCommand{fmt::format("unknown command '{}'{}{}", printable(word), of,
-                                        did_you_mean(word, names_of_subcommands(*app))),
+      const std::string of = app == &program ? "" : verbena::format(" of '{}'", name);
+      return UnknownCommand{verbena::format("unknown command '{}'{}{}", printable(word), of,
+                                            did_you_mean(word, names_of_subcommands(*app))),
                             name};
     }
     app = next;
@@ -124,15 +123,15 @@ std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error)
   const std::string kind = error.get_name();
   if (kind == "RequiredError") {
     return sentence.starts_with("A subcommand") ? about_a_missing_command(app)
-                                                : fmt::format("{} is missing", subject_of(sentence));
+                                                : verbena::format("{} is missing", subject_of(sentence));
   }
   if (kind == "ArgumentMismatch") {
     if (sentence.ends_with("disallowed flag override"))
-      return fmt::format("{} takes no value", with_dashes(sentence.substr(0, sentence.find(' '))));
-    return sentence.ends_with("missing") ? fmt::format("{} needs a value", subject_of(sentence))
-                                         : fmt::format("{} can be given only once", subject_of(sentence));
+      return verbena::format("{} takes no value", with_dashes(sentence.substr(0, sentence.find(' '))));
+    return sentence.ends_with("missing") ? verbena::format("{} needs a value", subject_of(sentence))
+                                         : verbena::format("{} can be given only once", subject_of(sentence));
   }
-  if (kind == "ConversionError") return fmt::format("{} takes no value", subject_of(sentence));
+  if (kind == "ConversionError") return verbena::format("{} takes no value", subject_of(sentence));
   return sentence;
 }
 

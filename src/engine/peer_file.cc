@@ -9,13 +9,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include "base/format.h"
 
 namespace verbena::engine {
 namespace {
@@ -48,7 +49,7 @@ UniqueFd open_if(const UniqueFd& found, const SharedStretch& stretch) {
   struct stat seen {};
   if (!found || ::fstat(found.get(), &seen) != 0 || !S_ISREG(seen.st_mode)) return {};
   if (FileIdentity{seen.st_dev, seen.st_ino} != stretch.file || !lies_in_memory(found.get())) return {};
-  const std::string path = fmt::format("/proc/self/fd/{}", found.get());
+  const std::string path = verbena::format("/proc/self/fd/{}", found.get());
   return open_in(AT_FDCWD, path.c_str(), stretch.writable ? O_RDWR : O_RDONLY);
 }
 
@@ -93,7 +94,8 @@ Result<UniqueFd> open_peer_file(const ProcessFolder& process, const SharedStretc
   UniqueFd opened = open_if(find_at_hand(stretch.path.c_str()), stretch);
   if (!opened) opened = open_of_its_files(process, stretch);
   if (!opened && stretch.file.device == internal) {  // the kernel lets only root do so
-    const std::string path = fmt::format("map_files/{:x}-{:x}", stretch.mapping_begin, stretch.mapping_end);
+    const std::string path =
+        verbena::format("map_files/{:x}-{:x}", stretch.mapping_begin, stretch.mapping_end);
     opened = open_if(process.open(path.c_str(), O_PATH), stretch);
   }
   if (!opened) return fail(ENOENT);

@@ -4,7 +4,8 @@
 #include <cstring>
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+
+#include "base/format.h"
 
 namespace verbena::rdmacm {
 
@@ -61,7 +62,7 @@ std::string text_of(const sockaddr_storage& address) {
           ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(any)->sin6_addr)
           : nullptr;
   if (bytes == nullptr || ::inet_ntop(any->sa_family, bytes, text, sizeof text) == nullptr) return {};
-  return fmt::format("{} port {}", text, ntohs(port_of(any)));
+  return verbena::format("{} port {}", text, ntohs(port_of(any)));
 }
 
 in_port_t port_of(const sockaddr* address) {

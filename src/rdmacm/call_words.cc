@@ -73,7 +73,7 @@ std::string addresses_of(const Identifier& identifier) {
   const std::string own = text_of(identifier.route.addr.src_storage);
   const std::string peer = text_of(identifier.route.addr.dst_storage);
   if (own.empty() && peer.empty()) return {};
-  return fmt::format(" ({}{}{})", own, peer.empty() ? "" : own.empty() ? "to " : " to ", peer);
+  return verbena::format(" ({}{}{})", own, peer.empty() ? "" : own.empty() ? "to " : " to ", peer);
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ void explain_failure(Identifier& identifier, const char* call, int code) noexcep
     because(code, "it is in state {}{}{}", name_of(identifier.current_state()), is_known ? "; " : "",
             is_known ? need->words : "");
   }
-  concerning(code, "rdma_cm_id {}{}", fmt::ptr(static_cast<rdma_cm_id*>(&identifier)),
+  concerning(code, "rdma_cm_id {}{}", verbena::ptr(static_cast<rdma_cm_id*>(&identifier)),
              addresses_of(identifier));
 } catch (const std::bad_alloc&) {  // the log has less to say
 }

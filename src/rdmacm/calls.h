@@ -21,7 +21,7 @@ int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTIO
   return answer(
       [&] {
         if (id == nullptr) return because(EINVAL, "the rdma_cm_id is null");
-        if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+        if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
         Identifier& identifier = Identifier::of(id);
         if (!identifier.process.is_current())
           return because(ENODEV,

@@ -148,7 +148,7 @@ int finish_connection(Identifier& identifier, const CmEvent& message) {
     const int error = step.take(identifier, message);
     if (error == 0) continue;
     log_error("rdma_cm_id {}, QP {:#x}, connecting with QP {:#x}: {} failed: {} (errno {})",
-              fmt::ptr(&identifier), identifier.qp->qp_num, message.connection.remote_qpn, step.name,
+              verbena::ptr(&identifier), identifier.qp->qp_num, message.connection.remote_qpn, step.name,
               std::strerror(error), error);
     return error;
   }

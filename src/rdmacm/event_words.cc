@@ -4,9 +4,8 @@
 #include <new>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "base/failed_call.h"
+#include "base/format.h"
 #include "cm/event_names.h"
 #include "rdmacm/addresses.h"
 
@@ -27,8 +26,8 @@ void say_failure(const Event& event) noexcept {
 std::string failure_words(const Event& event) noexcept try {
   const std::string peer = event.id != nullptr ? text_of(event.id->route.addr.dst_storage) : std::string();
   const std::string_view cause = cause_of(event);
-  return fmt::format("{}{}{}, status {}{}{}", rdma_event_str(event.event), peer.empty() ? "" : " for ", peer,
-                     cm::status_text(event.event, event.status), cause.empty() ? "" : ": ", cause);
+  return verbena::format("{}{}{}, status {}{}{}", rdma_event_str(event.event), peer.empty() ? "" : " for ",
+                         peer, cm::status_text(event.event, event.status), cause.empty() ? "" : ": ", cause);
 } catch (const std::bad_alloc&) {
   return {};
 }

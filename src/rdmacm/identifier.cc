@@ -92,7 +92,7 @@ void Identifier::wait_until_acknowledged(const char* call) {
   log_error(
       "{}() of rdma_cm_id {} waits until the program acknowledges {} more event{} of it: call "
       "rdma_ack_cm_event()",
-      call, fmt::ptr(static_cast<rdma_cm_id*>(this)), delivered - acknowledged,
+      call, verbena::ptr(static_cast<rdma_cm_id*>(this)), delivered - acknowledged,
       delivered - acknowledged == 1 ? "" : "s");
   acknowledged_one.wait(lock, [&] { return acknowledged >= delivered; });
 }

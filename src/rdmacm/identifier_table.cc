@@ -60,7 +60,7 @@ Result<std::shared_ptr<Channel>> IdentifierTable::find(const rdma_event_channel*
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(channel);
   if (found == channels_.end())
-    return fail(because(EBADF, "event channel {} was destroyed, or never existed", fmt::ptr(channel)));
+    return fail(because(EBADF, "event channel {} was destroyed, or never existed", verbena::ptr(channel)));
   return found->second;
 }
 

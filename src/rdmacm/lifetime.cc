@@ -217,7 +217,7 @@ VERBENA_ABI int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, voi
 VERBENA_ABI int rdma_destroy_id(rdma_cm_id* id) {
   return answer([&] {
     if (id == nullptr) return because(EINVAL, "id is null");
-    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
     destroy_identifier(Identifier::of(id));
     return 0;
   });

@@ -188,7 +188,7 @@ VERBENA_ABI int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* 
   using namespace verbena::rdmacm;
   return answer([&] {
     if (id == nullptr) return because(EINVAL, "id is null");
-    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
     if (attributes == nullptr || mask == nullptr) return because(EINVAL, "qp_attr or qp_attr_mask is null");
     auto result = qp_attributes(Identifier::of(id), *attributes);
     if (result) *mask = *result;

@@ -100,7 +100,7 @@ VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr*
 VERBENA_ABI void rdma_destroy_qp(rdma_cm_id* id) {
   if (id == nullptr) return;
   answer([&] {
-    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
     if (id->qp == nullptr) return 0;
     Identifier& identifier = Identifier::of(id);
     ibv_destroy_qp(identifier.qp);

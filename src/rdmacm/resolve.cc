@@ -4,8 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "rdmacm/addresses.h"
 #include "rdmacm/calls.h"
 #include "rdmacm/events.h"
@@ -25,8 +24,8 @@ int take_over(Identifier& identifier, const verbena::Result<CmAddressReply>& rep
 
 std::string wrong_family(const sockaddr* address) {
   if (address == nullptr) return "is null";
-  return fmt::format("is of family {}, and only AF_INET ({}) and AF_INET6 ({}) are supported",
-                     address->sa_family, AF_INET, AF_INET6);
+  return verbena::format("is of family {}, and only AF_INET ({}) and AF_INET6 ({}) are supported",
+                         address->sa_family, AF_INET, AF_INET6);
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ VERBENA_ABI int rdma_create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_att
 VERBENA_ABI void rdma_destroy_srq(rdma_cm_id* id) {
   if (id == nullptr) return;
   answer([&] {
-    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, fmt::ptr(id));
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
     if (id->srq == nullptr) return 0;
     Identifier& identifier = Identifier::of(id);
     ibv_destroy_srq(identifier.srq);

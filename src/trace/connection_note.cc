@@ -5,8 +5,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "cm/event_names.h"
 #include "cm/mad.h"
 #include "cm/reasons.h"
@@ -39,49 +38,50 @@ static_assert(std::size(kCalls) == static_cast<size_t>(protocol::TraceCall::kRes
 std::string peer_text(const ConnectionNote& note) {
   if (note.peer.is_zero()) return {};
   const std::string address = roce::text_of(note.peer);
-  return note.port != 0 ? fmt::format("{} port {}", address, note.port) : address;
+  return note.port != 0 ? verbena::format("{} port {}", address, note.port) : address;
 }
 
 // " with its QP 0x000012"; empty: not known.
 std::string qp_text(const ConnectionNote& note) {
-  return note.remote_qpn != 0 ? fmt::format(", its QP {:#08x}", note.remote_qpn) : std::string();
+  return note.remote_qpn != 0 ? verbena::format(", its QP {:#08x}", note.remote_qpn) : std::string();
 }
 
 std::string call_text(const ConnectionNote& note, const std::string& subject) {
   if (note.status == 0) {
     const std::string peer = peer_text(note);
-    return peer.empty() ? subject : fmt::format("{}, peer {}", subject, peer);
+    return peer.empty() ? subject : verbena::format("{}, peer {}", subject, peer);
   }
   const char* const name = ::strerrorname_np(note.status);
-  return fmt::format("{} failed: {}", subject, name != nullptr ? name : fmt::format("errno {}", note.status));
+  return verbena::format("{} failed: {}", subject,
+                         name != nullptr ? name : verbena::format("errno {}", note.status));
 }
 
 std::string message_text(const ConnectionNote& note, const std::string& subject, bool is_sent) {
   const bool is_rejection = note.what == static_cast<uint8_t>(cm::MessageType::kRej);
   const bool is_resolution = note.what == static_cast<uint8_t>(cm::MessageType::kSidrRep);
-  std::string text = fmt::format("{} {}", is_sent ? "sent" : "received", subject);
+  std::string text = verbena::format("{} {}", is_sent ? "sent" : "received", subject);
   const std::string peer = peer_text(note);
-  if (!peer.empty()) text += fmt::format(" {} {}", is_sent ? "to" : "from", peer);
+  if (!peer.empty()) text += verbena::format(" {} {}", is_sent ? "to" : "from", peer);
   text += qp_text(note);
   if (is_rejection) {
     const auto reason = static_cast<uint16_t>(note.status);
-    text += fmt::format(", reason {} ({})", reason, cm::reason_name(reason));
+    text += verbena::format(", reason {} ({})", reason, cm::reason_name(reason));
   }
-  if (is_resolution) text += fmt::format(", status {}", note.status);
+  if (is_resolution) text += verbena::format(", status {}", note.status);
   if (!is_sent && note.repetitions != 0) text += ", once more";
-  if (is_sent && note.repetitions != 0) text += fmt::format(", repetition {}", note.repetitions);
+  if (is_sent && note.repetitions != 0) text += verbena::format(", repetition {}", note.repetitions);
   return text;
 }
 
 std::string event_text(const ConnectionNote& note, const std::string& subject) {
   std::string text = subject;
   const std::string peer = peer_text(note);
-  if (!peer.empty()) text += fmt::format(", peer {}", peer);
+  if (!peer.empty()) text += verbena::format(", peer {}", peer);
   text += qp_text(note);
   const bool is_failure = cm::is_failure(note.what);
   if (note.status != 0 || is_failure) text += ", status " + cm::status_text(note.what, note.status);
   const std::string_view cause = is_failure ? cm::cause_of(note.what, note.status) : std::string_view();
-  return cause.empty() ? text : fmt::format("{}: {}", text, cause);
+  return cause.empty() ? text : verbena::format("{}: {}", text, cause);
 }
 
 }  // namespace
@@ -112,10 +112,11 @@ std::string connection_subject(Kind kind, const Numbers& numbers) {
   const uint8_t what = unpacked(numbers).what;
   if (kind == Kind::kCmEvent) return cm::event_name(what);
   if (kind == Kind::kCmCall) {
-    return what != 0 && what < std::size(kCalls) ? std::string(kCalls[what]) : fmt::format("call {}", what);
+    return what != 0 && what < std::size(kCalls) ? std::string(kCalls[what])
+                                                 : verbena::format("call {}", what);
   }
   return what < cm::kMessageTypes ? cm::message_name(static_cast<cm::MessageType>(what))
-                                  : fmt::format("message {}", what);
+                                  : verbena::format("message {}", what);
 }
 
 std::string connection_text(Kind kind, const Numbers& numbers) {
@@ -124,7 +125,7 @@ std::string connection_text(Kind kind, const Numbers& numbers) {
   const std::string text = kind == Kind::kCmEvent  ? event_text(note, subject)
                            : kind == Kind::kCmCall ? call_text(note, subject)
                                                    : message_text(note, subject, kind == Kind::kCmSent);
-  return fmt::format("cm_id {}: {}", note.id, text);
+  return verbena::format("cm_id {}: {}", note.id, text);
 }
 
 bool is_connection_failure(Kind kind, const Numbers& numbers) {

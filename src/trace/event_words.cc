@@ -5,9 +5,9 @@
 #include <array>
 #include <iterator>
 
-#include <fmt/format.h>
 #include <infiniband/verbs.h>
 
+#include "base/format.h"
 #include "roce/aeth.h"
 #include "roce/opcode.h"
 #include "trace/connection_note.h"
@@ -43,78 +43,79 @@ const KindInfo kKinds[] = {
      "qp_made",
      2,
      {{{"type", 0}, {"device_index", 1}}},
-     [](const Numbers& n) { return fmt::format("created, {}", type_name(n[0])); }},
+     [](const Numbers& n) { return verbena::format("created, {}", type_name(n[0])); }},
     {Kind::kQpDestroyed, "qp_destroyed", 0, {}, [](const Numbers&) { return std::string("destroyed"); }},
     {Kind::kState,
      "state",
      3,
      {{{"from", 0}, {"to", 1}, {"cause", 2}}},
      [](const Numbers& n) {
-       return fmt::format("{} -> {} {}", state_name(n[0]), state_name(n[1]), cause_name(n[2]));
+       return verbena::format("{} -> {} {}", state_name(n[0]), state_name(n[1]), cause_name(n[2]));
      }},
     {Kind::kPeer,
      "peer",
      3,
      {{{"remote_qpn", 2, 0, 32}, {"path_mtu", 2, 32, 32}, {"receive_psn", 3}}},
      [](const Numbers& n) {
-       return fmt::format("peer: QP {:#08x} at {}, path MTU {}; expects {}", n[2] & 0xffffff, gid_text(n),
-                          n[2] >> 32, psn_text(n[3]));
+       return verbena::format("peer: QP {:#08x} at {}, path MTU {}; expects {}", n[2] & 0xffffff, gid_text(n),
+                              n[2] >> 32, psn_text(n[3]));
      }},
     {Kind::kReadyToSend,
      "ready_to_send",
      4,
      {{{"send_psn", 0}, {"timeout", 1, 0, 8}, {"retry_cnt", 1, 8, 8}, {"rnr_retry", 1, 16, 8}}},
      [](const Numbers& n) {
-       return fmt::format("sends from {} on; ACK timeout {} (code {}), retry_cnt {}, rnr_retry {}",
-                          psn_text(n[0]), ack_timeout_text(n[1]), n[1] & 0xff, n[1] >> 8 & 0xff,
-                          n[1] >> 16 & 0xff);
+       return verbena::format("sends from {} on; ACK timeout {} (code {}), retry_cnt {}, rnr_retry {}",
+                              psn_text(n[0]), ack_timeout_text(n[1]), n[1] & 0xff, n[1] >> 8 & 0xff,
+                              n[1] >> 16 & 0xff);
      }},
     {Kind::kRoute,
      "route",
      1,
      {{{"way", 0}}},
-     [](const Numbers& n) { return fmt::format("route: {}", way_name(n[0])); }},
+     [](const Numbers& n) { return verbena::format("route: {}", way_name(n[0])); }},
     {Kind::kTimeout,
      "timeout",
      4,
      {{{"psn", 0}, {"sent_before", 1}, {"tries_left", 2}, {"timeout_ns", 3}}},
      [](const Numbers& n) {
-       return fmt::format("timeout: no acknowledgement from {} on ({} sent), {} left", psn_text(n[0]),
-                          count_text(psns_between(n[0], n[1]), "packet"),
-                          n[2] == 1 ? "1 try" : fmt::format("{} tries", n[2]));
+       return verbena::format("timeout: no acknowledgement from {} on ({} sent), {} left", psn_text(n[0]),
+                              count_text(psns_between(n[0], n[1]), "packet"),
+                              n[2] == 1 ? "1 try" : verbena::format("{} tries", n[2]));
      }},
     {Kind::kProbe,
      "probe",
      1,
      {{{"psn", 0}}},
-     [](const Numbers& n) { return fmt::format("tail-loss probe, {}", psn_text(n[0])); }},
+     [](const Numbers& n) { return verbena::format("tail-loss probe, {}", psn_text(n[0])); }},
     {Kind::kLost,
      "lost",
      2,
      {{{"psn", 0}, {"packets", 1}}},
      [](const Numbers& n) {
-       return fmt::format("retransmits {} from {} (selective)", count_text(n[1], "packet"), psn_text(n[0]));
+       return verbena::format("retransmits {} from {} (selective)", count_text(n[1], "packet"),
+                              psn_text(n[0]));
      }},
     {Kind::kGoesBack,
      "goes_back",
      2,
      {{{"psn", 0}, {"sent_before", 1}}},
      [](const Numbers& n) {
-       return fmt::format("retransmits {} from {} (go-back-N)",
-                          count_text(psns_between(n[0], n[1]), "packet"), psn_text(n[0]));
+       return verbena::format("retransmits {} from {} (go-back-N)",
+                              count_text(psns_between(n[0], n[1]), "packet"), psn_text(n[0]));
      }},
     {Kind::kImpliedLoss,
      "implied_loss",
      1,
      {{{"psn", 0}}},
      [](const Numbers& n) {
-       return fmt::format("implied NAK: the response to {} is missing, a later one came", psn_text(n[0]));
+       return verbena::format("implied NAK: the response to {} is missing, a later one came", psn_text(n[0]));
      }},
     {Kind::kNakSent,
      "nak_sent",
      2,
      {{{"psn", 0}, {"syndrome", 1}}},
-     [](const Numbers& n) { return fmt::format("sent: {}, {}", syndrome_text(n[1]), psn_text(n[0])); }},
+     [](const Numbers& n) { return verbena::format("sent: {}, {}", syndrome_text(n[1]), psn_text(n[0])); }},
     {Kind::kNakReceived,
      "nak_received",
      3,
@@ -123,8 +124,8 @@ const KindInfo kKinds[] = {
        const bool is_rnr = roce::aeth_kind(static_cast<uint8_t>(n[1])) == roce::AethKind::kRnrNak;
        const std::string tries = n[2] == 7   ? ", tries without end"
                                  : n[2] == 1 ? ", 1 try left"
-                                             : fmt::format(", {} tries left", n[2]);
-       return fmt::format("received: {}, {}{}", syndrome_text(n[1]), psn_text(n[0]), is_rnr ? tries : "");
+                                             : verbena::format(", {} tries left", n[2]);
+       return verbena::format("received: {}, {}{}", syndrome_text(n[1]), psn_text(n[0]), is_rnr ? tries : "");
      }},
     {Kind::kRefused,
      "refused",
@@ -136,12 +137,12 @@ const KindInfo kKinds[] = {
        {"key", 3, 0, 32},
        {"bytes", 3, 32, 32}}},
      [](const Numbers& n) {
-       std::string text = fmt::format("refuses the peer's {}, {}: {}", packet_name(n[0] & 0xff),
-                                      psn_text(n[1]), nak_name(n[0] >> 8 & 0xff));
+       std::string text = verbena::format("refuses the peer's {}, {}: {}", packet_name(n[0] & 0xff),
+                                          psn_text(n[1]), nak_name(n[0] >> 8 & 0xff));
        const roce::OpcodeInfo& info = roce::kOpcodes[n[0] & 0xff];
        if (info.has(roce::kReth) || info.has(roce::kAtomicEth)) {
-         text += fmt::format(" (key {:#x}, address {:#x}, {})", n[3] & 0xffffffff, n[2],
-                             count_text(n[3] >> 32, "byte"));
+         text += verbena::format(" (key {:#x}, address {:#x}, {})", n[3] & 0xffffffff, n[2],
+                                 count_text(n[3] >> 32, "byte"));
        }
        return text;
      }},
@@ -150,71 +151,74 @@ const KindInfo kKinds[] = {
      2,
      {{{"psn", 0}, {"expected_psn", 1}}},
      [](const Numbers& n) {
-       return fmt::format("out of sequence: received {}, expected {} ({} missing or late)", psn_text(n[0]),
-                          psn_text(n[1]), count_text(psns_between(n[1], n[0]), "packet"));
+       return verbena::format("out of sequence: received {}, expected {} ({} missing or late)",
+                              psn_text(n[0]), psn_text(n[1]), count_text(psns_between(n[1], n[0]), "packet"));
      }},
     {Kind::kDuplicate,
      "duplicate",
      3,
      {{{"psn", 0}, {"expected_psn", 1}, {"opcode", 2}}},
      [](const Numbers& n) {
-       return fmt::format("duplicate {}, {}; expected {}", packet_name(n[2]), psn_text(n[0]), psn_text(n[1]));
+       return verbena::format("duplicate {}, {}; expected {}", packet_name(n[2]), psn_text(n[0]),
+                              psn_text(n[1]));
      }},
     {Kind::kSendFailed,
      "send_failed",
      5,
      {{{"status", 0, 0, 32}, {"wr_opcode", 0, 32, 32}, {"wr_id", 1}, {"psn", 2}, {"bytes", 3}}},
      [](const Numbers& n) {
-       return fmt::format("{} of {} failed: {} (wr_id {:#x}, first {})", request_name(n[0] >> 32),
-                          count_text(n[3], "byte"), status_name(n[0] & 0xffffffff), n[1], psn_text(n[2]));
+       return verbena::format("{} of {} failed: {} (wr_id {:#x}, first {})", request_name(n[0] >> 32),
+                              count_text(n[3], "byte"), status_name(n[0] & 0xffffffff), n[1], psn_text(n[2]));
      }},
     {Kind::kReceiveFailed,
      "receive_failed",
      2,
      {{{"status", 0}, {"wr_id", 1}}},
      [](const Numbers& n) {
-       return fmt::format("receive request failed: {} (wr_id {:#x})", status_name(n[0]), n[1]);
+       return verbena::format("receive request failed: {} (wr_id {:#x})", status_name(n[0]), n[1]);
      }},
     {Kind::kFlushed,
      "flushed",
      2,
      {{{"sends", 0}, {"receives", 1}}},
      [](const Numbers& n) {
-       return fmt::format("flushed: {}, {}", count_text(n[0], "send request"),
-                          count_text(n[1], "receive request"));
+       return verbena::format("flushed: {}, {}", count_text(n[0], "send request"),
+                              count_text(n[1], "receive request"));
      }},
     {Kind::kCqOverrun,
      "cq_overrun",
      1,
      {{{"of_receives", 0}}},
      [](const Numbers& n) {
-       return fmt::format("its completion queue for {} is in error: a completion was lost",
-                          n[0] == 0 ? "sends" : "receives");
+       return verbena::format("its completion queue for {} is in error: a completion was lost",
+                              n[0] == 0 ? "sends" : "receives");
      }},
     {Kind::kAsyncEvent,
      "async_event",
      1,
      {{{"event_type", 0}}},
-     [](const Numbers& n) { return fmt::format("asynchronous event: {}", event_name(n[0])); }},
+     [](const Numbers& n) { return verbena::format("asynchronous event: {}", event_name(n[0])); }},
     {Kind::kDropped,
      "dropped",
      3,
      {{{"reason", 0}, {"opcode", 1}, {"psn", 2}}},
      [](const Numbers& n) {
-       return fmt::format("{} {} dropped: {}", packet_name(n[1]), psn_text(n[2]), drop_name(n[0]));
+       return verbena::format("{} {} dropped: {}", packet_name(n[1]), psn_text(n[2]), drop_name(n[0]));
      }},
     {Kind::kPortFull,
      "port_full",
      1,
      {{{"way", 0}}},
-     [](const Numbers& n) { return fmt::format("send buffer full: waits for room in {}", way_name(n[0])); }},
+     [](const Numbers& n) {
+       return verbena::format("send buffer full: waits for room in {}", way_name(n[0]));
+     }},
     {Kind::kLeftOut,
      "left_out",
      2,
      {{{"kind", 0}, {"count", 1}}},
      [](const Numbers& n) {
-       return fmt::format("{} more of '{}', of all queue pairs, left out since", n[1],
-                          name_of(static_cast<Kind>(n[0] & 0xff)));
+       return verbena::format("{} more of '{}', of all queue pairs, left out since", n[1],
+                              name_of(static_cast<Kind>(n[0] & 0xff)));
      }},
     {Kind::kCmCall, "cm_call", kMostFields, connection_fields("call"),
      [](const Numbers& n) { return connection_text(Kind::kCmCall, n); }},
@@ -229,8 +233,8 @@ const KindInfo kKinds[] = {
      3,
      {{{"wr_opcode", 0}, {"wr_id", 1}, {"bytes", 2}}},
      [](const Numbers& n) {
-       return fmt::format("posted: {} of {} (wr_id {:#x})", request_name(n[0]), count_text(n[2], "byte"),
-                          n[1]);
+       return verbena::format("posted: {} of {} (wr_id {:#x})", request_name(n[0]), count_text(n[2], "byte"),
+                              n[1]);
      }},
     {Kind::kPacketSent,
      "packet_sent",
@@ -258,8 +262,9 @@ const KindInfo kKinds[] = {
      {{{"status", 0, 0, 32}, {"wc_opcode", 0, 32, 32}, {"wr_id", 1}, {"bytes", 2}}},
      [](const Numbers& n) {
        const bool is_receive = (n[0] >> 32 & IBV_WC_RECV) != 0;
-       return fmt::format("completion of a {} request: {} (wr_id {:#x}, {})", is_receive ? "receive" : "send",
-                          status_name(n[0] & 0xffffffff), n[1], count_text(n[2], "byte"));
+       return verbena::format("completion of a {} request: {} (wr_id {:#x}, {})",
+                              is_receive ? "receive" : "send", status_name(n[0] & 0xffffffff), n[1],
+                              count_text(n[2], "byte"));
      }},
 };
 

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <iterator>
 
-#include <fmt/format.h>
 #include <infiniband/verbs.h>
 
+#include "base/format.h"
 #include "queues/status_words.h"
 #include "roce/aeth.h"
 #include "roce/opcode.h"
@@ -21,7 +21,7 @@ using Numbers = Recorder::Numbers;
 template <class Names>
 std::string name_in(const Names& names, uint64_t number, std::string_view what) {
   const bool is_known = number < std::size(names) && !std::string_view(names[number]).empty();
-  return is_known ? std::string(names[number]) : fmt::format("{} {}", what, number);
+  return is_known ? std::string(names[number]) : verbena::format("{} {}", what, number);
 }
 
 constexpr std::string_view kTypes[] = {"", "", "RC",         "UC",       "UD",      "",
@@ -58,9 +58,9 @@ constexpr std::string_view kRequests[] = {"RDMA WRITE",
 static_assert(std::size(kRequests) == IBV_WR_ATOMIC_WRITE + 1);
 
 std::string duration_text(uint64_t nanoseconds) {
-  return nanoseconds >= 1'000'000'000 ? fmt::format("{:.3g} s", static_cast<double>(nanoseconds) / 1e9)
-         : nanoseconds >= 1'000'000   ? fmt::format("{:.3g} ms", static_cast<double>(nanoseconds) / 1e6)
-                                      : fmt::format("{:.3g} us", static_cast<double>(nanoseconds) / 1e3);
+  return nanoseconds >= 1'000'000'000 ? verbena::format("{:.3g} s", static_cast<double>(nanoseconds) / 1e9)
+         : nanoseconds >= 1'000'000   ? verbena::format("{:.3g} ms", static_cast<double>(nanoseconds) / 1e6)
+                                      : verbena::format("{:.3g} us", static_cast<double>(nanoseconds) / 1e3);
 }
 
 }  // namespace
@@ -114,17 +114,17 @@ std::string packet_name(uint64_t opcode) {
       break;
   }
   const roce::OpcodeInfo& info = roce::kOpcodes[opcode & 0xff];
-  return info.exists() ? info.name : fmt::format("opcode {:#04x}", opcode & 0xff);
+  return info.exists() ? info.name : verbena::format("opcode {:#04x}", opcode & 0xff);
 }
 
 std::string psn_text(uint64_t psn) {
-  return fmt::format("PSN {:#08x}", psn & 0xffffff);
+  return verbena::format("PSN {:#08x}", psn & 0xffffff);
 }
 uint64_t psns_between(uint64_t from, uint64_t past) {
   return (past - from) & 0xffffff;
 }
 std::string count_text(uint64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  return verbena::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string syndrome_text(uint64_t word) {
@@ -133,10 +133,10 @@ std::string syndrome_text(uint64_t word) {
   if (syndrome == roce::kReadySyndrome) return "ready (the receive request is posted; send again)";
   switch (roce::aeth_kind(syndrome)) {
     case roce::AethKind::kRnrNak:
-      return fmt::format("RNR NAK (no receive request; wait {})",
-                         duration_text(static_cast<uint64_t>(roce::rnr_delay(value).count())));
+      return verbena::format("RNR NAK (no receive request; wait {})",
+                             duration_text(static_cast<uint64_t>(roce::rnr_delay(value).count())));
     case roce::AethKind::kNak:
-      return fmt::format("NAK ({})", nak_name(value));
+      return verbena::format("NAK ({})", nak_name(value));
     default:
       return "ACK";
   }
@@ -147,8 +147,8 @@ std::string packet_text(const Numbers& n) {
   const auto syndrome = static_cast<uint8_t>(n[3]);
   const bool is_answer = roce::kOpcodes[n[0] & 0xff].has(roce::kAeth);
   std::string text =
-      fmt::format("{} {}, {}", packet_name(n[0] & 0xff), psn_text(n[1]), count_text(n[2], "byte"));
-  if (joined > 1) text += fmt::format(", {} packets as one", joined);
+      verbena::format("{} {}, {}", packet_name(n[0] & 0xff), psn_text(n[1]), count_text(n[2], "byte"));
+  if (joined > 1) text += verbena::format(", {} packets as one", joined);
   if ((n[0] >> 16 & 1) != 0) text += ", asks for an acknowledgement";
   if (is_answer && roce::aeth_kind(syndrome) != roce::AethKind::kAck) text += ": " + syndrome_text(syndrome);
   return text;

@@ -8,9 +8,9 @@
 #include <new>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "memory/key_table.h"
 #include "queues/status_words.h"
 #include "roce/prefix.h"
@@ -83,7 +83,7 @@ bool names_remote_memory(uint32_t opcode) {
 }
 
 std::string range_text(uint64_t address, uint64_t bytes) {
-  return fmt::format("[{:#x}, {:#x})", address, address + bytes);
+  return verbena::format("[{:#x}, {:#x})", address, address + bytes);
 }
 
 // What of it a packet wants, and how it is called.
@@ -111,29 +111,29 @@ bool has_remote_key(const roce::Headers& headers) {
 
 std::string why_no_access(const QueuePair& qp, const roce::Headers& headers) {
   if (headers.info().has(roce::kIeth))
-    return fmt::format("key {:#x} is not that of a memory window which it may invalidate",
-                       headers.invalidate_rkey);
+    return verbena::format("key {:#x} is not that of a memory window which it may invalidate",
+                           headers.invalidate_rkey);
   if (!has_remote_key(headers)) return "the memory that the message goes to is no longer registered, or gone";
   const auto region = qp.config().keys->open(headers.rkey);
   if (!region)
-    return fmt::format(
+    return verbena::format(
         "no region or memory window has key {:#x}: it was deregistered, or never registered here",
         headers.rkey);
   const Wanted wanted = wanted_by(headers.operation());
   const uint64_t bytes = headers.info().has(roce::kAtomicEth) ? sizeof(uint64_t) : headers.dma_length;
   if (region->pd != qp.config().pd)
-    return fmt::format("key {:#x} is of another protection domain than the queue pair", headers.rkey);
+    return verbena::format("key {:#x} is of another protection domain than the queue pair", headers.rkey);
   if (region->length == 0 && region->kind != memory::RegionKind::kMemory)
-    return fmt::format("the memory window of key {:#x} is not bound", headers.rkey);
+    return verbena::format("the memory window of key {:#x} is not bound", headers.rkey);
   if (((~region->access) & wanted.access) != 0)
-    return fmt::format("key {:#x} was registered without {}", headers.rkey, wanted.flag);
+    return verbena::format("key {:#x} was registered without {}", headers.rkey, wanted.flag);
   if (((region->qpn ^ qp.config().qpn.value()) & region->qpn_mask) != 0)
-    return fmt::format("the memory window of key {:#x} is bound to another queue pair", headers.rkey);
+    return verbena::format("the memory window of key {:#x} is bound to another queue pair", headers.rkey);
   if (region->at(headers.address, bytes) == nullptr) {
-    return fmt::format("{} is not within {}, which key {:#x} is for", range_text(headers.address, bytes),
-                       range_text(region->iova, region->length), headers.rkey);
+    return verbena::format("{} is not within {}, which key {:#x} is for", range_text(headers.address, bytes),
+                           range_text(region->iova, region->length), headers.rkey);
   }
-  return fmt::format("the memory behind key {:#x} is no longer there", headers.rkey);
+  return verbena::format("the memory behind key {:#x} is no longer there", headers.rkey);
 }
 
 // Empty: all sizes fit.
@@ -142,11 +142,11 @@ std::string misfit_text(const Misfit& misfit) {
     case Misfit::Kind::kNone:
       return {};
     case Misfit::Kind::kPathMtu:
-      return fmt::format("path MTU mismatch: local {}, packet has {}", misfit.room, misfit.bytes);
+      return verbena::format("path MTU mismatch: local {}, packet has {}", misfit.room, misfit.bytes);
     case Misfit::Kind::kReceiveBuffer:
-      return fmt::format("message of {} bytes, receive buffer of {}", misfit.bytes, misfit.room);
+      return verbena::format("message of {} bytes, receive buffer of {}", misfit.bytes, misfit.room);
     case Misfit::Kind::kPartOfMessage:
-      return fmt::format("message of {} bytes or more, receive buffer of {}", misfit.bytes, misfit.room);
+      return verbena::format("message of {} bytes or more, receive buffer of {}", misfit.bytes, misfit.room);
   }
   return {};
 }
@@ -160,12 +160,12 @@ std::string why_invalid(const QueuePair& qp, const roce::Packet& packet) {
   if (is_send) return "the packets of its message do not follow each other";
   const Wanted wanted = wanted_by(operation);
   if ((qp.attributes().access & wanted.access) != wanted.access)
-    return fmt::format("the queue pair's qp_access_flags do not have {}", wanted.flag);
+    return verbena::format("the queue pair's qp_access_flags do not have {}", wanted.flag);
   if (headers.info().has(roce::kAtomicEth) && (headers.address & 7) != 0)
-    return fmt::format("the address {:#x} is not a multiple of eight", headers.address);
+    return verbena::format("the address {:#x} is not a multiple of eight", headers.address);
   if (wanted.access != IBV_ACCESS_REMOTE_WRITE || operation == Operation::kAtomicWrite) {
-    return fmt::format("more READs and atomics at a time than the queue pair's max_dest_rd_atomic, {}",
-                       qp.attributes().max_dest_rd_atomic);
+    return verbena::format("more READs and atomics at a time than the queue pair's max_dest_rd_atomic, {}",
+                           qp.attributes().max_dest_rd_atomic);
   }
   return "its packets do not follow each other, or are not as long as the path MTU wants";
 }
@@ -175,16 +175,17 @@ std::string why_no_local(const QueuePair& qp, const SendWqe& wqe, memory::Access
   for (const ibv_sge& sge : wqe.sges()) {
     const auto region = qp.config().keys->open(sge.lkey);
     if (!region)
-      return fmt::format("no region has the local key {:#x}: it was deregistered, or never registered here",
-                         sge.lkey);
+      return verbena::format(
+          "no region has the local key {:#x}: it was deregistered, or never registered here", sge.lkey);
     if (region->pd != qp.config().pd)
-      return fmt::format("the local key {:#x} is of another protection domain than the queue pair", sge.lkey);
+      return verbena::format("the local key {:#x} is of another protection domain than the queue pair",
+                             sge.lkey);
     if (!region->allows_local(wanted, qp.config().pd))
-      return fmt::format("the local key {:#x} was registered without IBV_ACCESS_LOCAL_WRITE", sge.lkey);
+      return verbena::format("the local key {:#x} was registered without IBV_ACCESS_LOCAL_WRITE", sge.lkey);
     if (region->at(sge.addr, sge.length) == nullptr) {
-      return fmt::format("{} is not within {}, which the local key {:#x} is for",
-                         range_text(sge.addr, sge.length), range_text(region->iova, region->length),
-                         sge.lkey);
+      return verbena::format("{} is not within {}, which the local key {:#x} is for",
+                             range_text(sge.addr, sge.length), range_text(region->iova, region->length),
+                             sge.lkey);
     }
   }
   return "the memory that was registered is no longer there";
@@ -192,8 +193,8 @@ std::string why_no_local(const QueuePair& qp, const SendWqe& wqe, memory::Access
 
 std::string peer_text(const QueuePair& qp) {
   const QpAttributes& attributes = qp.attributes();
-  return fmt::format("QP {:#08x} at {}", attributes.destination.value(),
-                     roce::text_of(attributes.path.destination));
+  return verbena::format("QP {:#08x} at {}", attributes.destination.value(),
+                         roce::text_of(attributes.path.destination));
 }
 
 std::string why_no_answer(const QueuePair& qp) {
@@ -202,7 +203,7 @@ std::string why_no_answer(const QueuePair& qp) {
   const std::string obstacle =
       routes != nullptr ? routes->obstacle(attributes.path, attributes.destination) : std::string();
   const auto timeout = std::chrono::duration<double, std::milli>(roce::ack_timeout(attributes.timeout));
-  return fmt::format(
+  return verbena::format(
       "{} has not answered {} tries of {:.0f} ms or more: {}", peer_text(qp), attributes.retry_count + 1,
       timeout.count(),
       !obstacle.empty()
@@ -212,7 +213,7 @@ std::string why_no_answer(const QueuePair& qp) {
 }
 
 std::string why_not_received(const QueuePair& qp) {
-  return fmt::format(
+  return verbena::format(
       "RNR retries exhausted (rnr_retry {}): peer {} had no receive posted; post receives there before "
       "sending, or set rnr_retry 7 (no limit)",
       qp.attributes().rnr_retry, peer_text(qp));
@@ -224,8 +225,8 @@ std::string why_no_operation(const QueuePair& qp, const SendWqe& wqe) {
       qp.config().type == IBV_QPT_UD && (wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM);
   if (is_datagram) return "the address handle is of another protection domain than the queue pair";
   const char* const name = queues::send_opcode_name(wqe.opcode);
-  return fmt::format("{} is not supported on {}", name != nullptr ? name : "the operation",
-                     queues::name_of(qp.config().type));
+  return verbena::format("{} is not supported on {}", name != nullptr ? name : "the operation",
+                         queues::name_of(qp.config().type));
 }
 
 std::string cause_of(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status status) {
@@ -235,8 +236,8 @@ std::string cause_of(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status stat
   }
   if (status == IBV_WC_LOC_QP_OP_ERR && wqe.is_refused()) return why_no_operation(qp, wqe);
   if (status == IBV_WC_LOC_LEN_ERR && qp.config().type == IBV_QPT_UD)
-    return fmt::format("a datagram is one packet, of at most {} bytes here (the port's active_mtu)",
-                       qp.attributes().path_mtu);
+    return verbena::format("a datagram is one packet, of at most {} bytes here (the port's active_mtu)",
+                           qp.attributes().path_mtu);
   if (status == IBV_WC_RETRY_EXC_ERR) return why_no_answer(qp);
   if (status == IBV_WC_RNR_RETRY_EXC_ERR) return why_not_received(qp);
   return std::string(usual_cause(status));
@@ -256,7 +257,7 @@ std::string why_refused(const QueuePair& qp, const roce::Packet& packet, NakCode
   } else {
     why = why_invalid(qp, packet);
   }
-  return fmt::format("{} (process {}, {})", why, ::getpid(), program_invocation_short_name);
+  return verbena::format("{} (process {}, {})", why, ::getpid(), program_invocation_short_name);
 } catch (const std::bad_alloc&) {
   return {};
 }
@@ -264,13 +265,14 @@ std::string why_refused(const QueuePair& qp, const roce::Packet& packet, NakCode
 std::string what_failed(const QueuePair& qp, const SendWqe& wqe, ibv_wc_status status,
                         const std::string& peer_words) noexcept try {
   std::string text =
-      fmt::format("QP {:#08x}: {} of {} bytes", qp.config().qpn.value(), name_of(wqe.opcode), wqe.length);
+      verbena::format("QP {:#08x}: {} of {} bytes", qp.config().qpn.value(), name_of(wqe.opcode), wqe.length);
   if (names_remote_memory(wqe.opcode))
-    text += fmt::format(", address {:#x}, key {:#x},", wqe.remote_address, wqe.rkey);
-  text += fmt::format(" failed, {} ({}): ", name_of(status), static_cast<int>(status));
+    text += verbena::format(", address {:#x}, key {:#x},", wqe.remote_address, wqe.rkey);
+  text += verbena::format(" failed, {} ({}): ", name_of(status), static_cast<int>(status));
   const bool is_peers =
       status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR;
-  if (is_peers && !peer_words.empty()) return text + fmt::format("{} says: {}", peer_text(qp), peer_words);
+  if (is_peers && !peer_words.empty())
+    return text + verbena::format("{} says: {}", peer_text(qp), peer_words);
   return text + cause_of(qp, wqe, status);
 } catch (const std::bad_alloc&) {
   return {};
@@ -283,16 +285,16 @@ std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit
   if (why.empty() && receive.status == IBV_WC_REM_INV_REQ_ERR)
     why = "its message was broken off, or wanted a key invalidated that it may not";
   if (why.empty()) why = usual_cause(receive.status);
-  return fmt::format("QP {:#08x}: the receive request with wr_id {:#x} failed, {} ({}): {}",
-                     qp.config().qpn.value(), receive.wr_id, name_of(receive.status),
-                     static_cast<int>(receive.status), why);
+  return verbena::format("QP {:#08x}: the receive request with wr_id {:#x} failed, {} ({}): {}",
+                         qp.config().qpn.value(), receive.wr_id, name_of(receive.status),
+                         static_cast<int>(receive.status), why);
 } catch (const std::bad_alloc&) {
   return {};
 }
 
 std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Qpn source,
                          const std::string& why) noexcept try {
-  return fmt::format(
+  return verbena::format(
       "QP {:#08x}: a message of QP {:#08x} at {} is dropped, as {} wants, without a word to either program: "
       "{}; "
       "later ones are only counted",
@@ -303,7 +305,7 @@ std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Q
 
 std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq, bool of_receives) noexcept
     try {
-  return fmt::format(
+  return verbena::format(
       "QP {:#08x}: CQ overrun: a completion of its {} queue is lost, as the completion queue of {} entries "
       "is "
       "full; the queue pair enters ERR. Poll more often, or create a larger queue: one entry for each "

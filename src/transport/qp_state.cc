@@ -5,9 +5,8 @@
 #include <new>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "base/failed_call.h"
+#include "base/format.h"
 #include "queues/status_words.h"
 
 namespace verbena::transport {
@@ -130,7 +129,7 @@ std::string names_of(int mask) {
   std::string names;
   for (size_t bit = 0; bit < std::size(kAttributes); ++bit) {
     if ((mask >> bit & 1) != 0)
-      names += fmt::format("{}IBV_QP_{}", names.empty() ? "" : ", ", kAttributes[bit]);
+      names += verbena::format("{}IBV_QP_{}", names.empty() ? "" : ", ", kAttributes[bit]);
   }
   return names;
 }
@@ -151,7 +150,7 @@ int refuse_states(ibv_qp_state from, ibv_qp_state to) noexcept try {
   std::string possible;
   const auto add = [&](ibv_qp_state state) {
     if (possible.find(name_of(state)) == std::string::npos)
-      possible += fmt::format("{}{}", possible.empty() ? "" : " or ", name_of(state));
+      possible += verbena::format("{}{}", possible.empty() ? "" : " or ", name_of(state));
   };
   for (const Transition& t : kTransitions) {
     if (t.from == from && t.to != from) add(t.to);

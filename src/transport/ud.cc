@@ -5,8 +5,7 @@
 #include <new>
 #include <string>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "roce/ip_header.h"
 #include "transport/error_words.h"
 #include "transport/gather.h"
@@ -79,13 +78,13 @@ void UdQueuePair::drop(protocol::TraceDrop why, const IncomingPacket& incoming) 
   if (!is_drop_to_be_said(why, level)) return;
   std::string reason = "no receive request was posted: post more of them";
   if (why == protocol::TraceDrop::kBadQkey) {
-    reason =
-        fmt::format("its Q_Key is {:#x}, and this queue pair's {:#x} (IBV_QP_QKEY): both ends need the same",
-                    headers.qkey, attributes().qkey);
+    reason = verbena::format(
+        "its Q_Key is {:#x}, and this queue pair's {:#x} (IBV_QP_QKEY): both ends need the same",
+        headers.qkey, attributes().qkey);
   } else if (!is_common) {
-    reason =
-        fmt::format("it has {} bytes behind {} of the GRH, and the receive request has room for {}",
-                    incoming.packet.payload.size(), kGrhBytes, total_length(receives().current()->sges()));
+    reason = verbena::format("it has {} bytes behind {} of the GRH, and the receive request has room for {}",
+                             incoming.packet.payload.size(), kGrhBytes,
+                             total_length(receives().current()->sges()));
   }
   log(level, "{}", what_dropped(*this, incoming.path.source, headers.source, reason));
 } catch (const std::bad_alloc&) {  // the log has less to say

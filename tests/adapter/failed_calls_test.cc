@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "adapter/support/endpoint.h"
+#include "base/format.h"
 #include "base/log.h"
 
 namespace verbena::adapter::testing {
@@ -83,7 +83,7 @@ TEST_F(FailedVerbs, SayThatMemoryIsNotThere) {
 }
 
 TEST_F(FailedVerbs, SayWhatStillUsesAnObject) {
-  const std::string qp = fmt::format("QP {:#08x} use it: destroy what uses it first", end_.qp->qp_num);
+  const std::string qp = verbena::format("QP {:#08x} use it: destroy what uses it first", end_.qp->qp_num);
   EXPECT_THAT(said_by([&] { EXPECT_EQ(ibv_dealloc_pd(end_.pd.get()), EBUSY); }),
               AllOf(HasSubstr("ibv_dealloc_pd() failed, EBUSY (Device or resource busy): ibv_pd 0x"),
                     HasSubstr("MR with lkey 0x"), HasSubstr(qp)));
@@ -123,7 +123,7 @@ TEST_F(FailedVerbs, NameTheCapacityThatIsTooLarge) {
 }
 
 TEST_F(FailedVerbs, NameTheQueuePairItsDeviceAndPort) {
-  const std::string qp = fmt::format("QP {:#08x} of rxe_lo port 1: ", end_.qp->qp_num);
+  const std::string qp = verbena::format("QP {:#08x} of rxe_lo port 1: ", end_.qp->qp_num);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
   EXPECT_THAT(said_by([&] { ibv_modify_qp(end_.qp.get(), &attr, IBV_QP_STATE); }),

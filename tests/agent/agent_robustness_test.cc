@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -37,6 +36,7 @@
 #include "agent_client/admin.h"
 #include "agent_client/client.h"
 #include "agent_client/message_socket.h"
+#include "base/format.h"
 #include "base/random.h"
 #include "base/seed.h"
 #include "protocol/messages.h"
@@ -370,7 +370,7 @@ TEST_F(Robustness, CallsWaitForAStoppedAgentAndCommandsGiveUp) {
   ::kill(pid(), SIGCONT);
   caller.join();
   EXPECT_TRUE(succeeded);
-  const std::string silence = fmt::format("agent (pid {}) does not respond; it is stopped", pid());
+  const std::string silence = verbena::format("agent (pid {}) does not respond; it is stopped", pid());
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ETIMEDOUT);
   EXPECT_THAT(late.error().text, ::testing::StartsWith(silence));

@@ -6,10 +6,10 @@
 #include <map>
 #include <string>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "agent_client/device_counters.h"
+#include "base/format.h"
 #include "fabric/subnet.h"
 
 namespace verbena::agent {
@@ -52,7 +52,7 @@ TEST(DeviceFiles, AreInTheKernelsFormats) {
       {"infiniband/rxe_eth0/ports/1/phys_state", "5: LinkUp\n"},
       {"infiniband/rxe_eth0/ports/1/rate", "10 Gb/sec (1X FDR10)\n"},
       {"infiniband/rxe_eth0/ports/1/lid",
-       fmt::format("{:#x}\n", fabric::Subnet::usual_lid(0x5054'00ff'fe77'0001))},
+       verbena::format("{:#x}\n", fabric::Subnet::usual_lid(0x5054'00ff'fe77'0001))},
       {"infiniband/rxe_eth0/ports/1/sm_lid", "0x1\n"},
       {"infiniband/rxe_eth0/ports/1/cap_mask", "0x00010000\n"},
       {"infiniband/rxe_eth0/ports/1/link_layer", "Ethernet\n"},

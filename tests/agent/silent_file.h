@@ -7,7 +7,6 @@
 #include <string>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <linux/fuse.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/unique_fd.h"
 
 namespace verbena::test {
@@ -32,12 +32,12 @@ class SilentFile {
     if (!device_ || ::unshare(CLONE_NEWNS) != 0 || ::mkdtemp(directory) == nullptr) return;
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
     const std::string options =
-        fmt::format("fd={},rootmode=40755,user_id=0,group_id=0,allow_other", device_.get());
+        verbena::format("fd={},rootmode=40755,user_id=0,group_id=0,allow_other", device_.get());
     if (::mount("silent", directory, "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0) return;
     server_ = ::fork();
     if (server_ == 0) serve();
     device_.reset();  // with its last copy, the server's, the file is given up
-    file_.reset(::open(fmt::format("{}/file", directory).c_str(), O_RDWR | O_CLOEXEC));
+    file_.reset(::open(verbena::format("{}/file", directory).c_str(), O_RDWR | O_CLOEXEC));
     ::umount2(directory, MNT_DETACH);  // its name goes, the file stays
     ::rmdir(directory);
   }

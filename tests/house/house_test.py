@@ -63,6 +63,12 @@ class HouseRules(unittest.TestCase):
         self.write("src/verbs/b.cc", '#include "adapter/software_adapter.h"\n')
         self.assert_broken("include_order.py", "src/verbs/b.cc:1: adapter/software_adapter.h is a provider")
 
+    def test_only_the_room_base_includes_fmt(self):
+        self.write("src/base/format.h", LICENCE + "#include <fmt/core.h>\n")
+        self.assert_kept("include_order.py")
+        self.write("src/base/log.h", LICENCE + "#include <fmt/format.h>\n")
+        self.assert_broken("include_order.py", "src/base/log.h:2: fmt/format.h: include base/format.h instead")
+
     def test_new_room_needs_a_floor(self):
         self.write("src/attic/a.cc", "\n")
         self.assert_broken("include_order.py", "'attic' is no room")

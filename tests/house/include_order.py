@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """include_order.py ROOT: no room of src/ includes a room on its own floor or above, and the headers of a room do not
-include each other in a circle (docs/architecture.md)."""
+include each other in a circle (docs/architecture.md). Only base/format.h includes fmt."""
 
 import re
 import sys
@@ -28,6 +28,8 @@ FLOORS = {
 PROVIDERS = {"adapter"}
 ONLY_INTERFACE = {"verbs", "rdmacm", "rsockets"}
 LIST_OF_PROVIDERS = "src/verbs/registered_providers.cc"
+# fmt is compiled into one file; a file that includes fmt's headers would need symbols of a libfmt that nobody links.
+FORMATTERS = {"src/base/format.h", "src/base/format.cc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -90,6 +92,9 @@ def main(root):
         text = path.read_text(encoding="utf-8")
         for match in INCLUDE.finditer(text):
             bracket, included = match.groups()
+            if included.startswith("fmt/") and name.as_posix() not in FORMATTERS:
+                line = text.count("\n", 0, match.start(2)) + 1
+                broken.append(f"{name}:{line}: {included}: include base/format.h instead")
             if bracket == "<" and ("/" not in included or included.split("/")[0] not in FLOORS):
                 continue  # a library's header
             if path.suffix == ".h" and included.split("/")[0] == room:

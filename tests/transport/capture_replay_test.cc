@@ -9,10 +9,10 @@
 #include <regex>
 #include <string>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "roce/aeth.h"
 #include "roce/capture.h"
 #include "transport/support/endpoint.h"
@@ -101,11 +101,11 @@ struct Capture {
 std::string describe(const roce::Headers& headers, ConstBytes payload) {
   std::byte bytes[roce::kMaxHeaderBytes];
   const uint32_t length = roce::encode(headers, bytes);
-  std::string text = fmt::format("{} psn {} | ", headers.info().name, headers.psn.value());
+  std::string text = verbena::format("{} psn {} | ", headers.info().name, headers.psn.value());
   for (const std::byte b : std::span(bytes).first(length))
-    text += fmt::format("{:02x}", static_cast<unsigned>(b));
+    text += verbena::format("{:02x}", static_cast<unsigned>(b));
   text += " | ";
-  for (const std::byte b : payload) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  for (const std::byte b : payload) text += verbena::format("{:02x}", static_cast<unsigned>(b));
   return text;
 }
 std::string describe(const SentPacket& packet) {

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "agent_client/path_mtu.h"
+#include "base/format.h"
 
 namespace verbena::agent {
 namespace {
@@ -83,7 +83,7 @@ agent_client::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier&
   if (is_link_local(destination)) destination.scope_id = question.interface_index;
   const auto route = service_.routes().ask(question);
   if (!route)
-    return refuse(route.error().code, fmt::format("no route to {}", roce::text_of(gid_of(destination))));
+    return refuse(route.error().code, verbena::format("no route to {}", roce::text_of(gid_of(destination))));
   id.destination = destination;
   return *route;
 }

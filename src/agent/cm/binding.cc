@@ -6,12 +6,12 @@
 #include <cstring>
 #include <memory>
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "agent/cm/refusals.h"
 #include "agent_client/path_mtu.h"
+#include "base/format.h"
 #include "base/unique_fd.h"
 #include "protocol/text.h"
 #include "roce/prefix.h"
@@ -79,12 +79,13 @@ Binding::Outcome Binding::check_local(const CmAddress& address) const {
   }
   if (is_any_address(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
   if (is_of_this_host(address)) {
-    return refuse(ENODEV, fmt::format("no RDMA link has {}: is its network device up ('ip address'), and has "
-                                      "it a link ('verbena link show')?",
-                                      roce::text_of(gid_of(address))));
+    return refuse(ENODEV,
+                  verbena::format("no RDMA link has {}: is its network device up ('ip address'), and has "
+                                  "it a link ('verbena link show')?",
+                                  roce::text_of(gid_of(address))));
   }
-  return refuse(EADDRNOTAVAIL, fmt::format("{} is no address of this host ('ip address' lists them)",
-                                           roce::text_of(gid_of(address))));
+  return refuse(EADDRNOTAVAIL, verbena::format("{} is no address of this host ('ip address' lists them)",
+                                               roce::text_of(gid_of(address))));
 }
 
 Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
@@ -97,9 +98,9 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
     taken = (*ports)->bind_any(id, service_.port_limits().ephemeral(), service_.random());
   } else if (port < service_.port_limits().first_unprivileged() && user_ != 0) {
     return refuse(EACCES,
-                  fmt::format("port {} is below {} (net.ipv4.ip_unprivileged_port_start), which is for "
-                              "root: take a higher one",
-                              port, service_.port_limits().first_unprivileged()));
+                  verbena::format("port {} is below {} (net.ipv4.ip_unprivileged_port_start), which is for "
+                                  "root: take a higher one",
+                                  port, service_.port_limits().first_unprivileged()));
   } else {
     const PortRange ephemeral = service_.port_limits().ephemeral();
     taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id, ephemeral) : (*ports)->bind(id, ephemeral);
@@ -108,9 +109,9 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
     return refuse(taken.error().code,
                   port == 0
                       ? "no port is free (net.ipv4.ip_local_port_range)"
-                      : fmt::format("port {} is taken by another rdma_cm_id, of this program or another: "
-                                    "take another, or 0 for any",
-                                    port));
+                      : verbena::format("port {} is taken by another rdma_cm_id, of this program or another: "
+                                        "take another, or 0 for any",
+                                        port));
   }
   id.holds_port = true;
   service_.note_port(id);
@@ -138,9 +139,9 @@ Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
   const auto ports = service_.port_space(id.port_space);
   if (const auto claimed = (*ports)->claim(id); !claimed) {
     return refuse(claimed.error().code,
-                  fmt::format("another rdma_cm_id, of this program or another, listens on "
-                              "port {} already",
-                              port_of(id.source)));
+                  verbena::format("another rdma_cm_id, of this program or another, listens on "
+                                  "port {} already",
+                                  port_of(id.source)));
   }
   const bool as_many = backlog == 0 || backlog > kMaxBacklog;
   id.listening_state = std::make_unique<CmIdentifier::Listening>();

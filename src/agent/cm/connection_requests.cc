@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <utility>
 
-#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/binding.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
+#include "base/format.h"
 #include "cm/ip_service.h"
 
 namespace verbena::agent {
@@ -57,7 +57,7 @@ cm::QpType qp_type_of(const CmIdentifier& id) {
 Outcome check_private_data(size_t length, size_t limit) {
   if (length <= limit) return {};
   return refuse(EINVAL,
-                fmt::format("private data of {} bytes, and this message has room for {}", length, limit));
+                verbena::format("private data of {} bytes, and this message has room for {}", length, limit));
 }
 
 uint64_t service_id_of(const CmIdentifier& id) {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
+#include "base/format.h"
 #include "roce/prefix.h"
 #include "roce/qpn.h"
 
@@ -32,8 +32,8 @@ EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
   if (!has_known_family(request.group)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
   const roce::Address group = gid_of(request.group);
   if (!group.is_multicast() || request.group.family != id->source.family) {
-    return refuse(EINVAL, fmt::format("{} is no multicast group, or not of the family of {}",
-                                      roce::text_of(group), roce::text_of(gid_of(id->source))));
+    return refuse(EINVAL, verbena::format("{} is no multicast group, or not of the family of {}",
+                                          roce::text_of(group), roce::text_of(gid_of(id->source))));
   }
   // A program that comes back after an agent's death may not know whether it has asked already.
   const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();

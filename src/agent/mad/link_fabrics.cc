@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "agent_client/path_mtu.h"
 #include "base/bytes.h"
+#include "base/format.h"
 
 namespace verbena::agent {
 namespace {
@@ -36,7 +35,7 @@ std::optional<roce::Path> LinkFabric::path_to(const roce::Address& destination) 
 fabric::Adapter adapter_of(const Link& link, const std::string& host) {
   fabric::Adapter adapter;
   adapter.guid = load_be<uint64_t>(agent_client::guid_of(link).data());
-  adapter.description = fmt::format("{} {}", host, link.name).substr(0, fabric::kMostDescriptionBytes);
+  adapter.description = verbena::format("{} {}", host, link.name).substr(0, fabric::kMostDescriptionBytes);
   adapter.megabits = link.speed;
   adapter.path_mtu = agent_client::path_mtu_of(link.mtu);
   adapter.up = link.is_active();

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <getopt.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 
 namespace verbena::programs {
@@ -18,8 +18,8 @@ namespace {
 constexpr int kFirst = 256;
 
 std::string shown(char letter, const char* name) {
-  if (letter == 0) return fmt::format("--{}", name);
-  return name == nullptr ? fmt::format("-{}", letter) : fmt::format("-{}, --{}", letter, name);
+  if (letter == 0) return verbena::format("--{}", name);
+  return name == nullptr ? verbena::format("-{}", letter) : verbena::format("-{}, --{}", letter, name);
 }
 
 struct Grammar {
@@ -82,8 +82,8 @@ Option number_to(char letter, const char* name, long long least, long long most,
   return {letter, name, true, [=](const char* word) {
             const auto value = read_number(word, least, most);
             if (!value) {
-              complain(fmt::format("{}: '{}' is not a number from {} to {}", shown(letter, name), word, least,
-                                   most));
+              complain(verbena::format("{}: '{}' is not a number from {} to {}", shown(letter, name), word,
+                                       least, most));
               return Next::kWrong;
             }
             take(*value);

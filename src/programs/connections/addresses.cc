@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <infiniband/ib.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 
 namespace verbena::programs {
@@ -56,12 +56,12 @@ std::string shown(const sockaddr* address) {
   if (address != nullptr && address->sa_family == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
     inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    return fmt::format("{}:{}", text, ntohs(v4->sin_port));
+    return verbena::format("{}:{}", text, ntohs(v4->sin_port));
   }
   if (address != nullptr && address->sa_family == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
     inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-    return fmt::format("[{}]:{}", text, ntohs(v6->sin6_port));
+    return verbena::format("[{}]:{}", text, ntohs(v6->sin6_port));
   }
   return {};
 }

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <getopt.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 
 namespace verbena::programs {
@@ -19,7 +19,7 @@ Option decimal(char letter, int& value, int least, int most) {
             const char* end = word + std::strlen(word);
             const auto [rest, error] = std::from_chars(word, end, read);
             if (error != std::errc() || rest != end || read < least || read > most) {
-              complain(fmt::format("-{}: '{}' is not a number from {} to {}", letter, word, least, most));
+              complain(verbena::format("-{}: '{}' is not a number from {} to {}", letter, word, least, most));
               return Next::kWrong;
             }
             value = read;

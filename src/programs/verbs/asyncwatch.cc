@@ -5,8 +5,7 @@
 #include <memory>
 #include <span>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/common/device_list.h"
 #include "programs/common/options.h"
@@ -73,7 +72,7 @@ int watch(ibv_context* context, const char* device, bool json) {
     if (std::ferror(stdout) != 0) return 1;
   }
   complain_of(errno, "Couldn't get an async event",
-              fmt::format("{} is gone, if it says nothing else", device));
+              verbena::format("{} is gone, if it says nothing else", device));
   return 1;
 }
 
@@ -97,14 +96,14 @@ int ibv_asyncwatch(int argc, char** argv) {
   }
   ibv_device* device = devices.find(wanted);
   if (device == nullptr) {
-    complain(fmt::format("IB device {} not found", wanted), kNoDeviceRemedy);
+    complain(verbena::format("IB device {} not found", wanted), kNoDeviceRemedy);
     return 1;
   }
   const char* name = ibv_get_device_name(device);
   const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device),
                                                                     ibv_close_device);
   if (!context) {
-    complain_of(errno, fmt::format("Couldn't get context for {}", name));
+    complain_of(errno, verbena::format("Couldn't get context for {}", name));
     return 1;
   }
   return watch(context.get(), name, json);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ibv_devices: the RDMA devices and their GUIDs.
 #include <endian.h>
-#include <fmt/format.h>
 
+#include "base/format.h"
 #include "programs/common/device_list.h"
 #include "programs/common/options.h"
 #include "programs/common/output.h"
@@ -27,7 +27,7 @@ void list(const DeviceList& devices, Output& output) {
   output.text("    %-16s\t----------------\n", "------");
   auto& listed = output.object()["devices"] = nlohmann::ordered_json::array();
   for (ibv_device* device : devices.all()) {
-    const std::string guid = fmt::format("{:016x}", be64toh(ibv_get_device_guid(device)));
+    const std::string guid = verbena::format("{:016x}", be64toh(ibv_get_device_guid(device)));
     const char* name = ibv_get_device_name(device);
     output.text("    %-16s\t%s\n", name, guid.c_str());
     listed.push_back({{"name", name}, {"node_guid", guid}});

@@ -10,8 +10,8 @@
 
 #include <CLI/CLI.hpp>
 #include <arpa/inet.h>
-#include <fmt/format.h>
 
+#include "base/format.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/peer.h"
 #include "tools/doctor/program.h"
@@ -128,7 +128,7 @@ int look(const std::string& what, bool json) {
   } else if (!look_at_program(what, findings)) {
     return kCouldNotLook;
   }
-  fmt::print("{}", json ? doctor::as_json(findings) : doctor::as_text(findings));
+  verbena::print("{}", json ? doctor::as_json(findings) : doctor::as_text(findings));
   return doctor::exit_status(findings);
 }
 

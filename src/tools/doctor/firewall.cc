@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <netinet/in.h>
+
+#include "base/format.h"
 
 namespace verbena::tools::doctor {
 namespace {

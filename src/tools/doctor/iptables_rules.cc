@@ -2,8 +2,7 @@
 #include <charconv>
 #include <sstream>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "tools/doctor/firewall.h"
 
 namespace verbena::tools::doctor {
@@ -128,7 +127,7 @@ void add_rule(const std::string& line, Table& table) {
   const std::vector<std::string> words = words_of(line);
   if (words.size() < 2) return;
   Rule rule;
-  rule.text = fmt::format("'{} {}'", table.family == "ip6" ? "ip6tables" : "iptables", line);
+  rule.text = verbena::format("'{} {}'", table.family == "ip6" ? "ip6tables" : "iptables", line);
   bool negated = false;
   for (size_t i = 2; i < words.size(); ++i) {
     if (words[i] == "!") {
@@ -156,8 +155,8 @@ void add_chain(const std::string& line, const std::string& name_of_table, Table&
   if (words[1] == "-") return;
   chain.hook = lower(words[0]);
   chain.drops_the_rest = words[1] == "DROP";
-  chain.text = fmt::format("the policy of chain {} in {}'s table '{}'", words[0],
-                           table.family == "ip6" ? "ip6tables" : "iptables", name_of_table);
+  chain.text = verbena::format("the policy of chain {} in {}'s table '{}'", words[0],
+                               table.family == "ip6" ? "ip6tables" : "iptables", name_of_table);
 }
 
 }  // namespace

@@ -7,12 +7,12 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent_client/admin.h"
 #include "agent_client/agent_starter.h"
+#include "base/format.h"
 #include "paths/state_path.h"
 #include "paths/users.h"
 #include "tools/doctor/checks.h"
@@ -40,11 +40,12 @@ struct Complaint {
 // the directory of somebody whose programs run.
 Complaint complaint_about(const char* path, const struct stat& status, uid_t owner) {
   if (!S_ISDIR(status.st_mode)) {
-    return {"is no directory", fmt::format("have its owner (user {}) give it another name", status.st_uid)};
+    return {"is no directory",
+            verbena::format("have its owner (user {}) give it another name", status.st_uid)};
   }
   if (paths::is_unmapped(status.st_uid)) {
     return {
-        fmt::format(
+        verbena::format(
             "belongs to a user who has no number in this user namespace (shown as {}), and users without "
             "a number can write above it",
             status.st_uid),
@@ -52,12 +53,12 @@ Complaint complaint_about(const char* path, const struct stat& status, uid_t own
         "namespace beforehand: verbena agent"};
   }
   if (status.st_uid != paths::shown_as(owner)) {
-    return {
-        fmt::format("belongs to user {}", status.st_uid),
-        fmt::format("have user {} give it another name, if no agent of that user uses it", status.st_uid)};
+    return {verbena::format("belongs to user {}", status.st_uid),
+            verbena::format("have user {} give it another name, if no agent of that user uses it",
+                            status.st_uid)};
   }
-  return {fmt::format("can be written to by others (mode {:o})", status.st_mode & 07777),
-          fmt::format("chmod go-w {}", path)};
+  return {verbena::format("can be written to by others (mode {:o})", status.st_mode & 07777),
+          verbena::format("chmod go-w {}", path)};
 }
 
 void look_at_directory(uid_t owner, Findings& findings) {
@@ -68,8 +69,8 @@ void look_at_directory(uid_t owner, Findings& findings) {
     const Complaint complaint = complaint_about(path.c_str(), status, owner);
     findings.fault(
         kAgent,
-        fmt::format("{} {}: the agent of user {} does not use it, and programs find no device in /sys",
-                    path.c_str(), complaint.what, owner),
+        verbena::format("{} {}: the agent of user {} does not use it, and programs find no device in /sys",
+                        path.c_str(), complaint.what, owner),
         complaint.remedy);
     return;
   }
@@ -116,16 +117,16 @@ std::optional<AgentProcess> find_agent_process() {
 void say_it_is_silent(const agent_client::AdminError& error, Findings& findings) {
   const auto process = find_agent_process();
   if (process && process->state == 'T') {
-    findings.fault(kAgent, fmt::format("agent (pid {}) does not respond; it is stopped", process->pid),
-                   fmt::format("let it go on: kill -CONT {}", process->pid));
+    findings.fault(kAgent, verbena::format("agent (pid {}) does not respond; it is stopped", process->pid),
+                   verbena::format("let it go on: kill -CONT {}", process->pid));
     return;
   }
-  findings.fault(kAgent,
-                 fmt::format("an agent is there{} and does not answer: {}",
-                             process ? fmt::format(" (pid {})", process->pid) : "", error.text),
-                 process
-                     ? fmt::format("end it, the next one takes over what it has: kill -9 {}", process->pid)
-                     : "look for it: ps -C verbena-agent");
+  findings.fault(
+      kAgent,
+      verbena::format("an agent is there{} and does not answer: {}",
+                      process ? verbena::format(" (pid {})", process->pid) : "", error.text),
+      process ? verbena::format("end it, the next one takes over what it has: kill -9 {}", process->pid)
+              : "look for it: ps -C verbena-agent");
 }
 
 // ---- where none runs
@@ -133,25 +134,25 @@ void say_it_is_silent(const agent_client::AdminError& error, Findings& findings)
 // What it says when it cannot start; empty: it can.
 std::string last_words_of(const std::string& program) {
   const auto ran = run_command({program, "--foreground"}, kPatience, {"VERBENA_LOG=error"});
-  if (!ran) return fmt::format("{} cannot be run", program);
+  if (!ran) return verbena::format("{} cannot be run", program);
   if (ran->timed_out) return {};
   const std::string first = ran->errors.substr(0, ran->errors.find('\n'));
-  return first.empty() ? fmt::format("it ends with status {}", ran->status) : first;
+  return first.empty() ? verbena::format("it ends with status {}", ran->status) : first;
 }
 
 void say_none_can_be_started(const std::string& program, Findings& findings) {
   if (program.empty() || ::access(program.c_str(), X_OK) != 0) {
     findings.fault(kAgent,
                    program.empty() ? "no agent runs, and there is no verbena-agent to start"
-                                   : fmt::format("no agent runs, and {} cannot be started: {}", program,
-                                                 std::strerror(errno)),
+                                   : verbena::format("no agent runs, and {} cannot be started: {}", program,
+                                                     std::strerror(errno)),
                    "install Verbena as a whole, or have VERBENA_AGENT name the program");
     return;
   }
   const std::string words = last_words_of(program);
   findings.fault(kAgent,
-                 fmt::format("no agent runs, and none can be started: {}",
-                             words.empty() ? "it does not listen in time" : words),
+                 verbena::format("no agent runs, and none can be started: {}",
+                                 words.empty() ? "it does not listen in time" : words),
                  "see what it says: VERBENA_LOG=debug verbena agent");
 }
 
@@ -159,24 +160,25 @@ void say_none_can_be_started(const std::string& program, Findings& findings) {
 
 void look_at_answer(const agent_client::AgentStatus& status, Findings& findings) {
   if (status.refused.count > 0) {
-    findings.fault(kAgent,
-                   fmt::format("programs came whose libraries speak another version of the protocol than the "
-                               "agent's {}: {} times, "
-                               "the last was pid {} with version {}",
-                               status.protocol_version, status.refused.count, status.refused.last_pid,
-                               status.refused.last_version),
-                   "start those programs again with the libraries that are installed now");
+    findings.fault(
+        kAgent,
+        verbena::format("programs came whose libraries speak another version of the protocol than the "
+                        "agent's {}: {} times, "
+                        "the last was pid {} with version {}",
+                        status.protocol_version, status.refused.count, status.refused.last_pid,
+                        status.refused.last_version),
+        "start those programs again with the libraries that are installed now");
   }
   if (status.version != VERBENA_VERSION) {
     findings.cost(kAgent,
-                  fmt::format("the agent is of Verbena {}, this command of {}", printable(status.version),
-                              VERBENA_VERSION),
-                  fmt::format("have a new one take over, programs go on: kill {}", status.pid));
+                  verbena::format("the agent is of Verbena {}, this command of {}", printable(status.version),
+                                  VERBENA_VERSION),
+                  verbena::format("have a new one take over, programs go on: kill {}", status.pid));
   }
   if (findings.amiss(kAgent)) return;
-  findings.fine(kAgent, fmt::format("answers: pid {}, {}", status.pid,
-                                    status.uid == 0 ? "root's, which serves every user"
-                                                    : fmt::format("of user {}", status.uid)));
+  findings.fine(kAgent, verbena::format("answers: pid {}, {}", status.pid,
+                                        status.uid == 0 ? "root's, which serves every user"
+                                                        : verbena::format("of user {}", status.uid)));
 }
 
 agent_client::AdminResult<std::unique_ptr<agent_client::Admin>> connect(const std::string& program) {

@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "base/log.h"
 #include "paths/missing_system_file.h"
 #include "tools/doctor/checks.h"
@@ -53,13 +52,13 @@ void look_at_preloads(const std::string& list, const std::string& where, const I
     std::error_code ignored;
     if (stands_in_for_ours(one) && !is_ours(one, installation)) {
       findings.fault(kLibraries,
-                     fmt::format("{} names {}, which programs get in place of Verbena's", where, one),
-                     fmt::format("take it out of {}", where));
+                     verbena::format("{} names {}, which programs get in place of Verbena's", where, one),
+                     verbena::format("take it out of {}", where));
     } else if (one.find('/') != std::string::npos && !fs::exists(one, ignored)) {
       findings.cost(
           kLibraries,
-          fmt::format("{} names {}, which is not there: the loader complains each time", where, one),
-          fmt::format("take it out of {}", where));
+          verbena::format("{} names {}, which is not there: the loader complains each time", where, one),
+          verbena::format("take it out of {}", where));
     }
   }
 }
@@ -74,7 +73,7 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
       if (!fs::exists(file, ignored)) continue;
       findings.cost(
           kLibraries,
-          fmt::format(
+          verbena::format(
               "LD_LIBRARY_PATH leads to {}: programs that are started without 'verbena run' get that one",
               file.string()),
           "start programs by 'verbena run', which puts Verbena's in front, or take the folder out");
@@ -87,7 +86,8 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
 void look_at_settings(Findings& findings) {
   log_level();  // complains of VERBENA_LOG, if it has no level's name
   for (const WrongSetting& wrong : wrong_settings()) {
-    findings.cost(kLibraries, wrong.what, fmt::format("correct it, or take it out: unset {}", wrong.name));
+    findings.cost(kLibraries, wrong.what,
+                  verbena::format("correct it, or take it out: unset {}", wrong.name));
   }
   if (variable("VERBENA_LOCAL") == "off") {
     findings.cost(kLibraries,
@@ -97,7 +97,7 @@ void look_at_settings(Findings& findings) {
   if (const std::string folder = variable("VERBENA_SYS_DIR"); !folder.empty()) {
     findings.cost(
         kLibraries,
-        fmt::format("VERBENA_SYS_DIR={} is in the environment: programs look for devices there", folder),
+        verbena::format("VERBENA_SYS_DIR={} is in the environment: programs look for devices there", folder),
         "take it out: unset VERBENA_SYS_DIR");
   }
 }
@@ -108,11 +108,11 @@ void look_at_files(const Installation& installation, Findings& findings) {
     const std::vector<std::string> missing = missing_libraries(file);
     std::error_code ignored;
     if (!fs::exists(file, ignored)) {
-      findings.fault(kLibraries, fmt::format("{} is missing in Verbena's installation", file.string()),
+      findings.fault(kLibraries, verbena::format("{} is missing in Verbena's installation", file.string()),
                      "install it again");
     } else if (!missing.empty()) {
       findings.fault(kLibraries,
-                     fmt::format("{} needs {}, which this system lacks", file.string(), missing.front()),
+                     verbena::format("{} needs {}, which this system lacks", file.string(), missing.front()),
                      "install the package that has it");
     }
   }
@@ -145,8 +145,8 @@ void look_at_environment(Findings& findings) {
   look_at_library_path(*installation, findings);
   look_at_settings(findings);
   if (!findings.amiss(kLibraries)) {
-    findings.fine(kLibraries, fmt::format("Verbena's are whole, in {}, and nothing is in front of them",
-                                          installation->libraries.string()));
+    findings.fine(kLibraries, verbena::format("Verbena's are whole, in {}, and nothing is in front of them",
+                                              installation->libraries.string()));
   }
 }
 

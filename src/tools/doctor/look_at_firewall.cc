@@ -3,9 +3,9 @@
 #include <chrono>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/command_output.h"
 #include "tools/doctor/firewall.h"
@@ -53,8 +53,8 @@ void read_iptables(const char* program, const char* family, Rules& rules) {
 }
 
 std::string described(const Probe& probe) {
-  return fmt::format("{} to UDP port 4791 {} {}", probe.ipv6 ? "IPv6 packets" : "IPv4 packets",
-                     probe.incoming ? "that come by" : "that leave by", probe.netdev);
+  return verbena::format("{} to UDP port 4791 {} {}", probe.ipv6 ? "IPv6 packets" : "IPv4 packets",
+                         probe.incoming ? "that come by" : "that leave by", probe.netdev);
 }
 
 const char* remedy(const Probe& probe) {
@@ -99,10 +99,10 @@ void look_at_firewall(const std::vector<std::string>& netdevs, Findings& finding
   Probe probe;
   const Outcome outcome = worst_of(rules.tables, netdevs, probe);
   if (outcome.kind == Outcome::kDropped) {
-    findings.fault(kFirewall, fmt::format("{} drops {}", outcome.by, described(probe)), remedy(probe));
+    findings.fault(kFirewall, verbena::format("{} drops {}", outcome.by, described(probe)), remedy(probe));
   } else if (outcome.kind == Outcome::kMayBeDropped) {
-    findings.cost(kFirewall, fmt::format("{} drops some {}", outcome.by, described(probe)),
-                  fmt::format("if peers are among them, {}", remedy(probe)));
+    findings.cost(kFirewall, verbena::format("{} drops some {}", outcome.by, described(probe)),
+                  verbena::format("if peers are among them, {}", remedy(probe)));
   } else if (rules.read && !rules.failed) {
     findings.fine(kFirewall, "no rule of nftables or iptables drops packets to UDP port 4791");
   } else {

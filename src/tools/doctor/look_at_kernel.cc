@@ -6,13 +6,13 @@
 #include <string_view>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/unique_fd.h"
 #include "paths/missing_system_file.h"
 #include "tools/doctor/checks.h"
@@ -32,8 +32,8 @@ bool is_filtered() {
 }
 
 std::string because(int error) {
-  return fmt::format("({}{})", std::strerror(error),
-                     is_filtered() ? "; a seccomp filter is in force, as in a container" : "");
+  return verbena::format("({}{})", std::strerror(error),
+                         is_filtered() ? "; a seccomp filter is in force, as in a container" : "");
 }
 
 const char* remedy() {
@@ -45,11 +45,12 @@ void look_at_memory_files(Findings& findings) {
   const UniqueFd file(::memfd_create("verbena-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file && ::ftruncate(file.get(), 4096) == 0 && ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0)
     return;
-  findings.fault(kKernel,
-                 fmt::format("files in memory with seals cannot be made, memfd_create(2) {}, and all that is "
-                             "shared lies in them",
-                             because(errno)),
-                 remedy());
+  findings.fault(
+      kKernel,
+      verbena::format("files in memory with seals cannot be made, memfd_create(2) {}, and all that is "
+                      "shared lies in them",
+                      because(errno)),
+      remedy());
 }
 
 void look_at_descriptors_of_processes(Findings& findings) {
@@ -57,16 +58,16 @@ void look_at_descriptors_of_processes(Findings& findings) {
   if (self) return;
   findings.fault(
       kKernel,
-      fmt::format("there are no descriptors of processes, pidfd_open(2) {}, by which the agent sees "
-                  "that a program has ended",
-                  because(errno)),
+      verbena::format("there are no descriptors of processes, pidfd_open(2) {}, by which the agent sees "
+                      "that a program has ended",
+                      because(errno)),
       remedy());
 }
 
 void look_at_events(Findings& findings) {
   const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   if (event) return;
-  findings.fault(kKernel, fmt::format("there are no event descriptors, eventfd(2) {}", because(errno)),
+  findings.fault(kKernel, verbena::format("there are no event descriptors, eventfd(2) {}", because(errno)),
                  remedy());
 }
 
@@ -79,9 +80,9 @@ void look_at_memory_of_processes(Findings& findings) {
   if (::process_vm_readv(::getpid(), &target, 1, &source, 1, 0) == 1) return;
   findings.cost(
       kKernel,
-      fmt::format("processes cannot reach each other's memory, process_vm_readv(2) {}: on one host, "
-                  "READs and WRITEs go as messages, which the target has to answer",
-                  because(errno)),
+      verbena::format("processes cannot reach each other's memory, process_vm_readv(2) {}: on one host, "
+                      "READs and WRITEs go as messages, which the target has to answer",
+                      because(errno)),
       is_filtered() ? "let the sandbox's profile allow it, or use 'verbena run --shared-memory'"
                     : "use 'verbena run --shared-memory'");
 }
@@ -92,7 +93,7 @@ void look_at_yama(Findings& findings) {
   if (scope == 0) return;
   findings.cost(
       kKernel,
-      fmt::format(
+      verbena::format(
           "kernel.yama.ptrace_scope is {}: on one host, READs and WRITEs of memory that is not shared go as "
           "messages, which the target has to answer",
           scope),

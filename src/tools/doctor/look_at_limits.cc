@@ -4,11 +4,11 @@
 #include <fstream>
 #include <string>
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "paths/state_path.h"
 #include "tools/doctor/checks.h"
 
@@ -44,14 +44,14 @@ Limit limit_of(__rlimit_resource resource) {
 
 void look_at_descriptors(Findings& findings) {
   const Limit limit = limit_of(RLIMIT_NOFILE);
-  const std::string what = fmt::format("a program may have {} descriptors open (ulimit -n)", limit.soft);
+  const std::string what = verbena::format("a program may have {} descriptors open (ulimit -n)", limit.soft);
   const std::string todo = limit.hard < kSomeDescriptors
-                               ? fmt::format(
+                               ? verbena::format(
                                      "the hard limit is {}: raise LimitNOFILE (systemd), or nofile in "
                                      "/etc/security/limits.conf; for a container, --ulimit nofile=65536",
                                      limit.hard)
-                               : fmt::format("raise it where the program is started: ulimit -n {}",
-                                             std::min<rlim_t>(limit.hard, 65'536));
+                               : verbena::format("raise it where the program is started: ulimit -n {}",
+                                                 std::min<rlim_t>(limit.hard, 65'536));
   if (limit.soft < kFewDescriptors) {
     findings.fault(kLimits, what + ": devices cannot be opened, or their calls answer EMFILE", todo);
   } else if (limit.soft < kSomeDescriptors) {
@@ -62,10 +62,10 @@ void look_at_descriptors(Findings& findings) {
 // `option` is the shell's, `unit` systemd's and `item` that of limits.conf(5).
 std::string lift(const Limit& limit, const char* option, const char* unit, const char* item) {
   if (limit.hard == RLIM_INFINITY) {
-    return fmt::format("lift it where the program is started: ulimit {} unlimited", option);
+    return verbena::format("lift it where the program is started: ulimit {} unlimited", option);
   }
-  return fmt::format("the hard limit is finite, too: lift {} (systemd), or {} in /etc/security/limits.conf",
-                     unit, item);
+  return verbena::format(
+      "the hard limit is finite, too: lift {} (systemd), or {} in /etc/security/limits.conf", unit, item);
 }
 
 void look_at_memory(Findings& findings) {
@@ -73,7 +73,7 @@ void look_at_memory(Findings& findings) {
   if (space.soft < kSmallAddressSpace) {
     findings.fault(
         kLimits,
-        fmt::format(
+        verbena::format(
             "a program may have {} MiB of address space (ulimit -v), and calls answer ENOMEM beyond it: "
             "what peers share is mapped, too",
             space.soft >> 20),
@@ -83,7 +83,8 @@ void look_at_memory(Findings& findings) {
   if (files.soft < kFewFileBytes) {
     findings.fault(
         kLimits,
-        fmt::format("files may have {} bytes (ulimit -f), and shared memory is files in memory", files.soft),
+        verbena::format("files may have {} bytes (ulimit -f), and shared memory is files in memory",
+                        files.soft),
         lift(files, "-f", "LimitFSIZE", "fsize"));
   }
 }
@@ -92,12 +93,14 @@ void look_at_threads(Findings& findings) {
   const Limit limit = limit_of(RLIMIT_NPROC);
   if (::geteuid() == 0 || limit.soft >= kFewThreads) return;
   findings.fault(
-      kLimits, fmt::format("this user may have {} threads (ulimit -u), and each shard is one", limit.soft),
-      limit.hard < kFewThreads ? fmt::format("the hard limit is {}: raise LimitNPROC (systemd), or nproc in "
-                                             "/etc/security/limits.conf",
-                                             limit.hard)
-                               : fmt::format("raise it where the program is started: ulimit -u {}",
-                                             std::min<rlim_t>(limit.hard, 4096)));
+      kLimits,
+      verbena::format("this user may have {} threads (ulimit -u), and each shard is one", limit.soft),
+      limit.hard < kFewThreads
+          ? verbena::format("the hard limit is {}: raise LimitNPROC (systemd), or nproc in "
+                            "/etc/security/limits.conf",
+                            limit.hard)
+          : verbena::format("raise it where the program is started: ulimit -u {}",
+                            std::min<rlim_t>(limit.hard, 4096)));
 }
 
 // The agent's directory: its link table, and what programs find in /sys.
@@ -114,12 +117,13 @@ void look_at_state_directory(Findings& findings) {
   if (left >= kLittleStateRoom && (room.f_files == 0 || room.f_favail >= kFewFiles)) return;
   findings.fault(
       kLimits,
-      fmt::format(
+      verbena::format(
           "the file system of {} has {} KiB and {} files left: the agent cannot say there which devices "
           "there are, so programs find none in /sys",
           folder.string(), left >> 10, room.f_favail),
-      fmt::format("remove what fills it (du -x {0} | sort -n), or enlarge it: mount -o remount,size=1G {0}",
-                  folder.string()));
+      verbena::format(
+          "remove what fills it (du -x {0} | sort -n), or enlarge it: mount -o remount,size=1G {0}",
+          folder.string()));
 }
 
 // Open MPI and UCX have their own segments there, and end with SIGBUS when it is full.
@@ -134,7 +138,8 @@ void look_at_shared_memory_files(Findings& findings) {
   if (room.f_blocks != 0 && left < kLittleSharedMemory) {
     findings.cost(
         kLimits,
-        fmt::format("/dev/shm has {} KiB left: Verbena needs none of it, Open MPI and UCX do", left >> 10),
+        verbena::format("/dev/shm has {} KiB left: Verbena needs none of it, Open MPI and UCX do",
+                        left >> 10),
         "remove what ended programs left there, or enlarge it: mount -o remount,size=1G /dev/shm; for a "
         "container, --shm-size=1g");
   }
@@ -149,8 +154,8 @@ void look_at_socket_buffers(Findings& findings) {
     if (bytes >= kUsualSocketBytes) continue;
     findings.cost(
         kLimits,
-        fmt::format("net.core.{} is {}: between hosts, bursts are lost in so small buffers", name, bytes),
-        fmt::format("as root: sysctl -w net.core.{}=4194304", name));
+        verbena::format("net.core.{} is {}: between hosts, bursts are lost in so small buffers", name, bytes),
+        verbena::format("as root: sysctl -w net.core.{}=4194304", name));
   }
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "agent_client/path_mtu.h"
+#include "base/format.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/packet_overhead.h"
 #include "tools/verbena/names.h"
@@ -51,11 +50,11 @@ std::string unlinked(const Netdevs& netdevs) {
   std::string names;
   for (const Netdev& one : netdevs.all) {
     if (one.loopback || one.master != 0) continue;
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", one.name,
-                         !one.up            ? "down"
-                         : !one.carrier     ? "no carrier"
-                         : !one.has_address ? "has no address"
-                                            : "its link was deleted");
+    names += verbena::format("{}{} ({})", names.empty() ? "" : ", ", one.name,
+                             !one.up            ? "down"
+                             : !one.carrier     ? "no carrier"
+                             : !one.has_address ? "has no address"
+                                                : "its link was deleted");
   }
   return names;
 }
@@ -66,14 +65,14 @@ void say_there_is_none(const Netdevs& netdevs, Findings& findings) {
     return !one.loopback && one.master == 0 && one.up && one.carrier && one.has_address;
   });
   if (deleted != netdevs.all.end()) {
-    findings.fault(kLinks, fmt::format("there is no link; network devices that have none: {}", names),
-                   fmt::format("make one: verbena link add rxe_{0} {0}", deleted->name));
+    findings.fault(kLinks, verbena::format("there is no link; network devices that have none: {}", names),
+                   verbena::format("make one: verbena link add rxe_{0} {0}", deleted->name));
     return;
   }
   findings.fault(
       kLinks,
       names.empty() ? "there is no link, and no network device to have one"
-                    : fmt::format("there is no link; network devices that have none: {}", names),
+                    : verbena::format("there is no link; network devices that have none: {}", names),
       names.empty()
           ? "switch loopback on: ip link set lo up"
           : "switch a device on and give it an address, 'ip link set DEV up', 'ip addr add ADDRESS/24 "
@@ -94,9 +93,9 @@ void look_at_states(const std::vector<LinkStatus>& links, const Netdevs& netdevs
     const Netdev* netdev = find(netdevs, one.link.interface_index);
     const bool switched_off = netdev != nullptr && !netdev->up;
     findings.fault(kLinks,
-                   fmt::format("link {} is down: its network device {} {}", one.link.name, one.link.netdev,
-                               switched_off ? "is switched off" : "has no carrier"),
-                   switched_off ? fmt::format("switch it on: ip link set {} up", one.link.netdev)
+                   verbena::format("link {} is down: its network device {} {}", one.link.name,
+                                   one.link.netdev, switched_off ? "is switched off" : "has no carrier"),
+                   switched_off ? verbena::format("switch it on: ip link set {} up", one.link.netdev)
                                 : "look at the cable, or at the other end of the virtual one");
   }
 }
@@ -105,8 +104,9 @@ void look_at_states(const std::vector<LinkStatus>& links, const Netdevs& netdevs
 void look_at_switched_off(const Netdevs& netdevs, Findings& findings) {
   for (const Netdev& one : netdevs.all) {
     if (one.loopback || one.master != 0 || one.up || !one.has_address) continue;
-    findings.fault(kLinks, fmt::format("{} has an address and is switched off, so it has no link", one.name),
-                   fmt::format("switch it on: ip link set {} up", one.name));
+    findings.fault(kLinks,
+                   verbena::format("{} has an address and is switched off, so it has no link", one.name),
+                   verbena::format("switch it on: ip link set {} up", one.name));
   }
 }
 
@@ -122,11 +122,11 @@ void look_at_addresses(const std::vector<LinkStatus>& links, const Netdevs& netd
                         [&](const LinkStatus* one) { return has_gid(*one, is_such); });
   };
   if (none_has(reaches_other_networks)) {
-    findings.fault(
-        kLinks,
-        fmt::format("{} has a link-local address only, which works on one cable", outward.front()->link.name),
-        fmt::format("give {} an address: ip addr add ADDRESS/24 dev {}", outward.front()->link.netdev,
-                    outward.front()->link.netdev));
+    findings.fault(kLinks,
+                   verbena::format("{} has a link-local address only, which works on one cable",
+                                   outward.front()->link.name),
+                   verbena::format("give {} an address: ip addr add ADDRESS/24 dev {}",
+                                   outward.front()->link.netdev, outward.front()->link.netdev));
   } else if (none_has(is_ipv4)) {
     findings.cost(
         kLinks,
@@ -143,41 +143,43 @@ void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& find
   const std::string& netdev = one.link.netdev;
   if (one.link.mtu < kSmallestPacket) {
     findings.fault(kMtu,
-                   fmt::format("{} carries {} bytes, and the smallest path MTU needs {}", netdev,
-                               one.link.mtu, kSmallestPacket),
-                   fmt::format("raise it: ip link set {} mtu 1500", netdev));
+                   verbena::format("{} carries {} bytes, and the smallest path MTU needs {}", netdev,
+                                   one.link.mtu, kSmallestPacket),
+                   verbena::format("raise it: ip link set {} mtu 1500", netdev));
   } else if (path_mtu(one) < kUsualPathMtu) {
-    findings.cost(kMtu,
-                  fmt::format("{} carries {} bytes, so that the path MTU is {}: programs are slow, and those "
-                              "that ask for 1024 send "
-                              "IP fragments, which adapters drop",
-                              netdev, one.link.mtu, path_mtu(one)),
-                  fmt::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
+    findings.cost(
+        kMtu,
+        verbena::format("{} carries {} bytes, so that the path MTU is {}: programs are slow, and those "
+                        "that ask for 1024 send "
+                        "IP fragments, which adapters drop",
+                        netdev, one.link.mtu, path_mtu(one)),
+        verbena::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
   }
   const uint32_t needed = path_mtu(one) + kPacketOverhead;
   for (const Netdev& port : netdevs.all) {
     if (port.master != one.link.interface_index || port.mtu >= needed) continue;
     findings.fault(
         kMtu,
-        fmt::format(
+        verbena::format(
             "{} has a path MTU of {}, which needs {} bytes, and its port {} carries {}: larger packets are "
             "lost without a word",
             netdev, path_mtu(one), needed, port.name, port.mtu),
-        fmt::format("make them equal: ip link set {} mtu {}", port.name, one.link.mtu));
+        verbena::format("make them equal: ip link set {} mtu {}", port.name, one.link.mtu));
   }
 }
 
 std::string remedy(const LinkStatus& one, uint32_t narrowest) {
-  return fmt::format("give programs a smaller path MTU (perftest -m {}), or make the way as wide as {}",
-                     128u << agent_client::path_mtu_of(narrowest), one.link.netdev);
+  return verbena::format("give programs a smaller path MTU (perftest -m {}), or make the way as wide as {}",
+                         128u << agent_client::path_mtu_of(narrowest), one.link.netdev);
 }
 
 // What an administrator has said is meant so. What routers have said is said of hosts that may be no peers.
 void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
   const uint32_t needed = path_mtu(one) + kPacketOverhead;
   const auto what = [&](const NarrowRoute& route, const std::string& by) {
-    return fmt::format("the way to {} carries {} bytes ({}), and the path MTU of {} is {}, which needs {}",
-                       route.destination, route.mtu, by, one.link.name, path_mtu(one), needed);
+    return verbena::format(
+        "the way to {} carries {} bytes ({}), and the path MTU of {} is {}, which needs {}",
+        route.destination, route.mtu, by, one.link.name, path_mtu(one), needed);
   };
   const NarrowRoute* learned = nullptr;
   size_t learned_count = 0;
@@ -192,7 +194,7 @@ void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& fin
   }
   if (learned == nullptr) return;
   const std::string others =
-      learned_count == 1 ? "" : fmt::format("; of {} more ways, too", learned_count - 1);
+      learned_count == 1 ? "" : verbena::format("; of {} more ways, too", learned_count - 1);
   findings.cost(kMtu, what(*learned, "a router said so" + others), remedy(one, learned->mtu));
 }
 
@@ -202,7 +204,7 @@ void look_at_mtus(const std::vector<LinkStatus>& links, const Netdevs& netdevs, 
     if (is_loopback(one, netdevs)) continue;
     look_at_sizes(one, netdevs, findings);
     look_at_routes(one, netdevs, findings);
-    sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", one.link.name, path_mtu(one));
+    sizes += verbena::format("{}{} {}", sizes.empty() ? "" : ", ", one.link.name, path_mtu(one));
   }
   if (findings.amiss(kMtu)) return;
   findings.fine(kMtu,

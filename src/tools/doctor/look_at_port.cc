@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "agent/port_holder.h"
+#include "base/format.h"
 #include "tools/doctor/checks.h"
 #include "tools/verbena/names.h"
 
@@ -45,24 +45,26 @@ void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
   if (pid.empty() && holder.uid == 0 && is_rxe_loaded()) {
     findings.fault(
         kPort,
-        fmt::format("UDP port {} is held by the kernel's rdma_rxe{}: {}", kUdpPort,
-                    sees_all ? "" : ", or by a program of root's", kConsequence),
+        verbena::format("UDP port {} is held by the kernel's rdma_rxe{}: {}", kUdpPort,
+                        sees_all ? "" : ", or by a program of root's", kConsequence),
         "unload it, as root: modprobe -r rdma_rxe; or run Verbena in a network namespace of its own");
   } else if (!pid.empty() && is_agent(pid)) {
     findings.fault(
         kPort,
-        fmt::format("UDP port {} is held by the agent of user {} (pid {}), which serves that user only: your "
-                    "programs reach this host alone",
-                    kUdpPort, holder.uid, pid),
-        fmt::format("end it (kill {}) and have root's serve all users: sudo verbena agent", pid));
+        verbena::format(
+            "UDP port {} is held by the agent of user {} (pid {}), which serves that user only: your "
+            "programs reach this host alone",
+            kUdpPort, holder.uid, pid),
+        verbena::format("end it (kill {}) and have root's serve all users: sudo verbena agent", pid));
   } else if (!pid.empty()) {
-    findings.fault(kPort,
-                   fmt::format("UDP port {} is held by {} (pid {}) of user {}: {}", kUdpPort, name_of(pid),
-                               pid, holder.uid, kConsequence),
-                   fmt::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
+    findings.fault(
+        kPort,
+        verbena::format("UDP port {} is held by {} (pid {}) of user {}: {}", kUdpPort, name_of(pid), pid,
+                        holder.uid, kConsequence),
+        verbena::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
   } else {
     findings.fault(
-        kPort, fmt::format("UDP port {} is held by user {}: {}", kUdpPort, holder.uid, kConsequence),
+        kPort, verbena::format("UDP port {} is held by user {}: {}", kUdpPort, holder.uid, kConsequence),
         "as root, 'verbena doctor' names the program; where users share a host, root's agent serves them "
         "all: sudo "
         "verbena agent");
@@ -79,7 +81,7 @@ unsigned first_unprivileged_port() {
 
 void look_at_port(const std::optional<agent_client::AgentStatus>& agent, Findings& findings) {
   if (agent && agent->no_wire_reason.empty()) {
-    return findings.fine(kPort, fmt::format("UDP port {} is the agent's", kUdpPort));
+    return findings.fine(kPort, verbena::format("UDP port {} is the agent's", kUdpPort));
   }
   const std::vector<agent::PortHolder> holders = agent::holders_of_port(kUdpPort);
   const bool privileged = agent ? agent->uid == 0 : ::geteuid() == 0;
@@ -88,16 +90,16 @@ void look_at_port(const std::optional<agent_client::AgentStatus>& agent, Finding
   } else if (!privileged && first_unprivileged_port() > kUdpPort) {
     findings.fault(
         kPort,
-        fmt::format(
+        verbena::format(
             "net.ipv4.ip_unprivileged_port_start is {}: an ordinary user's agent may not have UDP port {}",
             first_unprivileged_port(), kUdpPort),
         "have root's agent serve all users, sudo verbena agent, or as root: sysctl -w "
         "net.ipv4.ip_unprivileged_port_start=1024");
   } else if (agent) {
-    findings.fault(kPort, fmt::format("the agent has no wire: {}", agent->no_wire_reason),
+    findings.fault(kPort, verbena::format("the agent has no wire: {}", agent->no_wire_reason),
                    "nobody has the port now: the agent takes it within a second");
   } else {
-    findings.fine(kPort, fmt::format("UDP port {} is free", kUdpPort));
+    findings.fine(kPort, verbena::format("UDP port {} is free", kUdpPort));
   }
 }
 

@@ -6,12 +6,12 @@
 #include <cerrno>
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/rtnetlink.h>
 
 #include "agent/netlink_attributes.h"
+#include "base/format.h"
 #include "tools/doctor/mnl_socket.h"
 
 namespace verbena::tools::doctor {
@@ -49,7 +49,8 @@ std::string destination_of(const rtmsg& route, const nlattr* destination) {
       inet_ntop(route.rtm_family, mnl_attr_get_payload(destination), text, sizeof text) == nullptr) {
     return "?";
   }
-  return route.rtm_dst_len == bytes * 8 ? std::string(text) : fmt::format("{}/{}", text, route.rtm_dst_len);
+  return route.rtm_dst_len == bytes * 8 ? std::string(text)
+                                        : verbena::format("{}/{}", text, route.rtm_dst_len);
 }
 
 int on_route(const nlmsghdr* message, void* netdevs) {

@@ -2,9 +2,9 @@
 #include <array>
 #include <optional>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "tools/doctor/firewall.h"
 
 namespace verbena::tools::doctor {
@@ -155,8 +155,8 @@ void add_map(const Json& map, const Rule& before, std::vector<Rule>& rules) {
 void add_rule(const Json& described, Chain& chain) {
   Rule rule;
   rule.text =
-      fmt::format("a rule of chain '{}' in table '{} {}' (handle {})", member(described, "chain"),
-                  member(described, "family"), member(described, "table"), member(described, "handle"));
+      verbena::format("a rule of chain '{}' in table '{} {}' (handle {})", member(described, "chain"),
+                      member(described, "family"), member(described, "table"), member(described, "handle"));
   for (const Json& statement : described.value("expr", Json::array())) {
     if (!statement.is_object() || statement.empty()) continue;
     if (const auto found = statement.find("match"); found != statement.end()) {
@@ -184,8 +184,8 @@ std::vector<Table> parse_nft(std::string_view json) {
       Chain& chain = table.chains[member(*found, "name")];
       chain.hook = member(*found, "hook");
       chain.drops_the_rest = member(*found, "policy") == "drop";
-      chain.text = fmt::format("the policy of chain '{}' in table '{} {}'", member(*found, "name"),
-                               table.family, member(*found, "table"));
+      chain.text = verbena::format("the policy of chain '{}' in table '{} {}'", member(*found, "name"),
+                                   table.family, member(*found, "table"));
     } else if (const auto rule = object.find("rule"); rule != object.end()) {
       Table& table = tables[member(*rule, "family") + " " + member(*rule, "table")];
       add_rule(*rule, table.chains[member(*rule, "chain")]);

@@ -8,8 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "tools/doctor/command_output.h"
 #include "tools/doctor/elf_file.h"
 #include "tools/doctor/variable.h"
@@ -84,11 +83,12 @@ std::vector<std::string> run_environment(const Installation& installation) {
 void look_at_privileges(const fs::path& file, Findings& findings) {
   const char* kind = privilege_gained_by(file);
   if (kind == nullptr) return;
-  findings.fault(kProgram,
-                 fmt::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
-                 "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
-                 "--ambient-caps'; or 'verbena "
-                 "system on'");
+  findings.fault(
+      kProgram,
+      verbena::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
+      "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
+      "--ambient-caps'; or 'verbena "
+      "system on'");
 }
 
 // `verbena run` has AddressSanitizer accept its preload (sanitizers.h).
@@ -96,7 +96,7 @@ void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Insta
                        Findings& findings) {
   const auto sanitizer = sanitizer_of(file);
   if (!sanitizer) return;
-  const std::string what = fmt::format("{} is built with {}", program.string(), name_of(*sanitizer));
+  const std::string what = verbena::format("{} is built with {}", program.string(), name_of(*sanitizer));
   if (*sanitizer == Sanitizer::kAddress && refuses_preloads(variable("ASAN_OPTIONS"))) {
     findings.fault(kProgram,
                    what +
@@ -104,9 +104,10 @@ void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Insta
                        "libverbena-sys.so comes before its runtime",
                    "take verify_asan_link_order out of ASAN_OPTIONS");
   } else if (*sanitizer == Sanitizer::kThread) {
-    findings.fine(kProgram,
-                  fmt::format("{}: TSAN_OPTIONS=suppressions={} keeps out reports about Verbena's libraries",
-                              what, (installation.libraries / "tsan.supp").string()));
+    findings.fine(
+        kProgram,
+        verbena::format("{}: TSAN_OPTIONS=suppressions={} keeps out reports about Verbena's libraries", what,
+                        (installation.libraries / "tsan.supp").string()));
   } else if (replaces_malloc(*sanitizer)) {
     findings.fine(kProgram, what + ", which works under 'verbena run', but without --shared-memory");
   } else {
@@ -124,8 +125,8 @@ bool stands_for(const std::string& name) {
 }
 
 std::string reason_for(const std::string& path, const ElfFile& file) {
-  if (!file.rpath.empty()) return fmt::format("its RPATH, {}, goes before Verbena's folder", file.rpath);
-  return fmt::format("something it is linked with leads to {}", path);
+  if (!file.rpath.empty()) return verbena::format("its RPATH, {}, goes before Verbena's folder", file.rpath);
+  return verbena::format("something it is linked with leads to {}", path);
 }
 
 void look_at_libraries(const fs::path& program, const ElfFile& file, const Installation& installation,
@@ -135,32 +136,32 @@ void look_at_libraries(const fs::path& program, const ElfFile& file, const Insta
   std::string ours;
   for (const Loaded::Library& one : loaded->libraries) {
     if (one.path.empty()) {
-      findings.fault(kProgram, fmt::format("it needs {}, which is not found", one.name),
+      findings.fault(kProgram, verbena::format("it needs {}, which is not found", one.name),
                      "install the package that has it");
     } else if (stands_for(one.name) && is_ours(one.path, installation)) {
       ours += (ours.empty() ? "" : ", ") + one.name;
     } else if (stands_for(one.name)) {
       findings.fault(
           kProgram,
-          fmt::format("it loads {} in place of Verbena's: {}", one.path, reason_for(one.path, file)),
+          verbena::format("it loads {} in place of Verbena's: {}", one.path, reason_for(one.path, file)),
           "take the path out (patchelf --remove-rpath, or make it a RUNPATH), or move that library away");
     }
   }
   if (loaded->complaint.find("version `") != std::string::npos) {
     findings.fault(kProgram,
-                   fmt::format("it is built for another libibverbs or librdmacm: {}", loaded->complaint),
+                   verbena::format("it is built for another libibverbs or librdmacm: {}", loaded->complaint),
                    "take it as built for your distribution's rdma-core, or a later Verbena");
   } else if (loaded->status != 0 && !findings.amiss(kProgram)) {
-    findings.fault(kProgram, fmt::format("the loader refuses it: {}", loaded->complaint),
+    findings.fault(kProgram, verbena::format("the loader refuses it: {}", loaded->complaint),
                    "install what it needs, or build it again");
   }
   if (findings.amiss(kProgram)) return;
   findings.fine(kProgram,
                 ours.empty()
-                    ? fmt::format("{} is linked with none of libibverbs and librdmacm; what it loads "
-                                  "while it runs (dlopen) will be Verbena's",
-                                  program.string())
-                    : fmt::format("{} loads Verbena's {}", program.string(), ours));
+                    ? verbena::format("{} is linked with none of libibverbs and librdmacm; what it loads "
+                                      "while it runs (dlopen) will be Verbena's",
+                                      program.string())
+                    : verbena::format("{} loads Verbena's {}", program.string(), ours));
 }
 
 void look_at_elf_file(const fs::path& program, const ElfFile& file, const Installation& installation,
@@ -168,22 +169,22 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
   look_at_privileges(program, findings);
   if (!file.is_64_bit || file.machine != own_machine()) {
     findings.fault(kProgram,
-                   fmt::format("{} is built for another machine than Verbena's libraries{}", program.string(),
-                               file.is_64_bit ? "" : ": for 32 bits"),
+                   verbena::format("{} is built for another machine than Verbena's libraries{}",
+                                   program.string(), file.is_64_bit ? "" : ": for 32 bits"),
                    "take one that is built for this machine");
   } else if (file.is_library) {
     look_at_libraries(program, file, installation, findings);
   } else if (!file.dynamic || file.interpreter.empty()) {
     findings.fault(
         kProgram,
-        fmt::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
-                    "front",
-                    program.string()),
+        verbena::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
+                        "front",
+                        program.string()),
         "link it with libibverbs.so.1 and librdmacm.so.1");
   } else if (const auto own = read_elf_file("/proc/self/exe"); own && file.interpreter != own->interpreter) {
     findings.fault(kProgram,
-                   fmt::format("{} uses another C library than Verbena's: its loader is {}", program.string(),
-                               file.interpreter),
+                   verbena::format("{} uses another C library than Verbena's: its loader is {}",
+                                   program.string(), file.interpreter),
                    "build it for glibc, or run it in a container that has glibc");
   } else {
     look_at_sanitizer(program, file, installation, findings);
@@ -214,12 +215,13 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
     fs::path next = find_program(interpreter);
     std::error_code ignored;
     if (next.empty() || !fs::exists(next, ignored)) {
-      findings.fault(kProgram,
-                     fmt::format("{} is a script for {}, which is not there", program.string(), interpreter),
-                     "install it, or correct the script's first line");
+      findings.fault(
+          kProgram,
+          verbena::format("{} is a script for {}, which is not there", program.string(), interpreter),
+          "install it, or correct the script's first line");
       return {};
     }
-    findings.fine(kProgram, fmt::format("{} is a script for {}", program.string(), interpreter));
+    findings.fine(kProgram, verbena::format("{} is a script for {}", program.string(), interpreter));
     program = std::move(next);
   }
   return fail(ELOOP);

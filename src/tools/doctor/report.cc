@@ -4,9 +4,9 @@
 #include <array>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "tools/verbena/names.h"
 
 namespace verbena::tools::doctor {
@@ -34,9 +34,9 @@ std::string conclusion(const Findings& findings) {
   const size_t costs = findings.count(Level::kCost);
   const size_t unseen = findings.count(Level::kUnseen);
   const std::string rest =
-      unseen == 0 ? "" : fmt::format(" Not looked at: {} of {}.", unseen, findings.all().size());
-  if (faults + costs == 0) return fmt::format("Nothing is amiss.{}\n", rest);
-  return fmt::format("Faults: {}. Things that work and cost something: {}.{}\n", faults, costs, rest);
+      unseen == 0 ? "" : verbena::format(" Not looked at: {} of {}.", unseen, findings.all().size());
+  if (faults + costs == 0) return verbena::format("Nothing is amiss.{}\n", rest);
+  return verbena::format("Faults: {}. Things that work and cost something: {}.{}\n", faults, costs, rest);
 }
 
 }  // namespace
@@ -44,8 +44,9 @@ std::string conclusion(const Findings& findings) {
 std::string as_text(const Findings& findings) {
   std::string text;
   for (const Finding& one : findings.all()) {
-    text += fmt::format("{:<9} {:<10} {}\n", names_of(one.level).in_text, one.subject, printable(one.what));
-    if (!one.todo.empty()) text += fmt::format("{:21}-> {}\n", "", printable(one.todo));
+    text +=
+        verbena::format("{:<9} {:<10} {}\n", names_of(one.level).in_text, one.subject, printable(one.what));
+    if (!one.todo.empty()) text += verbena::format("{:21}-> {}\n", "", printable(one.todo));
   }
   return text + "\n" + conclusion(findings);
 }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "command_line/suggestion.h"
 #include "tools/explain/search.h"
 #include "tools/explain/table.h"
@@ -41,14 +41,15 @@ constexpr const char* kExplainExamples =
 
 std::string as_text(const Entry& entry) {
   const auto kind = static_cast<size_t>(entry.kind);
-  std::string text = fmt::format("{} ({}{})\n  {}\n", entry.name, explanations::kKindNames[kind],
-                                 entry.has_number() ? fmt::format(" {}", entry.number) : "", entry.meaning);
+  std::string text =
+      verbena::format("{} ({}{})\n  {}\n", entry.name, explanations::kKindNames[kind],
+                      entry.has_number() ? verbena::format(" {}", entry.number) : "", entry.meaning);
   bool first = true;
   for (const std::string_view cause : entry.causes) {
     if (cause.empty()) continue;
-    text += fmt::format("{}  - {}\n", std::exchange(first, false) ? "  Likeliest causes:\n" : "", cause);
+    text += verbena::format("{}  - {}\n", std::exchange(first, false) ? "  Likeliest causes:\n" : "", cause);
   }
-  if (!entry.look.empty()) text += fmt::format("  Look at: {}\n", entry.look);
+  if (!entry.look.empty()) text += verbena::format("  Look at: {}\n", entry.look);
   return text;
 }
 
@@ -57,13 +58,13 @@ std::string as_list(const std::vector<const Entry*>& entries) {
   std::optional<explanations::Kind> kind;
   for (const Entry* entry : entries) {
     if (kind != entry->kind) {
-      text += fmt::format("{}{} ('{}'):\n", kind ? "\n" : "",
-                          explanations::kKindNames[static_cast<size_t>(entry->kind)],
-                          explanations::kKindWords[static_cast<size_t>(entry->kind)]);
+      text += verbena::format("{}{} ('{}'):\n", kind ? "\n" : "",
+                              explanations::kKindNames[static_cast<size_t>(entry->kind)],
+                              explanations::kKindWords[static_cast<size_t>(entry->kind)]);
     }
     kind = entry->kind;
     const std::string number = entry->has_number() ? std::to_string(entry->number) : "";
-    text += fmt::format("{:>4}  {:<32} {}\n", number, entry->name, entry->meaning);
+    text += verbena::format("{:>4}  {:<32} {}\n", number, entry->name, entry->meaning);
   }
   return text;
 }
@@ -99,17 +100,17 @@ std::string did_you_mean_a_name(const std::vector<std::string>& words) {
 int show(const std::vector<std::string>& words, bool json) {
   const std::vector<const Entry*> found = explanations::search(words);
   if (found.empty()) {
-    complain("'{}' is not known; 'verbena explain' lists all names{}",
-             printable(fmt::format("{}", fmt::join(words, " "))), did_you_mean_a_name(words));
+    complain("'{}' is not known; 'verbena explain' lists all names{}", printable(verbena::join(words, " ")),
+             did_you_mean_a_name(words));
     return kFailed;
   }
   if (json) {
-    fmt::print("{}", as_json(found));
+    verbena::print("{}", as_json(found));
   } else if (words.empty()) {
-    fmt::print("{}", as_list(found));
+    verbena::print("{}", as_list(found));
   } else {
     const char* separator = "";
-    for (const Entry* entry : found) fmt::print("{}{}", std::exchange(separator, "\n"), as_text(*entry));
+    for (const Entry* entry : found) verbena::print("{}{}", std::exchange(separator, "\n"), as_text(*entry));
   }
   return kDone;
 }

@@ -8,9 +8,9 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <span>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "queues/status_words.h"
 
 namespace verbena::tools::explanations {
@@ -71,8 +71,8 @@ std::string_view printed(const Entry& entry) {
 }
 
 bool speaks_of(const Entry& entry, const std::string& words) {
-  std::string text = fmt::format("{} {} {} {}", entry.name, printed(entry), entry.meaning, entry.look);
-  for (const std::string_view cause : entry.causes) text += fmt::format(" {}", cause);
+  std::string text = verbena::format("{} {} {} {}", entry.name, printed(entry), entry.meaning, entry.look);
+  for (const std::string_view cause : entry.causes) text += verbena::format(" {}", cause);
   return lower(text).find(words) != std::string::npos;
 }
 
@@ -95,8 +95,7 @@ std::vector<const Entry*> search(const std::vector<std::string>& words) {
     return those([&](const Entry& entry) { return fits(entry) || is_name(entry, word); });
   }
 
-  const std::string wanted =
-      lower(fmt::format("{}", fmt::join(words.begin() + static_cast<long>(first), words.end(), " ")));
+  const std::string wanted = lower(verbena::join(std::span(words).subspan(first), " "));
   if (const auto number = number_in(wanted)) {
     if (*number < 0 && !kind) kind = Kind::kErrno;  // as librdmacm's events have it
     return those([&](const Entry& entry) { return fits(entry) && entry.number == std::abs(*number); });

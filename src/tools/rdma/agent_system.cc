@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include "agent_client/client.h"
+#include "base/format.h"
 #include "tools/verbena/installation.h"
 
 namespace verbena::tools::rdma {
@@ -28,7 +28,7 @@ agent_client::ConnectOptions with_agent() {
 void find_names(agent_client::AgentStatus& status) {
   const auto name_of = [](pid_t pid, std::string& name) {
     std::string now;
-    if (pid != 0 && std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid)), now)) name = now;
+    if (pid != 0 && std::getline(std::ifstream(verbena::format("/proc/{}/comm", pid)), now)) name = now;
   };
   for (agent_client::SlotStatus& slot : status.slots) name_of(slot.pid, slot.program);
 }

@@ -65,7 +65,7 @@ int visit_devices(Command& command, const agent_client::AgentStatus& status, con
   if (!command.words().empty()) {
     const LinkStatus* device = find_device(status, command.words().word());
     if (device == nullptr) {
-      return command.complain(fmt::format("Wrong device name - {}", command.words().word()));
+      return command.complain(verbena::format("Wrong device name - {}", command.words().word()));
     }
     command.words().drop();
     return visit(*device);
@@ -83,8 +83,8 @@ int Command::complain_of(const agent_client::AdminError& error) {
 }
 
 int Command::refuse(int error, std::string_view why) {
-  return complain(why.empty() ? fmt::format("error: {}", std::strerror(error))
-                              : fmt::format("error: {} ({})", std::strerror(error), why));
+  return complain(why.empty() ? verbena::format("error: {}", std::strerror(error))
+                              : verbena::format("error: {} ({})", std::strerror(error), why));
 }
 
 const agent_client::AgentStatus* Command::status() {
@@ -106,7 +106,7 @@ int choose(Command& command, const Function& otherwise, Words known, std::string
   const auto* found =
       std::ranges::find_if(known, [&](const Word& one) { return abbreviates(word, one.word); });
   if (found == known.end()) {
-    command.complain(fmt::format("Unknown {} '{}'.", what, word));
+    command.complain(verbena::format("Unknown {} '{}'.", what, word));
     return Command::kDone;
   }
   command.words().drop();
@@ -115,7 +115,7 @@ int choose(Command& command, const Function& otherwise, Words known, std::string
 
 bool is_complete(Command& command) {
   if (command.words().empty()) return true;
-  command.complain(fmt::format("Unknown parameter '{}'.", command.words().word()));
+  command.complain(verbena::format("Unknown parameter '{}'.", command.words().word()));
   return false;
 }
 

@@ -9,8 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "protocol/text.h"
 #include "tools/rdma/arguments.h"
 #include "tools/rdma/filters.h"

@@ -16,11 +16,11 @@ using agent_client::LinkStatus;
 
 int help(Command& command) {
   command.say(
-      fmt::format("Usage: {0} dev show [DEV]\n"
-                  "       {0} dev set [DEV] name DEVNAME\n"
-                  "       {0} dev set [DEV] netns NSNAME\n"
-                  "       {0} dev set [DEV] adaptive-moderation [on|off]\n",
-                  command.options().program));
+      verbena::format("Usage: {0} dev show [DEV]\n"
+                      "       {0} dev set [DEV] name DEVNAME\n"
+                      "       {0} dev set [DEV] netns NSNAME\n"
+                      "       {0} dev set [DEV] adaptive-moderation [on|off]\n",
+                      command.options().program));
   return Command::kDone;
 }
 
@@ -64,13 +64,13 @@ void show_capabilities(Printer& printer) {
 void show_device(Command& command, const agent_client::Link& link) {
   Printer& printer = command.printer();
   printer.begin_object();
-  printer.text(fmt::format("{}: {}: ", link.device_index, protocol::printable(link.name)));
+  printer.text(verbena::format("{}: {}: ", link.device_index, protocol::printable(link.name)));
   printer.member("ifindex", link.device_index);
   printer.member("ifname", link.name);
   printer.field("node_type", "ca");
   const auto guid = agent_client::guid_of(link);
-  const std::string shown = fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0],
-                                        guid[1], guid[2], guid[3], guid[4], guid[5], guid[6], guid[7]);
+  const std::string shown = verbena::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0],
+                                            guid[1], guid[2], guid[3], guid[4], guid[5], guid[6], guid[7]);
   printer.field("node_guid", shown);
   printer.field("sys_image_guid", shown);
   if (command.options().details) {
@@ -99,7 +99,7 @@ int set_namespace(Command& command) {
   std::error_code error;
   if (name.find('/') != std::string::npos || !std::filesystem::exists("/var/run/netns/" + name, error)) {
     return command.complain(
-        fmt::format("Cannot open network namespace \"{}\": No such file or directory", name));
+        verbena::format("Cannot open network namespace \"{}\": No such file or directory", name));
   }
   return command.refuse(EOPNOTSUPP, "a link belongs to the namespace of its network device; move that");
 }

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include <fmt/format.h>
 #include <strings.h>
+
+#include "base/format.h"
 
 namespace verbena::tools::rdma {
 namespace {
@@ -36,7 +37,7 @@ tl::expected<Filters, std::string> Filters::parse(const Arguments& words, std::s
   Filters filters;
   if (words.empty()) return filters;
   if (words.size() == 1) {
-    return tl::unexpected(fmt::format("No filter data was supplied to filter option {}", words.word()));
+    return tl::unexpected(verbena::format("No filter data was supplied to filter option {}", words.word()));
   }
   if (words.size() % 2 != 0) return tl::unexpected(std::string("There is filter option without data"));
   for (size_t i = 0; i < words.size(); i += 2) {
@@ -44,9 +45,10 @@ tl::expected<Filters, std::string> Filters::parse(const Arguments& words, std::s
     const std::string& values = words[i + 1];
     const auto found =
         std::ranges::find_if(names, [&](const FilterName& n) { return abbreviates(key, n.name); });
-    if (found == names.end()) return tl::unexpected(fmt::format("Unsupported filter option: {}", key));
+    if (found == names.end()) return tl::unexpected(verbena::format("Unsupported filter option: {}", key));
     if (found->is_number && values.find_first_not_of(kNumberCharacters) != std::string::npos) {
-      return tl::unexpected(fmt::format("{} filter accepts \"{}\" characters only", key, kNumberCharacters));
+      return tl::unexpected(
+          verbena::format("{} filter accepts \"{}\" characters only", key, kNumberCharacters));
     }
     filters.filters_.push_back({found->name, found->is_number, values});
   }

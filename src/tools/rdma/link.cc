@@ -12,10 +12,10 @@ using agent_client::LinkStatus;
 
 int help(Command& command) {
   command.say(
-      fmt::format("Usage: {0} link show [DEV/PORT_INDEX]\n"
-                  "Usage: {0} link add NAME type rxe netdev NETDEV\n"
-                  "Usage: {0} link delete NAME\n",
-                  command.options().program));
+      verbena::format("Usage: {0} link show [DEV/PORT_INDEX]\n"
+                      "Usage: {0} link add NAME type rxe netdev NETDEV\n"
+                      "Usage: {0} link delete NAME\n",
+                      command.options().program));
   return Command::kDone;
 }
 
@@ -23,7 +23,7 @@ void show_port(Command& command, const LinkStatus& device, uint32_t port) {
   Printer& printer = command.printer();
   const agent_client::Link& link = device.link;
   printer.begin_object();
-  printer.text(fmt::format("link {}/{} ", protocol::printable(link.name), port));
+  printer.text(verbena::format("link {}/{} ", protocol::printable(link.name), port));
   printer.member("ifindex", link.device_index);
   printer.member("ifname", link.name);
   printer.member("port", port);
@@ -50,7 +50,7 @@ int show(Command& command) {
 int add_over(Command& command, const std::string& name, const std::string& type) {
   if (command.words().empty()) return command.complain("Please provide a net device name.");
   const std::string netdev = command.words().take();
-  if (type != "rxe") return command.refuse(EINVAL, fmt::format("links are of type rxe, not '{}'", type));
+  if (type != "rxe") return command.refuse(EINVAL, verbena::format("links are of type rxe, not '{}'", type));
   const auto added = command.system().add_link(name, netdev);
   return added ? Command::kDone : command.complain_of(added.error());
 }
@@ -71,7 +71,7 @@ int add(Command& command) {
 int remove(Command& command) {
   return for_the_device(command, [&](const LinkStatus& device) {
     if (!command.words().empty()) {
-      return command.complain(fmt::format("Unknown parameter {}", command.words().word()));
+      return command.complain(verbena::format("Unknown parameter {}", command.words().word()));
     }
     const auto deleted = command.system().delete_link(device.link.name);
     return deleted ? Command::kDone : command.complain_of(deleted.error());

@@ -17,12 +17,13 @@ const Link* find(const System::Links& links, uint32_t device_index) {
 
 void print_event(Printer& printer, std::string_view event, const Link& link, bool with_netdev) {
   printer.begin_object();
-  printer.text(fmt::format("{}\tdev {} {}", event, link.device_index, protocol::printable(link.name)));
+  printer.text(verbena::format("{}\tdev {} {}", event, link.device_index, protocol::printable(link.name)));
   printer.member("event_type", event);
   printer.member("rdma_index", link.device_index);
   printer.member("rdma_dev", link.name);
   if (with_netdev) {
-    printer.text(fmt::format(" port 1 netdev {} {}", link.interface_index, protocol::printable(link.netdev)));
+    printer.text(
+        verbena::format(" port 1 netdev {} {}", link.interface_index, protocol::printable(link.netdev)));
     printer.member("port", 1);
     printer.member("netdev_idx", link.interface_index);
     printer.member("netdev_name", link.netdev);
@@ -59,7 +60,7 @@ int watch(Command& command) {
 }
 
 int help(Command& command) {
-  command.say(fmt::format("Usage: {} monitor [ -j ]\n", command.options().program));
+  command.say(verbena::format("Usage: {} monitor [ -j ]\n", command.options().program));
   return Command::kDone;
 }
 

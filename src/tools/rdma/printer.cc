@@ -3,8 +3,7 @@
 
 #include <iterator>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "protocol/text.h"
 
 namespace verbena::tools::rdma {
@@ -14,22 +13,22 @@ void Printer::text(std::string_view text) {
 }
 
 void Printer::field(std::string_view key, uint64_t value) {
-  text(fmt::format("{} {} ", key, value));
+  text(verbena::format("{} {} ", key, value));
   member(key, value);
 }
 
 void Printer::field(std::string_view key, std::string_view value) {
-  text(fmt::format("{} {} ", key, protocol::printable(value)));
+  text(verbena::format("{} {} ", key, protocol::printable(value)));
   member(key, value);
 }
 
 void Printer::hex(std::string_view key, uint64_t value) {
-  text(fmt::format("{} {:#x} ", key, value));
-  member(key, fmt::format("{:x}", value));
+  text(verbena::format("{} {:#x} ", key, value));
+  member(key, verbena::format("{:x}", value));
 }
 
 void Printer::on_off(std::string_view key, bool value) {
-  text(fmt::format("{} {} ", key, value ? "on" : "off"));
+  text(verbena::format("{} {} ", key, value ? "on" : "off"));
   if (!is_json()) return;
   name(key);
   separate();
@@ -51,7 +50,7 @@ void Printer::member(std::string_view key, std::string_view value) {
 void Printer::element(uint64_t value) {
   if (!is_json()) return;
   separate();
-  out_ += fmt::format("{}", value);
+  out_ += verbena::format("{}", value);
 }
 
 void Printer::element(std::string_view value) {

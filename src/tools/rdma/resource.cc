@@ -14,15 +14,16 @@ namespace {
 using agent_client::LinkStatus;
 
 int help(Command& command) {
-  command.say(fmt::format("Usage: {} resource\n", command.options().program));
+  command.say(verbena::format("Usage: {} resource\n", command.options().program));
   command.say(
       "          resource show [DEV]\n"
       "          resource show [qp|cm_id|pd|mr|cq|ctx|srq]\n");
   for (const std::string_view kind : {"qp", "cm_id"}) {
-    command.say(fmt::format("          resource show {} link [DEV/PORT] [FILTER-NAME FILTER-VALUE]\n", kind));
+    command.say(
+        verbena::format("          resource show {} link [DEV/PORT] [FILTER-NAME FILTER-VALUE]\n", kind));
   }
   for (const std::string_view kind : {"cq", "pd", "mr", "ctx", "srq"}) {
-    command.say(fmt::format("          resource show {} dev [DEV] [FILTER-NAME FILTER-VALUE]\n", kind));
+    command.say(verbena::format("          resource show {} dev [DEV] [FILTER-NAME FILTER-VALUE]\n", kind));
   }
   return Command::kDone;
 }
@@ -111,7 +112,7 @@ int summarize(Command& command) {
     const agent_client::ResourceSummary sum = agent_client::summary_of(*command.status(), link);
     Printer& printer = command.printer();
     printer.begin_object();
-    printer.text(fmt::format("{}: {}: ", link.device_index, protocol::printable(link.name)));
+    printer.text(verbena::format("{}: {}: ", link.device_index, protocol::printable(link.name)));
     printer.member("ifindex", link.device_index);
     printer.member("ifname", link.name);
     printer.field("pd", sum.pd);

@@ -5,11 +5,11 @@
 #include <array>
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent_client/resources.h"
+#include "base/format.h"
 #include "protocol/text.h"
 #include "queues/status_words.h"
 
@@ -113,7 +113,7 @@ void add_address(Row& row, const protocol::CmAddress& address, std::string_view 
   const std::string text = text_of(address);
   const uint16_t port = ntohs(address.port);
   row.know(key, text).know(port_key, uint64_t{port});
-  row.add(key, fmt::format("{}:{}", text, port));
+  row.add(key, verbena::format("{}:{}", text, port));
 }
 
 }  // namespace

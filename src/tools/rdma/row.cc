@@ -3,9 +3,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include "base/format.h"
 #include "protocol/text.h"
 
 namespace verbena::tools::rdma {
@@ -30,10 +28,10 @@ void Row::print_owner(Printer& printer) const {
   const std::string name = protocol::printable(link_.name);
   printer.member("ifindex", link_.device_index);
   printer.member("ifname", link_.name);
-  if (!has_port_) return printer.text(fmt::format("dev {} ", name));
-  if (port_ == 0) return printer.text(fmt::format("link {}/- ", name));
+  if (!has_port_) return printer.text(verbena::format("dev {} ", name));
+  if (port_ == 0) return printer.text(verbena::format("link {}/- ", name));
   printer.member("port", port_);
-  printer.text(fmt::format("link {}/{} ", name, port_));
+  printer.text(verbena::format("link {}/{} ", name, port_));
 }
 
 void Row::print(const Field& field, Printer& printer) {
@@ -50,9 +48,9 @@ void Row::print(const Field& field, Printer& printer) {
       break;
   }
   // In JSON iproute2 has them as strings.
-  printer.text(fmt::format("{} {} ", field.key, fmt::join(field.numbers, ",")));
+  printer.text(verbena::format("{} {} ", field.key, verbena::join(field.numbers, ",")));
   printer.begin_array(field.key);
-  for (const uint32_t number : field.numbers) printer.element(fmt::format("{}", number));
+  for (const uint32_t number : field.numbers) printer.element(verbena::format("{}", number));
   printer.end_array();
 }
 

@@ -23,7 +23,7 @@ struct Settings : Options {
 };
 
 void add_usage(Answer& answer, const std::string& program) {
-  answer.out += fmt::format(
+  answer.out += verbena::format(
       "Usage: {0} [ OPTIONS ] OBJECT {{ COMMAND | help }}\n"
       "       {0} [ -f[orce] ] -b[atch] filename\n"
       "where  OBJECT := {{ dev | link | resource | monitor | system | statistic | help }}\n"
@@ -48,7 +48,7 @@ bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer)
   for (int option; (option = ::getopt_long(argc, argv.data(), ":Vhdropjfb:", kLongOptions, nullptr)) >= 0;) {
     switch (option) {
       case 'V':
-        answer.out += fmt::format("{} utility, verbena-{}\n", settings.program, VERBENA_VERSION);
+        answer.out += verbena::format("{} utility, verbena-{}\n", settings.program, VERBENA_VERSION);
         return false;
       case 'h':
         add_usage(answer, settings.program);
@@ -74,7 +74,7 @@ bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer)
       case 'o':  // lines are not broken but in few places
         break;
       case ':':
-        answer.complaints += fmt::format("-{} option requires an argument\n", static_cast<char>(optopt));
+        answer.complaints += verbena::format("-{} option requires an argument\n", static_cast<char>(optopt));
         answer.status = Command::kFailed;
         return false;
       default:
@@ -114,7 +114,7 @@ int carry_out_batch(const Settings& settings, System& system, Answer& answer, co
     file.open(name);
     if (!file) {
       answer.complaints +=
-          fmt::format("Cannot open file \"{}\" for reading: {}\n", name, std::strerror(errno));
+          verbena::format("Cannot open file \"{}\" for reading: {}\n", name, std::strerror(errno));
       return Command::kFailed;
     }
   }
@@ -127,7 +127,7 @@ int carry_out_batch(const Settings& settings, System& system, Answer& answer, co
     }
     if (line.words()->empty()) continue;
     if (carry_out(settings, system, *line.words(), answer, flush) == Command::kDone) continue;
-    answer.complaints += fmt::format("Command failed {}:{}\n", name, line.number());
+    answer.complaints += verbena::format("Command failed {}:{}\n", name, line.number());
     result = Command::kFailed;
     if (!settings.force) break;
   }

@@ -14,7 +14,7 @@ namespace {
 using agent_client::LinkStatus;
 
 int help(Command& command) {
-  command.say(fmt::format(
+  command.say(verbena::format(
       "Usage: {0} [ OPTIONS ] statistic {{ COMMAND | help }}\n"
       "       {0} statistic [ show ] [ link [ DEV/PORT_INDEX ] ]\n"
       "       {0} statistic qp [ show ] [ link [ DEV/PORT_INDEX ] [ FILTER-NAME FILTER-VALUE ] ]\n"
@@ -34,7 +34,7 @@ void show_port(Command& command, const LinkStatus& device, uint32_t port) {
   constexpr std::string_view kFolder = "hw_counters/";
   Printer& printer = command.printer();
   printer.begin_object();
-  printer.text(fmt::format("link {}/{} ", protocol::printable(device.link.name), port));
+  printer.text(verbena::format("link {}/{} ", protocol::printable(device.link.name), port));
   printer.member("ifname", device.link.name);
   printer.member("port", port);
   for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
@@ -87,7 +87,7 @@ void show_qp(Command& command, const LinkStatus& device, const agent_client::Slo
   if (!known.passes(filters)) return;
   Printer& printer = command.printer();
   printer.begin_object();
-  printer.text(fmt::format("link {}/{} ", protocol::printable(device.link.name), port));
+  printer.text(verbena::format("link {}/{} ", protocol::printable(device.link.name), port));
   printer.member("ifindex", device.link.device_index);
   printer.member("ifname", device.link.name);
   printer.member("port", port);
@@ -100,7 +100,7 @@ void show_qp(Command& command, const LinkStatus& device, const agent_client::Slo
     printer.field(transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
   }
   printer.continue_line();
-  printer.text(fmt::format("LQPN: <{}>", qp.qpn));
+  printer.text(verbena::format("LQPN: <{}>", qp.qpn));
   printer.begin_array("lqpn");
   printer.element(uint64_t{qp.qpn});
   printer.end_array();
@@ -154,7 +154,7 @@ int set_auto(Command& command) {
     if (command.words().empty()) return Command::kFailed;
     return refuse_counting(command);
   }
-  return command.complain(fmt::format("Unknown auto mode '{}'.", word));
+  return command.complain(verbena::format("Unknown auto mode '{}'.", word));
 }
 
 int set_qps(Command& command) {
@@ -226,7 +226,7 @@ int set_optional(Command& command, bool on) {
       }
       const std::string word = of.words().take();
       if (!abbreviates(word, "optional-counters")) {
-        return of.complain(fmt::format("Unknown parameter '{}'.", word));
+        return of.complain(verbena::format("Unknown parameter '{}'.", word));
       }
       if (on == of.words().empty()) {
         help(of);

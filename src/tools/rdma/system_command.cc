@@ -9,18 +9,18 @@ namespace {
 
 int help(Command& command) {
   command.say(
-      fmt::format("Usage: {0} system show [ netns ]\n"
-                  "       {0} system set netns {{ shared | exclusive }}\n",
-                  command.options().program));
+      verbena::format("Usage: {0} system show [ netns ]\n"
+                      "       {0} system set netns {{ shared | exclusive }}\n",
+                      command.options().program));
   return Command::kDone;
 }
 
 int set_help(Command& command) {
   command.say(
-      fmt::format("Usage: {} system set [PARAM] value\n"
-                  "            system set netns {{ shared | exclusive }}\n"
-                  "            system set privileged-qkey {{ on | off }}\n",
-                  command.options().program));
+      verbena::format("Usage: {} system set [PARAM] value\n"
+                      "            system set netns {{ shared | exclusive }}\n"
+                      "            system set privileged-qkey {{ on | off }}\n",
+                      command.options().program));
   return Command::kDone;
 }
 

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "tools/verbena/names.h"
 
 namespace verbena::tools {
@@ -43,7 +42,8 @@ std::vector<std::string> programs_with_slots() {
     std::string name;
     std::ifstream comm(entry.path() / "comm");
     std::getline(comm, name);
-    if (!name.starts_with("verbena-agent")) found.push_back(fmt::format("{} (pid {})", printable(name), pid));
+    if (!name.starts_with("verbena-agent"))
+      found.push_back(verbena::format("{} (pid {})", printable(name), pid));
   }
   return found;
 }
@@ -59,9 +59,9 @@ std::string describe_absence() {
   if (programs.empty()) return "No agent is running: nothing uses Verbena.";
   const size_t count = programs.size();
   programs.resize(std::min(count, kMaxNamed));
-  return fmt::format(
+  return verbena::format(
       "No agent is running. {} program{} without one: {}{}. 'verbena agent' starts the next one.", count,
-      count == 1 ? " goes on" : "s go on", fmt::join(programs, ", "), count > kMaxNamed ? ", ..." : "");
+      count == 1 ? " goes on" : "s go on", verbena::join(programs, ", "), count > kMaxNamed ? ", ..." : "");
 }
 
 }  // namespace verbena::tools

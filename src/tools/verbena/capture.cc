@@ -10,10 +10,10 @@
 #include <utility>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <poll.h>
 
 #include "agent_client/capture_client.h"
+#include "base/format.h"
 #include "command_line/option_values.h"
 #include "tools/verbena/capture_links.h"
 #include "tools/verbena/capture_output.h"
@@ -133,8 +133,8 @@ bool Capture::write_out() {
   const auto written = output_.write(recorder_.writer().pending());
   recorder_.writer().clear();
   if (!written && written.error().code != EPIPE) {
-    failure_ = fmt::format("cannot write '{}': {}; what was written until then can be read", wish_.file,
-                           std::strerror(written.error().code));
+    failure_ = verbena::format("cannot write '{}': {}; what was written until then can be read", wish_.file,
+                               std::strerror(written.error().code));
   }
   return written.has_value();
 }

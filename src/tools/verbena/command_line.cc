@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
+#include "base/format.h"
 #include "command_line/usage_errors.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::tools {
 namespace {
@@ -59,8 +59,8 @@ std::optional<HttpVerdict> judge_request(std::string_view received) {
 
 std::string http_answer(const HttpVerdict& verdict, std::string_view metrics) {
   const std::string body =
-      verdict.status == 200 ? std::string(metrics) : fmt::format("{}\n", reason_of(verdict.status));
-  const std::string head = fmt::format(
+      verdict.status == 200 ? std::string(metrics) : verbena::format("{}\n", reason_of(verdict.status));
+  const std::string head = verbena::format(
       "HTTP/1.1 {} {}\r\n"
       "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
       "Content-Length: {}\r\n"

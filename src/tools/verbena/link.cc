@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "agent_client/admin.h"
+#include "base/format.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
@@ -47,7 +47,7 @@ int show(const std::string& name, bool json) {
     if (!status) return report(status.error());
     if (!name.empty() && !find_link(*status, name)) return kFailed;
     if (!name.empty()) status = only(std::move(*status), {.links = {name}});
-    fmt::print("{}", json ? links_as_json(*status) : links_as_text(*status));
+    verbena::print("{}", json ? links_as_json(*status) : links_as_text(*status));
     return kDone;
   });
 }

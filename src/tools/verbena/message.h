@@ -3,14 +3,14 @@
 
 #include <cstdio>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::tools {
 
 // One line on standard error, from the command: "verbena: ...".
 template <class... Args>
 void complain(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print(stderr, "verbena: {}\n", fmt::format(format, std::forward<Args>(args)...));
+  verbena::print(stderr, "verbena: {}\n", verbena::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace verbena::tools

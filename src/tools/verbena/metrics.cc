@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "agent_client/admin.h"
+#include "base/format.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
 #include "tools/verbena/message.h"
@@ -48,7 +48,7 @@ int print_once() {
     complain("{}", metrics.error().text);
     return kFailed;
   }
-  fmt::print("{}", *metrics);
+  verbena::print("{}", *metrics);
   return kDone;
 }
 

@@ -9,12 +9,13 @@
 #include <memory>
 #include <vector>
 
-#include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/format.h"
 
 namespace verbena::tools {
 namespace {
@@ -36,8 +37,8 @@ constexpr Advice kAdvice[] = {
 
 tl::unexpected<std::string> cannot(const std::string& where, int error) {
   const auto advice = std::ranges::find(kAdvice, error, &Advice::error);
-  return tl::unexpected(fmt::format("cannot listen at '{}': {}{}", where, std::strerror(error),
-                                    advice != std::end(kAdvice) ? advice->words : ""));
+  return tl::unexpected(verbena::format("cannot listen at '{}': {}{}", where, std::strerror(error),
+                                        advice != std::end(kAdvice) ? advice->words : ""));
 }
 
 // A socket that a killed server has left is in nobody's way.
@@ -71,7 +72,7 @@ tl::expected<UniqueFd, std::string> listen_at_address(const std::string& where) 
   unsigned number = 0;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (host.empty() || error != std::errc() || end != port.data() + port.size() || number > UINT16_MAX) {
-    return tl::unexpected(fmt::format(
+    return tl::unexpected(verbena::format(
         "'{}' is no place to listen at: ADDRESS:PORT, such as 127.0.0.1:9792, or unix:PATH", where));
   }
   addrinfo hints{};
@@ -79,7 +80,7 @@ tl::expected<UniqueFd, std::string> listen_at_address(const std::string& where) 
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int wrong = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); wrong != 0) {
-    return tl::unexpected(fmt::format("'{}' is no address: {}", host, ::gai_strerror(wrong)));
+    return tl::unexpected(verbena::format("'{}' is no address: {}", host, ::gai_strerror(wrong)));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, ::freeaddrinfo);
   UniqueFd socket(::socket(found->ai_family, kType, 0));

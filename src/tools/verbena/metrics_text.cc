@@ -11,9 +11,9 @@
 #include <tuple>
 #include <utility>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "cm/counters.h"
 #include "cm/parameters.h"
 #include "net/port.h"
@@ -33,17 +33,17 @@ class Metrics {
  public:
   void begin(std::string_view name, std::string_view type, std::string_view help) {
     name_ = name;
-    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+    text_ += verbena::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
   }
   template <class Number>
   void add(Labels labels, Number value) {
     text_ += name_;
     char before = '{';
     for (const auto& [name, label] : labels) {
-      text_ += fmt::format("{}{}=\"{}\"", before, name, escaped(label));
+      text_ += verbena::format("{}{}=\"{}\"", before, name, escaped(label));
       before = ',';
     }
-    text_ += fmt::format("{} {}\n", labels.size() != 0 ? "}" : "", value);
+    text_ += verbena::format("{} {}\n", labels.size() != 0 ? "}" : "", value);
   }
   std::string take() { return std::move(text_); }
 
@@ -92,7 +92,7 @@ constexpr std::array kPortMetrics = std::to_array<PortMetric>({
 
 void add_agent(Metrics& metrics, const AgentStatus& status, const std::optional<AgentHealth>& health) {
   metrics.begin("verbena_agent_info", "gauge", "The agent.");
-  metrics.add({{"version", status.version}, {"pid", fmt::format("{}", status.pid)}}, 1);
+  metrics.add({{"version", status.version}, {"pid", verbena::format("{}", status.pid)}}, 1);
   metrics.begin("verbena_agent_wire", "gauge", "1: UDP port 4791 is the agent's.");
   metrics.add({}, status.no_wire_reason.empty() ? 1 : 0);
   metrics.begin("verbena_agent_refused_programs_total", "counter",
@@ -122,8 +122,8 @@ void add_links(Metrics& metrics, const AgentStatus& status) {
   constexpr std::string_view kFolder = "hw_counters/";
   for (const agent_client::NamedCounter& counter : agent_client::kNamedCounters) {
     if (!counter.path.starts_with(kFolder)) continue;
-    const std::string name = fmt::format("verbena_hw_{}_total", counter.path.substr(kFolder.size()));
-    metrics.begin(name, "counter", fmt::format("As {} of /sys/class/infiniband.", counter.path));
+    const std::string name = verbena::format("verbena_hw_{}_total", counter.path.substr(kFolder.size()));
+    metrics.begin(name, "counter", verbena::format("As {} of /sys/class/infiniband.", counter.path));
     for (const LinkStatus& one : status.links) {
       metrics.add({{"device", one.link.name}, {"port", "1"}}, counter.value(one.counters));
     }
@@ -131,7 +131,7 @@ void add_links(Metrics& metrics, const AgentStatus& status) {
 }
 
 std::string pid_of(const ProcessStatus& process) {
-  return fmt::format("{}", process.pid);
+  return verbena::format("{}", process.pid);
 }
 
 void add_qp_counts(Metrics& metrics, const AgentStatus& status, const std::vector<ProcessStatus>& processes) {
@@ -224,7 +224,7 @@ void add_connections(Metrics& metrics, const protocol::CmStatus& status) {
 
 std::optional<AgentHealth> health_of(pid_t agent) {
   std::string line;
-  if (!std::getline(std::ifstream(fmt::format("/proc/{}/stat", agent)), line)) return std::nullopt;
+  if (!std::getline(std::ifstream(verbena::format("/proc/{}/stat", agent)), line)) return std::nullopt;
   // Behind the name, which may have any character: state is field 3, utime 14, stime 15, rss 24.
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;

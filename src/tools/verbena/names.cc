@@ -4,11 +4,11 @@
 #include <array>
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
 #include "agent_client/path_mtu.h"
+#include "base/format.h"
 #include "protocol/text.h"
 #include "queues/status_words.h"
 
@@ -37,7 +37,7 @@ std::string find_name(const std::array<Name, N>& names, uint32_t number) {
   for (const Name& name : names) {
     if (name.number == number) return std::string(name.text);
   }
-  return fmt::format("unknown({})", number);
+  return verbena::format("unknown({})", number);
 }
 
 struct WayNames {
@@ -61,7 +61,7 @@ std::string qp_type_name(uint32_t type) {
 }
 
 std::string qp_state_name(uint32_t state) {
-  return state < queues::kQpStates.size() ? queues::kQpStates[state] : fmt::format("unknown({})", state);
+  return state < queues::kQpStates.size() ? queues::kQpStates[state] : verbena::format("unknown({})", state);
 }
 
 std::string_view port_counter_name(size_t counter) {
@@ -82,12 +82,12 @@ std::vector<std::string> peers_as_text(const agent_client::Link& link) {
 
 std::string guid_as_text(const agent_client::Link& link) {
   const auto guid = agent_client::guid_of(link);
-  return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0], guid[1], guid[2],
-                     guid[3], guid[4], guid[5], guid[6], guid[7]);
+  return verbena::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0], guid[1], guid[2],
+                         guid[3], guid[4], guid[5], guid[6], guid[7]);
 }
 
 std::string mac_as_text(const agent_client::Link& link) {
-  return fmt::format("{:02x}", fmt::join(link.mac, ":"));
+  return verbena::join(link.mac, ":", "{:02x}");
 }
 
 uint32_t active_mtu(const agent_client::Link& link) {

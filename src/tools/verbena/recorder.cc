@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
 #include <time.h>
 
+#include "base/format.h"
 #include "capture/wire_packets.h"
 #include "ethernet/flow_key.h"
 #include "roce/ip_header.h"
@@ -69,11 +69,11 @@ Recorder::Recorder(CaptureChoice choice, CaptureLinks& links)
 Recorder::~Recorder() = default;
 
 void Recorder::begin(agent_client::CaptureNews news) {
-  processes_[news.slot] = {news.pid, fmt::format("{} (pid {})", news.program, news.pid)};
+  processes_[news.slot] = {news.pid, verbena::format("{} (pid {})", news.program, news.pid)};
   comments_.clear();
   auto mapping = capture::RingMapping::map(news.ring.get());
   if (!mapping) {
-    complaints_.push_back(fmt::format("no ring for {}", processes_[news.slot].name));
+    complaints_.push_back(verbena::format("no ring for {}", processes_[news.slot].name));
     return;
   }
   sources_.push_back(
@@ -119,7 +119,7 @@ uint64_t Recorder::record(TimePoint limit, TimePoint now) {
 void Recorder::retire(Source& source) {
   if (source.reader.is_broken()) {
     complaints_.push_back(
-        fmt::format("{} writes what is no packet: it is not captured any more", process_at(source.slot)));
+        verbena::format("{} writes what is no packet: it is not captured any more", process_at(source.slot)));
   }
   left_out_by_retired_ += source.reader.left_out();
 }
@@ -166,9 +166,10 @@ const std::string& Recorder::comment(uint32_t slot, roce::Qpn from, const Record
                        uint64_t{record.by_initiator} << 58;
   std::string& text = comments_[key];
   if (!text.empty()) return text;
-  const std::string from_name = from.value() == 0 ? "QP unknown" : fmt::format("QP {:#08x}", from.value());
-  text = fmt::format("{}, {} -> {}, QP {:#08x}{}", process_at(slot), from_name, process_at(to.slot()),
-                     to.value(), record.by_initiator ? "; carried out by the initiator" : "");
+  const std::string from_name =
+      from.value() == 0 ? "QP unknown" : verbena::format("QP {:#08x}", from.value());
+  text = verbena::format("{}, {} -> {}, QP {:#08x}{}", process_at(slot), from_name, process_at(to.slot()),
+                         to.value(), record.by_initiator ? "; carried out by the initiator" : "");
   return text;
 }
 

@@ -5,11 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "agent_client/admin_error.h"
 #include "agent_client/agent_status.h"
+#include "base/format.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/message.h"
 #include "tools/verbena/names.h"
@@ -27,7 +25,7 @@ inline bool find_link(const agent_client::AgentStatus& status, const std::string
   std::vector<std::string> names;
   for (const agent_client::LinkStatus& one : status.links) names.push_back(one.link.name);
   if (std::ranges::find(names, name) != names.end()) return true;
-  const std::string list = names.empty() ? "there are none" : fmt::format("{}", fmt::join(names, ", "));
+  const std::string list = names.empty() ? "there are none" : verbena::join(names, ", ");
   complain("no link '{}'; links: {}", printable(name), printable(list));
   return false;
 }

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <system_error>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "command_line/suggestion.h"
 #include "engine/shard_dealing.h"
 #include "tools/verbena/names.h"
@@ -41,7 +41,7 @@ struct Setting {
 };
 
 const Setting kSettings[] = {
-    {"VERBENA_SHARDS", is_shard_count, fmt::format("a number from 1 to {}", engine::kMostShards)},
+    {"VERBENA_SHARDS", is_shard_count, verbena::format("a number from 1 to {}", engine::kMostShards)},
     {"VERBENA_LOCAL", is_on_or_off, "'off', or not set"},
     {"VERBENA_HALT_POLLING", is_zero_or_one, "'0', or not set"},
     {"VERBENA_CONGESTION", is_congestion_control, "'fixed', or not set"},
@@ -62,9 +62,9 @@ void add_mistyped(std::string_view entry, std::vector<WrongSetting>& wrong) {
   if (std::ranges::find(ours, name) != ours.end()) return;
   const std::string_view meant = command_line::closest(name, ours);
   if (meant.empty()) return;
-  wrong.push_back({fmt::format("{}{}", kPrefix, name), false,
-                   fmt::format("{0}{1} is no variable of Verbena's; did you mean {0}{2}?", kPrefix,
-                               printable(name), meant)});
+  wrong.push_back({verbena::format("{}{}", kPrefix, name), false,
+                   verbena::format("{0}{1} is no variable of Verbena's; did you mean {0}{2}?", kPrefix,
+                                   printable(name), meant)});
 }
 
 }  // namespace
@@ -75,16 +75,16 @@ std::vector<WrongSetting> wrong_settings() {
     const char* value = std::getenv(setting.name);
     if (value == nullptr || *value == '\0' || setting.is_known(value)) continue;
     wrong.push_back({setting.name, true,
-                     fmt::format("{}={} has no effect: it has to be {}", setting.name, printable(value),
-                                 setting.allowed)});
+                     verbena::format("{}={} has no effect: it has to be {}", setting.name, printable(value),
+                                     setting.allowed)});
   }
   const char* agent = std::getenv("VERBENA_AGENT");
   if (agent != nullptr && *agent != '\0' && !can_be_executed(agent)) {
     wrong.push_back(
         {"VERBENA_AGENT", false,
-         fmt::format("VERBENA_AGENT={} is not an executable file: where no agent runs, none can be "
-                     "started",
-                     printable(agent))});
+         verbena::format("VERBENA_AGENT={} is not an executable file: where no agent runs, none can be "
+                         "started",
+                         printable(agent))});
   }
   for (char** entry = environ; *entry != nullptr; ++entry) add_mistyped(*entry, wrong);
   return wrong;

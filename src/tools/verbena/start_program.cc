@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include <elf.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "tools/doctor/elf_file.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/message.h"
@@ -43,7 +43,7 @@ std::string name_of_machine(uint16_t number) {
   for (const Machine& machine : kMachines) {
     if (machine.number == number) return std::string(machine.name);
   }
-  return fmt::format("ELF machine {}", number);
+  return verbena::format("ELF machine {}", number);
 }
 
 void execute(const fs::path& file, const std::vector<std::string>& words) {
@@ -65,8 +65,9 @@ bool is_text(const fs::path& file) {
 std::string reason_to_refuse(const doctor::ElfFile& elf) {
   const uint16_t own = doctor::own_machine();
   if (elf.machine == own) return "the kernel does not take this ELF file; it is damaged, or no program";
-  return fmt::format("it is built for {}, and this machine is {}; take one that is built for this machine",
-                     name_of_machine(elf.machine), name_of_machine(own));
+  return verbena::format(
+      "it is built for {}, and this machine is {}; take one that is built for this machine",
+      name_of_machine(elf.machine), name_of_machine(own));
 }
 
 // ENOENT for a file that is there: the program that is to load or read it is not.
@@ -81,7 +82,7 @@ std::string why_no_permission(const fs::path& file) {
   const fs::perms mode = fs::status(file, ignored).permissions();
   constexpr fs::perms kAnyExecute = fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
   if (fs::is_regular_file(file, ignored) && (mode & kAnyExecute) == fs::perms::none)
-    return fmt::format("it is not executable; if it is a program, 'chmod +x {}'", file.string());
+    return verbena::format("it is not executable; if it is a program, 'chmod +x {}'", file.string());
   return "this user may not execute it (its mode, its directories', or a mount with noexec)";
 }
 
@@ -94,7 +95,7 @@ int explain_failure(const fs::path& file, const std::string& name, int error) {
   }
   std::string reason = std::strerror(error);
   if (error == ENOENT) {
-    reason = fmt::format("it needs '{}', which is not there", missing_interpreter(file));
+    reason = verbena::format("it needs '{}', which is not there", missing_interpreter(file));
   } else if (error == EACCES) {
     reason = why_no_permission(file);
   } else if (error == ENOEXEC) {

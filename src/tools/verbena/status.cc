@@ -4,10 +4,9 @@
 #include <optional>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "agent_client/admin.h"
+#include "base/format.h"
 #include "command_line/option_values.h"
 #include "queues/status_words.h"
 #include "tools/verbena/agent_absence.h"
@@ -47,16 +46,16 @@ std::string why_no_process(const StatusFilter& filter) {
                     !filter.states.empty() + !filter.links.empty();
   if (kinds > 1) return "no process matches all of these options; 'verbena status' lists the processes";
   if (!filter.programs.empty())
-    return fmt::format("no process named '{}' (exact match); 'verbena status' lists the processes",
-                       printable(fmt::format("{}", fmt::join(filter.programs, "' or '"))));
+    return verbena::format("no process named '{}' (exact match); 'verbena status' lists the processes",
+                           printable(verbena::join(filter.programs, "' or '")));
   if (!filter.pids.empty())
-    return fmt::format("process {} does not use Verbena; 'verbena status' lists those that do",
-                       fmt::join(filter.pids, ", "));
+    return verbena::format("process {} does not use Verbena; 'verbena status' lists those that do",
+                           verbena::join(filter.pids, ", "));
   if (!filter.qpns.empty())
-    return fmt::format("no queue pair {:#x}; 'verbena status -v' lists the queue pairs",
-                       fmt::join(filter.qpns, ", "));
-  return fmt::format("no queue pair is in state {}; 'verbena status -v' lists the queue pairs",
-                     fmt::join(filter.states, " or "));
+    return verbena::format("no queue pair {}; 'verbena status -v' lists the queue pairs",
+                           verbena::join(filter.qpns, ", ", "{:#x}"));
+  return verbena::format("no queue pair is in state {}; 'verbena status -v' lists the queue pairs",
+                         verbena::join(filter.states, " or "));
 }
 
 int show(const StatusOptions& options) {
@@ -81,11 +80,11 @@ int show(const StatusOptions& options) {
     return kFailed;
   }
   if (options.json) {
-    fmt::print("{}", status_as_json(status));
+    verbena::print("{}", status_as_json(status));
   } else if (status) {
-    fmt::print("{}", options.verbose ? status_as_text(*status) : summary_as_text(*status));
+    verbena::print("{}", options.verbose ? status_as_text(*status) : summary_as_text(*status));
   } else {
-    fmt::print("{}\n", describe_absence());
+    verbena::print("{}\n", describe_absence());
   }
   return kDone;
 }

@@ -5,9 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include "base/format.h"
 #include "cm/counters.h"
 #include "cm/parameters.h"
 #include "net/port.h"
@@ -20,14 +18,14 @@ namespace verbena::tools {
 namespace {
 
 std::string number(uint64_t value) {
-  return fmt::format("{}", value);
+  return verbena::format("{}", value);
 }
 
 // "0 fe80::1, 1 ::ffff:192.0.2.1"
 std::string gids_in_short(const agent_client::Link& link) {
   std::string text;
   for (const agent_client::GidEntry& entry : link.gids) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.index, gid_as_text(entry.gid));
+    text += verbena::format("{}{} {}", text.empty() ? "" : ", ", entry.index, gid_as_text(entry.gid));
   }
   return text.empty() ? "none" : text;
 }
@@ -77,10 +75,10 @@ std::string link_counters_as_text(const agent_client::AgentStatus& status) {
 std::string port_as_text(const agent_client::SlotStatus& slot) {
   CountList counts;
   for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
-    counts.add(fmt::format("wire_{}", port_counter_name(i)), slot.port[i]);
+    counts.add(verbena::format("wire_{}", port_counter_name(i)), slot.port[i]);
   }
   for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-    counts.add(fmt::format("wire_dropped_{}", net::drop_reason_name(static_cast<net::DropReason>(i))),
+    counts.add(verbena::format("wire_dropped_{}", net::drop_reason_name(static_cast<net::DropReason>(i))),
                slot.port[protocol::kPortFirstDropReason + i]);
   }
   return counts.text("  packets on the wire, with headers:\n", 4);
@@ -95,7 +93,7 @@ std::string counters_as_text(const agent_client::QpNumbers& qp) {
 }
 
 std::string time_as_text(uint64_t ns) {
-  return ns < 10'000'000 ? fmt::format("{} us", ns / 1000) : fmt::format("{} ms", ns / 1'000'000);
+  return ns < 10'000'000 ? verbena::format("{} us", ns / 1000) : verbena::format("{} ms", ns / 1'000'000);
 }
 
 // What a QP knows of the way to its peer; nothing where packets cannot be lost.
@@ -104,15 +102,15 @@ std::string path_as_text(const agent_client::QpNumbers& qp) {
   if (path[transport::kPathWindow] == 0) return {};
   std::string text = "    path: ";
   if (path[transport::kPathRoundTrip] != 0) {
-    text += fmt::format("round trip {} (usual {}), ", time_as_text(path[transport::kPathRoundTrip]),
-                        time_as_text(path[transport::kPathUsualRoundTrip]));
+    text += verbena::format("round trip {} (usual {}), ", time_as_text(path[transport::kPathRoundTrip]),
+                            time_as_text(path[transport::kPathUsualRoundTrip]));
   }
-  text += fmt::format("window {} kB", path[transport::kPathWindow] / 1000);
+  text += verbena::format("window {} kB", path[transport::kPathWindow] / 1000);
   if (const uint64_t rate = path[transport::kPathRate]; rate != 0) {
-    text += fmt::format(", {:.1f} MB/s", static_cast<double>(rate) / 1e6);
+    text += verbena::format(", {:.1f} MB/s", static_cast<double>(rate) / 1e6);
   }
   const auto add = [&](std::string_view name, transport::PathNumber which) {
-    if (path[which] != 0) text += fmt::format(", {} {}", name, path[which]);
+    if (path[which] != 0) text += verbena::format(", {} {}", name, path[which]);
   };
   add("lost", transport::kPathLostPackets);
   add("marked", transport::kPathMarkedPackets);
@@ -133,8 +131,8 @@ std::string unreached_as_text(const ProcessStatus& slot) {
   for (size_t way = 0; way < counts.size(); ++way) {
     const std::string_view why = why_unreached(static_cast<protocol::QpWay>(way));
     if (counts[way] == 0 || why.empty()) continue;
-    text += fmt::format("  Peers' memory is not reached by {} queue pair{}: {}\n", counts[way],
-                        counts[way] == 1 ? "" : "s", why);
+    text += verbena::format("  Peers' memory is not reached by {} queue pair{}: {}\n", counts[way],
+                            counts[way] == 1 ? "" : "s", why);
   }
   return text;
 }
@@ -143,17 +141,17 @@ std::string unreached_as_text(const ProcessStatus& slot) {
 std::string overruns_as_text(const ProcessStatus& process) {
   const size_t count = overrun_cqs(process);
   return count == 0 ? std::string()
-                    : fmt::format("  CQ overrun: {} completion queue{} full, completions are lost\n", count,
-                                  count == 1 ? " was" : "s were");
+                    : verbena::format("  CQ overrun: {} completion queue{} full, completions are lost\n",
+                                      count, count == 1 ? " was" : "s were");
 }
 
 // Each queue pair's line of a table, with its path and its counters below it.
 std::string queue_pairs_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
   Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE"});
   for (const agent_client::QpNumbers& qp : slot.qps) {
-    table.add({fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
+    table.add({verbena::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(status, qp)),
-               qp.remote_qpn ? fmt::format("{:#08x}", qp.remote_qpn) : "-",
+               qp.remote_qpn ? verbena::format("{:#08x}", qp.remote_qpn) : "-",
                qp.by_memory() ? "local" : "wire"});
   }
   if (table.empty()) return "  no queue pairs\n";
@@ -172,16 +170,16 @@ std::string queue_pairs_as_text(const agent_client::AgentStatus& status, const P
 std::string process_as_text(const agent_client::AgentStatus& status, const ProcessStatus& slot) {
   const bool is_one = slot.slots.size() == 1;
   const std::string first_line =
-      fmt::format("Process {} ({}), user {}, {} shard{} (slot{} {}){}\n", slot.pid, printable(slot.program),
-                  slot.uid, slot.slots.size(), is_one ? "" : "s", is_one ? "" : "s",
-                  fmt::join(slot.slots, ", "), wire_as_text(slot));
+      verbena::format("Process {} ({}), user {}, {} shard{} (slot{} {}){}\n", slot.pid,
+                      printable(slot.program), slot.uid, slot.slots.size(), is_one ? "" : "s",
+                      is_one ? "" : "s", verbena::join(slot.slots, ", "), wire_as_text(slot));
   return first_line + port_as_text(slot) + queue_pairs_as_text(status, slot) + unreached_as_text(slot) +
          overruns_as_text(slot);
 }
 
 // To a list of counts; none that is zero.
 void add_count(std::string& list, std::string_view name, uint64_t count) {
-  if (count != 0) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, count);
+  if (count != 0) list += verbena::format("{}{} {}", list.empty() ? "" : ", ", name, count);
 }
 
 // What exists, and what has happened; empty as long as nobody has connected.
@@ -196,9 +194,9 @@ std::string connections_as_text(const protocol::CmStatus& status) {
   std::string messages;
   for (size_t i = 0; i < cm::kMessageTypes; ++i) {
     if (status.sent[i] + status.received[i] == 0) continue;
-    messages +=
-        fmt::format("{}{} {}/{}", messages.empty() ? "" : ", ",
-                    cm::message_name(static_cast<cm::MessageType>(i)), status.sent[i], status.received[i]);
+    messages += verbena::format("{}{} {}/{}", messages.empty() ? "" : ", ",
+                                cm::message_name(static_cast<cm::MessageType>(i)), status.sent[i],
+                                status.received[i]);
   }
   std::string trouble;
   add_count(trouble, "retransmitted", status.retransmitted);
@@ -206,15 +204,15 @@ std::string connections_as_text(const protocol::CmStatus& status) {
   add_count(trouble, "timed out", status.timed_out);
   add_count(trouble, "stale connections", status.stale_connections);
   for (size_t i = 0; i < cm::kDropReasons; ++i) {
-    add_count(trouble, fmt::format("dropped as {}", cm::drop_reason_name(static_cast<cm::DropReason>(i))),
+    add_count(trouble, verbena::format("dropped as {}", cm::drop_reason_name(static_cast<cm::DropReason>(i))),
               status.dropped[i]);
   }
   add_count(trouble, "with a bad Q_Key", status.bad_qkey);
   add_count(trouble, "of an unknown class", status.unknown_class);
   std::string text;
-  if (!now.empty()) text += fmt::format("  identifiers: {}\n", now);
-  if (!messages.empty()) text += fmt::format("  messages sent/received: {}\n", messages);
-  if (!trouble.empty()) text += fmt::format("  of these: {}\n", trouble);
+  if (!now.empty()) text += verbena::format("  identifiers: {}\n", now);
+  if (!messages.empty()) text += verbena::format("  messages sent/received: {}\n", messages);
+  if (!trouble.empty()) text += verbena::format("  of these: {}\n", trouble);
   return text.empty() ? text : "\nConnections\n" + text;
 }
 
@@ -222,10 +220,10 @@ std::string connections_as_text(const protocol::CmStatus& status) {
 std::string queue_pairs_in_short(const ProcessStatus& process) {
   std::map<std::string, size_t> counts;
   for (const agent_client::QpNumbers& qp : process.qps)
-    ++counts[fmt::format("{} {}", qp_type_name(qp.type), qp_state_name(qp.state))];
+    ++counts[verbena::format("{} {}", qp_type_name(qp.type), qp_state_name(qp.state))];
   std::string text;
   for (const auto& [kind, count] : counts)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, kind);
+    text += verbena::format("{}{} {}", text.empty() ? "" : ", ", count, kind);
   return text.empty() ? "-" : text;
 }
 
@@ -256,8 +254,9 @@ std::string processes_in_short(const agent_client::AgentStatus& status) {
     table.add(
         {number(static_cast<uint64_t>(process.pid)), printable(process.program), number(process.uid),
          queue_pairs_in_short(process),
-         fmt::format("{}B", short_number(static_cast<double>(sum_of(process, transport::kSentBytes)))),
-         fmt::format("{}B", short_number(static_cast<double>(sum_of(process, transport::kReceivedBytes)))),
+         verbena::format("{}B", short_number(static_cast<double>(sum_of(process, transport::kSentBytes)))),
+         verbena::format("{}B",
+                         short_number(static_cast<double>(sum_of(process, transport::kReceivedBytes)))),
          trouble_in_short(process)});
   }
   return table.empty() ? "No process uses Verbena.\n" : table.text();
@@ -265,15 +264,17 @@ std::string processes_in_short(const agent_client::AgentStatus& status) {
 
 std::string agent_as_text(const agent_client::AgentStatus& status) {
   std::string text =
-      fmt::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
-  text += status.no_wire_reason.empty() ? "Wire: UDP port 4791\n"
-                                        : fmt::format("Wire: none. {}\n", printable(status.no_wire_reason));
+      verbena::format("Agent {} (verbena {}), user {}\n", status.pid, printable(status.version), status.uid);
+  text += status.no_wire_reason.empty()
+              ? "Wire: UDP port 4791\n"
+              : verbena::format("Wire: none. {}\n", printable(status.no_wire_reason));
   if (status.protocol_version != protocol::kProtocolVersion) {
-    text += fmt::format("Versions: the agent speaks version {} of its protocol, this command version {}\n",
+    text +=
+        verbena::format("Versions: the agent speaks version {} of its protocol, this command version {}\n",
                         status.protocol_version, protocol::kProtocolVersion);
   }
   if (status.refused.count != 0) {
-    text += fmt::format(
+    text += verbena::format(
         "Refused: {} programs that speak another version of the protocol; the last was process {}, "
         "with version {}: start it again\n",
         status.refused.count, status.refused.last_pid, status.refused.last_version);
@@ -296,8 +297,8 @@ std::string links_as_text(const agent_client::AgentStatus& status) {
   std::string text = table.text();
   for (const agent_client::LinkStatus& one : status.links) {
     if (one.link.peers.empty()) continue;
-    text += fmt::format("{} accepts RoCE packets only from {}\n", printable(one.link.name),
-                        fmt::join(peers_as_text(one.link), ", "));
+    text += verbena::format("{} accepts RoCE packets only from {}\n", printable(one.link.name),
+                            verbena::join(peers_as_text(one.link), ", "));
   }
   return text;
 }

@@ -8,10 +8,10 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "tools/doctor/command_output.h"
 #include "tools/verbena/commands.h"
 #include "tools/verbena/help.h"
@@ -103,10 +103,10 @@ int switch_off() {
 
 int show() {
   if (!is_on()) {
-    fmt::print("off: programs find Verbena's libraries under 'verbena run'\n");
+    verbena::print("off: programs find Verbena's libraries under 'verbena run'\n");
     return kFailed;
   }
-  fmt::print(
+  verbena::print(
       "on: every program finds Verbena's libraries; only under 'verbena run' are devices shown in /sys and "
       "/dev\n");
   return kDone;
@@ -114,7 +114,7 @@ int show() {
 
 void add(CLI::App& system, const char* name, const char* what, int (*act)(), int& status) {
   CLI::App* command = system.add_subcommand(name, what);
-  explain(*command, fmt::format("verbena system {}", name), "");
+  explain(*command, verbena::format("verbena system {}", name), "");
   command->callback([act, &status] { status = act(); });
 }
 

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "agent_client/admin.h"
+#include "base/format.h"
 #include "command_line/option_values.h"
 #include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
@@ -70,7 +70,7 @@ int print_tables(const TopOptions& options) {
   auto before = status_now();
   for (unsigned i = 0; i < options.count; ++i) {
     if (!before && is_absence(before.error())) {
-      fmt::print("{}\n", before.error().text);
+      verbena::print("{}\n", before.error().text);
       return kDone;
     }
     if (!before) {
@@ -82,10 +82,10 @@ int print_tables(const TopOptions& options) {
     auto now = status_now();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (now) {
-      fmt::print("{}\n", time_now());
+      verbena::print("{}\n", time_now());
       for (const std::string& line : top_lines(*before, *now, seconds, options.settings))
-        fmt::print("{}\n", line);
-      if (i + 1 < options.count) fmt::print("\n");
+        verbena::print("{}\n", line);
+      if (i + 1 < options.count) verbena::print("\n");
       if (std::fflush(stdout) != 0) {
         complain("cannot write the table to standard output: {}", std::strerror(errno));
         return kFailed;

@@ -9,10 +9,10 @@
 // Its macros have the names of functions of C++'s library.
 #define NCURSES_NOMACROS
 #include <curses.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "tools/verbena/end_signals.h"
 
 namespace verbena::tools {
@@ -119,10 +119,10 @@ class Top {
     if (!now_) {
       lines = {absence_, "q ends, h helps"};
     } else {
-      lines.push_back(fmt::format(
+      lines.push_back(verbena::format(
           "verbena top  agent {}  by {}{}  every {:.1f} s{}  h helps", now_->pid, name_of(settings_.order),
           settings_.reversed ? ", least first" : "", std::chrono::duration<double>(interval_).count(),
-          settings_.filter.empty() ? "" : fmt::format("  only '{}'", settings_.filter)));
+          settings_.filter.empty() ? "" : verbena::format("  only '{}'", settings_.filter)));
       lines.emplace_back();
       for (std::string& line : top_lines(before_ ? *before_ : *now_, *now_, seconds_, settings_)) {
         lines.push_back(std::move(line));

@@ -7,8 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/process_status.h"
 #include "tools/verbena/table.h"
@@ -91,7 +90,9 @@ class Before {
 std::vector<Row> process_rows(const Before& before, const AgentStatus& now) {
   std::vector<Row> rows;
   for (const ProcessStatus& process : processes_of(now.slots)) {
-    Row row{{fmt::format("{}", process.pid), fmt::format("{}", process.uid), printable(process.program)}, {}};
+    Row row{
+        {verbena::format("{}", process.pid), verbena::format("{}", process.uid), printable(process.program)},
+        {}};
     for (const SlotStatus& slot : now.slots) {
       if (std::ranges::find(process.slots, slot.index) == process.slots.end()) continue;
       for (const QpNumbers& qp : slot.qps) row.traffic.add(qp, before.increase_of(slot.index, qp));
@@ -105,9 +106,9 @@ std::vector<Row> qp_rows(const Before& before, const AgentStatus& now) {
   std::vector<Row> rows;
   for (const SlotStatus& slot : now.slots) {
     for (const QpNumbers& qp : slot.qps) {
-      Row row{{fmt::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
+      Row row{{verbena::format("{:#08x}", qp.qpn), qp_type_name(qp.type), qp_state_name(qp.state),
                printable(link_name_of(now, qp)), qp.by_memory() ? "local" : "wire",
-               fmt::format("{}", slot.pid), printable(slot.program)},
+               verbena::format("{}", slot.pid), printable(slot.program)},
               {}};
       row.traffic.add(qp, before.increase_of(slot.index, qp));
       rows.push_back(std::move(row));
@@ -156,7 +157,7 @@ void add_row(Table& table, const Row& row, double seconds) {
   const Traffic& traffic = row.traffic;
   const auto rate = [&](uint64_t count) { return short_number(static_cast<double>(count) / seconds); };
   std::vector<std::string> cells = row.names;
-  cells.push_back(fmt::format("{}", traffic.qps));
+  cells.push_back(verbena::format("{}", traffic.qps));
   cells.push_back(rate(traffic.counts[transport::kSentBytes]));
   cells.push_back(rate(traffic.counts[transport::kReceivedBytes]));
   cells.push_back(rate(traffic.packets()));
@@ -187,8 +188,8 @@ std::string short_number(double number) {
     number /= 1000;
     ++unit;
   }
-  if (unit == 0) return fmt::format("{:.0f}", number);
-  return fmt::format("{:.{}f}{}", number, number < 9.95 ? 1 : 0, kUnits[unit]);
+  if (unit == 0) return verbena::format("{:.0f}", number);
+  return verbena::format("{:.{}f}{}", number, number < 9.95 ? 1 : 0, kUnits[unit]);
 }
 
 std::vector<std::string> top_lines(const AgentStatus& before, const AgentStatus& now, double seconds,

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "agent/left_traces.h"
 #include "agent_client/trace_client.h"
+#include "base/format.h"
 #include "command_line/option_values.h"
 #include "tools/verbena/agent_absence.h"
 #include "tools/verbena/commands.h"
@@ -199,7 +199,7 @@ int list(TraceClient& client, const TraceWish& wish) {
   if (!ended) return report(ended.error());
   std::ranges::move(*ended, std::back_inserter(*sources));
   const TimePoint now = MonotonicClock::now();
-  fmt::print("{}", wish.style.json ? traces_as_json(*sources, now) : traces_as_text(*sources, now));
+  verbena::print("{}", wish.style.json ? traces_as_json(*sources, now) : traces_as_text(*sources, now));
   return kDone;
 }
 
@@ -222,7 +222,7 @@ int run(TraceWish wish) {
   if (code != ECONNREFUSED && code != ENOENT) return report(client.error());
   if (wish.pid == 0 && wish.style.json) return kDone;
   if (wish.pid == 0) {
-    fmt::print("{}\n", describe_absence());
+    verbena::print("{}\n", describe_absence());
     return kDone;
   }
   complain("no agent is running: there is no trace of process {}", wish.pid);
@@ -239,8 +239,8 @@ void require_process(const TraceWish& wish, const std::vector<CLI::Option*>& opt
     if (option->get_items_expected_max() > 0) given += option->results().front() + ' ';
   }
   if (!given.empty()) {
-    throw CLI::ValidationError(
-        fmt::format("give a process ID: verbena trace {}PID; 'verbena trace' lists the processes", given));
+    throw CLI::ValidationError(verbena::format(
+        "give a process ID: verbena trace {}PID; 'verbena trace' lists the processes", given));
   }
 }
 

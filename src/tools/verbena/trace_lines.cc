@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "tools/verbena/names.h"
 #include "tools/verbena/table.h"
 #include "trace/connection_note.h"
@@ -36,9 +36,9 @@ std::string wall_text(Duration since_epoch) {
   std::array<char, 64> text{};
   if (::localtime_r(&second, &local) == nullptr ||
       std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local) == 0) {
-    return fmt::format("{:.6f}", seconds(since_epoch));
+    return verbena::format("{:.6f}", seconds(since_epoch));
   }
-  return fmt::format("{}.{:06}", text.data(), micros);
+  return verbena::format("{}.{:06}", text.data(), micros);
 }
 
 // Its slots are one process to the user.
@@ -73,7 +73,7 @@ std::vector<Process> processes_of(const std::vector<TraceSource>& sources) {
 std::string state_of(const TraceSource& source, TimePoint now) {
   if (!source.end) return "runs";
   const double ago = seconds(now - source.end->time);
-  return fmt::format("{} {:.0f} s ago", source.end->in_order ? "closed its devices" : "ended", ago);
+  return verbena::format("{} {:.0f} s ago", source.end->in_order ? "closed its devices" : "ended", ago);
 }
 
 // The identifiers that a queue pair has had: their other events concern it, too, such as how their addresses
@@ -113,12 +113,12 @@ std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& styl
   if (!style.json) {
     const std::string time = style.wall_clock
                                  ? wall_text(since_epoch)
-                                 : fmt::format("{:+14.6f}", seconds(event.time - style.reference));
+                                 : verbena::format("{:+14.6f}", seconds(event.time - style.reference));
     // Events of connections before they have a queue pair.
     const std::string qp = event.qpn != 0 || !trace::is_of_connection(event.kind)
-                               ? fmt::format("QP {:#08x}", event.qpn)
+                               ? verbena::format("QP {:#08x}", event.qpn)
                                : std::string("QP -       ");
-    return fmt::format("{}  {}  {}\n", time, qp, text);
+    return verbena::format("{}  {}  {}\n", time, qp, text);
   }
   Json line = {{"time_ns", since_boot.count()},
                {"wall_ns", since_epoch.count()},

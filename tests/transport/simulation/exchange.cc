@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "transport/support/xrc_halves.h"
 #include "transport/uc.h"
 
@@ -286,14 +285,14 @@ void Exchange::poll() {
 
 void Exchange::on_sent(Sender& s, const ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS)
-    return complain(fmt::format("request {} failed: {}", wc.wr_id, int{wc.status}));
+    return complain(verbena::format("request {} failed: {}", wc.wr_id, int{wc.status}));
   if (wc.wr_id != s.completed)
-    return complain(fmt::format("request {} complete, {} was next", wc.wr_id, s.completed));
+    return complain(verbena::format("request {} complete, {} was next", wc.wr_id, s.completed));
   const Message& m = s.messages[s.completed++];
   if (!reliable()) return;
   if (m.takes_receive() && !s.arrived[wc.wr_id])
-    return complain(fmt::format("message {} complete, not received", wc.wr_id));
-  if (!is_done(s, m)) complain(fmt::format("message {} complete, not done", wc.wr_id));
+    return complain(verbena::format("message {} complete, not received", wc.wr_id));
+  if (!is_done(s, m)) complain(verbena::format("message {} complete, not done", wc.wr_id));
 }
 
 bool Exchange::is_done(const Sender& s, const Message& m) const {
@@ -308,19 +307,19 @@ bool Exchange::is_done(const Sender& s, const Message& m) const {
 
 void Exchange::on_received(Inbox& inbox, const ibv_wc& wc) {
   if (wc.wr_id >= inbox.posted.size() || !inbox.posted[wc.wr_id])
-    return complain(fmt::format("receive {} complete, which is not posted", wc.wr_id));
+    return complain(verbena::format("receive {} complete, which is not posted", wc.wr_id));
   inbox.posted[wc.wr_id] = false;
   if (wc.status == IBV_WC_WR_FLUSH_ERR) return;  // at the end
   const auto s = std::ranges::find_if(
       senders_, [&](const Sender& sender) { return sender.to->qp->config().qpn.value() == wc.qp_num; });
   const uint32_t number = be32toh(wc.imm_data);
   if (wc.status != IBV_WC_SUCCESS || s == senders_.end() || number >= s->posted)
-    return complain(fmt::format("receive {}: status {}, message {}", wc.wr_id, int{wc.status}, number));
+    return complain(verbena::format("receive {}: status {}, message {}", wc.wr_id, int{wc.status}, number));
   const Message& m = s->messages[number];
   const size_t queue = options_.what == Exchanging::kXrc ? inbox.index : 0;
   const auto expected = m.writes() ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   if (!m.takes_receive() || wc.opcode != expected || wc.byte_len != m.length || s->arrived[number])
-    return complain(fmt::format("message {} received wrongly", number));
+    return complain(verbena::format("message {} received wrongly", number));
   if (options_.what == Exchanging::kXrc && m.queue != queue) complain("a message came to another queue");
   if (s->last_of_queue[queue] >= number) complain("a message overtook another");
   s->last_of_queue[queue] = number;
@@ -329,12 +328,13 @@ void Exchange::on_received(Inbox& inbox, const ibv_wc& wc) {
   const Bytes place = inbox.buffer->bytes(wc.wr_id * options_.max_message, options_.max_message);
   const uint32_t bytes = m.writes() ? 0 : m.length;
   if (!std::ranges::equal(place.first(bytes), source_->bytes(m.source, bytes)))
-    complain(fmt::format("message {} is not what was sent", number));
+    complain(verbena::format("message {} is not what was sent", number));
   // Of a message that was dropped, a request that waits for the next may keep some; a reliable one leaves
   // what it does not fill alone.
   if (reliable() && std::ranges::any_of(place.subspan(bytes), [](std::byte b) { return b != kUntouched; }))
-    complain(fmt::format("message {} wrote beyond its end", number));
-  if (m.writes() && !is_done(*s, m)) complain(fmt::format("message {} is not where it was written", number));
+    complain(verbena::format("message {} wrote beyond its end", number));
+  if (m.writes() && !is_done(*s, m))
+    complain(verbena::format("message {} is not where it was written", number));
   poison(place);
 }
 

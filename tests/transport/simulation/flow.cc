@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "memory/placement.h"
 #include "memory/window.h"
 #include "queues/flush_request.h"
@@ -368,7 +367,7 @@ bool Flow::poll_receives() {
 
 void Flow::on_received(const ibv_wc& wc) {
   if (receives_.empty() || wc.wr_id != receives_completed_) {
-    return complain(fmt::format("receive {} completed, {} was next", wc.wr_id, receives_completed_));
+    return complain(verbena::format("receive {} completed, {} was next", wc.wr_id, receives_completed_));
   }
   const Receive r = receives_.front();
   receives_.pop_front();
@@ -378,14 +377,15 @@ void Flow::on_received(const ibv_wc& wc) {
     if (receive_status_ == IBV_WC_SUCCESS) {
       receive_status_ = wc.status;
     } else if (wc.status != IBV_WC_WR_FLUSH_ERR) {
-      complain(fmt::format("receive {} has status {} after an error", wc.wr_id, static_cast<int>(wc.status)));
+      complain(
+          verbena::format("receive {} has status {} after an error", wc.wr_id, static_cast<int>(wc.status)));
     }
     return;
   }
   if (receive_status_ != IBV_WC_SUCCESS) return complain("a receive succeeded after one had failed");
   if (r.message < first_) {
     // The sender has given it up already; the packets were still on their way.
-    if (!failed()) complain(fmt::format("message {} was complete before it was received", r.message));
+    if (!failed()) complain(verbena::format("message {} was complete before it was received", r.message));
     return;
   }
   const Message& m = message(r.message);
@@ -394,37 +394,38 @@ void Flow::on_received(const ibv_wc& wc) {
       ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) != m.has_immediate() ||
       (m.has_immediate() && wc.imm_data != htobe32(m.immediate)) ||
       wc.src_qp != from_.qp->config().qpn.value() || wc.qp_num != to_.qp->config().qpn.value()) {
-    return complain(fmt::format("message {} was received with a wrong completion", m.id));
+    return complain(verbena::format("message {} was received with a wrong completion", m.id));
   }
   if (((wc.wc_flags & IBV_WC_WITH_INV) != 0) != m.invalidates() ||
       (m.invalidates() && (wc.invalidated_rkey != m.immediate || window_.parent != nullptr))) {
-    return complain(fmt::format("message {} has not closed its window", m.id));
+    return complain(verbena::format("message {} has not closed its window", m.id));
   }
   if (m.invalidates()) open_window();
   const std::byte* sent = m.layout.gather(source_.data() + m.source_offset, scratch_);
   const uint32_t bytes = m.is_write() ? 0 : m.length();
   if (!r.layout.holds(inbox_.data() + r.place.offset, sent, bytes)) {
-    return complain(fmt::format("message {} was not received as it was sent", m.id));
+    return complain(verbena::format("message {} was not received as it was sent", m.id));
   }
-  if (m.is_write() && !is_in_place(m)) complain(fmt::format("message {} is not where it was written", m.id));
+  if (m.is_write() && !is_in_place(m))
+    complain(verbena::format("message {} is not where it was written", m.id));
 }
 
 void Flow::on_sent(const ibv_wc& wc) {
   if (failed()) {  // the rest is flushed, one after the other
     if (wc.status != IBV_WC_WR_FLUSH_ERR || wc.wr_id != first_ || messages_.empty()) {
-      return complain(fmt::format("completion of {} with status {}, a flush of {} was next", wc.wr_id,
-                                  static_cast<int>(wc.status), first_));
+      return complain(verbena::format("completion of {} with status {}, a flush of {} was next", wc.wr_id,
+                                      static_cast<int>(wc.status), first_));
     }
     messages_.pop_front();
     ++first_;
     return;
   }
   if (wc.wr_id < first_ || wc.wr_id >= next_post_) {
-    return complain(fmt::format("completion of {}, which was not posted", wc.wr_id));
+    return complain(verbena::format("completion of {}, which was not posted", wc.wr_id));
   }
   while (first_ != wc.wr_id && complaint_.empty()) {
     if ((message(first_).flags & IBV_SEND_SIGNALED) != 0) {
-      return complain(fmt::format("message {} has no completion", first_));
+      return complain(verbena::format("message {} has no completion", first_));
     }
     retire();
   }
@@ -434,7 +435,7 @@ void Flow::on_sent(const ibv_wc& wc) {
     status_ = wc.status;
     failed_message_ = wc.wr_id;
     if (!end_expected_ && !is_faulty(message(first_)) && options_.fault == Fault::kNone) {
-      complain(fmt::format("message {} failed with status {}", wc.wr_id, static_cast<int>(wc.status)));
+      complain(verbena::format("message {} failed with status {}", wc.wr_id, static_cast<int>(wc.status)));
     }
     messages_.pop_front();
     ++first_;
@@ -442,9 +443,9 @@ void Flow::on_sent(const ibv_wc& wc) {
   }
   const Message& m = message(first_);
   if ((m.flags & IBV_SEND_SIGNALED) == 0)
-    return complain(fmt::format("message {} asked for no completion", m.id));
+    return complain(verbena::format("message {} asked for no completion", m.id));
   if (m.opcode == IBV_WR_RDMA_READ && wc.byte_len != m.length()) {
-    return complain(fmt::format("message {} completed with a wrong length", m.id));
+    return complain(verbena::format("message {} completed with a wrong length", m.id));
   }
   retire();
 }
@@ -453,10 +454,10 @@ void Flow::on_sent(const ibv_wc& wc) {
 void Flow::retire() {
   const Message& m = message(first_);
   if (m.takes_receive() && m.receive >= receives_completed_) {
-    return complain(fmt::format("message {} is complete, but was not received", m.id));
+    return complain(verbena::format("message {} is complete, but was not received", m.id));
   }
-  if (is_faulty(m)) return complain(fmt::format("message {} succeeded though it was faulty", m.id));
-  if (!is_in_place(m)) return complain(fmt::format("message {} did not do what it should", m.id));
+  if (is_faulty(m)) return complain(verbena::format("message {} succeeded though it was faulty", m.id));
+  if (!is_in_place(m)) return complain(verbena::format("message {} did not do what it should", m.id));
   if (m.is_write() || m.is_word()) target_space_.give_back(m.place);
   if (m.opcode == IBV_WR_RDMA_READ || m.is_atomic()) landing_space_.give_back(m.place);
   messages_.pop_front();
@@ -493,14 +494,15 @@ bool Flow::finished() const {
 
 void Flow::complain(const std::string& what) {
   if (complaint_.empty()) {
-    complaint_ = fmt::format("QP {:#x}: {}", from_.qp->config().qpn.value(), what);
+    complaint_ = verbena::format("QP {:#x}: {}", from_.qp->config().qpn.value(), what);
   }
 }
 
 std::string Flow::progress_report() const {
-  return fmt::format("QP {:#x}: state {}, {} complete, {} posted, {} received, {} receives posted, status {}",
-                     from_.qp->config().qpn.value(), static_cast<int>(from_.qp->state()), first_, next_post_,
-                     receives_completed_, receives_posted_, static_cast<int>(status_));
+  return verbena::format(
+      "QP {:#x}: state {}, {} complete, {} posted, {} received, {} receives posted, status {}",
+      from_.qp->config().qpn.value(), static_cast<int>(from_.qp->state()), first_, next_post_,
+      receives_completed_, receives_posted_, static_cast<int>(status_));
 }
 
 }  // namespace verbena::transport

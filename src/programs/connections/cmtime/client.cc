@@ -2,8 +2,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/connections/addresses.h"
 #include "programs/connections/cmtime/steps.h"
 #include "programs/connections/cmtime/timing.h"
@@ -174,7 +173,7 @@ class Client {
   }
 
   void wait_for_rest() {
-    Patience patience([this] { return fmt::format("{} connections have no answer yet", under_way_); });
+    Patience patience([this] { return verbena::format("{} connections have no answer yet", under_way_); });
     while (under_way_ > 0) {
       const Event event = next_event(channel_, patience);
       if (!event) {
@@ -223,7 +222,8 @@ class Client {
   }
 
   void fail(Node& node, ConnectStep step, const rdma_cm_event& event, const char* before) {
-    tell_failure(output_, fmt::format("{}{}, error: {}", before, rdma_event_str(event.event), event.status),
+    tell_failure(output_,
+                 verbena::format("{}{}, error: {}", before, rdma_event_str(event.event), event.status),
                  told_ ? "" : remedy_for(event.event));
     told_ = true;
     node.failed = true;

@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 
-#include <fmt/format.h>
 #include <netdb.h>
 
+#include "base/format.h"
 #include "programs/connections/addresses.h"
 #include "programs/connections/cmtime/timing.h"
 #include "programs/connections/events.h"
@@ -52,7 +52,7 @@ int find_timed_addresses(const TimingLine& line, bool passive, const char* what,
   const int error = find_addresses(line.source, line.destination, line.port, hints(passive), found);
   const int reason = errno;
   if (error != 0) {
-    tell_failure(output, fmt::format("{} error: {}", what, gai_strerror(error)),
+    tell_failure(output, verbena::format("{} error: {}", what, gai_strerror(error)),
                  error == -1 ? remedy_for_errno(reason) : "");
   }
   return error;

@@ -6,9 +6,9 @@
 #include <functional>
 
 #include <endian.h>
-#include <fmt/format.h>
 #include <netdb.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/addresses.h"
 #include "programs/connections/events.h"
@@ -24,7 +24,7 @@ int find_addresses(const std::string& node, const std::string& port, const rdma_
     found.reset(list);
     return 0;
   }
-  tell_failure(output, fmt::format("rdma_getaddrinfo: {}", gai_strerror(error)),
+  tell_failure(output, verbena::format("rdma_getaddrinfo: {}", gai_strerror(error)),
                error == -1 ? remedy_for_errno(reason) : "");
   return error;
 }
@@ -45,7 +45,7 @@ int await_completion(rdma_cm_id* id, int (*call)(rdma_cm_id*, ibv_wc*), const ch
   }
   if (found < 0) return call_failed(name);
   if (completion.status == IBV_WC_SUCCESS) return 0;
-  complain(fmt::format("{}: {}", name, ibv_wc_status_str(completion.status)),
+  complain(verbena::format("{}: {}", name, ibv_wc_status_str(completion.status)),
            "the other end is gone, or did not take the message");
   return -1;
 }

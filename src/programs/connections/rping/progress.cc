@@ -5,9 +5,9 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include <fmt/format.h>
 #include <poll.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/rping/session.h"
 
@@ -19,7 +19,7 @@ constexpr int kMilliseconds = 10000;
 }  // namespace
 
 bool Session::missed(const char* name) const {
-  if (!failed_by_event_) complain(fmt::format("wait for {} state {}", name, static_cast<int>(step_)));
+  if (!failed_by_event_) complain(verbena::format("wait for {} state {}", name, static_cast<int>(step_)));
   return false;
 }
 
@@ -42,7 +42,8 @@ bool Session::progress() {
   if (completions_) listened[1].fd = completions_->fd;
   int ready = poll(listened.data(), listened.size(), kMilliseconds);
   if (ready == 0) {
-    complain(fmt::format("still waiting for the {}, which says nothing", plan_.server ? "client" : "server"));
+    complain(
+        verbena::format("still waiting for the {}, which says nothing", plan_.server ? "client" : "server"));
     ready = poll(listened.data(), listened.size(), -1);
   }
   if (ready < 0) return errno == EINTR || failed("poll") == 0;
@@ -86,7 +87,7 @@ void Session::take_event(const rdma_cm_event& event) {
       if (!plan_.server) step_ = Step::kConnected;
       return;
     case RDMA_CM_EVENT_DISCONNECTED:
-      complain(fmt::format("{} DISCONNECT EVENT...", plan_.server ? "server" : "client"));
+      complain(verbena::format("{} DISCONNECT EVENT...", plan_.server ? "server" : "client"));
       step_ = Step::kDisconnected;
       return;
     case RDMA_CM_EVENT_ADDR_ERROR:
@@ -95,7 +96,7 @@ void Session::take_event(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
       failed_by_event_ = true;
-      fail(fmt::format("cma event {}, error {}", rdma_event_str(event.event), event.status),
+      fail(verbena::format("cma event {}, error {}", rdma_event_str(event.event), event.status),
            remedy_for(event.event));
       return;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
@@ -105,7 +106,7 @@ void Session::take_event(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
       return;
     default:
-      complain(fmt::format("unhandled event: {}, ignoring", rdma_event_str(event.event)));
+      complain(verbena::format("unhandled event: {}, ignoring", rdma_event_str(event.event)));
   }
 }
 
@@ -121,13 +122,13 @@ void Session::take_completions() {
   ibv_wc completion;
   int found = 0;
   while ((found = ibv_poll_cq(queue_.get(), 1, &completion)) == 1) take(completion);
-  if (found < 0) fail(fmt::format("poll error {}", found));
+  if (found < 0) fail(verbena::format("poll error {}", found));
 }
 
 void Session::take(const ibv_wc& completion) {
   if (completion.status == IBV_WC_WR_FLUSH_ERR) return;  // the connection ends, as an event says
   if (completion.status != IBV_WC_SUCCESS) {
-    return fail(fmt::format("cq completion failed status {}", static_cast<int>(completion.status)),
+    return fail(verbena::format("cq completion failed status {}", static_cast<int>(completion.status)),
                 ibv_wc_status_str(completion.status));
   }
   switch (completion.opcode) {
@@ -148,7 +149,7 @@ void Session::take(const ibv_wc& completion) {
       if (step_ != Step::kError && !post_receive()) step_ = Step::kError;
       return;
     default:
-      fail(fmt::format("unknown completion {}", static_cast<int>(completion.opcode)));
+      fail(verbena::format("unknown completion {}", static_cast<int>(completion.opcode)));
   }
 }
 
@@ -157,7 +158,7 @@ void Session::take_message(const ibv_wc& completion) {
   const auto message =
       completion.byte_len <= kAdvertisementBytes ? decode({bytes, completion.byte_len}) : std::nullopt;
   if (!message) {
-    fail(fmt::format("Received bogus data, size {}", completion.byte_len), "the other end is no rping");
+    fail(verbena::format("Received bogus data, size {}", completion.byte_len), "the other end is no rping");
     return;
   }
   if (!plan_.server) {

@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/rping/session.h"
 
@@ -14,7 +13,7 @@ namespace verbena::programs {
 namespace {
 
 bool refused(const char* what, int error) {
-  complain(fmt::format("{} error {}", what, error), std::strerror(error));
+  complain(verbena::format("{} error {}", what, error), std::strerror(error));
   return false;
 }
 
@@ -74,7 +73,7 @@ void Session::advertise(const Buffer& buffer) {
 
 bool Session::fits() const {
   if (other_.bytes <= sink_.bytes.size()) return true;
-  complain(fmt::format("a ping of {} bytes does not fit into {}", other_.bytes, sink_.bytes.size()),
+  complain(verbena::format("a ping of {} bytes does not fit into {}", other_.bytes, sink_.bytes.size()),
            "give the server the client's -S");
   return false;
 }

@@ -6,10 +6,10 @@
 #include <memory>
 #include <thread>
 
-#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/addresses.h"
 #include "programs/connections/help.h"
@@ -64,8 +64,8 @@ Next take_address(const char* word, sockaddr_storage& address, int& status) {
 Next take_bytes(const char* word, PingLine& line) {
   const auto bytes = read_number(word, INT64_MIN, INT64_MAX);
   if (!bytes || *bytes < kLeastPingBytes || *bytes > kMostPingBytes - 1) {
-    complain(fmt::format("Invalid size {} (valid range is {} to {})", bytes ? fmt::to_string(*bytes) : word,
-                         kLeastPingBytes, kMostPingBytes));
+    complain(verbena::format("Invalid size {} (valid range is {} to {})",
+                             bytes ? std::to_string(*bytes) : word, kLeastPingBytes, kMostPingBytes));
     line.status = EINVAL;
     return Next::kGoOn;
   }
@@ -76,7 +76,7 @@ Next take_bytes(const char* word, PingLine& line) {
 Next take_count(const char* word, PingLine& line) {
   const auto count = read_number(word, INT64_MIN, INT64_MAX);
   if (!count || *count < 0 || *count > INT32_MAX) {
-    complain(fmt::format("Invalid count {}", count ? fmt::to_string(*count) : word));
+    complain(verbena::format("Invalid count {}", count ? std::to_string(*count) : word));
     line.status = EINVAL;
     return Next::kGoOn;
   }

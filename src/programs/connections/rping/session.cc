@@ -6,8 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/addresses.h"
 
@@ -76,7 +75,7 @@ bool Session::make_queue_pair() {
 bool Session::make_buffer(Buffer& buffer, size_t bytes, int access, const char* name) {
   buffer.bytes.resize(bytes);
   buffer.region.reset(ibv_reg_mr(domain_.get(), buffer.bytes.data(), bytes, access));
-  if (!buffer.region) return failed(fmt::format("{} reg_mr failed", name)) == 0;
+  if (!buffer.region) return failed(verbena::format("{} reg_mr failed", name)) == 0;
   return true;
 }
 

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <infiniband/ib.h>
 #include <netdb.h>
 #include <poll.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/help.h"
 #include "programs/connections/programs.h"
@@ -57,8 +57,8 @@ class MulticastTrial final : public Trial {
   int find(const std::string& name, sockaddr_storage& address) {
     const int error = find_host(name, address);
     if (error == 0) return 0;
-    tell_failure(output_, fmt::format("getaddrinfo failed ({}) - invalid hostname or IP address",
-                                      gai_strerror(error)));
+    tell_failure(output_, verbena::format("getaddrinfo failed ({}) - invalid hostname or IP address",
+                                          gai_strerror(error)));
     return error;
   }
 
@@ -67,7 +67,7 @@ class MulticastTrial final : public Trial {
     auto* address = reinterpret_cast<sockaddr_ib*>(&group_);
     address->sib_family = AF_IB;
     if (inet_pton(AF_INET6, membership_.group.c_str(), &address->sib_addr) == 1) return 0;
-    tell_failure(output_, fmt::format("{}: '{}' is no GID", name_, membership_.group),
+    tell_failure(output_, verbena::format("{}: '{}' is no GID", name_, membership_.group),
                  "a GID is written as an IPv6 address is");
     return -1;
   }
@@ -136,8 +136,8 @@ class MulticastTrial final : public Trial {
     const bool known =
         event->event == RDMA_CM_EVENT_MULTICAST_ERROR || event->event == RDMA_CM_EVENT_ADDR_CHANGE;
     if (known) {
-      tell_failure(output_, fmt::format("{}: event: {}, status: {}", name_, rdma_event_str(event->event),
-                                        event->status));
+      tell_failure(output_, verbena::format("{}: event: {}, status: {}", name_, rdma_event_str(event->event),
+                                            event->status));
     }
   }
 
@@ -151,8 +151,9 @@ class MulticastTrial final : public Trial {
     } else {
       output_.text("receiving data transfers\n");
       Patience patience([this] {
-        return fmt::format("nobody has sent {} messages to {} yet (messages that are lost do not come again)",
-                           plan_.messages, membership_.group);
+        return verbena::format(
+            "nobody has sent {} messages to {} yet (messages that are lost do not come again)",
+            plan_.messages, membership_.group);
       });
       status = for_each_node([&](Node& node) { return node.connected ? node.await_receives(patience) : 0; });
     }

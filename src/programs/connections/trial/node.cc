@@ -9,8 +9,8 @@
 #include <thread>
 
 #include <endian.h>
-#include <fmt/format.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/addresses.h"
 
@@ -33,11 +33,12 @@ std::optional<uint32_t> number_to_answer(const ibv_wc& completion) {
 int Node::prepare() {
   domain_.reset(ibv_alloc_pd(id->verbs));
   if (!domain_) {
-    tell_failure(output_, fmt::format("{}: unable to allocate PD", shape_.program), remedy_for_errno(errno));
+    tell_failure(output_, verbena::format("{}: unable to allocate PD", shape_.program),
+                 remedy_for_errno(errno));
     return -ENOMEM;
   }
   if (const int status = make_queues(); status != 0) return status;
-  if (make_queue_pair() != 0) return failed(fmt::format("{}: unable to create QP", shape_.program));
+  if (make_queue_pair() != 0) return failed(verbena::format("{}: unable to create QP", shape_.program));
   queue_pair_.reset(id.get());
   return make_message();
 }
@@ -48,7 +49,7 @@ int Node::make_queues() {
   receives_ = make(datagrams() ? 2 * entries : entries);
   if (!datagrams()) sends_ = make(entries);
   if (receives_ && (datagrams() || sends_)) return 0;
-  tell_failure(output_, fmt::format("{}: unable to create CQ", shape_.program),
+  tell_failure(output_, verbena::format("{}: unable to create CQ", shape_.program),
                "fewer messages (-C) need smaller queues");
   return -ENOMEM;
 }
@@ -77,7 +78,7 @@ int Node::make_message() {
   region_.reset(ibv_reg_mr(domain_.get(), memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE));
   if (region_) return 0;
   tell_failure(output_, "failed to reg MR", remedy_for_errno(errno));
-  tell_failure(output_, fmt::format("{}: failed to create messages: {}", shape_.program, -1));
+  tell_failure(output_, verbena::format("{}: failed to create messages: {}", shape_.program, -1));
   return -1;
 }
 
@@ -93,7 +94,7 @@ int Node::post_receives() {
     ibv_recv_wr* refused = nullptr;
     const int error = ibv_post_recv(id->qp, &request, &refused);
     if (error != 0) {
-      tell_failure(output_, fmt::format("failed to post receives: {}", error));
+      tell_failure(output_, verbena::format("failed to post receives: {}", error));
       return error;
     }
   }
@@ -118,7 +119,7 @@ int Node::post_sends(unsigned flags) {
     ibv_send_wr* refused = nullptr;
     const int error = ibv_post_send(id->qp, &request, &refused);
     if (error != 0) {
-      tell_failure(output_, fmt::format("failed to post sends: {}", error));
+      tell_failure(output_, verbena::format("failed to post sends: {}", error));
       return error;
     }
   }
@@ -134,13 +135,13 @@ int Node::await(ibv_cq* queue, Patience& patience, const char* done,
     std::array<ibv_wc, 8> completions;
     const int found = ibv_poll_cq(queue, static_cast<int>(completions.size()), completions.data());
     if (found < 0) {
-      tell_failure(output_, fmt::format("{}: failed polling CQ: {}", shape_.program, found));
+      tell_failure(output_, verbena::format("{}: failed polling CQ: {}", shape_.program, found));
       return found;
     }
     for (int i = 0; i < found; ++i) {
       if (completions[i].status == IBV_WC_SUCCESS) continue;
-      tell_failure(output_, fmt::format("{}: a message was not {}: {}", shape_.program, done,
-                                        ibv_wc_status_str(completions[i].status)));
+      tell_failure(output_, verbena::format("{}: a message was not {}: {}", shape_.program, done,
+                                            ibv_wc_status_str(completions[i].status)));
       return -1;
     }
     if (found > 0 && count == 0 && first) {
@@ -157,7 +158,7 @@ int Node::await(ibv_cq* queue, Patience& patience, const char* done,
 int Node::reach(ibv_ah_attr attributes) {
   remote_.reset(ibv_create_ah(domain_.get(), &attributes));
   if (remote_) return 0;
-  tell_failure(output_, fmt::format("{}: failure creating address handle", shape_.program),
+  tell_failure(output_, verbena::format("{}: failure creating address handle", shape_.program),
                remedy_for_errno(errno));
   return -1;
 }
@@ -171,7 +172,7 @@ int Node::reach_sender(ibv_wc& completion) {
                                         reinterpret_cast<ibv_grh*>(memory_.data()), id->port_num));
   }
   if (!remote_ || ibv_query_qp(id->qp, &attributes, IBV_QP_QKEY, &ignored) != 0) {
-    tell_failure(output_, fmt::format("{}: failed to create reply AH", shape_.program),
+    tell_failure(output_, verbena::format("{}: failed to create reply AH", shape_.program),
                  number ? "" : "the message does not say which queue pair to answer");
     return -1;
   }

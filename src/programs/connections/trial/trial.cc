@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <utility>
 
-#include <fmt/format.h>
 #include <netdb.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 
 namespace verbena::programs {
@@ -61,7 +61,7 @@ int Trial::make_nodes() {
 }
 
 int Trial::complain_of_call(const std::string& what) const {
-  return failed(fmt::format("{}: {}", name_, what));
+  return failed(verbena::format("{}: {}", name_, what));
 }
 
 int Trial::for_each_node(const std::function<int(Node&)>& call) {
@@ -75,7 +75,7 @@ int Trial::find_both_ends(const char* what) {
   const int error = find_addresses(plan_.source, plan_.destination, plan_.port, plan_.hints, addresses_);
   if (error == 0) return 0;
   const int reason = errno;
-  tell_failure(output_, fmt::format("{}: {} error: {}", name_, what, gai_strerror(error)),
+  tell_failure(output_, verbena::format("{}: {} error: {}", name_, what, gai_strerror(error)),
                error == -1 ? remedy_for_errno(reason) : "");
   return error;
 }
@@ -106,7 +106,7 @@ int Trial::resolve_addresses() {
 int Trial::serve_until_connected() {
   const Stopwatch watch;
   const int status = serve_while(connects_left_, [this] {
-    return fmt::format("{} of {} connections are not there yet", connects_left_, plan_.connections);
+    return verbena::format("{} of {} connections are not there yet", connects_left_, plan_.connections);
   });
   connecting_ = watch.seconds();
   return status;
@@ -144,9 +144,10 @@ int Trial::handle(rdma_cm_event& event) {
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
-      tell_failure(output_,
-                   fmt::format("{}: event: {}, error: {}", name_, rdma_event_str(event.event), event.status),
-                   remedy_for(event.event));
+      tell_failure(
+          output_,
+          verbena::format("{}: event: {}, error: {}", name_, rdma_event_str(event.event), event.status),
+          remedy_for(event.event));
       // An event of failure ends the program as such, whatever it carries.
       return event.status != 0 ? event.status : -1;
     default:
@@ -181,7 +182,7 @@ int Trial::route_resolved(Node& node) {
 
 int Trial::requested(rdma_cm_id* id) {
   const auto refuse = [&](Id&& refused, int status) {
-    tell_failure(output_, fmt::format("{}: failing connection request", name_));
+    tell_failure(output_, verbena::format("{}: failing connection request", name_));
     rdma_reject(id, nullptr, 0);
     refused_.push_back(std::move(refused));  // it cannot end before its event
     return status;
@@ -199,14 +200,14 @@ int Trial::requested(rdma_cm_id* id) {
   if (status == 0) status = node.post_receives();
   if (status == 0 && accept(node) != 0) status = complain_of_call("failure accepting");
   if (status == 0) return 0;
-  tell_failure(output_, fmt::format("{}: failing connection request", name_));
+  tell_failure(output_, verbena::format("{}: failing connection request", name_));
   rdma_reject(id, nullptr, 0);
   return status;
 }
 
 int Trial::fits_port(const Node& node) const {
   if (node.id->verbs == nullptr) {  // the address is every device's, such as 127.0.0.1
-    tell_failure(output_, fmt::format("{}: no device has that address", name_), remedy_for_errno(ENODEV));
+    tell_failure(output_, verbena::format("{}: no device has that address", name_), remedy_for_errno(ENODEV));
     return -ENODEV;
   }
   if (shape_.type != IBV_QPT_UD) return 0;
@@ -215,7 +216,7 @@ int Trial::fits_port(const Node& node) const {
   const int mtu = 1 << (port.active_mtu + 7);
   if (plan_.messages == 0 || plan_.bytes <= mtu) return 0;
   tell_failure(output_,
-               fmt::format("{}: message_size {} is larger than active mtu {}", name_, plan_.bytes, mtu));
+               verbena::format("{}: message_size {} is larger than active mtu {}", name_, plan_.bytes, mtu));
   return -EINVAL;
 }
 

@@ -2,9 +2,9 @@
 // ucmatose: many reliable connections, messages both ways on each.
 #include <cstdio>
 
-#include <fmt/format.h>
 #include <strings.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/connections/help.h"
 #include "programs/connections/programs.h"
@@ -84,8 +84,8 @@ class ConnectedTrial final : public Trial {
 
   int receive() {
     Patience patience([this] {
-      return fmt::format("not all of {} messages on each connection came (do both ends have the same -C?)",
-                         plan_.messages);
+      return verbena::format(
+          "not all of {} messages on each connection came (do both ends have the same -C?)", plan_.messages);
     });
     return for_each_node([&](Node& node) { return node.connected ? node.await_receives(patience) : 0; });
   }
@@ -120,7 +120,7 @@ class ConnectedTrial final : public Trial {
 
   int serve_until_disconnected() {
     return serve_while(disconnects_left_, [this] {
-      return fmt::format("{} connections are not ended by the other host", disconnects_left_);
+      return verbena::format("{} connections are not ended by the other host", disconnects_left_);
     });
   }
 

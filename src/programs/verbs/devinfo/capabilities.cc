@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/verbs/devinfo/capabilities.h"
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::programs {
 namespace {
@@ -82,7 +82,7 @@ void print_clocks(const Sheet& sheet, const ibv_device_attr_ex& device, Json& js
     sheet.output().text("\tcompletion_timestamp_mask not supported\n");
   }
   if (device.hca_core_clock != 0) {
-    sheet.row(1, "hca_core_clock", kDeviceColumn, fmt::format("{}kHZ", device.hca_core_clock));
+    sheet.row(1, "hca_core_clock", kDeviceColumn, verbena::format("{}kHZ", device.hca_core_clock));
   } else {
     sheet.output().text("\tcore clock not supported\n");
   }
@@ -90,18 +90,19 @@ void print_clocks(const Sheet& sheet, const ibv_device_attr_ex& device, Json& js
 
 void print_tso(const Sheet& sheet, const ibv_tso_caps& tso, Json& json) {
   sheet.output().text("\ttso_caps:\n");
-  sheet.row(2, "max_tso", kTsoColumn, fmt::format("{}", tso.max_tso));
+  sheet.row(2, "max_tso", kTsoColumn, verbena::format("{}", tso.max_tso));
   json["max_tso"] = tso.max_tso;
   if (tso.max_tso != 0) json["supported_qp"] = print_qp_types(sheet, tso.supported_qpts);
 }
 
 void print_rss(const Sheet& sheet, const ibv_rss_caps& rss, Json& json) {
   sheet.output().text("\trss_caps:\n");
-  sheet.row(2, "max_rwq_indirection_tables", kRssColumn, fmt::format("{}", rss.max_rwq_indirection_tables));
+  sheet.row(2, "max_rwq_indirection_tables", kRssColumn,
+            verbena::format("{}", rss.max_rwq_indirection_tables));
   sheet.row(2, "max_rwq_indirection_table_size", kRssColumn,
-            fmt::format("{}", rss.max_rwq_indirection_table_size));
-  sheet.row(2, "rx_hash_function", kRssColumn, fmt::format("{:#x}", rss.rx_hash_function));
-  sheet.row(2, "rx_hash_fields_mask", kRssColumn, fmt::format("0x{:X}", rss.rx_hash_fields_mask));
+            verbena::format("{}", rss.max_rwq_indirection_table_size));
+  sheet.row(2, "rx_hash_function", kRssColumn, verbena::format("{:#x}", rss.rx_hash_function));
+  sheet.row(2, "rx_hash_fields_mask", kRssColumn, verbena::format("0x{:X}", rss.rx_hash_fields_mask));
   json = {{"max_rwq_indirection_tables", rss.max_rwq_indirection_tables},
           {"max_rwq_indirection_table_size", rss.max_rwq_indirection_table_size},
           {"rx_hash_function", rss.rx_hash_function},
@@ -111,8 +112,8 @@ void print_rss(const Sheet& sheet, const ibv_rss_caps& rss, Json& json) {
 
 void print_pacing(const Sheet& sheet, const ibv_packet_pacing_caps& pacing, Json& json) {
   sheet.output().text("\tpacket_pacing_caps:\n");
-  sheet.row(2, "qp_rate_limit_min", kDeviceColumn, fmt::format("{}kbps", pacing.qp_rate_limit_min));
-  sheet.row(2, "qp_rate_limit_max", kDeviceColumn, fmt::format("{}kbps", pacing.qp_rate_limit_max));
+  sheet.row(2, "qp_rate_limit_min", kDeviceColumn, verbena::format("{}kbps", pacing.qp_rate_limit_min));
+  sheet.row(2, "qp_rate_limit_max", kDeviceColumn, verbena::format("{}kbps", pacing.qp_rate_limit_max));
   json = {{"qp_rate_limit_min_kbps", pacing.qp_rate_limit_min},
           {"qp_rate_limit_max_kbps", pacing.qp_rate_limit_max}};
   if (pacing.qp_rate_limit_max != 0) json["supported_qp"] = print_qp_types(sheet, pacing.supported_qpts);
@@ -129,7 +130,7 @@ void print_tag_matching(const Sheet& sheet, const ibv_tm_caps& tags, Json& json)
                                                    {"max_ops", tags.max_ops},
                                                    {"max_sge", tags.max_sge}};
   for (const auto& [name, value] : rows) {
-    sheet.row(1, name, kDeviceColumn, fmt::format("{}", value));
+    sheet.row(1, name, kDeviceColumn, verbena::format("{}", value));
     json[name] = value;
   }
   sheet.output().text("\tflags:\n");
@@ -155,12 +156,12 @@ void print_extended(const Sheet& sheet, const ibv_device_attr_ex& device, Json& 
   print_clocks(sheet, device, json);
   if (device.raw_packet_caps != 0) sheet.output().text("\traw packet caps:\n");
   json["raw_packet_caps"] = sheet.flags(device.raw_packet_caps, kRawPackets, false);
-  sheet.row(1, "device_cap_flags_ex", kDeviceColumn, fmt::format("0x{:X}", device.device_cap_flags_ex));
+  sheet.row(1, "device_cap_flags_ex", kDeviceColumn, verbena::format("0x{:X}", device.device_cap_flags_ex));
   // The lower half is device_cap_flags again.
   json["device_cap_flags_ex"] = sheet.flags(device.device_cap_flags_ex & ~0xffffffffULL, kCapabilitiesEx);
   print_tso(sheet, device.tso_caps, json["tso_caps"]);
   print_rss(sheet, device.rss_caps, json["rss_caps"]);
-  sheet.row(1, "max_wq_type_rq", kDeviceColumn, fmt::format("{}", device.max_wq_type_rq));
+  sheet.row(1, "max_wq_type_rq", kDeviceColumn, verbena::format("{}", device.max_wq_type_rq));
   json["max_wq_type_rq"] = device.max_wq_type_rq;
   print_pacing(sheet, device.packet_pacing_caps, json["packet_pacing_caps"]);
   print_tag_matching(sheet, device.tm_caps, json["tag_matching_caps"]);

@@ -3,8 +3,7 @@
 
 #include <fstream>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/verbs/devinfo/capabilities.h"
 #include "programs/verbs/devinfo/names.h"
 
@@ -78,7 +77,7 @@ class DevicePrinter {
     json_[name] = json;
   }
   void row(const char* name, const std::string& value) { row(name, value, value); }
-  void number(const char* name, long long value) { row(name, fmt::format("{}", value), value); }
+  void number(const char* name, long long value) { row(name, verbena::format("{}", value), value); }
   void rows(std::span<const Row> table, const ibv_device_attr& device) {
     for (const Row& each : table) {
       if (each.shown(device)) number(each.name, each.value(device));
@@ -92,15 +91,15 @@ class DevicePrinter {
 
 void print_identity(DevicePrinter& print, ibv_device& device, const ibv_device_attr& attributes) {
   const int transport = device.transport_type;
-  print.row("transport", fmt::format("{} ({})", transport_name(transport), transport),
+  print.row("transport", verbena::format("{} ({})", transport_name(transport), transport),
             transport_name(transport));
   const std::string firmware(attributes.fw_ver, strnlen(attributes.fw_ver, sizeof attributes.fw_ver));
   if (!firmware.empty()) print.row("fw_ver", firmware);
   print.row("node_guid", guid_text(attributes.node_guid));
   print.row("sys_image_guid", guid_text(attributes.sys_image_guid));
-  print.row("vendor_id", fmt::format("0x{:04x}", attributes.vendor_id), attributes.vendor_id);
+  print.row("vendor_id", verbena::format("0x{:04x}", attributes.vendor_id), attributes.vendor_id);
   print.number("vendor_part_id", static_cast<int>(attributes.vendor_part_id));
-  print.row("hw_ver", fmt::format("0x{:X}", attributes.hw_ver), attributes.hw_ver);
+  print.row("hw_ver", verbena::format("0x{:X}", attributes.hw_ver), attributes.hw_ver);
   const std::string board = board_of(device);
   if (!board.empty()) print.row("board_id", board);
   print.number("phys_port_cnt", attributes.phys_port_cnt);
@@ -118,15 +117,15 @@ Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_dev
   print_identity(print, *context->device, attributes);
   if (!verbose) return json;
 
-  print.row("max_mr_size", fmt::format("{:#x}", attributes.max_mr_size), attributes.max_mr_size);
-  print.row("page_size_cap", fmt::format("{:#x}", attributes.page_size_cap), attributes.page_size_cap);
+  print.row("max_mr_size", verbena::format("{:#x}", attributes.max_mr_size), attributes.max_mr_size);
+  print.row("page_size_cap", verbena::format("{:#x}", attributes.page_size_cap), attributes.page_size_cap);
   print.rows(kFirst, attributes);
-  print.row("device_cap_flags", fmt::format("0x{:08x}", attributes.device_cap_flags));
+  print.row("device_cap_flags", verbena::format("0x{:08x}", attributes.device_cap_flags));
   json["device_cap_flags"] = print_capability_flags(sheet, attributes.device_cap_flags);
   print.rows(kBeforeAtomics, attributes);
   print.row(
       "atomic_cap",
-      fmt::format("{} ({})", atomic_name(attributes.atomic_cap), static_cast<int>(attributes.atomic_cap)),
+      verbena::format("{} ({})", atomic_name(attributes.atomic_cap), static_cast<int>(attributes.atomic_cap)),
       atomic_name(attributes.atomic_cap));
   print.rows(kBehindAtomics, attributes);
   print_extended(sheet, extended, json);

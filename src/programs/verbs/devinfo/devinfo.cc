@@ -3,8 +3,7 @@
 #include <cerrno>
 #include <memory>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/common/device_list.h"
 #include "programs/common/options.h"
@@ -81,7 +80,7 @@ int print_open(const Sheet& sheet, ibv_context* context, const Request& request,
   const uint8_t ports = attributes.orig_attr.phys_port_cnt;
   if (request.port > ports) {
     complain("Invalid port requested for device",
-             fmt::format("{} has {}", ibv_get_device_name(context->device), ports));
+             verbena::format("{} has {}", ibv_get_device_name(context->device), ports));
     return kNoSuchPort;
   }
   auto json = print_device(sheet, context, attributes, request.verbose);
@@ -113,7 +112,7 @@ int print(const Sheet& sheet, ibv_device* device, const Request& request, nlohma
 int print_all(const DeviceList& devices, const Request& request, Output& output) {
   if (devices.find(request.device) == nullptr) {
     complain(request.device.empty() ? "No IB devices found"
-                                    : fmt::format("IB device '{}' wasn't found", request.device),
+                                    : verbena::format("IB device '{}' wasn't found", request.device),
              kNoDeviceRemedy);
     return kNoDevice;
   }

@@ -4,7 +4,8 @@
 #include <span>
 
 #include <endian.h>
-#include <fmt/format.h>
+
+#include "base/format.h"
 
 namespace verbena::programs {
 namespace {
@@ -82,14 +83,14 @@ const char* link_layer_name(int layer) {
 
 std::string guid_text(uint64_t guid_in_network_order) {
   const uint64_t guid = be64toh(guid_in_network_order);
-  return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff,
-                     guid & 0xffff);
+  return verbena::format("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff,
+                         guid & 0xffff);
 }
 
 std::string long_gid_text(const ibv_gid& gid) {
   std::string text;
   for (size_t i = 0; i < sizeof gid.raw; i += 2) {
-    text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
+    text += verbena::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
   }
   return text;
 }

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <fmt/format.h>
 #include <net/if.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/common/gid_text.h"
 #include "programs/verbs/devinfo/device.h"
@@ -23,11 +23,11 @@ class PortPrinter {
 
   // The value's name, and in parentheses its number.
   void named(const char* name, const char* value, int number, const char* unit = "") {
-    row(name, fmt::format("{}{} ({})", value, unit, number), fmt::format("{}{}", value, unit));
+    row(name, verbena::format("{}{} ({})", value, unit, number), verbena::format("{}{}", value, unit));
   }
-  void number(const char* name, long long value) { row(name, fmt::format("{}", value), value); }
+  void number(const char* name, long long value) { row(name, verbena::format("{}", value), value); }
   void hexadecimal(const char* name, uint32_t value, int digits) {
-    row(name, fmt::format("0x{:0{}x}", value, digits), value);
+    row(name, verbena::format("0x{:0{}x}", value, digits), value);
   }
   void row(const char* name, const std::string& value, const Json& json) {
     sheet_.row(3, name, kPortColumn, value);
@@ -72,7 +72,8 @@ Json print_gid(const Sheet& sheet, const ibv_gid_entry& entry, bool ethernet) {
   const bool second = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
   const std::string type = second ? "RoCE v2" : ethernet ? "RoCE v1" : "InfiniBand";
   const std::string text = second ? gid_text(entry.gid) : long_gid_text(entry.gid);
-  sheet.row(3, fmt::format("GID[{:3}]", entry.gid_index), kPortColumn, text + (ethernet ? ", " + type : ""));
+  sheet.row(3, verbena::format("GID[{:3}]", entry.gid_index), kPortColumn,
+            text + (ethernet ? ", " + type : ""));
   Json json = {{"index", entry.gid_index}, {"gid", text}, {"type", type}};
   if (const std::string netdev = netdev_of(entry); !netdev.empty()) json["netdev"] = netdev;
   return json;
@@ -84,7 +85,7 @@ Json print_gids(const Sheet& sheet, ibv_context* context, uint8_t port, const ib
   for (int i = 0; i < attributes.gid_tbl_len; ++i) {
     ibv_gid gid = {};
     if (ibv_query_gid(context, port, i, &gid) != 0) {
-      complain_of(errno, fmt::format("Failed to query gid to port {}, index {}", port, i));
+      complain_of(errno, verbena::format("Failed to query gid to port {}, index {}", port, i));
       return nullptr;
     }
     ibv_gid_entry entry = {};
@@ -99,7 +100,7 @@ Json print_gids(const Sheet& sheet, ibv_context* context, uint8_t port, const ib
 Json print_port(const Sheet& sheet, ibv_context* context, uint8_t port, bool verbose) {
   ibv_port_attr attributes = {};
   if (const int error = ibv_query_port(context, port, &attributes); error != 0) {
-    complain_of(error, fmt::format("Failed to query port {} props", port));
+    complain_of(error, verbena::format("Failed to query port {} props", port));
     return nullptr;
   }
   Json json = {{"port", port}};

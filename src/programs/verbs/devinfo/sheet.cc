@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::programs {
 
@@ -25,7 +25,7 @@ Sheet::Json Sheet::flags(uint64_t value, std::span<const Flag> known, bool unkno
     value &= ~flag.bit;
   }
   if (value != 0 && unknown_in_hex) {
-    const std::string rest = fmt::format("0x{:X}", value);
+    const std::string rest = verbena::format("0x{:X}", value);
     output_.text("\t\t\t\t\tUnknown flags: %s\n", rest.c_str());
     names.push_back(rest);
   }

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <span>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::programs {
 namespace {
@@ -23,7 +23,7 @@ std::optional<uint32_t> hexadecimal(std::string_view digits) {
 
 std::string gid_digits(const ibv_gid& gid) {
   std::string digits;
-  for (const uint8_t byte : gid.raw) digits += fmt::format("{:02x}", byte);
+  for (const uint8_t byte : gid.raw) digits += verbena::format("{:02x}", byte);
   return digits;
 }
 
@@ -52,7 +52,7 @@ bool read_all(std::string_view message, std::span<uint32_t* const> numbers, ibv_
 }  // namespace
 
 std::string Address::encoded() const {
-  return fmt::format("{:04x}:{:06x}:{:06x}:{}", lid, qpn, psn, gid_digits(gid)) + '\0';
+  return verbena::format("{:04x}:{:06x}:{:06x}:{}", lid, qpn, psn, gid_digits(gid)) + '\0';
 }
 
 std::optional<Address> Address::decode(std::string_view message) {
@@ -63,8 +63,8 @@ std::optional<Address> Address::decode(std::string_view message) {
 }
 
 std::string XrcAddress::encoded() const {
-  return fmt::format("{:04x}:{:06x}:{:06x}:{:06x}:{:06x}:{}", lid, receiving_qpn, sending_qpn, psn, srqn,
-                     gid_digits(gid)) +
+  return verbena::format("{:04x}:{:06x}:{:06x}:{:06x}:{:06x}:{}", lid, receiving_qpn, sending_qpn, psn, srqn,
+                         gid_digits(gid)) +
          '\0';
 }
 

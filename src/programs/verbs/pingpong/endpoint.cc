@@ -4,8 +4,9 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include <fmt/format.h>
 #include <unistd.h>
+
+#include "base/format.h"
 
 namespace verbena::programs {
 namespace {
@@ -31,7 +32,7 @@ size_t Endpoint::headroom() const {
 }
 
 std::string Endpoint::name_of(size_t index) const {
-  return program_.numbered ? fmt::format("QP[{}]", index) : "QP";
+  return program_.numbered ? verbena::format("QP[{}]", index) : "QP";
 }
 
 ibv_sge Endpoint::piece(bool sent) const {
@@ -55,7 +56,7 @@ std::optional<std::vector<Address>> Endpoint::addresses() const {
   address.lid = port.lid;
   if (settings_.gid_index >= 0 &&
       ibv_query_gid(context_.get(), number, settings_.gid_index, &address.gid) != 0) {
-    complain_of(errno, fmt::format("{}{}", program_.gid_complaint, settings_.gid_index),
+    complain_of(errno, verbena::format("{}{}", program_.gid_complaint, settings_.gid_index),
                 "'ibv_devinfo -v' lists the GIDs");
     return std::nullopt;
   }
@@ -124,7 +125,7 @@ bool Endpoint::await_event() {
   }
   ++events_;
   if (queue != completions_.get()) {
-    complain(fmt::format("CQ event for unknown CQ {}", fmt::ptr(queue)));
+    complain(verbena::format("CQ event for unknown CQ {}", verbena::ptr(queue)));
     return false;
   }
   return ask_for_event();
@@ -135,7 +136,7 @@ std::optional<size_t> Endpoint::poll(std::span<Completion> completions) {
   polled_.resize(completions.size());
   const int count = ibv_poll_cq(completions_.get(), static_cast<int>(polled_.size()), polled_.data());
   if (count < 0) {
-    complain(fmt::format("poll CQ failed {}", count));
+    complain(verbena::format("poll CQ failed {}", count));
     return std::nullopt;
   }
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
@@ -149,7 +150,7 @@ std::optional<size_t> Endpoint::poll_with_timestamps(std::span<Completion> compl
   int error = ibv_start_poll(extended_, &attributes);
   if (error == ENOENT) return 0;
   if (error != 0) {
-    complain_of(error, fmt::format("poll CQ failed {}", error));
+    complain_of(error, verbena::format("poll CQ failed {}", error));
     return std::nullopt;
   }
   size_t count = 0;
@@ -160,7 +161,7 @@ std::optional<size_t> Endpoint::poll_with_timestamps(std::span<Completion> compl
   } while (error == 0);
   ibv_end_poll(extended_);
   if (error == ENOENT) return count;
-  complain_of(error, fmt::format("poll CQ failed {}", error));
+  complain_of(error, verbena::format("poll CQ failed {}", error));
   return std::nullopt;
 }
 
@@ -201,7 +202,7 @@ bool Endpoint::close() {
   acknowledge_events();
   bool done = destroy(handle_, ibv_destroy_ah, "Couldn't destroy AH");
   for (size_t i = 0; i < queue_pairs_.size() && done; ++i) {
-    done = destroy(queue_pairs_[i], ibv_destroy_qp, fmt::format("Couldn't destroy {}", name_of(i)));
+    done = destroy(queue_pairs_[i], ibv_destroy_qp, verbena::format("Couldn't destroy {}", name_of(i)));
   }
   return done && destroy(shared_, ibv_destroy_srq, "Couldn't destroy SRQ") &&
          destroy(completions_, ibv_destroy_cq, "Couldn't destroy CQ") &&

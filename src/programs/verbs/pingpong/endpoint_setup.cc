@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include <fmt/format.h>
 #include <malloc.h>
 
+#include "base/format.h"
 #include "programs/verbs/pingpong/endpoint.h"
 
 namespace verbena::programs {
@@ -26,7 +26,7 @@ constexpr int kReliableSends =
 bool Endpoint::open(ibv_device* device) {
   if (!allocate()) return false;
   context_.reset(ibv_open_device(device));
-  if (!context_) return fail(fmt::format("Couldn't get context for {}", ibv_get_device_name(device)));
+  if (!context_) return fail(verbena::format("Couldn't get context for {}", ibv_get_device_name(device)));
   if (datagrams() && !fits_port()) return false;
   if (settings_.events) {
     channel_.reset(ibv_create_comp_channel(context_.get()));
@@ -49,12 +49,12 @@ bool Endpoint::fits_port() const {
   ibv_port_attr port = {};
   if (const int error = ibv_query_port(context_.get(), static_cast<uint8_t>(settings_.ib_port), &port);
       error) {
-    complain_of(error, fmt::format("Unable to query port info for port {}", settings_.ib_port));
+    complain_of(error, verbena::format("Unable to query port info for port {}", settings_.ib_port));
     return false;
   }
   const unsigned mtu = 1U << (port.active_mtu + 7);
   if (settings_.size <= mtu) return true;
-  complain(fmt::format("Requested size larger than port MTU ({})", mtu),
+  complain(verbena::format("Requested size larger than port MTU ({})", mtu),
            "a datagram is one packet; -s says its size");
   return false;
 }
@@ -93,7 +93,7 @@ bool Endpoint::takes_device_memory(const ibv_device_attr_ex& device) {
     return false;
   }
   if (device.max_dm_size < settings_.size) {
-    complain("Device memory is insufficient", fmt::format("it has {} bytes", device.max_dm_size));
+    complain("Device memory is insufficient", verbena::format("it has {} bytes", device.max_dm_size));
     return false;
   }
   ibv_alloc_dm_attr attributes = {};
@@ -124,7 +124,7 @@ void Endpoint::prefetch() {
   const int error = ibv_advise_mr(domain_.get(), IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
                                   IB_UVERBS_ADVISE_MR_FLAG_FLUSH, &all, 1);
   if (error != 0)
-    complain(fmt::format("Couldn't prefetch MR({}). Continue anyway", error), std::strerror(error));
+    complain(verbena::format("Couldn't prefetch MR({}). Continue anyway", error), std::strerror(error));
 }
 
 bool Endpoint::make_completion_queue() {
@@ -152,7 +152,7 @@ bool Endpoint::make_queue_pairs() {
   }
   for (size_t i = 0; i < settings_.queue_pairs; ++i) {
     queue_pairs_.push_back(make_queue_pair());
-    if (!queue_pairs_.back()) return fail(fmt::format("Couldn't create {}", name_of(i)));
+    if (!queue_pairs_.back()) return fail(verbena::format("Couldn't create {}", name_of(i)));
   }
   for (size_t i = 0; i < settings_.queue_pairs; ++i) {
     if (!initialize(i)) return false;
@@ -236,7 +236,7 @@ bool Endpoint::modify(size_t index, ibv_qp_attr& attributes, int mask, const cha
   const int error = ibv_modify_qp(queue_pairs_[index].get(), &attributes, mask);
   if (error == 0) return true;
   const bool path = (mask & IBV_QP_AV) != 0;
-  complain_of(error, fmt::format("Failed to modify {} to {}", name_of(index), state),
+  complain_of(error, verbena::format("Failed to modify {} to {}", name_of(index), state),
               path ? path_remedy(context_.get(), settings_, attributes.ah_attr.grh.dgid) : "");
   return false;
 }
@@ -263,7 +263,8 @@ std::string path_remedy(ibv_context* context, const Settings& settings, const ib
   ibv_port_attr port = {};
   const bool known = ibv_query_port(context, static_cast<uint8_t>(settings.ib_port), &port) == 0;
   if (known && settings.mtu > port.active_mtu) {
-    return fmt::format("the port's MTU is {}: give both sides -m with no more", 1U << (port.active_mtu + 7));
+    return verbena::format("the port's MTU is {}: give both sides -m with no more",
+                           1U << (port.active_mtu + 7));
   }
   if (settings.gid_index < 0)
     return "Ethernet needs a GID: give both sides -g INDEX, 'ibv_devinfo -v' lists them";

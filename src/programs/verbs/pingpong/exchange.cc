@@ -3,8 +3,7 @@
 
 #include <cerrno>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/verbs/pingpong/tcp.h"
 
@@ -28,14 +27,14 @@ bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
 void complain_of_read(const PingpongProgram& program, const Settings& settings, int error, size_t got,
                       size_t index) {
   const std::string who = settings.serves() ? "server" : "client";
-  const std::string which = program.numbered ? fmt::format(" [{}]", index) : "";
+  const std::string which = program.numbered ? verbena::format(" [{}]", index) : "";
   if (!settings.serves() && !program.numbered) {
-    complain(fmt::format("client read/write: {}", reason(error)));
+    complain(verbena::format("client read/write: {}", reason(error)));
     complain("Couldn't read/write remote address", "the server tells why it could not connect");
     return;
   }
-  complain(fmt::format("{} read: {}", who, reason(error)));
-  complain(fmt::format("{}/{}: Couldn't read remote address{}", got, Address::kLength, which));
+  complain(verbena::format("{} read: {}", who, reason(error)));
+  complain(verbena::format("{}/{}: Couldn't read remote address{}", got, Address::kLength, which));
 }
 
 std::optional<std::vector<Address>> read_all(const UniqueFd& fd, const PingpongProgram& program,
@@ -49,7 +48,7 @@ std::optional<std::vector<Address>> read_all(const UniqueFd& fd, const PingpongP
     }
     const auto address = Address::decode(message);
     if (!address) {
-      complain("The peer's address is none", fmt::format("is it {} that runs there?", program.name));
+      complain("The peer's address is none", verbena::format("is it {} that runs there?", program.name));
       return std::nullopt;
     }
     addresses.push_back(*address);
@@ -58,8 +57,8 @@ std::optional<std::vector<Address>> read_all(const UniqueFd& fd, const PingpongP
 }
 
 bool complain_of_end(const PingpongProgram& program, int error) {
-  complain(fmt::format("{}: {}", program.numbered ? "client write" : "Couldn't send/recv local address",
-                       reason(error)),
+  complain(verbena::format("{}: {}", program.numbered ? "client write" : "Couldn't send/recv local address",
+                           reason(error)),
            "the client tells why it could not connect");
   return false;
 }

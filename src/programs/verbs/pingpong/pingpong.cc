@@ -6,9 +6,9 @@
 #include <ctime>
 #include <vector>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/common/device_list.h"
 #include "programs/common/gid_text.h"
@@ -47,7 +47,7 @@ class Game {
  private:
   bool replenish() {
     posted_ += endpoint_.post_receives(settings_.receives - posted_);
-    if (posted_ < settings_.receives) complain(fmt::format("Couldn't post receive ({})", posted_));
+    if (posted_ < settings_.receives) complain(verbena::format("Couldn't post receive ({})", posted_));
     return posted_ == settings_.receives;
   }
 
@@ -77,14 +77,14 @@ class Game {
 
   bool take(const Completion& completion) {
     if (completion.status != IBV_WC_SUCCESS) {
-      complain(fmt::format("Failed status {} ({}) for wr_id {}", ibv_wc_status_str(completion.status),
-                           static_cast<int>(completion.status), completion.id),
+      complain(verbena::format("Failed status {} ({}) for wr_id {}", ibv_wc_status_str(completion.status),
+                               static_cast<int>(completion.status), completion.id),
                "'verbena explain wc' tells of each status");
       return false;
     }
     const auto queue_pair = endpoint_.find(completion.qpn);
     if (!queue_pair) {
-      complain(fmt::format("Couldn't find QPN {:06x}", completion.qpn));
+      complain(verbena::format("Couldn't find QPN {:06x}", completion.qpn));
       return false;
     }
     if (completion.id == kSend) {
@@ -165,7 +165,7 @@ ibv_device* choose_device(const DeviceList& devices, const Settings& settings) {
   ibv_device* device = devices.find(settings.device);
   if (device == nullptr) {
     complain(settings.device.empty() ? "No IB devices found"
-                                     : fmt::format("IB device {} not found", settings.device),
+                                     : verbena::format("IB device {} not found", settings.device),
              kNoDeviceRemedy);
   }
   return device;

@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include <fmt/format.h>
-
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/common/options.h"
 
@@ -28,7 +27,7 @@ Option mtu(char letter, const char* name, Settings& settings) {
                 return Next::kGoOn;
               }
             }
-            complain(fmt::format("-m, --mtu: '{}' is not 256, 512, 1024, 2048 or 4096", word));
+            complain(verbena::format("-m, --mtu: '{}' is not 256, 512, 1024, 2048 or 4096", word));
             return Next::kWrong;
           }};
 }
@@ -101,11 +100,11 @@ std::string contradiction(const Settings& settings) {
     return "prefetch is valid only with on-demand memory region";
   }
   if (settings.queue_pairs > settings.receives) {
-    return fmt::format("rx_depth {} is too small for {} QPs -- must have at least one receive per QP.",
-                       settings.receives, settings.queue_pairs);
+    return verbena::format("rx_depth {} is too small for {} QPs -- must have at least one receive per QP.",
+                           settings.receives, settings.queue_pairs);
   }
   if (settings.queue_pairs > kMostQueuePairs) {
-    return fmt::format("num_qp {} must be less than {}", settings.queue_pairs, kMostQueuePairs);
+    return verbena::format("num_qp {} must be less than {}", settings.queue_pairs, kMostQueuePairs);
   }
   return {};
 }

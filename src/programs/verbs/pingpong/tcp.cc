@@ -5,10 +5,10 @@
 #include <cstring>
 #include <memory>
 
-#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 
 namespace verbena::programs {
@@ -23,8 +23,8 @@ Addresses look_up(const char* host, int port, int flags) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found); error != 0) {
-    const std::string whom = host ? fmt::format("{}:{}", host, port) : fmt::format("port {}", port);
-    complain(fmt::format("{} for {}", gai_strerror(error), whom));
+    const std::string whom = host ? verbena::format("{}:{}", host, port) : verbena::format("port {}", port);
+    complain(verbena::format("{} for {}", gai_strerror(error), whom));
     return {nullptr, freeaddrinfo};
   }
   return {found, freeaddrinfo};
@@ -60,7 +60,7 @@ UniqueFd connect_to(const std::string& server, int port) {
     if (fd && connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0) return fd;
     error = errno;
   }
-  complain_of(error, fmt::format("Couldn't connect to {}:{}", server, port),
+  complain_of(error, verbena::format("Couldn't connect to {}:{}", server, port),
               error == ECONNREFUSED ? "is the server started there, with the same -p?" : "");
   return {};
 }
@@ -77,7 +77,7 @@ UniqueFd listen_on(int port, int waiting) {
       error = errno;
     }
   }
-  complain_of(error, fmt::format("Couldn't listen to port {}", port),
+  complain_of(error, verbena::format("Couldn't listen to port {}", port),
               error == EADDRINUSE ? "another server has it; -p says another port" : "");
   return {};
 }

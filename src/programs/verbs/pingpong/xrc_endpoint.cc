@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace verbena::programs {
 
@@ -63,12 +63,12 @@ bool XrcEndpoint::poll_received(bool& came, size_t& from) {
   const int count = ibv_poll_cq(received_.get(), 1, &completion);
   came = count > 0;
   if (count < 0) {
-    complain(fmt::format("Error polling cq {}", count));
+    complain(verbena::format("Error polling cq {}", count));
     return false;
   }
   if (!came) return true;
   if (completion.status != IBV_WC_SUCCESS) {
-    complain(fmt::format("Work completion error {}", static_cast<int>(completion.status)),
+    complain(verbena::format("Work completion error {}", static_cast<int>(completion.status)),
              ibv_wc_status_str(completion.status));
     return false;
   }
@@ -76,7 +76,7 @@ bool XrcEndpoint::poll_received(bool& came, size_t& from) {
   if (ends() == 1) return true;  // what comes through another client's queue pair is the server's, too
   while (from < ends() && receiving_[from]->qp_num != completion.qp_num) ++from;
   if (from < ends()) return true;
-  complain(fmt::format("Unable to find qp {:x}", completion.qp_num));
+  complain(verbena::format("Unable to find qp {:x}", completion.qp_num));
   return false;
 }
 
@@ -85,11 +85,11 @@ bool XrcEndpoint::await_sent() {
     ibv_wc completion = {};
     const int count = ibv_poll_cq(sent_.get(), 1, &completion);
     if (count < 0) {
-      complain(fmt::format("Error polling cq {}", count));
+      complain(verbena::format("Error polling cq {}", count));
       return false;
     }
     if (count > 0 && completion.status != IBV_WC_SUCCESS) {
-      complain(fmt::format("Work completion error {}", static_cast<int>(completion.status)),
+      complain(verbena::format("Work completion error {}", static_cast<int>(completion.status)),
                ibv_wc_status_str(completion.status));
       return false;
     }
@@ -101,8 +101,8 @@ bool XrcEndpoint::await_sent() {
 bool XrcEndpoint::close() {
   acknowledge_events();
   for (size_t i = 0; i < ends(); ++i) {
-    if (!destroy(sending_[i], ibv_destroy_qp, fmt::format("Couldn't destroy INI QP[{}]", i)) ||
-        !destroy(receiving_[i], ibv_destroy_qp, fmt::format("Couldn't destroy TGT QP[{}]", i))) {
+    if (!destroy(sending_[i], ibv_destroy_qp, verbena::format("Couldn't destroy INI QP[{}]", i)) ||
+        !destroy(receiving_[i], ibv_destroy_qp, verbena::format("Couldn't destroy TGT QP[{}]", i))) {
       return false;
     }
   }

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "programs/verbs/pingpong/endpoint.h"
 #include "programs/verbs/pingpong/xrc_endpoint.h"
 
@@ -25,7 +25,7 @@ constexpr int kXrcSends = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
 
 bool XrcEndpoint::open(ibv_device* device) {
   context_.reset(ibv_open_device(device));
-  if (!context_) return fail(fmt::format("Couldn't get context for {}", ibv_get_device_name(device)));
+  if (!context_) return fail(verbena::format("Couldn't get context for {}", ibv_get_device_name(device)));
   if (!has_features() || !check_port() || !allocate()) return false;
   if (settings_.events) {
     channel_.reset(ibv_create_comp_channel(context_.get()));
@@ -88,9 +88,9 @@ bool XrcEndpoint::allocate() {
 bool XrcEndpoint::open_domain() {
   file_.reset(::open(kDomainFile, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IRGRP));
   if (!file_) {
-    complain(fmt::format("Couldn't create the file for the XRC Domain but not stopping {}", errno),
-             fmt::format("{}: {}; one client of this host works, several do not", kDomainFile,
-                         std::strerror(errno)));
+    complain(verbena::format("Couldn't create the file for the XRC Domain but not stopping {}", errno),
+             verbena::format("{}: {}; one client of this host works, several do not", kDomainFile,
+                             std::strerror(errno)));
   }
   ibv_xrcd_init_attr attributes = {};
   attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -98,7 +98,7 @@ bool XrcEndpoint::open_domain() {
   attributes.oflags = O_CREAT;
   xrc_domain_.reset(ibv_open_xrcd(context_.get(), &attributes));
   if (xrc_domain_) return true;
-  complain(fmt::format("Couldn't Open the XRC Domain {}", errno), std::strerror(errno));
+  complain(verbena::format("Couldn't Open the XRC Domain {}", errno), std::strerror(errno));
   return false;
 }
 
@@ -144,7 +144,8 @@ QueuePair XrcEndpoint::make_sending() const {
 
 bool XrcEndpoint::make_pair(size_t index) {
   const auto refused = [index](const char* which) {
-    complain(fmt::format("Couldn't create {} QP[{}] errno {}", which, index, errno), std::strerror(errno));
+    complain(verbena::format("Couldn't create {} QP[{}] errno {}", which, index, errno),
+             std::strerror(errno));
     return false;
   };
   receiving_.push_back(make_receiving());
@@ -163,14 +164,14 @@ bool XrcEndpoint::initialize(ibv_qp* queue_pair, int access, const char* what, s
   attributes.port_num = static_cast<uint8_t>(settings_.ib_port);
   attributes.qp_access_flags = static_cast<unsigned>(access);
   return modify(queue_pair, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-                fmt::format("{} QP[{}]", what, index), "INIT");
+                verbena::format("{} QP[{}]", what, index), "INIT");
 }
 
 std::optional<XrcAddress> XrcEndpoint::address(size_t index) {
   XrcAddress address;
   if (settings_.gid_index >= 0 && ibv_query_gid(context_.get(), static_cast<uint8_t>(settings_.ib_port),
                                                 settings_.gid_index, &address.gid) != 0) {
-    complain_of(errno, fmt::format("{}{}", program_.gid_complaint, settings_.gid_index),
+    complain_of(errno, verbena::format("{}{}", program_.gid_complaint, settings_.gid_index),
                 "'ibv_devinfo -v' lists the GIDs");
     return std::nullopt;
   }
@@ -191,7 +192,7 @@ bool XrcEndpoint::connect(size_t index, const XrcAddress& remote) {
 }
 
 bool XrcEndpoint::connect_receiving(size_t index, const XrcAddress& remote) {
-  const std::string name = fmt::format("recv QP[{}]", index);
+  const std::string name = verbena::format("recv QP[{}]", index);
   ibv_qp* queue_pair = receiving_[index].get();
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
@@ -212,7 +213,7 @@ bool XrcEndpoint::connect_receiving(size_t index, const XrcAddress& remote) {
 }
 
 bool XrcEndpoint::connect_sending(size_t index, const XrcAddress& remote) {
-  const std::string name = fmt::format("send QP[{}]", index);
+  const std::string name = verbena::format("send QP[{}]", index);
   ibv_qp* queue_pair = sending_[index].get();
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
@@ -236,7 +237,7 @@ bool XrcEndpoint::modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, 
   const int error = ibv_modify_qp(queue_pair, &attributes, mask);
   if (error == 0) return true;
   const bool path = (mask & IBV_QP_AV) != 0;
-  complain_of(error, fmt::format("Failed to modify {} to {}", what, state),
+  complain_of(error, verbena::format("Failed to modify {} to {}", what, state),
               path ? path_remedy(context_.get(), settings_, attributes.ah_attr.grh.dgid) : "");
   return false;
 }

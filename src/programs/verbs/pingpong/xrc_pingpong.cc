@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <ctime>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "programs/common/complaint.h"
 #include "programs/common/device_list.h"
 #include "programs/common/gid_text.h"
@@ -67,7 +67,7 @@ class XrcGame {
     if (!listening) return false;
     for (size_t i = 0; i < settings_.clients; ++i) {
       Peer peer;
-      peer.connection = accept_on(listening, fmt::format(" for client {}", i));
+      peer.connection = accept_on(listening, verbena::format(" for client {}", i));
       if (!peer.connection || !hear_address(peer, i) || !tell_address(peer, i) || !add(std::move(peer)))
         return false;
     }
@@ -91,14 +91,14 @@ class XrcGame {
   bool hear_address(Peer& peer, size_t index) {
     std::string message;
     if (!read_exactly(peer.connection, XrcAddress::kLength, message)) {
-      complain(fmt::format("client read: {}", reason(errno)));
-      complain(fmt::format("{}/{}: Couldn't read remote address [{}]", message.size(), XrcAddress::kLength,
-                           index));
+      complain(verbena::format("client read: {}", reason(errno)));
+      complain(verbena::format("{}/{}: Couldn't read remote address [{}]", message.size(),
+                               XrcAddress::kLength, index));
       return false;
     }
     const auto address = XrcAddress::decode(message);
     if (!address) {
-      complain("The peer's address is none", fmt::format("is it {} that runs there?", program_.name));
+      complain("The peer's address is none", verbena::format("is it {} that runs there?", program_.name));
       return false;
     }
     peer.address = *address;
@@ -144,8 +144,8 @@ class XrcGame {
     for (const Peer& peer : peers_) {
       std::string message;
       if (!read_exactly(peer.connection, kEnd.size(), message)) {
-        complain(fmt::format("client read: {}", reason(errno)));
-        complain(fmt::format("{}/{}: Couldn't read remote termination ack", message.size(), kEnd.size()));
+        complain(verbena::format("client read: {}", reason(errno)));
+        complain(verbena::format("{}/{}: Couldn't read remote termination ack", message.size(), kEnd.size()));
         return false;
       }
       if (message != kEnd) {

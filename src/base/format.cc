@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// fmt is compiled into this file alone, and hidden in our libraries.
+#define FMT_HEADER_ONLY
+#include "base/format.h"
+
+#include <fmt/format.h>
+
+namespace verbena {
+
+std::string vformat(fmt::string_view format, fmt::format_args arguments) {
+  return fmt::vformat(format, arguments);
+}
+
+void vprint(std::FILE* file, fmt::string_view format, fmt::format_args arguments) {
+  fmt::vprint(file, format, arguments);
+}
+
+}  // namespace verbena
