@@ -4,6 +4,7 @@
 //
 //     verbena run -- build/release/bin/connection_rate --address 127.0.0.1
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>

@@ -4,6 +4,7 @@
 // with the number. Then what the queue pairs cost while nothing happens, if --idle says for how long.
 //
 //     verbena run -- build/release/bin/object_census --qps 10000 --regions 100000 --cqs 1000
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -2,6 +2,7 @@
 #include "agent/state_sweeper.h"
 
 #include <charconv>
+#include <exception>
 #include <filesystem>
 #include <system_error>
 #include <utility>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <exception>
 #include <new>
 #include <system_error>
 #include <utility>

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include <sys/mman.h>
 #include <sys/sysmacros.h>

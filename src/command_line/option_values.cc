@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <strings.h>

@@ -2,6 +2,7 @@
 #include "fabric/rmpp_receiver.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace verbena::fabric {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <type_traits>
 
 #include "base/device_clock.h"
 #include "base/probes.h"

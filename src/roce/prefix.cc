@@ -2,6 +2,7 @@
 #include "roce/prefix.h"
 
 #include <charconv>
+#include <system_error>
 
 #include <arpa/inet.h>
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <exception>
 
 #include <fcntl.h>
 #include <pthread.h>

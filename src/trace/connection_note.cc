@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/connection_note.h"
 
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <string_view>

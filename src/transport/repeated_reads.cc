@@ -2,6 +2,7 @@
 #include "transport/repeated_reads.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace verbena::transport {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device list, and opening and closing devices.
+#include <algorithm>
 #include <cstdlib>
 
 #include "verbs/abi.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that are cancelled (pthread_cancel(3)): verbs are no cancellation points, as with rdma-core, but
 // for those that wait for an event. A thread that ended in another would take locks of ours with it.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>

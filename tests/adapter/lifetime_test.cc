@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What may be destroyed when, and what becomes of what is left.
+#include <algorithm>
+
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>

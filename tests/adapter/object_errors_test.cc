@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What bad arguments get, object by object: the errno values of rdma-core over the kernel.
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <functional>

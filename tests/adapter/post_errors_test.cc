@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What posting refuses at once, and how it says which request.
+#include <algorithm>
 #include <functional>
 
 #include "adapter/support/endpoint.h"

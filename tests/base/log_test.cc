@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>

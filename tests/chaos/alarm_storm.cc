@@ -6,6 +6,7 @@
 //     alarm_storm HERTZ SECONDS restart|interrupt ADDRESS
 //
 // Prints what was done and how often it was interrupted; ends with 0 when all is well.
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>

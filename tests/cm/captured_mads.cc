@@ -2,7 +2,9 @@
 #include "cm/captured_mads.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
+#include <utility>
 
 #include "roce/capture.h"
 #include "roce/packet.h"

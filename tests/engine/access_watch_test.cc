@@ -2,6 +2,7 @@
 #include "engine/access_watch.h"
 
 #include <atomic>
+#include <new>
 #include <thread>
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>

@@ -69,6 +69,13 @@ class HouseRules(unittest.TestCase):
         self.write("src/base/log.h", LICENCE + "#include <fmt/format.h>\n")
         self.assert_broken("include_order.py", "src/base/log.h:2: fmt/format.h: include base/format.h instead")
 
+    def test_missing_standard_header_is_found(self):
+        self.write("src/base/b.h", LICENCE + "#include <cstring>\n")
+        self.write("src/base/a.cc", LICENCE + '#include "base/b.h"\nauto* a = &std::memcpy;\n')
+        self.assert_kept("standard_headers.py")
+        self.write("src/base/c.cc", LICENCE + "auto* a = &std::memcpy;\n")
+        self.assert_broken("standard_headers.py", "src/base/c.cc:2: std::memcpy needs <cstring>")
+
     def test_new_room_needs_a_floor(self):
         self.write("src/attic/a.cc", "\n")
         self.assert_broken("include_order.py", "'attic' is no room")

@@ -2,6 +2,7 @@
 #include "memory/guarded.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <thread>
 #include <vector>

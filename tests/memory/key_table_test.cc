@@ -2,6 +2,7 @@
 #include "memory/key_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <vector>

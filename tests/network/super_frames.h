@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "ethernet/frames.h"
 #include "network/super_frame.h"

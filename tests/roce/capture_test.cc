@@ -2,6 +2,7 @@
 // All packets of the kernel: they parse, encode to the same bytes, and have the ICRC that we compute.
 #include "roce/capture.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every CRC kernel this machine can run, against ISA-L.
+#include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cstring>
 #include <string>
 #include <thread>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "roce/packet.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mapped buffers: one side maps, the other writes into them.
+#include <algorithm>
 #include <numeric>
 
 #include "rsockets/support/rsockets.h"

@@ -2,6 +2,7 @@
 // A program of 2006: finds the functions of IBVERBS_1.0 and sees nothing but that ABI's structs.
 #include "verbs/compat_1_0.h"
 
+#include <stdexcept>
 #include <vector>
 
 #include <dlfcn.h>

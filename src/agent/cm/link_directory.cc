@@ -2,6 +2,7 @@
 #include "agent/cm/link_directory.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 

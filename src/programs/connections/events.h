@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "programs/common/output.h"
 #include "programs/connections/handles.h"

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <optional>
 #include <span>
+#include <system_error>
 
 #include "base/format.h"
 #include "queues/status_words.h"

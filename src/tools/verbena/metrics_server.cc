@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <vector>
 
 #include <netdb.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/support/helper.h"
 
+#include <cerrno>
 #include <csignal>
 #include <map>
 #include <utility>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <cstring>
+#include <span>
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <span>
 
 #include <sys/mman.h>
 

@@ -7,6 +7,7 @@
 // libibumad: Verbena does, or the kernel below Debian's.
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

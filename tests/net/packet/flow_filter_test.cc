@@ -3,6 +3,7 @@
 // packet socket here and no privilege; the kernel removes no VLAN tag from what such a socket carries.
 #include "net/packet/flow_filter.h"
 
+#include <cerrno>
 #include <list>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/common/output.h"
 
+#include <cerrno>
 #include <cstdio>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // udaddy: datagrams between queue pairs that librdmacm has introduced to each other.
 #include <cstdio>
+#include <utility>
 
 #include <strings.h>
 
