@@ -58,6 +58,7 @@ set(VERBENA_HARDENED_LINK_OPTIONS LINKER:-z,relro LINKER:-z,now LINKER:-z,noexec
 set(VERBENA_DATA_PATH_ROOMS memory local queues congestion transport engine adapter)
 # Rooms of commands, which people wait for: little optimization, as compiling what their libraries have in headers takes long.
 set(VERBENA_COMMAND_ROOMS command_line tools tools_rdma programs_common programs_verbs programs_connections)
+set(VERBENA_COMMAND_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1>)
 
 # Tests are compiled more often than they run: little optimization, and line numbers for debugging.
 set(VERBENA_TEST_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1> $<$<NOT:$<CONFIG:Debug>>:-g1>)

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""unity_groups.py SIZE FILE...: splits C++ files into groups to be compiled as one, of at most SIZE files each.
+
+No file of a group declares a name at namespace scope, unnamed namespaces included, that another one uses: its own would be hidden. So
+files need not agree about names. Prints one number for each file, the group's; files without one in common come in the order given. The names are found
+without a compiler: a word at namespace scope in front of one of ( { = ; [ : or behind class, struct, enum or union.
+"""
+
+import pathlib
+import re
+import sys
+
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
+DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+TOKEN = re.compile(r"\w+|::|\S")
+# Behind a member's dot or a namespace nothing is hidden, nor is a variable, which is of its function.
+USE = re.compile(r"(?<![\w.>:])(?:[A-Z]\w*|k[A-Z]\w*|[a-z_]\w*(?=\s*[(<{]))")
+TYPES = {"class", "struct", "enum", "union"}
+# Macros of tests make one name of their arguments.
+TEST_MACROS = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P"}
+
+
+def declared(text):
+    """The names that a file declares at namespace scope, and its macros; for an alias, which may be repeated, the declaration."""
+    text = without_noise(text)
+    names = dict.fromkeys(DEFINITION.findall(text))
+    tokens = TOKEN.findall(DIRECTIVE.sub(" ", text))
+    position, opened = 0, []  # what encloses: "namespace", or anything else
+    statement = []            # the tokens of the present declaration at namespace scope
+    while position < len(tokens):
+        token = tokens[position]
+        if token == "{":
+            is_namespace = "namespace" in statement[:2] or statement[:2] == ["extern", "0"]
+            if not is_namespace and "(" not in statement:
+                names.update(names_in(statement + ["{"]))
+            elif not is_namespace:
+                names.update(names_in(statement))
+            if is_namespace:
+                statement = []
+                opened.append("namespace")
+                position += 1
+                continue
+            position = behind(tokens, position, "{", "}")
+            # A function's body ends its declaration; a class's or an initializer's goes on to the semicolon.
+            if position < len(tokens) and tokens[position] != ";" and "=" not in statement:
+                statement = []
+            else:
+                statement.append("0")
+            continue
+        if token == "}":
+            opened and opened.pop()
+            statement = []
+        elif token == ";":
+            names.update(names_in(statement + [";"]))
+            statement = []
+        elif token == "(":
+            after = behind(tokens, position, "(", ")")
+            if statement and statement[-1] in TEST_MACROS:
+                words = [word for word in tokens[position:after] if re.fullmatch(r"\w+", word)]
+                names["_".join(words)] = None
+            statement += ["(", ")"]
+            position = after
+            continue
+        else:
+            statement.append(token)
+        position += 1
+    return names
+
+
+def used(text):
+    """The types, constants and functions that a file uses without saying where they are from."""
+    return set(USE.findall(without_noise(text)))
+
+
+def without_noise(text):
+    return NOISE.sub(lambda found: " " if found.group().startswith("/") else " 0 ", text)
+
+
+def behind(tokens, position, opening, closing):
+    """The position behind the bracket that closes the one at `position`."""
+    depth = 0
+    while position < len(tokens):
+        depth += (tokens[position] == opening) - (tokens[position] == closing)
+        position += 1
+        if depth == 0:
+            break
+    return position
+
+
+def names_in(statement):
+    if not statement or statement[0] in ("using", "namespace", "friend", "static_assert"):
+        # An alias declares its name; a using-declaration brings one.
+        return {statement[1]: " ".join(statement)} if statement[:1] == ["using"] and "=" in statement else {}
+    found = {}
+    for index, word in enumerate(statement):
+        if not re.fullmatch(r"[A-Za-z_]\w*", word) or word in TYPES or word in TEST_MACROS or word == "final":
+            continue
+        before = statement[index - 1] if index else ""
+        after = statement[index + 1] if index + 1 < len(statement) else ""
+        if before in TYPES and after != "::":
+            found[word] = None
+            if after == ":":  # bases
+                break
+        elif after in ("(", "=", "[", ";", "{") and before not in ("::", "=", ".", "->") and index:
+            found[word] = None
+        if word == "=" or after == "=":
+            break
+    return found
+
+
+def main(size, paths):
+    groups = []  # names declared, names used, number of files
+    for path in paths:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        names, uses = declared(text), used(text)
+        for number, group in enumerate(groups):
+            if group[2] < size and go_together(names, uses, *group[:2]):
+                break
+        else:
+            number = len(groups)
+            groups.append([{}, set(), 0])
+        groups[number][0].update(names)
+        groups[number][1] |= uses
+        groups[number][2] += 1
+        print(number)
+
+
+def go_together(names, uses, other_names, other_uses):
+    return not any(names.get(name, 0) != other_names.get(name, 0) or names[name] is None
+                   for name in names.keys() & (other_names.keys() | other_uses) | other_names.keys() & uses)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
