@@ -144,6 +144,20 @@ class HouseRules(unittest.TestCase):
         self.write("docs/a.md", "The smallest, largest and newest; airborne. The thread itself. However.\n")
         self.assert_kept("words.py")
 
+    def test_folder_that_the_quick_set_forgets_is_found(self):
+        self.write("tests/base/CMakeLists.txt", "\n")
+        self.write("tests/quick.txt", "base: base_test\n")
+        self.assert_kept("quick_set.py")
+        self.write("tests/attic/CMakeLists.txt", "\n")
+        self.assert_broken("quick_set.py", "no line for tests/attic")
+
+    def test_test_that_measures_real_time_is_found(self):
+        self.write("tests/real_time.txt", "base_test Clock.Measures it is what it is about\n")
+        self.write("tests/base/a_test.cc", "TEST(Clock, Measures) {\n  EXPECT_LT(Clock::now() - begin, second);\n}\n")
+        self.assert_kept("real_time.py")
+        self.write("tests/base/b_test.cc", "TEST(Clock, Waits) {\n  wait(now() + second);\n}\nTEST(Clock, Sleeps) {\n  sleep_for(second);\n}\n")
+        self.assert_broken("real_time.py", "tests/base/b_test.cc:4: Clock.Sleeps measures real time")
+
     @unittest.skipUnless(shutil.which("clang-format"), "no clang-format here")
     def test_bad_format_is_found(self):
         shutil.copy(HERE.parent.parent / ".clang-format", self.root)
