@@ -130,6 +130,10 @@ def ordinary_user():
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
 
 
+# Debian 13 builds UCX with MPI: ucx_perftest then takes itself for a part of an MPI job unless its input is a terminal.
+WANT_TERMINAL = {"ucx_perftest"}
+
+
 class Process:
     """A program that was started, with its output; the namespace and user prefixes exec it, so pid is its own. What its
     environment adds to ours is given; a value of None takes a variable away."""
@@ -138,10 +142,17 @@ class Process:
         self.command = [str(word) for word in command]
         self._output = tempfile.TemporaryFile()
         self._final = None  # the output, once the process is gone and the file closed
-        self._popen = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
-            env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None},
-            cwd="/", start_new_session=True)
+        with contextlib.ExitStack() as until_started:
+            given = subprocess.DEVNULL
+            self._terminal = None  # our end of the program's terminal
+            if WANT_TERMINAL.intersection(self.command):
+                ours, given = os.openpty()
+                self._terminal = os.fdopen(ours, "rb", buffering=0)
+                until_started.callback(os.close, given)
+            self._popen = subprocess.Popen(
+                self.command, stdin=given, stdout=self._output, stderr=subprocess.STDOUT,
+                env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None},
+                cwd="/", start_new_session=True)
         self.pid = self._popen.pid
         self.began = time.monotonic()
 
@@ -174,6 +185,8 @@ class Process:
             self._popen.wait()
             self._final = self.output
             self._output.close()
+            if self._terminal is not None:
+                self._terminal.close()
 
     def listens(self, port):
         """Whether some socket of its network namespace listens on a TCP port."""

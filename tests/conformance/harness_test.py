@@ -157,6 +157,22 @@ class Harness(unittest.TestCase):
         self.assertIn("iters in", matrix.pingpong("ibv_rc_pingpong").complaint(result))
 
 
+class Terminals(unittest.TestCase):
+    """Which programs have a terminal for input."""
+
+    def runs(self, name):
+        process = harness.Process(["sh", "-c", "test -t 0 && echo terminal", name])
+        self.addCleanup(process.kill)
+        process.wait(10)
+        return process.output
+
+    def test_ucx_perftest_has_a_terminal(self):
+        self.assertEqual(self.runs("ucx_perftest"), "terminal\n")
+
+    def test_other_programs_have_none(self):
+        self.assertEqual(self.runs("ib_write_bw"), "")
+
+
 class Shares(unittest.TestCase):
     def shares(self, *arguments):
         cases = [types.SimpleNamespace(program=program, number=number) for program in "ab" for number in range(48)]
