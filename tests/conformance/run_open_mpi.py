@@ -6,6 +6,8 @@ itself, and each transport that is made for verbs by name. The program is mpi4py
     run_open_mpi.py --build build/release
 """
 
+import re
+import subprocess
 import tempfile
 
 import harness
@@ -15,6 +17,13 @@ RING = ("/usr/bin/python3", "-m", "mpi4py.bench", "ringtest", "-l", "20", "-n", 
 # What mpirun is told; () is what it takes by itself. (Debian's openib component connects queue pairs only on InfiniBand.)
 OFI = ("--mca", "pml", "cm", "--mca", "mtl", "ofi")
 TRANSPORTS = ((), ("--mca", "pml", "ucx"), OFI)
+
+
+def starts_on_second_host():
+    """Whether mpirun can start a rank on the second host. Open MPI 5's launcher, PRRTE, finds too few slots there before it
+    starts anything (docs/roadmap.md)."""
+    told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(re.search(r"Open MPI\) (\d+)", told)[1]) < 5
 
 
 def ring(host, ranks, options, user=None):
@@ -32,15 +41,19 @@ def main():
     options = harness.begin(parser, "ip", "setpriv", "unshare", "mpirun")
 
     judge = harness.Judge()
+    both = starts_on_second_host()
+    if not both:
+        print("two hosts: left out, as Open MPI 5's launcher starts nothing in the namespaces of this test")
     with harness.Hosts(options.build, options.route) as hosts, tempfile.TemporaryDirectory() as folder:
         first, second = hosts.two()
         alone = hosts.one()
         shell = harness.remote_shell(folder, hosts.build, second)
         for transport in TRANSPORTS:
             said = " ".join(transport) or "as it is"
-            judge.say(f"two hosts, {said}",
-                      ring(first, 2, ("--allow-run-as-root", "--host", f"{first.ipv4}:1,{second.ipv4}:1",
-                                      "--mca", "plm_rsh_agent", shell, *transport), user=[]))
+            if both:
+                judge.say(f"two hosts, {said}",
+                          ring(first, 2, ("--allow-run-as-root", "--host", f"{first.ipv4}:1,{second.ipv4}:1",
+                                          "--mca", "plm_rsh_agent", shell, *transport), user=[]))
             judge.say(f"one host, {said}", ring(first, 2, ("--oversubscribe", *transport)))
             if transport is not OFI:  # libfabric makes no endpoints of messages over loopback
                 judge.say(f"loopback alone, {said}", ring(alone, 2, ("--oversubscribe", *transport)))
