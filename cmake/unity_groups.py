@@ -18,28 +18,31 @@ TOKEN = re.compile(r"\w+|::|\S")
 # Behind a member's dot or a namespace nothing is hidden, nor is a variable, which is of its function.
 USE = re.compile(r"(?<![\w.>:])(?:[A-Z]\w*|k[A-Z]\w*|[a-z_]\w*(?=\s*[(<{]))")
 TYPES = {"class", "struct", "enum", "union"}
+# Outside of an unnamed namespace: what else another file may have, too.
+OWN = {"static", "constexpr", "constinit", "const", "using", "struct", "class", "enum", "union"}
 # Macros of tests make one name of their arguments.
 TEST_MACROS = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P"}
 
 
 def declared(text):
-    """The names that a file declares at namespace scope, and its macros; for an alias, which may be repeated, the declaration."""
+    """The names that only this file knows: of an unnamed namespace, or that are static, constant or aliases, and macros. For an alias,
+    which may be repeated, the declaration."""
     text = without_noise(text)
     names = dict.fromkeys(DEFINITION.findall(text))
     tokens = TOKEN.findall(DIRECTIVE.sub(" ", text))
-    position, opened = 0, []  # what encloses: "namespace", or anything else
+    position, opened = 0, []  # for each namespace that encloses, whether it is unnamed
     statement = []            # the tokens of the present declaration at namespace scope
     while position < len(tokens):
         token = tokens[position]
         if token == "{":
             is_namespace = "namespace" in statement[:2] or statement[:2] == ["extern", "0"]
             if not is_namespace and "(" not in statement:
-                names.update(names_in(statement + ["{"]))
+                names.update(own_names(statement + ["{"], opened))
             elif not is_namespace:
-                names.update(names_in(statement))
+                names.update(own_names(statement, opened))
             if is_namespace:
+                opened.append(statement[-1] == "namespace")
                 statement = []
-                opened.append("namespace")
                 position += 1
                 continue
             position = behind(tokens, position, "{", "}")
@@ -53,7 +56,7 @@ def declared(text):
             opened and opened.pop()
             statement = []
         elif token == ";":
-            names.update(names_in(statement + [";"]))
+            names.update(own_names(statement + [";"], opened))
             statement = []
         elif token == "(":
             after = behind(tokens, position, "(", ")")
@@ -87,6 +90,10 @@ def behind(tokens, position, opening, closing):
         if depth == 0:
             break
     return position
+
+
+def own_names(statement, opened):
+    return names_in(statement) if any(opened) or statement[0] in OWN else {}
 
 
 def names_in(statement):

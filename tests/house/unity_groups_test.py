@@ -49,11 +49,14 @@ class Groups(unittest.TestCase):
         return [int(line) for line in ran.stdout.split()]
 
     def test_files_with_a_name_in_common_are_kept_apart(self):
-        self.assertEqual(self.groups(8, "int a = 1;", "int b = 1;", "void a() {}", "int c;"), [0, 0, 1, 0])
+        self.assertEqual(self.groups(8, "const int a = 1;", "const int b = 1;", "static void a() {}", "static int c;"), [0, 0, 1, 0])
 
     def test_name_that_another_file_uses_from_elsewhere_is_not_hidden(self):
-        self.assertEqual(self.groups(8, "void fail(int a) {}", "void stop() { fail(1); }"), [0, 1])
-        self.assertEqual(self.groups(8, "void fail(int a) {}", "void stop() { base::fail(1); state.fail(2); }"), [0, 0])
+        self.assertEqual(self.groups(8, "namespace { void fail(int a) {} }", "void stop() { fail(1); }"), [0, 1])
+        self.assertEqual(self.groups(8, "namespace { void fail(int a) {} }", "void stop() { base::fail(1); state.fail(2); }"), [0, 0])
+
+    def test_functions_that_all_files_know_are_called(self):
+        self.assertEqual(self.groups(8, "void fail(int a) {}", "void stop() { fail(1); }"), [0, 0])
 
     def test_equal_aliases_may_be_repeated(self):
         self.assertEqual(self.groups(8, "using Op = roce::Opcode;", "using Op = roce::Opcode; Op next();", "using Op = int;"), [0, 0, 1])
