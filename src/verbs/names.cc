@@ -37,6 +37,27 @@ static_assert(std::size(kEventTypes) == IBV_EVENT_WQ_FATAL + 2);
 
 static_assert(std::size(kCompletionStatuses) == IBV_WC_TM_RNDV_INCOMPLETE + 1);
 
+// enum ibv_wr_opcode of rdma-core 65
+constexpr const char* kOpcodes[] = {
+    "rdma-write",
+    "rdma-write-with-imm",
+    "send",
+    "send-with-imm",
+    "rdma-read",
+    "atomic-cmp-and-swp",
+    "atomic-fetch-and-add",
+    "local-inv",
+    "bind-mw",
+    "send-with-inv",
+    "tso",
+    "driver1",
+    "unknown",
+    "unknown",
+    "flush",
+    "atomic-write",
+};
+static_assert(std::size(kOpcodes) == IBV_WR_ATOMIC_WRITE + 1);
+
 }  // namespace
 
 VERBENA_ABI const char* ibv_node_type_str(ibv_node_type type) {
@@ -53,4 +74,8 @@ VERBENA_ABI const char* ibv_event_type_str(ibv_event_type event) {
 
 VERBENA_ABI const char* ibv_wc_status_str(ibv_wc_status status) {
   return name_of(kCompletionStatuses, status);
+}
+
+VERBENA_ABI const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+  return name_of(kOpcodes, opcode);
 }

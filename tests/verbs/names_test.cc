@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
+extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);  // declared by headers since rdma-core 45
+
 namespace {
 
 TEST(Names, AreThoseProgramsPrint) {
@@ -20,6 +22,10 @@ TEST(Names, AreThoseProgramsPrint) {
   EXPECT_STREQ(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded");
   EXPECT_STREQ(ibv_wc_status_str(IBV_WC_REM_ACCESS_ERR), "remote access error");
   EXPECT_STREQ(ibv_wc_status_str(IBV_WC_TM_RNDV_INCOMPLETE), "TM software rendezvous");
+  EXPECT_STREQ(ibv_wr_opcode_str(IBV_WR_RDMA_WRITE), "rdma-write");
+  EXPECT_STREQ(ibv_wr_opcode_str(IBV_WR_DRIVER1), "driver1");
+  EXPECT_STREQ(ibv_wr_opcode_str(static_cast<ibv_wr_opcode>(14)), "flush");
+  EXPECT_STREQ(ibv_wr_opcode_str(IBV_WR_ATOMIC_WRITE), "atomic-write");
 }
 
 // As C programs can: with a value that the enum does not have.
@@ -38,6 +44,8 @@ TEST(Names, TheUnknownIsSaidToBe) {
   EXPECT_STREQ(name_of(ibv_event_type_str, 100), "unknown");
   EXPECT_STREQ(name_of(ibv_event_type_str, -1), "unknown");
   EXPECT_STREQ(name_of(ibv_wc_status_str, 24), "unknown");
+  EXPECT_STREQ(name_of(ibv_wr_opcode_str, 12), "unknown");
+  EXPECT_STREQ(name_of(ibv_wr_opcode_str, 16), "unknown");
 }
 
 }  // namespace
