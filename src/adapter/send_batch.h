@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <infiniband/verbs.h>
@@ -13,13 +14,26 @@ namespace verbena::adapter {
 
 struct Qp;
 
-// struct ibv_qp_ex as verbs.h of rdma-core 45 and later has it: one more operation at its end. Programs built
-// with it call this without looking, if they have asked for the operation.
-struct ExtendedQp : ibv_qp_ex {
+// struct ibv_qp_ex as verbs.h of rdma-core 45 and later has it. Older headers lack its last operation,
+// wr_flush: then it is appended here, in the same place. Programs call it without a check if they asked for
+// it when they created the queue pair.
+template <class AbiQp>
+struct WithFlush : AbiQp {
   void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_address, size_t length, uint8_t placement,
                    uint8_t selectivity) = nullptr;
+  static constexpr size_t kFlushOffset = sizeof(AbiQp);
 };
-static_assert(sizeof(ExtendedQp) == sizeof(ibv_qp_ex) + sizeof(void*));
+
+template <class AbiQp>
+requires requires(AbiQp qp) {
+  qp.wr_flush;
+}
+struct WithFlush<AbiQp> : AbiQp {
+  static constexpr size_t kFlushOffset = offsetof(AbiQp, wr_flush);
+};
+
+using ExtendedQp = WithFlush<ibv_qp_ex>;
+static_assert(ExtendedQp::kFlushOffset == offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*));
 
 // A batch of requests between ibv_wr_start() and ibv_wr_complete(), or ibv_wr_abort(): they are written
 // straight into the ring, behind what is posted, and posted together. Belongs to the thread that started it,

@@ -2,6 +2,7 @@
 // ATOMIC WRITE and FLUSH as programs ask for them, those built with later headers included.
 #include <cstring>
 
+#include "adapter/send_batch.h"
 #include "adapter/support/endpoint.h"
 
 namespace verbena::adapter::testing {
@@ -15,10 +16,34 @@ constexpr int kFlushCompletion = 8;
 constexpr uint64_t kDeviceFlushGlobal = 1ull << 38;
 constexpr uint64_t kDeviceFlushPersistent = 1ull << 39;
 constexpr uint64_t kDeviceAtomicWrite = 1ull << 40;
-struct LaterQp : ibv_qp_ex {
-  void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type,
-                   uint8_t level);
+
+// ibv_wr_flush(), as those headers have it inline: the operation has the offset that they give it.
+void wr_flush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t type,
+              uint8_t level) {
+  constexpr size_t kFlushOffset = offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*);
+  void (*operation)(ibv_qp_ex*, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+  std::memcpy(&operation, reinterpret_cast<const std::byte*>(qp) + kFlushOffset, sizeof operation);
+  operation(qp, rkey, remote_addr, length, type, level);
+}
+
+// An ibv_qp_ex of headers that have wr_flush, and of headers that have one more operation.
+struct QpOfRdmaCore45 {
+  void (*wr_atomic_write)();
+  void (*wr_flush)();
 };
+struct QpOfLaterRdmaCore {
+  void (*wr_atomic_write)();
+  void (*wr_flush)();
+  void (*wr_another)();
+};
+struct QpOfRdmaCore44 {
+  void (*wr_atomic_write)();
+};
+static_assert(sizeof(WithFlush<QpOfRdmaCore44>) == 2 * sizeof(void*));
+static_assert(WithFlush<QpOfRdmaCore44>::kFlushOffset == sizeof(void*));
+static_assert(sizeof(WithFlush<QpOfRdmaCore45>) == 2 * sizeof(void*), "headers that have it get no second");
+static_assert(WithFlush<QpOfRdmaCore45>::kFlushOffset == sizeof(void*));
+static_assert(WithFlush<QpOfLaterRdmaCore>::kFlushOffset == sizeof(void*));
 
 uint64_t word_at(const std::byte* at) {
   uint64_t value;
@@ -96,7 +121,7 @@ TEST(Placement, AnAtomicWriteToAnUnalignedAddressIsAnInvalidRequestToTheResponde
 
 TEST(Placement, AFlushFollowsTheWritesBeforeIt) {
   Pair pair({.access = kAllAccess | kFlushGlobal, .send_operations = kWithFlush | IBV_QP_EX_WITH_RDMA_WRITE});
-  auto* qp = static_cast<LaterQp*>(ibv_qp_to_qp_ex(pair.a.qp.get()));
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(pair.a.qp.get());
   ASSERT_NE(qp, nullptr);
   const ibv_sge piece = pair.a.piece(0, 3000);
   const uint64_t remote = pair.b.address().buffer;
@@ -106,8 +131,8 @@ TEST(Placement, AFlushFollowsTheWritesBeforeIt) {
   ibv_wr_set_sge(qp, piece.lkey, piece.addr, piece.length);
   qp->wr_id = 5;
   qp->wr_flags = IBV_SEND_SIGNALED;
-  qp->wr_flush(qp, pair.b.mr->rkey, remote, 3000, 1, 0);
-  qp->wr_flush(qp, pair.b.mr->rkey, 0, 0, 1, 1);  // the whole region
+  wr_flush(qp, pair.b.mr->rkey, remote, 3000, 1, 0);
+  wr_flush(qp, pair.b.mr->rkey, 0, 0, 1, 1);  // the whole region
   ASSERT_EQ(ibv_wr_complete(qp), 0);
   for (int i = 0; i < 2; ++i) {
     const ibv_wc wc = pair.a.completion();
@@ -119,19 +144,19 @@ TEST(Placement, AFlushFollowsTheWritesBeforeIt) {
 
 TEST(Placement, AFlushNeedsRights) {
   Pair pair({.send_operations = kWithFlush});
-  auto* qp = static_cast<LaterQp*>(ibv_qp_to_qp_ex(pair.a.qp.get()));
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(pair.a.qp.get());
   ASSERT_NE(qp, nullptr);
   ibv_wr_start(qp);
   qp->wr_flags = IBV_SEND_SIGNALED;
-  qp->wr_flush(qp, pair.b.mr->rkey, pair.b.address().buffer, 8, 1, 0);
+  wr_flush(qp, pair.b.mr->rkey, pair.b.address().buffer, 8, 1, 0);
   ASSERT_EQ(ibv_wr_complete(qp), 0);
   EXPECT_EQ(pair.a.completion().status, IBV_WC_REM_INV_REQ_ERR);
 
   ibv_wr_start(qp);
-  qp->wr_flush(qp, pair.b.mr->rkey, 0, 8, 0, 0);
+  wr_flush(qp, pair.b.mr->rkey, 0, 8, 0, 0);
   EXPECT_EQ(ibv_wr_complete(qp), EINVAL) << "of no kind";
   ibv_wr_start(qp);
-  qp->wr_flush(qp, pair.b.mr->rkey, 0, 8, 1, 2);
+  wr_flush(qp, pair.b.mr->rkey, 0, 8, 1, 2);
   EXPECT_EQ(ibv_wr_complete(qp), EINVAL) << "of no selectivity";
 }
 
