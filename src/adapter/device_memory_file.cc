@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/device_memory_file.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+
+#include "base/failed_call.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -141,6 +146,24 @@ Result<DeviceMemoryFile::Allocation> DeviceMemoryFile::find(uint32_t handle) con
 Result<memory::FileMapping> DeviceMemoryFile::map(const Allocation& allocation) const {
   if (!fd_.is_ours()) return fail(EBADF);
   return memory::FileMapping::create(fd(), kMemoryAt + allocation.offset, allocation.length, true);
+}
+
+// The kernel keeps the pages for as long as the dma-buf lives, even when they are freed here. It takes files
+// that cannot shrink; ours are sealed so.
+Result<UniqueFd> DeviceMemoryFile::export_dma_buf(const Allocation& allocation) const {
+  if (!fd_.is_ours()) return fail(EBADF);
+  const UniqueFd device(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
+  if (!device)
+    return fail(because(EOPNOTSUPP, "/dev/udmabuf, which makes dma-bufs of memory, cannot be opened: {}",
+                        std::strerror(errno)));
+  udmabuf_create range{};
+  range.memfd = static_cast<uint32_t>(fd());
+  range.flags = UDMABUF_FLAGS_CLOEXEC;
+  range.offset = kMemoryAt + allocation.offset;
+  range.size = pages_of(allocation.length) * kPageBytes;
+  UniqueFd exported(::ioctl(device.get(), UDMABUF_CREATE, &range));
+  if (!exported) return fail(because(errno, "/dev/udmabuf makes no dma-buf of {} bytes", range.size));
+  return exported;
 }
 
 }  // namespace verbena::adapter

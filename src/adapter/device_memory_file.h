@@ -51,6 +51,9 @@ class DeviceMemoryFile {
   // What this handle stands for. ENOENT when it stands for nothing.
   Result<Allocation> find(uint32_t handle) const;
   Result<memory::FileMapping> map(const Allocation& allocation) const;
+  // A dma-buf of the allocation's pages, by the kernel's udmabuf device. EOPNOTSUPP where this process may
+  // not open it.
+  Result<UniqueFd> export_dma_buf(const Allocation& allocation) const;
 
  private:
   static constexpr uint64_t kPages = kBytes / kPageBytes;

@@ -32,6 +32,7 @@ inline constexpr uint32_t kMaxTags = 1u << 14;  // of a shared receive queue for
 inline constexpr uint32_t kMaxTagOperations = 1u << 14;
 // Requests that such a queue may have on a QP's way to its rendezvous' data.
 inline constexpr uint32_t kTagMatchingSends = 128;
+inline constexpr uint32_t kMaxCompletionCounters = 1u << 20;
 inline constexpr int kMaxReadAtomic = 128;
 inline constexpr int kCompletionVectors = 8;
 inline constexpr uint8_t kPorts = 1;
@@ -53,6 +54,7 @@ struct ObjectLimits {
   ObjectLimit ahs{kMaxAh};
   ObjectLimit wqs{kMaxWq};
   ObjectLimit rwq_tables{kMaxRwqTables};
+  ObjectLimit comp_counters{kMaxCompletionCounters};
 };
 
 inline ObjectLimits& object_limits() {

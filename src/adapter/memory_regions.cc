@@ -285,8 +285,9 @@ ibv_mr* MemoryRegions::import(std::shared_ptr<Registration> registration, ibv_pd
 
 void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
   constexpr uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-  constexpr uint32_t kReliable =
-      kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  constexpr uint32_t kFlush = 1 << 6, kAtomicWrite = 1 << 7;  // names of later headers
+  constexpr uint32_t kReliable = kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                 IBV_ODP_SUPPORT_ATOMIC | kFlush | kAtomicWrite;
   attr.orig_attr.max_mr = kMaxMr;
   attr.orig_attr.max_mw = kMaxMw;
   attr.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;

@@ -46,11 +46,15 @@ int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
 }
 
 Result<ibv_pd*> ProtectionDomains::alloc_parent(const ibv_parent_domain_init_attr& attr) {
+  // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC allows memory that a confidential guest shares
+  // with its host. Only a device with IBV_DEVICE_CC_DMA_BOUNCE needs it; others use plain memory, as we do.
+  constexpr uint32_t kAllowUnprotected = 1 << 2;
   constexpr uint32_t kUnderstood =
-      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | kAllowUnprotected;
   if (!device_.made(attr.pd)) return fail(because(EINVAL, "pd is null, or none of this ibv_context"));
   if ((attr.comp_mask & ~kUnderstood) != 0)
-    return fail(because(EINVAL, "comp_mask {:#x} has bits that are unknown here", attr.comp_mask));
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x}: bits {:#x} are unknown", attr.comp_mask,
+                        attr.comp_mask & ~kUnderstood));
   if (attr.td != nullptr && !device_.made(attr.td))
     return fail(because(EINVAL, "td is none of this ibv_context"));
   const bool allocates = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;

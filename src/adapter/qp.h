@@ -88,6 +88,7 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   bool one_thread = false;                  // of a thread domain: posting takes no lock
   bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
+  std::vector<std::shared_ptr<const void>> counters;  // its uses of completion counters
 };
 
 // For concerning() of base/failed_call.h: names the QP, its device and port. Answers `error`.

@@ -37,6 +37,9 @@ class DeviceMemory {
   // We are in a child after fork(): it goes on being the parent's.
   void abandon() { ours_ = false; }
 
+  // A dma-buf of its pages, for other devices. EOPNOTSUPP where there is no /dev/udmabuf that we may open.
+  Result<UniqueFd> export_dma_buf() const { return file_->export_dma_buf(allocation); }
+
   const DeviceMemoryFile::Allocation allocation;
   const memory::FileMapping mapping;
   std::atomic<uint32_t> users{0};  // MRs
@@ -70,7 +73,8 @@ class Registration {
   std::shared_ptr<PdState> pd;
   memory::FileMapping dma_buf;
   std::shared_ptr<DeviceMemory> device_memory;
-  engine::ShownObjects::Entry shown;  // once entered
+  std::shared_ptr<const void> dma_handle;  // its use by this region (ibv_reg_mr_ex(3)), or null
+  engine::ShownObjects::Entry shown;       // once entered
 
  private:
   memory::KeyTable& keys_;

@@ -62,6 +62,7 @@ SoftwareContext::SoftwareContext(std::unique_ptr<OpenDevice> device)
       threads_(*device_),
       domains_(*device_),
       device_memories_(*device_),
+      dma_handles_(*device_),
       regions_(*device_),
       windows_(*device_),
       channels_(*device_),
@@ -70,6 +71,7 @@ SoftwareContext::SoftwareContext(std::unique_ptr<OpenDevice> device)
       xrc_domains_(*device_),
       shared_queues_(*device_),
       counters_(*device_),
+      completion_counters_(*device_),
       work_queues_(*device_),
       indirection_tables_(*device_),
       queue_pairs_(*device_),
@@ -194,6 +196,45 @@ Result<ibv_dm*> SoftwareContext::alloc_dm(ibv_alloc_dm_attr* attr) {
 
 int SoftwareContext::free_dm(ibv_dm* dm) {
   return device_memories_.free(dm);
+}
+
+Result<UniqueFd> SoftwareContext::export_dm(ibv_dm* dm) {
+  return Dm::of(dm).memory->export_dma_buf();
+}
+
+Result<provider::DmaHandle*> SoftwareContext::alloc_dmah(const provider::DmaHandleInitAttr& attr) {
+  return dma_handles_.alloc(attr);
+}
+
+int SoftwareContext::dealloc_dmah(provider::DmaHandle* handle) {
+  return dma_handles_.dealloc(handle);
+}
+
+void SoftwareContext::use_dmah(ibv_mr* mr, provider::DmaHandle* handle) {
+  Mr::of(mr).registration->dma_handle = Dmah::of(handle).use;
+}
+
+int SoftwareContext::query_comp_cntr_caps(provider::CompletionCounterCaps& caps) {
+  caps = CompletionCounters::caps();
+  return 0;
+}
+
+Result<provider::CompletionCounter*> SoftwareContext::create_comp_cntr(
+    const provider::CompletionCounterInitAttr& attr) {
+  return completion_counters_.create(attr);
+}
+
+int SoftwareContext::destroy_comp_cntr(provider::CompletionCounter* counter) {
+  return completion_counters_.destroy(counter);
+}
+
+std::atomic<uint64_t>& SoftwareContext::comp_cntr_value(provider::CompletionCounter* counter, bool errors) {
+  transport::CompletionCount& count = *CompletionCounter::of(counter).count;
+  return errors ? count.failed : count.completed;
+}
+
+int SoftwareContext::attach_comp_cntr(ibv_qp* qp, provider::CompletionCounter* counter, uint32_t requests) {
+  return completion_counters_.attach(qp, counter, requests);
 }
 
 Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,

@@ -8,9 +8,11 @@
 #include "adapter/address_handles.h"
 #include "adapter/command_file.h"
 #include "adapter/completion_channels.h"
+#include "adapter/completion_counters.h"
 #include "adapter/completion_queues.h"
 #include "adapter/counters.h"
 #include "adapter/device_memory.h"
+#include "adapter/dma_handles.h"
 #include "adapter/flows.h"
 #include "adapter/indirection_tables.h"
 #include "adapter/link_watch.h"
@@ -66,6 +68,10 @@ class SoftwareContext : public provider::Context {
   int dealloc_mw(ibv_mw* mw) override;
   Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr) override;
   int free_dm(ibv_dm* dm) override;
+  Result<UniqueFd> export_dm(ibv_dm* dm) override;
+  Result<provider::DmaHandle*> alloc_dmah(const provider::DmaHandleInitAttr& attr) override;
+  int dealloc_dmah(provider::DmaHandle* handle) override;
+  void use_dmah(ibv_mr* mr, provider::DmaHandle* handle) override;
   Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) override;
 
   Result<ibv_pd*> import_pd(uint32_t handle) override;
@@ -109,6 +115,13 @@ class SoftwareContext : public provider::Context {
   int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow) override;
   int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags) override;
 
+  int query_comp_cntr_caps(provider::CompletionCounterCaps& caps) override;
+  Result<provider::CompletionCounter*> create_comp_cntr(
+      const provider::CompletionCounterInitAttr& attr) override;
+  int destroy_comp_cntr(provider::CompletionCounter* counter) override;
+  std::atomic<uint64_t>& comp_cntr_value(provider::CompletionCounter* counter, bool errors) override;
+  int attach_comp_cntr(ibv_qp* qp, provider::CompletionCounter* counter, uint32_t requests) override;
+
   Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;
   int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) override;
   int query_srq(ibv_srq* srq, ibv_srq_attr* attr) override;
@@ -136,6 +149,7 @@ class SoftwareContext : public provider::Context {
   ThreadDomains threads_;
   ProtectionDomains domains_;
   DeviceMemories device_memories_;
+  DmaHandles dma_handles_;
   MemoryRegions regions_;
   MemoryWindows windows_;
   CompletionChannels channels_;
@@ -144,6 +158,7 @@ class SoftwareContext : public provider::Context {
   XrcDomainHandles xrc_domains_;
   SharedReceiveQueues shared_queues_;
   CounterSets counters_;
+  CompletionCounters completion_counters_;
   ReceiveWorkQueues work_queues_;
   IndirectionTables indirection_tables_;
   QueuePairs queue_pairs_;

@@ -140,9 +140,9 @@ Context* LiveObject::find(const void* object, ObjectKind kind, Identity& identit
 
 const char* name_of(ObjectKind kind) {
   constexpr const char* kNames[] = {
-      "ibv_context",      "ibv_pd",  "ibv_td",   "ibv_mr",   "ibv_mw", "ibv_dm",
-      "ibv_comp_channel", "ibv_cq",  "ibv_qp",   "ibv_flow", "ibv_wq", "ibv_rwq_ind_table",
-      "ibv_counters",     "ibv_srq", "ibv_xrcd", "ibv_ah",
+      "ibv_context",       "ibv_pd",           "ibv_td",        "ibv_mr",  "ibv_mw",   "ibv_dm",
+      "ibv_dmah",          "ibv_comp_channel", "ibv_cq",        "ibv_qp",  "ibv_flow", "ibv_wq",
+      "ibv_rwq_ind_table", "ibv_counters",     "ibv_comp_cntr", "ibv_srq", "ibv_xrcd", "ibv_ah",
   };
   static_assert(std::size(kNames) == static_cast<size_t>(ObjectKind::kAh) + 1);
   return kNames[static_cast<size_t>(kind)];

@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "provider/newer_objects.h"
+
 namespace verbena::provider {
 
 class Context;
@@ -23,6 +25,7 @@ enum class ObjectKind : uint8_t {
   kMr,
   kMw,
   kDm,
+  kDmaHandle,
   kCompChannel,
   kCq,
   kQp,
@@ -30,6 +33,7 @@ enum class ObjectKind : uint8_t {
   kWq,
   kRwqIndTable,
   kCounters,
+  kCompletionCounter,
   kSrq,
   kXrcd,
   kAh,
@@ -97,6 +101,9 @@ constexpr ObjectKind kind_of(const ibv_mw*) {
 constexpr ObjectKind kind_of(const ibv_dm*) {
   return ObjectKind::kDm;
 }
+constexpr ObjectKind kind_of(const DmaHandle*) {
+  return ObjectKind::kDmaHandle;
+}
 constexpr ObjectKind kind_of(const ibv_comp_channel*) {
   return ObjectKind::kCompChannel;
 }
@@ -117,6 +124,9 @@ constexpr ObjectKind kind_of(const ibv_rwq_ind_table*) {
 }
 constexpr ObjectKind kind_of(const ibv_counters*) {
   return ObjectKind::kCounters;
+}
+constexpr ObjectKind kind_of(const CompletionCounter*) {
+  return ObjectKind::kCompletionCounter;
 }
 constexpr ObjectKind kind_of(const ibv_srq*) {
   return ObjectKind::kSrq;

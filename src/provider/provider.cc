@@ -2,6 +2,8 @@
 #include "provider/provider.h"
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 
 namespace verbena::provider {
 
@@ -11,7 +13,9 @@ Context::Context() {
   context.async_fd = -1;
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&context.mutex, nullptr);
-  abi_.sz = sizeof abi_;
+  // verbs.h adds operations in front. The size covers the operations that we fill in, up to query_port,
+  // whichever headers this is built with.
+  abi_.sz = sizeof abi_ - offsetof(verbs_context, query_port);
   abi_.priv = reinterpret_cast<verbs_ex_private*>(this);
   live_.enter(&context, *this);
 }
@@ -71,6 +75,40 @@ int Context::free_dm(ibv_dm*) {
 
 Result<ibv_mr*> Context::reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t, size_t, unsigned) {
   return fail(EOPNOTSUPP);
+}
+
+Result<UniqueFd> Context::export_dm(ibv_dm*) {
+  return fail(EOPNOTSUPP);
+}
+
+Result<DmaHandle*> Context::alloc_dmah(const DmaHandleInitAttr&) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::dealloc_dmah(DmaHandle*) {
+  return EOPNOTSUPP;
+}
+
+void Context::use_dmah(ibv_mr*, DmaHandle*) {}
+
+int Context::query_comp_cntr_caps(CompletionCounterCaps&) {
+  return EOPNOTSUPP;
+}
+
+Result<CompletionCounter*> Context::create_comp_cntr(const CompletionCounterInitAttr&) {
+  return fail(EOPNOTSUPP);
+}
+
+int Context::destroy_comp_cntr(CompletionCounter*) {
+  return EOPNOTSUPP;
+}
+
+std::atomic<uint64_t>& Context::comp_cntr_value(CompletionCounter*, bool) {
+  std::abort();  // without counters there is none to call this with
+}
+
+int Context::attach_comp_cntr(ibv_qp*, CompletionCounter*, uint32_t) {
+  return EOPNOTSUPP;
 }
 
 Result<ibv_pd*> Context::import_pd(uint32_t) {

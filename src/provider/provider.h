@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,7 +10,9 @@
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "provider/live_objects.h"
+#include "provider/newer_objects.h"
 
 namespace verbena::provider {
 
@@ -89,6 +92,11 @@ class Context {
   virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // its copying operations are filled in
   virtual int free_dm(ibv_dm* dm);
   virtual Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access);
+  virtual Result<UniqueFd> export_dm(ibv_dm* dm);  // as a dma-buf
+  virtual Result<DmaHandle*> alloc_dmah(const DmaHandleInitAttr& attr);
+  virtual int dealloc_dmah(DmaHandle* handle);
+  // The region was registered with this handle, and keeps it until it is deregistered.
+  virtual void use_dmah(ibv_mr* mr, DmaHandle* handle);
 
   // Objects of the context's command descriptor, by handle, whichever context made them.
   virtual Result<ibv_pd*> import_pd(uint32_t handle);
@@ -135,6 +143,14 @@ class Context {
   virtual int destroy_counters(ibv_counters* counters);
   virtual int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow);
   virtual int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags);
+
+  // Completion counters
+  virtual int query_comp_cntr_caps(CompletionCounterCaps& caps);
+  virtual Result<CompletionCounter*> create_comp_cntr(const CompletionCounterInitAttr& attr);
+  virtual int destroy_comp_cntr(CompletionCounter* counter);
+  // The number of completions or bytes; of errors. REQUIRES: create_comp_cntr() made the counter
+  virtual std::atomic<uint64_t>& comp_cntr_value(CompletionCounter* counter, bool errors);
+  virtual int attach_comp_cntr(ibv_qp* qp, CompletionCounter* counter, uint32_t requests);
 
   // Shared receive queues
   virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);

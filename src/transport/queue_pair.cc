@@ -75,6 +75,22 @@ void QueuePair::count_send(ibv_wc_opcode opcode, ibv_wc_status status) {
   }
 }
 
+void QueuePair::count_completion(CountedRequest kind, ibv_wc_status status, uint32_t bytes) const {
+  CompletionCount* const count = (*counts_)[kind].get();
+  if (count == nullptr) return;
+  if (status == IBV_WC_SUCCESS) {
+    count->completed.fetch_add(count->counts_bytes ? bytes : 1, std::memory_order_release);
+  } else {
+    count->failed.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void QueuePair::count_send_completion(ibv_wc_opcode opcode, ibv_wc_status status, uint32_t bytes) const {
+  if (opcode == IBV_WC_SEND) count_completion(kCountedSend, status, bytes);
+  if (opcode == IBV_WC_RDMA_READ) count_completion(kCountedRead, status, bytes);
+  if (opcode == IBV_WC_RDMA_WRITE) count_completion(kCountedWrite, status, bytes);
+}
+
 void QueuePair::fail_for_lost_completions() {
   completion_lost_ = false;
   fail(IBV_EVENT_QP_FATAL);
@@ -89,6 +105,8 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
   const ibv_wc_opcode opcode =
       kCompletionOpcodes[std::min<size_t>(wqe.opcode, kCompletionOpcodes.size() - 1)];
   count_send(opcode, status);
+  if (counts_ != nullptr) [[unlikely]]
+    count_send_completion(opcode, status, wqe.length);
   if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) [[unlikely]]
     say_failed(wqe, status);
   if (status == IBV_WC_SUCCESS && !config_.signal_all && !wqe.has_flag(IBV_SEND_SIGNALED)) {
@@ -123,6 +141,8 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit) 
   if (failed && log_level() >= LogLevel::kError) log_error("{}", what_failed(*this, wc, misfit));
   if (details_ != nullptr) [[unlikely]]
     trace_completion(wc.wr_id, wc.status, wc.opcode, wc.byte_len);
+  if (counts_ != nullptr) [[unlikely]]
+    count_completion(kCountedReceive, wc.status, wc.byte_len);
   queues::CompletionQueue* cq = receives_.cq();
   // First its place is free again, then the application may know.
   receives_.finish();
@@ -132,6 +152,8 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit) 
 void QueuePair::complete_plain_receive(uint32_t bytes, bool solicited) {
   count(kCompletions);
   count(kReceives);
+  if (counts_ != nullptr) [[unlikely]]
+    count_completion(kCountedReceive, IBV_WC_SUCCESS, bytes);
   const queues::CompletionQueue::Plain entry{.wr_id = receives_.current()->wr_id,
                                              .byte_len = bytes,
                                              .qp_num = config_.qpn.value(),
@@ -154,6 +176,9 @@ void QueuePair::complete_plain_receives(std::span<const queues::CompletionQueue:
   common.src_qp = attributes_.destination.value();
   if (details_ != nullptr) [[unlikely]] {
     for (const auto& one : received) trace_completion(one.wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, one.byte_len);
+  }
+  if (counts_ != nullptr) [[unlikely]] {
+    for (const auto& one : received) count_completion(kCountedReceive, IBV_WC_SUCCESS, one.byte_len);
   }
   if (!receives_.cq()->push_all(common, received)) lose_completion(true);
 }

@@ -19,6 +19,7 @@
 #include "queues/work_queue.h"
 #include "roce/aeth.h"
 #include "trace/recorder.h"
+#include "transport/completion_counts.h"
 #include "transport/counters.h"
 #include "transport/gather.h"
 #include "transport/incast_meter.h"
@@ -178,6 +179,12 @@ class alignas(kCacheLine) QueuePair {
       trace_new_requests();
   }
 
+  // The counters that its completions are added to, and from now on. REQUIRES: the shard's lock
+  CompletionCounts completion_counts() const { return counts_ != nullptr ? *counts_ : CompletionCounts{}; }
+  void set_completion_counts(const CompletionCounts& counts) {
+    counts_ = std::make_unique<CompletionCounts>(counts);
+  }
+
   virtual Verdict on_packet(const IncomingPacket& packet, TimePoint now) = 0;
   // The same for a packet that came by a way which loses nothing, if there is nothing about it or the QP that
   // would take a longer look. Nothing: there is, and on_packet() is to be called; as yet nobody can tell that
@@ -331,7 +338,8 @@ class alignas(kCacheLine) QueuePair {
   // Whether the program wants to hear nothing of it but if it fails, so that to be done with it is to count
   // it.
   bool ends_in_silence(const queues::SendWqe& wqe) const {
-    return !config_.signal_all && (wqe.flags & (IBV_SEND_SIGNALED | queues::kTagMatchingRequest)) == 0;
+    return !config_.signal_all && (wqe.flags & (IBV_SEND_SIGNALED | queues::kTagMatchingRequest)) == 0 &&
+           counts_ == nullptr;
   }
   // So many such have succeeded, the oldest of the send queue, of which so many were SENDs.
   void consume_in_silence(uint32_t requests, uint32_t sends) {
@@ -390,6 +398,9 @@ class alignas(kCacheLine) QueuePair {
  private:
   void note_entered(ibv_qp_state from, ibv_qp_state to, protocol::TraceCause cause) const;
   void lose_completion(bool of_receives);
+  // REQUIRES: counts_ is not null
+  void count_completion(CountedRequest kind, ibv_wc_status status, uint32_t bytes) const;
+  void count_send_completion(ibv_wc_opcode opcode, ibv_wc_status status, uint32_t bytes) const;
   void trace_packet(trace::Kind kind, const roce::Headers& headers, size_t bytes, uint32_t count) const;
   void trace_messages(trace::Kind kind, const roce::Headers& headers,
                       std::span<const uint8_t> messages) const;
@@ -407,8 +418,9 @@ class alignas(kCacheLine) QueuePair {
   const QpConfig config_;
   QpAttributes attributes_;
   const Route* route_ = &no_route();
-  trace::Recorder* details_ = nullptr;  // null: nobody wants each packet
-  uint32_t traced_posts_ = 0;           // of the send queue
+  trace::Recorder* details_ = nullptr;              // null: nobody wants each packet
+  std::unique_ptr<const CompletionCounts> counts_;  // null: no completion counter is attached
+  uint32_t traced_posts_ = 0;                       // of the send queue
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<bool> awaits_receive_{false};
   SpinLock send_lock_;

@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "provider/newer_objects.h"
+
 namespace verbena::verbs {
 
 // Structs of newer verbs.h than the one we build with; their layout is the ABI of IBVERBS_1.15 and 1.17.
@@ -25,7 +27,7 @@ struct MrInitAttr {
   void* addr;
   int fd;
   uint64_t fd_offset;
-  void* dmah;
+  provider::DmaHandle* dmah;
   Buffer* buf;
 };
 static_assert(sizeof(MrInitAttr) == 72);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,9 @@
 #include "adapter/support/environment.h"
 
 namespace verbena::adapter::testing {
+
+int export_dmabuf_fd(ibv_dm* dm) __asm__("ibv_dm_export_dmabuf_fd");  // the headers of the build may lack it
+
 namespace {
 
 constexpr unsigned kZeroBased = kAllAccess | IBV_ACCESS_ZERO_BASED;
@@ -253,6 +257,35 @@ TEST(DeviceMemoryLimits, AreNoDangerToAProcessThatMayWriteNoLargeFiles) {
     Pd pd(ibv_alloc_pd(context.get()));
     EXPECT_NE(pd, nullptr);
   });
+}
+
+// The kernel's udmabuf device makes dma-bufs of memory files, where this process may open it.
+TEST_F(DeviceMemory, IsExportedAsADmaBufWhereTheKernelMakesOne) {
+  Dm dm(allocate(context.get(), 8192));
+  ASSERT_NE(dm, nullptr);
+  const uint32_t word = 0x12345678;
+  ASSERT_EQ(ibv_memcpy_to_dm(dm.get(), 4096, &word, sizeof word), 0);
+  errno = 0;
+  const UniqueFd exported(export_dmabuf_fd(dm.get()));
+  const int error = errno;
+  if (::access("/dev/udmabuf", R_OK | W_OK) != 0) {
+    EXPECT_EQ(exported.get(), -1);
+    EXPECT_EQ(error, EOPNOTSUPP);
+    return;
+  }
+  ASSERT_GE(exported.get(), 0) << std::strerror(error);
+  ibv_mr* mr = ibv_reg_dmabuf_mr(pd.get(), 0, 8192, 0, exported.get(), IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr) << std::strerror(errno);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  void* mapped = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, exported.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_EQ(std::memcmp(static_cast<std::byte*>(mapped) + 4096, &word, sizeof word), 0);
+  ::munmap(mapped, 8192);
+}
+
+TEST(DeviceMemoryExport, NeedsDeviceMemory) {
+  EXPECT_EQ(export_dmabuf_fd(nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
 }
 
 }  // namespace

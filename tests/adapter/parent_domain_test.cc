@@ -230,12 +230,13 @@ TEST_F(ParentDomain, IsRefusedWhenBadlyAsked) {
   struct Case {
     const char* what;
     std::function<void(ibv_parent_domain_init_attr&)> change;
+    int error = EINVAL;
   };
   const Case cases[] = {
       {"of nothing", [](auto& a) { a.pd = nullptr; }},
       {"of another context's domain", [&](auto& a) { a.pd = foreign.get(); }},
       {"with another context's thread domain", [&](auto& a) { a.td = foreign_td.get(); }},
-      {"unknown fields", [](auto& a) { a.comp_mask |= 1u << 7; }},
+      {"unknown fields", [](auto& a) { a.comp_mask |= 1u << 7; }, EOPNOTSUPP},
       {"no allocator", [](auto& a) { a.alloc = nullptr; }},
       {"nothing to free with", [](auto& a) { a.free = nullptr; }},
   };
@@ -245,11 +246,20 @@ TEST_F(ParentDomain, IsRefusedWhenBadlyAsked) {
     c.change(attr);
     errno = 0;
     EXPECT_EQ(parent(attr), nullptr);
-    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(errno, c.error);
   }
   ibv_td_init_attr unknown{.comp_mask = 1};
   EXPECT_EQ(ibv_alloc_td(context.get(), &unknown), nullptr);
   EXPECT_EQ(errno, EINVAL);
+}
+
+// Only devices that need memory outside of a confidential guest allocate it.
+TEST_F(ParentDomain, MayAllowMemoryThatIsSharedWithTheHost) {
+  ibv_parent_domain_init_attr attr = attributes();
+  attr.comp_mask = 1 << 2;  // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+  const Pd domain = parent(attr);
+  ASSERT_NE(domain, nullptr);
+  EXPECT_NE(make_qp(domain.get()), nullptr);
 }
 
 TEST(ParentDomainLifetime, ClosingTheDeviceGivesTheMemoryBack) {

@@ -42,8 +42,10 @@ MODULES = (
     "test_shared_pd",
     "test_tag_matching",
 )
+# Modules of releases after rdma-core 44.
+NEWER_MODULES = ("test_buf", "test_dmah", "test_phc_timestamp", "test_srq")
 # Tests that skip themselves for an ordinary user, by module, as patterns of their names.
-AS_ROOT = {"test_flow": "*", "test_rss_traffic": "*", "test_qp": "*raw*"}
+AS_ROOT = {"test_flow": ("*",), "test_rss_traffic": ("*",), "test_qp": ("*raw*", "*privileged*")}
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
 DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
 HUGE_PAGES = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
@@ -94,9 +96,19 @@ def huge_pages():
                     lock.truncate(0)
 
 
-def documented_skips():
-    """Tests in the page's table."""
-    return set(re.findall(r"^\| `(tests\.[\w.]+)` \|[^|\n]*[^|\s][^|\n]*\|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+def pyverbs_version():
+    """The release of rdma-core that the system's pyverbs is from, as a number: 44."""
+    version = harness.sh("dpkg-query", "-W", "-f", "${Version}", "python3-pyverbs", check=False)
+    found = re.match(r"(\d+)\.", version)
+    return int(found.group(1)) if found else 0
+
+
+def documented_skips(version):
+    """Tests in the page's table for this release, or else for the last release before it."""
+    sections = re.split(r"^## rdma-core (\d+).*$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    tables = {int(number): text for number, text in zip(sections[1::2], sections[2::2])}
+    table = tables[max((number for number in tables if number <= version), default=min(tables))]
+    return set(re.findall(r"^\| `(tests\.[\w.]+)` \|[^|\n]*[^|\s][^|\n]*\|", table.split("\n## ")[0], re.MULTILINE))
 
 
 def outcomes(output):
@@ -104,8 +116,19 @@ def outcomes(output):
     return {match[0]: (match[2].split(" ")[0], match[3] or match[4]) for match in OUTCOME.findall(output)}
 
 
-def run_tests(tests, host, gid, user, patterns, python=(DEBIANS_PYTHON,)):
+def python_that_forks():
+    """The words before run_tests.py. Since Python 3.14 multiprocessing pickles what it gives to a process, and no release of
+    pyverbs can pickle its objects."""
+    method = harness.sh(DEBIANS_PYTHON, "-c", "import multiprocessing; print(multiprocessing.get_start_method())").strip()
+    if method == "fork":
+        return (DEBIANS_PYTHON,)
+    return (DEBIANS_PYTHON, "-c", "import multiprocessing, os, runpy, sys; multiprocessing.set_start_method('fork'); "
+            "del sys.argv[0]; sys.path[0] = os.path.dirname(sys.argv[0]); runpy.run_path(sys.argv[0], run_name='__main__')")
+
+
+def run_tests(tests, host, gid, user, patterns, python=None):
     """(outcomes, complaints, what was printed)."""
+    python = python or python_that_forks()
     index = host.gid_index(getattr(host, gid), user=user)
     status, output = host.run(
         *python, f"{tests}/run_tests.py", "--dev", f"rxe_{host.netdev}", "--gid", index, "-v",
@@ -121,14 +144,14 @@ def run_tests(tests, host, gid, user, patterns, python=(DEBIANS_PYTHON,)):
     return results, complaints, output
 
 
-def judge(results, modules):
+def judge(results, modules, version):
     """Complaints, a line each."""
     complaints = []
     for module in modules:
         if not any(test.startswith(f"tests.{module}.") for test in results):
             complaints.append(f"no test of {module} ran")
     skipped = {test for test, (outcome, _) in results.items() if outcome == "skipped"}
-    documented = {test for test in documented_skips() if test.split(".")[1] in modules}
+    documented = {test for test in documented_skips(version) if test.split(".")[1] in modules}
     for test, (outcome, _) in sorted(results.items()):
         if outcome not in ("ok", "skipped"):
             complaints.append(f"{test}: {outcome}")
@@ -145,24 +168,24 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="print what the tests print")
     options = parser.parse_args()
     harness.require_root()
-    modules = tuple(options.module or MODULES)
-
-    plain = [module for module in modules if AS_ROOT.get(module) != "*"]
-    as_root = [module for module in modules if module in AS_ROOT]
     results, complaints, output = {}, [], ""
     with tempfile.TemporaryDirectory(prefix="verbena-pyverbs-") as temporary, harness.Hosts(options.build, options.route) as hosts, \
             huge_pages():
         unpack_tests(pathlib.Path(temporary))
+        newer = [module for module in NEWER_MODULES if (pathlib.Path(temporary) / f"{module}.py").exists()]
+        modules = tuple(options.module or (*MODULES, *newer))
+        plain = [module for module in modules if AS_ROOT.get(module) != ("*",)]
+        as_root = [module for module in modules if module in AS_ROOT]
         # A host each: the first user of a host starts its agent.
         ordinary, roots = hosts.two()
         for host, user, patterns in ((ordinary, None, [f"tests.{module}.*" for module in plain]),
-                                     (roots, [], [f"tests.{module}.*.{AS_ROOT[module]}" for module in as_root])):
+                                     (roots, [], [f"tests.{module}.*.{names}" for module in as_root for names in AS_ROOT[module]])):
             if patterns:
                 found, complained, printed = run_tests(temporary, host, options.gid, user, patterns)
                 results.update(found)
                 complaints += complained
                 output += printed
-    report(results, complaints + judge(results, modules), output, options.verbose)
+    report(results, complaints + judge(results, modules, pyverbs_version()), output, options.verbose)
 
 
 def report(results, complaints, output, verbose):

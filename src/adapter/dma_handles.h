@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "adapter/object_table.h"
+#include "adapter/open_device.h"
+#include "provider/newer_objects.h"
+
+namespace verbena::adapter {
+
+// A DMA handle. A processor's own writes have no processing hints: the handle is checked as the kernel and
+// mlx5 check it, and changes nothing.
+struct Dmah : provider::DmaHandle {
+  using Abi = provider::DmaHandle;
+  static Dmah& of(provider::DmaHandle* handle) { return *static_cast<Dmah*>(handle); }
+
+  ListHook owned;
+  provider::LiveObject live;
+  const std::shared_ptr<const int> use =
+      std::make_shared<int>();  // each region that uses the handle has a copy
+};
+
+// The DMA handles of a context.
+class DmaHandles {
+ public:
+  explicit DmaHandles(OpenDevice& device) : device_(device) {}
+
+  // EOPNOTSUPP: unknown fields. EINVAL: a value out of range, no `ph`, or only one of `cpu_id` and
+  // `tph_mem_type`. EPERM: this thread may not run on that processor.
+  Result<provider::DmaHandle*> alloc(const provider::DmaHandleInitAttr& attr);
+  // EBUSY while a memory region uses it.
+  int dealloc(provider::DmaHandle* handle);
+
+ private:
+  OpenDevice& device_;
+  ObjectTable<Dmah> table_;
+};
+
+}  // namespace verbena::adapter
