@@ -108,7 +108,7 @@ def connecting():
         udaddy(), udaddy("-c", "5"), udaddy("-C", "20", "-S", "1000"), udaddy("-P", "ipoib"),
         mckey(), mckey("-c", "3", "-C", "5"), mckey("-p", "0x2"),
         Connecting("cmtime", "cmtime -b {any} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", server_stays=True,
-                   expect_client=r"disconnect\s*:"),
+                   expect_client=r"disconnect\s*:?\s+[0-9]"),
         Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
                    expect_client="end 0", expect_server="end 0"),
         fio("send", "4k", 16, "32m"), fio("send", "64k", 8, "64m"), fio("write", "64k", 4), fio("read", "64k", 4),
