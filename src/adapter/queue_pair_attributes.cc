@@ -183,8 +183,7 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
   });
   // Outside the section, both: others may be writing by the rights that the QP had.
   if (error == 0) device_.engine()->await_direct_accesses();
-  // The other process answers by way of our engine thread.
-  if (connected) device_.engine()->await_local_way(qp.shard, connected->path, connected->destination);
+  if (connected) device_.engine()->await_readiness(qp.shard, connected->path, connected->destination);
   return error;
 }
 

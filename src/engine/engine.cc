@@ -29,6 +29,9 @@ namespace {
 // Longer than any thread holds these locks, except the very thread that forks or exits, in a signal's
 // handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
+// For a new engine thread to run. On a busy machine Linux 6.18 let one wait 480 ms for its first turn, in
+// which a peer with usual retries has given up.
+constexpr Duration kThreadPatience = std::chrono::seconds(2);
 // The agent said that it had no further slot, or no thread could be started: asked again after so long.
 constexpr Duration kSlotInterval = std::chrono::seconds(1);
 
@@ -370,9 +373,11 @@ void Engine::settle() {
   for_each([](RunningShard& each) { each.shard().exclusively([&] { each.shard().settle(); }); });
 }
 
-void Engine::await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination) {
-  LocalPeers* const peers = running(shard).local_peers();
-  if (peers != nullptr && !inherited_) peers->await(path, destination);
+void Engine::await_readiness(const Shard& shard, const roce::Path& path, roce::Qpn destination) {
+  if (inherited_) return;
+  RunningShard& of = running(shard);
+  of.await_thread(kThreadPatience);
+  if (LocalPeers* const peers = of.local_peers()) peers->await(path, destination);
 }
 
 std::shared_ptr<const agent_client::Link> Engine::link(uint32_t device_index) const {

@@ -76,8 +76,10 @@ class Engine {
   // The groups that QPs of a shard are attached to.
   MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
-  // A QP of the shard has been connected. Waits a moment for a way by memory, if there is to be one.
-  void await_local_way(const Shard& shard, const roce::Path& path, roce::Qpn destination);
+  // A QP of the shard has been connected, and its peer may send as soon as the program says so. Waits until
+  // the engine thread runs, which answers while the program does not poll, and a moment for a way by memory,
+  // if there is to be one.
+  void await_readiness(const Shard& shard, const roce::Path& path, roce::Qpn destination);
   // Rights have been taken away, of a QP: nobody goes by what it had. Not inside Shard::exclusively().
   void await_direct_accesses() {
     if (board_ != nullptr) board_->await_users();

@@ -9,9 +9,9 @@
 #include <new>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -131,8 +131,13 @@ void EngineThread::on_loss(bool is_first) {
 }
 
 void EngineThread::await_beginning(Duration patience) const {
+  if (begun_.load(std::memory_order_acquire)) return;
+  constexpr Duration kInterval = std::chrono::microseconds(50);
+  const CancellationOff uncancelled;
   const TimePoint end = MonotonicClock::now() + patience;
-  while (!begun_.load(std::memory_order_acquire) && MonotonicClock::now() < end) ::sched_yield();
+  while (!begun_.load(std::memory_order_acquire) && MonotonicClock::now() < end) {
+    std::this_thread::sleep_for(kInterval);
+  }
 }
 
 void EngineThread::abandon() {

@@ -31,9 +31,9 @@ class EngineThread : private Sleeper {
   // One thread at a time.
   void end();
 
-  // Before fork(), until the thread runs, for as long as `patience`: while it starts it may hold locks of the
-  // allocator that a child would never get. The C library frees its own in a child; those of the sanitizers
-  // of GCC 12 it does not know.
+  // Sleeps until the thread runs, for as long as `patience`. Before that it answers no peer. Before fork() it
+  // has to run, too: while it starts it may hold locks of the allocator that a child would never get. The C
+  // library frees its own in a child; those of the sanitizers of GCC 12 it does not know.
   void await_beginning(Duration patience) const;
 
   // In a child after fork(): the thread does not exit here, it is just not there.
