@@ -36,11 +36,15 @@ constexpr Duration kStateWait = std::chrono::seconds(8);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
 constexpr Duration kSweepDelay = std::chrono::seconds(1);
 
-// Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
-Quota::Size size_of_unread() {
+size_t descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const auto all = static_cast<size_t>(limit.rlim_cur / 2);
+  return limit.rlim_cur;
+}
+
+// Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
+Quota::Size size_of_unread() {
+  const size_t all = descriptor_limit() / 2;
   return {.all = all, .reserve = all / 8};
 }
 
@@ -115,7 +119,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                           consider_idle();
                         },
                     .close = [this](uint64_t session) { clients_.close(session); }},
-      clients_(loop_, client_sockets_, client_surroundings()) {}
+      clients_(loop_, client_sockets_, ClientTable::room_with(descriptor_limit()), client_surroundings()) {}
 
 CmService::Host Agent::cm_surroundings() {
   return {.no_wire_reason = [this] { return wire_.no_wire_reason(); },

@@ -19,17 +19,21 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kClientsPerRound = 16;
-constexpr Quota::Size kSessions{.all = 8192, .reserve = 1024};
+constexpr size_t kMostSessions = 8192;
+constexpr size_t kDescriptorsOfClient = 3;
+constexpr size_t kReservedPart = 8;
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
 
-ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Surroundings surroundings)
-    : loop_(loop),
-      sockets_(sockets),
-      surroundings_(std::move(surroundings)),
-      quota_(kSessions, ::geteuid()) {}
+Quota::Size ClientTable::room_with(size_t descriptors) {
+  const size_t all = std::min(kMostSessions, descriptors / 2 / kDescriptorsOfClient);
+  return {.all = all, .reserve = all / kReservedPart};
+}
+
+ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings)
+    : loop_(loop), sockets_(sockets), surroundings_(std::move(surroundings)), quota_(room, ::geteuid()) {}
 
 Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
   listeners_ = std::move(names);

@@ -28,7 +28,11 @@ class ClientTable {
     std::function<void(uint64_t id)> on_come;  // it was made
     std::function<void(uint64_t id)> on_go;    // it is gone
   };
-  ClientTable(EventLoop& loop, ClientSockets& sockets, Surroundings surroundings);
+  // As many clients as an agent has room for that may open so many descriptors (RLIMIT_NOFILE): with their
+  // own they take half of these at most, so that slots and the vault have the rest.
+  static Quota::Size room_with(size_t descriptors);
+  // `room`: for sessions
+  ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);
 
   // From now on clients come by these sockets, which have the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);

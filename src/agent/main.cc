@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sched.h>
@@ -111,13 +112,18 @@ bool shed_inherited_limits() {
   return false;
 }
 
-// The program that started us may be pinned to one processor, or run in real time; that is not for us.
+// The program that started us may be pinned to one processor, run in real time or as the least important one
+// (nice(1), a high oom_score_adj); that is not for us. Only root may become more important again.
 void shed_inherited_scheduling() {
   cpu_set_t all;
   std::memset(&all, 0xff, sizeof all);
   ::sched_setaffinity(0, sizeof all, &all);
   const sched_param normal{};
   ::sched_setscheduler(0, SCHED_OTHER, &normal);
+  ::setpriority(PRIO_PROCESS, 0, 0);
+  const UniqueFd score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+  if (score) [[maybe_unused]]
+    const ssize_t written = ::write(score.get(), "0", 1);
 }
 
 UniqueFd catch_termination() {

@@ -53,6 +53,13 @@ Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   return AgentConnection(std::move(socket), paths::is_unmapped(peer->uid) ? 0 : peer->uid, peer->pid);
 }
 
+// A set-user-ID program that somebody else has started. By the real user ID, the nice value, the cgroup and
+// the limits that an agent would inherit, that user could stop it, or starve all whom it serves.
+bool is_of_another_user() {
+  const uid_t real = ::getuid();
+  return real != 0 && real != ::geteuid();
+}
+
 Result<AgentConnection> connect_by_file(uid_t owner) {
   const paths::PathText file = paths::agent_socket_path(owner);
   if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ECONNREFUSED);
@@ -155,6 +162,11 @@ Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
 }
 
 Result<UniqueFd> NamespaceDialer::start() {
+  if (is_of_another_user()) {
+    cannot_start_ = "a set-user-ID program starts none: start verbena-agent beforehand";
+    if (!std::exchange(told_of_user_, true)) log_error("no agent runs, and {}", cannot_start_);
+    return fail(ECONNREFUSED);
+  }
   const std::string program = find_agent_program(options_.agent_program);
   if (program.empty()) {
     cannot_start_ = "the program verbena-agent was not found: set VERBENA_AGENT to it";

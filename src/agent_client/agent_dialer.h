@@ -93,6 +93,7 @@ class NamespaceDialer final : public AgentDialer {
 
   bool missed_program_ = false;  // the user was told
   bool told_of_stranger_ = false;
+  bool told_of_user_ = false;  // who may not start one
   TimePoint busy_since_[2]{};  // root's abstract name, our user's
 };
 

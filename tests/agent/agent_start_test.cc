@@ -25,6 +25,7 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
+#include "agent/other_users.h"
 #include "agent/slot_packets.h"
 #include "agent_client/admin.h"
 #include "agent_client/agent_starter.h"
@@ -175,6 +176,30 @@ TEST_F(AgentStart, HasNoneOfTheLimitsThatItsStarterSetItself) {
     EXPECT_EQ(soft, hard) << line;
   }
   EXPECT_EQ(found, 2);
+}
+
+// By the real user ID its starter could stop an agent that serves everybody.
+TEST_F(AgentStart, IsNotForASetUserIdProgramOfAnotherUser) {
+  if (::geteuid() != 0 || !test::may_become_others()) GTEST_SKIP() << "needs root";
+  const int started = test::as_child([] {
+    if (::setresuid(65533, 0, 0) != 0) return 99;
+    return Client::connect(kStarting) ? 1 : 0;
+  });
+  EXPECT_EQ(started, 0);
+  EXPECT_EQ(running_agent(), 0);
+}
+
+TEST_F(AgentStart, IsAsImportantAsAnyOtherProcess) {
+  if (::geteuid() != 0 || !test::may_become_others()) GTEST_SKIP() << "needs root";
+  const int started = test::as_child([] {
+    ::setpriority(PRIO_PROCESS, 0, 15);
+    std::ofstream("/proc/self/oom_score_adj") << "900";
+    return Client::connect(kStarting) ? 0 : 1;
+  });
+  ASSERT_EQ(started, 0);
+  const pid_t agent = running_agent();
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, static_cast<id_t>(agent)), 0);
+  EXPECT_EQ(read_file("/proc/" + std::to_string(agent) + "/oom_score_adj"), "0\n");
 }
 
 TEST_F(AgentStart, WorksWithoutStandardDescriptors) {

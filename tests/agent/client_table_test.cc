@@ -56,6 +56,7 @@ class ClientTableTest : public test::NamespaceTest {
   ClientSockets sockets_{loop_, {.all = 16, .reserve = 4}, ::geteuid()};
   ClientTable table_{loop_,
                      sockets_,
+                     ClientTable::room_with(1024),
                      {.make_session =
                           [this](uint64_t, UniqueFd socket, const ucred&) {
                             came_by_.push_back(name_of(socket.get()));
@@ -75,6 +76,14 @@ TEST_F(ClientTableTest, TakesItsNamesInTurns) {
   while (table_.accept_one()) {
   }
   EXPECT_EQ(came_by_.size(), 21u);
+}
+
+TEST(ClientTable, HasRoomForAsManyAsThereAreDescriptorsFor) {
+  EXPECT_EQ(ClientTable::room_with(1 << 20).all, 8192u);
+  const Quota::Size few = ClientTable::room_with(256);
+  EXPECT_LE(few.all * 3, 128u);
+  EXPECT_GE(few.all, 40u);
+  EXPECT_GT(few.reserve, 0u);
 }
 
 // The file system shows it the socket file all the same.

@@ -8,16 +8,18 @@
 
 namespace verbena::test {
 
-// Runs `work` in a child as this user, and answers its exit status.
-inline int as_user(uid_t uid, const std::function<int()>& work) {
+// Runs `work` in a child, and answers its exit status.
+inline int as_child(const std::function<int()>& work) {
   const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(99);
-    ::_exit(work());
-  }
+  if (child == 0) ::_exit(work());
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The same as this user.
+inline int as_user(uid_t uid, const std::function<int()>& work) {
+  return as_child([&] { return ::setgid(uid) == 0 && ::setuid(uid) == 0 ? work() : 99; });
 }
 
 inline bool may_become_others() {
