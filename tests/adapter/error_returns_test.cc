@@ -329,7 +329,7 @@ const Row kMade[] = {
      [](World& w) { return w.make_parent([](auto& a) { a.pd = nullptr; }); }},
     {"ibv_alloc_parent_domain", "of another context's", EINVAL,
      [](World& w) { return w.make_parent([&](auto& a) { a.pd = w.foreign_pd.get(); }); }},
-    {"ibv_alloc_parent_domain", "with an unknown mask", EINVAL,
+    {"ibv_alloc_parent_domain", "with an unknown mask", EOPNOTSUPP,
      [](World& w) { return w.make_parent([](auto& a) { a.comp_mask = kUnknownMask; }); }},
     {"ibv_alloc_parent_domain", "with half an allocator", EINVAL,
      [](World& w) {
