@@ -137,17 +137,21 @@ if(VERBENA_TESTS AND NOT CCACHE)
                             <string> <thread> <vector>)
 endif()
 
-# With 6, tests/net and tests/agent_client do not compile: names of nested namespaces hide others, which unity_groups.py does not see.
-set(VERBENA_TESTS_JOINED 1 CACHE STRING "Files of a test program that are compiled as one without ccache, at most")
+set(VERBENA_TESTS_JOINED 6 CACHE STRING "Files of a test program that are compiled as one without ccache, at most")
 
-# verbena_test(NAME SOURCES... [LINK targets...] [LABELS labels...] [TIMEOUT seconds])
-#   A GoogleTest program; each TEST becomes a ctest entry.
+# verbena_test(NAME SOURCES... [LINK targets...] [LABELS labels...] [TIMEOUT seconds] [ONE_BY_ONE])
+#   A GoogleTest program; each TEST becomes a ctest entry. ONE_BY_ONE: its files are not joined, as a nested namespace of one
+#   (agent_client::test) would hide another (test) in the next, which unity_groups.py does not see.
 function(verbena_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_BY_ONE" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  verbena_united(sources ${name} ${VERBENA_TESTS_JOINED} SOURCES ${ARG_SOURCES})
+  set(joined ${VERBENA_TESTS_JOINED})
+  if(ARG_ONE_BY_ONE)
+    set(joined 1)
+  endif()
+  verbena_united(sources ${name} ${joined} SOURCES ${ARG_SOURCES})
   add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock)
