@@ -143,9 +143,9 @@ TEST(ManyFlows, LeaveTcpItsPartAndHaveTheirs) {
   const auto before = static_cast<double>(bulk.tcp().delivered_bytes());
   bulk.goodput();
   EXPECT_TRUE(bulk.run(kTime));
-  const double seconds = std::chrono::duration<double>(kTime).count();
+  const double elapsed_s = std::chrono::duration<double>(kTime).count();
   const double ours = bulk.goodput()[0] / kGigabit;
-  const double tcps = (static_cast<double>(bulk.tcp().delivered_bytes()) - before) / seconds / kGigabit;
+  const double tcps = (static_cast<double>(bulk.tcp().delivered_bytes()) - before) / elapsed_s / kGigabit;
   std::cout << "  of the link: " << ours << ", TCP " << tcps << std::endl;
   EXPECT_GE(ours, 0.25);
   EXPECT_GE(tcps, 0.25);

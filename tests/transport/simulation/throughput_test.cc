@@ -53,8 +53,8 @@ class Throughput : public testing::TestWithParam<LossCase> {
 TEST_P(Throughput, StaysAboveItsBound) {
   World world(options(1));
   ASSERT_TRUE(world.run()) << world.complaint();
-  const double seconds = std::chrono::duration<double>(world.elapsed()).count();
-  const double goodput = static_cast<double>(kPackets) * 4096 / seconds / static_cast<double>(kRate);
+  const double elapsed_s = std::chrono::duration<double>(world.elapsed()).count();
+  const double goodput = static_cast<double>(kPackets) * 4096 / elapsed_s / static_cast<double>(kRate);
   const auto sent = static_cast<double>(world.host(0).counter(kSentPackets));
   const double again = static_cast<double>(world.host(0).counter(kRetransmittedPackets)) / sent;
   RecordProperty("goodput", std::to_string(goodput));
