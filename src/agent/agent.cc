@@ -42,7 +42,8 @@ size_t descriptor_limit() {
   return limit.rlim_cur;
 }
 
-// Of what the kernel lets us have under way (RLIMIT_NOFILE) half is for clients; the vault is in there, too.
+// Clients get half of the descriptors that the kernel lets us have under way (RLIMIT_NOFILE). The vault is in
+// there.
 Quota::Size size_of_unread() {
   const size_t all = descriptor_limit() / 2;
   return {.all = all, .reserve = all / 8};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kClientsPerRound = 16;
-constexpr size_t kMostSessions = 8192;
+constexpr size_t kMaxSessions = 8192;
 constexpr size_t kDescriptorsOfClient = 3;
 constexpr size_t kReservedPart = 8;
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
@@ -28,7 +28,7 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 }  // namespace
 
 Quota::Size ClientTable::room_with(size_t descriptors) {
-  const size_t all = std::min(kMostSessions, descriptors / 2 / kDescriptorsOfClient);
+  const size_t all = std::min(kMaxSessions, descriptors / 2 / kDescriptorsOfClient);
   return {.all = all, .reserve = all / kReservedPart};
 }
 

@@ -77,8 +77,8 @@ class Engine {
   MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
   // A QP of the shard has been connected, and its peer may send as soon as the program says so. Waits until
-  // the engine thread runs, which answers while the program does not poll, and a moment for a way by memory,
-  // if there is to be one.
+  // the engine thread runs, which answers while the program does not poll. Then waits a moment for the
+  // shared-memory route to the peer.
   void await_readiness(const Shard& shard, const roce::Path& path, roce::Qpn destination);
   // Rights have been taken away, of a QP: nobody goes by what it had. Not inside Shard::exclusively().
   void await_direct_accesses() {
