@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+
 #include <gtest/gtest.h>
 
 #include "agent/cm/ended_listeners.h"
@@ -11,7 +13,7 @@ constexpr TimePoint kStart{std::chrono::hours(1)};
 constexpr Duration kLittle = std::chrono::milliseconds(1);
 
 // They are compared, and never looked at.
-const char kClients[2] = {};
+const std::max_align_t kClients[2] = {};
 const CmClient& client(int index) {
   return reinterpret_cast<const CmClient&>(kClients[index]);
 }
