@@ -2,11 +2,11 @@
 # Without ccache, which users do not have, most of a build would go into reading the same headers again for each file, and into
 # compiling what their templates become. So there the files of a room are compiled many at a time, as one, with headers that are
 # compiled once. ccache keeps nothing that was built with precompiled headers, and does without both: that shows a file that lacks an
-# #include. Fuzz targets put what is theirs in the place of files of two rooms, which the linker must be able to leave out one by one.
+# #include. Fuzz targets put what is theirs in the place of files of three rooms, which the linker must be able to leave out one by one.
 if(NOT CCACHE)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
-set(VERBENA_FUZZED_IN_PARTS agent rsockets)
+set(VERBENA_FUZZED_IN_PARTS agent net rsockets)
 
 # verbena_united(VARIABLE NAME SIZE SOURCES files... [ALONE files...]): the files to compile for the target NAME. Those of SOURCES are
 # joined, at most SIZE in one, such that no two declare the same name (unity_groups.py). ALONE: files that are not joined, as their
