@@ -49,7 +49,7 @@ Result<provider::CompletionCounter*> CompletionCounters::create(const Completion
 
 int CompletionCounters::destroy(provider::CompletionCounter* abi) {
   CompletionCounter& counter = CompletionCounter::of(abi);
-  if (const long users = counter.use.use_count() - 1; users != 0)
+  if (const long users = counter.uses.count(); users != 0)
     return because(EBUSY, "it is attached to {} queue pairs", users);
   table_.destroy(counter);
   return 0;
@@ -77,7 +77,7 @@ int CompletionCounters::attach(ibv_qp* abi_qp, provider::CompletionCounter* abi,
       counts[kind.counted] = counter.count;
     }
     qp.transport->set_completion_counts(counts);
-    qp.counters.push_back(counter.use);
+    qp.counters.push_back(counter.uses.add());
     return 0;
   });
 }

@@ -6,6 +6,7 @@
 #include "adapter/limits.h"
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
+#include "adapter/user_count.h"
 #include "provider/newer_objects.h"
 #include "transport/completion_counts.h"
 
@@ -19,8 +20,7 @@ struct CompletionCounter : provider::CompletionCounter {
   provider::LiveObject live;
   ObjectLimit::Place place;
   std::shared_ptr<transport::CompletionCount> count;  // a QP's transport holds it while it may complete
-  const std::shared_ptr<const int> use =
-      std::make_shared<int>();  // each QP that it is attached to has a copy
+  Uses uses;                                          // by the QPs that it is attached to
 };
 
 // The completion counters of a context. The transport counts what a QP's own requests and receive requests

@@ -50,7 +50,7 @@ Result<provider::DmaHandle*> DmaHandles::alloc(const provider::DmaHandleInitAttr
 
 int DmaHandles::dealloc(provider::DmaHandle* handle) {
   Dmah& dmah = Dmah::of(handle);
-  if (const long users = dmah.use.use_count() - 1; users != 0)
+  if (const long users = dmah.uses.count(); users != 0)
     return because(EBUSY, "{} memory regions use it", users);
   table_.destroy(dmah);
   return 0;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
+#include "adapter/user_count.h"
 #include "provider/newer_objects.h"
 
 namespace verbena::adapter {
@@ -17,8 +16,7 @@ struct Dmah : provider::DmaHandle {
 
   ListHook owned;
   provider::LiveObject live;
-  const std::shared_ptr<const int> use =
-      std::make_shared<int>();  // each region that uses the handle has a copy
+  Uses uses;  // by memory regions
 };
 
 // The DMA handles of a context.

@@ -14,6 +14,7 @@
 #include "adapter/open_device.h"
 #include "adapter/raw_side.h"
 #include "adapter/send_batch.h"
+#include "adapter/user_count.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
@@ -88,7 +89,7 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   bool one_thread = false;                  // of a thread domain: posting takes no lock
   bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
-  std::vector<std::shared_ptr<const void>> counters;  // its uses of completion counters
+  std::vector<Uses::Use> counters;  // completion counters that are attached to it
 };
 
 // For concerning() of base/failed_call.h: names the QP, its device and port. Answers `error`.

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "adapter/device_memory_file.h"
+#include "adapter/user_count.h"
 #include "engine/shown_objects.h"
 #include "memory/file_mapping.h"
 #include "memory/key_table.h"
@@ -73,8 +74,8 @@ class Registration {
   std::shared_ptr<PdState> pd;
   memory::FileMapping dma_buf;
   std::shared_ptr<DeviceMemory> device_memory;
-  std::shared_ptr<const void> dma_handle;  // its use by this region (ibv_reg_mr_ex(3)), or null
-  engine::ShownObjects::Entry shown;       // once entered
+  Uses::Use dma_handle;               // of ibv_reg_mr_ex(3), or null
+  engine::ShownObjects::Entry shown;  // once entered
 
  private:
   memory::KeyTable& keys_;

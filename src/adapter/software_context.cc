@@ -211,7 +211,7 @@ int SoftwareContext::dealloc_dmah(provider::DmaHandle* handle) {
 }
 
 void SoftwareContext::use_dmah(ibv_mr* mr, provider::DmaHandle* handle) {
-  Mr::of(mr).registration->dma_handle = Dmah::of(handle).use;
+  Mr::of(mr).registration->dma_handle = Dmah::of(handle).uses.add();
 }
 
 int SoftwareContext::query_comp_cntr_caps(provider::CompletionCounterCaps& caps) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "engine/shown_objects.h"
 
@@ -31,6 +32,19 @@ class UserCount {
   std::atomic<uint32_t> count_{0};
   engine::ShownObjects::Entry* entry_ = nullptr;
   size_t value_ = 0;
+};
+
+// The same for an object whose users may outlive it, as its context destroys it with all others when it is
+// closed: each user keeps a Use until it ends itself. Thread-safe.
+class Uses {
+ public:
+  using Use = std::shared_ptr<const void>;
+
+  Use add() const { return token_; }
+  long count() const { return token_.use_count() - 1; }
+
+ private:
+  const std::shared_ptr<const int> token_ = std::make_shared<int>();
 };
 
 }  // namespace verbena::adapter
