@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/descriptor_limit.h"
 #include "agent/left_traces.h"
 #include "agent/process.h"
 #include "agent/process_state.h"
@@ -36,19 +36,6 @@ constexpr Duration kStateWait = std::chrono::seconds(8);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
 constexpr Duration kSweepDelay = std::chrono::seconds(1);
 
-size_t descriptor_limit() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur;
-}
-
-// Clients get half of the descriptors that the kernel lets us have under way (RLIMIT_NOFILE). The vault is in
-// there.
-Quota::Size size_of_unread() {
-  const size_t all = descriptor_limit() / 2;
-  return {.all = all, .reserve = all / 8};
-}
-
 // What adapters of this host go by in the fabric: the first part of its name, as rdma-ndd(8) has it.
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = "";
@@ -65,7 +52,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
     : options_(options),
       served_(options.serve_only),
       name_(std::move(name)),
-      client_sockets_(loop_, size_of_unread(), ::geteuid()),
+      client_sockets_(loop_, Quota::Size::of(descriptor_limit() / 2), ::geteuid()),
       netlink_(link_table_),
       wire_(options.port),
       slot_table_(wire_, ::geteuid()),

@@ -21,15 +21,13 @@ constexpr int kBacklog = 1024;
 constexpr int kClientsPerRound = 16;
 constexpr size_t kMaxSessions = 8192;
 constexpr size_t kDescriptorsOfClient = 3;
-constexpr size_t kReservedPart = 8;
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
 
 Quota::Size ClientTable::room_with(size_t descriptors) {
-  const size_t all = std::min(kMaxSessions, descriptors / 2 / kDescriptorsOfClient);
-  return {.all = all, .reserve = all / kReservedPart};
+  return Quota::Size::of(std::min(kMaxSessions, descriptors / 2 / kDescriptorsOfClient));
 }
 
 ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings)

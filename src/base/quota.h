@@ -19,6 +19,9 @@ namespace verbena {
 class Quota {
  public:
   struct Size {
+    // With an eighth as the reserve, which nearly all have.
+    static constexpr Size of(size_t all) { return {.all = all, .reserve = all / 8}; }
+
     size_t all;
     size_t reserve;  // for root and the agent's own user
   };

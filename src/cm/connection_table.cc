@@ -15,7 +15,7 @@ constexpr Duration kLinger = std::chrono::seconds(16);
 ConnectionTable::ConnectionTable(const ManagerConfig& config, Counters& counters, Random random)
     : config_(config),
       counters_(counters),
-      half_open_({.all = config.max_half_open, .reserve = config.max_half_open / 8}, config.own_account),
+      half_open_(Quota::Size::of(config.max_half_open), config.own_account),
       ids_(random.next(), config.id_mask),
       by_local_id_(random.next()),
       by_remote_id_(random.next()),

@@ -34,7 +34,7 @@ Ledger::Ledger(std::function<void()> on_others)
     : file_(::memfd_create("verbena-ledger", MFD_CLOEXEC)),
       on_others_(std::move(on_others)),
       own_(::geteuid()),
-      quota_({.all = kMost, .reserve = kMost / 8}, own_) {
+      quota_(Quota::Size::of(kMost), own_) {
   const LedgerHeader header;
   if (file_ && ::pwrite(file_.get(), &header, sizeof header, 0) != sizeof header) file_.reset();
   if (!file_) log_warning("ports would not survive the agent's end: no ledger can be made: errno {}", errno);

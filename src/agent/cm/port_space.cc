@@ -43,7 +43,7 @@ bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
 bool PortSpace::allows_more(const PortBinding& holder, PortRange ephemeral) {
   if (ephemeral.first > ephemeral.last) return true;
   const size_t all = ephemeral.last - ephemeral.first + 1u;
-  shares_.resize({.all = all, .reserve = all / 8});
+  shares_.resize(Quota::Size::of(all));
   // Root and our own user may be in each other's way, as ever.
   return shares_.is_trusted(holder.user) || shares_.allows(holder.user);
 }

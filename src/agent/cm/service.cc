@@ -7,10 +7,10 @@
 #include <utility>
 
 #include <rdma/rdma_cma.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/cm/client.h"
+#include "agent/descriptor_limit.h"
 #include "agent/seed.h"
 #include "base/log.h"
 
@@ -28,14 +28,6 @@ cm::ManagerConfig manager_config() {
   return config;
 }
 
-// Of the descriptors that we may have.
-Quota::Size size_of_channels() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const auto all = static_cast<size_t>(limit.rlim_cur / 2);
-  return {.all = all, .reserve = all / 8};
-}
-
 }  // namespace
 
 const char* cm_state_name(CmState state) {
@@ -50,7 +42,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       udp_port_(udp_port),
       host_(std::move(host)),
       random_(draw_seed()),
-      channels_(size_of_channels(), ::geteuid()),
+      channels_(Quota::Size::of(descriptor_limit() / 2), ::geteuid()),
       ledger_([this] {
         if (host_.on_others) host_.on_others();
       }),
