@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+
 #include "adapter/object_table.h"
 #include "adapter/open_device.h"
 #include "adapter/user_count.h"

@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fcntl.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sched.h>
@@ -121,9 +121,7 @@ void shed_inherited_scheduling() {
   const sched_param normal{};
   ::sched_setscheduler(0, SCHED_OTHER, &normal);
   ::setpriority(PRIO_PROCESS, 0, 0);
-  const UniqueFd score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
-  if (score) [[maybe_unused]]
-    const ssize_t written = ::write(score.get(), "0", 1);
+  std::ofstream("/proc/self/oom_score_adj") << '0';
 }
 
 UniqueFd catch_termination() {
