@@ -28,8 +28,8 @@ class ClientTable {
     std::function<void(uint64_t id)> on_come;  // it was made
     std::function<void(uint64_t id)> on_go;    // it is gone
   };
-  // As many clients as an agent has room for that may open so many descriptors (RLIMIT_NOFILE): with their
-  // own they take half of these at most, so that slots and the vault have the rest.
+  // How many clients an agent takes that may open so many descriptors (RLIMIT_NOFILE). Clients may use half
+  // of the descriptors, and slots and the vault use the rest.
   static Quota::Size room_with(size_t descriptors);
   // `room`: for sessions
   ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);
