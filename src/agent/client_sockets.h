@@ -26,8 +26,10 @@ namespace verbena::agent {
 // Of the agent's thread.
 class ClientSockets {
  public:
-  // `unread`: how many descriptors all clients together may leave in them. It has to be less than
-  // RLIMIT_NOFILE, as the vault's are under way, too. REQUIRES: the loop outlives this, and this all sockets
+  // `unread`: how many descriptors clients may leave in the sockets, all together. The kernel's limit has to
+  // have room for the vault's besides.
+  //
+  // REQUIRES: the loop outlives this, and this all sockets
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own) : loop_(loop), unread_(unread, own) {}
   ~ClientSockets();
   ClientSockets(const ClientSockets&) = delete;
