@@ -96,11 +96,11 @@ bool ClientTable::has_room_for(const ucred& peer) const {
     log_info("user {} is not served by this agent", user);
     return false;
   }
-  if (paths::is_unmapped(peer.uid) && !paths::is_own_users(peer.pid, peer.uid)) {
+  if (!paths::has_number(peer.pid, user)) {
     log_warning(
-        "a user without a number in this agent's user namespace is not served: the kernel shows all such "
-        "users as {}",
-        user);
+        "process {} is not served: the kernel shows it as user {}, as it shows all users without a number in "
+        "this agent's user namespace",
+        peer.pid, user);
     return false;
   }
   if (!quota_.allows(user)) {

@@ -38,7 +38,7 @@ enum class By : uint8_t { kName, kFile };
 
 bool is_trusted(const ucred& listener, By by) {
   if (listener.uid == 0 || paths::is_own_users(listener.pid, listener.uid)) return true;
-  return by == By::kFile && paths::is_unmapped(listener.uid);
+  return by == By::kFile && paths::is_ambiguous(listener.uid);
 }
 
 // EPERM: it is a stranger who listens there.
@@ -50,7 +50,7 @@ Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
   if (!is_trusted(*peer, by)) return fail(EPERM);
-  return AgentConnection(std::move(socket), paths::is_unmapped(peer->uid) ? 0 : peer->uid, peer->pid);
+  return AgentConnection(std::move(socket), paths::is_ambiguous(peer->uid) ? 0 : peer->uid, peer->pid);
 }
 
 // A set-user-ID program that somebody else has started. By the real user ID, the nice value, the cgroup and

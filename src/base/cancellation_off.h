@@ -10,15 +10,23 @@ namespace verbena {
 // While it lives the calling thread is not cancelled (pthread_cancel(3)): it holds what others need, or is in
 // a destructor, which nothing can unwind. Calls of ours are no cancellation points but where they sleep for
 // as long as it pleases others (CancellationAllowed). Costs some nanoseconds, no system call.
+//
+// A thread that may be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS, as iperf 3.18 has its
+// threads) is cancelled in such a sleep, or as soon as the outermost of these ends: C++ can be unwound from
+// calls only. So the destructor may be left by that forced unwinding, and nothing that must not be unwound
+// may be above it.
 class CancellationOff {
  public:
   CancellationOff() {
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
-    if (is_outermost()) outer_allows_ = std::exchange(allowed_, true);
+    if (!is_outermost()) return;
+    outer_allows_ = std::exchange(allowed_, true);
+    ::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type_);
   }
-  ~CancellationOff() {
+  ~CancellationOff() noexcept(false) {
     if (is_outermost()) allowed_ = outer_allows_;
     ::pthread_setcancelstate(before_, nullptr);
+    if (type_ == PTHREAD_CANCEL_ASYNCHRONOUS) ::pthread_setcanceltype(type_, nullptr);
   }
   CancellationOff(const CancellationOff&) = delete;
   CancellationOff& operator=(const CancellationOff&) = delete;
@@ -28,6 +36,7 @@ class CancellationOff {
   bool is_outermost() const { return before_ == PTHREAD_CANCEL_ENABLE; }
 
   int before_ = PTHREAD_CANCEL_ENABLE;
+  int type_ = PTHREAD_CANCEL_DEFERRED;
   bool outer_allows_ = false;
   // Whether the thread could be cancelled before the outermost of these. Initial-exec: the other model is a
   // call.

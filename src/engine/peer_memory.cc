@@ -81,7 +81,7 @@ void ask_for_credentials(int socket, bool on) {
 
 bool is_of_our_user(const std::optional<ucred>& sender) {
   return sender && sender->pid > 0 && sender->uid == ::getuid() && ::geteuid() == ::getuid() &&
-         !paths::is_unmapped(sender->uid);
+         !paths::is_ambiguous(sender->uid);
 }
 
 Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paths/users.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -16,29 +17,47 @@
 namespace verbena::paths {
 namespace {
 
-// The kernel shows this for a user without a number (/proc/sys/kernel/overflowuid, which nobody changes).
-constexpr uid_t kOverflow = 65534;
 constexpr uid_t kNone = static_cast<uid_t>(-1);
 constexpr unsigned long long kAllUsers = 4294967295;
+
+// A file of /proc. It is read by system calls, not by functions that are interposed. False: it is not there.
+bool read_proc(const char* path, char* text, size_t room, size_t& size) {
+  const auto fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const auto bytes = syscall(SYS_read, fd, text, room);
+  syscall(SYS_close, fd);
+  size = bytes > 0 ? static_cast<size_t>(bytes) : 0;
+  return bytes >= 0;
+}
+
+// The kernel shows this number for a user without one (user_namespaces(7)).
+uid_t overflow_user() {
+  static std::atomic<uid_t> known{kNone};
+  uid_t user = known.load(std::memory_order_relaxed);
+  if (user != kNone) return user;
+  char text[16];
+  size_t size = 0;
+  user = 0;
+  if (read_proc("/proc/sys/kernel/overflowuid", text, sizeof text, size)) {
+    for (size_t at = 0; at < size && text[at] >= '0' && text[at] <= '9'; ++at) {
+      user = user * 10 + static_cast<uid_t>(text[at] - '0');
+    }
+  }
+  if (user == 0) user = 65534;  // the kernel's default (DEFAULT_OVERFLOWUID)
+  known.store(user, std::memory_order_relaxed);
+  return user;
+}
 
 // A line of /proc/PID/uid_map.
 struct Extent {
   unsigned long long inside = 0, outside = 0, count = 0;
 };
 
-// The map of this process's user namespace. Straight to the kernel, not through functions that are
-// interposed.
+// The map of this process's user namespace.
 class UidMap {
  public:
-  UidMap() {
-    const auto fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    // 340 lines are possible. Those that do not fit are of a namespace with many users, who have numbers.
-    const auto bytes = syscall(SYS_read, fd, text_, sizeof text_);
-    syscall(SYS_close, fd);
-    is_known_ = bytes >= 0;
-    if (bytes > 0) size_ = static_cast<size_t>(bytes);
-  }
+  // 340 lines are possible. Those that do not fit are of a namespace with many users, who have numbers.
+  UidMap() { is_known_ = read_proc("/proc/self/uid_map", text_, sizeof text_, size_); }
 
   // Every user has a number. So it is where the map cannot be read: there is no /proc, and nothing is known
   // of a namespace.
@@ -81,7 +100,8 @@ class UidMap {
 bool is_safe(const char* directory) {
   struct stat status;
   return lstat(directory, &status) == 0 && S_ISDIR(status.st_mode) &&
-         (status.st_uid == 0 || status.st_uid == kOverflow) && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+         (status.st_uid == 0 || status.st_uid == overflow_user()) &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 }  // namespace
@@ -99,22 +119,24 @@ uid_t own_user() {
 
 uid_t shown_as(uid_t user) {
   const uid_t shown = user == own_user() ? geteuid() : user;
-  return is_unmapped(shown) ? kNone : shown;
+  return is_ambiguous(shown) ? kNone : shown;
 }
 
-bool is_unmapped(uid_t shown) {
-  if (shown != kOverflow) return false;
-  const UidMap map;
-  return !map.has_all() && map.outside(shown) == kNone;
+bool is_ambiguous(uid_t shown) {
+  return shown == overflow_user() && !UidMap().has_all();
 }
 
 bool is_own_users(pid_t process, uid_t shown) {
-  return shown == geteuid() && (!is_unmapped(shown) || (process > 0 && kill(process, 0) == 0));
+  return shown == geteuid() && has_number(process, shown);
+}
+
+bool has_number(pid_t process, uid_t shown) {
+  return !is_ambiguous(shown) || (process > 0 && kill(process, 0) == 0);
 }
 
 bool is_unmapped_roots(const char* directory) {
   struct stat status;
-  if (lstat(directory, &status) != 0 || status.st_uid != kOverflow || UidMap().has_all()) return false;
+  if (lstat(directory, &status) != 0 || status.st_uid != overflow_user() || UidMap().has_all()) return false;
   PathText path{std::string_view(directory, std::strlen(directory))};
   if (!path.valid() || directory[0] != '/') return false;
   while (is_safe(path.c_str())) {

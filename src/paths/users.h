@@ -18,12 +18,20 @@ uid_t own_user();
 // are shown the same, so nothing that has this number may be trusted.
 uid_t shown_as(uid_t user);
 
-// The kernel shows the same number for several users, who cannot be told apart.
-bool is_unmapped(uid_t shown);
+// The kernel may show this number for several users, who cannot be told apart: it is the overflow user ID,
+// and not all users have a number here. A user who has this very number (nobody of a container) is among
+// them.
+bool is_ambiguous(uid_t shown);
 
-// Whether a process, whom the kernel shows as `shown`, is of our own user. Among users without a number only
-// the kernel can tell: it lets processes of one user send each other signals.
+// Whether a process, whom the kernel shows as `shown`, is of our own user. Among users who are shown the same
+// only the kernel can tell, as below.
 bool is_own_users(pid_t process, uid_t shown);
+
+// Whether `shown` is the number of one user, for a process that the kernel shows so. Where it may be several
+// users', the kernel lets us signal processes of our own user, and as root of a user namespace all of that
+// namespace's, but none of a user who has no number in it. Of other users' processes an ordinary user learns
+// nothing: then the answer is no.
+bool has_number(pid_t process, uid_t shown);
 
 // A directory of root's, where root has no number of its own. It is known by its place: it and all
 // directories above it belong to root or to somebody without a number, and others cannot write to them.

@@ -54,6 +54,13 @@ def require_tap():
         skip("bad links need /dev/net/tun")
 
 
+def rdma_core_release(package):
+    """The release of rdma-core that this package of Debian's is from, as a number: 44. 0: it is not installed."""
+    version = sh("dpkg-query", "-W", "-f", "${Version}", package, check=False)
+    found = re.match(r"(\d+)\.", version)
+    return int(found.group(1)) if found else 0
+
+
 def require_programs(*names):
     missing = [name for name in names if not shutil.which(name)]
     if missing:

@@ -96,13 +96,6 @@ def huge_pages():
                     lock.truncate(0)
 
 
-def pyverbs_version():
-    """The release of rdma-core that the system's pyverbs is from, as a number: 44."""
-    version = harness.sh("dpkg-query", "-W", "-f", "${Version}", "python3-pyverbs", check=False)
-    found = re.match(r"(\d+)\.", version)
-    return int(found.group(1)) if found else 0
-
-
 def documented_skips(version):
     """Tests in the page's table for this release, or else for the last release before it."""
     sections = re.split(r"^## rdma-core (\d+).*$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -185,7 +178,7 @@ def main():
                 results.update(found)
                 complaints += complained
                 output += printed
-    report(results, complaints + judge(results, modules, pyverbs_version()), output, options.verbose)
+    report(results, complaints + judge(results, modules, harness.rdma_core_release("python3-pyverbs")), output, options.verbose)
 
 
 def report(results, complaints, output, verbose):

@@ -2,6 +2,7 @@
 """What the house rules look at: the files of the project, and how a broken rule is reported."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -13,12 +14,14 @@ COMMENTED_NAMES = {"CMakeLists.txt", "packages"}
 def files(root):
     """Every file that git knows or would add; without git, every file outside build folders."""
     root = pathlib.Path(root)
-    listed = subprocess.run(
-        ["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others",
-         "--exclude-standard"],
-        capture_output=True, check=False)
-    if listed.returncode == 0 and listed.stdout:
-        names = listed.stdout.decode().rstrip("\0").split("\0")
+    listed = b""
+    if shutil.which("git"):
+        listed = subprocess.run(
+            ["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others",
+             "--exclude-standard"],
+            capture_output=True, check=False).stdout
+    if listed:
+        names = listed.decode().rstrip("\0").split("\0")
         return sorted(root / name for name in names if (root / name).is_file())
     return sorted(path for path in root.rglob("*")
                   if path.is_file() and not any(part == ".git" or part.startswith("build")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paths/users.h"
 
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -21,9 +22,11 @@ namespace {
 
 constexpr uid_t kUser = 3999999995;
 constexpr uid_t kOther = 3999999994;
+constexpr uid_t kContainer = 3999000000;  // its users are this one and the 65,535 after it
+constexpr uid_t kNobody = 65534;
 constexpr int kNoNamespaces = 77;
 
-// Runs in a child that is `user` and has entered a user namespace in which it is shown as root (`unshare
+// Runs in a child that is kUser and has entered a user namespace in which it is shown as root (`unshare
 // -Ur`), or without a number of its own (`unshare -U`). Before, as root, it may prepare its file systems.
 void in_user_namespace(bool mapped, const std::function<void()>& prepare, const std::function<int()>& body) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
@@ -50,10 +53,64 @@ void in_user_namespace(bool mapped, const std::function<void()>& prepare, const 
   EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
+// Enters a user namespace of 65,536 users, as root of it.
+bool enter_container() {
+  int asked[2], done[2];
+  if (pipe(asked) != 0 || pipe(done) != 0) return false;
+  const pid_t container = getpid();
+  if (const pid_t mapper = fork();
+      mapper == 0) {  // outside of the namespace: only root there may map so many
+    char byte;
+    if (read(asked[0], &byte, 1) != 1) _exit(1);
+    const std::string process = "/proc/" + std::to_string(container);
+    std::ofstream(process + "/uid_map") << "0 " << kContainer << " 65536";
+    std::ofstream(process + "/gid_map") << "0 " << kContainer << " 65536";
+    _exit(write(done[1], &byte, 1) == 1 ? 0 : 1);
+  }
+  char byte = 0;
+  if (unshare(CLONE_NEWUSER) != 0 || write(asked[1], &byte, 1) != 1 || read(done[0], &byte, 1) != 1)
+    return false;
+  return setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0;
+}
+
+// A process of this user, which ends when we have closed what we write to.
+pid_t process_of(uid_t user) {
+  int ready[2], held[2];
+  if (pipe(ready) != 0 || pipe2(held, O_CLOEXEC) != 0) return -1;
+  const pid_t process = fork();
+  char byte = 0;
+  if (process == 0) {
+    close(held[1]);
+    if (setresuid(user, user, user) != 0 || write(ready[1], &byte, 1) != 1) _exit(1);
+    _exit(read(held[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  close(ready[1]);
+  close(held[0]);
+  const bool is_there = read(ready[0], &byte, 1) == 1;
+  close(ready[0]);
+  return is_there ? process : -1;
+}
+
+int as_root_of_a_container() {
+  const pid_t stranger = process_of(kUser);
+  if (stranger < 0 || !enter_container()) return kNoNamespaces;
+  const pid_t nobody = process_of(kNobody);
+  int wrong = 0;
+  if (!is_ambiguous(kNobody)) wrong = 2;
+  if (!has_number(nobody, kNobody)) wrong = 3;
+  if (has_number(stranger, kNobody)) wrong = 4;
+  // As nobody of the container, whose own processes are known by the kernel's word alone.
+  if (setresuid(kNobody, kNobody, kNobody) != 0) wrong = 5;
+  if (!is_own_users(nobody, kNobody)) wrong = 6;
+  if (is_own_users(stranger, kNobody)) wrong = 7;
+  if (shown_as(kNobody) != static_cast<uid_t>(-1)) wrong = 8;
+  return wrong;
+}
+
 TEST(Users, AreThemselvesOutsideOfUserNamespaces) {
   EXPECT_EQ(own_user(), geteuid());
   EXPECT_EQ(shown_as(12345), 12345u);
-  EXPECT_FALSE(is_unmapped(65534));
+  EXPECT_FALSE(is_ambiguous(65534));
   EXPECT_FALSE(is_unmapped_roots("/run"));
   EXPECT_TRUE(is_own_users(getpid(), geteuid()));
   EXPECT_FALSE(is_own_users(getpid(), geteuid() + 1));
@@ -66,8 +123,8 @@ TEST(Users, AreWhoTheyAreOutsideWhereTheyAreShownAsRoot) {
         if (geteuid() != 0) return 2;
         if (own_user() != kUser) return 3;
         if (shown_as(kUser) != 0) return 4;
-        if (!is_unmapped(65534)) return 5;
-        return is_unmapped(0) ? 6 : 0;
+        if (!is_ambiguous(65534)) return 5;
+        return is_ambiguous(0) ? 6 : 0;
       });
 }
 
@@ -75,6 +132,17 @@ TEST(Users, AreWhoTheyAreOutsideWhereTheyAreShownAsRoot) {
 TEST(Users, AreRootWhereTheyOwnRun) {
   in_user_namespace(
       true, [] { chown("/run", kUser, kUser); }, [] { return own_user() == 0 ? 0 : 2; });
+}
+
+// Root of a container whose users all have numbers, nobody included: strangers are shown as nobody, too.
+TEST(Users, OfAContainerAreNotTakenForStrangersWithoutANumber) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may map other users";
+  const pid_t child = fork();
+  if (child == 0) _exit(as_root_of_a_container());
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == kNoNamespaces) GTEST_SKIP() << "no user namespaces here";
+  EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
 // Everybody without a number is shown the same: nobody is trusted for it.

@@ -43,7 +43,7 @@ Complaint complaint_about(const char* path, const struct stat& status, uid_t own
     return {"is no directory",
             verbena::format("have its owner (user {}) give it another name", status.st_uid)};
   }
-  if (paths::is_unmapped(status.st_uid)) {
+  if (paths::is_ambiguous(status.st_uid)) {
     return {
         verbena::format(
             "belongs to a user who has no number in this user namespace (shown as {}), and users without "

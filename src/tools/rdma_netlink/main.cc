@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "paths/users.h"
 #include "rdma_netlink/service.h"
 #include "tools/rdma/agent_system.h"
 
@@ -58,7 +59,7 @@ std::optional<Received> receive(std::span<std::byte> buffer) {
     if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_CREDENTIALS) continue;
     ucred sender;
     std::memcpy(&sender, CMSG_DATA(one), sizeof sender);
-    received.is_own_users = sender.uid == ::getuid();
+    received.is_own_users = sender.uid == ::getuid() && verbena::paths::has_number(sender.pid, sender.uid);
   }
   return received;
 }
