@@ -29,8 +29,8 @@ bool is_own_users(pid_t process, uid_t shown);
 
 // Whether `shown` is the number of one user, for a process that the kernel shows so. Where it may be several
 // users', the kernel lets us signal processes of our own user, and as root of a user namespace all of that
-// namespace's, but none of a user who has no number in it. Of other users' processes an ordinary user learns
-// nothing: then the answer is no.
+// namespace's, but none of a user who has no number in it. An ordinary user cannot tell for processes of
+// other users: then the answer is no.
 bool has_number(pid_t process, uid_t shown);
 
 // A directory of root's, where root has no number of its own. It is known by its place: it and all
