@@ -151,16 +151,56 @@ void abuse_all_sockets() {
   }
 }
 
+sockaddr_storage to_ipv4(const char* address) {
+  sockaddr_storage to{};
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(to);
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_port = htons(roce::kUdpPort);
+  ::inet_pton(AF_INET, address, &ipv4.sin_addr);
+  return to;
+}
+
+sockaddr_storage to_ipv6(const char* address) {
+  sockaddr_storage to{};
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(to);
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(roce::kUdpPort);
+  ::inet_pton(AF_INET6, address, &ipv6.sin6_addr);
+  return to;
+}
+
 roce::Address group() {
   const uint8_t ipv4[4] = {239, 1, 2, 3};
   return roce::Address::from_ipv4(ipv4);
 }
 
+roce::Address ipv6_group() {
+  const auto address = to_ipv6("ff05::4793");
+  roce::Address group;
+  std::memcpy(group.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 16);
+  return group;
+}
+
+// Whether all ways to send by it fail: to an address, in parts, and after connect(2).
+bool sends_nothing(int fd, const sockaddr_storage& there) {
+  const auto* const to = reinterpret_cast<const sockaddr*>(&there);
+  const socklen_t length = there.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const auto is_refused = [](ssize_t sent) { return sent < 0 && errno == EPIPE; };
+  for (int flags : {0, int{MSG_MORE}, int{MSG_CONFIRM}}) {
+    if (!is_refused(::sendto(fd, "x", 1, flags | MSG_NOSIGNAL, to, length))) return false;
+  }
+  if (::connect(fd, to, length) != 0) return false;
+  const bool refused = is_refused(::send(fd, "x", 1, MSG_NOSIGNAL));
+  const sockaddr none{AF_UNSPEC, {}};
+  ::connect(fd, &none, sizeof none);
+  return refused && is_refused(::sendto(fd, "x", 1, MSG_NOSIGNAL, to, length));
+}
+
 // A member of the group on the test's own network device.
-UniqueFd join(Client& client) {
+UniqueFd join(Client& client, const roce::Address& of = group()) {
   for (const auto& link : client.links().value_or(std::vector<agent_client::Link>())) {
     if (link.netdev != "v0") continue;
-    if (auto joined = client.join_group(link.device_index, group())) return std::move(*joined);
+    if (auto joined = client.join_group(link.device_index, of)) return std::move(*joined);
   }
   return {};
 }
@@ -236,6 +276,27 @@ TEST_F(Users, NothingThatOneHasHarmsThePacketsOfOthers) {
   const auto slot = (*client)->take_slot();
   ASSERT_TRUE(slot);
   EXPECT_TRUE(has_its_packets(*slot, 200));
+}
+
+// From port 4791, in the name of the agent's user, by whom firewalls may go.
+TEST_F(Users, TheSocketOfAGroupSendsNothing) {
+  ASSERT_TRUE(
+      test::shell("ip link add v0 type veth peer name v1 && ip addr add 10.9.0.1/24 dev v0 && "
+                  "ip -6 addr add fd00::1/64 dev v0 nodad && ip link set v0 up && ip link set v1 up"));
+  start();
+  EXPECT_EQ(as_user(kAlice,
+                    [] {
+                      auto client = Client::connect(kOnlyRunning);
+                      if (!client) return 1;
+                      UniqueFd ipv4 = join(**client, group()), ipv6 = join(**client, ipv6_group());
+                      if (!ipv4 || !ipv6) return 2;
+                      if (!sends_nothing(ipv4.get(), to_ipv4("10.9.0.1"))) return 3;
+                      if (!sends_nothing(ipv6.get(), to_ipv6("fd00::1"))) return 4;
+                      for (int fd : {ipv4.get(), ipv6.get()}) abuse(fd);
+                      if (!sends_nothing(ipv4.get(), to_ipv4("10.9.0.1"))) return 5;
+                      return sends_nothing(ipv6.get(), to_ipv6("fd00::1")) ? 0 : 6;
+                    }),
+            0);
 }
 
 TEST_F(Users, AFloodForOneThatDoesNotReadLeavesTheOthersTheirs) {

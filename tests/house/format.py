@@ -1,20 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""format.py ROOT: clang-format has nothing to change. Exits 77 (skipped) where there is no clang-format."""
+"""format.py ROOT: clang-format has nothing to change. Releases lay some things out in other ways, so one of them decides: Debian
+12's. Exits 77 (skipped) where that is missing."""
 
+import re
 import shutil
 import subprocess
 import sys
 
 import source_tree
 
+RELEASE = 14
 SKIPPED = 77
 
 
+def find_program():
+    """clang-format of the right release, or None."""
+    for program in filter(None, map(shutil.which, (f"clang-format-{RELEASE}", "clang-format"))):
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+        if re.search(rf"version {RELEASE}\.", said):
+            return program
+    return None
+
+
 def main(root):
-    program = shutil.which("clang-format")
+    program = find_program()
     if not program:
-        print("format: skipped, no clang-format here")
+        print(f"format: skipped, no clang-format {RELEASE} here")
         sys.exit(SKIPPED)
     paths = [str(path) for path in source_tree.sources(root)]
     broken = []

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+import format as house_format
+
 HERE = pathlib.Path(__file__).resolve().parent
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
 
@@ -158,7 +160,7 @@ class HouseRules(unittest.TestCase):
         self.write("tests/base/b_test.cc", "TEST(Clock, Waits) {\n  wait(now() + second);\n}\nTEST(Clock, Sleeps) {\n  sleep_for(second);\n}\n")
         self.assert_broken("real_time.py", "tests/base/b_test.cc:4: Clock.Sleeps measures real time")
 
-    @unittest.skipUnless(shutil.which("clang-format"), "no clang-format here")
+    @unittest.skipUnless(house_format.find_program(), "no clang-format of the right release here")
     def test_bad_format_is_found(self):
         shutil.copy(HERE.parent.parent / ".clang-format", self.root)
         self.write("src/base/a.cc", "int  a ;\n")

@@ -40,6 +40,12 @@ SocketAddress address_of(const roce::Address& group, uint32_t interface_index, u
   return destination_of(path, port);
 }
 
+// For good: connect(2) does not take it back. The kernel says ENOTCONN, and does it all the same
+// (inet_shutdown()).
+void forbid_sending(int fd) {
+  ::shutdown(fd, SHUT_WR);
+}
+
 }  // namespace
 
 void refuse_multicast(int fd) {
@@ -64,6 +70,7 @@ Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t inte
   set_ip_details(fd.get(), true);  // they go into a GRH
   set_receive_buffer(fd.get(), kReceiveBufferBytes);
   if (!change(Membership::kBegins, fd.get(), address, interface_index)) return fail(errno);
+  forbid_sending(fd.get());
   return fd;
 }
 

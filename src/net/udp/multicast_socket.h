@@ -13,7 +13,9 @@ namespace verbena::net {
 // it (IGMP, MLD) on the interface, and hearing of nothing else. What is sent to the group comes to every such
 // socket of the machine. Its membership ends with leave_multicast(), or with the last descriptor of it.
 //
-// It shares the port with the sockets of open_receive_socket(), so it must be made by the same user.
+// It shares the port with the sockets of open_receive_socket(), so it must be made by the same user. It sends
+// nothing (EPIPE), since it may be given to another user: a firewall that goes by owners (iptables -m owner)
+// would take what is sent for that of the user who made it.
 // REQUIRES: group.is_multicast(), interface_index != 0
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port);
 
