@@ -16,6 +16,7 @@
 #include "agent/trace_copy.h"
 #include "base/log.h"
 #include "base/network_namespace.h"
+#include "paths/root_only.h"
 #include "paths/state_directory.h"
 #include "paths/users.h"
 #include "protocol/messages.h"
@@ -115,7 +116,7 @@ void take_left_traces(KeptTraces& kept, const std::string& path, TimePoint now) 
   ::unlink(path.c_str());
   struct stat status {};
   const bool is_ours = ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-                       status.st_uid == ::geteuid() && (status.st_mode & 022) == 0;
+                       paths::only_written_by(::geteuid(), status);
   if (!is_ours) return;
   const Head common = common_head();
   std::map<uint64_t, uint64_t> processes;

@@ -58,23 +58,6 @@ std::string own_folder() {
   return folder.substr(0, folder.rfind('/'));
 }
 
-std::string find_beside_us() {
-  // Relative to lib/<triplet>/verbena, lib/verbena, lib and bin of an installation, and to lib, bin and tests
-  // of a build tree.
-  static constexpr std::string_view kPlaces[] = {
-      "/",        "/../libexec/verbena/", "/../../libexec/verbena/", "/../../../libexec/verbena/",
-      "/../bin/", "/../../bin/",          "/../../../bin/",
-  };
-  const std::string folder = own_folder();
-  if (folder.empty()) return {};
-  for (const std::string_view place : kPlaces) {
-    std::string candidate = folder;
-    candidate.append(place).append(kProgramName);
-    if (is_program(candidate)) return candidate;
-  }
-  return {};
-}
-
 std::string find_in_path() {
   const char* path = ::secure_getenv("PATH");
   std::string_view rest = path != nullptr ? path : "";
@@ -232,11 +215,27 @@ class Launch {
 
 }  // namespace
 
+std::string find_agent_beside(const std::string& folder) {
+  // Relative to lib/<triplet>/verbena, lib/verbena, lib and bin of an installation, and to lib, bin and tests
+  // of a build tree.
+  static constexpr std::string_view kPlaces[] = {
+      "/",        "/../libexec/verbena/", "/../../libexec/verbena/", "/../../../libexec/verbena/",
+      "/../bin/", "/../../bin/",          "/../../../bin/",
+  };
+  if (folder.empty()) return {};
+  for (const std::string_view place : kPlaces) {
+    std::string candidate = folder;
+    candidate.append(place).append(kProgramName);
+    if (is_program(candidate)) return candidate;
+  }
+  return {};
+}
+
 std::string find_agent_program(const std::string& wanted) {
   const char* overriding = ::secure_getenv("VERBENA_AGENT");
   if (overriding != nullptr && *overriding != '\0') return overriding;
   if (!wanted.empty()) return wanted;
-  std::string program = find_beside_us();
+  std::string program = find_agent_beside(own_folder());
   return program.empty() ? find_in_path() : program;
 }
 

@@ -14,6 +14,9 @@ namespace verbena::agent_client {
 // program that gained privileges (AT_SECURE) heeds neither the environment nor PATH.
 std::string find_agent_program(const std::string& wanted);
 
+// The agent's program that libraries in `folder`, which is an absolute path without links, find beside them.
+std::string find_agent_beside(const std::string& folder);
+
 // Starts it as a process of its own: no child of the caller's (so no SIGCHLD and no zombie), with none of its
 // descriptors, signal settings or session. Takes about a millisecond. The answer becomes readable (end of
 // file) when the agent listens, or when it has given up: then another may be listening.

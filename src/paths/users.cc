@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "paths/path_text.h"
+#include "paths/root_only.h"
 
 namespace verbena::paths {
 namespace {
@@ -100,8 +101,7 @@ class UidMap {
 bool is_safe(const char* directory) {
   struct stat status;
   return lstat(directory, &status) == 0 && S_ISDIR(status.st_mode) &&
-         (status.st_uid == 0 || status.st_uid == overflow_user()) &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+         (only_written_by(0, status) || only_written_by(overflow_user(), status));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/format.h"
@@ -17,6 +16,7 @@
 #include "tools/verbena/help.h"
 #include "tools/verbena/installation.h"
 #include "tools/verbena/message.h"
+#include "tools/verbena/system_files.h"
 
 namespace verbena::tools {
 namespace {
@@ -29,6 +29,7 @@ constexpr const char* kSystemExamples =
     "are set-user-ID. What 'verbena run' does beyond that is missing: programs that look for a device in\n"
     "/sys/class/infiniband or /dev/infiniband before they ask libibverbs find none. It is off after "
     "installation.\n"
+    "All files of the installation and all folders above them must be root's, and writable for root alone.\n"
     "\n"
     "Examples:\n"
     "  sudo verbena system on\n"
@@ -41,17 +42,6 @@ constexpr const char* kFile = "/etc/ld.so.conf.d/00-verbena.conf";
 bool is_on() {
   std::error_code ignored;
   return fs::exists(kFile, ignored);
-}
-
-// Every program of root's would load what lies there.
-bool only_root_can_change(const fs::path& folder) {
-  for (fs::path one = folder; one.has_relative_path(); one = one.parent_path()) {
-    struct stat status {};
-    if (::stat(one.c_str(), &status) != 0 || status.st_uid != 0) return false;
-    const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    if (others_write && (status.st_mode & S_ISVTX) == 0) return false;
-  }
-  return true;
 }
 
 int tell_loader() {
@@ -74,9 +64,9 @@ int switch_on() {
     complain_of_no_installation();
     return kFailed;
   }
-  if (!only_root_can_change(installation->libraries)) {
-    complain("'{}' can be changed by others than root: install Verbena where they cannot",
-             installation->libraries.string());
+  if (const auto found = find_changeable_file(*installation)) {
+    complain("{}. Or install Verbena where only root can write, as every program of root's would load it",
+             found->why());
     return kFailed;
   }
   std::ofstream file(kFile, std::ios::trunc);
