@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "agent/acting_for.h"
 #include "agent_client/message_socket.h"
 #include "base/log.h"
 #include "base/network_namespace.h"
@@ -66,6 +67,7 @@ bool ClientTable::accept_from(int listener) {
   }
   const auto peer = agent_client::peer_credentials(socket.get());
   if (!peer) return true;
+  const ActingFor user(peer->uid);
   if (!is_of_our_network(socket.get(), *peer) || !has_room_for(*peer)) {
     // It may have sent something already: that is not for us to close.
     const ClientSocket refused(sockets_, peer->uid, std::move(socket));
@@ -130,6 +132,7 @@ void ClientTable::close(uint64_t id) {
 void ClientTable::end(uint64_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
+  const ActingFor user(found->second->uid());
   quota_.give_back(found->second->uid());
   sessions_.erase(found);
   surroundings_.on_go(id);

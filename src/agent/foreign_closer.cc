@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/acting_for.h"
 #include "base/detached_thread.h"
 #include "base/log.h"
 
@@ -107,6 +108,7 @@ void ForeignCloser::close(uid_t user, UniqueFd fd) {
   if (start_detached_thread(run, argument.get(), kStack)) {
     argument.release();  // NOLINT(bugprone-unused-return-value): the thread's
   } else {
+    const ActingFor acting(user);
     log_warning("no thread can be started: what user {} has sent stays open for now", user);
     const std::lock_guard lock(work->mutex);
     work->at_work = false;  // the next one tries again

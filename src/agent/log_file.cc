@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/log_file.h"
 
-#include <chrono>
 #include <cstdio>
-#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h"
-#include "base/time.h"
 #include "base/unique_fd.h"
 #include "paths/state_directory.h"
 
 namespace verbena::agent {
 namespace {
-
-constexpr Duration kSizeInterval = std::chrono::seconds(2);
 
 // As the traces of programs are: <home>/log-<network namespace>.
 std::string path_with(std::string_view prefix) {
@@ -51,15 +45,16 @@ bool LogFile::is_needed() {
   return ::fstat(STDERR_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 
-LogFile::LogFile(EventLoop& loop, std::string path, std::string old_path, off_t max_bytes)
-    : loop_(loop), path_(std::move(path)), old_path_(std::move(old_path)), max_bytes_(max_bytes) {
-  log_info("the agent (pid {}) logs to {} from now on", ::getpid(), path_);
+LogFile::LogFile(std::string path, std::string old_path, off_t max_bytes)
+    : path_(std::move(path)), old_path_(std::move(old_path)), max_bytes_(max_bytes) {
   open();
   look_at_size();
 }
 
-LogFile::~LogFile() {
-  if (timer_) loop_.cancel(*timer_);
+bool LogFile::put(std::string_view line) {
+  const bool is_written = output_.put(line);
+  look_at_size();
+  return is_written;
 }
 
 void LogFile::open() {
@@ -72,10 +67,6 @@ void LogFile::look_at_size() {
       std::rename(path_.c_str(), old_path_.c_str()) == 0) {
     open();
   }
-  timer_ = loop_.at(MonotonicClock::now() + kSizeInterval, [this] {
-    timer_.reset();
-    look_at_size();
-  });
 }
 
 }  // namespace verbena::agent

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <string>
+#include <string_view>
 
 #include <sys/types.h>
 
-#include "agent/event_loop.h"
+#include "agent/log_output.h"
 
 namespace verbena::agent {
 
@@ -21,26 +21,25 @@ std::string old_log_file_path();
 // is a file, of at most two times `max_bytes` with the one before, or /dev/null where there can be none. A
 // terminal and a file are kept: nobody waits for their end.
 //
-// Of the agent's thread; it changes descriptor 2 of the process.
+// The thread that writes the log has it. It changes descriptor 2 of the process.
 class LogFile {
  public:
   // Whether standard error is a pipe or a socket.
   static bool is_needed();
 
-  LogFile(EventLoop& loop, std::string path, std::string old_path, off_t max_bytes = off_t{1} << 20);
-  ~LogFile();
-  LogFile(const LogFile&) = delete;
-  LogFile& operator=(const LogFile&) = delete;
+  LogFile(std::string path, std::string old_path, off_t max_bytes = off_t{1} << 20);
+
+  // False: the line is lost, as a whole or in part.
+  bool put(std::string_view line);
 
  private:
   void open();
   void look_at_size();
 
-  EventLoop& loop_;
   const std::string path_;
   const std::string old_path_;
   const off_t max_bytes_;
-  std::optional<EventLoop::TimerId> timer_;
+  LogOutput output_;
 };
 
 }  // namespace verbena::agent

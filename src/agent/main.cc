@@ -9,8 +9,10 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,9 +29,11 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/agent_log.h"
 #include "agent/agent_name.h"
 #include "agent/keeper.h"
 #include "agent/log_file.h"
+#include "agent/log_output.h"
 #include "agent/passed_socket.h"
 #include "agent_client/agent_dialer.h"
 #include "agent_client/agent_silence.h"
@@ -187,7 +191,37 @@ std::string why_not_started(int error) {
       limit.rlim_max);
 }
 
+// From now on the log is a file. The pipe gets the line that says so, unless nobody reads it.
+void leave_pipe(AgentLog& log) {
+  log_info("the agent (pid {}) logs to {} from now on", ::getpid(), log_file_path());
+  log.flush();
+  const auto file = std::make_shared<LogFile>(log_file_path(), old_log_file_path());
+  log.write_by([file](std::string_view line) { return file->put(line); });
+}
+
+// Returns when it is told to end. An error: it cannot start, and has left everything that it had taken.
+Result<void> run_agent(AgentName name, const Settings& settings, UniqueFd ready, AgentLog& log) {
+  const UniqueFd signals = catch_termination();  // not before: to take the name may take long
+  AgentOptions options;
+  options.idle_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));
+  if (settings.foreground) options.idle_timeout.reset();
+  options.serve_only = settings.serve_only;
+  options.discovery = !settings.no_discovery;
+  Agent agent(std::move(name), options);
+  if (const auto started = agent.start(); !started) return started;
+  if (!settings.foreground && LogFile::is_needed()) leave_pipe(log);
+  agent.loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { agent.stop(); });
+  ready.reset();
+  if (settings.foreground) tell_service_manager("READY=1");
+  log_info("serving user {}", ::geteuid());
+  agent.run();
+  if (settings.foreground) tell_service_manager("STOPPING=1");
+  return {};
+}
+
 int serve(const Settings& settings) {
+  AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
   ::umask(022);  // the state directory is for everyone to read
   raise_descriptor_limit();
   if (!settings.foreground) {
@@ -204,29 +238,10 @@ int serve(const Settings& settings) {
                  exists ? describe_other_agent().c_str() : std::strerror(name.error().code));
     return 1;
   }
-  const UniqueFd signals = catch_termination();  // not before: to take the name may take long
-  AgentOptions options;
-  options.idle_timeout =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));
-  if (settings.foreground) options.idle_timeout.reset();
-  options.serve_only = settings.serve_only;
-  options.discovery = !settings.no_discovery;
-  Agent agent(std::move(*name), options);
-  if (const auto started = agent.start(); !started) {
-    std::fprintf(stderr, "verbena-agent: cannot start: %s\n", why_not_started(started.error().code).c_str());
-    ready.reset();  // who waits for us is not to wait for our end, too
+  if (const auto ran = run_agent(std::move(*name), settings, std::move(ready), log); !ran) {
+    std::fprintf(stderr, "verbena-agent: cannot start: %s\n", why_not_started(ran.error().code).c_str());
     return 1;
   }
-  std::optional<LogFile> log_file;
-  if (!settings.foreground && LogFile::is_needed()) {
-    log_file.emplace(agent.loop(), log_file_path(), old_log_file_path());
-  }
-  agent.loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { agent.stop(); });
-  ready.reset();
-  if (settings.foreground) tell_service_manager("READY=1");
-  log_info("serving user {}", ::geteuid());
-  agent.run();
-  if (settings.foreground) tell_service_manager("STOPPING=1");
   return 0;
 }
 
@@ -279,7 +294,9 @@ int run(int argc, char** argv) {
       ->group("");
   app.footer(
       "VERBENA_LOG=error|warning|info|debug makes the agent say what it does, on standard error; where a\n"
-      "program has started it and that is a pipe, in the file log-NETNS beside the agent's directory.");
+      "program has started it and that is a pipe, in the file log-NETNS beside the agent's directory. Lines "
+      "that\n"
+      "cannot be written, and those of a user beyond 50 in ten seconds, are left out and counted.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_text) {  // --help, --version
@@ -289,7 +306,10 @@ int run(int argc, char** argv) {
                    command_line::what_is_wrong(app, error));
     return kWrongUsage;
   }
-  if (settings.keeper) return keep_vault();
+  if (settings.keeper) {
+    const AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
+    return keep_vault();
+  }
   if (app.count("--serve-only") > 0 && !find_only_user(settings)) return 1;
   if (!settings.foreground && settings.ready_fd < 0) return detach(settings);
   return serve(settings);

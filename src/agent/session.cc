@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "agent/acting_for.h"
 #include "agent/keeper.h"
 #include "agent/process.h"
 #include "base/format.h"
@@ -110,6 +111,7 @@ Session::~Session() {
 }
 
 void Session::on_readable(uint32_t events) {
+  const ActingFor user(client_.uid);
   for (int i = 0; i < EventLoop::kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
     std::byte buffer[protocol::kMaxAgentMessageBytes];
     const auto seen = socket_.look(buffer);
@@ -252,6 +254,7 @@ void Session::hello(const protocol::HelloRequest& request, ClientFile vault) {
 
 void Session::resume() {
   if (!pending_hello_) return;
+  const ActingFor user(client_.uid);
   parts_.loop.set_events(socket_.get(), EPOLLIN);
   finish_hello();
 }

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/acting_for.h"
 #include "base/log.h"
 #include "net/udp/control_message.h"
 #include "net/udp/datagram.h"
@@ -79,6 +80,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
         socket_(lent.socket),
         page_(lent.page),
         pid_(lent.borrower.pid),
+        uid_(lent.borrower.uid),
         lending_(lent.lending),
         splitter_(of.port_, lent.index, counters_) {
     watch();
@@ -138,6 +140,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
 
   void begin() {
+    const ActingFor user(uid_);
     if (!set_peek_offset(socket_, 0)) {
       log_debug("slot {}: no SO_PEEK_OFF (errno {}): nobody answers for pid {}", index_, errno, pid_);
       return watch();
@@ -153,6 +156,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
 
   void check() {
     if (of_.surroundings_.is_stopped(pid_)) return set_timer(kStateInterval, [this] { check(); });
+    const ActingFor user(uid_);
     log_info("pid {} goes on", pid_);
     answers_ = false;
     set_peek_offset(socket_, -1);
@@ -305,6 +309,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   const int socket_;
   const int page_;
   const pid_t pid_;
+  const uid_t uid_;
   const uint64_t lending_;
   net::PortCounters counters_{};  // the process counts what it reads itself
   net::DatagramSplitter splitter_;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <iterator>
+#include <utility>
 
 #include <strings.h>
 #include <sys/syscall.h>
@@ -48,6 +49,7 @@ void complain_of(const Wish& wish) {
 // Nobody has asked yet.
 constexpr auto kUnread = static_cast<LogLevel>(-1);
 constinit std::atomic<LogLevel> current{kUnread};
+constinit std::atomic<LogSink*> sink_in_use{nullptr};
 
 }  // namespace
 
@@ -64,10 +66,19 @@ void set_log_level(LogLevel level) {
   current.store(level, std::memory_order_relaxed);
 }
 
+void set_log_sink(LogSink* sink) {
+  sink_in_use.store(sink, std::memory_order_release);
+}
+
+std::string log_text(LogLevel level, std::string_view message) {
+  return verbena::format("verbena[{}] {}: {}\n", ::getpid(), kNames[static_cast<size_t>(level)], message);
+}
+
 void log_line(LogLevel level, std::string_view message) noexcept {
   try {
-    const std::string line =
-        verbena::format("verbena[{}] {}: {}\n", ::getpid(), kNames[static_cast<size_t>(level)], message);
+    std::string line = log_text(level, message);
+    if (LogSink* const sink = sink_in_use.load(std::memory_order_acquire))
+      return sink->write(std::move(line));
     // Past the C library, whose write() is a cancellation point: this function cannot be unwound.
     [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
   } catch (...) {  // out of memory while logging: drop the line

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/format.h"
@@ -15,6 +16,19 @@ enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 LogLevel log_level();
 void set_log_level(LogLevel level);
 
+// Takes the lines instead, each with its end: for a process that must not wait for its standard error.
+class LogSink {
+ public:
+  virtual void write(std::string line) noexcept = 0;
+
+ protected:
+  ~LogSink() = default;
+};
+// nullptr: standard error again. REQUIRES: the sink stays for as long as a thread may log
+void set_log_sink(LogSink* sink);
+
+// The message as it stands in the log.
+std::string log_text(LogLevel level, std::string_view message);
 void log_line(LogLevel level, std::string_view message) noexcept;
 
 template <class... Args>

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
@@ -24,7 +23,6 @@ using testing::HasSubstr;
 class LogFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    set_log_level(LogLevel::kInfo);
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     reader_.reset(ends[0]);
@@ -33,18 +31,12 @@ class LogFileTest : public ::testing::Test {
   }
   void TearDown() override {
     ::dup2(kept_.get(), STDERR_FILENO);
-    set_log_level(before_);
     fs::remove_all(folder_);
   }
   bool is_pipe_closed() const {
     pollfd entry{reader_.get(), POLLIN, 0};
     ::poll(&entry, 1, 0);
     return (entry.revents & POLLHUP) != 0;
-  }
-  std::string in_pipe() const {
-    std::string text(4096, '\0');
-    const ssize_t count = ::read(reader_.get(), text.data(), text.size());
-    return text.substr(0, count < 0 ? 0 : static_cast<size_t>(count));
   }
   static std::string text_of(const fs::path& path) {
     std::ifstream stream(path);
@@ -55,40 +47,45 @@ class LogFileTest : public ::testing::Test {
     return ::mkdtemp(name.data());
   }
 
-  const LogLevel before_ = log_level();
   const UniqueFd kept_{::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10)};
   const fs::path folder_ = make_folder();
   const fs::path path_ = folder_ / "log";
   const fs::path old_path_ = folder_ / "old-log";
   UniqueFd reader_;
-  EventLoop loop_;
 };
 
 TEST_F(LogFileTest, ClosesThePipeOfTheProgramThatStartedTheAgent) {
   ASSERT_TRUE(LogFile::is_needed());
   EXPECT_FALSE(is_pipe_closed());
-  const LogFile file(loop_, path_, old_path_);
+  LogFile file(path_, old_path_);
   EXPECT_TRUE(is_pipe_closed());
   EXPECT_FALSE(LogFile::is_needed());
-  EXPECT_THAT(in_pipe(), HasSubstr("logs to " + path_.string()));
-  log_info("served");
-  EXPECT_THAT(text_of(path_), HasSubstr("info: served\n"));
+  EXPECT_TRUE(file.put("served\n"));
+  EXPECT_EQ(text_of(path_), "served\n");
   EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(LogFileTest, AFullOneBecomesTheOldOne) {
   std::ofstream(path_) << "the first " << std::string(200, 'x');
-  const LogFile file(loop_, path_, old_path_, 100);
-  log_info("the second");
+  LogFile file(path_, old_path_, 100);
+  file.put("the second\n");
   EXPECT_THAT(text_of(old_path_), HasSubstr("the first"));
   EXPECT_THAT(text_of(path_), HasSubstr("the second"));
+}
+
+TEST_F(LogFileTest, OneThatBecomesFullIsReplacedAtOnce) {
+  LogFile file(path_, old_path_, 100);
+  file.put(std::string(101, 'x') + "\n");
+  file.put("the second\n");
+  EXPECT_THAT(text_of(old_path_), HasSubstr("xxx"));
+  EXPECT_EQ(text_of(path_), "the second\n");
 }
 
 TEST_F(LogFileTest, FollowsNoSymbolicLink) {
   const fs::path target = folder_ / "target";
   fs::create_symlink(target, path_);
-  const LogFile file(loop_, path_, old_path_);
-  log_info("lost");
+  LogFile file(path_, old_path_);
+  file.put("lost\n");
   EXPECT_TRUE(is_pipe_closed());
   EXPECT_FALSE(fs::exists(target));
 }

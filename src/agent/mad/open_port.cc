@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/acting_for.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "fabric/rmpp.h"
@@ -91,6 +92,7 @@ void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
   std::memcpy(message.data() + sizeof header, in_message.data(), in_message.size());
   const auto sent = in_file ? send_with_file(message, mad.subspan(in_message.size())) : socket_.send(message);
   if (!sent) {
+    const ActingFor user(user_);
     log_debug("a management datagram is lost: its program does not take it (errno {})", sent.error().code);
   }
 }

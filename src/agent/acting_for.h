@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include <sys/types.h>
+
+namespace verbena::agent {
+
+// While it stands, this thread acts for a user: the lines that it logs count as the user's (LogLimit).
+class ActingFor {
+ public:
+  explicit ActingFor(uid_t user) : before_(std::exchange(current_, user)) {}
+  ~ActingFor() { current_ = before_; }
+  ActingFor(const ActingFor&) = delete;
+  ActingFor& operator=(const ActingFor&) = delete;
+
+  // Nothing: the thread acts for the agent itself.
+  static std::optional<uid_t> user() { return current_; }
+
+ private:
+  static inline thread_local std::optional<uid_t> current_;
+  const std::optional<uid_t> before_;
+};
+
+}  // namespace verbena::agent
