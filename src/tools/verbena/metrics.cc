@@ -25,21 +25,31 @@ constexpr const char* kMetricsExamples =
     "  verbena metrics                          once, to standard output: for node_exporter's textfile\n"
     "  verbena metrics --listen 127.0.0.1:9792  over HTTP, until Ctrl-C, at http://127.0.0.1:9792/metrics\n"
     "  verbena agent --metrics 127.0.0.1:9792   the same, together with an agent\n"
+    "  verbena metrics --listen unix:FILE       at a Unix socket\n"
+    "\n"
+    "Over HTTP everybody may read sums over all processes. Root and your own user see each process,\n"
+    "but only at a Unix socket, where the kernel knows the user. 'verbena metrics' alone prints each, too.\n"
     "\n"
     "Starts no agent: without one, verbena_agent_up is 0. " VERBENA_DOCDIR
     "/watching.md has the metrics;\n"
     "there is a Grafana board beside it.\n";
 
-agent_client::AdminResult<std::string> ask_for_metrics() {
+MetricsTexts texts_of(const std::optional<agent_client::AgentStatus>& status) {
+  const auto health = status ? health_of(status->pid) : std::nullopt;
+  return {.all = metrics_as_text(status, health, MetricsDetail::kProcesses),
+          .sums = metrics_as_text(status, health, MetricsDetail::kSums)};
+}
+
+agent_client::AdminResult<MetricsTexts> ask_for_metrics() {
   const auto admin = agent_client::Admin::connect({.start_agent = false, .agent_program = {}});
   if (!admin) {
     const int code = admin.error().code;
-    if (code == ECONNREFUSED || code == ENOENT) return metrics_as_text(std::nullopt, std::nullopt);
+    if (code == ECONNREFUSED || code == ENOENT) return texts_of(std::nullopt);
     return tl::unexpected(admin.error());
   }
   const auto status = (*admin)->status();
   if (!status) return tl::unexpected(status.error());
-  return metrics_as_text(*status, health_of(status->pid));
+  return texts_of(*status);
 }
 
 int print_once() {
@@ -48,7 +58,7 @@ int print_once() {
     complain("{}", metrics.error().text);
     return kFailed;
   }
-  verbena::print("{}", *metrics);
+  verbena::print("{}", metrics->all);
   return kDone;
 }
 
@@ -67,7 +77,7 @@ void serve_metrics(UniqueFd listener) {
   // An agent that does not answer is as one that is not there.
   MetricsServer server(std::move(listener), [] {
     auto metrics = ask_for_metrics();
-    return metrics ? std::move(*metrics) : metrics_as_text(std::nullopt, std::nullopt);
+    return metrics ? std::move(*metrics) : texts_of(std::nullopt);
   });
   while (true) server.step(std::chrono::hours(1));
 }

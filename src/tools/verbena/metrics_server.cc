@@ -13,16 +13,19 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/format.h"
+#include "tools/verbena/http_request.h"
 
 namespace verbena::tools {
 namespace {
 
 constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-constexpr int kBacklog = 32;
+constexpr int kBacklog = 128;
+constexpr int kMaxAtOnce = 64;  // are accepted before others have their turn
 
 struct Advice {
   int error;
@@ -42,13 +45,19 @@ tl::unexpected<std::string> cannot(const std::string& where, int error) {
                                         advice != std::end(kAdvice) ? advice->words : ""));
 }
 
-// A socket that a killed server has left is in nobody's way.
-void remove_if_dead(const sockaddr_un& address) {
+// Removes a socket that an ended server of ours has left. Answers why another file stays; nullptr: none does.
+const char* clear_place(const sockaddr_un& address) {
+  struct stat status {};
+  if (::lstat(address.sun_path, &status) != 0) return nullptr;  // where there is more to say, bind() does
+  if (!S_ISSOCK(status.st_mode)) return "a file that is no socket is there";
+  if (status.st_uid != ::geteuid()) return "another user's socket is there";
   const UniqueFd probe(::socket(AF_UNIX, kType, 0));
   const auto* at = reinterpret_cast<const sockaddr*>(&address);
-  if (probe && ::connect(probe.get(), at, sizeof address) != 0 && errno == ECONNREFUSED) {
-    ::unlink(address.sun_path);
+  if (!probe || ::connect(probe.get(), at, sizeof address) == 0 || errno != ECONNREFUSED) {
+    return "another program's socket is there ('ss -xlp')";
   }
+  ::unlink(address.sun_path);
+  return nullptr;
 }
 
 tl::expected<UniqueFd, std::string> listen_at_path(const std::string& where, std::string_view path) {
@@ -56,7 +65,10 @@ tl::expected<UniqueFd, std::string> listen_at_path(const std::string& where, std
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) return cannot(where, ENAMETOOLONG);
   path.copy(address.sun_path, path.size());
-  remove_if_dead(address);
+  if (const char* taken = clear_place(address)) {
+    return tl::unexpected(
+        verbena::format("cannot listen at '{}': {}; take another path, or remove that one", where, taken));
+  }
   UniqueFd socket(::socket(AF_UNIX, kType, 0));
   if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
@@ -108,9 +120,7 @@ tl::expected<UniqueFd, std::string> listen_at(const std::string& where) {
 
 void MetricsServer::step(Duration at_most) {
   TimePoint now = MonotonicClock::now();
-  const bool has_room = connections_.size() < kMostConnections;
-  std::vector<pollfd> waits = {
-      {.fd = listener_.get(), .events = static_cast<short>(has_room ? POLLIN : 0), .revents = 0}};
+  std::vector<pollfd> waits = {{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
   for (const Connection& one : connections_) {
     const short events = one.answer.empty() ? POLLIN : POLLOUT;
     waits.push_back({.fd = one.socket.get(), .events = events, .revents = 0});
@@ -123,16 +133,47 @@ void MetricsServer::step(Duration at_most) {
     const bool stays = wait->revents == 0 ? now < one->deadline : serve(*one, now);
     one = stays ? std::next(one) : connections_.erase(one);
   }
-  if ((waits.front().revents & POLLIN) != 0) accept_all(now);
+  if ((waits.front().revents & POLLIN) != 0) accept_some(now);
 }
 
-void MetricsServer::accept_all(TimePoint now) {
-  while (connections_.size() < kMostConnections) {
+// Each is heard at once: a client whose request has come already needs no place, and is not sent away for the
+// next.
+void MetricsServer::accept_some(TimePoint now) {
+  for (int i = 0; i < kMaxAtOnce; ++i) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
-    connections_.push_back(
-        {.socket = std::move(socket), .deadline = now + kPatience, .received = {}, .answer = {}});
+    if (!socket) {
+      if (errno != EMFILE || connections_.empty()) return;
+      end_one(nullptr);
+      continue;
+    }
+    auto reader = reader_at(socket.get());
+    if (!reader) continue;
+    Connection added{.socket = std::move(socket), .reader = std::move(*reader), .deadline = now + kPatience};
+    if (!serve(added, now)) continue;
+    if (count_of(added.reader.source) >= kMaxOfSource) {
+      end_one(&added.reader.source);
+    } else if (connections_.size() >= kMaxConnections) {
+      end_one(nullptr);
+    }
+    connections_.push_back(std::move(added));
   }
+}
+
+size_t MetricsServer::count_of(const std::string& source) const {
+  return static_cast<size_t>(std::ranges::count_if(
+      connections_, [&](const Connection& one) { return one.reader.source == source; }));
+}
+
+void MetricsServer::end_one(const std::string* source) {
+  const auto rank = [this](const Connection& one) {
+    return std::pair(one.answer.empty(), count_of(one.reader.source));
+  };
+  auto found = connections_.end();
+  for (auto one = connections_.begin(); one != connections_.end(); ++one) {
+    if (source != nullptr && one->reader.source != *source) continue;
+    if (found == connections_.end() || rank(*one) > rank(*found)) found = one;
+  }
+  connections_.erase(found);
 }
 
 bool MetricsServer::serve(Connection& connection, TimePoint now) {
@@ -156,11 +197,12 @@ bool MetricsServer::receive(Connection& connection, TimePoint now) {
   connection.received.append(buffer.data(), static_cast<size_t>(bytes));
   const auto verdict = judge_request(connection.received);
   if (!verdict) return true;
-  connection.answer = http_answer(*verdict, verdict->status == 200 ? metrics(now) : last_);
+  const MetricsTexts& texts = verdict->status == 200 ? metrics(now) : last_;
+  connection.answer = http_answer(*verdict, connection.reader.sees_processes ? texts.all : texts.sums);
   return true;
 }
 
-const std::string& MetricsServer::metrics(TimePoint now) {
+const MetricsTexts& MetricsServer::metrics(TimePoint now) {
   if (!last_asked_ || now - *last_asked_ >= kFreshness) {
     last_ = metrics_();
     last_asked_ = MonotonicClock::now();

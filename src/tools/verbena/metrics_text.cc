@@ -5,12 +5,12 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
-#include <initializer_list>
 #include <map>
 #include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace {
 using agent_client::AgentStatus;
 using agent_client::LinkStatus;
 
-using Labels = std::initializer_list<std::pair<std::string_view, std::string>>;
+using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
 // The text, metric by metric. All lines of one metric must stand together.
 class Metrics {
@@ -37,7 +37,7 @@ class Metrics {
     text_ += verbena::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
   }
   template <class Number>
-  void add(Labels labels, Number value) {
+  void add(const Labels& labels, Number value) {
     text_ += name_;
     char before = '{';
     for (const auto& [name, label] : labels) {
@@ -131,24 +131,44 @@ void add_links(Metrics& metrics, const AgentStatus& status) {
   }
 }
 
-std::string pid_of(const ProcessStatus& process) {
-  return verbena::format("{}", process.pid);
+// A process with its labels; or the sum of all processes, which has none.
+struct Row {
+  ProcessStatus process;
+  Labels labels;
+
+  Labels with(const Labels& more) const {
+    Labels all = labels;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+std::vector<Row> rows_of(const AgentStatus& status, MetricsDetail detail) {
+  std::vector<Row> rows;
+  if (detail == MetricsDetail::kSums) {
+    Row sum{ProcessStatus(agent_client::SlotStatus{}), {}};
+    for (const agent_client::SlotStatus& slot : status.slots) sum.process.add(slot);
+    rows.push_back(std::move(sum));
+    return rows;
+  }
+  for (ProcessStatus& process : processes_of(status.slots)) {
+    Labels labels{{"pid", verbena::format("{}", process.pid)}, {"program", process.program}};
+    rows.push_back({std::move(process), std::move(labels)});
+  }
+  return rows;
 }
 
-void add_qp_counts(Metrics& metrics, const AgentStatus& status, const std::vector<ProcessStatus>& processes) {
+void add_qp_counts(Metrics& metrics, const AgentStatus& status, const std::vector<Row>& rows) {
   metrics.begin("verbena_process_queue_pairs", "gauge", "Queue pairs that a process has.");
-  for (const ProcessStatus& process : processes) {
+  for (const Row& row : rows) {
     std::map<std::tuple<std::string, std::string, std::string>, uint64_t> counts;
-    for (const agent_client::QpNumbers& qp : process.qps) {
+    for (const agent_client::QpNumbers& qp : row.process.qps) {
       ++counts[{link_name_of(status, qp), qp_type_name(qp.type), qp_state_name(qp.state)}];
     }
     for (const auto& [key, count] : counts) {
-      metrics.add({{"pid", pid_of(process)},
-                   {"program", process.program},
-                   {"device", std::get<0>(key)},
-                   {"type", std::get<1>(key)},
-                   {"state", std::get<2>(key)}},
-                  count);
+      metrics.add(
+          row.with({{"device", std::get<0>(key)}, {"type", std::get<1>(key)}, {"state", std::get<2>(key)}}),
+          count);
     }
   }
 }
@@ -159,14 +179,29 @@ uint64_t detail_sum(const ProcessStatus& process, protocol::QpDetail which) {
   return sum;
 }
 
-void add_processes(Metrics& metrics, const AgentStatus& status) {
-  const std::vector<ProcessStatus> processes = processes_of(status.slots);
-  const auto each = [&](auto value) {
-    for (const ProcessStatus& process : processes) {
-      metrics.add({{"pid", pid_of(process)}, {"program", process.program}}, value(process));
+// The sum over all processes is no counter: it becomes less when a process ends.
+void add_drops(Metrics& metrics, const std::vector<Row>& rows, MetricsDetail detail) {
+  if (detail == MetricsDetail::kSums) {
+    metrics.begin("verbena_process_dropped_packets", "gauge",
+                  "Packets from the wire that were dropped, of the processes that there are now.");
+  } else {
+    metrics.begin("verbena_process_dropped_packets_total", "counter",
+                  "Packets from the wire that were dropped.");
+  }
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
+      metrics.add(row.with({{"reason", net::drop_reason_name(static_cast<net::DropReason>(i))}}),
+                  row.process.port[protocol::kPortFirstDropReason + i]);
     }
+  }
+}
+
+void add_processes(Metrics& metrics, const AgentStatus& status, MetricsDetail detail) {
+  const std::vector<Row> rows = rows_of(status, detail);
+  const auto each = [&](auto value) {
+    for (const Row& row : rows) metrics.add(row.labels, value(row.process));
   };
-  add_qp_counts(metrics, status, processes);
+  add_qp_counts(metrics, status, rows);
   metrics.begin("verbena_process_waiting_sends", "gauge", "Requests that are posted and not complete.");
   each([](const ProcessStatus& process) { return detail_sum(process, protocol::kQpWaitingSends); });
   metrics.begin("verbena_process_waiting_receives", "gauge",
@@ -183,16 +218,7 @@ void add_processes(Metrics& metrics, const AgentStatus& status) {
       return sum;
     });
   }
-  metrics.begin("verbena_process_dropped_packets_total", "counter",
-                "Packets from the wire that were dropped.");
-  for (const ProcessStatus& process : processes) {
-    for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-      metrics.add({{"pid", pid_of(process)},
-                   {"program", process.program},
-                   {"reason", net::drop_reason_name(static_cast<net::DropReason>(i))}},
-                  process.port[protocol::kPortFirstDropReason + i]);
-    }
-  }
+  add_drops(metrics, rows, detail);
 }
 
 void add_connections(Metrics& metrics, const protocol::CmStatus& status) {
@@ -243,14 +269,14 @@ std::optional<AgentHealth> health_of(pid_t agent) {
 }
 
 std::string metrics_as_text(const std::optional<AgentStatus>& status,
-                            const std::optional<AgentHealth>& health) {
+                            const std::optional<AgentHealth>& health, MetricsDetail detail) {
   Metrics metrics;
   metrics.begin("verbena_agent_up", "gauge", "1: there is an agent.");
   metrics.add({}, status ? 1 : 0);
   if (status) {
     add_agent(metrics, *status, health);
     add_links(metrics, *status);
-    add_processes(metrics, *status);
+    add_processes(metrics, *status, detail);
     add_connections(metrics, status->connection_management);
   }
   return metrics.take();

@@ -17,8 +17,17 @@ struct AgentHealth {
 // Nothing where /proc does not show it.
 std::optional<AgentHealth> health_of(pid_t agent);
 
+// Strangers learn nothing of a single process, its name and its number included: they see sums over all.
+enum class MetricsDetail { kProcesses, kSums };
+
 // The numbers of an agent in the text format of Prometheus; without one, that there is none.
 std::string metrics_as_text(const std::optional<agent_client::AgentStatus>& status,
-                            const std::optional<AgentHealth>& health);
+                            const std::optional<AgentHealth>& health,
+                            MetricsDetail detail = MetricsDetail::kProcesses);
+
+// The same numbers for those who may see each process, and for those who may not.
+struct MetricsTexts {
+  std::string all, sums;
+};
 
 }  // namespace verbena::tools
