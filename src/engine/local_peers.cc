@@ -558,6 +558,7 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   const roce::Service service = incoming.packet.headers.service();
   const bool is_connected = service == roce::Service::kRc || service == roce::Service::kUc;
   if (is_connected && qp->attributes().destination.slot() != peer.slot()) return drop(DropReason::kBadSource);
+  if (is_connected) qp->note_local_peer();
   shard_.deliver(*qp, incoming);
 }
 
@@ -566,6 +567,7 @@ bool LocalPeers::take_plain(const LocalPeer& peer, const PlainSend& message, con
   QueuePair* const qp = shard_.find(message.headers.destination);
   if (qp == nullptr || qp->attributes().destination.slot() != peer.slot()) [[unlikely]]
     return false;
+  qp->note_local_peer();
   if (!shard_.deliver_plainly(*qp, message, path)) [[unlikely]]
     return false;
   shard_.counters().received_bytes += message.payload.size();

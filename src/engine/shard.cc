@@ -307,6 +307,11 @@ void Shard::on_packet(const transport::IncomingPacket& incoming) {
     count_drop(DropReason::kNoQueuePair);
     return;
   }
+  // Any user of this host can send in the peer's name by the wire, but nobody else by its channel.
+  if (qp->peer_is_local() && goes_by_memory(*qp)) [[unlikely]] {
+    count_drop(DropReason::kBadSource);
+    return;
+  }
   deliver(*qp, incoming);
 }
 

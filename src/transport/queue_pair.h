@@ -142,6 +142,10 @@ class alignas(kCacheLine) QueuePair {
   // the new one could overtake. REQUIRES: Shard::touched() follows
   virtual void reroute() {}
 
+  // A packet of the connected peer has come by memory: its route is by memory, as ours is, until it is RESET.
+  void note_local_peer() { peer_is_local_ = true; }
+  bool peer_is_local() const { return peer_is_local_; }
+
   // Publishes receive requests that were filled in. True: the shard must be rung, as a request of the peer
   // waits for them, or nothing else will flush them. (Posting sends rings always.)
   //
@@ -269,7 +273,10 @@ class alignas(kCacheLine) QueuePair {
   const Route& route_for(const roce::Path& path, roce::Qpn destination) const {
     return config_.routes != nullptr ? config_.routes->find(path, destination) : no_route();
   }
-  void find_route(const roce::Path& path, roce::Qpn destination) { route_ = &route_for(path, destination); }
+  void find_route(const roce::Path& path, roce::Qpn destination) {
+    route_ = &route_for(path, destination);
+    peer_is_local_ = false;
+  }
   SendStatus send_out(const OutgoingPacket& packet) {
     const SendStatus status = route_->sink->send(packet);
     if (status == SendStatus::kSent) [[likely]]
@@ -418,6 +425,7 @@ class alignas(kCacheLine) QueuePair {
   const QpConfig config_;
   QpAttributes attributes_;
   const Route* route_ = &no_route();
+  bool peer_is_local_ = false;                      // as far as was heard by this route
   trace::Recorder* details_ = nullptr;              // null: nobody wants each packet
   std::unique_ptr<const CompletionCounts> counts_;  // null: no completion counter is attached
   uint32_t traced_posts_ = 0;                       // of the send queue

@@ -217,6 +217,7 @@ class Figures(unittest.TestCase):
                 " 2       1000          2.45           30.10        2.61     \t       2.66        \t0.42   "
                 "\t\t3.20    \t\t30.10  \n")
         self.assertEqual(harness.latency(text), 2.61)
+        self.assertEqual(harness.latency(text.replace("0.42", "-nan")), 2.61)
 
     def test_round_trip(self):
         self.assertEqual(harness.round_trip("8192000 bytes in 0.16 seconds = 422.52 Mbit/sec\n"

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 
-import pyverbs.enums as e
 from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
@@ -15,6 +14,11 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqInitAttr, SrqAttr
+
+# As in verbs.h: releases of pyverbs have them in different modules.
+IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE = 1, 2
+IBV_MTU_1024 = 3
+IBV_QPT_RC, IBV_QPT_UD = 2, 4
 
 
 def make_qp(pd, cq, kind, srq=None):
@@ -25,10 +29,10 @@ def connect(qp, other, gid, gid_index, send_psn, receive_psn):
     attributes = QPAttr(port_num=1)
     attributes.dest_qp_num = other.qp_num
     attributes.sq_psn, attributes.rq_psn = send_psn, receive_psn
-    attributes.path_mtu = e.IBV_MTU_1024
+    attributes.path_mtu = IBV_MTU_1024
     attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
     attributes.min_rnr_timer, attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 12, 14, 7, 7
-    attributes.qp_access_flags = e.IBV_ACCESS_LOCAL_WRITE
+    attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE
     attributes.ah_attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=gid_index), is_global=1, port_num=1)
     qp.to_rts(attributes)
 
@@ -38,11 +42,11 @@ def main():
     gid_index, gid = next((i, context.query_gid(1, i)) for i in range(16) if ":0000:ffff:" in context.query_gid(1, i).gid)
     pds = [PD(context), PD(context)]
     cqs = [CQ(context, 100), CQ(context, 5)]
-    mrs = [MR(pds[0], 8192, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE), MR(pds[0], 4096, e.IBV_ACCESS_LOCAL_WRITE)]
+    mrs = [MR(pds[0], 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE), MR(pds[0], 4096, IBV_ACCESS_LOCAL_WRITE)]
     srq = SRQ(pds[0], SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
-    first, second = (make_qp(pds[0], cqs[0], e.IBV_QPT_RC) for _ in range(2))
-    fresh = make_qp(pds[0], cqs[1], e.IBV_QPT_RC, srq)
-    datagrams = make_qp(pds[0], cqs[1], e.IBV_QPT_UD)
+    first, second = (make_qp(pds[0], cqs[0], IBV_QPT_RC) for _ in range(2))
+    fresh = make_qp(pds[0], cqs[1], IBV_QPT_RC, srq)
+    datagrams = make_qp(pds[0], cqs[1], IBV_QPT_UD)
     connect(first, second, gid, gid_index, 1000, 2000)
     connect(second, first, gid, gid_index, 2000, 1000)
     attributes = QPAttr(port_num=1)

@@ -393,6 +393,33 @@ TEST_F(LocalPeersTest, APacketOfAnotherProcessThanTheQpsPeerIsDropped) {
   EXPECT_EQ(shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kBadSource)}; }), 1u);
 }
 
+// Any user of the host can write to the wire in the peer's name, who guesses its numbers.
+TEST_F(LocalPeersTest, AQpWhosePeerHasComeByMemoryHearsNobodyByTheWire) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  packet_arrives_for(connected.config().qpn);
+  shard->poll();
+  EXPECT_EQ(connected.received, 1u) << "the peer may not have moved yet";
+  send_to(*line, connected.config().qpn);
+  shard->poll();
+  EXPECT_EQ(connected.received, 2u);
+  packet_arrives_for(connected.config().qpn);
+  shard->poll();
+  EXPECT_EQ(connected.received, 2u);
+  EXPECT_EQ(shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kBadSource)}; }), 1u);
+}
+
+TEST_F(LocalPeersTest, AQpThatIsConnectedAnewHearsTheWireUntilItsPeerComesByMemory) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  send_to(*line, connected.config().qpn);
+  shard->poll();
+  shard->exclusively([&] { connected.reroute(); });
+  packet_arrives_for(connected.config().qpn);
+  shard->poll();
+  EXPECT_EQ(connected.received, 2u);
+}
+
 TEST_F(LocalPeersTest, APacketForAQpThatThereIsNotIsDropped) {
   const auto line = open();
   send_to(*line, roce::Qpn::in_slot(shard->slot(), 77));
