@@ -69,8 +69,14 @@ void IdentifierTable::add(Identifier& identifier) {
   for (const uint64_t key : identifier.keys) identifiers_[key] = &identifier;
 }
 
+void IdentifierTable::begin_removal(const Identifier& identifier) {
+  const std::lock_guard lock(mutex_);
+  ending_.insert(&identifier);
+}
+
 void IdentifierTable::remove(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
+  ending_.erase(&identifier);
   for (const uint64_t key : identifier.keys) {
     const auto found = identifiers_.find(key);
     if (found != identifiers_.end() && found->second == &identifier) identifiers_.erase(found);
@@ -103,7 +109,9 @@ bool IdentifierTable::empty() {
 void IdentifierTable::for_each(const std::function<void(Identifier&)>& visit) {
   const std::lock_guard lock(mutex_);
   std::unordered_set<Identifier*> each;
-  for (const auto& [key, identifier] : identifiers_) each.insert(identifier);
+  for (const auto& [key, identifier] : identifiers_) {
+    if (!ending_.contains(identifier)) each.insert(identifier);
+  }
   for (Identifier* identifier : each) visit(*identifier);
 }
 

@@ -39,6 +39,8 @@ class IdentifierTable {
   Result<std::shared_ptr<Channel>> find(const rdma_event_channel* channel);
 
   void add(Identifier& identifier);
+  // The agent is told to destroy it: another agent is not asked for it any more. Events still find it.
+  void begin_removal(const Identifier& identifier);
   // No event finds it any more.
   void remove(Identifier& identifier);
   // Gives it a number of our own, for another agent; events with the old one still find it. Called by
@@ -50,7 +52,7 @@ class IdentifierTable {
   Identifier* deliver(const protocol::CmEvent& event);
 
   bool empty();
-  // Every identifier, none of which goes away meanwhile.
+  // Every identifier but those whose removal has begun. None goes away meanwhile.
   void for_each(const std::function<void(Identifier&)>& visit);
 
  private:
@@ -63,6 +65,7 @@ class IdentifierTable {
   const rdma_event_channel* removed_ = nullptr;  // the last one
   TimePoint removed_at_{};
   std::unordered_map<uint64_t, Identifier*> identifiers_;
+  std::unordered_set<const Identifier*> ending_;
 };
 
 }  // namespace verbena::rdmacm

@@ -95,10 +95,13 @@ void destroy_identifier(Identifier& identifier) {
     identifier.device.reset();
     return;
   }
-  process.identifiers.remove(identifier);
+  process.identifiers.begin_removal(identifier);
   // An agent that is gone has destroyed it.
   const auto destroyed = process.agent.call<protocol::CmDestroyReply>(identifier, MessageType::kCmDestroyId,
                                                                       protocol::CmIdRequest{});
+  // Not before: a thread that has found the channel readable gets the event, as from the kernel, or would
+  // wait for another one without end (rping of rdma-core 60).
+  process.identifiers.remove(identifier);
   // As a rule nothing is left in the channel, and the others' events need not be taken out for a look.
   const bool has_all = destroyed && !identifier.events->has_own_events() &&
                        identifier.has_all_events(destroyed->events, process.agent.generation());

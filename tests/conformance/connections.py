@@ -28,6 +28,7 @@ class Connecting:
     server_stays: bool = False       # it serves until it is killed
     counts_listener: bool = True     # the agent sees it listen; else it is ready when its output says so
     ready: str = ""
+    ready_by_tcp: bool = False       # it is ready when it listens on its port by TCP
     expect_server: str = ""          # patterns that the outputs must match
     expect_client: str = ""
     topology: Optional[str] = None   # the only one it runs on: "one_host", "two_hosts"
@@ -102,9 +103,14 @@ def fio(verb, block, depth, size="4m"):
                       expect_client=r"WRITE: bw=", expect_server=r"waiting for connection")
 
 
-def cmtime_families():
-    """Since rdma-core 52 its ends meet over a TCP connection first, for which it asks getaddrinfo(3) for IPv4 only."""
-    return FAMILIES if harness.rdma_core_release("rdmacm-utils") < 52 else ("ipv4",)
+def cmtime():
+    """Since rdma-core 52 its ends meet over TCP first, for which it asks getaddrinfo(3) for IPv4 only; since 59 it has other options."""
+    release = harness.rdma_core_release("rdmacm-utils")
+    more = {"families": FAMILIES if release < 52 else ("ipv4",), "expect_client": r"disconnect\s*:?\s+[0-9]"}
+    if release < 59:
+        return Connecting("cmtime", "cmtime -b {any} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", server_stays=True, **more)
+    return Connecting("cmtime", "cmtime -L -b {server} -C {server} -p {port} -c 100", "cmtime -b {client} -C {server} -p {port} -c 100",
+                      counts_listener=False, ready_by_tcp=True, **more)
 
 
 def connecting():
@@ -114,8 +120,7 @@ def connecting():
         ucmatose("-P", "ib"), ucmatose("-a", "18"), ucmatose("-f", "ip"),
         udaddy(), udaddy("-c", "5"), udaddy("-C", "20", "-S", "1000"), udaddy("-P", "ipoib"),
         mckey(), mckey("-c", "3", "-C", "5"), mckey("-p", "0x2"),
-        Connecting("cmtime", "cmtime -b {any} -p {port} -c 100", "cmtime -s {server} -p {port} -c 100", server_stays=True,
-                   families=cmtime_families(), expect_client=r"disconnect\s*:?\s+[0-9]"),
+        cmtime(),
         Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
                    expect_client="end 0", expect_server="end 0"),
         fio("send", "4k", 16, "32m"), fio("send", "64k", 8, "64m"), fio("write", "64k", 4), fio("read", "64k", 4),

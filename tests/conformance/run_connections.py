@@ -22,15 +22,17 @@ def listeners(host):
     return management["listening"] if management else 0
 
 
-def wait_until_ready(case, host, process):
+def wait_until_ready(case, host, process, port=None):
     def ready():
         if not process.running():
             return True
+        if case.ready_by_tcp:
+            return process.listens(port)
         if case.counts_listener:
             return listeners(host) > 0
         return case.ready in process.output
     # A program that buffers its output prints nothing before its end; then the client's own retries must be enough.
-    return harness.poll_until(ready, 20 if case.counts_listener else 3, 0.02)
+    return harness.poll_until(ready, 20 if case.counts_listener or case.ready_by_tcp else 3, 0.02)
 
 
 def run_once(hosts, case, server, client, family):
@@ -41,7 +43,7 @@ def run_once(hosts, case, server, client, family):
     harness.poll_until(lambda: not case.counts_listener or listeners(server) == 0, 5)
     # Line by line, so that the test sees when a server is ready.
     serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split())
-    wait_until_ready(case, server, serving)
+    wait_until_ready(case, server, serving, words["port"])
     calling = client.verbena("run", *case.client.format(**words).split())
     client_status = calling.wait(case.seconds)
     server_status = None if case.server_stays else serving.wait(10 if client_status == 0 else 1)

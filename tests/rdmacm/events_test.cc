@@ -3,12 +3,16 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "adapter/support/environment.h"
 #include "rdmacm/support/connection.h"
 
 namespace verbena::rdmacm::testing {
@@ -107,6 +111,43 @@ TEST(Identifiers, TakeTheirUndeliveredEventsWithThem) {
   first.reset();
   EXPECT_EQ(hear(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED).id, second.get());
   EXPECT_FALSE(readable(channel.get(), 0));
+}
+
+// A thread of this process is asleep, as one that waits for the agent is.
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string stat((std::istreambuf_iterator<char>(file)), {});
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.compare(name_end + 2, 1, "S") == 0;
+}
+
+// Who has found the channel readable would wait in rdma_get_cm_event() for good.
+TEST(Identifiers, HandOutWhatHasComeUntilTheAgentHasDestroyedThem) {
+  adapter::testing::isolated([] {
+    const OwnChannel channel = make_channel();
+    rdma_cm_id* id = make_id(channel.get()).release();
+    sockaddr_in address = ipv4("127.0.0.1", 7);
+    ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(address), 2000), 0);
+    ASSERT_TRUE(readable(channel.get(), kPatienceMs));
+    const pid_t agent = adapter::testing::Environment::agent().pid();
+    ASSERT_EQ(::kill(agent, SIGSTOP), 0);
+    std::atomic<pid_t> destroying{0};
+    std::thread destroyer([&] {
+      destroying = ::gettid();
+      EXPECT_EQ(rdma_destroy_id(id), 0);
+    });
+    EXPECT_TRUE(adapter::testing::eventually([&] { return destroying != 0 && is_asleep(destroying); }));
+    ::fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+    rdma_cm_event* event = nullptr;
+    EXPECT_EQ(rdma_get_cm_event(channel.get(), &event), 0) << std::strerror(errno);
+    if (event != nullptr) {
+      EXPECT_EQ(event->id, id);
+      EXPECT_EQ(rdma_ack_cm_event(event), 0);
+    }
+    ::kill(agent, SIGCONT);
+    destroyer.join();
+    EXPECT_FALSE(readable(channel.get(), 0));
+  });
 }
 
 TEST(Identifiers, TakeTheirEventsToAnotherChannel) {
