@@ -54,6 +54,11 @@ def require_tap():
         skip("bad links need /dev/net/tun")
 
 
+def ucx_knows_verbs():
+    """Whether the system's UCX has its module for verbs. That of Debian sid was built without (1.23~rc1)."""
+    return any(pathlib.Path("/usr/lib").glob("*/ucx/libuct_ib.so*"))
+
+
 def rdma_core_release(package):
     """The release of rdma-core that this package of Debian's is from, as a number: 44. 0: it is not installed."""
     version = sh("dpkg-query", "-W", "-f", "${Version}", package, check=False)

@@ -38,9 +38,12 @@ def main():
         shell = harness.remote_shell(folder, hosts.build, second)
         between = ("-launcher", "ssh", "-launcher-exec", shell, "-hosts", f"{first.ipv4},{second.ipv4}", "-ppn", 1)
         judge.say("two hosts, as it is", ring(first, program, between, user=[]))
-        judge.say("two hosts, verbs", ring(first, program, between, user=[], environment=verbs))
         judge.say("one host, as it is", ring(first, program, ()))
-        judge.say("one host, verbs", ring(first, program, (), environment=verbs))
+        if harness.ucx_knows_verbs():
+            judge.say("two hosts, verbs", ring(first, program, between, user=[], environment=verbs))
+            judge.say("one host, verbs", ring(first, program, (), environment=verbs))
+        else:
+            print("with verbs alone: left out, as UCX was built without verbs here")
     judge.exit()
 
 

@@ -17,7 +17,8 @@ SECONDS = 90
 RING = ("/usr/bin/python3", "-m", "mpi4py.bench", "ringtest", "-l", "20", "-n", "16384")
 # What mpirun is told; () is what it takes by itself. (Debian's openib component connects queue pairs only on InfiniBand.)
 OFI = ("--mca", "pml", "cm", "--mca", "mtl", "ofi")
-TRANSPORTS = ((), ("--mca", "pml", "ucx"), OFI)
+UCX = ("--mca", "pml", "ucx")  # it declines where it has only TCP
+TRANSPORTS = ((), UCX, OFI) if harness.ucx_knows_verbs() else ((), OFI)
 
 
 def remote_shell_option(shell):

@@ -46,6 +46,8 @@ def main():
     parser = harness.parser(__doc__)
     harness.add_route_option(parser)
     options = harness.begin(parser, "ip", "setpriv", "ucx_info", "ucx_perftest")
+    if not harness.ucx_knows_verbs():
+        harness.skip("UCX was built without verbs here")
 
     judge = harness.Judge()
     with harness.Hosts(options.build, options.route) as hosts:
