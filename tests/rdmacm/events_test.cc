@@ -128,6 +128,8 @@ TEST(Identifiers, HandOutWhatHasComeUntilTheAgentHasDestroyedThem) {
     rdma_cm_id* id = make_id(channel.get()).release();
     sockaddr_in address = ipv4("127.0.0.1", 7);
     ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(address), 2000), 0);
+    hear(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED);
+    ASSERT_EQ(rdma_resolve_route(id, 2000), 0);
     ASSERT_TRUE(readable(channel.get(), kPatienceMs));
     const pid_t agent = adapter::testing::Environment::agent().pid();
     ASSERT_EQ(::kill(agent, SIGSTOP), 0);
