@@ -10,6 +10,7 @@
 
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "paths/users.h"
 
 namespace verbena::agent_client {
@@ -69,12 +70,12 @@ AdminResult<void> AgentSession::reach() {
 
 Result<void> AgentSession::make_poll_set() {
   if (poll_set_.is_ours() && timer_.is_ours()) return {};
-  OwnFd poll_set(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
+  OwnFd poll_set(UniqueFd{plain_epoll_create()});
   if (!poll_set) return fail(errno);
   OwnFd timer(UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)));
   if (!timer) return fail(errno);
   epoll_event interest{EPOLLIN, {.fd = timer.get()}};
-  if (::epoll_ctl(poll_set.get(), EPOLL_CTL_ADD, timer.get(), &interest) != 0) return fail(errno);
+  if (plain_epoll_ctl(poll_set.get(), EPOLL_CTL_ADD, timer.get(), &interest) != 0) return fail(errno);
   const std::lock_guard lock(event_mutex_);
   events_.reset();
   poll_set_ = std::move(poll_set);
@@ -156,7 +157,7 @@ void AgentSession::watch_events(UniqueFd socket) {
   forget_events();
   events_ = OwnFd(std::move(socket));
   epoll_event interest{EPOLLIN, {.fd = events_.get()}};
-  if (::epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, events_.get(), &interest) != 0) {
+  if (plain_epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, events_.get(), &interest) != 0) {
     log_error("the agent's events cannot be watched: errno {}", errno);
   }
 }
@@ -164,7 +165,7 @@ void AgentSession::watch_events(UniqueFd socket) {
 // Closing it would not do while a child after fork() has a copy.
 void AgentSession::forget_events() {
   if (events_.is_ours() && poll_set_.is_ours()) {
-    ::epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
+    plain_epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
   }
   events_.reset();
 }

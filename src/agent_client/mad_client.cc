@@ -13,6 +13,7 @@
 
 #include "agent_client/agent_session.h"
 #include "base/bytes.h"
+#include "base/plain_poll.h"
 #include "protocol/messages.h"
 
 namespace verbena::agent_client {
@@ -100,7 +101,7 @@ AdminResult<MadClient::Mad> MadClient::ask(const roce::Address& destination, con
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - MonotonicClock::now());
     pollfd entry{port_.get(), POLLIN, 0};
-    const int ready = left.count() <= 0 ? 0 : ::poll(&entry, 1, static_cast<int>(left.count()));
+    const int ready = left.count() <= 0 ? 0 : plain_poll(&entry, 1, static_cast<int>(left.count()));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return tl::unexpected(AdminError{ETIMEDOUT, "the agent does not answer"});
     message.user = {};

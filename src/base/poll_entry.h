@@ -3,6 +3,8 @@
 
 #include <sys/epoll.h>
 
+#include "base/plain_poll.h"
+
 namespace verbena {
 
 // A descriptor's place in an epoll set. It is taken out by name when this ends, as to close the descriptor is
@@ -14,7 +16,7 @@ class PollEntry {
  public:
   PollEntry() = default;
   ~PollEntry() {
-    if (set_ >= 0) ::epoll_ctl(set_, EPOLL_CTL_DEL, fd_, nullptr);
+    if (set_ >= 0) plain_epoll_ctl(set_, EPOLL_CTL_DEL, fd_, nullptr);
   }
   PollEntry(const PollEntry&) = delete;
   PollEntry& operator=(const PollEntry&) = delete;
@@ -25,7 +27,7 @@ class PollEntry {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = data;
-    if (::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0) return false;
+    if (plain_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0) return false;
     set_ = set;
     fd_ = fd;
     return true;

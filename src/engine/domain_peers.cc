@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/plain_poll.h"
+
 namespace verbena::engine {
 namespace {
 
@@ -151,7 +153,7 @@ void DomainPeers::connect_target(const Peer::Key& key, ForeignSocket socket) {
 }
 
 bool DomainPeers::listen_to(Peer& peer) {
-  if (!poll_set_) poll_set_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!poll_set_) poll_set_ = UniqueFd(plain_epoll_create());
   if (!peer.announce_in(poll_set_.get())) return false;
   if (!is_input_) is_input_ = shard_.add_input(*this).has_value();
   return is_input_;

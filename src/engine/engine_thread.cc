@@ -20,6 +20,7 @@
 
 #include "base/cancellation_off.h"
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "base/signals_blocked.h"
 #include "memory/guarded.h"
 
@@ -80,13 +81,13 @@ Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int cont
 }
 
 Result<void> EngineThread::open() {
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = UniqueFd(plain_epoll_create());
   wakeup_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   alarm_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!epoll_ || !wakeup_ || !alarm_) return fail(errno);
   const auto add = [&](int fd, uint32_t events, Source source) {
     epoll_event event = event_of(events, source);
-    return fd < 0 || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+    return fd < 0 || plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
   };
   if (!add(wakeup_.get(), EPOLLIN, kWakeup) || !add(alarm_.get(), EPOLLIN, kAlarm) ||
       !add(control_fd_, EPOLLIN, kControl)) {
@@ -157,7 +158,7 @@ void EngineThread::wake() {
 
 void EngineThread::listen(bool on) {
   epoll_event event = packets_event(on);
-  for (const int fd : attached_) ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  for (const int fd : attached_) plain_epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
 Result<void> EngineThread::attach(int fd, bool listening) {
@@ -167,23 +168,23 @@ Result<void> EngineThread::attach(int fd, bool listening) {
     return fail(ENOMEM);
   }
   epoll_event event = packets_event(listening);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
+  if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
   attached_.push_back(fd);
   return {};
 }
 
 void EngineThread::detach(int fd) {
   std::erase(attached_, fd);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 Result<void> EngineThread::attach_bell(const Bell* bell) {
-  if (bell_ != nullptr) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell_->fd(), nullptr);
+  if (bell_ != nullptr) plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell_->fd(), nullptr);
   bell_ = nullptr;
   hears_bell_.store(false, std::memory_order_seq_cst);
   if (bell == nullptr) return {};
   epoll_event event = packets_event(false, kBell);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell->fd(), &event) != 0) return fail(errno);
+  if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell->fd(), &event) != 0) return fail(errno);
   bell_ = bell;
   return {};
 }
@@ -193,7 +194,7 @@ void EngineThread::hear_bell(bool on) {
   if (bell_ == nullptr || (!on && !hears_bell_.load(std::memory_order_relaxed))) return;
   hears_bell_.store(on, std::memory_order_seq_cst);
   epoll_event event = packets_event(on, kBell);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, bell_->fd(), &event);
+  plain_epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, bell_->fd(), &event);
 }
 
 void EngineThread::come_by(TimePoint time) {
@@ -204,9 +205,9 @@ void EngineThread::come_by(TimePoint time) {
 
 void EngineThread::watch_sending(int fd) {
   if (fd == watched_) return;
-  if (watched_ >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
+  if (watched_ >= 0) plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
   epoll_event event = event_of(EPOLLOUT, kSending);
-  watched_ = fd >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? fd : -1;
+  watched_ = fd >= 0 && plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? fd : -1;
 }
 
 namespace {
@@ -237,9 +238,9 @@ void EngineThread::wait_until(TimePoint deadline) {
     count = knows_pwait2.load(std::memory_order_relaxed)
                 ? ::epoll_pwait2(epoll_.get(), events.data(), events.size(),
                                  deadline == kNever ? nullptr : &rest, nullptr)
-                : ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+                : plain_epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
     if (count < 0 && is_unknown_call(errno) && knows_pwait2.exchange(false, std::memory_order_relaxed))
-      count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+      count = plain_epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
   }
   // The application has closed descriptors that are not its own. Whatever that breaks, we must not spin.
   if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kBrokenInterval);

@@ -14,6 +14,7 @@
 
 #include "base/cancellation_off.h"
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "engine/capture_tap.h"
 
 namespace verbena::engine {
@@ -387,7 +388,7 @@ void LocalPeers::loop(LocalPeer& peer) {
 // Without the bell we are rung by the sockets.
 void LocalPeers::open_poll_set() {
   if (poll_set_) return;
-  poll_set_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  poll_set_ = UniqueFd(plain_epoll_create());
   if (auto bell = Bell::make()) bell_.emplace(std::move(*bell));
 }
 

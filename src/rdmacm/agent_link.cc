@@ -11,6 +11,7 @@
 
 #include "base/detached_thread.h"
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "rdmacm/restoration.h"
 
 namespace verbena::rdmacm {
@@ -115,7 +116,7 @@ void AgentLink::monitor(uint32_t number) {
     try {
       attend_once(number);
     } catch (const std::bad_alloc&) {
-      ::poll(nullptr, 0, kPauseWithoutMemoryMs);  // some may come back
+      plain_poll(nullptr, 0, kPauseWithoutMemoryMs);  // some may come back
     }
   }
 }
@@ -129,7 +130,7 @@ void AgentLink::attend_once(uint32_t number) {
     entries.push_back({channel->agents_end(), POLLOUT, 0});
     full.push_back(std::move(channel));
   }
-  ::poll(entries.data(), entries.size(), -1);
+  plain_poll(entries.data(), entries.size(), -1);
   if (!may_watch(number)) return;
   if ((entries[1].revents & POLLNVAL) != 0) {
     const std::lock_guard lock(wakeup_mutex_);

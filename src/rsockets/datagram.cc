@@ -9,6 +9,7 @@
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 
+#include "base/plain_poll.h"
 #include "base/plain_socket.h"
 
 namespace verbena::rsockets {
@@ -31,7 +32,7 @@ Result<std::shared_ptr<Socket>> Datagram::create(int family) {
   std::shared_ptr<Datagram> datagram(new Datagram(**service));
   datagram->udp_ = OwnFd::with_known_number(UniqueFd(plain_socket(family, SOCK_DGRAM, IPPROTO_UDP)));
   if (!datagram->udp_) return fail(errno);
-  datagram->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  datagram->epoll_ = UniqueFd(plain_epoll_create());
   if (!datagram->epoll_) return fail(errno);
   return datagram;
 }
@@ -178,7 +179,7 @@ Result<DatagramQp*> Datagram::queue_pair(const Address& local) {
   if (!created) return fail(created.error().code);
   epoll_event event{};
   event.events = EPOLLIN;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*created)->event_descriptor(), &event) != 0)
+  if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*created)->event_descriptor(), &event) != 0)
     return fail(errno);
   const std::lock_guard lock(poll_mutex_);
   queue_pairs_.push_back(std::move(*created));

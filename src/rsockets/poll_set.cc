@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "base/cancellation_off.h"
+#include "base/plain_poll.h"
 #include "rsockets/configuration.h"
 #include "rsockets/socket_table.h"
 
@@ -63,7 +64,7 @@ int PollSet::check() {
 
 int PollSet::check_plain() {
   if (plain_.empty()) return 0;
-  const int count = ::poll(plain_.data(), plain_.size(), 0);
+  const int count = plain_poll(plain_.data(), plain_.size(), 0);
   auto from = plain_.begin();
   for (size_t i = 0; i < wanted_.size(); ++i) {
     if (!sockets_[i]) wanted_[i].revents = (from++)->revents;
@@ -85,7 +86,7 @@ Result<int> PollSet::sleep(TimePoint deadline) {
       prepare(waker->fd());
       {
         const CancellationAllowed asleep;
-        if (::poll(asleep_.data(), asleep_.size(), sleep_time(deadline)) < 0) return fail(errno);
+        if (plain_poll(asleep_.data(), asleep_.size(), sleep_time(deadline)) < 0) return fail(errno);
       }
       if (asleep_[0].revents != 0) waker->reset();
       take_events();

@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "base/section_lock.h"
 #include "base/signals_blocked.h"
 
@@ -51,7 +52,7 @@ Result<Service*> Service::start() {
 }
 
 Result<void> Service::open() {
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = UniqueFd(plain_epoll_create());
   wakeup_ = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll_ || !wakeup_) return fail(errno);
   channel_ = ::rdma_create_event_channel();
@@ -61,7 +62,7 @@ Result<void> Service::open() {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
       const int code = errno;
       ::rdma_destroy_event_channel(channel_);
       return fail(code);
@@ -75,7 +76,7 @@ Result<void> Service::watch(int fd, std::weak_ptr<ServiceClient> client) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
+  if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
   clients_[fd] = std::move(client);
   return {};
 }
@@ -83,7 +84,7 @@ Result<void> Service::watch(int fd, std::weak_ptr<ServiceClient> client) {
 void Service::forget(int fd) {
   const std::lock_guard lock(mutex_);
   if (clients_.erase(fd) == 0) return;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration period) {
@@ -112,7 +113,7 @@ void Service::run() {
   pthread_setname_np(pthread_self(), "rsocket");
   for (;;) {
     epoll_event events[16];
-    const int count = ::epoll_wait(epoll_.get(), events, 16, milliseconds_to_timer());
+    const int count = plain_epoll_wait(epoll_.get(), events, 16, milliseconds_to_timer());
     // The application has closed what is not its own (base/own_fd.h), and others may have the numbers.
     if (!epoll_.is_ours() || !wakeup_.is_ours()) return log_error("rsocket: closed by the application");
     if (count < 0 && errno != EINTR) return log_error("rsocket: epoll_wait: error {}", errno);

@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "base/cancellation_off.h"
+#include "base/plain_poll.h"
 #include "rsockets/configuration.h"
 #include "rsockets/socket.h"
 #include "rsockets/socket_table.h"
@@ -47,7 +48,7 @@ Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline
     pollfd fds[] = {{waker->fd(), POLLIN, 0}, {socket.event_descriptor(), POLLIN, 0}};
     {
       const CancellationAllowed asleep;
-      if (::poll(fds, 2, sleep_time(deadline)) < 0) {
+      if (plain_poll(fds, 2, sleep_time(deadline)) < 0) {
         const int error = errno;
         if (error != EINTR || !handlers_restart_calls()) return fail(error);
         continue;
@@ -126,7 +127,7 @@ Result<void> await(Socket& socket, Interest interest, bool may_block) {
 Result<void> await_room(int fd) {
   pollfd one{fd, POLLOUT, 0};
   const CancellationAllowed asleep;
-  if (::poll(&one, 1, sleep_time(kNever)) >= 0) return {};
+  if (plain_poll(&one, 1, sleep_time(kNever)) >= 0) return {};
   const int error = errno;
   if (error != EINTR || !handlers_restart_calls()) return fail(error);
   return {};

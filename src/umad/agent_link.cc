@@ -17,6 +17,7 @@
 #include "agent_client/link_table_file.h"
 #include "agent_client/message_socket.h"
 #include "base/only_one.h"
+#include "base/plain_poll.h"
 #include "umad/epoll_sets.h"
 
 namespace verbena::umad {
@@ -39,7 +40,7 @@ constexpr int kPauseMs = 20;
 
 bool is_at_end(int socket) {
   pollfd entry{socket, 0, 0};
-  return ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLHUP) != 0;
+  return plain_poll(&entry, 1, 0) == 1 && (entry.revents & POLLHUP) != 0;
 }
 
 void give_back(int socket, const AwaitedAnswer& awaited) {
@@ -161,7 +162,7 @@ Result<void> AgentLink::revive(int socket) {
       ports.set_lost(socket, is_over);
       return revived ? revived : fail(EIO);
     }
-    ::poll(nullptr, 0, kPauseMs);
+    plain_poll(nullptr, 0, kPauseMs);
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "agent_client/message_socket.h"
 #include "base/c_abi.h"
+#include "base/plain_poll.h"
 #include "base/sealed_file.h"
 #include "base/time.h"
 #include "fabric/rmpp.h"
@@ -97,7 +98,7 @@ bool revive(int port) {
 
 int wait_for(int port, short events, int timeout_ms) {
   pollfd entry{port, events, 0};
-  const int ready = ::poll(&entry, 1, timeout_ms);
+  const int ready = plain_poll(&entry, 1, timeout_ms);
   if (ready == 1) return 0;
   return ready == 0 ? -ETIMEDOUT : -EIO;
 }

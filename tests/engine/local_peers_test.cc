@@ -416,7 +416,8 @@ TEST_F(LocalPeersTest, AQpThatIsConnectedAnewHearsTheWireUntilItsPeerComesByMemo
   shard->poll();
   shard->exclusively([&] { connected.reroute(); });
   packet_arrives_for(connected.config().qpn);
-  for (int i = 0; i < 100 && connected.received < 2; ++i) shard->poll();  // the port is not looked at each time
+  for (int i = 0; i < 100 && connected.received < 2; ++i)
+    shard->poll();  // the port is not looked at each time
   EXPECT_EQ(connected.received, 2u);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "base/plain_socket.h"
 #include "base/socket_option.h"
 #include "ethernet/checksum.h"
@@ -92,9 +93,9 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_inde
   const bool loopback = address.sll_hatype == ARPHRD_LOOPBACK;
   if (!loopback && address.sll_hatype != ARPHRD_ETHER) return fail(EOPNOTSUPP);
   if (loopback && !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on)) return fail(errno);
-  OwnFd epoll(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
+  OwnFd epoll(UniqueFd{plain_epoll_create()});
   epoll_event readable{.events = EPOLLIN, .data = {}};
-  if (!epoll || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &readable) != 0) return fail(errno);
+  if (!epoll || plain_epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &readable) != 0) return fail(errno);
   return std::unique_ptr<PacketSocket>(new PacketSocket(std::move(socket), std::move(epoll), loopback));
 }
 
@@ -115,7 +116,7 @@ void PacketSocket::pause(bool on) {
   paused_ = on;
   // Taken out altogether: an error of the socket would be told even if nothing is asked for.
   epoll_event readable{.events = EPOLLIN, .data = {}};
-  ::epoll_ctl(epoll_.get(), on ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, socket_.get(), &readable);
+  plain_epoll_ctl(epoll_.get(), on ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, socket_.get(), &readable);
 }
 
 Result<void> PacketSocket::set_filter(const FilterProgram& filter) {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/plain_poll.h"
 #include "base/plain_socket.h"
 #include "base/socket_option.h"
 #include "net/udp/socket_address.h"
@@ -55,7 +56,7 @@ class IdentificationProbe {
     if (sendto(fd, data.data(), data.size(), MSG_DONTWAIT, &name_.generic, name_.length()) < 0)
       return std::nullopt;
     pollfd wait{fd_.get(), POLLIN, 0};
-    if (poll(&wait, 1, kProbeMilliseconds) != 1) return std::nullopt;
+    if (plain_poll(&wait, 1, kProbeMilliseconds) != 1) return std::nullopt;
     std::array<std::byte, 256> cut;
     const ssize_t bytes = recv(fd_.get(), cut.data(), cut.size(), MSG_DONTWAIT);
     if (bytes < 0 || bytes > 0xff) return std::nullopt;

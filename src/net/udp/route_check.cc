@@ -15,6 +15,7 @@
 
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
+#include "base/plain_poll.h"
 #include "base/plain_socket.h"
 #include "base/unique_fd.h"
 #include "net/udp/neighbour_search.h"
@@ -65,7 +66,7 @@ UniqueFd open_news() {
 void await_news(int news, Duration patience) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(patience, Duration(0))).count();
   pollfd entry{news, POLLIN, 0};
-  ::poll(&entry, 1, static_cast<int>(left));
+  plain_poll(&entry, 1, static_cast<int>(left));
   std::byte one[1];
   while (::recv(news, one, sizeof one, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) continue;
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <ctime>
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace verbena {
+
+// poll(2) and epoll(7), past whatever a preloaded library has put in their place. The librspreload of
+// rdma-core 65 makes an rsockets' event set of every epoll instance, and takes the descriptors that poll(2)
+// gets for rsockets: an rsocket that waits by them would wait by itself.
+
+// A cancellation point, as poll(2) is. ppoll(2) is the C library's own.
+inline int plain_poll(pollfd* entries, nfds_t count, int timeout_ms) {
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  return ::ppoll(entries, count, timeout_ms < 0 ? nullptr : &timeout, nullptr);
+}
+
+// Likewise.
+inline int plain_epoll_wait(int set, epoll_event* events, size_t room, int timeout_ms) {
+  return ::epoll_pwait(set, events, static_cast<int>(room), timeout_ms, nullptr);
+}
+
+// Close-on-exec.
+inline int plain_epoll_create() {
+#if defined(__SANITIZE_THREAD__)  // it learns from both of these what happens before what
+  return ::epoll_create1(EPOLL_CLOEXEC);
+#else
+  return static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
+#endif
+}
+
+inline int plain_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
+#if defined(__SANITIZE_THREAD__)
+  return ::epoll_ctl(set, operation, fd, event);
+#else
+  return static_cast<int>(::syscall(SYS_epoll_ctl, set, operation, fd, event));
+#endif
+}
+
+}  // namespace verbena
