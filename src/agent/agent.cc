@@ -52,7 +52,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
     : options_(options),
       served_(options.serve_only),
       name_(std::move(name)),
-      client_sockets_(loop_, Quota::Size::of(descriptor_limit() / 2), ::geteuid()),
+      client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
       netlink_(link_table_),
       wire_(options.port),
       slot_table_(wire_, ::geteuid()),

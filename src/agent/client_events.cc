@@ -26,7 +26,7 @@ Result<UniqueFd> ClientEvents::open(uint16_t version) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
   socket_.emplace(sockets_, user_, UniqueFd(ends[0]));
   version_ = version;
-  loop_.watch(socket_->get(), EPOLLIN, [this](uint32_t) { on_readable(); });
+  loop_.watch_for(user_, socket_->get(), EPOLLIN, [this](uint32_t) { return on_readable(); });
   return UniqueFd(ends[1]);
 }
 
@@ -110,16 +110,20 @@ bool ClientEvents::tell_trace(bool on) {
   return say(message, UniqueFd(), traces_unseen_);
 }
 
-void ClientEvents::on_readable() {
-  for (int i = 0; i < EventLoop::kMessagesPerRound && !stopped_; ++i) {
-    std::byte buffer[protocol::kMaxEventBytes];
-    const auto seen = socket_->look(buffer);
-    if (!seen && seen.error().code == EAGAIN) return;
-    // No descriptor is wanted here: with the client's end comes whatever it has sent along.
-    if (!seen || seen->bytes == 0 || seen->has_files) return surroundings_.on_end();
-    socket_->drop();
-    take(ConstBytes(buffer, seen->bytes));
+bool ClientEvents::on_readable() {
+  if (stopped_) return false;
+  std::byte buffer[protocol::kMaxEventBytes];
+  const auto seen = socket_->look(buffer);
+  if (!seen && seen.error().code == EAGAIN) return false;
+  // No descriptor is wanted here: with the client's end comes whatever it has sent along.
+  if (!seen || seen->bytes == 0 || seen->has_files) {
+    surroundings_.on_end();
+    return false;
   }
+  socket_->drop();
+  [[maybe_unused]] const bool counted = socket_->is_read();  // what it answers it has taken
+  take(ConstBytes(buffer, seen->bytes));
+  return true;
 }
 
 void ClientEvents::take(ConstBytes message) {

@@ -59,7 +59,8 @@ class ClientEvents {
   bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
   bool knows_captures() const { return version_ >= protocol::kFirstVersionWithCaptures; }
   bool knows_traces() const { return version_ >= protocol::kFirstVersionWithTraces; }
-  void on_readable();
+  // Handles one message. False: there is none now.
+  bool on_readable();
   void take(ConstBytes message);
   void push_links();
   bool say_peer(const agent_client::DomainPeer& peer);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/client_sockets.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include <linux/sockios.h>
@@ -15,10 +17,13 @@ namespace {
 
 constexpr Duration kLookInterval = std::chrono::seconds(1);
 
-// Whether the other end has taken all that was sent, or is gone.
+constexpr size_t kMaxUnread = 1536;
+
+// Whether the other end has taken all that was sent, or is gone. One byte is counted for a moment after that:
+// the kernel wakes us before it gives up the last one.
 bool is_all_taken(int socket) {
   int bytes = 0;
-  return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes == 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes <= 1;
 }
 
 }  // namespace
@@ -28,11 +33,38 @@ ClientSockets::~ClientSockets() {
   for (Left& each : left_) closer_.close(each.user, each.socket.part());
 }
 
+Quota::Size ClientSockets::room_with(size_t descriptors) {
+  return Quota::Size::of(std::min(descriptors / 2, kMaxUnread));
+}
+
+void ClientSockets::taken(uid_t user, size_t files) {
+  if (files == 0) return;
+  unread_.give_back(user, files);
+  for (auto of_user = waiting_.begin(); of_user != waiting_.end();) {
+    auto& sockets = of_user->second;
+    loop_.set_events(sockets.begin()->second, EPOLLIN);
+    sockets.erase(sockets.begin());
+    of_user = sockets.empty() ? waiting_.erase(of_user) : std::next(of_user);
+  }
+}
+
+uint64_t ClientSockets::await_room(uid_t user, int socket) {
+  waiting_[user].emplace(++last_ticket_, socket);
+  return last_ticket_;
+}
+
+void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
+  const auto of_user = waiting_.find(user);
+  if (of_user == waiting_.end()) return;
+  of_user->second.erase(ticket);
+  if (of_user->second.empty()) waiting_.erase(of_user);
+}
+
 // The client is to see the end now, and not only when the descriptor's turn to be closed comes.
 void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread) {
   ::shutdown(socket.get(), SHUT_RDWR);
   if (unread == 0 || is_all_taken(socket.get())) {
-    unread_.give_back(user, unread);
+    taken(user, unread);
     return closer_.close(user, socket.part());
   }
   left_.push_back({user, std::move(socket), unread});
@@ -54,7 +86,7 @@ void ClientSockets::look() {
       ++each;
       continue;
     }
-    unread_.give_back(each->user, each->unread);
+    taken(each->user, each->unread);
     closer_.close(each->user, each->socket.part());
     each = left_.erase(each);
   }
@@ -76,7 +108,7 @@ Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) c
 }
 
 size_t ClientSocket::unread() {
-  if (unread_ != 0 && is_all_taken(socket_.get())) all_.unread().give_back(user_, std::exchange(unread_, 0));
+  if (unread_ != 0 && is_all_taken(socket_.get())) all_.taken(user_, std::exchange(unread_, 0));
   return unread_;
 }
 
@@ -89,7 +121,7 @@ Result<void> ClientSocket::send(ConstBytes message, std::span<const int> fds) {
   auto sent = agent_client::send_message(socket_.get(), message, fds);
   if (sent && !fds.empty()) {
     unread_ += fds.size();
-    all_.unread().take(user_, fds.size());
+    all_.sent(user_, fds.size());
   }
   return sent;
 }

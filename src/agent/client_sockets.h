@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -26,8 +28,7 @@ namespace verbena::agent {
 // Of the agent's thread.
 class ClientSockets {
  public:
-  // `unread`: how many descriptors clients may leave in the sockets, all together. The kernel's limit has to
-  // have room for the vault's besides.
+  // `unread`: how many descriptors clients may leave in the sockets, all together.
   //
   // REQUIRES: the loop outlives this, and this all sockets
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own) : loop_(loop), unread_(unread, own) {}
@@ -36,8 +37,18 @@ class ClientSockets {
   ClientSockets& operator=(const ClientSockets&) = delete;
 
   ForeignCloser& closer() { return closer_; }
+  // The room for unread descriptors of an agent with this RLIMIT_NOFILE; the vault uses the rest. It is less
+  // than 2,024 (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). Beyond that number the kernel lets each
+  // sender of a socket wait for a search through all sockets on their way, and each greeting sends one.
+  static Quota::Size room_with(size_t descriptors);
   // Descriptors that clients have been sent and have not taken.
-  Quota& unread() { return unread_; }
+  const Quota& unread() const { return unread_; }
+  void sent(uid_t user, size_t files) { unread_.take(user, files); }
+  // Notes that they were taken. Wakes one waiting socket of each user.
+  void taken(uid_t user, size_t files);
+  // Has the loop look at the socket again for messages once there may be room. 0 is no ticket.
+  uint64_t await_room(uid_t user, int socket);
+  void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. What was sent by it is counted until the client has taken it, or is gone.
   void close(uid_t user, ForeignSocket socket, size_t unread);
 
@@ -54,6 +65,8 @@ class ClientSockets {
   ForeignCloser closer_;
   Quota unread_;
   std::list<Left> left_;
+  uint64_t last_ticket_ = 0;
+  std::map<uid_t, std::map<uint64_t, int>> waiting_;  // none empty
   std::optional<EventLoop::TimerId> next_look_;
 };
 

@@ -75,13 +75,25 @@ bool ClientTable::accept_from(int listener) {
   }
   const uint64_t id = next_++;
   quota_.take(peer->uid);
-  sessions_[id] = surroundings_.make_session(id, std::move(socket), *peer);
+  coming_[id] = {std::move(socket), *peer};
+  loop_.in_turn_of(peer->uid, [this, id] {
+    begin(id);
+    return false;
+  });
+  return true;
+}
+
+// Not where it is let in: what a session's beginning costs is its user's, who may connect without end.
+void ClientTable::begin(uint64_t id) {
+  auto node = coming_.extract(id);
+  if (node.empty()) return;
+  Coming& client = node.mapped();
+  sessions_[id] = {client.peer.uid, surroundings_.make_session(id, std::move(client.socket), client.peer)};
   loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
     const Session* session = find(id);
     if (session != nullptr && !session->is_greeted()) close(id);
   });
   surroundings_.on_come(id);
-  return true;
 }
 
 // The file system shows the agent's socket file in other network namespaces, too. A program of another one
@@ -126,14 +138,18 @@ void ClientTable::pause() {
 }
 
 void ClientTable::close(uint64_t id) {
-  loop_.later([this, id] { end(id); });
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  loop_.in_turn_of(found->second.user, [this, id] {
+    end(id);
+    return false;
+  });
 }
 
 void ClientTable::end(uint64_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
-  const ActingFor user(found->second->uid());
-  quota_.give_back(found->second->uid());
+  quota_.give_back(found->second.user);
   sessions_.erase(found);
   surroundings_.on_go(id);
 }
@@ -142,11 +158,14 @@ void ClientTable::clear() {
   listeners_.clear();
   // What a session's end brings about must not meet those that are half gone.
   const auto ending = std::exchange(sessions_, {});
+  for (auto& [id, client] : std::exchange(coming_, {})) {
+    const ClientSocket unheard(sockets_, client.peer.uid, std::move(client.socket));
+  }
 }
 
 Session* ClientTable::find(uint64_t id) const {
   const auto found = sessions_.find(id);
-  return found == sessions_.end() ? nullptr : found->second.get();
+  return found == sessions_.end() ? nullptr : found->second.session.get();
 }
 
 }  // namespace verbena::agent

@@ -38,22 +38,33 @@ class ClientTable {
   Result<void> listen(std::vector<UniqueFd> names);
   // Takes no clients any more.
   void stop_listening() { listeners_.clear(); }
-  // Takes the next one in. False: there is none.
+  // Takes the next one in; its session begins in a turn of its user. False: there is none.
   bool accept_one();
-  // The session is destroyed, but not before its handler has returned.
+  // The session is destroyed, in a turn of its user.
   void close(uint64_t id);
   // First the name is free, then clients see their connection end.
   void clear();
 
   Session* find(uint64_t id) const;
-  size_t size() const { return sessions_.size(); }
+  // Those that are about to begin are counted.
+  size_t size() const { return sessions_.size() + coming_.size(); }
   template <class Visit>
   void for_each(Visit visit) const {
-    for (const auto& [id, session] : sessions_) visit(*session);
+    for (const auto& [id, client] : sessions_) visit(*client.session);
   }
 
  private:
+  struct Coming {
+    UniqueFd socket;
+    ucred peer;
+  };
+  struct Client {
+    uid_t user;
+    std::unique_ptr<Session> session;
+  };
+
   void accept_some();
+  void begin(uint64_t id);
   bool accept_from(int listener);
   bool is_of_our_network(int socket, const ucred& peer) const;
   bool has_room_for(const ucred& peer) const;
@@ -68,7 +79,8 @@ class ClientTable {
   uint64_t network_namespace_ = 0;  // 0: the kernel does not say
   Quota quota_;
   uint64_t next_ = 1;
-  std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::map<uint64_t, Coming> coming_;  // let in, without a session yet
+  std::map<uint64_t, Client> sessions_;
 };
 
 }  // namespace verbena::agent

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/domain_table.h"
 
-#include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,81 +35,72 @@ Result<void> DomainTable::open(const Member& member, int file, uint32_t device_i
   const auto identity = identity_of(file);
   if (!identity) return fail(identity.error().code);
   size_t open = 0;
-  for (const auto& [id, domain] : domains_) {
-    open += static_cast<size_t>(std::ranges::count(domain.members, member.session, &Member::session));
+  for (auto each = first_of(member.session); each != names_.end() && each->first.session == member.session;
+       ++each) {
+    ++open;
   }
   if (open >= kMostOfSession || !members_.allows(member.user)) return fail(ENOMEM);
-  if (find_domain(member.session, member.name) != nullptr) return fail(EINVAL);
+  const Name name{member.session, member.name};
+  if (names_.contains(name)) return fail(EINVAL);
   const FileId id{::makedev(identity->stx_dev_major, identity->stx_dev_minor), identity->stx_ino,
                   device_index};
-  const auto known = domains_.find(id);
-  if (known != domains_.end()) {
+  auto domain = domains_.find(id);
+  if (domain != domains_.end()) {
     if (mode.exclusive) return fail(EINVAL);
-    known->second.members.push_back(member);
-    members_.take(member.user);
-    return {};
+  } else {
+    if (!mode.create) return fail(EAGAIN);
+    UniqueFd inode = inode_of(file);
+    if (!inode) return fail(errno);
+    domain = domains_.emplace(id, Domain{ClientFile(std::move(inode), member.user, closer_), {}}).first;
   }
-  if (!mode.create) return fail(EAGAIN);
-  UniqueFd inode = inode_of(file);
-  if (!inode) return fail(errno);
-  domains_[id] = {ClientFile(std::move(inode), member.user, closer_), {member}};
+  domain->second.members.emplace(member.slot, name);
+  names_.emplace(name, Opened{id, member.slot, member.user});
   members_.take(member.user);
   return {};
 }
 
-template <class Leaves>
-size_t DomainTable::remove(Leaves leaves) {
-  size_t removed = 0;
-  for (auto& [id, domain] : domains_) {
-    removed += std::erase_if(domain.members, [&](const Member& member) {
-      if (!leaves(member)) return false;
-      members_.give_back(member.user);
-      return true;
-    });
-  }
-  std::erase_if(domains_, [](const auto& entry) { return entry.second.members.empty(); });
-  return removed;
+DomainTable::Names::const_iterator DomainTable::remove(Names::const_iterator name) {
+  const Opened& opened = name->second;
+  const auto domain = domains_.find(opened.domain);
+  domain->second.members.erase({opened.slot, name->first});
+  if (domain->second.members.empty()) domains_.erase(domain);
+  members_.give_back(opened.user);
+  return names_.erase(name);
 }
 
 Result<void> DomainTable::close(uint64_t session, uint64_t name) {
-  const size_t removed =
-      remove([&](const Member& member) { return member.session == session && member.name == name; });
-  if (removed == 0) return fail(EINVAL);
+  const auto found = names_.find({session, name});
+  if (found == names_.end()) return fail(EINVAL);
+  remove(found);
   return {};
 }
 
 void DomainTable::close_all(uint64_t session) {
-  remove([&](const Member& member) { return member.session == session; });
+  for (auto each = first_of(session); each != names_.end() && each->first.session == session;) {
+    each = remove(each);
+  }
 }
 
 void DomainTable::close_slot(uint64_t session, uint32_t slot) {
-  remove([&](const Member& member) { return member.session == session && member.slot == slot; });
-}
-
-const DomainTable::Domain* DomainTable::find_domain(uint64_t session, uint64_t name) const {
-  for (const auto& [id, domain] : domains_) {
-    for (const Member& member : domain.members) {
-      if (member.session == session && member.name == name) return &domain;
-    }
+  for (auto each = first_of(session); each != names_.end() && each->first.session == session;) {
+    each = each->second.slot == slot ? remove(each) : std::next(each);
   }
-  return nullptr;
 }
 
 std::optional<DomainTable::Member> DomainTable::find(uint64_t session, uint64_t name, uint32_t slot) const {
-  const Domain* domain = find_domain(session, name);
-  if (domain == nullptr) return std::nullopt;
-  const auto at = std::ranges::find(domain->members, slot, &Member::slot);
-  if (at == domain->members.end()) return std::nullopt;
-  return *at;
+  const auto found = names_.find({session, name});
+  if (found == names_.end()) return std::nullopt;
+  const auto& members = domains_.at(found->second.domain).members;
+  const auto at = members.lower_bound({slot, Name{}});
+  if (at == members.end() || at->first != slot) return std::nullopt;
+  const Name& there = at->second;
+  return Member{there.session, there.name, slot, names_.at(there).user};
 }
 
 std::optional<uint32_t> DomainTable::slot_of(uint64_t session, uint64_t name) const {
-  const Domain* domain = find_domain(session, name);
-  if (domain == nullptr) return std::nullopt;
-  const auto at = std::ranges::find_if(domain->members, [&](const Member& member) {
-    return member.session == session && member.name == name;
-  });
-  return at->slot;
+  const auto found = names_.find({session, name});
+  if (found == names_.end()) return std::nullopt;
+  return found->second.slot;
 }
 
 }  // namespace verbena::agent

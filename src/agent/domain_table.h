@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <vector>
+#include <set>
+#include <utility>
 
 #include <sys/types.h>
 
@@ -62,19 +63,31 @@ class DomainTable {
     uint32_t device_index = 0;
     friend auto operator<=>(const FileId&, const FileId&) = default;
   };
-  struct Domain {
-    ClientFile inode;  // keeps its number from being used again
-    std::vector<Member> members;
+  struct Name {
+    uint64_t session = 0;
+    uint64_t name = 0;
+    friend auto operator<=>(const Name&, const Name&) = default;
   };
+  struct Domain {
+    ClientFile inode;                             // keeps its number from being used again
+    std::set<std::pair<uint32_t, Name>> members;  // by slot
+  };
+  // A domain that a session has open.
+  struct Opened {
+    FileId domain;
+    uint32_t slot = 0;
+    uid_t user = 0;
+  };
+  // Those of a session lie together: nobody is looked for among the members of others.
+  using Names = std::map<Name, Opened>;
 
-  using Domains = std::map<FileId, Domain>;
-  const Domain* find_domain(uint64_t session, uint64_t name) const;
-  template <class Leaves>
-  size_t remove(Leaves leaves);
+  Names::const_iterator first_of(uint64_t session) const { return names_.lower_bound({session, 0}); }
+  Names::const_iterator remove(Names::const_iterator name);
 
   ForeignCloser& closer_;
   Quota members_;
-  Domains domains_;
+  std::map<FileId, Domain> domains_;
+  Names names_;
 };
 
 }  // namespace verbena::agent

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +14,10 @@
 namespace verbena::agent {
 namespace {
 
+// To note that one waits for its user's turn takes little. With few at once, a user with thousands of busy
+// descriptors would keep those of others from being seen.
+constexpr size_t kEventsAtOnce = 512;
+
 // A descriptor's number may be closed and used again within one round of events, so an event names the watch
 // by its generation too.
 uint64_t key_of(int fd, uint32_t generation) {
@@ -21,25 +26,55 @@ uint64_t key_of(int fd, uint32_t generation) {
 
 }  // namespace
 
-EventLoop::EventLoop()
-    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock)
+    : per_round_(per_round),
+      clock_(std::move(clock)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "event loop");
   watch(stop_.get(), EPOLLIN, [this](uint32_t) { stopped_ = true; });
 }
 
-void EventLoop::watch(int fd, uint32_t events, Handler handler) {
+void EventLoop::add_watch(int fd, uint32_t events, uint32_t flags, Handler handler) {
   const uint32_t generation = ++next_generation_;
-  epoll_event event{events, {.u64 = key_of(fd, generation)}};
+  epoll_event event{events | flags, {.u64 = key_of(fd, generation)}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     throw std::system_error(errno, std::generic_category(), "epoll");
   }
-  watches_[fd] = {generation, std::make_shared<Handler>(std::move(handler))};
+  watches_[fd] = {generation, flags, std::make_shared<Handler>(std::move(handler))};
+}
+
+void EventLoop::watch(int fd, uint32_t events, Handler handler) {
+  add_watch(fd, events, 0, std::move(handler));
+}
+
+// By edges: a descriptor that waits for its user's turn is not reported in each round until then.
+void EventLoop::watch_for(uid_t user, int fd, uint32_t events, PieceHandler handler) {
+  auto pending = std::make_shared<Pending>();
+  pending->handler = std::move(handler);
+  const uint32_t generation = next_generation_ + 1;
+  const auto piece = [this, fd, generation, pending] {
+    pending->is_queued = false;
+    if (!is_watched(fd, generation)) return false;
+    const bool has_more = pending->handler(std::exchange(pending->events, 0));
+    pending->is_queued = has_more && is_watched(fd, generation);
+    return pending->is_queued;
+  };
+  add_watch(fd, events, EPOLLET, [this, user, pending, piece](uint32_t news) {
+    pending->events |= news;
+    if (!std::exchange(pending->is_queued, true)) turns_.add(user, piece);
+  });
+}
+
+bool EventLoop::is_watched(int fd, uint32_t generation) const {
+  const auto found = watches_.find(fd);
+  return found != watches_.end() && found->second.generation == generation;
 }
 
 void EventLoop::set_events(int fd, uint32_t events) {
   const auto found = watches_.find(fd);
   if (found == watches_.end()) return;
-  epoll_event event{events, {.u64 = key_of(fd, found->second.generation)}};
+  epoll_event event{events | found->second.flags, {.u64 = key_of(fd, found->second.generation)}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
@@ -55,19 +90,20 @@ EventLoop::TimerId EventLoop::at(TimePoint when, Task task) {
 
 void EventLoop::dispatch(const epoll_event& event) {
   const int fd = static_cast<int>(event.data.u64 & UINT32_MAX);
-  const auto found = watches_.find(fd);
-  if (found == watches_.end() || found->second.generation != event.data.u64 >> 32) return;
-  const std::shared_ptr<Handler> handler = found->second.handler;  // it may forget itself
+  if (!is_watched(fd, static_cast<uint32_t>(event.data.u64 >> 32))) return;
+  const std::shared_ptr<Handler> handler = watches_.at(fd).handler;  // it may forget itself
   (*handler)(event.events);
 }
 
 // What these set for a time that has come meanwhile waits for the next round: else one that takes longer than
-// it rests would keep everybody waiting.
+// it rests would keep everybody waiting. So do timers beyond a round's time: a program may have set 131,072
+// for one moment.
 void EventLoop::run_timers() {
   const TimePoint now = MonotonicClock::now();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto node = timers_.extract(timers_.begin());
     node.mapped()();
+    if (MonotonicClock::now() - now >= per_round_) return;
   }
 }
 
@@ -90,12 +126,13 @@ void EventLoop::run() {
 }
 
 void EventLoop::run_round() {
-  epoll_event events[64];
+  epoll_event events[kEventsAtOnce];
   const std::vector<Task> of_this_round = std::exchange(next_round_, {});
-  const int timeout = of_this_round.empty() ? timeout_ms() : 0;
+  const int timeout = of_this_round.empty() && turns_.empty() ? timeout_ms() : 0;
   const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout);
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
   for (int i = 0; i < count; ++i) dispatch(events[i]);
+  turns_.run(per_round_, clock_);
   for (const Task& task : of_this_round) task();
   run_timers();
   run_later();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <type_traits>
 #include <utility>
 
@@ -24,6 +25,9 @@ using protocol::read_as;
 
 // No reply brings more.
 constexpr size_t kMostFilesOfReply = 3;
+
+// For so long a request waits for its user's programs to take what they were sent.
+constexpr Duration kPatience = std::chrono::seconds(1);
 
 template <class Role, class Message, class Method>
 constexpr bool takes_descriptor =
@@ -100,26 +104,63 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
                      parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
                    },
                .on_end = [this] { close(); }}) {
-  parts_.loop.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { on_readable(events); });
+  parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
+                        [this](uint32_t events) { return on_readable(events); });
   if (process_) parts_.loop.watch(process_.get(), EPOLLIN, [this](uint32_t) { close(); });
 }
 
 Session::~Session() {
   parts_.loop.forget(socket_.get());
   if (process_) parts_.loop.forget(process_.get());
+  end_wait();
   if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
 }
 
-void Session::on_readable(uint32_t events) {
-  const ActingFor user(client_.uid);
-  for (int i = 0; i < EventLoop::kMessagesPerRound && !closing_ && !pending_hello_; ++i) {
-    std::byte buffer[protocol::kMaxAgentMessageBytes];
-    const auto seen = socket_.look(buffer);
-    if (!seen && seen.error().code == EAGAIN) return;
-    if (!seen || seen->bytes == 0) return close();
-    receive(ConstBytes(buffer, seen->bytes), seen->is_longer, seen->has_files);
+bool Session::on_readable(uint32_t events) {
+  if ((pending_hello_ || wait_) && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
+  if (closing_ || pending_hello_) return false;
+  // The client may have read what it was sent: that makes room for others.
+  if ((events & EPOLLOUT) != 0 && socket_.is_read()) listen();
+  if (go_on()) return true;
+  if (wait_ && (events & EPOLLIN) == 0) return false;
+  std::byte buffer[protocol::kMaxAgentMessageBytes];
+  const auto seen = socket_.look(buffer);
+  if (!seen && seen.error().code == EAGAIN) return false;
+  if (!seen || seen->bytes == 0) {
+    close();
+    return false;
   }
-  if (pending_hello_ && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
+  if (!may_go_on()) return false;
+  receive(ConstBytes(buffer, seen->bytes), seen->is_longer, seen->has_files);
+  return true;
+}
+
+// While descriptors lie unread the loop tells when the client reads.
+void Session::listen() {
+  if (pending_hello_ || closing_) return;
+  parts_.loop.set_events(socket_.get(), EPOLLIN | (socket_.is_read() ? 0u : uint32_t{EPOLLOUT}));
+}
+
+// A program that starts together with hundreds of its user's has its answer a moment later. One whose user
+// never takes anything is told so.
+bool Session::may_go_on() {
+  const TimePoint now = MonotonicClock::now();
+  const bool has_room = socket_.is_clogged() || socket_.may_send(kMostFilesOfReply);
+  const TimePoint until = wait_ ? wait_->until : now + kPatience;
+  end_wait();
+  if (has_room || now >= until) return true;
+  const int socket = socket_.get();
+  const auto timer = parts_.loop.at(until, [this, socket] { parts_.loop.set_events(socket, EPOLLIN); });
+  wait_ = {parts_.sockets.await_room(client_.uid, socket), until, timer};
+  parts_.loop.set_events(socket, socket_.is_read() ? 0u : uint32_t{EPOLLOUT});
+  return false;
+}
+
+void Session::end_wait() {
+  if (!wait_) return;
+  parts_.sockets.cancel_wait(client_.uid, wait_->ticket);
+  parts_.loop.cancel(wait_->timer);
+  wait_.reset();
 }
 
 const Session::Request* Session::find_request(uint16_t type) {
@@ -255,8 +296,8 @@ void Session::hello(const protocol::HelloRequest& request, ClientFile vault) {
 void Session::resume() {
   if (!pending_hello_) return;
   const ActingFor user(client_.uid);
-  parts_.loop.set_events(socket_.get(), EPOLLIN);
   finish_hello();
+  listen();
 }
 
 void Session::finish_hello() {
@@ -300,6 +341,26 @@ void Session::answer(const MessageHeader& request, RequestResult<Message> outcom
   send(protocol::reply_bytes(outcome->message), outcome->fds);
 }
 
+template <class Message>
+void Session::answer(const MessageHeader& request, SlicedResult<Message> slices) {
+  going_on_ = [this, request, slices = std::move(slices)] {
+    auto outcome = slices();
+    if (outcome) answer(request, std::move(*outcome));
+    return !outcome;
+  };
+  go_on();
+}
+
+bool Session::go_on() {
+  if (going_on_) {
+    if (!going_on_()) going_on_ = {};
+    return true;
+  }
+  if (cm_ == nullptr || !cm_->is_busy()) return false;
+  cm_->go_on();
+  return true;
+}
+
 void Session::send_error(const MessageHeader& request, int error, std::string_view text) {
   protocol::ErrorReply reply{};
   reply.header = reply_header(request, error);
@@ -311,6 +372,8 @@ void Session::send(ConstBytes message, std::span<const int> fds) {
   if (const auto sent = socket_.send(message, fds); !sent) {
     log_info("client {} does not take its answer (errno {}): dropped", client_.pid, sent.error().code);
     close();
+  } else if (!fds.empty()) {
+    listen();
   }
 }
 

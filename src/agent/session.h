@@ -100,7 +100,9 @@ class Session : private CmClient::Host {
     std::string_view text;
   };
 
-  void on_readable(uint32_t events);
+  // Handles one message. False: there is none now.
+  bool on_readable(uint32_t events);
+  void listen();
   void receive(ConstBytes message, bool is_longer, bool has_files);
   std::optional<Fault> find_fault(const protocol::MessageHeader& header, ConstBytes message,
                                   bool is_longer) const;
@@ -124,6 +126,15 @@ class Session : private CmClient::Host {
 
   template <class Message>
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
+  template <class Message>
+  void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
+  // Whether the answer to the next message may bring descriptors, or the client has waited long enough for
+  // that.
+  bool may_go_on();
+  void end_wait();
+  // Whether a request is being carried out little by little, which comes before the next message. Does a
+  // little of it.
+  bool go_on();
   void send(ConstBytes message, std::span<const int> fds = {});
   void close();
 
@@ -136,6 +147,14 @@ class Session : private CmClient::Host {
   bool greeted_ = false;
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
+  std::function<bool()> going_on_;  // false: it is done
+  // It waits for its user's programs to take the descriptors that they were sent.
+  struct Wait {
+    uint64_t ticket;
+    TimePoint until;
+    EventLoop::TimerId timer;
+  };
+  std::optional<Wait> wait_;
   std::unique_ptr<CmClient> cm_;  // from its first request of connection management on
 };
 

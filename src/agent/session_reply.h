@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,5 +23,10 @@ struct Reply {
 // What it is answered with if it was carried out, or why it was not.
 template <class Message = protocol::PlainReply>
 using RequestResult = agent_client::AdminResult<Reply<Message>>;
+
+// The same for a request that is carried out little by little. It is called until it has an outcome, and is
+// destroyed where the session ends before.
+template <class Message = protocol::PlainReply>
+using SlicedResult = std::function<std::optional<RequestResult<Message>>()>;
 
 }  // namespace verbena::agent

@@ -4,14 +4,20 @@
 #include <cerrno>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "roce/qpn.h"
 
 namespace verbena::agent {
+namespace {
+
+constexpr int kTakenBackAtOnce = 2;
+
+}  // namespace
+
 SlotLending::SlotLending(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters,
                          DomainTable& domains, Surroundings surroundings)
-    : wire_(wire),
+    : loop_(loop),
+      wire_(wire),
       slots_(slots),
       counters_(counters),
       domains_(domains),
@@ -68,16 +74,26 @@ Result<void> SlotLending::take_back(uint32_t index, uint64_t session) {
 }
 
 void SlotLending::take_back_all(uint64_t session) {
-  std::vector<uint32_t> indexes;
-  for (const LentSlot& slot : slots_.lent_to(session)) {
-    indexes.push_back(slot.index);
-    surroundings_.on_end(slot, false);
-    counters_.finish(slot);
-  }
-  if (!indexes.empty()) counters_.show();
   domains_.close_all(session);
-  slots_.take_back_all(session, MonotonicClock::now());
-  for (const uint32_t index : indexes) surroundings_.on_slot(index);
+  const auto slot = slots_.first_lent_to(session);
+  if (!slot) return;
+  if (take_back_some(session)) {
+    loop_.in_turn_of(slot->borrower.uid, [this, session] { return take_back_some(session); });
+  }
+}
+
+// Each may leave a trace of half a megabyte, which is copied.
+bool SlotLending::take_back_some(uint64_t session) {
+  for (int i = 0; i < kTakenBackAtOnce; ++i) {
+    const auto slot = slots_.first_lent_to(session);
+    if (!slot) return false;
+    surroundings_.on_end(*slot, false);
+    counters_.finish(*slot);
+    [[maybe_unused]] const auto taken = slots_.take_back(slot->index, session, MonotonicClock::now());
+    surroundings_.on_slot(slot->index);
+  }
+  counters_.show();
+  return slots_.first_lent_to(session).has_value();
 }
 
 void SlotLending::watch_orphans() {

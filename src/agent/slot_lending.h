@@ -40,7 +40,7 @@ class SlotLending {
   Result<LentSlot> lend(const Borrower& borrower);
   Result<void> keep(uint32_t index, const Borrower& borrower);
   Result<void> take_back(uint32_t index, uint64_t session);
-  // The session is gone.
+  // Takes back the slots of a session that is gone: all but the first few in turns of its user.
   void take_back_all(uint64_t session);
   // The slots of a former agent, some of whose processes live; these are watched from then on.
   Result<void> adopt(Vault::Contents& contents) { return slots_.adopt(contents, MonotonicClock::now()); }
@@ -54,6 +54,7 @@ class SlotLending {
 
   // The first lent slot from `index` on.
   std::optional<LentSlot> find(uint32_t from) const { return slots_.find_lent(from); }
+  std::optional<LentSlot> find_of(uid_t user, uint32_t from) const { return slots_.find_lent_to(user, from); }
   bool is_lent_to_session(uint32_t index, uint64_t session) const;
   // Whether the QP is in a slot that is lent to this user.
   bool is_qpn_of(uint32_t qpn, uid_t user) const;
@@ -62,6 +63,10 @@ class SlotLending {
   const Orphans& orphans() const { return orphans_; }
 
  private:
+  // False: that was the rest.
+  bool take_back_some(uint64_t session);
+
+  EventLoop& loop_;
   Wire& wire_;
   SlotTable& slots_;
   CounterPublisher& counters_;

@@ -151,11 +151,13 @@ void SlotTable::take_back_all(uint64_t session, TimePoint now) {
 
 void SlotTable::enter_borrower(uint32_t index, const Entry& entry) {
   by_borrower_.emplace(entry.borrower.session, index);
+  by_user_.emplace(entry.borrower.uid, index);
   if (entry.borrower.uid != own_) ++lent_to_other_users_;
 }
 
 void SlotTable::strike_borrower(uint32_t index, const Entry& entry) {
   by_borrower_.erase({entry.borrower.session, index});
+  by_user_.erase({entry.borrower.uid, index});
   if (entry.borrower.uid != own_) --lent_to_other_users_;
 }
 
@@ -214,6 +216,18 @@ std::optional<LentSlot> SlotTable::find_lent(uint32_t index) const {
     if (entry->second.lent) return describe(entry->first, entry->second);
   }
   return std::nullopt;
+}
+
+std::optional<LentSlot> SlotTable::find_lent_to(uid_t user, uint32_t index) const {
+  const auto found = by_user_.lower_bound({user, index});
+  if (found == by_user_.end() || found->first != user) return std::nullopt;
+  return describe(found->second, entries_.at(found->second));
+}
+
+std::optional<LentSlot> SlotTable::first_lent_to(uint64_t session) const {
+  const auto found = by_borrower_.lower_bound({session, 0});
+  if (found == by_borrower_.end() || found->first != session) return std::nullopt;
+  return describe(found->second, entries_.at(found->second));
 }
 
 std::vector<LentSlot> SlotTable::lent() const {

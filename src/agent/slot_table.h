@@ -85,9 +85,12 @@ class SlotTable {
 
   // The first lent slot from `index` on.
   std::optional<LentSlot> find_lent(uint32_t index) const;
+  // The same of those that are lent to this user.
+  std::optional<LentSlot> find_lent_to(uid_t user, uint32_t index) const;
   std::vector<LentSlot> lent() const;
-  // Clients come and go all the time: these two look at nothing that is lent to others than they ask for.
+  // Clients come and go all the time: these look at nothing that is lent to others than they ask for.
   std::vector<LentSlot> lent_to(uint64_t session) const;
+  std::optional<LentSlot> first_lent_to(uint64_t session) const;
   size_t lent_to_other_users() const { return lent_to_other_users_; }
   // All slots as they go into the vault.
   std::vector<SlotRecord> records() const;
@@ -135,6 +138,7 @@ class SlotTable {
   uint64_t lendings_ = 0;
   std::map<uint32_t, Entry> entries_;                    // all but slot 0
   std::set<std::pair<uint64_t, uint32_t>> by_borrower_;  // those that are lent: session and index
+  std::set<std::pair<uid_t, uint32_t>> by_user_;         // the same
   size_t lent_to_other_users_ = 0;
 };
 

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
@@ -17,6 +20,49 @@
 #include "protocol/text.h"
 
 namespace verbena::agent {
+namespace {
+
+constexpr const char* kNoList = "the list of identifiers cannot be made";
+// Identifiers that are listed in one piece of their user's turn.
+constexpr size_t kListedAtOnce = 64;
+
+// The answer to kGetCmIds, in the making.
+class CmIdFile {
+ public:
+  CmIdFile(const CmService& service, std::optional<uid_t> user) : listing_(service, user) {}
+
+  Result<void> make() {
+    file_.reset(::memfd_create("verbena-cm-ids", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file_) return fail(errno);
+    return {};
+  }
+  // Whether it is done.
+  Result<bool> go_on() {
+    const auto records = listing_.next(kListedAtOnce);
+    const ConstBytes bytes = std::as_bytes(std::span(records));
+    const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), end_);
+    if (written != static_cast<ssize_t>(bytes.size())) return fail(written < 0 ? errno : ENOSPC);
+    end_ += written;
+    if (!listing_.is_done()) return false;
+    if (const auto sealed = seal_size(file_.get(), F_SEAL_WRITE); !sealed) return fail(sealed.error().code);
+    return true;
+  }
+  Reply<protocol::CmIdsReply> take() {
+    Reply<protocol::CmIdsReply> reply;
+    reply.message.count = static_cast<uint32_t>(listing_.listed());
+    const size_t there_are = listing_.there_are();
+    reply.message.left_out = static_cast<uint32_t>(there_are - std::min(there_are, listing_.listed()));
+    reply.last_fd = std::move(file_);
+    return reply;
+  }
+
+ private:
+  CmIdListing listing_;
+  UniqueFd file_;
+  off_t end_ = 0;
+};
+
+}  // namespace
 
 RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
                                                                 const protocol::GetStatusRequest&) {
@@ -35,9 +81,7 @@ RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
 }
 
 std::optional<LentSlot> StatusRequests::find_visible(const Borrower& client, uint32_t from) const {
-  auto slot = of_.slots.find(from);
-  while (slot && !sees(client, slot->borrower.uid)) slot = of_.slots.find(slot->index + 1);
-  return slot;
+  return sees_all(client) ? of_.slots.find(from) : of_.slots.find_of(client.uid, from);
 }
 
 RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
@@ -73,25 +117,21 @@ RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Borro
   return reply;
 }
 
-RequestResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& client,
-                                                               const protocol::GetCmIdsRequest&) {
-  constexpr const char* kRefused = "the list of identifiers cannot be made";
-  const CmIdList list = identifiers_of(of_.connection_management,
-                                       sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid));
-  const ConstBytes bytes = std::as_bytes(std::span(list.records));
-  auto file = make_memory_file("verbena-cm-ids", std::max<size_t>(bytes.size(), 1));
-  if (!file) return refuse(file.error().code, kRefused);
-  if (::pwrite(file->get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return refuse(errno, kRefused);
-  }
-  if (const auto sealed = seal_size(file->get(), F_SEAL_WRITE); !sealed) {
-    return refuse(sealed.error().code, kRefused);
-  }
-  Reply<protocol::CmIdsReply> reply;
-  reply.message.count = static_cast<uint32_t>(list.records.size());
-  reply.message.left_out = list.left_out;
-  reply.last_fd = std::move(*file);
-  return reply;
+SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& client,
+                                                              const protocol::GetCmIdsRequest&) {
+  using Outcome = RequestResult<protocol::CmIdsReply>;
+  const auto refuse_with = [](int error, const char* text) {
+    return [error, text] { return std::optional<Outcome>(refuse(error, text)); };
+  };
+  auto list = std::make_shared<CmIdFile>(of_.connection_management,
+                                         sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid));
+  if (const auto made = list->make(); !made) return refuse_with(made.error().code, kNoList);
+  return [list]() -> std::optional<Outcome> {
+    const auto is_done = list->go_on();
+    if (!is_done) return refuse(is_done.error().code, kNoList);
+    if (!*is_done) return std::nullopt;
+    return list->take();
+  };
 }
 
 }  // namespace verbena::agent

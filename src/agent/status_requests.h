@@ -38,8 +38,8 @@ class StatusRequests {
                                                                    const protocol::DeviceRequest& request);
   RequestResult<protocol::CmStatusReply> get_cm_status(const Borrower& client,
                                                        const protocol::GetCmStatusRequest& request);
-  RequestResult<protocol::CmIdsReply> get_cm_ids(const Borrower& client,
-                                                 const protocol::GetCmIdsRequest& request);
+  SlicedResult<protocol::CmIdsReply> get_cm_ids(const Borrower& client,
+                                                const protocol::GetCmIdsRequest& request);
 
  private:
   // The first slot from `from` on that the client may see.

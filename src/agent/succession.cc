@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include <unistd.h>
+
 #include "agent/vault.h"
 #include "agent_client/agent_session.h"
 #include "agent_client/link_table_file.h"
@@ -27,14 +29,20 @@ void Succession::begin() {
   waiting_ = true;
   timer_ = of_.loop.at(MonotonicClock::now() + agent_client::kSurvivorWait, [this] {
     timer_.reset();
-    // Where the machine is busy we may not have run for all that time. Who has come by now is heard first: in
-    // this round of the loop it is let in, in the next one its hello is read.
-    of_.loop.in_next_round([this] { give_up_waiting(); });
+    hear_the_last();
   });
+}
+
+// On a busy machine the agent may not have run for all that time. Clients that have come by now are heard
+// first: once one is let in, the next round of the loop reads its hello.
+void Succession::hear_the_last() {
+  const bool is_let_in = !of_.loop.has_work_for(::geteuid());
+  of_.loop.in_next_round([this, is_let_in] { is_let_in ? give_up_waiting() : hear_the_last(); });
 }
 
 void Succession::give_up_waiting() {
   if (!waiting_) return;
+  if (of_.loop.has_work_for(::geteuid())) return of_.loop.in_next_round([this] { give_up_waiting(); });
   of_.wire.open();  // those that had the port may have ended meanwhile
   settle();
 }

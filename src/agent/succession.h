@@ -39,6 +39,7 @@ class Succession {
   void greeted() { has_greeted_ = true; }
 
  private:
+  void hear_the_last();
   void give_up_waiting();
   void settle();
 

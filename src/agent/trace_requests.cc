@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/trace_requests.h"
 
-#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <optional>
-#include <vector>
 
 #include "agent/cm/refusals.h"
 #include "agent/read_only.h"
@@ -12,6 +11,18 @@
 #include "protocol/text.h"
 
 namespace verbena::agent {
+namespace {
+
+// Processes that one session has traced.
+constexpr size_t kMaxOfSession = 16;
+
+// The second of the first pair that begins with it.
+std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& pairs, uint64_t begins_with) {
+  const auto found = pairs.lower_bound({begins_with, 0});
+  return found != pairs.end() && found->first == begins_with ? std::optional(found->second) : std::nullopt;
+}
+
+}  // namespace
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
     const Borrower& client, const protocol::KeptTraceRequest& request) {
@@ -55,40 +66,48 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
 
 RequestResult<> TraceRequests::start_trace(const Borrower& client,
                                            const protocol::StartTraceRequest& request) {
+  const auto find = [&](uint32_t from) {
+    return sees_all(client) ? slots_.find(from) : slots_.find_of(client.uid, from);
+  };
   std::optional<Borrower> process;
-  for (auto slot = slots_.find(0); slot && !process; slot = slots_.find(slot->index + 1)) {
-    const Borrower& borrower = slot->borrower;
-    if (request.pid > 0 && borrower.pid == request.pid && sees(client, borrower.uid)) process = borrower;
+  for (auto slot = find(0); slot && !process; slot = find(slot->index + 1)) {
+    if (request.pid > 0 && slot->borrower.pid == request.pid) process = slot->borrower;
   }
   if (!process) return refuse(ESRCH, "there is no such process of this user with RDMA devices");
   if (process->session == 0) return refuse(EAGAIN, "the process has not come back from a former agent yet");
   if (process->protocol_version < protocol::kFirstVersionWithTraces) {
     return refuse(EOPNOTSUPP, "the process's Verbena is of an older version: start the program again");
   }
+  if (wanted_by(client.session) >= kMaxOfSession) {
+    return refuse(ENOSPC, "one connection to the agent has as many processes traced as it may");
+  }
   if (!is_wanted(process->session) && !tell_(process->session, true)) {
     return refuse(EAGAIN, "the process does not read what the agent tells it");
   }
   wanted_.emplace(client.session, process->session);
+  wanting_.emplace(process->session, client.session);
   return Reply<>();
 }
 
 bool TraceRequests::is_wanted(uint64_t process) const {
-  return std::ranges::any_of(wanted_, [&](const auto& want) { return want.second == process; });
+  const auto found = wanting_.lower_bound({process, 0});
+  return found != wanting_.end() && found->first == process;
+}
+
+size_t TraceRequests::wanted_by(uint64_t client) const {
+  return static_cast<size_t>(
+      std::distance(wanted_.lower_bound({client, 0}), wanted_.lower_bound({client + 1, 0})));
 }
 
 void TraceRequests::session_went(uint64_t session) {
-  std::vector<uint64_t> no_more;
-  for (auto at = wanted_.begin(); at != wanted_.end();) {
-    const auto [client, process] = *at;
-    if (client != session && process != session) {
-      ++at;
-      continue;
-    }
-    at = wanted_.erase(at);
-    if (process != session) no_more.push_back(process);
+  while (const auto process = first_of(wanted_, session)) {
+    wanted_.erase({session, *process});
+    wanting_.erase({*process, session});
+    if (*process != session && !is_wanted(*process)) tell_(*process, false);
   }
-  for (const uint64_t process : no_more) {
-    if (!is_wanted(process)) tell_(process, false);
+  while (const auto client = first_of(wanting_, session)) {
+    wanting_.erase({session, *client});
+    wanted_.erase({*client, session});
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -36,12 +37,14 @@ class TraceRequests {
 
  private:
   bool is_wanted(uint64_t process) const;
+  size_t wanted_by(uint64_t client) const;
 
   const SlotLending& slots_;
   KeptTraces& kept_;
   const ConnectionTraces& connections_;
   const Tell tell_;
-  std::set<std::pair<uint64_t, uint64_t>> wanted_;  // who wants it, of whom: sessions
+  std::set<std::pair<uint64_t, uint64_t>> wanted_;   // who wants it, of whom: sessions
+  std::set<std::pair<uint64_t, uint64_t>> wanting_;  // the same the other way round
 };
 
 }  // namespace verbena::agent

@@ -2,6 +2,7 @@
 #include "cm/connection_table.h"
 
 #include <cerrno>
+#include <utility>
 
 namespace verbena::cm {
 namespace {
@@ -40,6 +41,7 @@ Connection& ConnectionTable::create(uint64_t context, const roce::Path& path, ui
   connection->info.path = path;
   connection->account = account;
   by_local_id_.insert(*connection);
+  ++owned_with(*connection);
   return *connection;
 }
 
@@ -49,6 +51,7 @@ Connection& ConnectionTable::take_up(const ConnectionInfo& agreed, uint64_t cont
   connection->info.state = State::kIdle;
   connection->info.context = context;
   by_local_id_.insert(*connection);
+  ++owned_with(*connection);
   enter(*connection, State::kEstablished);
   insert_remote_numbers(*connection);
   return *connection;
@@ -57,6 +60,7 @@ Connection& ConnectionTable::take_up(const ConnectionInfo& agreed, uint64_t cont
 void ConnectionTable::release(Connection& connection) {
   unlink_wait(connection);
   enter(connection, State::kIdle);
+  if (connection.has_owner) --owned_with(connection);
   by_local_id_.erase(connection);
   delete &connection;
 }
@@ -65,6 +69,10 @@ void ConnectionTable::release_if_done(Connection& connection) {
   if (!connection.has_owner && connection.info.state == State::kIdle && !connection.lingers) {
     release(connection);
   }
+}
+
+void ConnectionTable::disown(Connection& connection) {
+  if (std::exchange(connection.has_owner, false)) --owned_with(connection);
 }
 
 Result<Connection*> ConnectionTable::find_owned(LocalId id) {
@@ -126,7 +134,9 @@ void ConnectionTable::enter(Connection& connection, State state) {
   if (state == State::kIdle && !connection.lingers) erase_remote_id(connection);
   if (state != State::kEstablished) connection.lap = LapState::kNone;
   timers_.cancel(connection);
+  if (connection.has_owner) --owned_with(connection);
   current = state;
+  if (connection.has_owner) ++owned_with(connection);
 }
 
 // As long as packets of the connection can be on their way (IBTA volume 1, 12.9.8.4): the local ACK timeout

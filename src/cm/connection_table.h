@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -39,6 +40,8 @@ class ConnectionTable {
   void release(Connection& connection);
   // Forgets it if it has no owner and nothing left to do.
   void release_if_done(Connection& connection);
+  // Its owner wants to hear no more of it.
+  void disown(Connection& connection);
 
   Connection* find(LocalId id) { return by_local_id_.find(id); }
   const Connection* find(LocalId id) const { return by_local_id_.find(id); }
@@ -81,8 +84,13 @@ class ConnectionTable {
   bool has_room_for(uint32_t account) const { return half_open_.allows(account); }
   // In TIMEWAIT, or lingering.
   size_t waiting() const { return waiting_; }
+  // Those that have an owner.
+  size_t owned_in(State state) const { return owned_[static_cast<size_t>(state)]; }
 
  private:
+  size_t& owned_with(const Connection& connection) {
+    return owned_[static_cast<size_t>(connection.info.state)];
+  }
   LocalId draw_id();
   void erase_remote_id(Connection& connection);
   void erase_remote_qpn(Connection& connection);
@@ -95,6 +103,7 @@ class ConnectionTable {
   Quota half_open_;
   IdSequence ids_;
   size_t waiting_ = 0;
+  std::array<size_t, kStates> owned_{};
   ChainedTable<ByLocalId> by_local_id_;
   ChainedTable<ByRemoteId> by_remote_id_;
   ChainedTable<ByRemoteQpn> by_remote_qpn_;

@@ -84,8 +84,8 @@ Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) 
   return disposal;
 }
 
-void Manager::on_timer(TimePoint now) {
-  while (table_.deadline() <= now) expire(table_.next_due(), now);
+void Manager::on_timer(TimePoint now, size_t most) {
+  for (size_t i = 0; i < most && table_.deadline() <= now; ++i) expire(table_.next_due(), now);
 }
 
 void Manager::expire(Connection& connection, TimePoint now) {
@@ -176,7 +176,7 @@ Result<void> Manager::destroy(LocalId id, TimePoint now) {
   const auto connection = table_.find_owned(id);
   if (!connection) return tl::unexpected(connection.error());
   abandon(**connection, now);
-  (*connection)->has_owner = false;
+  table_.disown(**connection);
   table_.release_if_done(**connection);
   return {};
 }

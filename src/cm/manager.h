@@ -51,7 +51,8 @@ class Manager {
   Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
   // When on_timer() is next wanted; kNever: not before something else happens.
   TimePoint deadline() const { return table_.deadline(); }
-  void on_timer(TimePoint now);
+  // Handles so many expired timers at most; deadline() stays in the past when there are more.
+  void on_timer(TimePoint now, size_t most = SIZE_MAX);
 
   // Active: sends the REQ. on_reply(), on_rejected() or on_unreachable() follows.
   Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
@@ -107,6 +108,8 @@ class Manager {
   bool has_room_for(uint32_t account) const { return table_.has_room_for(account); }
   // In TIMEWAIT, or refused a short while ago.
   size_t waiting() const { return table_.waiting(); }
+  // Those of owners.
+  size_t owned_in(State state) const { return table_.owned_in(state); }
 
  private:
   using Receiver = void (*)(Manager& manager, ConstBytes mad, const Receipt& receipt);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <string>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -103,6 +104,46 @@ TEST_F(ClientSocketTest, AUserWhoTakesNothingGetsNoMoreThanItsShare) {
   read_all(ends.theirs);
   EXPECT_TRUE(send());
   EXPECT_EQ(sockets.unread().of(kUser), 1u) << "what was taken counts no more";
+}
+
+// More than 2,024, and each greeting waits for the kernel's search for sockets that nobody can receive.
+TEST(ClientSockets, AreNotSentSoMuchThatTheKernelMakesUsWait) {
+  EXPECT_LT(ClientSockets::room_with(1 << 20).all, 2024u - 256u);
+  EXPECT_EQ(ClientSockets::room_with(256).all, 128u);
+}
+
+// One of each user: who waits for room is woken by a descriptor that is taken.
+TEST_F(ClientSocketTest, WhoWaitsForRoomIsWokenInTurns) {
+  Ends first, second, third;
+  std::string woken;
+  const auto watch = [&](const Ends& one, char name) {
+    const int fd = one.ours.get();
+    ASSERT_TRUE(send_message(one.theirs.get(), kWord));
+    loop.watch_for(kUser, fd, 0, [&woken, name, fd, this](uint32_t events) {
+      if ((events & EPOLLIN) != 0) woken += name;
+      loop.set_events(fd, 0);
+      return false;
+    });
+  };
+  watch(first, 'a');
+  watch(second, 'b');
+  watch(third, 'c');
+  sockets.await_room(kUser, first.ours.get());
+  const uint64_t ticket = sockets.await_room(kUser, second.ours.get());
+  sockets.await_room(kOther, third.ours.get());
+  ASSERT_TRUE(send());
+  read_all(ends.theirs);
+  EXPECT_TRUE(socket->is_read());
+  loop.run_round();
+  EXPECT_EQ(woken, "ac");
+  sockets.cancel_wait(kUser, ticket);
+  ASSERT_TRUE(send());
+  read_all(ends.theirs);
+  EXPECT_TRUE(socket->is_read());
+  loop.in_next_round([] {});
+  loop.run_round();
+  EXPECT_EQ(woken, "ac") << "it waits no more";
+  for (const Ends* each : {&first, &second, &third}) loop.forget(each->ours.get());
 }
 
 TEST_F(ClientSocketTest, WhatLiesUnreadCountsAfterItsConnectionIsGone) {

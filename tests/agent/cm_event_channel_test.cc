@@ -25,9 +25,10 @@ class EventChannelTest : public testing::Test {
   Ends open() {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-    return {std::make_unique<EventChannel>(loop_, ClientFile(UniqueFd(fds[0]), ::geteuid(), closer_), 1,
-                                           EventChannel::Tallies{of_client_, of_user_}),
-            UniqueFd(fds[1])};
+    return {
+        std::make_unique<EventChannel>(loop_, ::geteuid(), ClientFile(UniqueFd(fds[0]), ::geteuid(), closer_),
+                                       1, EventChannel::Tallies{of_client_, of_user_}),
+        UniqueFd(fds[1])};
   }
   static void send(Ends& ends, uint32_t id, uint32_t listener = 0) {
     protocol::CmEvent event{};

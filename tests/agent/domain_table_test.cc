@@ -79,6 +79,17 @@ TEST_F(DomainTableTest, EndsWithItsLastMember) {
   EXPECT_EQ(open({4, 40, 8}, file.get(), kJoin), EAGAIN);
 }
 
+TEST_F(DomainTableTest, ASlotsDomainsEndWithTheSlotAndNoOthers) {
+  open({1, 10, 5}, file.get());
+  open({1, 11, 6}, other.get());
+  open({2, 20, 5}, other.get());
+  table.close_slot(1, 5);
+  EXPECT_FALSE(table.slot_of(1, 10));
+  EXPECT_EQ(table.slot_of(1, 11), 6u);
+  EXPECT_TRUE(meet(1, 11, 5)) << "of another session";
+  EXPECT_EQ(open({3, 30, 7}, file.get(), kJoin), EAGAIN) << "it had no other member";
+}
+
 TEST_F(DomainTableTest, OnlyWhoCanOpenTheFileJoins) {
   open({1, 10, 5}, file.get());
   const UniqueFd name_only(::open("/tmp", O_PATH | O_CLOEXEC));

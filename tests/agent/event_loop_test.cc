@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/event_loop.h"
 
+#include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/unique_fd.h"
 
@@ -36,7 +39,7 @@ TEST(EventLoop, ATimerThatComesDueMeanwhileWaitsForTheNextRound) {
 }
 
 TEST(EventLoop, TimersRunInTheirOrder) {
-  EventLoop loop;
+  EventLoop loop(std::chrono::hours(1));  // all that are due run in one round
   std::string order;
   const TimePoint now = MonotonicClock::now();
   loop.at(now, [&] { order += 'b'; });
@@ -47,6 +50,72 @@ TEST(EventLoop, TimersRunInTheirOrder) {
   loop.cancel(cancelled);
   loop.run_round();
   EXPECT_EQ(order, "abc");
+}
+
+TEST(EventLoop, AThousandTimersOfOneMomentLeaveOthersTheirTurn) {
+  EventLoop loop(Duration::zero());
+  int runs = 0;
+  for (int i = 0; i < 1000; ++i) loop.at(MonotonicClock::now(), [&] { ++runs; });
+  const UniqueFd somebody(::eventfd(1, EFD_CLOEXEC));
+  int served = 0;
+  loop.watch(somebody.get(), EPOLLIN, [&](uint32_t) { ++served; });
+  for (int round = 1; round <= 10; ++round) loop.run_round();
+  EXPECT_EQ(served, 10);
+  EXPECT_EQ(runs, 10);
+}
+
+// Each has something all the time.
+TEST(EventLoop, AUserWithManyDescriptorsHasNoMoreTurnsThanOneWithOne) {
+  constexpr uid_t kBusy = 1, kOther = 2;
+  TimePoint time{};
+  EventLoop loop(Duration::zero(), [&] { return time += UserTurns::kQuantum; });  // so long each piece takes
+  std::vector<UniqueFd> many;
+  int busy = 0, others = 0;
+  for (int i = 0; i < 200; ++i) {
+    many.emplace_back(::eventfd(1, EFD_CLOEXEC));
+    loop.watch_for(kBusy, many.back().get(), EPOLLIN, [&](uint32_t) { return ++busy != 0; });
+  }
+  for (int round = 0; round < 20; ++round) loop.run_round();
+  const UniqueFd one(::eventfd(1, EFD_CLOEXEC));
+  loop.watch_for(kOther, one.get(), EPOLLIN, [&](uint32_t) { return ++others != 0; });
+  const int before = busy;
+  while (others == 0) loop.run_round();
+  EXPECT_LE(busy - before, 1) << "it waits for one of the others' pieces";
+}
+
+TEST(EventLoop, OneThatIsForgottenHasNoTurnAnyMore) {
+  EventLoop loop(Duration::zero());
+  int served = 0;
+  const UniqueFd one(::eventfd(1, EFD_CLOEXEC)), other(::eventfd(1, EFD_CLOEXEC));
+  for (const UniqueFd* each : {&one, &other}) {
+    loop.watch_for(1, each->get(), EPOLLIN, [&](uint32_t) {
+      ++served;
+      loop.forget(one.get());
+      loop.forget(other.get());
+      return true;
+    });
+  }
+  for (int round = 0; round < 3; ++round) loop.in_next_round([] {}), loop.run_round();
+  EXPECT_EQ(served, 1);
+}
+
+// By edges, and yet none is lost.
+TEST(EventLoop, WhatComesAfterAHandlerIsDoneIsHandled) {
+  EventLoop loop;
+  const UniqueFd counter(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  uint64_t sum = 0;
+  loop.watch_for(1, counter.get(), EPOLLIN, [&](uint32_t) {
+    uint64_t value = 0;
+    if (::read(counter.get(), &value, sizeof value) != sizeof value) return false;
+    sum += value;
+    return true;
+  });
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(::write(counter.get(), &i, sizeof i), ssize_t{sizeof i});
+    loop.run_round();
+  }
+  EXPECT_EQ(sum, 6u);
+  loop.forget(counter.get());
 }
 
 }  // namespace

@@ -223,6 +223,7 @@ TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
   slots_.take_back_all(1, kStart);
   slots_.take_back_all(3, kStart);
   EXPECT_THAT(slots_.lent_to(1), IsEmpty());
+  EXPECT_FALSE(slots_.first_lent_to(1));
   EXPECT_THAT(indexes_of(slots_.lent_to(2)), ElementsAre(2));
   EXPECT_EQ(slots_.lent_to_other_users(), 1u);
 }

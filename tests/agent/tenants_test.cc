@@ -83,10 +83,12 @@ int use_the_agent() {
 // Another process, of another user, which does its worst and then holds still for as long as this exists.
 class HostileProcess {
  public:
-  // Both answer 0, or where they failed. What they are to keep they put into what they capture. The first is
-  // done at once, the other by go_on().
+  // Each answers 0, or where it failed. It puts what it is to keep into what it captures. The first is done
+  // at once, each other one by go_on().
   using Work = std::function<int()>;
-  HostileProcess(uid_t uid, const Work& work, const Work& more = {}) {
+  HostileProcess(uid_t uid, const Work& work, const Work& more)
+      : HostileProcess(uid, work, std::vector{more}) {}
+  HostileProcess(uid_t uid, const Work& work, std::vector<Work> more = {}) {
     int told[2];
     int asked[2];
     if (::pipe(told) != 0 || ::pipe(asked) != 0) return;
@@ -98,8 +100,9 @@ class HostileProcess {
     if (pid_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(99);
-      for (const Work* each : {&work, &more}) {
-        const auto outcome = static_cast<char>(*each ? (*each)() : 0);
+      more.insert(more.begin(), work);
+      for (const Work& each : more) {
+        const auto outcome = static_cast<char>(each());
         char go = 0;
         if (::write(tell.get(), &outcome, 1) != 1 || ::read(hear.get(), &go, 1) != 1) break;
       }
@@ -297,6 +300,58 @@ TEST_F(SilentFiles, OneThatIsWrittenToAStatusPageHoldsUpNobody) {
   });
 }
 
+// ---- time
+
+// It has queued thousands of requests before another user comes.
+TEST_F(Tenants, WhoAsksWithoutEndIsAnsweredInTurnsWithOthers) {
+  constexpr int kSessions = 64, kRequests = 64;
+  test::KeptConnections kept;
+  const auto greet = [&] { return test::take_all_connections(kept, kSessions) == kSessions ? 0 : 1; };
+  const auto ask = [&] {
+    const auto request = protocol::request_header(MessageType::kGetCmStatus, 2);
+    for (const auto& connection : kept) {
+      for (int i = 0; i < kRequests; ++i) {
+        if (!connection->send(protocol::bytes_of(request))) return 1;
+      }
+    }
+    return 0;
+  };
+  int answers = 0;
+  const auto count_answers = [&] {
+    for (const auto& connection : kept) {
+      std::array<std::byte, protocol::kMaxAgentMessageBytes> reply;
+      while (::recv(connection->fd(), reply.data(), reply.size(), MSG_DONTWAIT) > 0) ++answers;
+    }
+    return answers < kSessions * kRequests / 4 ? 0 : 1;
+  };
+  HostileProcess hostile(kHostile, greet, {ask, count_answers});
+  ASSERT_EQ(hostile.outcome(), 0);
+  ::kill(agent_->pid(), SIGSTOP);
+  ASSERT_EQ(hostile.go_on(), 0);
+  // One process, so that little time passes between the answer and the agent's next stop.
+  const int outcome = test::as_child([&] {
+    if (::seteuid(kOther) != 0) return 1;
+    RawConnection connection(kRoot);
+    protocol::HelloRequest request{};
+    request.header = protocol::request_header(MessageType::kHello, 1);
+    if (!connection.send(protocol::bytes_of(request)) || ::seteuid(kRoot) != 0) return 2;
+    ::kill(agent_->pid(), SIGCONT);
+    const bool is_greeted = connection.reply() == 0;
+    ::kill(agent_->pid(), SIGSTOP);
+    return is_greeted ? 0 : 3;
+  });
+  EXPECT_EQ(outcome, 0);
+  EXPECT_EQ(hostile.go_on(), 0) << "hundreds of requests were answered first";
+  ::kill(agent_->pid(), SIGCONT);
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // ---- what one user takes
 
 TEST_F(Tenants, OneConnectionDoesNotGetAllSlots) {
@@ -310,11 +365,32 @@ TEST_F(Tenants, OneConnectionDoesNotGetAllSlots) {
   expect_that_others_are_served();
 }
 
-void raise_descriptor_limit() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+// More of them than a user may have descriptors under way: what was read does not count, also where the
+// program asks for nothing more.
+TEST_F(Tenants, IdleProgramsThatHaveReadTheirGreetingAreNotInTheWay) {
+  raise_descriptor_limit();
+  test::KeptConnections kept;
+  constexpr size_t kMany = 600;
+  const HostileProcess many(kOther, [&] { return test::take_all_connections(kept, kMany) == kMany ? 0 : 1; });
+  EXPECT_EQ(many.outcome(), 0);
+}
+
+// They start all at once, and the last reads its greeting when the first has.
+TEST_F(Tenants, ManyProgramsThatStartTogetherAreGreetedOneAfterTheOther) {
+  raise_descriptor_limit();
+  test::KeptConnections kept;
+  const HostileProcess many(kOther, [&] {
+    protocol::HelloRequest hello{};
+    hello.header = protocol::request_header(MessageType::kHello, 1);
+    for (int i = 0; i < 500; ++i) {
+      if (!test::connect_to_root(kept).send(protocol::bytes_of(hello))) return 1;
+    }
+    for (const auto& each : kept) {
+      if (each->reply() != 0) return 2;
+    }
+    return 0;
+  });
+  EXPECT_EQ(many.outcome(), 0);
 }
 
 TEST_F(Tenants, SeveralUsersTogetherDoNotGetAllConnections) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -91,7 +92,7 @@ class AgentWorld {
   void on_links(const std::vector<agent_client::Link>& before);
 
   const ServedUsers served_;
-  EventLoop loop_;
+  EventLoop loop_{std::chrono::hours(1)};  // all that users have to do is done in one round
   ClientSockets sockets_;
   LinkTable link_table_;
   Wire wire_;

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
+#include "agent/cm/client.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "agent_client/path_mtu.h"
@@ -107,8 +108,10 @@ std::optional<protocol::CmEvent> AddressRequests::start_resolving(CmIdentifier& 
   id.resolving = service_.neighbours().await(route.interface_index, route.next_hop,
                                              MonotonicClock::now() + timeout, [this, &id, route](int error) {
                                                id.resolving = 0;
+                                               id.client->recount(id);
                                                channels_.send(id, finish_resolving(id, route, error));
                                              });
+  id.client->recount(id);
   return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "agent/cm/client.h"
 #include "agent/cm/refusals.h"
 #include "agent_client/path_mtu.h"
 #include "base/format.h"
@@ -147,6 +148,7 @@ Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
   id.listening_state = std::make_unique<CmIdentifier::Listening>();
   id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
   id.listening = true;
+  id.client->recount(id);
   id.state = CmState::kListen;
   service_.note_port(id);
   service_.look_again();

@@ -85,11 +85,11 @@ const CmClient::Request CmClient::kRequests[] = {
 #undef VERBENA_REQUEST
 };
 
-CmClient::CmClient(CmService& service, Host& host, std::shared_ptr<ConnectionTrace> trace)
+CmClient::CmClient(CmService& service, Host& host)
     : service_(service),
       host_(host),
       user_(host.user()),
-      trace_(trace != nullptr ? std::move(trace) : service.make_trace(host)),
+      trace_(service.make_trace(host)),
       limits_(service, user_),
       channels_(service.loop(), host, limits_, trace_),
       identifiers_(*this, service, limits_, channels_),
@@ -103,6 +103,8 @@ CmClient::~CmClient() {
 }
 
 void CmClient::go() {
+  service_.tally() -= tally_;
+  service_.usage_of(user_).tally -= tally_;
   has_gone = true;
   trace_->ended_in_order = identifiers_.all().empty();
   service_.leave(*this);
@@ -130,7 +132,47 @@ bool CmClient::takes_descriptor(uint16_t type) {
   return type == static_cast<uint16_t>(protocol::MessageType::kCmOpenChannel);
 }
 
+void CmClient::count(size_t CmTally::*what, bool& is_counted, bool is_to_count) {
+  if (std::exchange(is_counted, is_to_count) == is_to_count) return;
+  CmTally change;
+  change.*what = 1;
+  const auto apply = [&](CmTally& tally) { is_to_count ? tally += change : tally -= change; };
+  apply(tally_);
+  if (has_gone) return;
+  apply(service_.tally());
+  apply(service_.usage_of(user_).tally);
+}
+
+void CmClient::recount(CmIdentifier& id, bool is_there) {
+  count(&CmTally::identifiers, id.is_counted, is_there);
+  count(&CmTally::listening, id.is_counted_listening, is_there && id.listening);
+  count(&CmTally::resolving, id.is_counted_resolving, is_there && id.resolving != 0);
+}
+
+// As when a program closes an event channel of the kernel's: the identifiers go with it, and then it has its
+// answer. It may have 131,072 of them.
+void CmClient::go_on() {
+  Closing& closing = *closing_;
+  EventChannel* const channel = channels_.find(closing.channel);
+  closing.next = identifiers_.erase_some_of(closing.channel, closing.next, GoneClients::kAtOnce);
+  if (channel->identifiers == 0) {
+    channels_.close(closing.channel);
+    const protocol::MessageHeader request = closing.request;
+    closing_.reset();
+    reply(protocol::PlainReply{protocol::reply_header(request)});
+  }
+  service_.settle();
+}
+
 void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor) {
+  if (header.type == static_cast<uint16_t>(protocol::MessageType::kCmCloseChannel)) {
+    const auto request = protocol::read_as<protocol::CmChannelRequest>(message);
+    const EventChannel* const channel = channels_.find(request.channel);
+    if (channel != nullptr && channel->identifiers > 0) {
+      closing_ = {header, request.channel, 0};
+      return go_on();
+    }
+  }
   find_request(header.type)->carry_out(*this, header, message, std::move(descriptor));
   service_.settle();
 }
@@ -216,6 +258,7 @@ void CmClient::remove_device(CmIdentifier& id) {
   }
   id.state = CmState::kDeviceRemoved;
   id.listening = false;
+  recount(id);
   emit(id, RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 

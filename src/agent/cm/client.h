@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "agent/cm/port_space.h"
 #include "agent/cm/restore_requests.h"
 #include "agent/cm/service.h"
+#include "agent/cm/tally.h"
 #include "agent/foreign_closer.h"
 #include "protocol/connection_messages.h"
 
@@ -34,8 +36,7 @@ class CmClient : public PortOwner {
  public:
   using Host = CmClientHost;
 
-  // Has a trace of its own, or (an heir) another's.
-  CmClient(CmService& service, Host& host, std::shared_ptr<ConnectionTrace> trace = nullptr);
+  CmClient(CmService& service, Host& host);
   ~CmClient();
   CmClient(const CmClient&) = delete;
   CmClient& operator=(const CmClient&) = delete;
@@ -43,8 +44,12 @@ class CmClient : public PortOwner {
   // The length of a request of connection management; 0: it is none.
   static size_t request_bytes(uint16_t type);
   static bool takes_descriptor(uint16_t type);
-  // Carries a request out and answers it. REQUIRES: request_bytes() says its length
+  // Carries a request out and answers it, or begins to. REQUIRES: request_bytes() says its length, and
+  // is_busy() is false
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
+  // Whether a request is being carried out, which go_on() does little by little.
+  bool is_busy() const { return closing_.has_value(); }
+  void go_on();
 
   uid_t user() const { return user_; }
   // REQUIRES: it has not gone
@@ -52,8 +57,6 @@ class CmClient : public PortOwner {
 
   const std::shared_ptr<ConnectionTrace>& trace() const { return trace_; }
 
-  // An identifier of another client of the same program, for go(): what it has of events stays behind.
-  void inherit(std::unique_ptr<CmIdentifier> id) { identifiers_.inherit(std::move(id)); }
   // The program has ended: from now on nothing is said to it, nobody meets what it had, and the host may be
   // gone.
   void go();
@@ -74,6 +77,10 @@ class CmClient : public PortOwner {
   void links_changed(std::span<const uint32_t> failed_over);
 
   const ClientIdentifiers::Map& identifiers() const { return identifiers_.all(); }
+  // To be called when one of its identifiers has come, goes, or listens or resolves as it did not before.
+  void recount(CmIdentifier& id, bool is_there = true);
+
+  uint64_t listed_number = 0;  // among the service's clients; the service's
 
  private:
   struct Request;
@@ -93,12 +100,21 @@ class CmClient : public PortOwner {
   void reply(const Reply& message);
   void send(const protocol::CmEvent& event);
 
+  void count(size_t CmTally::*what, bool& is_counted, bool is_to_count);
   void remove_device(CmIdentifier& id);
 
   CmService& service_;
   Host& host_;
   const uid_t user_;
   const std::shared_ptr<ConnectionTrace> trace_;
+  CmTally tally_;
+  // An event channel with many identifiers that is being closed.
+  struct Closing {
+    protocol::MessageHeader request;
+    uint32_t channel;
+    uint32_t next;  // identifier to look at
+  };
+  std::optional<Closing> closing_;
   ClientLimits limits_;
   ClientChannels channels_;
   ClientIdentifiers identifiers_;

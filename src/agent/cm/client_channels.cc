@@ -34,7 +34,7 @@ agent_client::AdminResult<void> ClientChannels::open(const protocol::CmChannelRe
   if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
   const EventChannel::Tallies waiting{waiting_events_, limits_.usage().waiting_events};
   channels_[request.channel] =
-      std::make_unique<EventChannel>(loop_, std::move(events), request.generation, waiting);
+      std::make_unique<EventChannel>(loop_, host_.user(), std::move(events), request.generation, waiting);
   limits_.take_channel();
   return {};
 }

@@ -56,10 +56,6 @@ void ClientIdentifiers::say_farewell(CmIdentifier& id) {
   [[maybe_unused]] const auto said = service_.manager().disconnect(id.connection, {}, MonotonicClock::now());
 }
 
-const std::shared_ptr<ConnectionTrace>& ClientIdentifiers::trace() const {
-  return client_.trace();
-}
-
 CmIdentifier* ClientIdentifiers::find(uint32_t number) {
   const auto found = ids_.find(number);
   return found == ids_.end() ? nullptr : found->second.get();
@@ -97,6 +93,7 @@ CmIdentifier& ClientIdentifiers::keep(std::unique_ptr<CmIdentifier> id) {
   ++limits_.usage().identifiers;
   ++channels_.find(id->channel)->identifiers;
   if (id->listed_number == 0) id->listed_number = service_.next_listed_number();
+  client_.recount(*id);
   return *(ids_[id->number] = std::move(id));
 }
 
@@ -106,37 +103,17 @@ void ClientIdentifiers::erase(CmIdentifier& id) {
   ids_.erase(number);
 }
 
-template <class Part>
-void ClientIdentifiers::part_with_those_of(uint32_t channel, Part part) {
-  const EventChannel* const its_channel = channels_.find(channel);
-  for (auto entry = ids_.begin(); its_channel->identifiers > 0 && entry != ids_.end();) {
+uint32_t ClientIdentifiers::erase_some_of(uint32_t channel, uint32_t from, size_t most) {
+  auto entry = ids_.lower_bound(from);
+  for (size_t i = 0; i < most && entry != ids_.end(); ++i) {
     if (entry->second->channel != channel) {
       ++entry;
       continue;
     }
-    part(entry->second);
+    discard(*entry->second);
     entry = ids_.erase(entry);
   }
-}
-
-void ClientIdentifiers::erase_those_of(uint32_t channel) {
-  part_with_those_of(channel, [this](std::unique_ptr<CmIdentifier>& id) { discard(*id); });
-}
-
-void ClientIdentifiers::pass_those_of(uint32_t channel, CmClient& heir) {
-  EventChannel* const its_channel = channels_.find(channel);
-  part_with_those_of(channel, [&](std::unique_ptr<CmIdentifier>& id) {
-    if (id->qp_type == IBV_QPT_XRC_RECV) return discard(*id);
-    --its_channel->identifiers;
-    heir.inherit(std::move(id));
-  });
-}
-
-void ClientIdentifiers::inherit(std::unique_ptr<CmIdentifier> id) {
-  id->client = &client_;
-  id->owner = &client_;
-  const uint32_t number = id->number;
-  ids_[number] = std::move(id);
+  return entry != ids_.end() ? entry->first : 0;
 }
 
 void ClientIdentifiers::discard(CmIdentifier& id) {
@@ -148,6 +125,7 @@ void ClientIdentifiers::discard(CmIdentifier& id) {
   }
   id.connection = 0;
   if (EventChannel* channel = channels_.find(id.channel)) --channel->identifiers;
+  client_.recount(id, false);
   --limits_.usage().identifiers;
   limits_.usage().groups -= id.groups.size();
 }

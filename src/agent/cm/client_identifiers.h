@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
 
 #include "agent/cm/client_channels.h"
 #include "agent/cm/client_limits.h"
@@ -21,7 +21,8 @@ class CmClient;
 // that came to them. Of the agent's thread.
 class ClientIdentifiers {
  public:
-  using Map = std::unordered_map<uint32_t, std::unique_ptr<CmIdentifier>>;
+  // In the order of their numbers: who goes through them little by little finds the next one.
+  using Map = std::map<uint32_t, std::unique_ptr<CmIdentifier>>;
 
   // `client` is whose identifiers they are. REQUIRES: all of them outlive this
   ClientIdentifiers(CmClient& client, CmService& service, const ClientLimits& limits,
@@ -31,7 +32,6 @@ class ClientIdentifiers {
   ClientIdentifiers(const ClientIdentifiers&) = delete;
   ClientIdentifiers& operator=(const ClientIdentifiers&) = delete;
 
-  const std::shared_ptr<ConnectionTrace>& trace() const;
   CmIdentifier* find(uint32_t number);
   const Map& all() const { return ids_; }
 
@@ -44,12 +44,9 @@ class ClientIdentifiers {
   // Takes back what the identifier holds elsewhere, and forgets it. What its peer is owed is the connection
   // manager's business from here.
   void erase(CmIdentifier& id);
-  void erase_those_of(uint32_t channel);
-  // Gives those of the channel to a client that is about to go (GoneClients), but for those that are
-  // destroyed otherwise at a program's end: these are erased. REQUIRES: the heir is of the same user
-  void pass_those_of(uint32_t channel, CmClient& heir);
-  // REQUIRES: its number is new here
-  void inherit(std::unique_ptr<CmIdentifier> id);
+  // Erases those of the channel, from the identifier `from` on; looks at so many at most. Answers where to go
+  // on: 0 at the end.
+  uint32_t erase_some_of(uint32_t channel, uint32_t from, size_t most);
   // The client has gone: destroys so many at most, and answers how many.
   size_t clear(size_t most);
 
@@ -57,9 +54,6 @@ class ClientIdentifiers {
   CmIdentifier& keep(std::unique_ptr<CmIdentifier> id);
   void say_farewell(CmIdentifier& id);
   void discard(CmIdentifier& id);
-  // Each that goes with the channel is handed to `part`, and forgotten.
-  template <class Part>
-  void part_with_those_of(uint32_t channel, Part part);
 
   CmClient& client_;
   CmService& service_;

@@ -14,6 +14,9 @@
 namespace verbena::agent {
 namespace {
 
+// Events that are sent in one go. A program that reads as fast as it is sent to may have 131,072 of them.
+constexpr int kAtOnce = 16;
+
 // Bytes of unread messages in the socket, as the kernel counts them (unix(7)); -1: it does not say.
 int unread_bytes(int socket) {
   int bytes = 0;
@@ -22,8 +25,9 @@ int unread_bytes(int socket) {
 
 }  // namespace
 
-EventChannel::EventChannel(EventLoop& loop, ClientFile socket, uint32_t generation, Tallies waiting)
-    : loop_(loop), socket_(std::move(socket)), generation_(generation), waiting_(waiting) {}
+EventChannel::EventChannel(EventLoop& loop, uid_t user, ClientFile socket, uint32_t generation,
+                           Tallies waiting)
+    : loop_(loop), user_(user), socket_(std::move(socket)), generation_(generation), waiting_(waiting) {}
 
 EventChannel::~EventChannel() {
   watch(false);
@@ -84,16 +88,20 @@ uint64_t EventChannel::taken() const {
   return sent_ - std::min(left, sent_);
 }
 
-void EventChannel::on_writable() {
-  while (!queue_.empty() && transmit(queue_.begin()->second)) take_out(queue_.begin());
+bool EventChannel::on_writable() {
+  for (int i = 0; i < kAtOnce && !queue_.empty(); ++i) {
+    if (!transmit(queue_.begin()->second)) return false;
+    take_out(queue_.begin());
+  }
   if (queue_.empty()) watch(false);
+  return !queue_.empty();
 }
 
 void EventChannel::watch(bool wanted) {
   if (watching_ == wanted) return;
   watching_ = wanted;
   if (wanted) {
-    loop_.watch(socket_.get(), EPOLLOUT, [this](uint32_t) { on_writable(); });
+    loop_.watch_for(user_, socket_.get(), EPOLLOUT, [this](uint32_t) { return on_writable(); });
   } else {
     loop_.forget(socket_.get());
   }

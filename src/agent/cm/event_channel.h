@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "agent/event_loop.h"
 #include "agent/foreign_closer.h"
 #include "protocol/connection_messages.h"
@@ -24,9 +26,9 @@ class EventChannel {
     size_t& user;
   };
 
-  // `generation` is the program's number for this agent, and goes into every event. REQUIRES: the tallies
-  // outlive this
-  EventChannel(EventLoop& loop, ClientFile socket, uint32_t generation, Tallies waiting);
+  // `generation` is the program's number for this agent, and goes into every event; `user` is the program's.
+  // REQUIRES: the tallies outlive this
+  EventChannel(EventLoop& loop, uid_t user, ClientFile socket, uint32_t generation, Tallies waiting);
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;
   EventChannel& operator=(const EventChannel&) = delete;
@@ -53,11 +55,13 @@ class EventChannel {
   static std::vector<uint64_t> numbers_of(const Index& index, uint32_t id);
   void take_out(Queue::iterator event);
   bool transmit(const protocol::CmEvent& event);
-  void on_writable();
+  // Sends some of what waits. False: the socket is full, or nothing waits.
+  bool on_writable();
   void watch(bool wanted);
   void tally(size_t more, size_t less);
 
   EventLoop& loop_;
+  const uid_t user_;
   ClientFile socket_;  // the program may have a copy of it, and put anything into it
   const uint32_t generation_;
   const Tallies waiting_;

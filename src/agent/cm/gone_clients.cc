@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/gone_clients.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "agent/cm/client.h"
@@ -14,32 +13,37 @@ GoneClients::~GoneClients() = default;
 
 void GoneClients::add(std::unique_ptr<CmClient> client) {
   client->go();
-  clear_some(clients_.insert(clients_.end(), std::move(client)));
-  go_on();
+  const uid_t user = client->user();
+  const bool is_little = client->clear(kAtOnce) < kAtOnce;
+  if (is_little) return;
+  users_[user].clients.push_back(std::move(client));
+  go_on(user);
 }
 
-void GoneClients::clear_some(Clients::iterator client) {
-  if ((*client)->clear(kAtOnce) < kAtOnce) clients_.erase(client);
+void GoneClients::clear_some(uid_t user) {
+  const auto found = users_.find(user);
+  if (found == users_.end()) return;
+  auto& clients = found->second.clients;
+  if (clients.front()->clear(kAtOnce) < kAtOnce) clients.pop_front();
+  if (clients.empty()) users_.erase(found);
 }
 
-void GoneClients::go_on() {
-  if (clients_.empty() || std::exchange(goes_on_, true)) return;
-  loop_.in_next_round([this] {
-    goes_on_ = false;
-    if (!clients_.empty()) clear_some(clients_.begin());
-    go_on();
+void GoneClients::go_on(uid_t user) {
+  if (std::exchange(users_.at(user).goes_on, true)) return;
+  loop_.in_turn_of(user, [this, user] {
+    clear_some(user);
+    return users_.contains(user);
   });
 }
 
 bool GoneClients::clear_some_of(uid_t user) {
-  const auto found = std::ranges::find(clients_, user, [](const auto& each) { return each->user(); });
-  if (found == clients_.end()) return false;
-  clear_some(found);
+  if (!users_.contains(user)) return false;
+  clear_some(user);
   return true;
 }
 
 void GoneClients::clear_all() {
-  while (!clients_.empty()) clear_some(clients_.begin());
+  while (!users_.empty()) clear_some(users_.begin()->first);
 }
 
 }  // namespace verbena::agent

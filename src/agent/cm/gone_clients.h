@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <list>
+#include <map>
 #include <memory>
 
 #include <sys/types.h>
@@ -15,11 +16,11 @@ class CmClient;
 
 // Clients of connection management whose programs have ended, or have closed an event channel with many
 // identifiers, which are a client of their own from then on. A program may have had 131,072 identifiers, and
-// to destroy those takes long; so it is done little by little, and others have their turn in between. To them
-// it is as if all were gone at once (PortOwner). Of the agent's thread.
+// to destroy those takes long; so it is done little by little, in turns of their user. To others it is as if
+// all were gone at once (PortOwner). For the agent's thread.
 class GoneClients {
  public:
-  // Of identifiers, channels and events, in one round of the loop.
+  // One piece of a user's turn clears so many identifiers, channels and events.
   static constexpr size_t kAtOnce = 256;
 
   // REQUIRES: loop outlives this
@@ -30,21 +31,24 @@ class GoneClients {
 
   // One that has little is done with when this returns.
   void add(std::unique_ptr<CmClient> client);
-  bool empty() const { return clients_.empty(); }
+  bool empty() const { return users_.empty(); }
   // The user wants more than it may have beside what its programs have left: a part of that is cleared now.
   // False: they have left nothing.
   bool clear_some_of(uid_t user);
   void clear_all();
 
  private:
-  using Clients = std::list<std::unique_ptr<CmClient>>;
+  struct OfUser {
+    std::list<std::unique_ptr<CmClient>> clients;
+    bool goes_on = false;  // in the user's next turn
+  };
 
-  void clear_some(Clients::iterator client);
-  void go_on();
+  // Clears a part of the user's first client. The client is gone when that was the rest.
+  void clear_some(uid_t user);
+  void go_on(uid_t user);
 
   EventLoop& loop_;
-  Clients clients_;
-  bool goes_on_ = false;  // in the loop's next round
+  std::map<uid_t, OfUser> users_;  // none without clients
 };
 
 }  // namespace verbena::agent

@@ -71,6 +71,9 @@ struct CmIdentifier : PortBinding {
   uint32_t events_sent = 0;  // into its channels' sockets, or waiting to be
   uint32_t port_entry = 0;   // in the ledger; 0: none
   uint32_t connection_entry = 0;
+  bool is_counted = false;  // in CmTally, as an identifier, as one that listens, and as one that resolves
+  bool is_counted_listening = false;
+  bool is_counted_resolving = false;
   uint8_t traced_messages = 0;   // of its connection, up to a limit
   std::vector<uint32_t> groups;  // multicast, by the client's numbers
 

@@ -2,14 +2,12 @@
 #include "agent/cm/identifier_requests.h"
 
 #include <cerrno>
-#include <memory>
 #include <utility>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/client.h"
-#include "agent/cm/gone_clients.h"
 #include "agent/cm/refusals.h"
 
 namespace verbena::agent {
@@ -18,18 +16,9 @@ Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& reque
   return channels_.open(request, std::move(events));
 }
 
-// As when a program closes an event channel of the kernel's: the identifiers go with it.
+// REQUIRES: no identifier has it (CmClient::go_on() destroys them)
 Outcome IdentifierRequests::close_channel(const protocol::CmChannelRequest& request) {
-  const EventChannel* channel = channels_.find(request.channel);
-  if (channel == nullptr) return refuse(ENOENT, "no such channel");
-  if (channel->identifiers <= GoneClients::kAtOnce) {
-    identifiers_.erase_those_of(request.channel);
-  } else {
-    // Others have their turn while so many are destroyed.
-    auto heir = std::make_unique<CmClient>(service_, host_, identifiers_.trace());
-    identifiers_.pass_those_of(request.channel, *heir);
-    service_.gone_clients().add(std::move(heir));
-  }
+  if (channels_.find(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
   channels_.close(request.channel);
   return {};
 }

@@ -19,6 +19,8 @@
 namespace verbena::agent {
 namespace {
 
+// A round of the loop tells so many identifiers of one neighbour: 131,072 may wait for it.
+constexpr size_t kAtOnce = 64;
 constexpr Duration kPause = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -130,7 +132,12 @@ void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
     const bool is_it =
         waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
         std::memcmp(waiting.neighbour.address, neighbour.address, sizeof neighbour.address) == 0;
-    if (is_it) tickets.push_back(entry->second);
+    if (!is_it) continue;
+    if (tickets.size() == kAtOnce) {
+      loop_.in_next_round([this, interface_index, neighbour] { found(interface_index, neighbour); });
+      break;
+    }
+    tickets.push_back(entry->second);
   }
   for (const Ticket ticket : tickets) finish(ticket, 0);
 }

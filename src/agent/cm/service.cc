@@ -20,6 +20,9 @@ namespace {
 // How long the programs of a former agent may take to come back for their ports and connections.
 constexpr Duration kClaimTime = std::chrono::seconds(30);
 
+// Handles so many timers of connections in one round. A program may have thousands with one timeout.
+constexpr size_t kTimersAtOnce = 64;
+
 constexpr uint32_t kLoopbackInterface = 1;  // in every network namespace
 
 cm::ManagerConfig manager_config() {
@@ -64,6 +67,23 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
 
 CmService::~CmService() {
   if (early_timer_) loop_.cancel(*early_timer_);
+}
+
+void CmService::join(CmClient& client) {
+  client.listed_number = ++last_client_;
+  clients_.emplace(client.listed_number, &client);
+  usage_of(client.user()).clients.emplace(client.listed_number, &client);
+}
+
+void CmService::leave(CmClient& client) {
+  clients_.erase(client.listed_number);
+  usage_of(client.user()).clients.erase(client.listed_number);
+  ended_listeners_.forget(client);
+}
+
+const CmService::Usage* CmService::find_usage(uid_t user) const {
+  const auto found = usage_.find(user);
+  return found != usage_.end() ? &found->second : nullptr;
 }
 
 void CmService::expect_returns(TimePoint until) {
@@ -172,7 +192,7 @@ void CmService::open_wire(int slot_socket) {
 void CmService::links_changed(const std::vector<agent_client::Link>& links,
                               std::span<const uint32_t> failed_over) {
   links_.update(links);
-  for (CmClient* client : clients_) client->links_changed(failed_over);
+  for (const auto& [number, client] : clients_) client->links_changed(failed_over);
   settle();
 }
 
@@ -242,7 +262,7 @@ void CmService::settle() {
 }
 
 void CmService::on_timer() {
-  manager_.on_timer(MonotonicClock::now());
+  manager_.on_timer(MonotonicClock::now(), kTimersAtOnce);
   settle();
 }
 

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 
@@ -27,6 +26,7 @@
 #include "agent/cm/port_limits.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
+#include "agent/cm/tally.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent_client/link.h"
@@ -90,12 +90,12 @@ class CmService final : private cm::Sink {
   // waits for TIMEWAIT to pass does not count.
   bool owes_farewells() const;
 
+  // Clients by their numbers, in the order of their coming.
+  using Clients = std::map<uint64_t, CmClient*>;
+
   // For clients.
-  void join(CmClient& client) { clients_.insert(&client); }
-  void leave(CmClient& client) {
-    clients_.erase(&client);
-    ended_listeners_.forget(client);
-  }
+  void join(CmClient& client);
+  void leave(CmClient& client);
   EventLoop& loop() { return loop_; }
   // After an operation of the manager, settle() is called.
   cm::Manager& manager() { return manager_; }
@@ -126,15 +126,21 @@ class CmService final : private cm::Sink {
     size_t identifiers = 0;
     size_t waiting_events = 0;  // that they do not read
     size_t groups = 0;
+    Clients clients{};  // that have not gone
+    CmTally tally{};    // of these
   };
   Usage& usage_of(uid_t user) { return usage_[user]; }
+  const Usage* find_usage(uid_t user) const;
+  // Clients that have not gone.
+  const Clients& clients() const { return clients_; }
+  CmTally& tally() { return tally_; }
+  const CmTally& tally() const { return tally_; }
   // Event channels; each is a descriptor.
   Quota& channels() { return channels_; }
   GoneClients& gone_clients() { return gone_clients_; }
 
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
-  const std::set<CmClient*>& clients() const { return clients_; }
   std::shared_ptr<ConnectionTrace> make_trace(const CmClientHost& client);
   const ConnectionTraces& traces() const { return traces_; }
   uint32_t next_listed_number() { return ++listed_number_ != 0 ? listed_number_ : ++listed_number_; }
@@ -170,7 +176,9 @@ class CmService final : private cm::Sink {
   PeerEvents peer_events_{*this};
   cm::Manager manager_;
   ConnectionTraces traces_{host_.on_trace_end};
-  std::set<CmClient*> clients_;
+  Clients clients_;
+  uint64_t last_client_ = 0;
+  CmTally tally_;
   uint32_t listed_number_ = 0;
   std::map<uid_t, Usage> usage_;
   EarlyMessages early_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
 
 #include "agent/cm/client.h"
@@ -14,14 +15,6 @@ namespace {
 static_assert(protocol::kConnectionStates == cm::kStates);
 static_assert(protocol::kConnectionMads == cm::kMessageTypes);
 static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
-
-void count(protocol::CmStatus& status, const CmIdentifier& id, const cm::Manager& manager) {
-  ++status.identifiers;
-  status.listening += id.listening ? 1 : 0;
-  status.resolving += id.resolving != 0 ? 1 : 0;
-  if (id.connection == 0) return;
-  if (const auto info = manager.info(id.connection)) ++status.connections[static_cast<size_t>(info->state)];
-}
 
 // By CmState; the numbers are those of the kernel's enum rdma_cm_state.
 constexpr std::array<uint8_t, kCmStates> kKernelStates = {0, 7, 1, 2, 4, 5, 6, 8, 9};
@@ -53,8 +46,12 @@ uint64_t sum(const cm::Counters::ByMessage& counts) {
 protocol::CmStatus status_of(CmService& service) {
   protocol::CmStatus status{};
   const cm::Manager& manager = service.manager();
-  for (const CmClient* client : service.clients()) {
-    for (const auto& [number, id] : client->identifiers()) count(status, *id, manager);
+  const CmTally& tally = service.tally();
+  status.identifiers = static_cast<uint32_t>(tally.identifiers);
+  status.listening = static_cast<uint32_t>(tally.listening);
+  status.resolving = static_cast<uint32_t>(tally.resolving);
+  for (size_t state = 0; state < cm::kStates; ++state) {
+    status.connections[state] = static_cast<uint32_t>(manager.owned_in(static_cast<cm::State>(state)));
   }
   status.waiting = static_cast<uint32_t>(manager.waiting()) -
                    std::min(static_cast<uint32_t>(manager.waiting()),
@@ -72,19 +69,42 @@ protocol::CmStatus status_of(CmService& service) {
   return status;
 }
 
-CmIdList identifiers_of(const CmService& service, std::optional<uid_t> user) {
-  CmIdList list;
-  for (const CmClient* client : service.clients()) {
-    if (user && client->user() != *user) continue;
-    for (const auto& [number, id] : client->identifiers()) {
-      if (list.records.size() == protocol::kMostCmIdRecords) {
-        ++list.left_out;
-      } else {
-        list.records.push_back(record_of(*client, *id, service.manager()));
-      }
+CmIdListing::CmIdListing(const CmService& service, std::optional<uid_t> user)
+    : service_(service), user_(user), most_(std::min<size_t>(there_are(), protocol::kMostCmIdRecords)) {}
+
+const CmService::Clients& CmIdListing::clients() const {
+  static const CmService::Clients kNone;
+  if (!user_) return service_.clients();
+  const CmService::Usage* const usage = service_.find_usage(*user_);
+  return usage != nullptr ? usage->clients : kNone;
+}
+
+size_t CmIdListing::there_are() const {
+  if (!user_) return service_.tally().identifiers;
+  const CmService::Usage* const usage = service_.find_usage(*user_);
+  return usage != nullptr ? usage->tally.identifiers : 0;
+}
+
+std::vector<protocol::CmIdRecord> CmIdListing::next(size_t most) {
+  std::vector<protocol::CmIdRecord> records;
+  const CmService::Clients& all = clients();
+  auto client = all.lower_bound(client_);
+  if (client != all.end() && client->first != client_) next_id_ = 0;  // that one has gone
+  for (size_t i = 0; i < most && client != all.end() && listed_ < most_; ++i) {
+    const ClientIdentifiers::Map& ids = client->second->identifiers();
+    const auto id = next_id_ > UINT32_MAX ? ids.end() : ids.lower_bound(static_cast<uint32_t>(next_id_));
+    if (id == ids.end()) {
+      ++client;
+      next_id_ = 0;
+      continue;
     }
+    records.push_back(record_of(*client->second, *id->second, service_.manager()));
+    ++listed_;
+    next_id_ = uint64_t{id->first} + 1;
   }
-  return list;
+  is_done_ = client == all.end() || listed_ == most_;
+  if (!is_done_) client_ = client->first;
+  return records;
 }
 
 }  // namespace verbena::agent

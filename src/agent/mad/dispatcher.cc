@@ -30,6 +30,8 @@ constexpr uint8_t kOwnPortNumber = 1;
 constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port
 // A neighbour whose three last announcements were lost, or that has sent nothing else for so long.
 constexpr Duration kForgottenAfter = std::chrono::seconds(35);
+// Repeats or gives up so many requests in one round. Programs may have 174,000 that are due at once.
+constexpr int kDueAtOnce = 64;
 constexpr auto kLongestTimeout = std::chrono::minutes(10);
 
 // Connections are the agent's affair: who could send its datagrams could end everybody's. So are neighbours.
@@ -457,7 +459,9 @@ void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
 // ---- time
 
 void MadDispatcher::on_timer() {
-  while (const auto due = waiting_.take_due(MonotonicClock::now())) {
+  for (int i = 0; i < kDueAtOnce; ++i) {
+    const auto due = waiting_.take_due(MonotonicClock::now());
+    if (!due) break;
     const WaitingRequest& request = due->request;
     const auto port = ports_.find(request.port);
     if (port == ports_.end()) continue;

@@ -20,7 +20,7 @@ constexpr size_t kBlock = size_t{64} << 10;
 constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
 constexpr size_t kMostOfPort = fabric::kMostRmppBytes;
 constexpr size_t kMostSendingsOfPort = 256;
-// Datagrams of one message in a round of the loop, so that others have their turn.
+// Datagrams of one message in a piece of its user's turn.
 constexpr int kAtOnce = 32;
 
 constexpr size_t blocks_of(size_t bytes) {
@@ -64,7 +64,10 @@ bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
 
 void LongMessages::pump_later(const RmppKey& key, Entry& entry) {
   if (std::exchange(entry.is_pumped, true)) return;
-  loop_.in_next_round([this, key] { pump(key); });
+  loop_.in_turn_of(entry.sending.user, [this, key] {
+    pump(key);
+    return false;
+  });
 }
 
 // What is sent may be for this link itself, and what comes back then ends the message: so first they are

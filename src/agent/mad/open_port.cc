@@ -16,8 +16,6 @@
 namespace verbena::agent {
 namespace {
 
-// So that one program's flood leaves time for the others.
-constexpr int kDatagramsPerRound = 16;
 // Of long messages that a program does not take. What is more is lost.
 constexpr size_t kMostInFiles = size_t{16} << 20;
 
@@ -31,10 +29,11 @@ OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t
       socket_(sockets, user, std::move(socket)),
       takes_files_(takes_files),
       owner_(std::move(owner)) {
-  loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t events) {
-    // One that is paused and whose program has ended would be told of that without end.
-    if (paused_ && (events & (EPOLLHUP | EPOLLERR)) != 0) return end();
-    on_readable();
+  loop_.watch_for(user, socket_.get(), EPOLLIN, [this](uint32_t events) {
+    // One that is paused reads nothing, and would not see the end of its program.
+    if (!paused_ || (events & (EPOLLHUP | EPOLLERR)) == 0) return on_readable();
+    end();
+    return false;
   });
 }
 
@@ -42,20 +41,26 @@ OpenPort::~OpenPort() {
   loop_.forget(socket_.get());
 }
 
-void OpenPort::on_readable() {
-  for (int i = 0; i < kDatagramsPerRound && !ended_; ++i) {
-    if (!owner_.has_room()) {
-      paused_ = true;
-      return loop_.set_events(socket_.get(), 0);
-    }
-    std::array<std::byte, protocol::kUserMadBytes + protocol::kMadBytes> buffer;
-    auto seen = socket_.look(buffer, takes_files_);
-    if (!seen && seen.error().code == EAGAIN) return;
-    if (!seen || seen->bytes == 0 || seen->has_files) return end();
-    socket_.drop();
-    if (seen->is_longer || seen->bytes < protocol::kUserMadBytes + protocol::kLeastSentMadBytes) continue;
-    if (!take(ConstBytes(buffer).first(seen->bytes), std::move(seen->file))) return end();
+bool OpenPort::on_readable() {
+  if (ended_) return false;
+  [[maybe_unused]] const bool counted = socket_.is_read();  // what was taken counts no more
+  if (!owner_.has_room()) {
+    paused_ = true;
+    loop_.set_events(socket_.get(), 0);
+    return false;
   }
+  std::array<std::byte, protocol::kUserMadBytes + protocol::kMadBytes> buffer;
+  auto seen = socket_.look(buffer, takes_files_);
+  if (!seen && seen.error().code == EAGAIN) return false;
+  bool goes_on = seen && seen->bytes != 0 && !seen->has_files;
+  if (goes_on) {
+    socket_.drop();
+    const bool is_datagram =
+        !seen->is_longer && seen->bytes >= protocol::kUserMadBytes + protocol::kLeastSentMadBytes;
+    if (is_datagram) goes_on = take(ConstBytes(buffer).first(seen->bytes), std::move(seen->file));
+  }
+  if (!goes_on) end();
+  return goes_on;
 }
 
 bool OpenPort::take(ConstBytes message, ClientFile file) {

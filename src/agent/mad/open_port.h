@@ -41,7 +41,8 @@ class OpenPort {
   void deliver(protocol::UserMad header, ConstBytes mad);
 
  private:
-  void on_readable();
+  // Takes one datagram. False: there is none now, or no more are wanted.
+  bool on_readable();
   // False: what it brings cannot be.
   bool take(ConstBytes message, ClientFile file);
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);

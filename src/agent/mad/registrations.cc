@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/registrations.h"
 
-#include <algorithm>
 #include <cerrno>
 
 #include "fabric/rmpp.h"
@@ -32,14 +31,22 @@ bool Registrations::can_be(const MadAgent& agent) {
   return agent.queue_pair == (fabric::is_subnet_management(management_class) ? 0 : 1);
 }
 
+Registrations::Class Registrations::class_of(const MadAgent& agent) {
+  return {agent.device_index, slot_of(agent.management_class), agent.class_version, agent.oui};
+}
+
+template <class IsIt>
+const MadAgent* Registrations::find_in(const Class& its, IsIt is_it) const {
+  for (auto at = by_class_.lower_bound({its, 0}); at != by_class_.end() && at->first == its; ++at) {
+    const MadAgent& agent = by_transaction_.at(at->second);
+    if (is_it(agent)) return &agent;
+  }
+  return nullptr;
+}
+
 bool Registrations::is_free(const MadAgent& agent) const {
-  return std::ranges::none_of(by_transaction_, [&](const auto& entry) {
-    const MadAgent& other = entry.second;
-    return other.device_index == agent.device_index &&
-           slot_of(other.management_class) == slot_of(agent.management_class) &&
-           other.class_version == agent.class_version && other.oui == agent.oui &&
-           (other.methods & agent.methods).any();
-  });
+  return find_in(class_of(agent),
+                 [&](const MadAgent& other) { return (other.methods & agent.methods).any(); }) == nullptr;
 }
 
 // That number, or the lowest that is free.
@@ -64,31 +71,37 @@ Result<uint32_t> Registrations::add(MadAgent agent, std::optional<uint32_t> numb
   do {
     agent.transaction = ++last_transaction_;
   } while (agent.transaction == 0 || by_transaction_.contains(agent.transaction));
+  by_number_.emplace(std::pair(agent.port, agent.id), agent.transaction);
+  if (agent.methods.any()) by_class_.emplace(class_of(agent), agent.transaction);
   return by_transaction_.emplace(agent.transaction, agent).first->second.id;
+}
+
+void Registrations::erase(uint32_t transaction) {
+  const auto found = by_transaction_.find(transaction);
+  by_number_.erase({found->second.port, found->second.id});
+  by_class_.erase({class_of(found->second), transaction});
+  by_transaction_.erase(found);
 }
 
 Result<void> Registrations::remove(uint64_t port, uint32_t id) {
   const MadAgent* agent = find(port, id);
   if (agent == nullptr) return fail(ENOENT);
-  by_transaction_.erase(agent->transaction);
+  erase(agent->transaction);
   return {};
 }
 
 std::vector<uint32_t> Registrations::remove_port(uint64_t port) {
   std::vector<uint32_t> removed;
-  std::erase_if(by_transaction_, [&](const auto& entry) {
-    const bool goes = entry.second.port == port;
-    if (goes) removed.push_back(entry.first);
-    return goes;
-  });
+  for (auto at = by_number_.lower_bound({port, 0}); at != by_number_.end() && at->first.first == port; ++at) {
+    removed.push_back(at->second);
+  }
+  for (const uint32_t transaction : removed) erase(transaction);
   return removed;
 }
 
 const MadAgent* Registrations::find(uint64_t port, uint32_t id) const {
-  for (const auto& [transaction, agent] : by_transaction_) {
-    if (agent.port == port && agent.id == id) return &agent;
-  }
-  return nullptr;
+  const auto found = by_number_.find({port, id});
+  return found != by_number_.end() ? &by_transaction_.at(found->second) : nullptr;
 }
 
 const MadAgent* Registrations::for_answer(uint64_t transaction) const {
@@ -97,14 +110,8 @@ const MadAgent* Registrations::for_answer(uint64_t transaction) const {
 }
 
 const MadAgent* Registrations::for_request(uint32_t device_index, const fabric::MadHeader& header) const {
-  for (const auto& [transaction, agent] : by_transaction_) {
-    const bool is_it = agent.device_index == device_index &&
-                       slot_of(agent.management_class) == slot_of(header.management_class) &&
-                       agent.class_version == header.class_version && agent.oui == header.oui &&
-                       agent.methods.test(header.method & kMethodBits);
-    if (is_it) return &agent;
-  }
-  return nullptr;
+  const Class its{device_index, slot_of(header.management_class), header.class_version, header.oui};
+  return find_in(its, [&](const MadAgent& agent) { return agent.methods.test(header.method & kMethodBits); });
 }
 
 }  // namespace verbena::agent

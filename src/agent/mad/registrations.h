@@ -2,10 +2,13 @@
 #pragma once
 
 #include <bitset>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -57,12 +60,29 @@ class Registrations {
   size_t size() const { return by_transaction_.size(); }
 
  private:
+  // Groups the agents that a request may be for. Each of them wants other methods, so a group has 128 at
+  // most, whatever other programs have registered.
+  struct Class {
+    uint32_t device_index = 0;
+    uint8_t management_class = 0;
+    uint8_t class_version = 0;
+    uint32_t oui = 0;
+    friend auto operator<=>(const Class&, const Class&) = default;
+  };
+  static Class class_of(const MadAgent& agent);
+  // The one that answers true to `is_it`; null: none does.
+  template <class IsIt>
+  const MadAgent* find_in(const Class& its, IsIt is_it) const;
+  void erase(uint32_t transaction);
+
   static bool can_be(const MadAgent& agent);
   bool is_free(const MadAgent& agent) const;
   Result<uint32_t> id_for(uint64_t port, std::optional<uint32_t> number) const;
 
   uint32_t last_transaction_;
   std::map<uint32_t, MadAgent> by_transaction_;
+  std::map<std::pair<uint64_t, uint32_t>, uint32_t> by_number_;  // transactions by port and number
+  std::set<std::pair<Class, uint32_t>> by_class_;                // of those that want requests
 };
 
 }  // namespace verbena::agent

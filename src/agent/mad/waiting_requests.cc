@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/waiting_requests.h"
 
-#include <iterator>
+#include <set>
 
 namespace verbena::agent {
 
@@ -9,7 +9,7 @@ bool WaitingRequests::add(WaitingRequest request, TimePoint now) {
   const auto transaction = request.mad.get<uint64_t>(fabric::kTransactionAt);
   if (entries_.contains(transaction)) return false;
   const TimePoint deadline = now + request.timeout;
-  ++of_port_[request.port];
+  of_port_[request.port].insert(transaction);
   by_deadline_.emplace(deadline, transaction);
   entries_.emplace(transaction, Entry{std::move(request), deadline});
   return true;
@@ -17,13 +17,14 @@ bool WaitingRequests::add(WaitingRequest request, TimePoint now) {
 
 bool WaitingRequests::has_room(uint64_t port) const {
   const auto found = of_port_.find(port);
-  return found == of_port_.end() || found->second < kMostOfPort;
+  return found == of_port_.end() || found->second.size() < kMostOfPort;
 }
 
 void WaitingRequests::erase(Map::const_iterator entry) {
   by_deadline_.erase({entry->second.deadline, entry->first});
-  const auto count = of_port_.find(entry->second.request.port);
-  if (--count->second == 0) of_port_.erase(count);
+  const auto of_port = of_port_.find(entry->second.request.port);
+  of_port->second.erase(entry->first);
+  if (of_port->second.empty()) of_port_.erase(of_port);
   entries_.erase(entry);
 }
 
@@ -63,21 +64,21 @@ std::optional<WaitingRequests::Due> WaitingRequests::take_due(TimePoint now) {
 }
 
 template <class IsIt>
-void WaitingRequests::remove_if(IsIt is_it) {
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    const auto next = std::next(entry);
+void WaitingRequests::remove_of(uint64_t port, IsIt is_it) {
+  const auto of_port = of_port_.find(port);
+  if (of_port == of_port_.end()) return;
+  for (const uint64_t transaction : std::set(of_port->second)) {
+    const auto entry = entries_.find(transaction);
     if (is_it(entry->second.request)) erase(entry);
-    entry = next;
   }
 }
 
 void WaitingRequests::remove_port(uint64_t port) {
-  remove_if([&](const WaitingRequest& request) { return request.port == port; });
+  remove_of(port, [](const WaitingRequest&) { return true; });
 }
 
 void WaitingRequests::remove_agent(uint64_t port, uint32_t agent) {
-  remove_if(
-      [&](const WaitingRequest& request) { return request.port == port && request.header.agent == agent; });
+  remove_of(port, [&](const WaitingRequest& request) { return request.header.agent == agent; });
 }
 
 }  // namespace verbena::agent

@@ -67,11 +67,11 @@ class WaitingRequests {
   Map::const_iterator find(const fabric::MadHeader& header, const roce::Address& from) const;
   void erase(Map::const_iterator entry);
   template <class IsIt>
-  void remove_if(IsIt is_it);
+  void remove_of(uint64_t port, IsIt is_it);
 
   Map entries_;
   std::set<std::pair<TimePoint, uint64_t>> by_deadline_;
-  std::map<uint64_t, size_t> of_port_;
+  std::map<uint64_t, std::set<uint64_t>> of_port_;  // none empty
 };
 
 }  // namespace verbena::agent

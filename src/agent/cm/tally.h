@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace verbena::agent {
+
+// Counts of identifiers, kept where they change: nobody who asks for them has to look at each.
+struct CmTally {
+  size_t identifiers = 0;
+  size_t listening = 0;
+  size_t resolving = 0;  // wait for a neighbour
+
+  CmTally& operator+=(const CmTally& other) {
+    identifiers += other.identifiers;
+    listening += other.listening;
+    resolving += other.resolving;
+    return *this;
+  }
+  CmTally& operator-=(const CmTally& other) {
+    identifiers -= other.identifiers;
+    listening -= other.listening;
+    resolving -= other.resolving;
+    return *this;
+  }
+};
+
+}  // namespace verbena::agent
