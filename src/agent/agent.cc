@@ -65,31 +65,32 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, slot_surroundings()),
       stopped_(loop_, options.port, stopped_surroundings()),
       succession_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
-      requests_{.links = {links_, wire_, options.port},
-                .slots = {slots_, wire_},
-                .domains = {domain_table_, slots_,
-                            [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
-                              Session* told = clients_.find(session);
-                              return told != nullptr && told->events().tell_peer(std::move(peer), other);
-                            }},
-                .channels = {slots_,
-                             [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
-                               Session* told = clients_.find(session);
-                               return told != nullptr &&
-                                      told->events().tell_channel(std::move(channel), other);
-                             }},
-                .captures = {slots_,
-                             [this](uint64_t session, agent_client::SlotCapture capture) {
-                               Session* told = clients_.find(session);
-                               return told != nullptr && told->events().tell_capture(std::move(capture));
-                             }},
-                .status = StatusRequests({links_, wire_, slots_, counters_, refused_, cm_}),
-                .mads = MadRequests(mads_),
-                .traces = {slots_, kept_traces_, cm_.traces(),
-                           [this](uint64_t session, bool on) {
-                             Session* told = clients_.find(session);
-                             return told != nullptr && told->events().tell_trace(on);
-                           }}},
+      requests_{
+          .links = {links_, wire_, options.port},
+          .slots = {slots_, wire_},
+          .domains = {domain_table_, slots_,
+                      [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
+                        Session* told = clients_.find(session);
+                        return told != nullptr && told->events().tell_peer(std::move(peer), other);
+                      }},
+          .channels = {slots_,
+                       [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
+                         Session* told = clients_.find(session);
+                         return told != nullptr && told->events().tell_channel(std::move(channel), other);
+                       }},
+          .captures = {slots_,
+                       [this](uint64_t session, agent_client::SlotCapture capture) {
+                         Session* told = clients_.find(session);
+                         return told != nullptr && told->events().tell_capture(std::move(capture));
+                       }},
+          .status =
+              StatusRequests({links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
+          .mads = MadRequests(mads_),
+          .traces = {slots_, kept_traces_, cm_.traces(), client_sockets_.files(),
+                     [this](uint64_t session, bool on) {
+                       Session* told = clients_.find(session);
+                       return told != nullptr && told->events().tell_trace(on);
+                     }}},
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,

@@ -12,6 +12,7 @@
 
 #include "agent/event_loop.h"
 #include "agent/foreign_closer.h"
+#include "agent/held_files.h"
 #include "base/bytes.h"
 #include "base/foreign_socket.h"
 #include "base/quota.h"
@@ -21,9 +22,9 @@
 namespace verbena::agent {
 
 // What the sockets of all clients have in common: how many descriptors lie in them, sent by us and not taken
-// yet, and who closes what may take long. The kernel passes no descriptor for a user who has more than
-// RLIMIT_NOFILE of them under way, and for us that is all that our clients let lie: so each user gets a
-// share.
+// yet, what memory is in files that were sent, and who closes what may take long. The kernel passes no
+// descriptor for a user who has more than RLIMIT_NOFILE of them under way, and for us that is all that our
+// clients let lie: so each user gets a share.
 //
 // Of the agent's thread.
 class ClientSockets {
@@ -31,12 +32,15 @@ class ClientSockets {
   // `unread`: how many descriptors clients may leave in the sockets, all together.
   //
   // REQUIRES: the loop outlives this, and this all sockets
-  ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own) : loop_(loop), unread_(unread, own) {}
+  ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own)
+      : loop_(loop), files_(loop, own), unread_(unread, own) {}
   ~ClientSockets();
   ClientSockets(const ClientSockets&) = delete;
   ClientSockets& operator=(const ClientSockets&) = delete;
 
   ForeignCloser& closer() { return closer_; }
+  // The memory in files that clients were sent.
+  HeldFiles& files() { return files_; }
   // The room for unread descriptors of an agent with this RLIMIT_NOFILE; the vault uses the rest. It is less
   // than 2,024 (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). Beyond that number the kernel lets each
   // sender of a socket wait for a search through all sockets on their way, and each greeting sends one.
@@ -63,6 +67,7 @@ class ClientSockets {
 
   EventLoop& loop_;
   ForeignCloser closer_;
+  HeldFiles files_;
   Quota unread_;
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;

@@ -31,9 +31,15 @@ class CmIdFile {
  public:
   CmIdFile(const CmService& service, std::optional<uid_t> user) : listing_(service, user) {}
 
-  Result<void> make() {
+  // The file is there from the beginning and counts: a user's programs may begin many lists at once.
+  Result<void> make(HeldFiles& files, const Borrower& client) {
+    const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
+    if (!files.allows(client.uid, most)) return fail(EDQUOT);
     file_.reset(::memfd_create("verbena-cm-ids", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file_) return fail(errno);
+    auto lent = files.lend(client.uid, file_.get(), most, client.session);
+    if (!lent) return fail(lent.error().code);
+    theirs_ = std::move(*lent);
     return {};
   }
   // Whether it is done.
@@ -52,13 +58,14 @@ class CmIdFile {
     reply.message.count = static_cast<uint32_t>(listing_.listed());
     const size_t there_are = listing_.there_are();
     reply.message.left_out = static_cast<uint32_t>(there_are - std::min(there_are, listing_.listed()));
-    reply.last_fd = std::move(file_);
+    reply.last_fd = std::move(theirs_);
     return reply;
   }
 
  private:
   CmIdListing listing_;
   UniqueFd file_;
+  UniqueFd theirs_;
   off_t end_ = 0;
 };
 
@@ -123,9 +130,16 @@ SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& cl
   const auto refuse_with = [](int error, const char* text) {
     return [error, text] { return std::optional<Outcome>(refuse(error, text)); };
   };
+  if (of_.files.holds(client.session)) {
+    return refuse_with(EBUSY, "the program still has the list of identifiers that it asked for before");
+  }
   auto list = std::make_shared<CmIdFile>(of_.connection_management,
                                          sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid));
-  if (const auto made = list->make(); !made) return refuse_with(made.error().code, kNoList);
+  if (const auto made = list->make(of_.files, client); !made) {
+    const int error = made.error().code;
+    if (error != EDQUOT) return refuse_with(error, kNoList);
+    return refuse_with(EMFILE, "programs of this user hold too many lists and messages of the agent's");
+  }
   return [list]() -> std::optional<Outcome> {
     const auto is_done = list->go_on();
     if (!is_done) return refuse(is_done.error().code, kNoList);

@@ -6,6 +6,7 @@
 
 #include "agent/cm/service.h"
 #include "agent/counter_publisher.h"
+#include "agent/held_files.h"
 #include "agent/link_publisher.h"
 #include "agent/refused_programs.h"
 #include "agent/session_reply.h"
@@ -27,6 +28,7 @@ class StatusRequests {
     CounterPublisher& counters;
     const RefusedPrograms& refused;
     CmService& connection_management;
+    HeldFiles& files;
   };
   explicit StatusRequests(Subjects subjects) : of_(subjects) {}
 
@@ -38,6 +40,7 @@ class StatusRequests {
                                                                    const protocol::DeviceRequest& request);
   RequestResult<protocol::CmStatusReply> get_cm_status(const Borrower& client,
                                                        const protocol::GetCmStatusRequest& request);
+  // A list for each session: the next one when nobody has the former open.
   SlicedResult<protocol::CmIdsReply> get_cm_ids(const Borrower& client,
                                                 const protocol::GetCmIdsRequest& request);
 

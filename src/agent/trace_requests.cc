@@ -40,16 +40,21 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
   message.slot = kept->slot;
   message.in_order = kept->in_order ? 1 : 0;
   protocol::store_text(message.program, kept->program);
-  reply.fds = {kept->file.get()};
+  // It may be forgotten here long before the program closes it.
+  auto lent = files_.lend(client.uid, kept->file.get(), kept->bytes);
+  if (!lent) {
+    const int error = lent.error().code;
+    if (error == EDQUOT) return refuse(EMFILE, "programs of this user hold too many traces of the agent's");
+    return refuse(error, "the trace cannot be opened (is /proc mounted?)");
+  }
+  reply.last_fd = std::move(*lent);
   return reply;
 }
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
     const Borrower& client, const protocol::ConnectionTraceRequest& request) {
-  const ConnectionTrace* trace = connections_.find(request.from);
-  while (trace != nullptr && !sees(client, trace->process().uid)) {
-    trace = connections_.find(trace->number() + 1);
-  }
+  const auto user = sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
+  const ConnectionTrace* const trace = connections_.find(request.from, user);
   if (trace == nullptr) return refuse(ENOENT, "no more traces of connections");
   Reply<protocol::KeptTraceReply> reply;
   reply.last_fd = reopen_read_only(trace->file());

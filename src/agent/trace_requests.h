@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/cm/connection_trace.h"
+#include "agent/held_files.h"
 #include "agent/kept_traces.h"
 #include "agent/session_reply.h"
 #include "agent/slot_lending.h"
@@ -23,8 +24,9 @@ class TraceRequests {
  public:
   // Tells a session. False: it does not hear of this.
   using Tell = std::function<bool(uint64_t session, bool on)>;
-  TraceRequests(const SlotLending& slots, KeptTraces& kept, const ConnectionTraces& connections, Tell tell)
-      : slots_(slots), kept_(kept), connections_(connections), tell_(std::move(tell)) {}
+  TraceRequests(const SlotLending& slots, KeptTraces& kept, const ConnectionTraces& connections,
+                HeldFiles& files, Tell tell)
+      : slots_(slots), kept_(kept), connections_(connections), files_(files), tell_(std::move(tell)) {}
 
   RequestResult<protocol::KeptTraceReply> get_kept_trace(const Borrower& client,
                                                          const protocol::KeptTraceRequest& request);
@@ -42,6 +44,7 @@ class TraceRequests {
   const SlotLending& slots_;
   KeptTraces& kept_;
   const ConnectionTraces& connections_;
+  HeldFiles& files_;
   const Tell tell_;
   std::set<std::pair<uint64_t, uint64_t>> wanted_;   // who wants it, of whom: sessions
   std::set<std::pair<uint64_t, uint64_t>> wanting_;  // the same the other way round

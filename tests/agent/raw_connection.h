@@ -36,7 +36,8 @@ class RawConnection {
     return agent_client::send_message(socket_.get(), message, fds).has_value();
   }
   // The error code of the next reply; nothing when the agent has hung up.
-  std::optional<int> reply() {
+  // `last`: its last descriptor.
+  std::optional<int> reply(UniqueFd* last = nullptr) {
     pollfd entry{socket_.get(), POLLIN, 0};
     if (::poll(&entry, 1, 2000) != 1) return std::nullopt;
     std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
@@ -45,6 +46,7 @@ class RawConnection {
     protocol::MessageHeader header;
     std::memcpy(&header, buffer.data(), sizeof header);
     last_fds_ = received->fds.size();
+    if (last != nullptr && !received->fds.empty()) *last = std::move(received->fds.back());
     // The event socket must stay open: its end is the session's.
     if (!greeted_) greeting_ = std::move(received->fds);
     greeted_ = greeted_ || header.error == 0;

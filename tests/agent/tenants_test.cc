@@ -345,11 +345,52 @@ TEST_F(Tenants, WhoAsksWithoutEndIsAnsweredInTurnsWithOthers) {
   ::kill(agent_->pid(), SIGCONT);
 }
 
+// ---- memory
+
 void raise_descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The error of the next list of identifiers; `list`: its file.
+int ask_for_list(RawConnection& connection, UniqueFd& list) {
+  const auto request = protocol::request_header(MessageType::kGetCmIds, 2);
+  if (!connection.send(protocol::bytes_of(request))) return -1;
+  return connection.reply(&list).value_or(-2);
+}
+
+TEST_F(Tenants, AProgramHoldsOneListOfIdentifiersAtATime) {
+  EXPECT_EQ(as_user(kHostile,
+                    [] {
+                      RawConnection connection(kRoot);
+                      UniqueFd first, second;
+                      if (!connection.hello() || ask_for_list(connection, first) != 0) return 1;
+                      if (ask_for_list(connection, second) != EBUSY) return 2;
+                      first.reset();
+                      return ask_for_list(connection, second) == 0 ? 0 : 3;
+                    }),
+            0);
+  expect_that_others_are_served();
+}
+
+TEST_F(Tenants, ListsThatAUsersProgramsHoldAreBounded) {
+  raise_descriptor_limit();
+  test::KeptConnections kept;
+  std::vector<UniqueFd> lists;
+  const HostileProcess hostile(kHostile, [&] {
+    for (int i = 0; i < 600; ++i) {
+      RawConnection& connection = test::connect_to_root(kept);
+      if (!connection.hello()) return 1;
+      const int error = ask_for_list(connection, lists.emplace_back());
+      if (error == EMFILE) return 0;
+      if (error != 0) return 2;
+    }
+    return 3;
+  });
+  EXPECT_EQ(hostile.outcome(), 0);
+  expect_that_others_are_served();
 }
 
 // ---- what one user takes

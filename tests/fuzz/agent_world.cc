@@ -268,31 +268,31 @@ AgentWorld::AgentWorld(bool has_wire)
            .on_end = [this](const LentSlot& slot,
                             bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
       succession_({loop_, wire_, lending_, link_table_, cm_, served_by_vault_}, [] {}),
-      requests_{.links = {links_, wire_, 4791},
-                .slots = {lending_, wire_},
-                .domains = {domains_, lending_,
-                            [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
-                              Session* const told = find(session);
-                              return told != nullptr && told->events().tell_peer(std::move(peer), other);
-                            }},
-                .channels = {lending_,
-                             [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
-                               Session* const told = find(session);
-                               return told != nullptr &&
-                                      told->events().tell_channel(std::move(channel), other);
-                             }},
-                .captures = {lending_,
-                             [this](uint64_t session, agent_client::SlotCapture capture) {
-                               Session* const told = find(session);
-                               return told != nullptr && told->events().tell_capture(std::move(capture));
-                             }},
-                .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_}),
-                .mads = MadRequests(mads_),
-                .traces = {lending_, kept_traces_, cm_.traces(),
-                           [this](uint64_t session, bool on) {
-                             Session* const told = find(session);
-                             return told != nullptr && told->events().tell_trace(on);
-                           }}},
+      requests_{
+          .links = {links_, wire_, 4791},
+          .slots = {lending_, wire_},
+          .domains = {domains_, lending_,
+                      [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
+                        Session* const told = find(session);
+                        return told != nullptr && told->events().tell_peer(std::move(peer), other);
+                      }},
+          .channels = {lending_,
+                       [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
+                         Session* const told = find(session);
+                         return told != nullptr && told->events().tell_channel(std::move(channel), other);
+                       }},
+          .captures = {lending_,
+                       [this](uint64_t session, agent_client::SlotCapture capture) {
+                         Session* const told = find(session);
+                         return told != nullptr && told->events().tell_capture(std::move(capture));
+                       }},
+          .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_, sockets_.files()}),
+          .mads = MadRequests(mads_),
+          .traces = {lending_, kept_traces_, cm_.traces(), sockets_.files(),
+                     [this](uint64_t session, bool on) {
+                       Session* const told = find(session);
+                       return told != nullptr && told->events().tell_trace(on);
+                     }}},
       parts_{.loop = loop_,
              .sockets = sockets_,
              .requests = requests_,

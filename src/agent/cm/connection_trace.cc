@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/connection_trace.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
 #include <sys/mman.h>
@@ -47,7 +50,7 @@ class ConnectionTrace::Rings {
 };
 
 ConnectionTrace::ConnectionTrace(ConnectionTraces& traces, TracedProcess process)
-    : traces_(traces), process_(std::move(process)), number_(traces.add(*this)) {}
+    : traces_(traces), process_(std::move(process)), number_(++traces.last_) {}
 
 ConnectionTrace::~ConnectionTrace() {
   traces_.end(*this);
@@ -117,25 +120,52 @@ void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::Connecti
       return;
     }
     recorder_.emplace(rings_->rings());
+    traces_.show(*this);
   }
+  if (!has_room()) return;
   const roce::Qpn local(qpn & 0xffffff);
   if (may_be_frequent) return recorder_->note_frequent(local, kind, trace::packed(note));
   recorder_->note(local, kind, trace::packed(note));
 }
 
-const ConnectionTrace* ConnectionTraces::find(uint64_t from) const {
-  auto found = traces_.lower_bound(from);
-  while (found != traces_.end() && found->second->file() < 0) ++found;
-  return found != traces_.end() ? found->second : nullptr;
+// The file is a hole where nothing was written.
+bool ConnectionTrace::has_room() {
+  const uint64_t written = rings_->rings().events.written.load(std::memory_order_relaxed);
+  // One event, and how many of its kind were left out before it.
+  const uint64_t entries = std::min<uint64_t>(written + 2, protocol::kTraceEntries);
+  const size_t end = offsetof(protocol::TraceRings, events) + offsetof(protocol::TraceRing, entries) +
+                     entries * sizeof(protocol::TraceEntry);
+  const size_t wanted = (end + ConnectionTraces::kPageBytes - 1) / ConnectionTraces::kPageBytes;
+  if (wanted <= pages_) return true;
+  if (!traces_.pages_.allows(process_.uid, wanted - pages_)) return false;
+  traces_.pages_.take(process_.uid, wanted - pages_);
+  pages_ = wanted;
+  return true;
 }
 
-uint64_t ConnectionTraces::add(ConnectionTrace& trace) {
-  traces_[++last_] = &trace;
-  return last_;
+const ConnectionTrace* ConnectionTraces::find(uint64_t from, std::optional<uid_t> user) const {
+  const Traces* traces = &traces_;
+  if (user) {
+    const auto of_user = of_user_.find(*user);
+    if (of_user == of_user_.end()) return nullptr;
+    traces = &of_user->second;
+  }
+  const auto found = traces->lower_bound(from);
+  return found != traces->end() ? found->second : nullptr;
+}
+
+void ConnectionTraces::show(ConnectionTrace& trace) {
+  traces_[trace.number()] = &trace;
+  of_user_[trace.process().uid][trace.number()] = &trace;
 }
 
 void ConnectionTraces::end(ConnectionTrace& trace) {
-  traces_.erase(trace.number());
+  if (traces_.erase(trace.number()) != 0) {
+    const auto of_user = of_user_.find(trace.process().uid);
+    of_user->second.erase(trace.number());
+    if (of_user->second.empty()) of_user_.erase(of_user);
+  }
+  pages_.give_back(trace.process().uid, trace.pages_);
   if (on_end_ && trace.file() >= 0) on_end_(trace);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <sys/types.h>
 
 #include "agent/cm/identifier.h"
+#include "base/quota.h"
 #include "base/unique_fd.h"
 #include "cm/observer.h"
 #include "protocol/connection_messages.h"
@@ -33,8 +35,8 @@ struct TracedProcess {
 
 // Records what happens to the connections of one client, for `verbena trace`: calls of its program, messages
 // to and from its peers, events for it (protocol::TraceKind). The ring lies in a file in memory, which
-// readers get for reading only. Without memory nothing is recorded. A trace lasts as long as an identifier of
-// the client. For the agent's thread.
+// readers get for reading only. Without memory, or when its user's traces have their share of it, nothing is
+// recorded. A trace lasts as long as an identifier of the client. For the agent's thread.
 class ConnectionTrace {
  public:
   // REQUIRES: traces outlives this
@@ -60,11 +62,14 @@ class ConnectionTrace {
   void told(const CmIdentifier& id, const protocol::CmEvent& event);
 
  private:
+  friend class ConnectionTraces;
   class Rings;
 
   void passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
               const cm::Passage& passage);
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
+  // Whether there is memory for the next event.
+  bool has_room();
 
   ConnectionTraces& traces_;
   const TracedProcess process_;
@@ -73,6 +78,7 @@ class ConnectionTrace {
   std::unique_ptr<Rings> rings_;
   std::optional<trace::Recorder> recorder_;
   bool has_failed_ = false;
+  size_t pages_ = 0;  // that are in use, and count for the user
 };
 
 // Stands for a slot's number where the traces of a process are told from each other.
@@ -84,20 +90,29 @@ inline uint32_t place_of(const ConnectionTrace& trace) {
 class ConnectionTraces {
  public:
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  explicit ConnectionTraces(OnEnd on_end) : on_end_(std::move(on_end)) {}
+  ConnectionTraces(uid_t own, OnEnd on_end) : on_end_(std::move(on_end)), pages_(kPages, own) {}
 
-  // The first from this number on that says something; null: none.
-  const ConnectionTrace* find(uint64_t from) const;
+  // The first from this number on that says something, of one user or any; null: none.
+  const ConnectionTrace* find(uint64_t from, std::optional<uid_t> user) const;
+  // All traces together have 32 MiB. Nearly all processes need one page.
+  static constexpr size_t kPageBytes = 4096;
+  static constexpr Quota::Size kPages = Quota::Size::of(8192);
+  size_t pages_of(uid_t user) const { return pages_.of(user); }
 
  private:
   friend class ConnectionTrace;
 
-  uint64_t add(ConnectionTrace& trace);
+  // It has a file from now on.
+  void show(ConnectionTrace& trace);
   void end(ConnectionTrace& trace);
 
+  using Traces = std::map<uint64_t, ConnectionTrace*>;
+
   const OnEnd on_end_;
+  Quota pages_;
   uint64_t last_ = 0;
-  std::map<uint64_t, ConnectionTrace*> traces_;
+  Traces traces_;
+  std::map<uid_t, Traces> of_user_;  // none empty
 };
 
 }  // namespace verbena::agent

@@ -175,7 +175,7 @@ class CmService final : private cm::Sink {
   OwnMessages own_messages_;
   PeerEvents peer_events_{*this};
   cm::Manager manager_;
-  ConnectionTraces traces_{host_.on_trace_end};
+  ConnectionTraces traces_;
   Clients clients_;
   uint64_t last_client_ = 0;
   CmTally tally_;

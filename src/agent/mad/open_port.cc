@@ -14,17 +14,12 @@
 #include "fabric/rmpp.h"
 
 namespace verbena::agent {
-namespace {
-
-// Of long messages that a program does not take. What is more is lost.
-constexpr size_t kMostInFiles = size_t{16} << 20;
-
-}  // namespace
 
 OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index,
                    UniqueFd socket, bool takes_files, Owner owner)
     : loop_(loop),
       user_(user),
+      files_(sockets.files()),
       device_index_(device_index),
       socket_(sockets, user, std::move(socket)),
       takes_files_(takes_files),
@@ -104,14 +99,13 @@ void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
 
 Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes rest) {
   if (!takes_files_) return fail(EOPNOTSUPP);
-  if (socket_.is_read()) in_files_ = 0;
-  if (in_files_ + rest.size() > kMostInFiles || !socket_.may_send(1)) return fail(EAGAIN);
+  if (!socket_.may_send(1)) return fail(EAGAIN);
   const auto file = write_memory_file("verbena-mad", rest);
   if (!file) return fail(file.error().code);
-  const int fd = file->get();
-  const auto sent = socket_.send(header_and_first, {&fd, 1});
-  if (sent) in_files_ += rest.size();
-  return sent;
+  const auto theirs = files_.lend(user_, file->get(), rest.size());
+  if (!theirs) return fail(theirs.error().code);
+  const int fd = theirs->get();
+  return socket_.send(header_and_first, {&fd, 1});
 }
 
 void OpenPort::end() {

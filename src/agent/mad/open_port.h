@@ -37,7 +37,8 @@ class OpenPort {
   uid_t user() const { return user_; }
   uint32_t device_index() const { return device_index_; }
   void resume();
-  // One that the program does not take is lost, as in the kernel.
+  // One that the program does not take is lost, as in the kernel. So is a long one of which its user's
+  // programs hold too much already.
   void deliver(protocol::UserMad header, ConstBytes mad);
 
  private:
@@ -50,10 +51,10 @@ class OpenPort {
 
   EventLoop& loop_;
   const uid_t user_;
+  HeldFiles& files_;
   const uint32_t device_index_;
   ClientSocket socket_;
   const bool takes_files_;
-  size_t in_files_ = 0;  // bytes that the program has not taken
   const Owner owner_;
   bool paused_ = false;
   bool ended_ = false;
