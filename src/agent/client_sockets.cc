@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kLookInterval = std::chrono::seconds(1);
 
-constexpr size_t kMaxUnread = 1536;
+constexpr size_t kMaxUnreadReplies = 1536;
 
 // Whether the other end has taken all that was sent, or is gone. One byte is counted for a moment after that:
 // the kernel wakes us before it gives up the last one.
@@ -34,12 +34,22 @@ ClientSockets::~ClientSockets() {
 }
 
 Quota::Size ClientSockets::room_with(size_t descriptors) {
-  return Quota::Size::of(std::min(descriptors / 2, kMaxUnread));
+  return Quota::Size::of(descriptors / 2);
 }
 
-void ClientSockets::taken(uid_t user, size_t files) {
+Quota::Size ClientSockets::room_for_replies(Quota::Size room) {
+  return room.all <= kMaxUnreadReplies ? room : Quota::Size::of(kMaxUnreadReplies);
+}
+
+void ClientSockets::sent(uid_t user, size_t files, For what) {
+  unread_.take(user, files);
+  if (what == For::kReplies) replies_.take(user, files);
+}
+
+void ClientSockets::taken(uid_t user, size_t files, For what) {
   if (files == 0) return;
   unread_.give_back(user, files);
+  if (what == For::kReplies) replies_.give_back(user, files);
   for (auto of_user = waiting_.begin(); of_user != waiting_.end();) {
     auto& sockets = of_user->second;
     loop_.set_events(sockets.begin()->second, EPOLLIN);
@@ -61,13 +71,13 @@ void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
 }
 
 // The client is to see the end now, and not only when the descriptor's turn to be closed comes.
-void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread) {
+void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what) {
   ::shutdown(socket.get(), SHUT_RDWR);
   if (unread == 0 || is_all_taken(socket.get())) {
-    taken(user, unread);
+    taken(user, unread, what);
     return closer_.close(user, socket.part());
   }
-  left_.push_back({user, std::move(socket), unread});
+  left_.push_back({user, std::move(socket), unread, what});
   look_later();
 }
 
@@ -86,14 +96,14 @@ void ClientSockets::look() {
       ++each;
       continue;
     }
-    taken(each->user, each->unread);
+    taken(each->user, each->unread, each->what);
     closer_.close(each->user, each->socket.part());
     each = left_.erase(each);
   }
 }
 
 ClientSocket::~ClientSocket() {
-  all_.close(user_, std::move(socket_), unread_);
+  all_.close(user_, std::move(socket_), unread_, what_);
 }
 
 Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) const {
@@ -108,12 +118,12 @@ Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) c
 }
 
 size_t ClientSocket::unread() {
-  if (unread_ != 0 && is_all_taken(socket_.get())) all_.taken(user_, std::exchange(unread_, 0));
+  if (unread_ != 0 && is_all_taken(socket_.get())) all_.taken(user_, std::exchange(unread_, 0), what_);
   return unread_;
 }
 
 bool ClientSocket::may_send(size_t files) {
-  return unread() + files <= kMostUnread && all_.unread().allows(user_, files);
+  return unread() + files <= kMostUnread && all_.allows(user_, files, what_);
 }
 
 Result<void> ClientSocket::send(ConstBytes message, std::span<const int> fds) {
@@ -121,7 +131,7 @@ Result<void> ClientSocket::send(ConstBytes message, std::span<const int> fds) {
   auto sent = agent_client::send_message(socket_.get(), message, fds);
   if (sent && !fds.empty()) {
     unread_ += fds.size();
-    all_.sent(user_, fds.size());
+    all_.sent(user_, fds.size(), what_);
   }
   return sent;
 }

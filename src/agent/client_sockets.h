@@ -33,7 +33,7 @@ class ClientSockets {
   //
   // REQUIRES: the loop outlives this, and this all sockets
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own)
-      : loop_(loop), files_(loop, own), unread_(unread, own) {}
+      : loop_(loop), files_(loop, own), unread_(unread, own), replies_(room_for_replies(unread), own) {}
   ~ClientSockets();
   ClientSockets(const ClientSockets&) = delete;
   ClientSockets& operator=(const ClientSockets&) = delete;
@@ -41,26 +41,34 @@ class ClientSockets {
   ForeignCloser& closer() { return closer_; }
   // The memory in files that clients were sent.
   HeldFiles& files() { return files_; }
-  // The room for unread descriptors of an agent with this RLIMIT_NOFILE; the vault uses the rest. It is less
-  // than 2,024 (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). Beyond that number the kernel lets each
-  // sender of a socket wait for a search through all sockets on their way, and each greeting sends one.
+  // The room for unread descriptors of an agent with this RLIMIT_NOFILE; the vault uses the rest.
   static Quota::Size room_with(size_t descriptors);
+  // The part of it for replies, to hello and other requests. It is less than 2,024 (UNIX_INFLIGHT_SANE_USER
+  // in net/unix/garbage.c). Beyond that number the kernel lets each sender of a socket wait for a search
+  // through all sockets on their way, and each greeting sends one.
+  static Quota::Size room_for_replies(Quota::Size room);
   // Descriptors that clients have been sent and have not taken.
   const Quota& unread() const { return unread_; }
-  void sent(uid_t user, size_t files) { unread_.take(user, files); }
+  // What a socket is for: what a client has asked for, or what it is told without.
+  enum class For : uint8_t { kReplies, kEvents };
+  bool allows(uid_t user, size_t files, For what) const {
+    return unread_.allows(user, files) && (what == For::kEvents || replies_.allows(user, files));
+  }
+  void sent(uid_t user, size_t files, For what);
   // Notes that they were taken. Wakes one waiting socket of each user.
-  void taken(uid_t user, size_t files);
+  void taken(uid_t user, size_t files, For what);
   // Has the loop look at the socket again for messages once there may be room. 0 is no ticket.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. What was sent by it is counted until the client has taken it, or is gone.
-  void close(uid_t user, ForeignSocket socket, size_t unread);
+  void close(uid_t user, ForeignSocket socket, size_t unread, For what);
 
  private:
   struct Left {
     uid_t user;
     ForeignSocket socket;
     size_t unread;
+    For what;
   };
   void look_later();
   void look();
@@ -69,6 +77,7 @@ class ClientSockets {
   ForeignCloser closer_;
   HeldFiles files_;
   Quota unread_;
+  Quota replies_;  // those of unread_ that were asked for
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;
   std::map<uid_t, std::map<uint64_t, int>> waiting_;  // none empty
@@ -86,8 +95,9 @@ class ClientSocket {
   static constexpr size_t kMostUnread = 256;
 
   // REQUIRES: nobody else has a copy of our end
-  ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket)
-      : all_(all), user_(user), socket_(std::move(socket)) {}
+  ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket,
+               ClientSockets::For what = ClientSockets::For::kEvents)
+      : all_(all), user_(user), what_(what), socket_(std::move(socket)) {}
   ~ClientSocket();
   ClientSocket(const ClientSocket&) = delete;
   ClientSocket& operator=(const ClientSocket&) = delete;
@@ -121,6 +131,7 @@ class ClientSocket {
 
   ClientSockets& all_;
   const uid_t user_;
+  const ClientSockets::For what_;
   ForeignSocket socket_;
   size_t unread_ = 0;  // since all was taken the last time
 };

@@ -27,7 +27,18 @@ using protocol::read_as;
 constexpr size_t kMostFilesOfReply = 3;
 
 // For so long a request waits for its user's programs to take what they were sent.
-constexpr Duration kPatience = std::chrono::seconds(1);
+constexpr Duration kPatience = std::chrono::seconds(5);
+
+// Whether the reply may bring descriptors. Others need not wait until the user's programs have taken theirs.
+bool brings_descriptors(ConstBytes message) {
+  static constexpr MessageType kThatDo[] = {
+      MessageType::kHello,          MessageType::kGetLinks,          MessageType::kJoinGroup,
+      MessageType::kTakeSlot,       MessageType::kGetStatus,         MessageType::kGetSlotStatus,
+      MessageType::kGetCaptureNews, MessageType::kMadOpenPort,       MessageType::kGetCmIds,
+      MessageType::kGetKeptTrace,   MessageType::kGetConnectionTrace};
+  const uint16_t type = read_as<MessageHeader>(message).type;
+  return std::ranges::any_of(kThatDo, [&](MessageType one) { return static_cast<uint16_t>(one) == type; });
+}
 
 template <class Role, class Message, class Method>
 constexpr bool takes_descriptor =
@@ -92,7 +103,7 @@ const Session::Request Session::kRequests[] = {
 Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer)
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
-      socket_(parts.sockets, peer.uid, std::move(socket)),
+      socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies),
       process_(watch_peer(socket_.get(), peer.pid)),
       events_(parts.loop, parts.sockets, peer.uid, parts.links,
               {.on_ask_peer =
@@ -130,7 +141,8 @@ bool Session::on_readable(uint32_t events) {
     close();
     return false;
   }
-  if (!may_go_on()) return false;
+  if (brings_descriptors(ConstBytes(buffer, std::min(seen->bytes, sizeof buffer))) && !may_go_on())
+    return false;
   receive(ConstBytes(buffer, seen->bytes), seen->is_longer, seen->has_files);
   return true;
 }
@@ -222,7 +234,7 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
     log_info("client {} does not take the descriptors that it has asked for: dropped", client_.pid);
     return close();
   }
-  if (!socket_.may_send(kMostFilesOfReply)) {
+  if (brings_descriptors(message) && !socket_.may_send(kMostFilesOfReply)) {
     return send_error(header, EMFILE, "programs of this user have not taken the descriptors they were sent");
   }
   handle(header, message, std::move(file));
@@ -380,6 +392,8 @@ void Session::send(ConstBytes message, std::span<const int> fds) {
 void Session::close() {
   if (std::exchange(closing_, true)) return;
   events_.stop();
+  end_wait();
+  if (process_) parts_.loop.forget(process_.get());  // it would be reported until we are gone
   parts_.close(client_.session);
 }
 

@@ -86,14 +86,16 @@ void SlotLending::take_back_all(uint64_t session) {
 bool SlotLending::take_back_some(uint64_t session) {
   for (int i = 0; i < kTakenBackAtOnce; ++i) {
     const auto slot = slots_.first_lent_to(session);
-    if (!slot) return false;
+    if (!slot) break;
     surroundings_.on_end(*slot, false);
     counters_.finish(*slot);
     [[maybe_unused]] const auto taken = slots_.take_back(slot->index, session, MonotonicClock::now());
     surroundings_.on_slot(slot->index);
   }
   counters_.show();
-  return slots_.first_lent_to(session).has_value();
+  if (slots_.first_lent_to(session)) return true;
+  surroundings_.on_return();
+  return false;
 }
 
 void SlotLending::watch_orphans() {

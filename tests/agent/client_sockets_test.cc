@@ -108,8 +108,26 @@ TEST_F(ClientSocketTest, AUserWhoTakesNothingGetsNoMoreThanItsShare) {
 
 // More than 2,024, and each greeting waits for the kernel's search for sockets that nobody can receive.
 TEST(ClientSockets, AreNotSentSoMuchThatTheKernelMakesUsWait) {
-  EXPECT_LT(ClientSockets::room_with(1 << 20).all, 2024u - 256u);
-  EXPECT_EQ(ClientSockets::room_with(256).all, 128u);
+  EXPECT_LT(ClientSockets::room_for_replies(ClientSockets::room_with(1 << 20)).all, 2024u - 256u);
+  EXPECT_EQ(ClientSockets::room_for_replies(ClientSockets::room_with(256)).all, 128u);
+}
+
+// A user's programs that do not hear of new links, or of channels, are in nobody's way.
+TEST_F(ClientSocketTest, EventsLeaveRoomForReplies) {
+  Ends events, replies;
+  ClientSockets all(loop, ClientSockets::room_with(1 << 14), 0);
+  ClientSocket told(all, kUser, std::move(events.ours));
+  ClientSocket asked(all, kOther, std::move(replies.ours), ClientSockets::For::kReplies);
+  for (int i = 0; i < 10; ++i) all.sent(kUser, 200, ClientSockets::For::kEvents);
+  EXPECT_TRUE(asked.may_send(3));
+  for (int i = 0; i < 10; ++i) all.sent(kUser, 200, ClientSockets::For::kReplies);
+  EXPECT_FALSE(asked.may_send(3));
+  EXPECT_TRUE(told.may_send(1));
+  for (int i = 0; i < 10; ++i) {
+    all.taken(kUser, 200, ClientSockets::For::kEvents);
+    all.taken(kUser, 200, ClientSockets::For::kReplies);
+  }
+  EXPECT_TRUE(asked.may_send(3));
 }
 
 // One of each user: who waits for room is woken by a descriptor that is taken.
