@@ -88,7 +88,7 @@ class SlotTable {
   // The same of those that are lent to this user.
   std::optional<LentSlot> find_lent_to(uid_t user, uint32_t index) const;
   std::vector<LentSlot> lent() const;
-  // Clients come and go all the time: these look at nothing that is lent to others than they ask for.
+  // They look only at what is lent to the session, as clients come and go all the time.
   std::vector<LentSlot> lent_to(uint64_t session) const;
   std::optional<LentSlot> first_lent_to(uint64_t session) const;
   size_t lent_to_other_users() const { return lent_to_other_users_; }

@@ -126,9 +126,9 @@ RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Borro
 
 SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& client,
                                                               const protocol::GetCmIdsRequest&) {
-  using Outcome = RequestResult<protocol::CmIdsReply>;
+  using CmIdsResult = RequestResult<protocol::CmIdsReply>;
   const auto refuse_with = [](int error, const char* text) {
-    return [error, text] { return std::optional<Outcome>(refuse(error, text)); };
+    return [error, text] { return std::optional<CmIdsResult>(refuse(error, text)); };
   };
   if (of_.files.holds(client.session)) {
     return refuse_with(EBUSY, "the program still has the list of identifiers that it asked for before");
@@ -140,7 +140,7 @@ SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& cl
     if (error != EDQUOT) return refuse_with(error, kNoList);
     return refuse_with(EMFILE, "programs of this user hold too many lists and messages of the agent's");
   }
-  return [list]() -> std::optional<Outcome> {
+  return [list]() -> std::optional<CmIdsResult> {
     const auto is_done = list->go_on();
     if (!is_done) return refuse(is_done.error().code, kNoList);
     if (!*is_done) return std::nullopt;

@@ -133,7 +133,7 @@ TEST_F(AgentStart, HandsDownNothingOfTheApplications) {
   EXPECT_EQ(std::stoull(status_field(agent, "SigBlk"), nullptr, 16),
             1u << (SIGINT - 1) | 1u << (SIGTERM - 1));
   EXPECT_EQ(std::stoull(status_field(agent, "SigIgn"), nullptr, 16),
-            1u << (SIGHUP - 1) | 1u << (SIGPIPE - 1) | 1u << (SIGXFSZ - 1));
+            1u << (SIGHUP - 1) | 1u << (SIGPIPE - 1) | 1u << (SIGXFSZ - 1) | 1u << (SIGIO - 1));
   EXPECT_EQ(read_file(process + "/environ").find("LD_PRELOAD"), std::string::npos);
   EXPECT_EQ(std::filesystem::read_symlink(process + "/cwd"), "/");
   for (int fd = 0; fd <= 2; ++fd) {

@@ -75,7 +75,9 @@ TEST_F(LogFileTest, AFullOneBecomesTheOldOne) {
 
 TEST_F(LogFileTest, OneThatBecomesFullIsReplacedAtOnce) {
   LogFile file(path_, old_path_, 100);
-  file.put(std::string(101, 'x') + "\n");
+  std::string line(102, 'x');
+  line.back() = '\n';
+  file.put(line);
   file.put("the second\n");
   EXPECT_THAT(text_of(old_path_), HasSubstr("xxx"));
   EXPECT_EQ(text_of(path_), "the second\n");

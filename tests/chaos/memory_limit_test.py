@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """memory_limit_test.py BUILD [TEST...]: a control group's memory is used up, as in a container with a limit, and the kernel kills
-the agent, or a program, in the middle of traffic. All others go on. Skipped where there is no group with a memory limit to be had."""
+the agent, or a program, in the middle of traffic. All others go on. Skipped where no group has a memory controller."""
 
 import os
 import pathlib

@@ -61,6 +61,7 @@ bool enter_container() {
   if (const pid_t mapper = fork();
       mapper == 0) {  // outside of the namespace: only root there may map so many
     char byte;
+    close(asked[1]);  // so that we see the end of a process that cannot enter
     if (read(asked[0], &byte, 1) != 1) _exit(1);
     const std::string process = "/proc/" + std::to_string(container);
     std::ofstream(process + "/uid_map") << "0 " << kContainer << " 65536";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections between two identifiers of one process, through the agent.
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <thread>
@@ -12,7 +13,7 @@
 
 namespace {
 
-ibv_context* settled = nullptr;  // the last one
+std::atomic<ibv_context*> settled{nullptr};  // the last one
 
 }  // namespace
 
@@ -65,7 +66,7 @@ TEST(Connecting, HearsOfItsEndWhenAllThatHasComeIsComplete) {
   ASSERT_TRUE(readable(connection.listener.channel.get(), kPatienceMs));
   settled = nullptr;
   hear(connection.listener.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
-  EXPECT_EQ(settled, connection.accepted->verbs);
+  EXPECT_EQ(settled.load(), connection.accepted->verbs);
 }
 
 // librdmacm cannot connect it then.
