@@ -54,7 +54,9 @@ class SlotLending {
 
   // The first lent slot from `index` on.
   std::optional<LentSlot> find(uint32_t from) const { return slots_.find_lent(from); }
-  std::optional<LentSlot> find_of(uid_t user, uint32_t from) const { return slots_.find_lent_to(user, from); }
+  std::optional<LentSlot> find(uint32_t from, std::optional<uid_t> user) const {
+    return user ? slots_.find_lent_to(*user, from) : find(from);
+  }
   bool is_lent_to_session(uint32_t index, uint64_t session) const;
   // Whether the QP is in a slot that is lent to this user.
   bool is_qpn_of(uint32_t qpn, uid_t user) const;

@@ -87,13 +87,9 @@ RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
   return reply;
 }
 
-std::optional<LentSlot> StatusRequests::find_visible(const Borrower& client, uint32_t from) const {
-  return sees_all(client) ? of_.slots.find(from) : of_.slots.find_of(client.uid, from);
-}
-
 RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
     const Borrower& client, const protocol::SlotRequest& request) {
-  const auto slot = find_visible(client, request.index);
+  const auto slot = of_.slots.find(request.index, seen_by(client));
   if (!slot) return refuse(ENOENT, "no more slots are lent");
   Reply<protocol::SlotStatusReply> reply;
   reply.last_fd = reopen_read_only(slot->page);
@@ -133,8 +129,7 @@ SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& cl
   if (of_.files.holds(client.session)) {
     return refuse_with(EBUSY, "the program still has the list of identifiers that it asked for before");
   }
-  auto list = std::make_shared<CmIdFile>(of_.connection_management,
-                                         sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid));
+  auto list = std::make_shared<CmIdFile>(of_.connection_management, seen_by(client));
   if (const auto made = list->make(of_.files, client); !made) {
     const int error = made.error().code;
     if (error != EDQUOT) return refuse_with(error, kNoList);

@@ -45,9 +45,6 @@ class StatusRequests {
                                                 const protocol::GetCmIdsRequest& request);
 
  private:
-  // The first slot from `from` on that the client may see.
-  std::optional<LentSlot> find_visible(const Borrower& client, uint32_t from) const;
-
   const Subjects of_;
 };
 

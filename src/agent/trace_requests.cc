@@ -53,8 +53,7 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
     const Borrower& client, const protocol::ConnectionTraceRequest& request) {
-  const auto user = sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
-  const ConnectionTrace* const trace = connections_.find(request.from, user);
+  const ConnectionTrace* const trace = connections_.find(request.from, seen_by(client));
   if (trace == nullptr) return refuse(ENOENT, "no more traces of connections");
   Reply<protocol::KeptTraceReply> reply;
   reply.last_fd = reopen_read_only(trace->file());
@@ -71,11 +70,9 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
 
 RequestResult<> TraceRequests::start_trace(const Borrower& client,
                                            const protocol::StartTraceRequest& request) {
-  const auto find = [&](uint32_t from) {
-    return sees_all(client) ? slots_.find(from) : slots_.find_of(client.uid, from);
-  };
+  const auto user = seen_by(client);
   std::optional<Borrower> process;
-  for (auto slot = find(0); slot && !process; slot = find(slot->index + 1)) {
+  for (auto slot = slots_.find(0, user); slot && !process; slot = slots_.find(slot->index + 1, user)) {
     if (request.pid > 0 && slot->borrower.pid == request.pid) process = slot->borrower;
   }
   if (!process) return refuse(ESRCH, "there is no such process of this user with RDMA devices");

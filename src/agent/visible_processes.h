@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -14,6 +16,10 @@ inline bool sees_all(uid_t user) {
 }
 inline bool sees_all(const Borrower& client) {
   return sees_all(client.uid);
+}
+// Whose processes the client sees. Nothing: everybody's.
+inline std::optional<uid_t> seen_by(const Borrower& client) {
+  return sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
 }
 inline bool sees(const Borrower& client, uid_t user) {
   return sees_all(client) || client.uid == user;
