@@ -145,10 +145,6 @@ Result<void> SlotTable::take_back(uint32_t index, uint64_t session, TimePoint no
   return {};
 }
 
-void SlotTable::take_back_all(uint64_t session, TimePoint now) {
-  for (const LentSlot& slot : lent_to(session)) free(slot.index, entries_.at(slot.index), now);
-}
-
 void SlotTable::enter_borrower(uint32_t index, const Entry& entry) {
   by_borrower_.emplace(entry.borrower.session, index);
   by_user_.emplace(entry.borrower.uid, index);

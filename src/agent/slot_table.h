@@ -77,7 +77,6 @@ class SlotTable {
   Result<void> keep(uint32_t index, const Borrower& borrower);
   // ENOENT: it is not lent to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
-  void take_back_all(uint64_t session, TimePoint now);
 
   // The slots of an agent that died, from its vault; takes the sockets over into the wire. Those that were
   // lent stay so, with session 0.

@@ -20,6 +20,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+void take_back_all(SlotTable& slots, uint64_t session, TimePoint now) {
+  for (const LentSlot& slot : slots.lent_to(session)) {
+    EXPECT_TRUE(slots.take_back(slot.index, session, now));
+  }
+}
+
 constexpr TimePoint kStart{std::chrono::hours(1)};
 constexpr uid_t kOwn = 500;
 
@@ -98,7 +104,7 @@ TEST_F(SlotTableTest, LeavesSlotsForOthersWhateverOneUserTakes) {
   EXPECT_LT(taken, SlotTable::kSize.all - SlotTable::kSize.reserve);
   EXPECT_TRUE(slots.lend(borrower(2, 1001), kStart));
   EXPECT_TRUE(slots.lend(borrower(3, kOwn), kStart));
-  slots.take_back_all(1, kStart);
+  take_back_all(slots, 1, kStart);
   EXPECT_TRUE(slots.lend(borrower(1), kStart));
 }
 
@@ -111,10 +117,10 @@ TEST_F(SlotTableTest, SlotsThatRestCountForTheUserWhoHadThem) {
     size_t taken = 0;
     while (slots.lend(borrower(1), now)) ++taken;
     EXPECT_GT(taken, 0u) << "its own, after a rest or without";
-    slots.take_back_all(1, now);
+    take_back_all(slots, 1, now);
     EXPECT_TRUE(slots.lend(borrower(2, 1001), now)) << round;
   }
-  slots.take_back_all(2, now);
+  take_back_all(slots, 2, now);
   now += std::chrono::seconds(31);
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(slots.lend(borrower(3, 1002), now));
 }
@@ -220,8 +226,8 @@ TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
   EXPECT_FALSE(slots_.take_back(2, 1, kStart)) << "not its own";
   EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(3));
   EXPECT_EQ(slots_.lent_to_other_users(), 2u);
-  slots_.take_back_all(1, kStart);
-  slots_.take_back_all(3, kStart);
+  take_back_all(slots_, 1, kStart);
+  take_back_all(slots_, 3, kStart);
   EXPECT_THAT(slots_.lent_to(1), IsEmpty());
   EXPECT_FALSE(slots_.first_lent_to(1));
   EXPECT_THAT(indexes_of(slots_.lent_to(2)), ElementsAre(2));
@@ -244,7 +250,7 @@ TEST_F(SlotTableTest, KnowsItOfTheSlotsOfAFormerAgentToo) {
   EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(2));
   EXPECT_THAT(indexes_of(after.lent_to(7)), ElementsAre(1));
   EXPECT_EQ(after.lent_to_other_users(), 1u);
-  after.take_back_all(7, kStart);
+  take_back_all(after, 7, kStart);
   EXPECT_EQ(after.lent_to_other_users(), 0u);
 }
 

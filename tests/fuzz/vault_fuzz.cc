@@ -164,7 +164,9 @@ void check_slots(Choices& choices) {
       VERBENA_REQUIRE(slots.keep(slot.index, stranger));
       VERBENA_REQUIRE(!slots.keep(slot.index, stranger));
     }
-    slots.take_back_all(5, kStart);
+    for (const LentSlot& slot : slots.lent_to(5)) {
+      VERBENA_REQUIRE(slots.take_back(slot.index, 5, kStart).has_value());
+    }
     VERBENA_REQUIRE(slots.lent().empty());
     // What was there can be lent again.
     Borrower next;
