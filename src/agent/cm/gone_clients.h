@@ -14,8 +14,7 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Clients of connection management whose programs have ended, or have closed an event channel with many
-// identifiers, which are a client of their own from then on. A program may have had 131,072 identifiers, and
+// Clients of connection management whose programs have ended. A program may have had 131,072 identifiers, and
 // to destroy those takes long; so it is done little by little, in turns of their user. To others it is as if
 // all were gone at once (PortOwner). For the agent's thread.
 class GoneClients {
