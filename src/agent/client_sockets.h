@@ -49,7 +49,7 @@ class ClientSockets {
   static Quota::Size room_for_replies(Quota::Size room);
   // Descriptors that clients have been sent and have not taken.
   const Quota& unread() const { return unread_; }
-  // What a socket is for: what a client has asked for, or what it is told without.
+  // Replies to a client's requests and events that it did not ask for go by sockets of their own.
   enum class For : uint8_t { kReplies, kEvents };
   bool allows(uid_t user, size_t files, For what) const {
     return unread_.allows(user, files) && (what == For::kEvents || replies_.allows(user, files));

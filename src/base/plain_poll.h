@@ -12,8 +12,7 @@
 namespace verbena {
 
 // poll(2) and epoll(7), past whatever a preloaded library has put in their place. The librspreload of
-// rdma-core 65 makes an rsockets' event set of every epoll instance, and takes the descriptors that poll(2)
-// gets for rsockets: an rsocket that waits by them would wait by itself.
+// rdma-core 65 puts rsockets' calls there. An rsocket that waited by these would call itself, without end.
 
 // A cancellation point, as poll(2) is. ppoll(2) is the C library's own.
 inline int plain_poll(pollfd* entries, nfds_t count, int timeout_ms) {
