@@ -151,21 +151,14 @@ void abuse_all_sockets() {
   }
 }
 
-sockaddr_storage to_ipv4(const char* address) {
+sockaddr_storage socket_address(int family, const char* address) {
   sockaddr_storage to{};
+  to.ss_family = static_cast<sa_family_t>(family);
   auto& ipv4 = reinterpret_cast<sockaddr_in&>(to);
-  ipv4.sin_family = AF_INET;
-  ipv4.sin_port = htons(roce::kUdpPort);
-  ::inet_pton(AF_INET, address, &ipv4.sin_addr);
-  return to;
-}
-
-sockaddr_storage to_ipv6(const char* address) {
-  sockaddr_storage to{};
   auto& ipv6 = reinterpret_cast<sockaddr_in6&>(to);
-  ipv6.sin6_family = AF_INET6;
-  ipv6.sin6_port = htons(roce::kUdpPort);
-  ::inet_pton(AF_INET6, address, &ipv6.sin6_addr);
+  (family == AF_INET ? ipv4.sin_port : ipv6.sin6_port) = htons(roce::kUdpPort);
+  void* const place = family == AF_INET ? static_cast<void*>(&ipv4.sin_addr) : &ipv6.sin6_addr;
+  ::inet_pton(family, address, place);
   return to;
 }
 
@@ -175,7 +168,7 @@ roce::Address group() {
 }
 
 roce::Address ipv6_group() {
-  const auto address = to_ipv6("ff05::4793");
+  const auto address = socket_address(AF_INET6, "ff05::4793");
   roce::Address group;
   std::memcpy(group.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 16);
   return group;
@@ -290,11 +283,11 @@ TEST_F(Users, TheSocketOfAGroupSendsNothing) {
                       if (!client) return 1;
                       UniqueFd ipv4 = join(**client, group()), ipv6 = join(**client, ipv6_group());
                       if (!ipv4 || !ipv6) return 2;
-                      if (!sends_nothing(ipv4.get(), to_ipv4("10.9.0.1"))) return 3;
-                      if (!sends_nothing(ipv6.get(), to_ipv6("fd00::1"))) return 4;
+                      if (!sends_nothing(ipv4.get(), socket_address(AF_INET, "10.9.0.1"))) return 3;
+                      if (!sends_nothing(ipv6.get(), socket_address(AF_INET6, "fd00::1"))) return 4;
                       for (int fd : {ipv4.get(), ipv6.get()}) abuse(fd);
-                      if (!sends_nothing(ipv4.get(), to_ipv4("10.9.0.1"))) return 5;
-                      return sends_nothing(ipv6.get(), to_ipv6("fd00::1")) ? 0 : 6;
+                      if (!sends_nothing(ipv4.get(), socket_address(AF_INET, "10.9.0.1"))) return 5;
+                      return sends_nothing(ipv6.get(), socket_address(AF_INET6, "fd00::1")) ? 0 : 6;
                     }),
             0);
 }
