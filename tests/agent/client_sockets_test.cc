@@ -112,7 +112,7 @@ TEST(ClientSockets, AreNotSentSoMuchThatTheKernelMakesUsWait) {
   EXPECT_EQ(ClientSockets::room_for_replies(ClientSockets::room_with(256)).all, 128u);
 }
 
-// A user's programs that do not hear of new links, or of channels, are in nobody's way.
+// Programs that do not read events (new links, channels) keep nobody from getting replies.
 TEST_F(ClientSocketTest, EventsLeaveRoomForReplies) {
   Ends events, replies;
   ClientSockets all(loop, ClientSockets::room_with(1 << 14), 0);

@@ -47,7 +47,7 @@ class Group:
         (self.folder / name).write_text(str(value), encoding="ascii")
 
     def take(self, pid):
-        """What the process allocates from now on counts here, and it is the first to be killed."""
+        """Memory that the process allocates from now on counts here, and it is the first to be killed."""
         pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii")
         self.write("cgroup.procs", pid)
 

@@ -412,7 +412,7 @@ TEST_F(LocalPeersTest, AQpWhosePeerHasComeByMemoryHearsNobodyByTheWire) {
 TEST_F(LocalPeersTest, AQpThatIsConnectedAnewHearsTheWireUntilItsPeerComesByMemory) {
   const auto line = open();
   ScriptedQp& connected = connect_qp();
-  // Who hears by memory asks the port in one of many polls (PortAsking).
+  // A shard that gets packets by memory asks its port in one of many polls only (PortAsking).
   const auto poll_until = [&](uint32_t received) {
     for (int i = 0; i < 1000 && connected.received < received; ++i) shard->poll();
     return connected.received;

@@ -121,7 +121,7 @@ bool is_asleep(pid_t thread) {
   return name_end != std::string::npos && stat.compare(name_end + 2, 1, "S") == 0;
 }
 
-// Who has found the channel readable would wait in rdma_get_cm_event() for good.
+// Else a thread that has found the channel readable waits in rdma_get_cm_event() without end.
 TEST(Identifiers, HandOutWhatHasComeUntilTheAgentHasDestroyedThem) {
   adapter::testing::isolated([] {
     const OwnChannel channel = make_channel();
