@@ -104,6 +104,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     .on_greeted =
                         [this](const Session& session) {
                           if (session.is_keeper()) keepers_[session.id()] = session.pid();
+                          if (session.is_mirror()) mirrors_.insert(session.id());
                           consider_keeper();
                           consider_idle();
                         },
@@ -309,6 +310,7 @@ void Agent::on_client_gone(uint64_t session) {
   requests_.captures.session_went(session);
   requests_.traces.session_went(session);
   keepers_.erase(session);
+  mirrors_.erase(session);
   consider_keeper();
   consider_idle();
 }
@@ -353,7 +355,7 @@ void Agent::consider_keeper() {
 // ---- the end
 
 bool Agent::is_idle() const {
-  const bool has_clients = clients_.size() > keepers_.size();
+  const bool has_clients = clients_.size() > keepers_.size() + mirrors_.size();
   // Should we end while a keeper is wanted (a port is kept for somebody who may come back), it would start
   // another agent, which would keep the port once more.
   return !has_clients && !wants_keeper() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&

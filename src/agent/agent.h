@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "agent/agent_name.h"
 #include "agent/client_sockets.h"
@@ -123,6 +124,7 @@ class Agent {
   ClientTable clients_;
   // The sessions that are keepers: one, or two for a moment.
   std::map<uint64_t, pid_t> keepers_;
+  std::set<uint64_t> mirrors_;  // sessions
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;
   bool watches_port_ = false;

@@ -31,6 +31,7 @@
 #include "agent/agent.h"
 #include "agent/agent_log.h"
 #include "agent/agent_name.h"
+#include "agent/device_mirror.h"
 #include "agent/keeper.h"
 #include "agent/log_file.h"
 #include "agent/log_output.h"
@@ -65,12 +66,13 @@ struct Settings {
   double idle_seconds = 5;
   int ready_fd = -1;
   bool keeper = false;
+  bool mirror = false;
   std::string only_user;
   std::optional<uid_t> serve_only{};
   bool no_discovery = false;
 };
 
-// What it takes to serve a dozen programs. A slot costs up to three descriptors here and as many in the
+// Enough for a dozen programs. A slot costs up to three descriptors here and four in the
 // vault, a client three.
 constexpr rlim_t kFewDescriptors = 128;
 
@@ -245,6 +247,28 @@ int serve(const Settings& settings) {
   return 0;
 }
 
+// Returns when there is nothing more to show.
+int show_devices(const Settings& settings) {
+  static std::string name = kMirrorName;
+  program_invocation_short_name = name.data();  // what the client says in its hello
+  ::prctl(PR_SET_NAME, name.data());
+  const AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
+  ::umask(022);
+  shed_inherited_scheduling();
+  if (!shed_inherited_limits()) return 1;
+  UniqueFd ready(settings.ready_fd);
+  const UniqueFd signals = catch_termination();
+  const auto mirror = DeviceMirror::create();
+  if (!mirror) {
+    log_info("no mirror of the devices: errno {}", mirror.error().code);
+    return mirror.error().code == EEXIST ? 0 : 1;
+  }
+  ready.reset();
+  (*mirror)->loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { (*mirror)->loop().stop(); });
+  (*mirror)->run();
+  return 0;
+}
+
 // A user by name or number.
 std::optional<uid_t> find_user(const std::string& text) {
   if (const passwd* entry = ::getpwnam(text.c_str())) return entry->pw_uid;
@@ -289,6 +313,9 @@ int run(int argc, char** argv) {
   app.add_flag("--no-discovery", settings.no_discovery,
                "Do not look for the agents of other hosts, and do not let them know of this one");
   app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
+  app.add_flag("--mirror", settings.mirror,
+               "Only show the agent's devices where its own directory is not seen")
+      ->group("");
   app.add_option("--ready-fd", settings.ready_fd, "Close this descriptor when listening")
       ->transform(command_line::whole_number("a descriptor", 0, INT_MAX))
       ->group("");
@@ -310,6 +337,7 @@ int run(int argc, char** argv) {
     const AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
     return keep_vault();
   }
+  if (settings.mirror) return show_devices(settings);
   if (app.count("--serve-only") > 0 && !find_only_user(settings)) return 1;
   if (!settings.foreground && settings.ready_fd < 0) return detach(settings);
   return serve(settings);

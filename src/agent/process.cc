@@ -2,12 +2,15 @@
 #include "agent/process.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,6 +76,32 @@ bool is_same_start(uint64_t one, uint64_t other) {
 UniqueFd watch_process(pid_t pid) {
   if (pid <= 0) return {};
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+}
+
+SharedProcess share_process(UniqueFd pidfd) {
+  return pidfd ? std::make_shared<const UniqueFd>(std::move(pidfd)) : nullptr;
+}
+
+bool has_ended(int pidfd) {
+  pollfd process{.fd = pidfd, .events = POLLIN, .revents = 0};
+  return ::poll(&process, 1, 0) == 1;
+}
+
+// The kernel looks at the signal, which is none, after it has found the process. EINVAL: it is in a pid
+// namespace that we do not see.
+bool is_pidfd(int fd) {
+  return ::syscall(SYS_pidfd_send_signal, fd, 0, nullptr, 0) == 0 || errno != EBADF;
+}
+
+pid_t pid_of(int pidfd) {
+  const ProcText text(verbena::format("/proc/self/fdinfo/{}", pidfd));
+  constexpr std::string_view kField = "\nPid:\t";
+  const size_t at = text.view().find(kField);
+  pid_t pid = 0;
+  if (at == std::string_view::npos) return 0;
+  const char* const begin = text.view().data() + at + kField.size();
+  std::from_chars(begin, text.view().data() + text.view().size(), pid);
+  return std::max(pid, 0);  // -1: it has ended
 }
 
 UniqueFd watch_peer(int socket, pid_t pid) {

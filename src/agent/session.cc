@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/acting_for.h"
+#include "agent/device_mirror.h"
 #include "agent/keeper.h"
 #include "agent/process.h"
 #include "base/format.h"
@@ -79,6 +80,7 @@ const Session::Request Session::kRequests[] = {
     VERBENA_REQUEST(kJoinGroup, GroupRequest, links, Link, join_group),
     VERBENA_REQUEST(kTakeSlot, TakeSlotRequest, slots, Slot, take_slot),
     VERBENA_REQUEST(kKeepSlot, SlotRequest, slots, Slot, keep_slot),
+    VERBENA_REQUEST(kClaimSlot, ClaimSlotRequest, slots, Slot, claim_slot),
     VERBENA_REQUEST(kReturnSlot, SlotRequest, slots, Slot, return_slot),
     VERBENA_REQUEST(kOpenDomain, DomainRequest, domains, Domain, open_domain),
     VERBENA_REQUEST(kCloseDomain, DomainRequest, domains, Domain, close_domain),
@@ -104,7 +106,6 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies),
-      process_(watch_peer(socket_.get(), peer.pid)),
       events_(parts.loop, parts.sockets, peer.uid, parts.links,
               {.on_ask_peer =
                    [this](uint64_t domain, uint32_t slot) {
@@ -117,12 +118,14 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
                .on_end = [this] { close(); }}) {
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return on_readable(events); });
-  if (process_) parts_.loop.watch(process_.get(), EPOLLIN, [this](uint32_t) { close(); });
+  client_.process = share_process(watch_peer(socket_.get(), peer.pid));
+  // Others may have inherited its socket.
+  if (client_.process) parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
 }
 
 Session::~Session() {
   parts_.loop.forget(socket_.get());
-  if (process_) parts_.loop.forget(process_.get());
+  if (client_.process) parts_.loop.forget(client_.process->get());
   end_wait();
   if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
 }
@@ -345,6 +348,10 @@ bool Session::is_keeper() const {
   return greeted_ && client_.uid == ::geteuid() && client_.program == kKeeperName;
 }
 
+bool Session::is_mirror() const {
+  return greeted_ && client_.program == kMirrorName;
+}
+
 template <class Message>
 void Session::answer(const MessageHeader& request, RequestResult<Message> outcome) {
   if (!outcome) return send_error(request, outcome.error().code, outcome.error().text);
@@ -393,7 +400,7 @@ void Session::close() {
   if (std::exchange(closing_, true)) return;
   events_.stop();
   end_wait();
-  if (process_) parts_.loop.forget(process_.get());  // it would be reported until we are gone
+  if (client_.process) parts_.loop.forget(client_.process->get());  // it would be reported until we are gone
   parts_.close(client_.session);
 }
 

@@ -79,6 +79,8 @@ class Session : private CmClient::Host {
   pid_t pid() const { return client_.pid; }
   // Not a client but our own second process.
   bool is_keeper() const;
+  // Nor is a mirror one: it lives no longer than its agent.
+  bool is_mirror() const;
 
  private:
   struct Request;
@@ -141,8 +143,6 @@ class Session : private CmClient::Host {
   const Parts& parts_;
   Borrower client_;
   ClientSocket socket_;
-  UniqueFd
-      process_;  // readable when the client's process has ended, whatever others have inherited its socket
   ClientEvents events_;
   bool greeted_ = false;
   bool closing_ = false;

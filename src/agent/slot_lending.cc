@@ -48,7 +48,15 @@ Result<LentSlot> SlotLending::lend(const Borrower& borrower) {
 }
 
 Result<void> SlotLending::keep(uint32_t index, const Borrower& borrower) {
-  auto kept = slots_.keep(index, borrower);
+  return welcome(index, slots_.keep(index, borrower));
+}
+
+Result<void> SlotLending::claim(uint32_t index, const protocol::SlotSecret& secret,
+                                const Borrower& borrower) {
+  return welcome(index, slots_.claim(index, secret, borrower));
+}
+
+Result<void> SlotLending::welcome(uint32_t index, Result<void> kept) {
   if (!kept) return kept;
   if (orphans_.remove(index)) surroundings_.on_survivor();
   surroundings_.on_slot(index);
@@ -101,7 +109,6 @@ bool SlotLending::take_back_some(uint64_t session) {
 void SlotLending::watch_orphans() {
   const auto take = [this](uint32_t index) { [[maybe_unused]] const auto taken = take_back(index, 0); };
   for (const LentSlot& slot : slots_.lent_to(0)) {
-    if (slot.borrower.pid <= 0) continue;
     if (!orphans_.watch(slot, take)) take(slot.index);
   }
 }

@@ -38,7 +38,9 @@ class SlotLending {
 
   // Errors: as SlotTable::lend(); EDQUOT also while the user has given back more than was read of.
   Result<LentSlot> lend(const Borrower& borrower);
+  // As of SlotTable.
   Result<void> keep(uint32_t index, const Borrower& borrower);
+  Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower);
   Result<void> take_back(uint32_t index, uint64_t session);
   // Takes back the slots of a session that is gone: all but the first few in turns of its user.
   void take_back_all(uint64_t session);
@@ -65,6 +67,8 @@ class SlotLending {
   const Orphans& orphans() const { return orphans_; }
 
  private:
+  // A process of before has come back, or was not let.
+  Result<void> welcome(uint32_t index, Result<void> kept);
   // False: that was the rest.
   bool take_back_some(uint64_t session);
 

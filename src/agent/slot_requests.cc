@@ -49,6 +49,12 @@ RequestResult<> SlotRequests::keep_slot(const Borrower& client, const protocol::
   return {};
 }
 
+RequestResult<> SlotRequests::claim_slot(const Borrower& client, const protocol::ClaimSlotRequest& request) {
+  const auto claimed = slots_.claim(request.index, request.secret, client);
+  if (!claimed) return refuse(claimed.error().code, "the slot is not known to be lent to this process");
+  return {};
+}
+
 RequestResult<> SlotRequests::return_slot(const Borrower& client, const protocol::SlotRequest& request) {
   const auto taken = slots_.take_back(request.index, client.session);
   if (!taken) return refuse(taken.error().code, "the slot is not lent to this process");

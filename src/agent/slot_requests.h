@@ -17,6 +17,7 @@ class SlotRequests {
   RequestResult<protocol::TakeSlotReply> take_slot(const Borrower& client,
                                                    const protocol::TakeSlotRequest& request);
   RequestResult<> keep_slot(const Borrower& client, const protocol::SlotRequest& request);
+  RequestResult<> claim_slot(const Borrower& client, const protocol::ClaimSlotRequest& request);
   RequestResult<> return_slot(const Borrower& client, const protocol::SlotRequest& request);
 
  private:

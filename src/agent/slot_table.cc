@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +19,12 @@
 namespace verbena::agent {
 namespace {
 
+protocol::SlotSecret draw_secret() {
+  protocol::SlotSecret secret;
+  if (::getrandom(secret.data(), sizeof secret, GRND_NONBLOCK) != sizeof secret) return {};
+  return secret;
+}
+
 // Of fixed size, so that a process that maps it cannot be hurt by another's truncation; no other user may
 // open it again through /proc.
 Result<UniqueFd> make_status_page() {
@@ -24,8 +32,20 @@ Result<UniqueFd> make_status_page() {
   if (!page) return fail(errno);
   if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0) return fail(errno);
   ::fchmod(page.get(), 0600);
+  if (const auto secret = draw_secret(); protocol::is_set(secret)) {
+    const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, secret));
+    if (::pwrite(page.get(), secret.data(), sizeof secret, at) != sizeof secret) return fail(errno);
+  }
   if (::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail(errno);
   return page;
+}
+
+// The former agent has known the process by a pid of its own pid namespace, which may be another than ours.
+void take_process(Borrower& borrower, UniqueFd pidfd) {
+  if (!pidfd || !is_pidfd(pidfd.get())) return;
+  borrower.pid = pid_of(pidfd.get());
+  borrower.start_time = start_time_of(borrower.pid);
+  borrower.process = share_process(std::move(pidfd));
 }
 
 }  // namespace
@@ -121,19 +141,36 @@ std::optional<uint32_t> SlotTable::longest_free(const Wanted& wanted, Duration r
   return best;
 }
 
-Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
+SlotTable::Entry* SlotTable::find_orphan(uint32_t index, uid_t user) {
   const auto found = entries_.find(index);
-  if (found == entries_.end() || !found->second.lent) return fail(ENOENT);
-  Entry& entry = found->second;
-  const Borrower& before = entry.borrower;
-  if (before.session != 0 || before.uid != borrower.uid) return fail(ENOENT);
+  if (found == entries_.end() || !found->second.lent) return nullptr;
+  const Borrower& before = found->second.borrower;
+  return before.session == 0 && before.uid == user ? &found->second : nullptr;
+}
+
+Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
+  Entry* const entry = find_orphan(index, borrower.uid);
+  if (entry == nullptr) return fail(ENOENT);
   // Another process of the user has no QPs there. Of a process that we do not see both are 0.
+  const Borrower& before = entry->borrower;
   if (before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
     return fail(ENOENT);
+  give_to(index, *entry, borrower);
+  return {};
+}
+
+Result<void> SlotTable::claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower) {
+  Entry* const entry = find_orphan(index, borrower.uid);
+  if (entry == nullptr || !protocol::is_set(secret) || secret != protocol::secret_in(entry->page.get()))
+    return fail(ENOENT);
+  give_to(index, *entry, borrower);
+  return {};
+}
+
+void SlotTable::give_to(uint32_t index, Entry& entry, const Borrower& borrower) {
   strike_borrower(index, entry);
   entry.borrower = borrower;
   enter_borrower(index, entry);
-  return {};
 }
 
 Result<void> SlotTable::take_back(uint32_t index, uint64_t session, TimePoint now) {
@@ -194,6 +231,7 @@ Result<void> SlotTable::adopt(Vault::Contents& contents, TimePoint now) {
     if (!entry.lent) continue;
     entry.lending = ++lendings_;
     entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
+    if (slot.process >= 0) take_process(entry.borrower, own(slot.process));
     enter_borrower(slot.index, entry);
     entry.handed_over = slot.courier_end >= 0;
     if (entry.handed_over) hand_on(slot.index, own(slot.courier_end));
@@ -261,6 +299,7 @@ SlotRecord SlotTable::record(uint32_t index) const {
   record.start_time = entry.borrower.start_time;
   record.program = entry.borrower.program;
   record.page = entry.page.get();
+  if (entry.borrower.process) record.process = entry.borrower.process->get();
   record.courier_end = wire_.courier_end(index);
   return record;
 }

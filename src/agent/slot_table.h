@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/process.h"
 #include "agent/vault.h"
 #include "agent/wire.h"
 #include "base/quota.h"
@@ -30,6 +31,7 @@ struct Borrower {
   std::string program;
   uint16_t protocol_version = 0;  // of its library; 0: not known yet
   bool shares_port = true;        // its user may have a socket of the port, and what comes with that
+  SharedProcess process = {};     // empty: nothing tells when it ends
 };
 
 // A number that all sessions of one process have, and no other process: its pid and when it was started.
@@ -75,6 +77,9 @@ class SlotTable {
   // A process from before the agent's restart comes back for its slot. ENOENT: it was not lent to this
   // process.
   Result<void> keep(uint32_t index, const Borrower& borrower);
+  // The same, known by what the slot's page says, which that process has: its pid may mean nothing here, as
+  // the former agent was in another pid namespace.
+  Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower);
   // ENOENT: it is not lent to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
 
@@ -125,6 +130,9 @@ class SlotTable {
   static bool may_have(const Wanted& wanted, const Entry& entry, Duration rest);
   std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
   LentSlot describe(uint32_t index, const Entry& entry) const;
+  // A slot of a process of this user that has not come back yet; nullptr: it is none.
+  Entry* find_orphan(uint32_t index, uid_t user);
+  void give_to(uint32_t index, Entry& entry, const Borrower& borrower);
   // Who is in the books as the one who has it.
   void enter_borrower(uint32_t index, const Entry& entry);
   void strike_borrower(uint32_t index, const Entry& entry);

@@ -17,6 +17,7 @@
 #include "agent/left_traces.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "paths/state_path.h"
 
 namespace verbena::agent {
 namespace {
@@ -42,9 +43,14 @@ std::vector<fs::path> entries_of(const std::string& directory) {
   return paths;
 }
 
-bool is_set_aside(const std::string& name) {
-  const size_t at = name.find(kSetAside);
-  return at != std::string::npos && number_of(name.substr(0, at));
+// A directory that was set aside, or a mirror's: nobody goes on with it.
+bool is_of_nobody(const std::string& name) {
+  std::string_view of(name);
+  const size_t aside = of.find(kSetAside);
+  of = of.substr(0, aside);
+  const bool is_mirrors = of.ends_with(paths::kMirrorSuffix);
+  if (is_mirrors) of.remove_suffix(paths::kMirrorSuffix.size());
+  return (aside != std::string::npos || is_mirrors) && number_of(std::string(of));
 }
 
 // The network namespace of a file that an agent has left beside its directory (left_traces.h, log_file.h).
@@ -121,15 +127,15 @@ bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
   if (const auto left = number_of_file(name)) {
     return !alive.contains(*left) && is_older_than(path, kLongestLeft) && ::unlink(path.c_str()) == 0;
   }
-  const bool aside = is_set_aside(name);
+  const bool nobodys = is_of_nobody(name);
   const auto number = number_of(name);
   const auto may_be_removed = [&](const std::set<uint64_t>& used) {
-    return aside || (number && !used.contains(*number));
+    return nobodys || (number && !used.contains(*number));
   };
   if (!may_be_removed(alive) || !is_own_directory(path)) return false;
   const UniqueFd lock = lock_state_directory(path);
   if (!lock || !may_be_removed(living())) return false;
-  const auto removed = aside ? path.string() : take_name_from(path);
+  const auto removed = nobodys ? path.string() : take_name_from(path);
   return removed && remove_by_and_by(*removed, is_over);
 }
 

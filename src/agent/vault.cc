@@ -25,7 +25,8 @@ constexpr uint32_t kHasSocket = 2;
 constexpr uint32_t kHasPage = 4;
 constexpr uint32_t kSocketIsOurs = 16;  // no process has had it
 constexpr uint32_t kHasCourierEnd = 32;
-constexpr size_t kSlotsPerMessage = 80;  // three descriptors each at most: below SCM_MAX_FD
+constexpr uint32_t kHasProcess = 64;
+constexpr size_t kSlotsPerMessage = 60;  // four descriptors each at most: below SCM_MAX_FD
 // Of one that an agent before this has written.
 constexpr size_t kMostSlotsPerMessage = 100;
 
@@ -62,7 +63,7 @@ SlotEntry entry_of(const SlotRecord& slot) {
   entry.index = slot.index;
   entry.flags = (slot.lent ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
                 (slot.page >= 0 ? kHasPage : 0) | (slot.socket_uid == kNobody ? kSocketIsOurs : 0) |
-                (slot.courier_end >= 0 ? kHasCourierEnd : 0);
+                (slot.courier_end >= 0 ? kHasCourierEnd : 0) | (slot.process >= 0 ? kHasProcess : 0);
   entry.uid = slot.uid;
   entry.pid = slot.pid;
   protocol::store_text(entry.program, slot.program);
@@ -82,7 +83,7 @@ SlotRecord record_of(const SlotEntry& entry) {
 }
 
 // Reads one message's slots. A later record of a slot replaces an earlier one. The ends of the courier come
-// after all other descriptors: an agent that knows nothing of them leaves them out.
+// after sockets and pages, and processes after these: an agent that knows nothing of them leaves them out.
 void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
                 std::map<uint32_t, SlotRecord>& slots) {
   size_t next_fd = 0;
@@ -103,6 +104,10 @@ void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
   for_each_entry([&](const SlotEntry& entry) {
     const int end = take_fd((entry.flags & kHasCourierEnd) != 0);
     if (entry.index < roce::Qpn::kSlots) slots[entry.index].courier_end = end;
+  });
+  for_each_entry([&](const SlotEntry& entry) {
+    const int process = take_fd((entry.flags & kHasProcess) != 0);
+    if (entry.index < roce::Qpn::kSlots) slots[entry.index].process = process;
   });
 }
 
@@ -134,6 +139,9 @@ Result<void> Vault::put(std::span<const SlotRecord> slots) {
   }
   for (const SlotRecord& slot : slots) {
     if (slot.courier_end >= 0) fds.push_back(slot.courier_end);
+  }
+  for (const SlotRecord& slot : slots) {
+    if (slot.process >= 0) fds.push_back(slot.process);
   }
   auto sent = agent_client::send_message(in_.get(), ConstBytes(message, bytes), fds);
   if (sent) ++messages_;

@@ -29,6 +29,7 @@ struct SlotRecord {
   int socket = -1;
   int page = -1;
   int courier_end = -1;  // what comes to the socket is handed over by it
+  int process = -1;      // a pidfd; -1: an older agent wrote the vault, or the kernel gave none
 };
 
 // Where the agent's descriptors survive the agent. They lie, in flight, in a Unix socket pair; every client

@@ -147,9 +147,7 @@ AdminResult<void> Admin::read_counters(LinkStatus& one) {
     if (!connection_.lost()) return {};  // gone since, or an agent from before there were any
     return tl::unexpected(std::move(answer.error()));
   }
-  static_assert(transport::kQpCounterCount <= protocol::DeviceCountersReply::kNumbers);
-  std::copy_n(answer->message.qps, one.counters.qps.size(), one.counters.qps.begin());
-  one.counters.link_downed = answer->message.link_downed;
+  one.counters = counters_in(answer->message);
   return {};
 }
 

@@ -41,6 +41,13 @@ bool is_trusted(const ucred& listener, By by) {
   return by == By::kFile && paths::is_ambiguous(listener.uid);
 }
 
+// The kernel may show our own user as root, and root as nobody (paths/users.h).
+// REQUIRES: is_trusted(listener)
+uid_t user_of(const ucred& listener) {
+  if (paths::is_own_users(listener.pid, listener.uid)) return paths::own_user();
+  return paths::is_ambiguous(listener.uid) ? 0 : listener.uid;
+}
+
 // EPERM: it is a stranger who listens there.
 Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -50,14 +57,7 @@ Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
   if (!is_trusted(*peer, by)) return fail(EPERM);
-  return AgentConnection(std::move(socket), paths::is_ambiguous(peer->uid) ? 0 : peer->uid, peer->pid);
-}
-
-// A set-user-ID program that somebody else has started. By the real user ID, the nice value, the cgroup and
-// the limits that an agent would inherit, that user could stop it, or starve all whom it serves.
-bool is_of_another_user() {
-  const uid_t real = ::getuid();
-  return real != 0 && real != ::geteuid();
+  return AgentConnection(std::move(socket), user_of(*peer), peer->pid);
 }
 
 Result<AgentConnection> connect_by_file(uid_t owner) {

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/auxv.h>
@@ -25,6 +26,7 @@
 
 #include "base/log.h"
 #include "paths/missing_system_file.h"
+#include "paths/state_path.h"
 
 // glibc's own name for clone(2). By the other name the thread sanitizer stands between, which takes the child
 // for one of fork(): it marks the calling thread, whose memory the child shares, as one it no longer follows,
@@ -36,6 +38,7 @@ namespace {
 
 constexpr std::string_view kProgramName = "verbena-agent";
 constexpr int kReadyFd = 3;
+constexpr int kLongestMirrorStartMs = 10'000;
 
 bool is_program(const std::string& path) {
   struct stat info {};
@@ -237,6 +240,22 @@ std::string find_agent_program(const std::string& wanted) {
   if (!wanted.empty()) return wanted;
   std::string program = find_agent_beside(own_folder());
   return program.empty() ? find_in_path() : program;
+}
+
+bool is_of_another_user() {
+  const uid_t real = ::getuid();
+  return real != 0 && real != ::geteuid();
+}
+
+void show_devices_here(const std::string& wanted) {
+  const bool chosen = ::secure_getenv("VERBENA_SYS_DIR") != nullptr;
+  if (chosen || is_of_another_user() || paths::state_is_shown_by() != paths::ShownBy::kNobody) return;
+  const std::string program = find_agent_program(wanted);
+  if (program.empty()) return;
+  const auto ready = start_agent(program, {"--mirror"});
+  if (!ready) return;
+  pollfd shown{.fd = ready->get(), .events = POLLIN, .revents = 0};
+  ::poll(&shown, 1, kLongestMirrorStartMs);
 }
 
 const char* why_not_started(int error) {

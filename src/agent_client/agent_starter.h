@@ -22,6 +22,16 @@ std::string find_agent_beside(const std::string& folder);
 // file) when the agent listens, or when it has given up: then another may be listening.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 
+// A set-user-ID program that somebody else has started. By the real user ID, the nice value, the cgroup and
+// the limits that an agent would inherit, that user could stop it, or starve all whom it serves: it starts
+// none.
+bool is_of_another_user();
+
+// Where this process does not see the directory in which its agent shows the devices
+// (paths/state_directory.h), as in another container of the agent's pod: starts a mirror that shows them
+// here. Returns when programs find them, or when they cannot be shown. REQUIRES: an agent runs
+void show_devices_here(const std::string& program);
+
 // The reason in words, for the errno value that start_agent() answered.
 const char* why_not_started(int error);
 

@@ -9,6 +9,7 @@
 
 #include "agent_client/link_table_file.h"
 #include "protocol/messages.h"
+#include "protocol/status_page.h"
 #include "protocol/text.h"
 
 namespace verbena::agent_client {
@@ -38,6 +39,15 @@ Result<std::vector<Link>> Client::links() {
   return std::move(snapshot->links);
 }
 
+Result<DeviceCounters> Client::device_counters(uint32_t device_index) {
+  Turn turn(session_);
+  protocol::DeviceRequest request{};
+  request.device_index = device_index;
+  auto answer = turn.call<protocol::DeviceCountersReply>(MessageType::kGetDeviceCounters, request, 0);
+  if (!answer) return fail(answer.error().code);
+  return counters_in(answer->message);
+}
+
 Result<Slot> Client::take_slot() {
   Turn turn(session_);
   auto answer = turn.call<protocol::TakeSlotReply>(MessageType::kTakeSlot, protocol::TakeSlotRequest{}, 1);
@@ -54,7 +64,7 @@ Result<Slot> Client::take_slot() {
   } else {
     slot.no_wire_reason = protocol::load_text(answer->message.no_wire_reason);
   }
-  slots_.add(slot.index);
+  slots_.add(slot.index, protocol::secret_in(slot.status_page.get()));
   return slot;
 }
 

@@ -9,6 +9,7 @@
 #include "agent_client/agent_dialer.h"
 #include "agent_client/agent_news.h"
 #include "agent_client/agent_session.h"
+#include "agent_client/device_counters.h"
 #include "agent_client/domain_peer.h"
 #include "agent_client/held_slots.h"
 #include "agent_client/link.h"
@@ -44,6 +45,8 @@ class Client {
   static Result<std::unique_ptr<Client>> connect(std::unique_ptr<AgentDialer> dialer);
 
   Result<std::vector<Link>> links();
+  // ENODEV: no such link; EOPNOTSUPP: the agent is of before there were any.
+  Result<DeviceCounters> device_counters(uint32_t device_index);
   Result<Slot> take_slot();
   Result<void> return_slot(uint32_t index);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
 
+#include "protocol/messages.h"
 #include "transport/counters.h"
 
 namespace verbena::agent_client {
@@ -19,6 +21,15 @@ struct DeviceCounters {
   uint64_t operator[](size_t counter) const { return qps[counter]; }
   friend bool operator==(const DeviceCounters&, const DeviceCounters&) = default;
 };
+
+// As the agent says them.
+inline DeviceCounters counters_in(const protocol::DeviceCountersReply& reply) {
+  static_assert(transport::kQpCounterCount <= protocol::DeviceCountersReply::kNumbers);
+  DeviceCounters counters;
+  std::copy_n(reply.qps, counters.qps.size(), counters.qps.begin());
+  counters.link_downed = reply.link_downed;
+  return counters;
+}
 
 // The sum without one of its parts. The part may have been read a moment later than the sum, and be larger by
 // now: then nothing is left.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent_client/agent_session.h"
+#include "protocol/slot_secret.h"
 
 namespace verbena::agent_client {
 
@@ -12,15 +13,21 @@ namespace verbena::agent_client {
 // happens in turns of the session.
 class HeldSlots final : public Restorer {
  public:
-  void add(uint32_t index) { indexes_.push_back(index); }
-  void remove(uint32_t index) { std::erase(indexes_, index); }
+  void add(uint32_t index, const protocol::SlotSecret& secret) { slots_.push_back({index, secret}); }
+  void remove(uint32_t index);
   bool contains(uint32_t index) const;
 
   Result<void> restore(const NewAgent& agent) override;
-  bool needs_agent() override { return !indexes_.empty(); }
+  bool needs_agent() override { return !slots_.empty(); }
 
  private:
-  std::vector<uint32_t> indexes_;
+  struct Held {
+    uint32_t index;
+    protocol::SlotSecret secret;
+  };
+  static Result<void> restore(const Held& slot, const NewAgent& agent);
+
+  std::vector<Held> slots_;
 };
 
 }  // namespace verbena::agent_client

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "agent_client/agent_starter.h"
 #include "base/at_exit.h"
 #include "base/discard.h"
 #include "base/log.h"
@@ -111,6 +112,7 @@ struct Process {
     if (client == nullptr) {
       auto connected = agent_client::Client::connect();
       if (!connected) return tl::unexpected(connected.error());
+      agent_client::show_devices_here({});
       const std::lock_guard visible(pointers_lock);
       client = std::move(*connected);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -34,8 +35,10 @@ static_assert(sizeof(Handshake) == 16);
 struct Greeting {
   Handshake handshake;
   uint32_t sends_copies;  // 1: who says this knows kAskForGroup and kDeclineGroup
+  uint32_t sees;          // sight_of_processes(). Older libraries say none
 };
-static_assert(sizeof(Greeting) == 20);
+static_assert(sizeof(Greeting) == 24);
+constexpr size_t kBytesWithoutSight = offsetof(Greeting, sees);
 
 struct GroupMessage {
   Handshake handshake;
@@ -49,14 +52,22 @@ Handshake handshake(HandshakeType type) {
 }
 
 bool sends_copies(ConstBytes message) {
-  Greeting said;
-  if (message.size() < sizeof said) return false;
-  std::memcpy(&said, message.data(), sizeof said);
+  Greeting said{};
+  if (message.size() < kBytesWithoutSight) return false;
+  std::memcpy(&said, message.data(), kBytesWithoutSight);
   return said.sends_copies == 1;
 }
 
+// Both must find the same: who sees the other and is not seen sends files that the other has no use for.
+bool sees_the_same(ConstBytes message) {
+  Greeting said{};
+  if (message.size() < sizeof said) return true;
+  std::memcpy(&said, message.data(), sizeof said);
+  return said.sees != 0 && said.sees == sight_of_processes();
+}
+
 Greeting greeting(HandshakeType type) {
-  return {handshake(type), 1};
+  return {handshake(type), 1, sight_of_processes()};
 }
 
 constexpr size_t kRingBytes = 1;
@@ -244,7 +255,7 @@ bool LocalLine::may_bring_file() const {
 }
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
-  if (awaits_presentation_) is_ours_ = is_of_our_user(message.sender);
+  if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
   if (bytes.size() == kRingBytes) return !message.file;
   Handshake said;
   if (bytes.size() < sizeof said) return false;
@@ -255,6 +266,8 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (said.type == HandshakeType::kOffer || said.type == HandshakeType::kAccept) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
+    sees_the_same_ = sees_the_same(bytes);
+    is_ours_ = is_ours_ && sees_the_same_;
   }
   switch (said.type) {
     case HandshakeType::kOffer:

@@ -128,8 +128,9 @@ class LocalLine {
   std::vector<GroupKey> wanted_;  // by it
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
-  bool is_ours_ = false;  // the other is a process of our user
-  bool hung_up_ = false;  // it
+  bool is_ours_ = false;       // the other is a process of our user
+  bool sees_the_same_ = true;  // each sees the other's process, if it is of its user
+  bool hung_up_ = false;       // it
   local::Lane* our_lane_ = nullptr;
   local::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory

@@ -84,6 +84,13 @@ bool is_of_our_user(const std::optional<ucred>& sender) {
          !paths::is_ambiguous(sender->uid);
 }
 
+uint32_t sight_of_processes() {
+  struct stat status {};
+  if (paths::is_ambiguous(::getuid()) || ::stat("/proc/self/ns/pid", &status) != 0) return 0;
+  return static_cast<uint32_t>(status.st_ino);
+}
+
+// Who has no number in its user namespace has no credentials to show.
 Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file) {
   iovec data{const_cast<std::byte*>(message.data()), message.size()};
   ControlBuffer control{};
@@ -93,13 +100,17 @@ Result<void> send_with_credentials(int socket, ConstBytes message, std::optional
   header.msg_control = control.bytes;
   header.msg_controllen = sizeof control.bytes;
   cmsghdr* at = CMSG_FIRSTHDR(&header);
-  put(at, SCM_CREDENTIALS, ucred{::getpid(), ::getuid(), ::getgid()});
-  if (file) {
+  size_t used = 0;
+  if (!paths::is_ambiguous(::getuid())) {
+    put(at, SCM_CREDENTIALS, ucred{::getpid(), ::getuid(), ::getgid()});
+    used += CMSG_SPACE(sizeof(ucred));
     at = CMSG_NXTHDR(&header, at);
-    put(at, SCM_RIGHTS, *file);
-  } else {
-    header.msg_controllen = CMSG_SPACE(sizeof(ucred));
   }
+  if (file) {
+    put(at, SCM_RIGHTS, *file);
+    used += CMSG_SPACE(sizeof(int));
+  }
+  header.msg_controllen = used;
   for (;;) {
     if (net::system_calls::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     if (errno != EINTR) return fail(errno);

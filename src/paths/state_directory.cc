@@ -28,6 +28,21 @@ Result<void> make_directory(const std::string& path, mode_t mode) {
   return {};
 }
 
+Result<std::string> make_in_home(const PathText& path) {
+  const uid_t owner = own_user();
+  const mode_t mode = owner == 0 ? 0755 : 0700;
+  if (!path.valid()) return fail(ENOENT);
+  const PathText home = state_home_for(owner);
+  Result<void> made;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    made = make_directory(home.c_str(), mode);
+    if (made) made = make_directory(path.c_str(), mode);
+    if (made) return std::string(path.c_str());
+    if (made.error().code != ENOENT) break;
+  }
+  return tl::unexpected(made.error());
+}
+
 }  // namespace
 
 std::string state_directory_for(uid_t owner) {
@@ -42,19 +57,11 @@ std::optional<std::string> find_state_directory() {
 }
 
 Result<std::string> make_state_directory() {
-  const uid_t owner = own_user();
-  const mode_t mode = owner == 0 ? 0755 : 0700;
-  const std::string path = state_directory_for(owner);
-  if (path.empty()) return fail(ENOENT);
-  const PathText home = state_home_for(owner);
-  Result<void> made;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    made = make_directory(home.c_str(), mode);
-    if (made) made = make_directory(path, mode);
-    if (made) return path;
-    if (made.error().code != ENOENT) break;
-  }
-  return tl::unexpected(made.error());
+  return make_in_home(state_path_for(own_user()));
+}
+
+Result<std::string> make_mirror_directory() {
+  return make_in_home(mirror_path_for(own_user()));
 }
 
 // It gets its name when it is locked: before that nobody else can open it, and so nobody else can lock it.

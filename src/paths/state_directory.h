@@ -24,6 +24,9 @@ namespace verbena::paths {
 //   /tmp/verbena-<uid>/<netns>       anyone else's
 //
 // <netns> is the inode number of the network namespace that the process is in (/proc/self/ns/net).
+//
+// In a container that does not see its agent's directory a *mirror* shows the same in a directory of its own,
+// <netns>-mirror (agent/device_mirror.h).
 
 // Where an agent of this user keeps it; empty when the network namespace cannot be told.
 std::string state_directory_for(uid_t owner);
@@ -37,6 +40,9 @@ std::optional<std::string> find_state_directory();
 // everyone if it is root's.
 // Errors: EPERM when another user holds its name; those of mkdir(2).
 Result<std::string> make_state_directory();
+
+// The same for a mirror.
+Result<std::string> make_mirror_directory();
 
 // An agent has what it answers for as long as it lives: so others know that its directory is not one that was
 // left behind. REQUIRES: the directory is our own

@@ -11,12 +11,12 @@
 namespace verbena::paths {
 namespace {
 
-// One of a former release does not say; nor can a program ask that has no descriptor left. Straight to the
-// kernel, not through functions that are interposed.
-bool is_in_use(PathText directory) {
+// One of a former release does not say; nor can a program ask that has no descriptor left: then it is as
+// `assumed`. Straight to the kernel, not through functions that are interposed.
+bool is_in_use(PathText directory, bool assumed) {
   const auto fd = syscall(SYS_openat, AT_FDCWD, directory.add(kInUse).c_str(),
                           O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return true;
+  if (fd < 0) return assumed;
   struct flock lock {};
   lock.l_type = F_RDLCK;
   lock.l_whence = SEEK_SET;
@@ -33,6 +33,40 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   } else {
     home.add("/").add_number(status.st_ino);
   }
+}
+
+// A trusted directory of a user's for this network namespace, or an invalid path.
+PathText find_in_home(uid_t owner, std::string_view suffix) {
+  PathText path = state_home_for(owner);
+  if (is_trusted_directory(path.c_str())) {
+    add_namespace(path);
+    path.add(suffix);
+    if (path.valid() && is_trusted_directory(path.c_str())) return path;
+  }
+  path.invalidate();
+  return path;
+}
+
+struct FoundState {
+  PathText path;
+  ShownBy by = ShownBy::kNobody;
+};
+
+// A mirror is marked when it is complete, and without its mark it is none.
+FoundState find_state() {
+  const uid_t owners[] = {0, own_user()};
+  PathText left_behind;
+  left_behind.invalidate();
+  for (const std::string_view suffix : {std::string_view(), kMirrorSuffix}) {
+    const bool is_agents = suffix.empty();
+    for (const uid_t owner : owners) {
+      const PathText path = find_in_home(owner, suffix);
+      if (!path.valid()) continue;
+      if (is_in_use(path, is_agents)) return {path, is_agents ? ShownBy::kAgent : ShownBy::kMirror};
+      if (is_agents) left_behind = path;
+    }
+  }
+  return {left_behind, ShownBy::kNobody};
 }
 
 }  // namespace
@@ -72,26 +106,20 @@ bool is_trusted_directory(const char* path) {
   return is_private_directory(path, 0) || is_private_directory(path, own_user());
 }
 
+PathText mirror_path_for(uid_t owner) {
+  return state_path_for(owner).add(kMirrorSuffix);
+}
+
 PathText find_state_path(const char* chosen) {
-  PathText path;
-  if (chosen != nullptr) {
-    struct stat status;
-    path.add(chosen);
-    if (chosen[0] != '/' || stat(chosen, &status) != 0 || !S_ISDIR(status.st_mode)) path.invalidate();
-    return path;
-  }
-  const uid_t own = own_user();
-  PathText left_behind;
-  left_behind.invalidate();
-  for (uid_t owner : {uid_t{0}, own}) {
-    path = state_home_for(owner);
-    if (!is_trusted_directory(path.c_str())) continue;
-    add_namespace(path);
-    if (!path.valid() || !is_trusted_directory(path.c_str())) continue;
-    if (owner == own || is_in_use(path)) return path;
-    left_behind = path;
-  }
-  return left_behind;
+  if (chosen == nullptr) return find_state().path;
+  struct stat status;
+  PathText path(chosen);
+  if (chosen[0] != '/' || stat(chosen, &status) != 0 || !S_ISDIR(status.st_mode)) path.invalidate();
+  return path;
+}
+
+ShownBy state_is_shown_by() {
+  return find_state().by;
 }
 
 }  // namespace verbena::paths

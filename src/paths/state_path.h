@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string_view>
+
 #include <sys/types.h>
 
 #include "paths/path_text.h"
@@ -18,6 +20,9 @@ PathText state_home_for(uid_t owner);
 // Invalid when the network namespace cannot be told (no /proc).
 PathText state_path_for(uid_t owner);
 
+// Where a mirror of this user's is (state_directory.h).
+PathText mirror_path_for(uid_t owner);
+
 // The socket file of an agent of `owner` in the network namespace that the calling thread is in (which may be
 // another than its process's). Invalid where there is no directory that nobody but `owner` can write to.
 PathText agent_socket_path(uid_t owner);
@@ -28,12 +33,20 @@ bool is_private_directory(const char* path, uid_t owner);
 // Nobody but root and ourselves can have put anything there.
 bool is_trusted_directory(const char* path);
 
+// The last part of a mirror's path.
+inline constexpr std::string_view kMirrorSuffix = "-mirror";
+
 // What an agent has locked in its directory for as long as it lives, for everybody to see.
 inline constexpr const char* kInUse = "/in_use";
 
-// Root's, whose agent serves everyone, before our own; but where root's agent is gone, without having been
-// able to remove it, the other way round. Invalid when there is none. `chosen`: what VERBENA_SYS_DIR says, or
-// nullptr when it is not set.
+// Root's, whose agent serves everyone, before our own; a mirror where neither agent shows itself here; what
+// an agent has left behind where there is nothing else. Invalid when there is none. `chosen`: what
+// VERBENA_SYS_DIR says, or nullptr when it is not set.
 PathText find_state_path(const char* chosen);
+
+// The process that keeps current the directory of find_state_path(nullptr). Nobody does where there is none, or an
+// agent has left it behind.
+enum class ShownBy { kNobody, kAgent, kMirror };
+ShownBy state_is_shown_by();
 
 }  // namespace verbena::paths

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/bytes.h"
+#include "protocol/slot_secret.h"
 
 namespace verbena::protocol {
 
@@ -88,6 +89,8 @@ enum class MessageType : uint16_t {
   kCaptureSeen,   // client to agent: header. Nothing begins while kMostCapturesUnseen lie unanswered.
   kTraceDetails,  // agent to client: TraceMessage
   kTraceDetailsSeen,  // client to agent: header. Nothing begins while kMostTracesUnseen lie unanswered.
+
+  kClaimSlot = 24,  // ClaimSlotRequest -> header: kKeepSlot by what the status page says
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
@@ -192,6 +195,15 @@ struct SlotRequest {
   uint32_t reserved;
 };
 static_assert(sizeof(SlotRequest) == 24);
+
+// Agents from before it answer EOPNOTSUPP, and their status pages have no secret.
+struct ClaimSlotRequest {
+  MessageHeader header;
+  uint32_t index;
+  uint32_t reserved;
+  SlotSecret secret;  // of the slot's status page
+};
+static_assert(sizeof(ClaimSlotRequest) == 40);
 
 struct LinkRequest {
   MessageHeader header;

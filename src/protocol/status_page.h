@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <unistd.h>
+
+#include "protocol/slot_secret.h"
 #include "protocol/trace_ring.h"
 
 namespace verbena::protocol {
@@ -129,6 +132,7 @@ struct StatusPage {
   std::array<ObjectStatus, kObjectsPerSlot> objects;
   TraceRings traces;                     // of the slot's QPs
   std::array<QpMore, kQpsPerSlot> more;  // by Qpn::index()
+  alignas(64) SlotSecret secret;         // written by the agent when it lends the slot
 };
 // The page of an agent from before there were paths ends here. Its processes show none.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
@@ -143,6 +147,16 @@ static_assert(kStatusBytesWithoutTraces == kStatusBytesWithoutObjects + kQpsPerS
 // That of one from before octets were counted ends here.
 inline constexpr size_t kStatusBytesWithoutMore = offsetof(StatusPage, more);
 static_assert(kStatusBytesWithoutMore == kStatusBytesWithoutTraces + sizeof(TraceRings));
-static_assert(sizeof(StatusPage) == kStatusBytesWithoutMore + kQpsPerSlot * sizeof(QpMore));
+// That of one from before there were secrets ends here.
+inline constexpr size_t kStatusBytesWithoutSecret = offsetof(StatusPage, secret);
+static_assert(kStatusBytesWithoutSecret == kStatusBytesWithoutMore + kQpsPerSlot * sizeof(QpMore));
+static_assert(sizeof(StatusPage) == kStatusBytesWithoutSecret + 64);
+
+// Not set: it cannot be read, or is of an older agent.
+inline SlotSecret secret_in(int page) {
+  SlotSecret secret{};
+  const auto at = static_cast<off_t>(offsetof(StatusPage, secret));
+  return ::pread(page, secret.data(), sizeof secret, at) == sizeof secret ? secret : SlotSecret{};
+}
 
 }  // namespace verbena::protocol

@@ -17,13 +17,18 @@ constexpr uint64_t kDeviceFlushGlobal = 1ull << 38;
 constexpr uint64_t kDeviceFlushPersistent = 1ull << 39;
 constexpr uint64_t kDeviceAtomicWrite = 1ull << 40;
 
-// ibv_wr_flush(), as those headers have it inline: the operation has the offset that they give it.
-void wr_flush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t type,
-              uint8_t level) {
-  constexpr size_t kFlushOffset = offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*);
-  void (*operation)(ibv_qp_ex*, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
-  std::memcpy(&operation, reinterpret_cast<const std::byte*>(qp) + kFlushOffset, sizeof operation);
-  operation(qp, rkey, remote_addr, length, type, level);
+// ibv_wr_flush() where the headers have it. Without it the same, as they have it inline: the operation has
+// the offset that they give it.
+template <class QpEx>
+void wr_flush(QpEx* qp, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t type, uint8_t level) {
+  if constexpr (requires { ibv_wr_flush(qp, rkey, remote_addr, length, type, level); }) {
+    ibv_wr_flush(qp, rkey, remote_addr, length, type, level);
+  } else {
+    constexpr size_t kFlushOffset = offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*);
+    void (*operation)(ibv_qp_ex*, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+    std::memcpy(&operation, reinterpret_cast<const std::byte*>(qp) + kFlushOffset, sizeof operation);
+    operation(qp, rkey, remote_addr, length, type, level);
+  }
 }
 
 // An ibv_qp_ex of headers that have wr_flush, and of headers that have one more operation.

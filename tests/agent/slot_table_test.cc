@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "agent/network_namespace.h"
+#include "agent/process.h"
 #include "agent/slot_packets.h"
 #include "agent/vault.h"
 #include "agent/wire.h"
+#include "protocol/status_page.h"
 
 namespace verbena::agent {
 namespace {
@@ -340,6 +342,67 @@ TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
   EXPECT_EQ(after.keep(1, later).error().code, ENOENT) << "a later process of the same number";
   EXPECT_TRUE(after.keep(1, borrower(7, 1000)));
   EXPECT_EQ(after.keep(1, borrower(8, 1000)).error().code, ENOENT);
+}
+
+// The next agent's table, taken from the vault.
+class NextAgent {
+ public:
+  explicit NextAgent(const SlotTable& before) {
+    auto vault = Vault::create();
+    if (!vault || !vault->rewrite(before.records(), {})) return;
+    Vault::Contents contents = Vault::take(vault->client_end());
+    is_there_ = slots_.adopt(contents, kStart).has_value();
+  }
+  bool is_there() const { return is_there_; }
+  SlotTable& slots() { return slots_; }
+
+ private:
+  Wire wire_{roce::kUdpPort};
+  SlotTable slots_{wire_, kOwn};
+  bool is_there_ = false;
+};
+
+// As in two containers of a pod: what was pid 42 for one agent is somebody else for the next, or nobody.
+TEST_F(SlotTableTest, KnowsAProcessByItsStatusPageWhereItsPidIsAnother) {
+  const auto lent = slots_.lend(borrower(1, 1000), kStart);
+  ASSERT_TRUE(lent);
+  const protocol::SlotSecret secret = protocol::secret_in(lent->page);
+  ASSERT_TRUE(protocol::is_set(secret));
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  Borrower unseen = borrower(7, 1000);
+  unseen.pid = 0;
+  EXPECT_EQ(next.slots().claim(1, {}, unseen).error().code, ENOENT);
+  EXPECT_EQ(next.slots().claim(1, {secret[0], secret[1] + 1}, unseen).error().code, ENOENT);
+  EXPECT_EQ(next.slots().claim(2, secret, unseen).error().code, ENOENT);
+  EXPECT_EQ(next.slots().claim(1, secret, borrower(7, 1001)).error().code, ENOENT) << "another user";
+  EXPECT_TRUE(next.slots().claim(1, secret, unseen));
+  EXPECT_EQ(next.slots().claim(1, secret, unseen).error().code, ENOENT) << "it has come back already";
+}
+
+TEST_F(SlotTableTest, GivesNoTwoSlotsTheSameSecret) {
+  const auto one = slots_.lend(borrower(1), kStart), other = slots_.lend(borrower(1), kStart);
+  ASSERT_TRUE(one && other);
+  EXPECT_NE(protocol::secret_in(one->page), protocol::secret_in(other->page));
+}
+
+TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
+  Borrower self = borrower(1, 1000);  // "pid 42", as it would be in another pid namespace
+  self.process = share_process(watch_process(::getpid()));
+  ASSERT_TRUE(self.process);
+  ASSERT_TRUE(slots_.lend(self, kStart));
+  ASSERT_TRUE(slots_.lend(without_socket(2, 1001), kStart)) << "a courier's end comes before it";
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  const Borrower adopted = next.slots().find_lent(1)->borrower;
+  ASSERT_TRUE(adopted.process);
+  EXPECT_EQ(adopted.pid, ::getpid());
+  EXPECT_TRUE(is_same_start(adopted.start_time, start_time_of(::getpid())));
+  EXPECT_FALSE(next.slots().find_lent(2)->borrower.process);
+  EXPECT_TRUE(next.slots().find_lent(2)->handed_over);
+  NextAgent after(next.slots());
+  ASSERT_TRUE(after.is_there());
+  EXPECT_EQ(after.slots().find_lent(1)->borrower.pid, ::getpid());
 }
 
 TEST_F(SlotTableTest, RefusesAVaultThatLacksASocket) {

@@ -86,6 +86,20 @@ TEST_F(SweptHome, LosesWhatAKilledAgentHadSetAside) {
   EXPECT_TRUE(exists("111")) << "of the agent after it";
 }
 
+TEST_F(SweptHome, LosesTheTreeOfAMirrorThatIsGone) {
+  make_tree("111-mirror");
+  const std::string aside = set_aside(make_tree("222-mirror")).value_or("");
+  make_tree("333-mirror");
+  const UniqueFd lock = lock_state_directory(home_ / "333-mirror");
+  ASSERT_TRUE(lock);
+  make_tree("other-mirror");
+  EXPECT_EQ(sweep({111, 222, 333}), 2u) << "the next mirror makes its own";
+  EXPECT_FALSE(exists("111-mirror"));
+  EXPECT_FALSE(fs::exists(aside));
+  EXPECT_TRUE(exists("333-mirror"));
+  EXPECT_TRUE(exists("other-mirror")) << "it is none";
+}
+
 TEST_F(SweptHome, KeepsWhatAnAgentIsRemovingItself) {
   const std::string directory = make_tree("111");
   const UniqueFd lock = lock_state_directory(directory);

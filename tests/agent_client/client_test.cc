@@ -67,14 +67,35 @@ TEST(Client, TellsTheNextAgentOfItsSlotsAndDomains) {
   host.agent().die();
   FakeAgent& successor = host.run(lend_slots());
   ASSERT_TRUE((*client)->links());
-  EXPECT_EQ(successor.count(MessageType::kKeepSlot), 1u);
-  EXPECT_EQ(find<protocol::SlotRequest>(successor, MessageType::kKeepSlot)->index, kept->index);
+  EXPECT_EQ(successor.count(MessageType::kKeepSlot), 0u);
+  ASSERT_EQ(successor.count(MessageType::kClaimSlot), 1u);
+  const auto claimed = find<protocol::ClaimSlotRequest>(successor, MessageType::kClaimSlot);
+  EXPECT_EQ(claimed->index, kept->index);
+  EXPECT_EQ(claimed->secret, test::secret_of(kept->index));
   ASSERT_EQ(successor.count(MessageType::kOpenDomain), 1u);
   const auto opened = find<protocol::DomainRequest>(successor, MessageType::kOpenDomain);
   EXPECT_EQ(opened->domain, 7u);
   EXPECT_EQ(opened->slot, kept->index);
   EXPECT_EQ(opened->device_index, 3u);
   EXPECT_EQ(opened->flags, protocol::DomainRequest::kCreate) << "another process may have been quicker";
+}
+
+TEST(Client, IsKnownByItsPidWhereItsPageHasNoSecretOrTheNextAgentIsOlder) {
+  FakeHost host;
+  host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  const auto without = (*client)->take_slot(), with = (*client)->take_slot();
+  ASSERT_TRUE(without && with);
+  host.agent().die();
+  FakeAgent& successor = host.run([lend = lend_slots()](const FakeAgent::Request& request) mutable {
+    if (request.type() == MessageType::kClaimSlot)
+      return FakeAgent::refuse(request, protocol::kProtocolVersion, EOPNOTSUPP);
+    return lend(request);
+  });
+  ASSERT_TRUE((*client)->links());
+  EXPECT_EQ(successor.count(MessageType::kClaimSlot), 1u);
+  EXPECT_EQ(successor.count(MessageType::kKeepSlot), 2u);
 }
 
 TEST(Client, TheNextAgentsLinksAreNews) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstddef>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -132,6 +133,11 @@ class FakeHost {
 
 inline constexpr char kNoWire[] = "this agent has no wire";
 
+// The secret in a slot's status page; slot 1 has none, as with an older agent.
+constexpr protocol::SlotSecret secret_of(uint32_t slot) {
+  return slot == 1 ? protocol::SlotSecret{} : protocol::SlotSecret{slot, 0x5ec7e7};
+}
+
 // An agent without a wire: it has these links and lends slots, from 1 on; all else it agrees to.
 inline FakeAgent::Script lend_slots(std::vector<Link> links = {}) {
   LinkSnapshot snapshot;
@@ -154,6 +160,9 @@ inline FakeAgent::Script lend_slots(std::vector<Link> links = {}) {
           ::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
         std::abort();
       }
+      const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, secret));
+      const protocol::SlotSecret secret = secret_of(reply.index);
+      if (::pwrite(page.get(), secret.data(), sizeof secret, at) != sizeof secret) std::abort();
       answer.fds.push_back(std::move(page));
     }
     return answer;

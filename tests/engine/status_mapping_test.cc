@@ -52,7 +52,15 @@ TEST(StatusMapping, ShowsAllOfThePage) {
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutObjects - sizeof(protocol::PathStatus)), 18u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutTraces - sizeof(protocol::ObjectStatus)), 19u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutMore - sizeof(uint64_t)), 20u);
-  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(uint64_t)), 21u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutSecret - sizeof(uint64_t)), 21u);
+}
+
+TEST(StatusMapping, ShowsAllThatAnAgentOfBeforeSecretsKnows) {
+  const UniqueFd file = file_of(protocol::kStatusBytesWithoutSecret);
+  auto mapping = StatusMapping::create(file.get());
+  ASSERT_TRUE(mapping);
+  write_everywhere((*mapping)->page());
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutSecret - sizeof(uint64_t)), 21u);
 }
 
 TEST(StatusMapping, KeepsThePathsToItselfWhereAnOlderAgentHasNoRoomForThem) {

@@ -378,7 +378,7 @@ class Scene {
   void say() {
     Program& program = pick();
     const uint8_t which = choices_->byte();
-    switch (which % 33) {
+    switch (which % 34) {
 #define VERBENA_SAY(number, type, message) \
   case number:                             \
     return say_as<protocol::message>(program, MessageType::type);
@@ -414,6 +414,7 @@ class Scene {
       VERBENA_SAY(29, kCmJoin, CmJoinRequest)
       VERBENA_SAY(30, kCmLeave, CmLeaveRequest)
       VERBENA_SAY(31, kCmMigrateId, CmMigrateRequest)
+      VERBENA_SAY(32, kClaimSlot, ClaimSlotRequest)
 #undef VERBENA_SAY
       default:
         if (which >= 128) return say_as<protocol::CmRestoreRequest>(program, MessageType::kCmRestoreId);

@@ -144,7 +144,7 @@ void check_slots(Choices& choices) {
     std::set<uint32_t> indexes;
     for (const SlotRecord& slot : contents.slots) {
       VERBENA_REQUIRE(slot.index < roce::Qpn::kSlots && indexes.insert(slot.index).second);
-      for (const int fd : {slot.socket, slot.page, slot.courier_end}) {
+      for (const int fd : {slot.socket, slot.page, slot.courier_end, slot.process}) {
         VERBENA_REQUIRE(fd < 0 || owned.contains(fd));
       }
       VERBENA_REQUIRE(slot.socket < 0 || slot.socket != slot.page);

@@ -146,6 +146,37 @@ TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
   EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
+// As in a container that does not see its agent's directory.
+TEST_F(StateDirectory, IsAMirrorsWhereNoAgentShowsItself) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobodysUid = 3999999995;
+  const fs::path home = "/tmp/verbena-" + std::to_string(kNobodysUid);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNET) != 0) _exit(77);
+    if (setresuid(kNobodysUid, kNobodysUid, 0) != 0) _exit(2);
+    const auto mirror = make_mirror_directory();
+    if (!mirror || *mirror != (home / namespace_inode()).string() + "-mirror") _exit(3);
+    if (find_state_directory() || state_is_shown_by() != ShownBy::kNobody)
+      _exit(4);  // it is not complete yet
+    const auto mark = mark_in_use(*mirror);
+    if (!mark || find_state_directory() != *mirror || state_is_shown_by() != ShownBy::kMirror) _exit(5);
+    const auto own = make_state_directory();
+    if (!own) _exit(6);
+    {
+      const auto agents = mark_in_use(*own);
+      if (!agents || find_state_directory() != *own || state_is_shown_by() != ShownBy::kAgent) _exit(7);
+    }
+    if (find_state_directory() != *mirror) _exit(8);  // that agent is gone
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  fs::remove_all(home);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no network namespace can be made";
+  EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
+}
+
 TEST(PathText, GrowsUntilItDoesNotFit) {
   PathText path("/a");
   path.add("/b").add_number(0).add_number(18446744073709551615ull);

@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "agent_client/admin.h"
+#include "agent_client/agent_starter.h"
 #include "base/log.h"
 #include "paths/missing_system_file.h"
 #include "tools/doctor/elf_file.h"
@@ -137,7 +138,7 @@ void look_at_settings() {
 // a program finds "no devices". Programs that need no agent still run, so this only warns.
 void start_agent(const Installation& installation) {
   const auto admin = agent_client::Admin::connect({.start_agent = true, .agent_program = installation.agent});
-  if (admin) return;
+  if (admin) return agent_client::show_devices_here(installation.agent);
   const agent_client::AdminError& error = admin.error();
   if (error.code == ETIMEDOUT) {
     complain("warning: {}; programs that use RDMA wait for it", error.text);

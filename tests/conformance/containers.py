@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Containers on a host of harness.py, made by hand: which namespaces each has to itself, and whether it has files of its own.
+
+    one, other = Container(host, ["pid", "mount"]), Container(host)
+    one.run("ibv_devinfo")
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+
+import harness
+
+USER = 65533
+OPTIONS = {"pid": ["--pid", "--fork", "--kill-child"], "mount": ["--mount"], "ipc": ["--ipc"], "user": ["--user", "--map-root-user"],
+           "unmapped": ["--user"], "users": ["--user"]}
+ENTER = {"pid": "--pid", "mount": "--mount", "ipc": "--ipc", "user": "--user", "unmapped": "--user", "users": "--user"}
+
+# Not crun, which of Debian 12 does not run beside control groups of both versions.
+PODMAN = ["podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
+
+# With a mount namespace come /run, where agents have their directories, and /dev/shm of its own; with a pid namespace /proc.
+PREPARE = """
+set -e
+if [ "$2" = own_files ]; then
+  mount -t tmpfs -o mode=755 tmpfs /run
+  mkdir -p /run/user/{0}
+  chown {0}:{0} /run/user/{0} 2>/dev/null || true
+  chmod 700 /run/user/{0}
+  mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+fi
+[ "$1" = own_processes ] && mount -t proc proc /proc
+echo ready
+exec sleep infinity
+"""
+
+
+def as_user(uid):
+    """Prefix of a command that root starts as this user."""
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"] if uid else []
+
+
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
+            return comm.read().strip()
+    except OSError:
+        return ""
+
+
+def agents_of(host):
+    """Without mirrors and keepers, which are processes of the agent's program, too."""
+    return [pid for pid in host.agents() if name_of(pid) == "verbena-agent"]
+
+
+class Container(harness.Host):
+    """A host as programs in one of its containers have it. They are one user's, who is root there if the container has a user
+    namespace with a map. `private`: the names of the namespaces that it has to itself, of OPTIONS; it shares the network. Without
+    `own_files` it has the host's /run."""
+
+    def __init__(self, host, private=(), uid=USER, own_files=True):  # pylint: disable=super-init-not-called
+        self.__dict__.update(host.__dict__)
+        self.private = tuple(private)
+        self.uid = uid
+        # /proc can be mounted by whom the pid namespace belongs to, over one's own mounts only.
+        flags = ["own_processes" if "pid" in private else "", "own_files" if own_files else ""]
+        # Without a map nothing can be mounted: no file system has owners there.
+        script = PREPARE.format(0 if "user" in private else uid) if "mount" in private else "echo ready; exec sleep infinity"
+        unshare = ["unshare", *[word for name in private for word in OPTIONS[name]]] if private else []
+        self._pause = host.start(unshare + ["sh", "-c", script, "sh", *flags], user=self._owner())
+        if not harness.poll_until(lambda: "ready" in self._pause.output or not self._pause.running(), 10) or not self._pause.running():
+            raise RuntimeError(f"no container with its own {private}: {self._pause.output}")
+        if "users" in private:
+            self._map_users()
+
+    def _map_users(self):
+        """As systemd's PrivateUsers: root and the user keep their numbers, all others have none."""
+        for file in ("uid_map", "gid_map"):
+            with open(f"/proc/{self._inside()}/{file}", "w", encoding="ascii") as numbers:
+                numbers.write(f"0 0 1\n{self.uid} {self.uid} 1\n")
+
+    def _owner(self):
+        """Who makes the namespaces, and enters them: root, but for user namespaces."""
+        return as_user(self.uid) if {"user", "unmapped"}.intersection(self.private) else []
+
+    def _inside(self):
+        """The first process in it: that of unshare, or its child where it has forked."""
+        if "pid" not in self.private:
+            return self._pause.pid
+        with open(f"/proc/{self._pause.pid}/task/{self._pause.pid}/children", encoding="ascii") as children:
+            return int(children.read().split()[0])
+
+    def start(self, command, user=None, environment=None):
+        prefix = self._owner()
+        if self.private:
+            options = [ENTER[name] for name in self.private]
+            # The credentials are those of the user, who has a number there or has none.
+            prefix = prefix + ["nsenter", "-t", str(self._inside()), *options, *(["--preserve-credentials"] if prefix else [])]
+        if user is None and not self._owner():
+            prefix = prefix + as_user(self.uid)
+        return harness.Host.start(self, command, prefix, environment)
+
+    def processes(self):
+        """Pids, as they are outside."""
+        found = []
+        for pid in harness.sh("ip", "netns", "pids", self.namespace, check=False).split():
+            with contextlib.suppress(OSError):
+                if all(os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/{self._inside()}/ns/{name}")
+                       for name in ("pid", "mnt")):
+                    found.append(int(pid))
+        return found
+
+    def end(self):
+        self._pause.kill()
+
+
+class Podman(harness.Host):
+    """The same made by podman: a container of the host's network, with this machine's files below a file system of its own."""
+
+    def __init__(self, host, uid=USER, options=()):  # pylint: disable=super-init-not-called
+        self.__dict__.update(host.__dict__)
+        self.uid = uid
+        self.name = f"verbena-{os.getpid()}-{Podman.made}"
+        Podman.made += 1
+        build = str(host.hosts.build.program.parent.parent)
+        # A user of this machine's may not have the numbers of processes and files that podman asks for.
+        started = harness.Process([
+            *PODMAN, "run", "--detach", "--rm", "--name", self.name, "--network", f"ns:/run/netns/{host.namespace}",
+            "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--volume", f"{build}:{build}:ro", *options,
+            "--rootfs", "/:O", "sleep", "infinity"])
+        if harness.Host.finish(started, 60)[0] != 0:
+            raise RuntimeError(f"podman: {started.output}")
+
+    made = 0
+
+    def start(self, command, user=None, environment=None):
+        given = [word for name, value in {**self.hosts.environment, **self.environment, **(environment or {})}.items()
+                 if value is not None for word in ("--env", f"{name}={value}")]
+        process = harness.Process([*PODMAN, "exec", "--user", f"{self.uid}:{self.uid}", *given, self.name, *command])
+        self.hosts.processes.append(process)
+        return process
+
+    def end(self):
+        harness.sh(*PODMAN, "rm", "--force", "--time", "0", self.name, check=False)
+
+
+def has_podman():
+    """Whether it starts containers here, which needs more than its being installed."""
+    if not shutil.which("podman") or not shutil.which("runc"):
+        return False
+    tried = subprocess.run([*PODMAN, "run", "--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
+                            "--rootfs", "/:O", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return tried.returncode == 0
