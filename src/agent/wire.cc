@@ -19,6 +19,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "net/udp/peer_filter.h"
+#include "net/udp/receive_options.h"
 #include "net/udp/udp_port.h"
 
 namespace verbena::agent {
@@ -153,6 +154,7 @@ Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
   }
   if (sockets.empty()) return fail(EINVAL);
   sockets_ = std::move(sockets);
+  for (uint32_t slot = 1; slot < size(); ++slot) net::forbid_sending(socket(slot));
   reason_.clear();
   may_be_ours_ = false;
   return steer();
@@ -161,6 +163,7 @@ Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
 Result<uint32_t> Wire::add() {
   auto socket = net::open_receive_socket(port_);
   if (!socket) return fail(socket.error().code);
+  net::forbid_sending(socket->get());
   const uint32_t slot = size();
   sockets_.push_back(std::move(*socket));
   if (const auto steered = steer(); !steered) {

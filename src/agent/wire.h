@@ -23,6 +23,9 @@ namespace verbena::agent {
 // So the group must be all ours from the first socket on: one that was begun by somebody else (another
 // program, or an agent that died and whose sockets live on in its clients) cannot be joined, only taken over
 // as a whole.
+//
+// Only slot 0's socket can send, so all that leaves from the port is the agent's. A process that has another
+// socket can neither speak in the agent's name, nor hold the socket's lock by a send that waits (MSG_MORE).
 class Wire {
  public:
   explicit Wire(uint16_t port) : port_(port) {}

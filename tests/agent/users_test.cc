@@ -330,7 +330,9 @@ TEST_F(Users, AnAgentForOneUserLendsSocketsAndRefusesTheOthers) {
                       if (!client) return 1;
                       const auto slot = (*client)->take_slot();
                       if (!slot || !slot->socket) return 2;
-                      return has_its_packets(*slot, 1) ? 0 : 3;
+                      const int fd = slot->socket.get();
+                      if (!sends_nothing(fd, socket_address(AF_INET, "127.0.0.1"))) return 3;
+                      return has_its_packets(*slot, 1) ? 0 : 4;
                     }),
             0);
   EXPECT_EQ(as_user(kBob,

@@ -40,12 +40,6 @@ SocketAddress address_of(const roce::Address& group, uint32_t interface_index, u
   return destination_of(path, port);
 }
 
-// For good: connect(2) does not take it back. The kernel says ENOTCONN, and does it all the same
-// (inet_shutdown()).
-void forbid_sending(int fd) {
-  ::shutdown(fd, SHUT_WR);
-}
-
 }  // namespace
 
 void refuse_multicast(int fd) {

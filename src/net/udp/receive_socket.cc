@@ -58,6 +58,11 @@ Result<void> set_receive_options(int fd) {
   return {};
 }
 
+// The kernel says ENOTCONN, and does it all the same (inet_shutdown()).
+void forbid_sending(int fd) {
+  ::shutdown(fd, SHUT_WR);
+}
+
 void set_ip_details(int fd, bool wanted) {
   // A dual-stack socket takes IPv4's options for its IPv4 packets, an IPv4 socket refuses IPv6's.
   static constexpr struct {
