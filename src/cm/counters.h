@@ -14,7 +14,7 @@ enum class DropReason : uint8_t {
   kNotOurs,            // another management class, version, method, or an unknown attribute
   kMalformed,          // a field that cannot be
   kUnknownConnection,  // no such communication ID; DREQs are answered nevertheless
-  kWrongPeer,          // the ID is of a connection with another host or another QP
+  kWrongPeer,          // the ID is of a connection with another host or QP; or another program of the host
   kUnexpected,         // makes no sense in the connection's state
   kTooManyHalfOpen,    // REQ, SIDR_REQ: the limit on unanswered ones
   kNotAdmitted,        // REQ, SIDR_REQ: the listener's backlog is full

@@ -18,6 +18,9 @@ using LocalId = uint32_t;
 struct Arrival {
   roce::Path path;
   uint16_t pkey = 0xffff;
+  // The UDP source port is RoCEv2's own, 4791. On a host with a Verbena agent only the agent can send from
+  // it.
+  bool from_roce_port = false;
   // Whether the owner can keep the datagram and bring it again, should it be for what may come in a moment.
   bool may_wait = false;
   Duration waited{0};  // how long it has been kept already

@@ -28,21 +28,36 @@ KnownPeers::Entry* KnownPeers::find_or_take(const roce::Address& peer, TimePoint
   Entry* const set = &entries_[set_of(peer)];
   Entry* const taken = std::find_if(set, set + kWays, [&](const Entry& entry) { return entry.is_free(now); });
   if (taken == set + kWays) return nullptr;
-  *taken = {peer, {}, {}};
+  *taken = {.peer = peer};
   return taken;
 }
 
 // Where there is no room, the one goes that is forgotten soonest: a host that answers is worth more than any
 // that has not, and more than one that was silent for longer.
-void KnownPeers::has_answered(const roce::Address& peer, TimePoint now) {
+KnownPeers::Entry& KnownPeers::entry_of_known(const roce::Address& peer, TimePoint now) {
   Entry* entry = find_or_take(peer, now);
   if (entry == nullptr) {
     Entry* const set = &entries_[set_of(peer)];
     entry = std::min_element(set, set + kWays,
                              [](const Entry& a, const Entry& b) { return a.known_until < b.known_until; });
-    *entry = {peer, {}, {}};
+    *entry = {.peer = peer};
   }
   entry->known_until = now + kMemory;
+  return *entry;
+}
+
+void KnownPeers::has_answered(const roce::Address& peer, TimePoint now) {
+  entry_of_known(peer, now);
+}
+
+void KnownPeers::has_answered_from_roce_port(const roce::Address& peer, TimePoint now) {
+  static_assert(kPortMemory <= kMemory);
+  entry_of_known(peer, now).port_until = now + kPortMemory;
+}
+
+bool KnownPeers::has_roce_port(const roce::Address& peer, TimePoint now) const {
+  const Entry* const entry = find(peer);
+  return entry != nullptr && entry->port_until > now;
 }
 
 bool KnownPeers::knows(const roce::Address& peer, TimePoint now) const {

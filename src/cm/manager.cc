@@ -37,7 +37,7 @@ const Connection* Manager::named_by(const Message& message, const roce::Address&
     connection = own_id != 0 ? table_.find(own_id) : table_.find_by_remote_id({sender, message.local_id});
   }
   const bool is_its_peer = connection != nullptr && connection->info.path.destination == sender;
-  return is_its_peer && connection->has_owner ? connection : nullptr;
+  return is_its_peer ? connection : nullptr;
 }
 
 template <class Message, auto Role>
@@ -47,8 +47,12 @@ void Manager::receive(Manager& manager, ConstBytes mad, const Receipt& receipt) 
     ++manager.counters_.of(DropReason::kMalformed);
     return;
   }
-  if (manager.observer_ != nullptr) {
-    if (const Connection* const connection = manager.named_by(*message, receipt.peer())) {
+  if (const Connection* const connection = manager.named_by(*message, receipt.peer())) {
+    if (is_from_other_port(*connection, receipt)) {
+      ++manager.counters_.of(DropReason::kWrongPeer);
+      return;
+    }
+    if (manager.observer_ != nullptr && connection->has_owner) {
       const uint16_t repetitions = Message::kType == MessageType::kReq ? 1 : 0;
       manager.observer_->on_received(connection->info, {Message::kType, reason_in(*message), repetitions});
     }
@@ -79,6 +83,10 @@ Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) 
   }
   const auto type = static_cast<size_t>(header->type);
   if (arrival.waited == Duration::zero()) ++counters_.received[type];
+  if (!arrival.from_roce_port && known_peers_.has_roce_port(arrival.path.source, now)) {
+    ++counters_.of(DropReason::kWrongPeer);
+    return Disposal::kDone;
+  }
   Disposal disposal = Disposal::kDone;
   kReceivers[type](*this, mad, Receipt{header->transaction, arrival, now, disposal});
   return disposal;

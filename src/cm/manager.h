@@ -117,7 +117,7 @@ class Manager {
   template <class Message, auto Role>
   static void receive(Manager& manager, ConstBytes mad, const Receipt& receipt);
 
-  // The connection of ours that the message is about, if its sender is the peer.
+  // The connection that the message is about, if its sender's address is the peer's.
   template <class Message>
   const Connection* named_by(const Message& message, const roce::Address& sender);
 

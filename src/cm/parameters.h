@@ -103,6 +103,7 @@ struct ConnectionInfo {
   uint32_t remote_id = 0;  // 0: not known yet
   roce::Path path;
   bool is_active = false;
+  bool peer_has_roce_port = false;  // the peer has spoken from it (Arrival::from_roce_port), and must again
   QpType qp_type = QpType::kRc;
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;   // dest_qp_num

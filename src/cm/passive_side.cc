@@ -29,6 +29,7 @@ void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   info.path.traffic_class = req.primary.traffic_class;
   info.remote_id = req.local_id;
   info.is_active = false;
+  info.peer_has_roce_port = arrival.from_roce_port;
   info.qp_type = qp_type_of(req);
   info.remote_qpn = req.local_qpn;
   info.send_psn = req.starting_psn;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/time.h"
+#include "cm/connection.h"
 #include "cm/events.h"
 
 namespace verbena::cm {
@@ -17,5 +18,10 @@ struct Receipt {
 
   const roce::Address& peer() const { return arrival.path.source; }
 };
+
+// The peer of the connection speaks from UDP port 4791, so another program of its host has sent the datagram.
+inline bool is_from_other_port(const Connection& connection, const Receipt& receipt) {
+  return connection.info.peer_has_roce_port && !receipt.arrival.from_roce_port;
+}
 
 }  // namespace verbena::cm

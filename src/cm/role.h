@@ -44,8 +44,11 @@ class Role {
 
   // The connection of a message that names both IDs, and comes from where it should. Null is counted.
   Connection* of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt);
+  // The peer has named an ID of ours in this connection. If it did so from UDP port 4791, it has to go on so.
+  void note_port(Connection& connection, const Receipt& receipt);
   // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
-  // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1).
+  // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1), unless another program of its host says
+  // so.
   // @param is_active whether the peer's QP is of a REP, and of a REQ otherwise
   bool is_stale(uint32_t remote_qpn, bool is_active, const Receipt& receipt);
 

@@ -185,6 +185,7 @@ struct IncomingPacket {
   // As OutgoingPacket::messages; they lie one behind the other in the packet's payload.
   std::span<const uint8_t> messages = {};
   LentPayload* lent = nullptr;  // in place of the packet's, which has none
+  uint16_t source_port = 0;     // UDP's; 0: it came by another route
 
   uint32_t payload_bytes() const {
     return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(packet.payload.size());

@@ -68,8 +68,7 @@ class ClaimsTest : public ::testing::Test {
     const auto bound = spaces[RDMA_PS_TCP].bind(to);
     return bound ? 0 : bound.error().code;
   }
-  bool take(const cm::ConnectionInfo& what, uid_t user = kUser, TimePoint now = kNow,
-            bool is_awaited = false) {
+  bool take(cm::ConnectionInfo what, uid_t user = kUser, TimePoint now = kNow, bool is_awaited = false) {
     return claims.take_connection(what, user, is_awaited, now);
   }
 
@@ -134,6 +133,19 @@ TEST_F(ClaimsTest, BelieveAConnectionThatWasThereOnceAndOfItsUser) {
   EXPECT_FALSE(take(connection(5), kUser, kUntil)) << "too late";
   EXPECT_TRUE(take(connection(5)));
   EXPECT_FALSE(take(connection(5))) << "twice";
+}
+
+TEST_F(ClaimsTest, SayWhetherThePeerOfAConnectionSpeaksFromTheRocePort) {
+  LedgerEntry entries[] = {connection_of_user(5), connection_of_user(6)};
+  entries[0].flags = LedgerEntry::kPeerHasRocePort;
+  claims.take_over(entries, kUntil);
+  cm::ConnectionInfo first = connection(5);
+  cm::ConnectionInfo second = connection(6);
+  second.peer_has_roce_port = true;
+  ASSERT_TRUE(claims.take_connection(first, kUser, false, kNow));
+  ASSERT_TRUE(claims.take_connection(second, kUser, false, kNow));
+  EXPECT_TRUE(first.peer_has_roce_port);
+  EXPECT_FALSE(second.peer_has_roce_port);
 }
 
 TEST_F(ClaimsTest, BelieveNothingWhereThereWasNoAgentBefore) {

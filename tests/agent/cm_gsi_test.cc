@@ -152,6 +152,29 @@ TEST_F(CmGsi, RejectsWhereNobodyListens) {
   EXPECT_EQ(rej.rejected, cm::Answered::kReq);
 }
 
+TEST_F(CmGsi, SpeaksFromTheRocePort) {
+  peer_->say(request_for(kPort, "hello"), 1);
+  peer_->expect<cm::Rej>();
+  EXPECT_EQ(peer_->last_source_port(), roce::kUdpPort);
+}
+
+TEST_F(CmGsi, BelievesNoOtherProgramOfAHostWithAnAgent) {
+  listen();
+  peer_->say_as_agent(request_for(kPort, "hello"), 1);
+  const uint32_t passive = program_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(program_->accept(passive, parameters("welcome", 0x99)), 0);
+  const auto rep = peer_->expect<cm::Rep>();
+  peer_->say_as_agent(cm::Rtu{kPeersId, rep.local_id, {}}, 1);
+  program_->expect(RDMA_CM_EVENT_ESTABLISHED);
+  const cm::Dreq dreq{kPeersId, rep.local_id, 0x99, {}};
+  peer_->say(dreq, 2);
+  ASSERT_TRUE(
+      eventually([&] { return status().dropped[static_cast<size_t>(cm::DropReason::kWrongPeer)] == 1; }));
+  EXPECT_FALSE(program_->poll_event());
+  peer_->say_as_agent(dreq, 2);
+  EXPECT_EQ(program_->expect(RDMA_CM_EVENT_DISCONNECTED), passive);
+}
+
 TEST_F(CmGsi, RejectsWhatComesWithoutAddresses) {
   listen();
   cm::Req req = request_for(kPort, "hello");

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -39,9 +40,13 @@ class CmPeer : private net::PacketHandler {
     EXPECT_TRUE(shell("ip addr add 10.9.0.2/24 dev v1 && ip link set v1 up"));
     auto socket = net::open_receive_socket(roce::kUdpPort);
     EXPECT_TRUE(socket);
+    net::UdpPortOptions options;
+    options.sends_from_port = true;
+    auto agents = net::UdpPort::create(UniqueFd(::fcntl(socket->get(), F_DUPFD_CLOEXEC, 3)), options);
     auto port = net::UdpPort::create(std::move(*socket), {});
-    EXPECT_TRUE(port);
+    EXPECT_TRUE(port && agents);
     port_ = std::move(*port);
+    agents_port_ = std::move(*agents);
     path_.source = address(2);
     path_.destination = address(1);
   }
@@ -55,15 +60,12 @@ class CmPeer : private net::PacketHandler {
   void say(const Message& message, uint64_t transaction) {
     send(cm::encode(message, transaction));
   }
-  void send(const cm::Mad& mad, uint32_t qkey = cm::kGsiQkey) {
-    roce::Headers headers;
-    headers.opcode = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnly);
-    headers.destination = headers.source = roce::Qpn(cm::kGsiQpn);
-    headers.qkey = qkey;
-    const ConstBytes payload(mad.bytes);
-    EXPECT_EQ(port_->send({path_, headers, {&payload, 1}, cm::kMadBytes}), transport::SendStatus::kSent);
-    EXPECT_TRUE(port_->flush());
+  // As a Verbena agent says it: from UDP port 4791. Adapters and rxe say all from other ports.
+  template <class Message>
+  void say_as_agent(const Message& message, uint64_t transaction) {
+    send_by(*agents_port_, cm::encode(message, transaction), cm::kGsiQkey);
   }
+  void send(const cm::Mad& mad, uint32_t qkey = cm::kGsiQkey) { send_by(*port_, mad, qkey); }
 
   // The next datagram to our QP1, within the time.
   std::optional<cm::Mad> hear(int timeout_ms = 5000) {
@@ -99,8 +101,19 @@ class CmPeer : private net::PacketHandler {
   }
   uint64_t transaction() const { return transaction_; }
   const roce::Path& last_path() const { return last_path_; }
+  uint16_t last_source_port() const { return last_source_port_; }
 
  private:
+  void send_by(net::Port& port, const cm::Mad& mad, uint32_t qkey) {
+    roce::Headers headers;
+    headers.opcode = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnly);
+    headers.destination = headers.source = roce::Qpn(cm::kGsiQpn);
+    headers.qkey = qkey;
+    const ConstBytes payload(mad.bytes);
+    EXPECT_EQ(port.send({path_, headers, {&payload, 1}, cm::kMadBytes}), transport::SendStatus::kSent);
+    EXPECT_TRUE(port.flush());
+  }
+
   void on_packet(const transport::IncomingPacket& packet) override {
     EXPECT_EQ(packet.packet.headers.destination, roce::Qpn(cm::kGsiQpn));
     EXPECT_EQ(packet.packet.headers.source, roce::Qpn(cm::kGsiQpn));
@@ -110,12 +123,15 @@ class CmPeer : private net::PacketHandler {
     cm::Mad& mad = heard_.emplace_back();
     std::copy(packet.packet.payload.begin(), packet.packet.payload.end(), mad.bytes.begin());
     last_path_ = packet.path;
+    last_source_port_ = packet.source_port;
   }
 
   std::optional<NetworkNamespace> namespace_;
   std::unique_ptr<net::UdpPort> port_;
+  std::unique_ptr<net::UdpPort> agents_port_;
   roce::Path path_;
   roce::Path last_path_;
+  uint16_t last_source_port_ = 0;
   std::deque<cm::Mad> heard_;
   uint64_t transaction_ = 0;
 };

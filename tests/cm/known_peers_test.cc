@@ -54,6 +54,29 @@ TEST(KnownPeers, AFloodOfStrangersDrivesOutNoneThatIsKnown) {
   EXPECT_GE(sent, 2048u);
 }
 
+TEST(KnownPeers, RememberWhoSpeaksFromTheRocePortForAWhile) {
+  KnownPeers peers(kSecret);
+  peers.has_answered(address(1), kBegin);
+  EXPECT_FALSE(peers.has_roce_port(address(1), kBegin));
+  peers.has_answered_from_roce_port(address(1), kBegin);
+  EXPECT_TRUE(peers.has_roce_port(address(1), kBegin));
+  EXPECT_FALSE(peers.has_roce_port(address(2), kBegin));
+  peers.has_answered(address(1), kBegin + KnownPeers::kPortMemory);
+  EXPECT_FALSE(peers.has_roce_port(address(1), kBegin + KnownPeers::kPortMemory));
+  EXPECT_TRUE(peers.knows(address(1), kBegin + KnownPeers::kPortMemory));
+}
+
+TEST(KnownPeers, AFloodOfStrangersDrivesOutNoneThatSpeaksFromTheRocePort) {
+  KnownPeers peers(kSecret);
+  peers.has_answered_from_roce_port(address(1), kBegin);
+  for (uint32_t i = 0; i < 100000; ++i) {
+    roce::Address stranger = address(2);
+    store_be(&stranger.bytes[0], i + 1);
+    peers.may_send_unasked(stranger, kBegin);
+  }
+  EXPECT_TRUE(peers.has_roce_port(address(1), kBegin));
+}
+
 TEST(IdSequence, GivesEachNumberOnceAndNoneCanBeTold) {
   IdSequence ids(0x1234567890abcdef, {});
   std::set<uint32_t> seen;

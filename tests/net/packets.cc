@@ -94,7 +94,11 @@ std::vector<std::byte> encode(const roce::Path& path, uint16_t source_port, uint
 
 void Collector::on_packet(const transport::IncomingPacket& packet) {
   const ConstBytes payload = packet.packet.payload;
-  packets.push_back({packet.packet.headers, {payload.begin(), payload.end()}, packet.path, packet.udp_bytes});
+  packets.push_back({packet.packet.headers,
+                     {payload.begin(), payload.end()},
+                     packet.path,
+                     packet.udp_bytes,
+                     packet.source_port});
 }
 
 bool Collector::receive(Port& port, size_t wanted) {

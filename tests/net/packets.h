@@ -34,6 +34,7 @@ class Collector : public PacketHandler {
     std::vector<std::byte> payload;
     roce::Path path;
     uint32_t udp_bytes;
+    uint16_t source_port;
   };
 
   void on_packet(const transport::IncomingPacket& packet) override;

@@ -376,6 +376,33 @@ TEST(UdpPort, RefusesADescriptorThatIsNoReceiveSocket) {
   EXPECT_EQ(UdpPort::create(std::move(*fd), options).error().code, EINVAL);
 }
 
+// An agent's datagrams leave from its port. In a super-packet, too, each has the right ICRC.
+TEST_P(UdpPortPair, LeavesForSlotZeroFromThePortItself) {
+  UdpPortOptions options;
+  options.sends_from_port = true;
+  PortGroup group(2, options);
+  const auto say = [&](uint32_t slot, uint32_t psn) {
+    testing::send(group[1], path_, write_middle(slot, psn, 256), pattern(256, psn));
+  };
+  path_.traffic_class = 0x68;
+  path_.hop_limit = 3;
+  for (uint32_t psn = 0; psn < 3; ++psn) say(0, psn);
+  group[1].flush();
+  ASSERT_TRUE(collector_.receive(group[0], 3));
+  for (uint32_t psn = 0; psn < 3; ++psn) {
+    EXPECT_EQ(collector_.packets[psn].source_port, group.port);
+    EXPECT_EQ(collector_.packets[psn].payload, pattern(256, psn));
+    EXPECT_EQ(collector_.packets[psn].path.source, path_.source);
+    EXPECT_EQ(collector_.packets[psn].path.traffic_class, 0x68);
+    EXPECT_EQ(collector_.packets[psn].path.hop_limit, 3);
+  }
+  Collector others;
+  say(1, 3);
+  group[1].flush();
+  ASSERT_TRUE(others.receive(group[1], 1));
+  EXPECT_NE(others.packets[0].source_port, group.port);
+}
+
 TEST(UdpPort, WorksOverAnIpv4OnlySocket) {
   UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   SocketAddress any{};
@@ -385,6 +412,7 @@ TEST(UdpPort, WorksOverAnIpv4OnlySocket) {
   ASSERT_EQ(getsockname(fd.get(), &any.generic, &length), 0);
   UdpPortOptions options;
   options.port = port_of(any);
+  options.sends_from_port = true;
   auto port = UdpPort::create(std::move(fd), options);
   ASSERT_TRUE(port);
   send(**port, path("127.0.0.1", "127.0.0.1"), write_middle(0, 0, 8), pattern(8, 1));
@@ -394,6 +422,7 @@ TEST(UdpPort, WorksOverAnIpv4OnlySocket) {
   EXPECT_EQ(collector.packets[0].path.source, address("127.0.0.1"));
   EXPECT_EQ(collector.packets[0].path.destination, address("127.0.0.1"));
   EXPECT_EQ(collector.packets[0].path.hop_limit, 64);
+  EXPECT_EQ(collector.packets[0].source_port, options.port);
 }
 
 TEST(ReceiveSocket, ReportsThatThePortIsTaken) {

@@ -69,8 +69,7 @@ void Claims::yield_port(uint16_t port_space, const PortBinding& to, uid_t user) 
   }
 }
 
-bool Claims::take_connection(const cm::ConnectionInfo& connection, uid_t user, bool is_awaited,
-                             TimePoint now) {
+bool Claims::take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now) {
   if (!hold(now) && !is_awaited) return false;
   if (without_ledger_) return ++believed_[user] <= kMostWithoutLedger;
   const auto found = connections_.find(connection.local_id);
@@ -81,6 +80,7 @@ bool Claims::take_connection(const cm::ConnectionInfo& connection, uid_t user, b
       entry.local_qpn == connection.local_qpn &&
       std::memcmp(entry.peer, connection.path.destination.bytes.data(), sizeof entry.peer) == 0;
   if (!is_it) return false;
+  connection.peer_has_roce_port = (entry.flags & LedgerEntry::kPeerHasRocePort) != 0;
   ledger_.remove(found->second.number);
   connections_.erase(found);
   return true;

@@ -45,8 +45,9 @@ class Claims {
   // The user binds to this port: what would be in its way of the user's own is not.
   void yield_port(uint16_t port_space, const PortBinding& to, uid_t user);
   // Whether the user had this connection with the former agent, and has not brought it back before.
-  // `is_awaited`: the process that has its QP has not come back yet, so the time is not over.
-  bool take_connection(const cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now);
+  // `is_awaited`: the process that has its QP has not come back yet, so the time is not over. Adds to
+  // `connection` what its program is not asked: peer_has_roce_port.
+  bool take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now);
   // The time is over. Connections whose process has not come back, but lives (it may have been stopped), are
   // still believed; whether there are such.
   bool end(const std::function<bool(uint32_t qpn)>& is_awaited);

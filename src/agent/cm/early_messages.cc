@@ -17,14 +17,15 @@ void EarlyMessages::keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint c
   messages_.push_back(message);
 }
 
-void EarlyMessages::hear_rejection(ConstBytes mad, const roce::Path& path) {
+void EarlyMessages::hear_rejection(ConstBytes mad, const cm::Arrival& arrival) {
   if (messages_.empty()) return;
   const auto header = cm::decode_header(mad);
   if (!header || header->type != cm::MessageType::kRej) return;
   const auto rej = cm::decode<cm::Rej>(mad);
   if (!rej || rej->remote_id != 0) return;
   std::erase_if(messages_, [&](const Message& message) {
-    if (message.arrival.path.source != path.source) return false;
+    if (message.arrival.path.source != arrival.path.source) return false;
+    if (message.arrival.from_roce_port && !arrival.from_roce_port) return false;  // of another program there
     const auto kept = cm::decode_header(message.mad.bytes);
     if (!kept || kept->type != cm::MessageType::kReq) return false;
     const auto req = cm::decode<cm::Req>(message.mad.bytes);

@@ -39,7 +39,7 @@ class EarlyMessages {
   TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
   std::optional<Message> take_overdue(TimePoint now);
   // A REJ by which somebody gives up a request that was never answered: it waits no more.
-  void hear_rejection(ConstBytes mad, const roce::Path& path);
+  void hear_rejection(ConstBytes mad, const cm::Arrival& arrival);
   std::deque<Message> take_all() { return std::exchange(messages_, {}); }
 
  private:

@@ -44,10 +44,12 @@ Result<void> GsiPort::open(int slot_socket, uint16_t port) {
   net::UdpPortOptions options;
   options.slot = 0;
   options.port = port;
+  options.sends_from_port = true;
   auto opened = net::UdpPort::create(std::move(socket), options);
   if (!opened) return fail(opened.error().code);
   close();
   port_ = std::move(*opened);
+  udp_port_ = port;
   watched_ = port_->receive_fd();
   loop_.watch(watched_, EPOLLIN, [this](uint32_t) { port_->receive(*this, kBudget); });
   return {};
@@ -97,7 +99,8 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
   const ConstBytes mad = incoming.packet.payload;
   if (mad.size() != cm::kMadBytes) return void(++counters_.bad_size);
   ++counters_.received;
-  const cm::Arrival arrival{incoming.path, headers.pkey};
+  const cm::Arrival arrival{
+      .path = incoming.path, .pkey = headers.pkey, .from_roce_port = incoming.source_port == udp_port_};
   const bool is_cm = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
                      mad[kClassAt] == std::byte{cm::kMadClass} &&
                      mad[kMethodAt] == std::byte{cm::kMadMethodSend};

@@ -28,7 +28,9 @@ struct GsiCounters {
 };
 
 // QP1, the General Services Interface (IBTA volume 1, 13.5): management datagrams in and out of slot 0's
-// socket. One for all devices: a RoCEv2 packet names its device by its IP address. Of the agent's thread.
+// socket. One for all devices: a RoCEv2 packet names its device by its IP address. Datagrams leave from UDP
+// port 4791 itself, as only the agent can send from there: other agents know by it that no program of this
+// host has sent them. Runs on the agent's thread.
 class GsiPort final : private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
@@ -76,6 +78,7 @@ class GsiPort final : private net::PacketHandler {
   OnOther on_other_;
   OnHeard on_heard_;
   std::unique_ptr<net::UdpPort> port_;
+  uint16_t udp_port_ = 0;
   int watched_ = -1;
   bool retrying_ = false;
   uint32_t psn_ = 0;

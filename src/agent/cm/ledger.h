@@ -18,8 +18,9 @@ namespace verbena::agent {
 // A port that a user holds, or a connection that stands, as the next agent is to know it.
 struct LedgerEntry {
   enum Kind : uint32_t { kFree = 0, kPort = 1, kConnection = 2 };
-  static constexpr uint16_t kSharesAddress = 1;  // of kPort: RDMA_OPTION_ID_REUSEADDR
-  static constexpr uint16_t kOneFamily = 2;      // of kPort: RDMA_OPTION_ID_AFONLY
+  static constexpr uint16_t kSharesAddress = 1;    // of kPort: RDMA_OPTION_ID_REUSEADDR
+  static constexpr uint16_t kOneFamily = 2;        // of kPort: RDMA_OPTION_ID_AFONLY
+  static constexpr uint16_t kPeerHasRocePort = 4;  // of kConnection: ConnectionInfo::peer_has_roce_port
 
   uint32_t kind = kFree;
   uint32_t user = 0;

@@ -94,7 +94,7 @@ Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::Cm
   id.state = CmState::kConnect;
   if (id.qp_type == IBV_QPT_UD) return {};
 
-  const cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
+  cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
   const TimePoint now = MonotonicClock::now();
   // Who could invent connections could have the peers of others believe that theirs are stale.
   const bool is_awaited = service_.is_orphan(agreed.local_qpn);

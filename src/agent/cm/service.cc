@@ -119,7 +119,7 @@ void CmService::loop_back(const cm::Mad& mad, const roce::Path& path) {
   roce::Path back = cm::answer_path(path);
   if (!is_of_this_host(back)) return;
   std::swap(back.source, back.destination);
-  loop_.later([this, mad, back] { on_mad(mad.bytes, cm::Arrival{.path = back}); });
+  loop_.later([this, mad, back] { on_mad(mad.bytes, cm::Arrival{.path = back, .from_roce_port = true}); });
 }
 
 // Link-local addresses repeat from link to link; what this host sends to its own comes by that link, or by
@@ -136,7 +136,7 @@ void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
     gsi_.count_forged();
     return;
   }
-  early_.hear_rejection(mad, arrival.path);
+  early_.hear_rejection(mad, arrival);
   const TimePoint now = MonotonicClock::now();
   receive(mad, arrival, now, now);
 }
@@ -237,6 +237,7 @@ void CmService::note_connection(CmIdentifier& id) {
   entry.local_id = info->local_id;
   entry.remote_id = info->remote_id;
   entry.local_qpn = info->local_qpn;
+  if (info->peer_has_roce_port) entry.flags = LedgerEntry::kPeerHasRocePort;
   std::ranges::copy(info->path.destination.bytes, entry.peer);
   id.connection_entry = ledger_.add(entry);
 }

@@ -71,12 +71,17 @@ class Discovery::Listener final : private net::PacketHandler {
     const bool can_be = headers.opcode == roce::kUdSendOnlyOpcode && headers.qkey == cm::kGsiQkey &&
                         incoming.packet.payload.size() == mad.bytes.size() &&
                         incoming.path.interface_index == path_.interface_index &&
-                        !incoming.path.source.is_multicast();
+                        !incoming.path.source.is_multicast() && is_of_an_agent(incoming);
     if (!can_be) return;
     std::ranges::copy(incoming.packet.payload, mad.bytes.begin());
     if (const auto said = fabric::decode_announcement(mad)) {
       discovery_.on_announcement(device_index_, *said, incoming.path.source);
     }
+  }
+
+  // Other programs cannot send from the port.
+  bool is_of_an_agent(const transport::IncomingPacket& incoming) const {
+    return incoming.source_port == discovery_.port_;
   }
 
   Discovery& discovery_;

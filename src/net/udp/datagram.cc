@@ -99,7 +99,10 @@ void DatagramSplitter::take(PacketHandler& handler, const DatagramOrigin& origin
   const roce::Qpn destination = packet.headers.destination;
   if (destination.slot() != slot_ && destination != roce::kMulticastQpn)
     return drop(DropReason::kForeignSlot);
-  handler.on_packet({packet, origin.path, static_cast<uint32_t>(udp_payload.size())});
+  handler.on_packet({.packet = packet,
+                     .path = origin.path,
+                     .udp_bytes = static_cast<uint32_t>(udp_payload.size()),
+                     .source_port = origin.source_port});
 }
 
 }  // namespace verbena::net

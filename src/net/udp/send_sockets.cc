@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -44,8 +45,7 @@ bool configure(int fd, bool ipv6) {
   // The label of a path is sent without a lease on it, which Linux permits as long as nobody holds one
   // exclusively.
   set_option(fd, IPPROTO_IPV6, kIpv6FlowinfoSend, 1);
-  return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) && forbid_fragments(fd, ipv6) &&
-         set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
+  return forbid_fragments(fd, ipv6) && set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
 }
 
 // How many descriptors we take at most for one address family: an eighth of what the process may have.
@@ -85,6 +85,7 @@ Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uin
       plain_socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
   if (!result->fd) return fail(errno);
   const int fd = result->fd.get();
+  if (ipv6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1)) return fail(errno);
   if (!configure(fd, ipv6)) return fail(errno);
   refuse_arrivals(fd);
   set_send_buffer(fd, static_cast<int>(send_buffer_bytes));
@@ -94,6 +95,23 @@ Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uin
   if (!port) return tl::unexpected(port.error());
   result->port = *port;
   result->source = path.source;
+  return result;
+}
+
+Result<std::unique_ptr<SendSocket>> share_receive_socket(int receive_socket, uint16_t port,
+                                                         uint32_t send_buffer_bytes) {
+  auto result = std::make_unique<SendSocket>();
+  result->fd = UniqueFd(::fcntl(receive_socket, F_DUPFD_CLOEXEC, 3));
+  if (!result->fd) return fail(errno);
+  const int fd = result->fd.get();
+  SocketAddress local{};
+  socklen_t length = sizeof local;
+  if (getsockname(fd, &local.generic, &length) != 0) return fail(errno);
+  // A dual-stack socket sends both, each by the options of its family.
+  if (!configure(fd, false)) return fail(errno);
+  if (local.generic.sa_family == AF_INET6 && !configure(fd, true)) return fail(errno);
+  set_send_buffer(fd, static_cast<int>(send_buffer_bytes));
+  result->port = port;
   return result;
 }
 

@@ -32,6 +32,11 @@ struct SendSocket {
 // A socket bound to the path's source and device and to a random port. Nobody may cut what leaves by it.
 Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uint32_t send_buffer_bytes);
 
+// Sends by a copy of a receive socket, and so from the port that it is bound to. The socket takes paths of
+// any source and device.
+Result<std::unique_ptr<SendSocket>> share_receive_socket(int receive_socket, uint16_t port,
+                                                         uint32_t send_buffer_bytes);
+
 // The sockets that packets leave from: one per source and destination slot, made at first use.
 //
 // A receiving kernel's GRO merges packets of one 4-tuple and steers the merged whole by its first packet, so

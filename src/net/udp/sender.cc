@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "net/udp/system_calls.h"
@@ -32,10 +33,11 @@ void say_once_that_packets_are_cut(const roce::Path& path, uint32_t packet_bytes
 
 }  // namespace
 
-Sender::Sender(const UdpPortOptions& options, PortCounters& counters)
+Sender::Sender(const UdpPortOptions& options, PortCounters& counters, std::unique_ptr<SendSocket> management)
     : options_(options),
       counters_(counters),
       sockets_(options.send_buffer_bytes),
+      management_(std::move(management)),
       arena_(std::make_unique_for_overwrite<std::byte[]>(kRuns * SendRun::kBlockBytes)) {
   for (uint32_t i = kRuns; i-- > 0;) release(i);
 }
@@ -101,6 +103,7 @@ SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_
 // Null: packets cannot leave by this path.
 const SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
   if (path.source.is_ipv4() != path.destination.is_ipv4()) return nullptr;
+  if (management_ != nullptr && (slot == 0 || path.destination.is_multicast())) return management_.get();
   return sockets_.get(path, slot);
 }
 

@@ -25,7 +25,10 @@ namespace verbena::net {
 // works on it while the next is staged. One thread at a time.
 class Sender {
  public:
-  Sender(const UdpPortOptions& options, PortCounters& counters);
+  // `management` sends what goes to slot 0 and to multicast groups (UdpPortOptions::sends_from_port); null:
+  // the sockets of the other slots do.
+  Sender(const UdpPortOptions& options, PortCounters& counters,
+         std::unique_ptr<SendSocket> management = nullptr);
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
   transport::TrainSent send_train(const transport::PacketTrain& train);
@@ -79,6 +82,7 @@ class Sender {
   UdpPortOptions options_;
   PortCounters& counters_;
   SendSockets sockets_;
+  const std::unique_ptr<SendSocket> management_;
   std::unique_ptr<std::byte[]> arena_;
   std::shared_ptr<BlockPool> pool_;  // made for the first long message
   SplicePipe pipe_;

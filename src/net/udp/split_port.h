@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "net/udp/route_check.h"
@@ -14,9 +15,10 @@ namespace verbena::net {
 template <class Base, class ReceivingHalf>
 class SplitPort : public Base {
  public:
-  SplitPort(UniqueFd socket, uint16_t port, const UdpPortOptions& options)
+  SplitPort(UniqueFd socket, uint16_t port, const UdpPortOptions& options,
+            std::unique_ptr<SendSocket> management = nullptr)
       : counters_(options.counters != nullptr ? *options.counters : own_counters_),
-        sender_(options, counters_),
+        sender_(options, counters_, std::move(management)),
         receiver_(std::move(socket), port, options.slot, counters_) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) final { return sender_.send(packet); }

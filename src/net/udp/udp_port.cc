@@ -33,7 +33,14 @@ Result<std::unique_ptr<UdpPort>> UdpPort::create(UniqueFd receive_socket, const 
   set_receive_buffer(fd, static_cast<int>(options.receive_buffer_bytes));
   memory::install_fault_guard();  // send() reads the application's memory
   try {
-    return std::make_unique<SocketPort>(std::move(receive_socket), port_of(local), options);
+    std::unique_ptr<SendSocket> management;
+    if (options.sends_from_port) {
+      auto shared = share_receive_socket(fd, port_of(local), options.send_buffer_bytes);
+      if (!shared) return tl::unexpected(shared.error());
+      management = std::move(*shared);
+    }
+    return std::make_unique<SocketPort>(std::move(receive_socket), port_of(local), options,
+                                        std::move(management));
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
   }

@@ -15,6 +15,10 @@ struct UdpPortOptions {
   uint16_t port = roce::kUdpPort;
   uint32_t receive_buffer_bytes = 4u << 20;  // asked for; without CAP_NET_ADMIN capped at net.core.rmem_max
   uint32_t send_buffer_bytes = 4u << 20;
+  // Packets to slot 0 and to multicast groups leave from `port`, by the receive socket. Only a process of the
+  // user whose socket has the port can send from it, so that receivers know who has sent them. Packets to
+  // other slots need source ports of their own (send_sockets.h).
+  bool sends_from_port = false;
   // Where to count, for the life of the port; nullptr: in the port.
   PortCounters* counters = nullptr;
 };

@@ -77,6 +77,7 @@ ConnectReply Endpoint::reply_parameters(uint32_t qpn) const {
 void Endpoint::receive(const Datagram& datagram, TimePoint now) {
   Arrival arrival;
   arrival.path = datagram.path;
+  arrival.from_roce_port = datagram.from_roce_port;
   manager.on_mad(datagram.mad.bytes, arrival, now);
 }
 

@@ -53,6 +53,7 @@ struct Event {
 struct Datagram {
   Mad mad;
   roce::Path path;
+  bool from_roce_port = false;
 
   MessageType type() const { return decode_header(mad.bytes)->type; }
 };
@@ -71,6 +72,7 @@ class Endpoint : public Sink, public Handler {
   std::vector<Event> heard;
   Admission admission = Admission::admit(77);
   int admissions_asked = 0;
+  bool has_roce_port = false;   // sends from UDP port 4791, as a Verbena agent
   uint32_t restorable_qpn = 0;  // of a connection that may be restored; 0: none may
 
   // A path to the other.
@@ -88,7 +90,7 @@ class Endpoint : public Sink, public Handler {
     return *decode<Message>(take().mad.bytes);
   }
 
-  void send(const Mad& mad, const roce::Path& path) override { sent.push_back({mad, path}); }
+  void send(const Mad& mad, const roce::Path& path) override { sent.push_back({mad, path, has_roce_port}); }
   Admission admit(const Req& req, const Arrival& arrival) override;
   Admission admit(const SidrReq& req, const Arrival& arrival) override;
   Return may_return(uint32_t qpn, const Arrival&) override {
