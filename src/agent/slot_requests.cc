@@ -23,6 +23,8 @@ RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Borrower& c
     if (error == ENOSPC) return refuse(error, "all slots are lent");
     if (error == EDQUOT)
       return refuse(ENOSPC, "programs of this user have as many slots as are for one user");
+    if (error == EBUSY)
+      return refuse(error, "programs of this user hold the locks of their sockets: end them, or wait");
     return refuse(error, "no socket or status page could be made");
   }
   Reply<protocol::TakeSlotReply> reply;

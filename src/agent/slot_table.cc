@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <set>
 #include <utility>
 
 #include <fcntl.h>
@@ -53,6 +54,7 @@ void take_process(Borrower& borrower, UniqueFd pidfd) {
 Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   forgive_rested(now);
   const Wanted wanted{borrower.uid, now, quota_.allows(borrower.uid)};
+  if (borrower.shares_port && !is_trusted(borrower.uid) && wire_.is_held_up()) return fail(EBUSY);
   auto page = make_status_page();
   if (!page) return fail(page.error().code);
   const auto index = choose(wanted);
@@ -72,7 +74,10 @@ Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   entry.handed_over = handed_over;
   entry.borrower = borrower;
   entry.last_uid = borrower.uid;
-  if (borrower.shares_port && wire_.socket(*index) >= 0) entry.socket_uid = borrower.uid;
+  if (borrower.shares_port && wire_.socket(*index) >= 0) {
+    entry.socket_uid = borrower.uid;
+    if (!is_trusted(borrower.uid)) wire_.share(*index);
+  }
   entry.page = std::move(*page);
   enter_borrower(*index, entry);
   wire_.unmute(*index);
@@ -201,6 +206,7 @@ void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   entry.borrower = {};
   entry.page.reset();
   entry.free_since = now;
+  wire_.hang_up(index);
   wire_.mute(index);
 }
 
@@ -211,13 +217,15 @@ Result<void> SlotTable::adopt(Vault::Contents& contents, TimePoint now) {
     return fd >= 0 && found != contents.fds.end() ? std::move(*found) : UniqueFd();
   };
   std::vector<UniqueFd> sockets;
+  std::set<uint32_t> shared;
   for (const SlotRecord& slot : contents.slots) {
     if (slot.socket < 0) continue;
     if (slot.index != sockets.size()) return fail(EINVAL);  // one is missing: the order is lost
+    if (slot.socket_uid != kNobody && !is_trusted(slot.socket_uid)) shared.insert(slot.index);
     sockets.push_back(own(slot.socket));
   }
   if (!sockets.empty()) {
-    if (const auto adopted = wire_.adopt(std::move(sockets)); !adopted) return adopted;
+    if (const auto adopted = wire_.adopt(std::move(sockets), std::move(shared)); !adopted) return adopted;
   }
   for (const SlotRecord& slot : contents.slots) {
     if (slot.index == 0 || slot.index >= kEnd || entries_.contains(slot.index)) continue;

@@ -122,6 +122,7 @@ class SlotTable {
     TimePoint now;
     bool may_grow;
   };
+  bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
   void forgive_rested(TimePoint now);
   void count_for(Entry& entry, uid_t user);
   Result<uint32_t> choose(const Wanted& wanted);

@@ -54,15 +54,18 @@ uint64_t cookie_of(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
 }
 
-bool is_bound_to(int socket, uint16_t port) {
+bool is_of_a_group(int socket) {
   int type = 0;
   int shared = 0;
   socklen_t length = sizeof type;
   if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) return false;
   length = sizeof shared;
-  if (::getsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &shared, &length) != 0 || shared == 0) return false;
+  return ::getsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &shared, &length) == 0 && shared != 0;
+}
+
+bool is_bound_to(int socket, uint16_t port) {
   sockaddr_storage address{};
-  length = sizeof address;
+  socklen_t length = sizeof address;
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
   // The port lies at the same place in both kinds of address.
   const bool is_ip = address.ss_family == AF_INET || address.ss_family == AF_INET6;
@@ -92,6 +95,17 @@ bool is_muted(int socket) {
   socklen_t length = std::size(filter);
   return ::getsockopt(socket, SOL_SOCKET, SO_GET_FILTER, filter, &length) == 0 && length == 1 &&
          filter[0].code == kNothing[0].code && filter[0].k == kNothing[0].k;
+}
+
+// An empty filter lets everything through.
+bool set_filter(int socket, std::span<const sock_filter> filter) {
+  if (!filter.empty()) return attach_filter(socket, filter);
+  const int unused = 0;
+  return ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused) == 0 || errno == ENOENT;
+}
+
+void keep_from_strangers(uint32_t slot, int socket, std::span<const sock_filter> filter) {
+  if (!set_filter(socket, filter)) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
 }
 
 bool equal(std::span<const sock_filter> a, std::span<const sock_filter> b) {
@@ -136,7 +150,7 @@ void Wire::open() {
     reason_ = verbena::format("UDP port {} cannot be bound: errno {}", port_, socket.error().code);
     return;
   }
-  sockets_.push_back(std::move(*socket));
+  sockets_.push_back(std::make_shared<const UniqueFd>(std::move(*socket)));
   mute(0);
   if (const auto steered = steer(); !steered) {
     reason_ = verbena::format("the kernel refuses to steer UDP packets (SO_ATTACH_REUSEPORT_CBPF): errno {}",
@@ -145,16 +159,21 @@ void Wire::open() {
   }
 }
 
-Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
+Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared) {
   std::set<uint64_t> cookies;
-  for (const UniqueFd& socket : sockets) {
-    if (!is_bound_to(socket.get(), port_)) return fail(EINVAL);
-    const uint64_t cookie = cookie_of(socket.get());
+  for (uint32_t slot = 0; slot < sockets.size(); ++slot) {
+    const int socket = sockets[slot].get();
+    // To ask for the name of a socket takes its lock.
+    const bool is_ours = is_of_a_group(socket) && (shared.contains(slot) || is_bound_to(socket, port_));
+    if (!is_ours) return fail(EINVAL);
+    const uint64_t cookie = cookie_of(socket);
     if (cookie != 0 && !cookies.insert(cookie).second) return fail(EINVAL);  // the same one twice
   }
   if (sockets.empty()) return fail(EINVAL);
-  sockets_ = std::move(sockets);
-  for (uint32_t slot = 1; slot < size(); ++slot) net::forbid_sending(socket(slot));
+  sockets_.clear();
+  for (UniqueFd& each : sockets) sockets_.push_back(std::make_shared<const UniqueFd>(std::move(each)));
+  shared_ = std::move(shared);
+  for (uint32_t slot = 1; slot < size(); ++slot) use(slot, net::forbid_sending);
   reason_.clear();
   may_be_ours_ = false;
   return steer();
@@ -165,7 +184,7 @@ Result<uint32_t> Wire::add() {
   if (!socket) return fail(socket.error().code);
   net::forbid_sending(socket->get());
   const uint32_t slot = size();
-  sockets_.push_back(std::move(*socket));
+  sockets_.push_back(std::make_shared<const UniqueFd>(std::move(*socket)));
   if (const auto steered = steer(); !steered) {
     sockets_.pop_back();
     return fail(steered.error().code);
@@ -174,23 +193,34 @@ Result<uint32_t> Wire::add() {
 }
 
 Result<void> Wire::steer() {
-  return net::attach_slot_steering(sockets_.front().get(), size());
+  return net::attach_slot_steering(socket(0), size());
 }
 
 void Wire::mute(uint32_t slot) {
   if (socket(slot) < 0) return;
   if (courier_ != nullptr) courier_->end(slot);
   receivers_.erase(slot);
-  if (!attach_filter(socket(slot), kNothing)) {
-    log_warning("slot {} cannot be muted: errno {}", slot, errno);
-  }
-  drain(socket(slot));
+  use(slot, [slot](int socket) {
+    if (!attach_filter(socket, kNothing)) log_warning("slot {} cannot be muted: errno {}", slot, errno);
+    drain(socket);
+  });
+}
+
+void Wire::hang_up(uint32_t slot) {
+  if (const int end = courier_end(slot); end >= 0) ::shutdown(end, SHUT_RDWR);
 }
 
 void Wire::unmute(uint32_t slot) {
   if (socket(slot) < 0) return;
-  drain(socket(slot));
-  keep_from_strangers(slot);
+  use(slot, [slot, filter = peer_filter_](int socket) {
+    drain(socket);
+    keep_from_strangers(slot, socket, filter);
+  });
+}
+
+void Wire::use(uint32_t slot, std::function<void(int socket)> call) {
+  if (!shared_.contains(slot)) return call(socket(slot));
+  calls_.make([socket = sockets_[slot], call = std::move(call)] { call(socket->get()); });
 }
 
 // ---- what is heard
@@ -201,18 +231,14 @@ void Wire::hear_peers_of(const std::vector<agent_client::Link>& links) {
   if (equal(filter, peer_filter_)) return;
   peer_filter_ = std::move(filter);
   for (uint32_t slot = 0; slot < size(); ++slot) {
-    if (!is_muted(socket(slot))) keep_from_strangers(slot);
+    use(slot, [slot, filter = peer_filter_](int socket) {
+      if (!is_muted(socket)) keep_from_strangers(slot, socket, filter);
+    });
   }
 }
 
-void Wire::keep_from_strangers(uint32_t slot) {
-  if (!guard(socket(slot))) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
-}
-
 bool Wire::guard(int socket) const {
-  if (!peer_filter_.empty()) return attach_filter(socket, peer_filter_);
-  const int unused = 0;
-  return ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused) == 0 || errno == ENOENT;
+  return set_filter(socket, peer_filter_);
 }
 
 // ---- for processes that must not have the socket

@@ -66,22 +66,24 @@ UniqueFd watch_peer(int, pid_t) {
 // ---- in place of sockets of the port
 
 void Wire::open() {
-  sockets_.emplace_back(::eventfd(0, EFD_CLOEXEC));
+  sockets_.push_back(std::make_shared<const UniqueFd>(::eventfd(0, EFD_CLOEXEC)));
   reason_.clear();
 }
 Result<uint32_t> Wire::add() {
   if (choices().below(32) == 31) return fail(EMFILE);
-  sockets_.emplace_back(::eventfd(0, EFD_CLOEXEC));
+  sockets_.push_back(std::make_shared<const UniqueFd>(::eventfd(0, EFD_CLOEXEC)));
   return size() - 1;
 }
-Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
+Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t>) {
   if (sockets.empty()) return fail(EINVAL);
-  sockets_ = std::move(sockets);
+  sockets_.clear();
+  for (UniqueFd& each : sockets) sockets_.push_back(std::make_shared<const UniqueFd>(std::move(each)));
   return {};
 }
 void Wire::mute(uint32_t slot) {
   receivers_.erase(slot);
 }
+void Wire::hang_up(uint32_t) {}
 void Wire::unmute(uint32_t) {}
 Result<void> Wire::hand_over(uint32_t slot) {
   receivers_[slot] = UniqueFd(::eventfd(0, EFD_CLOEXEC));

@@ -41,15 +41,17 @@ void Wire::open() {}
 Result<uint32_t> Wire::add() {
   return fail(EMFILE);
 }
-Result<void> Wire::adopt(std::vector<UniqueFd> sockets) {
+Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t>) {
   if (sockets.empty()) return fail(EINVAL);
   for (const UniqueFd& socket : sockets) {
     if (!socket) return fail(EINVAL);
   }
-  sockets_ = std::move(sockets);
+  sockets_.clear();
+  for (UniqueFd& each : sockets) sockets_.push_back(std::make_shared<const UniqueFd>(std::move(each)));
   return {};
 }
 void Wire::mute(uint32_t) {}
+void Wire::hang_up(uint32_t) {}
 void Wire::unmute(uint32_t) {}
 Result<void> Wire::hand_over(uint32_t) {
   return fail(EMFILE);
