@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "agent/stopped_agent.h"
 #include "agent_client/client.h"
 #include "base/time.h"
 
@@ -42,8 +44,11 @@ int keep_vault() {
   const auto client = agent_client::Client::connect(options);
   if (!client) return 1;
   ::prctl(PR_SET_NAME, name);  // from now on it is one
+  StoppedAgent stopped_agent;
   TimePoint last_seen = MonotonicClock::now();
   while (MonotonicClock::now() - last_seen < kPatience) {
+    auto [agent, vault] = (*client)->vault();
+    stopped_agent.watch(agent, std::move(vault));
     pollfd events{(*client)->event_fd(), POLLIN, 0};
     ::poll(&events, 1, -1);
     (*client)->next_links();

@@ -198,12 +198,29 @@ Result<void> Vault::rewrite(std::span<const SlotRecord> slots, const Rest& rest)
 }
 
 Vault::Contents Vault::take(int client_end) {
+  return read(client_end, agent_client::receive_message);
+}
+
+// Each look at a message sets the place of the next, until SO_PEEK_OFF is off again.
+Vault::Contents Vault::look(int client_end) {
+  const int from_the_first = 0;
+  const int off = -1;
+  if (::setsockopt(client_end, SOL_SOCKET, SO_PEEK_OFF, &from_the_first, sizeof from_the_first) != 0)
+    return {};
+  Contents contents = read(client_end, agent_client::peek_message);
+  ::setsockopt(client_end, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof off);
+  return contents;
+}
+
+// `receive` is called as agent_client::receive_message() is.
+template <class Receive>
+Vault::Contents Vault::read(int client_end, Receive receive) {
   Contents contents;
   std::map<uint32_t, SlotRecord> slots;
   // A vault has at most some seventy messages; a stranger's socket may never run dry.
   for (size_t i = 0; i < 4 * kLong; ++i) {
     std::byte message[kMaxVaultMessage];
-    auto received = agent_client::receive_message(client_end, message, agent_client::kMaxScmFds);
+    auto received = receive(client_end, Bytes(message), agent_client::kMaxScmFds);
     if (!received || received->bytes == 0) break;
     VaultHeader header;
     if (received->bytes < sizeof header || received->truncated) continue;

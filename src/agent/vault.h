@@ -70,11 +70,15 @@ class Vault {
   // Empties what a client of an agent that died has handed over. What does not look like a vault's content is
   // ignored.
   static Contents take(int client_end);
+  // The same, but takes nothing out. Only one process may look at a time.
+  static Contents look(int client_end);
 
  private:
   // A message costs about a kilobyte of the socket's send buffer, of which 200 are there by default.
   static constexpr size_t kLong = 64;
 
+  template <class Receive>
+  static Contents read(int client_end, Receive receive);
   Result<void> put(std::span<const SlotRecord> slots);
   Result<void> put_file(uint32_t what, int file);
   Result<void> put_only(uid_t user);

@@ -137,6 +137,12 @@ class AgentSession {
     // What the agent can do, as it said in its hello.
     uint64_t capabilities() const { return session_.capabilities_; }
 
+    // The agent's process (0: unknown, or no agent), and the end of its takeover state that it has trusted us
+    // with
+    // (-1: none).
+    pid_t agent_pid() const { return session_.connection_ ? session_.connection_->agent_pid() : 0; }
+    int vault() const { return session_.vault_.is_ours() ? session_.vault_.get() : -1; }
+
    private:
     template <class Reply, class MakeRequest>
     AdminResult<Answer<Reply>> call_one_or_the_next(protocol::MessageType type,

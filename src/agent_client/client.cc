@@ -48,6 +48,11 @@ Result<DeviceCounters> Client::device_counters(uint32_t device_index) {
   return counters_in(answer->message);
 }
 
+Client::VaultEnd Client::vault() {
+  const Turn turn(session_);
+  return {turn.agent_pid(), UniqueFd(::fcntl(turn.vault(), F_DUPFD_CLOEXEC, 3))};
+}
+
 Result<Slot> Client::take_slot() {
   Turn turn(session_);
   auto answer = turn.call<protocol::TakeSlotReply>(MessageType::kTakeSlot, protocol::TakeSlotRequest{}, 1);

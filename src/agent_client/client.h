@@ -93,6 +93,14 @@ class Client {
   // Whether each packet is to be traced, if the agent has said so since last asked.
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
+  // The agent's process (0: unknown, or no agent), and a copy of the end of its takeover state
+  // (agent/vault.h), if it has trusted us with that.
+  struct VaultEnd {
+    pid_t agent = 0;
+    UniqueFd end;
+  };
+  VaultEnd vault();
+
   // In a child after fork(): drops descriptors without telling the agent anything.
   void abandon();
 

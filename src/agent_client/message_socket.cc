@@ -86,6 +86,10 @@ Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
   return receive(socket, buffer, max_fds, MSG_DONTWAIT);
 }
 
+Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds) {
+  return receive(socket, buffer, max_fds, MSG_DONTWAIT | MSG_PEEK);
+}
+
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds) {
   return receive(socket, buffer, max_fds, 0);
 }

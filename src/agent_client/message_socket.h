@@ -32,7 +32,9 @@ Result<void> send_message(int socket, ConstBytes message, std::span<const int> f
 // One message, now or not at all (EAGAIN). Descriptors arrive close-on-exec; those beyond `max_fds` are
 // closed by the kernel. REQUIRES: max_fds <= kMaxScmFds
 Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
-// The same, but waits as the socket says (O_NONBLOCK, SO_RCVTIMEO: EAGAIN when the time is over).
+// The same, but leaves the message where it is, and its descriptors with it.
+Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
+// Receives, but waits as the socket says (O_NONBLOCK, SO_RCVTIMEO: EAGAIN when the time is over).
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 
 // Waits until poll(2) says one of `events` of the descriptor. False: the deadline came first.

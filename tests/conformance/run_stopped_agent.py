@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A stopped agent: programs wait for it, as they would for the kernel, and say so; the commands give up and say why. When it
-goes on, or dies and another takes its place, the programs go on, too.
+goes on, or dies and another takes its place, the programs go on, too. Queue pairs of users whose packets the agent forwards
+lose no connection meanwhile: the keeper forwards in its place.
 
     run_stopped_agent.py --build build/release
 """
 
 import os
 import signal
+import time
 
 import harness
+import run_stopped_peer
+import run_users
 
 SECONDS = 20
+STOPPED = 3
 
 
 def check_commands(judge, host, silence):
@@ -33,10 +38,42 @@ def check_end(judge, program, what):
     judge.say(f"{what}: ibv_devinfo finds its device", None if good else f"status {status}\n{output}")
 
 
+def check_forwarded_pairs(judge, first, second):
+    """Two users' programs on two hosts, while the agent of the first is stopped."""
+    for host in (first, second):
+        host.start_agent()
+    one, other = run_users.HostOfUser(first, run_users.USERS[0]), run_users.HostOfUser(second, run_users.USERS[1])
+    words = run_stopped_peer.PINGPONG + ["-g", str(first.gid_index(first.ipv4, "rxe_eth0"))]
+    server = one.verbena("run", *words)
+    harness.poll_until(lambda: server.listens(18515), SECONDS)
+    client = other.verbena("run", *words, first.ipv4)
+
+    def sent():
+        found = [pair for process in second.status(user=[])["processes"] for pair in process["queue_pairs"]]
+        return found[0]["counters"]["sent_packets"] if found else 0
+    begun = harness.poll_until(lambda: sent() > run_stopped_peer.SENT_BEFORE, SECONDS)
+    harness.poll_until(lambda: len(first.agents()) == 2, SECONDS)  # the agent and its second process
+    agent = first.status(user=[])["agent"]["pid"]
+    os.kill(agent, signal.SIGSTOP)
+    time.sleep(STOPPED)
+    before = sent()
+    goes_on = harness.poll_until(lambda: sent() > before + run_stopped_peer.SENT_BEFORE, SECONDS)
+    os.kill(agent, signal.SIGCONT)
+    before = sent()
+    after = harness.poll_until(lambda: sent() > before + run_stopped_peer.SENT_BEFORE, SECONDS)
+    for process in (server, client):
+        process.kill()
+    judge.say(f"pairs of two users, the agent stopped for {STOPPED} s",
+              None if begun and goes_on and after
+              else f"{begun} {goes_on} {after}\n{server.output}{client.output}")
+
+
 def main():
-    options = harness.begin(__doc__, "ip", "ibv_devinfo")
+    options = harness.begin(__doc__, "ip", "setpriv", "ibv_devinfo", "ibv_rc_pingpong")
     judge = harness.Judge()
 
+    with harness.Hosts(options.build, route="wire") as hosts:
+        check_forwarded_pairs(judge, *hosts.two())
     with harness.Hosts(options.build) as hosts:
         host = hosts.one()
         host.start_agent()
