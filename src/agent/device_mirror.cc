@@ -23,7 +23,7 @@ constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
 constexpr Duration kIntervalUnread = std::chrono::seconds(1);
 
-// Who has removed the directory meanwhile may have had the lock before us.
+// A mirror that ended, or a sweeper, may have removed the directory before we had the lock.
 bool is_still_there(const UniqueFd& lock, const std::string& directory) {
   struct stat ours {
   }, there{};

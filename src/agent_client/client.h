@@ -94,7 +94,7 @@ class Client {
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
   // The agent's process (0: unknown, or no agent), and a copy of the end of its takeover state
-  // (agent/vault.h), if it has trusted us with that.
+  // (agent/vault.h), if the agent has given it to us.
   struct VaultEnd {
     pid_t agent = 0;
     UniqueFd end;

@@ -129,7 +129,7 @@ class LocalLine {
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
   bool is_ours_ = false;       // the other is a process of our user
-  bool sees_the_same_ = true;  // each sees the other's process, if it is of its user
+  bool sees_the_same_ = true;  // the other is in our pid namespace, or does not say
   bool hung_up_ = false;       // it
   local::Lane* our_lane_ = nullptr;
   local::Lane* their_lane_ = nullptr;

@@ -90,7 +90,7 @@ uint32_t sight_of_processes() {
   return static_cast<uint32_t>(status.st_ino);
 }
 
-// Who has no number in its user namespace has no credentials to show.
+// A user without a number in its user namespace has no credentials to show (EINVAL).
 Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file) {
   iovec data{const_cast<std::byte*>(message.data()), message.size()};
   ControlBuffer control{};

@@ -38,9 +38,8 @@ void ask_for_credentials(int socket, bool on);
 // Whether the kernel says that it is a process of our user, which can be seen from here.
 bool is_of_our_user(const std::optional<ucred>& sender);
 
-// The processes that we see: those of our pid namespace, by its number. Of two processes with the same number
-// each sees the other. 0: we see none, as there is no /proc of that namespace, or as users have no numbers
-// here.
+// The number of the pid namespace whose processes we see. Two processes that say the same number see each
+// other. 0: we see none, as there is no /proc of that namespace, or as our user has no number here.
 uint32_t sight_of_processes();
 // One message, with a file if so wanted, now or not at all (EAGAIN). Says who we are.
 Result<void> send_with_credentials(int socket, ConstBytes message, std::optional<int> file = std::nullopt);

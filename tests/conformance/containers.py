@@ -81,7 +81,7 @@ class Container(harness.Host):
                 numbers.write(f"0 0 1\n{self.uid} {self.uid} 1\n")
 
     def _owner(self):
-        """Who makes the namespaces, and enters them: root, but for user namespaces."""
+        """Prefix for the user that makes the namespaces, and enters them: root, but for user namespaces."""
         return as_user(self.uid) if {"user", "unmapped"}.intersection(self.private) else []
 
     def _inside(self):
@@ -131,6 +131,7 @@ class Podman(harness.Host):
             "--rootfs", "/:O", "sleep", "infinity"])
         if harness.Host.finish(started, 60)[0] != 0:
             raise RuntimeError(f"podman: {started.output}")
+        self._first = harness.sh(*PODMAN, "inspect", "--format", "{{.State.Pid}}", self.name).strip()
 
     made = 0
 
@@ -138,6 +139,7 @@ class Podman(harness.Host):
         given = [word for name, value in {**self.hosts.environment, **self.environment, **(environment or {})}.items()
                  if value is not None for word in ("--env", f"{name}={value}")]
         process = harness.Process([*PODMAN, "exec", "--user", f"{self.uid}:{self.uid}", *given, self.name, *command])
+        process.network_of = self._first
         self.hosts.processes.append(process)
         return process
 

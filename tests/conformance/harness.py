@@ -166,6 +166,7 @@ class Process:
                 env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None},
                 cwd="/", start_new_session=True)
         self.pid = self._popen.pid
+        self.network_of = self.pid  # a process in the same network namespace
         self.began = time.monotonic()
 
     @property
@@ -204,7 +205,7 @@ class Process:
         """Whether some socket of its network namespace listens on a TCP port."""
         for table in ("tcp", "tcp6"):
             try:
-                lines = pathlib.Path(f"/proc/{self.pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+                lines = pathlib.Path(f"/proc/{self.network_of}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
             except OSError:
                 continue
             for line in lines:

@@ -201,10 +201,17 @@ def user_namespaces(setups):
             inside = setups.by_hand(setups.first, private)
             setups.reach(inside, Container(setups.first, ()), "local")
             setups.agents(setups.first, 1)
-        with setups.row(f"{name}, the user's agent"):
-            inside = setups.by_hand(setups.first, private)
-            setups.reach(inside, Container(setups.first, ()), "local")
-            setups.agents(setups.first, 1)
+    with setups.row("unshare -Ur, the user's agent"):
+        inside = setups.by_hand(setups.first, ("user",))
+        setups.reach(inside, Container(setups.first, ()), "local")
+        setups.agents(setups.first, 1)
+    with setups.row("unshare -U, the user's agent"):
+        outside = Container(setups.first, ())
+        held = outside.verbena("run", "ibv_asyncwatch")
+        harness.poll_until(lambda: "async event" in held.output or not held.running(), 10)
+        setups.port(setups.by_hand(setups.first, ("unmapped",)), "DOWN")
+        setups.agents(setups.first, 2)
+        held.kill()
 
 
 def bubblewrap(setups):

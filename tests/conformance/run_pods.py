@@ -37,7 +37,7 @@ def judge_programs(judge, what, server, client):
 
 
 def judge_files(judge, what, container):
-    """UCX and infiniband-diags look into /sys before they ask a library. What programs have sent is counted there."""
+    """UCX and infiniband-diags look into /sys before they ask a library. The counters there go up with what programs send."""
     status, output = container.run("sh", "-c", "cat /sys/class/infiniband/*/ports/1/state && ibstatus")
     good = status == 0 and "ACTIVE" in output and "Infiniband device" in output
     judge.say(f"{what}: devices in /sys", None if good else f"exit {status}\n{output}")

@@ -74,6 +74,14 @@ class Other {
     say(kOffer, made->second.get());
   }
   void accept() const { say(kAccept); }
+  // Either of the two, as a library says it that tells which processes it sees.
+  void greet(uint32_t type, uint32_t sees) {
+    auto made = ChannelMapping::make();
+    ASSERT_TRUE(made);
+    channel_.emplace(std::move(made->first));
+    const SaidWithSight greeting{.said = {.type = type}, .sees = sees};
+    say(&greeting, sizeof greeting, type == kOffer ? std::optional(made->second.get()) : std::nullopt);
+  }
   void present(bool with_file = true, bool with_cookie = true) const {
     const Said kind{.type = kPresent};
     Presentation said{};
@@ -94,6 +102,13 @@ class Other {
     std::array<std::byte, 256> buffer;
     const auto heard = hear_from(socket_.get(), buffer);
     return heard ? std::optional(heard->bytes) : std::nullopt;
+  }
+  // Whether the other end has presented itself.
+  bool is_shown_memory() const {
+    while (const auto bytes = hear()) {
+      if (*bytes == sizeof(Presentation)) return true;
+    }
+    return false;
   }
   bool is_hung_up_on() const {
     for (;;) {
@@ -292,6 +307,21 @@ TEST_P(Handshake, WhoPresentsItselfBadlyIsReachedByPackets) {
     }
     look();
     EXPECT_EQ(held(), before);
+  }
+}
+
+// In a container with a pid namespace of its own a process does not see those outside, though they see it.
+TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
+  for (const uint32_t sees : {sight_of_processes(), sight_of_processes() + 1, 0u}) {
+    SCOPED_TRACE(sees);
+    auto other = meet(0);
+    other->greet(we_ask() ? kAccept : kOffer, sees);
+    look();
+    EXPECT_EQ(other->is_shown_memory(), sees == sight_of_processes());
+    EXPECT_FALSE(other->is_hung_up_on());
+    EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
+    other.reset();
+    look();
   }
 }
 

@@ -21,6 +21,12 @@ struct Said {
   uint32_t type = 0;
   uint32_t takes_bells = 0;
 };
+// An offer or its answer, with what newer libraries add.
+struct SaidWithSight {
+  Said said;
+  uint32_t sends_copies = 1;
+  uint32_t sees = 0;  // sight_of_processes()
+};
 inline constexpr uint32_t kOffer = 1;
 inline constexpr uint32_t kAccept = 2;
 inline constexpr uint32_t kPresent = 3;
