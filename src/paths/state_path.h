@@ -44,8 +44,8 @@ inline constexpr const char* kInUse = "/in_use";
 // VERBENA_SYS_DIR says, or nullptr when it is not set.
 PathText find_state_path(const char* chosen);
 
-// The process that keeps current the directory of find_state_path(nullptr). Nobody does where there is none, or an
-// agent has left it behind.
+// The process that keeps current the directory of find_state_path(nullptr). Nobody does where there is none,
+// or an agent has left it behind.
 enum class ShownBy { kNobody, kAgent, kMirror };
 ShownBy state_is_shown_by();
 
