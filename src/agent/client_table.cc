@@ -68,7 +68,7 @@ bool ClientTable::accept_from(int listener) {
   const auto peer = agent_client::peer_credentials(socket.get());
   if (!peer) return true;
   const ActingFor user(peer->uid);
-  if (!is_of_our_network(socket.get(), *peer) || !has_room_for(*peer)) {
+  if (!is_of_our_network(socket.get(), *peer) || !has_room_for(socket.get(), *peer)) {
     // It may have sent something already: that is not for us to close.
     const ClientSocket refused(sockets_, peer->uid, std::move(socket));
     return true;
@@ -104,13 +104,13 @@ bool ClientTable::is_of_our_network(int socket, const ucred& peer) const {
   return false;
 }
 
-bool ClientTable::has_room_for(const ucred& peer) const {
+bool ClientTable::has_room_for(int socket, const ucred& peer) const {
   const uid_t own = ::geteuid(), user = peer.uid;
   if (paths::own_user() != 0 && user != own && user != 0) {
     log_info("user {} is not served by this agent", user);
     return false;
   }
-  if (!paths::has_number(peer.pid, user)) {
+  if (!paths::has_number({.pid = peer.pid, .shown = user, .socket = socket})) {
     log_warning(
         "process {} is not served: the kernel shows it as user {}, as it shows all users without a number in "
         "this agent's user namespace",

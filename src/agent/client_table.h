@@ -67,7 +67,7 @@ class ClientTable {
   void begin(uint64_t id);
   bool accept_from(int listener);
   bool is_of_our_network(int socket, const ucred& peer) const;
-  bool has_room_for(const ucred& peer) const;
+  bool has_room_for(int socket, const ucred& peer) const;
   void end(uint64_t id);
   void pause();
 

@@ -7,8 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include <sys/stat.h>
-
 #include "agent/state_sweeper.h"
 #include "base/log.h"
 #include "paths/state_directory.h"
@@ -23,14 +21,6 @@ constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
 constexpr Duration kIntervalUnread = std::chrono::seconds(1);
 
-// A mirror that ended, or a sweeper, may have removed the directory before we had the lock.
-bool is_still_there(const UniqueFd& lock, const std::string& directory) {
-  struct stat ours {
-  }, there{};
-  return ::fstat(lock.get(), &ours) == 0 && ::stat(directory.c_str(), &there) == 0 &&
-         ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
-}
-
 }  // namespace
 
 Result<DeviceMirror::Place> DeviceMirror::take_place() {
@@ -39,8 +29,8 @@ Result<DeviceMirror::Place> DeviceMirror::take_place() {
     if (paths::state_is_shown_by() != paths::ShownBy::kNobody) return fail(EEXIST);
     auto directory = paths::make_mirror_directory();
     if (!directory) return fail(directory.error().code);
-    UniqueFd lock = lock_state_directory(*directory);
-    if (lock && is_still_there(lock, *directory)) return Place{std::move(*directory), std::move(lock)};
+    UniqueFd lock = lock_mirror_directory(*directory);
+    if (lock) return Place{std::move(*directory), std::move(lock)};
     if (MonotonicClock::now() >= deadline) return fail(EBUSY);
     std::this_thread::sleep_for(kRetryInterval);
   }

@@ -10,21 +10,26 @@
 
 #include "base/unique_fd.h"
 #include "paths/state_directory.h"
+#include "paths/state_path.h"
+#include "paths/users.h"
 
 namespace verbena::agent {
 namespace {
 
-// As the traces of programs are: <home>/log-<network namespace>.
+// As the traces of programs are: <home>/log-<network namespace>. Empty where somebody else can write to
+// <home>: what lies there may be a pipe that nobody reads, or a file that others read.
 std::string path_with(std::string_view prefix) {
-  const std::string state = paths::state_directory_for(::geteuid());
+  const std::string state = paths::state_directory_for(paths::own_user());
   const size_t slash = state.rfind('/');
   if (slash == std::string::npos) return {};
+  if (!paths::is_private_directory(state.substr(0, slash).c_str(), paths::own_user())) return {};
   return state.substr(0, slash + 1).append(prefix).append(state.substr(slash + 1));
 }
 
-// The folder is one that nobody else can write to; a symbolic link in it is none of ours all the same.
+// A symbolic link is none of ours all the same.
 UniqueFd open_log(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  UniqueFd fd(path.empty() ? -1 : ::open(path.c_str(), kHow, 0600));
   struct stat status {};
   if (fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) return fd;
   return UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));

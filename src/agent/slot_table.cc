@@ -156,9 +156,11 @@ SlotTable::Entry* SlotTable::find_orphan(uint32_t index, uid_t user) {
 Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
   Entry* const entry = find_orphan(index, borrower.uid);
   if (entry == nullptr) return fail(ENOENT);
-  // Another process of the user has no QPs there. Of a process that we do not see both are 0.
+  // Another process of the user has no QPs there. A process that we do not see has to know the secret, if
+  // there is one.
   const Borrower& before = entry->borrower;
-  if (before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
+  const bool is_known = before.pid > 0 || !protocol::is_set(protocol::secret_in(entry->page.get()));
+  if (!is_known || before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
     return fail(ENOENT);
   give_to(index, *entry, borrower);
   return {};

@@ -49,7 +49,7 @@ void* SocketCalls::run(void* argument) {
     }
     lock.lock();
     ++work.made;
-    work.is_late = false;
+    if (work.next.empty()) work.is_late = false;
     work.progress.notify_all();
   }
   work.at_work = false;

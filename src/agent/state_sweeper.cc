@@ -81,6 +81,19 @@ UniqueFd lock_state_directory(const std::string& directory) {
   return fd;
 }
 
+UniqueFd lock_mirror_directory(const std::string& directory) {
+  const std::string file = directory + "/mirror.lock";
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  struct stat ours {
+  }, there{};
+  const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+  // The process that had the lock before may have removed the file.
+  const bool is_still_there = is_locked && ::fstat(fd.get(), &ours) == 0 &&
+                              ::stat(file.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
+                              ours.st_dev == there.st_dev;
+  return is_still_there ? std::move(fd) : UniqueFd();
+}
+
 std::set<uint64_t> living_network_namespaces() {
   std::set<uint64_t> living;
   for (const fs::path& process : entries_of("/proc")) {
@@ -133,7 +146,8 @@ bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
     return nobodys || (number && !used.contains(*number));
   };
   if (!may_be_removed(alive) || !is_own_directory(path)) return false;
-  const UniqueFd lock = lock_state_directory(path);
+  const bool is_mirrors = name.ends_with(paths::kMirrorSuffix);
+  const UniqueFd lock = is_mirrors ? lock_mirror_directory(path) : lock_state_directory(path);
   if (!lock || !may_be_removed(living())) return false;
   const auto removed = nobodys ? path.string() : take_name_from(path);
   return removed && remove_by_and_by(*removed, is_over);

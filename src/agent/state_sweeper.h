@@ -19,6 +19,10 @@ namespace verbena::agent {
 // An agent holds this lock on its state directory for as long as it lives, whatever ends it.
 UniqueFd lock_state_directory(const std::string& directory);
 
+// The same for a mirror. By a file in the directory, which nobody else may open: a directory can be locked by
+// all who can read it.
+UniqueFd lock_mirror_directory(const std::string& directory);
+
 // Takes the directory's name from it, for another to have, before it is removed: that may take seconds, as a
 // file system may tell its disk of each file that is removed (`discard`), and wait for it. Answers where it
 // is then: beside where it was; nothing where the file system does not do it.

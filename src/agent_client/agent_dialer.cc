@@ -33,37 +33,42 @@ bool is_absence(int error) {
   return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
 }
 
-// By a file also an agent of root's where root has no number: its directory is trusted, so this is.
-enum class By : uint8_t { kName, kFile };
+// Where an agent was looked for: `owner`'s. By a file also an agent of root's where root has no number: its
+// directory is trusted, so this is.
+struct Place {
+  uid_t owner;
+  bool is_file;
+};
 
-bool is_trusted(const ucred& listener, By by) {
-  if (listener.uid == 0 || paths::is_own_users(listener.pid, listener.uid)) return true;
-  return by == By::kFile && paths::is_ambiguous(listener.uid);
+bool is_trusted(const paths::PeerProcess& listener, const Place& place) {
+  if (listener.shown == 0 || paths::is_own_users(listener)) return true;
+  return place.is_file && place.owner == 0 && paths::is_ambiguous(listener.shown);
 }
 
 // The kernel may show our own user as root, and root as nobody (paths/users.h).
 // REQUIRES: is_trusted(listener)
-uid_t user_of(const ucred& listener) {
-  if (paths::is_own_users(listener.pid, listener.uid)) return paths::own_user();
-  return paths::is_ambiguous(listener.uid) ? 0 : listener.uid;
+uid_t user_of(const paths::PeerProcess& listener) {
+  if (paths::is_own_users(listener)) return paths::own_user();
+  return paths::is_ambiguous(listener.shown) ? 0 : listener.shown;
 }
 
 // EPERM: it is a stranger who listens there.
-Result<AgentConnection> connect_to(const AgentAddress& address, By by) {
+Result<AgentConnection> connect_to(const AgentAddress& address, const Place& place) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(errno);
   if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);
   if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0) return fail(errno);
   const auto peer = peer_credentials(socket.get());
   if (!peer) return fail(peer.error().code);
-  if (!is_trusted(*peer, by)) return fail(EPERM);
-  return AgentConnection(std::move(socket), user_of(*peer), peer->pid);
+  const paths::PeerProcess listener{.pid = peer->pid, .shown = peer->uid, .socket = socket.get()};
+  if (!is_trusted(listener, place)) return fail(EPERM);
+  return AgentConnection(std::move(socket), user_of(listener), peer->pid);
 }
 
 Result<AgentConnection> connect_by_file(uid_t owner) {
   const paths::PathText file = paths::agent_socket_path(owner);
   if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ECONNREFUSED);
-  return connect_to(AgentAddress(file.view()), By::kFile);
+  return connect_to(AgentAddress(file.view()), {.owner = owner, .is_file = true});
 }
 
 }  // namespace
@@ -145,7 +150,7 @@ Result<AgentConnection> NamespaceDialer::open() {
 // Anybody can take that name, answer to nobody, and have no room for us. So who does not show that it is an
 // agent is passed over, at once or after a while.
 Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
-  auto connection = connect_to(AgentAddress(owner), By::kName);
+  auto connection = connect_to(AgentAddress(owner), {.owner = owner, .is_file = false});
   const int error = connection ? 0 : connection.error().code;
   if (error == EPERM && !std::exchange(told_of_stranger_, true)) {
     log_warning("the abstract name of the agent of user {} is taken by another user: not trusted", owner);
@@ -162,8 +167,8 @@ Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
 }
 
 Result<UniqueFd> NamespaceDialer::start() {
-  if (is_of_another_user()) {
-    cannot_start_ = "a set-user-ID program starts none: start verbena-agent beforehand";
+  if (has_rights_of_another()) {
+    cannot_start_ = "a set-user-ID or set-group-ID program starts none: start verbena-agent beforehand";
     if (!std::exchange(told_of_user_, true)) log_error("no agent runs, and {}", cannot_start_);
     return fail(ECONNREFUSED);
   }

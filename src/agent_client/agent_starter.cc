@@ -45,7 +45,9 @@ bool is_program(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// The folder of the object that holds this function; empty if it cannot be told.
+// The folder of the object that holds this function; empty if it cannot be told. An object that was loaded by
+// a relative path is not looked for: the program may be in another working directory by now, where others can
+// put files.
 std::string own_folder() {
   Dl_info info{};
   std::string path = "/proc/self/exe";
@@ -53,7 +55,9 @@ std::string own_folder() {
   // For the program itself dladdr() says argv[0], which may be anything.
   if (::dladdr(here, &info) != 0 && info.dli_fname != nullptr) {
     const std::string_view object = info.dli_fname;
-    if (object.find(".so") != std::string_view::npos) path = object;
+    const bool is_library = object.find(".so") != std::string_view::npos;
+    if (is_library && !object.starts_with('/')) return {};
+    if (is_library) path = object;
   }
   char resolved[PATH_MAX];
   if (::realpath(path.c_str(), resolved) == nullptr) return {};
@@ -242,14 +246,14 @@ std::string find_agent_program(const std::string& wanted) {
   return program.empty() ? find_in_path() : program;
 }
 
-bool is_of_another_user() {
+bool has_rights_of_another() {
   const uid_t real = ::getuid();
-  return real != 0 && real != ::geteuid();
+  return real != 0 && (real != ::geteuid() || ::getgid() != ::getegid());
 }
 
 void show_devices_here(const std::string& wanted) {
   const bool chosen = ::secure_getenv("VERBENA_SYS_DIR") != nullptr;
-  if (chosen || is_of_another_user() || paths::state_is_shown_by() != paths::ShownBy::kNobody) return;
+  if (chosen || has_rights_of_another() || paths::state_is_shown_by() != paths::ShownBy::kNobody) return;
   const std::string program = find_agent_program(wanted);
   if (program.empty()) return;
   const auto ready = start_agent(program, {"--mirror"});

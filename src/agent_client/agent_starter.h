@@ -22,10 +22,10 @@ std::string find_agent_beside(const std::string& folder);
 // file) when the agent listens, or when it has given up: then another may be listening.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 
-// A set-user-ID program that somebody else has started. By the real user ID, the nice value, the cgroup and
-// the limits that an agent would inherit, that user could stop it, or starve all whom it serves: it starts
-// none.
-bool is_of_another_user();
+// A set-user-ID or set-group-ID program that an ordinary user has started. By the real user ID, the nice
+// value, the cgroup and the limits that an agent would inherit, that user could stop it, or starve all whom
+// it serves; and the program's group would be the agent's. It starts none.
+bool has_rights_of_another();
 
 // Where this process does not see the directory in which its agent shows the devices
 // (paths/state_directory.h), as in another container of the agent's pod: starts a mirror that shows them

@@ -122,7 +122,7 @@ void ActiveSide::accept(const Rep& rep, Connection& connection, const Receipt& r
   info.responder_resources = answer.responder_resources;
   info.rnr_retry_count = answer.rnr_retry_count;
   info.ack_timeout = ack_timeout(rep.target_ack_delay, static_cast<uint8_t>(info.ack_timeout - 1));
-  note_port(connection, receipt);
+  note_port_of_answer(connection, receipt);
   table_.insert_remote_numbers(connection);
   connection.last.kept = false;
   owner_.tell(connection, &Handler::on_reply, rep);

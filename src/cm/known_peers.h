@@ -19,7 +19,8 @@ namespace verbena::cm {
 // A host that has done so from UDP port 4791 has a Verbena agent, which sends all its connection management.
 // The host's users can send from other ports only, so messages from there are dropped for a while. Not
 // forever: the host may be restarted with another system. A datagram from that port does not suffice: on a
-// host with an adapter every user can send from it, but none can read the IDs that the adapter gets.
+// host with an adapter every user can send from it. So it has to be the first answer to a request of ours
+// (Role::note_port_of_answer()), whose ID nobody but that host has got.
 //
 // The table is of bounded size: a host that is forgotten is a stranger again. Each connection remembers the
 // port besides. One thread.

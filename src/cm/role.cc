@@ -14,11 +14,11 @@ Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt
     return nullptr;
   }
   known_peers_.has_answered(receipt.peer(), receipt.now);
-  note_port(*connection, receipt);
+  if (receipt.arrival.from_roce_port) connection->info.peer_has_roce_port = true;
   return connection;
 }
 
-void Role::note_port(Connection& connection, const Receipt& receipt) {
+void Role::note_port_of_answer(Connection& connection, const Receipt& receipt) {
   if (!receipt.arrival.from_roce_port) return;
   connection.info.peer_has_roce_port = true;
   known_peers_.has_answered_from_roce_port(receipt.peer(), receipt.now);

@@ -44,8 +44,10 @@ class Role {
 
   // The connection of a message that names both IDs, and comes from where it should. Null is counted.
   Connection* of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt);
-  // The peer has named an ID of ours in this connection. If it did so from UDP port 4791, it has to go on so.
-  void note_port(Connection& connection, const Receipt& receipt);
+  // The first answer to a request of ours, which names its ID. If it came from UDP port 4791, the connection
+  // and its host have to go on so. Later messages say it of the connection alone: by then our client knows
+  // both IDs, and could have somebody at a host with an adapter name them, to make that host unheard.
+  void note_port_of_answer(Connection& connection, const Receipt& receipt);
   // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
   // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1), unless another program of its host says
   // so.

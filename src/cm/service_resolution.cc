@@ -87,7 +87,7 @@ void ServiceResolution::handle(const SidrRep& rep, const Receipt& receipt) {
   } else if (connection->info.state != State::kSidrReqSent) {
     count_duplicate(MessageType::kSidrRep);
   } else {
-    note_port(*connection, receipt);
+    note_port_of_answer(*connection, receipt);
     table_.enter(*connection, State::kIdle);
     connection->last.kept = false;
     owner_.tell(*connection, &Handler::on_sidr_reply, rep);

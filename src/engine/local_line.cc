@@ -203,6 +203,7 @@ void LocalLine::present_ourselves() {
     way_ = protocol::QpWay::kOtherUser;
     return expect_no_presentation();
   }
+  if (!is_shown_) return;  // it may show itself all the same
   visitor_ = board_->admit(mapping_, *their_lane_);
   const Handshake kind = handshake(HandshakeType::kPresent);
   Presentation said{};
@@ -215,7 +216,7 @@ void LocalLine::present_ourselves() {
 
 // Who may ring can ring without end, and keep others from it: not for a process of another user.
 void LocalLine::give_bell() {
-  if (bell_ == nullptr || !is_ours_ || !takes_bells_) return;
+  if (bell_ == nullptr || !is_shown_ || !takes_bells_) return;
   const Handshake message = handshake(HandshakeType::kBell);
   // If it fails, the other rings by the socket.
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->ringing_fd());
@@ -255,7 +256,10 @@ bool LocalLine::may_bring_file() const {
 }
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
-  if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
+  if (awaits_presentation_) {
+    is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
+    is_shown_ = is_ours_ && is_in_our_pid_namespace(message.sender->pid);
+  }
   if (bytes.size() == kRingBytes) return !message.file;
   Handshake said;
   if (bytes.size() < sizeof said) return false;
@@ -268,6 +272,7 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
     is_ours_ = is_ours_ && sees_the_same_;
+    is_shown_ = is_shown_ && is_ours_;
   }
   switch (said.type) {
     case HandshakeType::kOffer:

@@ -129,6 +129,7 @@ class LocalLine {
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
   bool is_ours_ = false;       // the other is a process of our user
+  bool is_shown_ = false;      // and may see what we show of ourselves
   bool sees_the_same_ = true;  // the other is in our pid namespace, or does not say
   bool hung_up_ = false;       // it
   local::Lane* our_lane_ = nullptr;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -79,15 +80,30 @@ void ask_for_credentials(int socket, bool on) {
   ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &value, sizeof value);
 }
 
+namespace {
+
+// 0: the kernel does not let us see it.
+uint32_t pid_namespace_of(const char* process) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%s/ns/pid", process);
+  struct stat status {};
+  return ::stat(path.data(), &status) == 0 ? static_cast<uint32_t>(status.st_ino) : 0;
+}
+
+}  // namespace
+
 bool is_of_our_user(const std::optional<ucred>& sender) {
   return sender && sender->pid > 0 && sender->uid == ::getuid() && ::geteuid() == ::getuid() &&
          !paths::is_ambiguous(sender->uid);
 }
 
+bool is_in_our_pid_namespace(pid_t process) {
+  const uint32_t ours = sight_of_processes();
+  return ours != 0 && pid_namespace_of(std::to_string(process).c_str()) == ours;
+}
+
 uint32_t sight_of_processes() {
-  struct stat status {};
-  if (paths::is_ambiguous(::getuid()) || ::stat("/proc/self/ns/pid", &status) != 0) return 0;
-  return static_cast<uint32_t>(status.st_ino);
+  return paths::is_ambiguous(::getuid()) ? 0 : pid_namespace_of("self");
 }
 
 // A user without a number in its user namespace has no credentials to show (EINVAL).

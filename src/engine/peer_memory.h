@@ -38,6 +38,9 @@ void ask_for_credentials(int socket, bool on);
 // Whether the kernel says that it is a process of our user, which can be seen from here.
 bool is_of_our_user(const std::optional<ucred>& sender);
 
+// Whether the kernel lets us see that. A process in a container may say that it sees the same processes as
+// we, to be shown our keys, which are to stay outside.
+bool is_in_our_pid_namespace(pid_t process);
 // The number of the pid namespace whose processes we see. Two processes that say the same number see each
 // other. 0: we see none, as there is no /proc of that namespace, or as our user has no number here.
 uint32_t sight_of_processes();

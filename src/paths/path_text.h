@@ -42,6 +42,10 @@ class PathText {
   }
 
   void invalidate() { valid_ = false; }
+  void clear() {
+    valid_ = true;
+    shorten(0);
+  }
   bool valid() const { return valid_; }
   const char* c_str() const { return text_; }
   char* data() { return text_; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paths/state_path.h"
 
+#include <optional>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,9 +15,11 @@ namespace {
 
 // One of a former release does not say; nor can a program ask that has no descriptor left: then it is as
 // `assumed`. Straight to the kernel, not through functions that are interposed.
-bool is_in_use(PathText directory, bool assumed) {
+bool is_in_use(PathText& directory, bool assumed) {
+  const size_t size = directory.view().size();
   const auto fd = syscall(SYS_openat, AT_FDCWD, directory.add(kInUse).c_str(),
                           O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  directory.shorten(size);
   if (fd < 0) return assumed;
   struct flock lock {};
   lock.l_type = F_RDLCK;
@@ -35,38 +39,46 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   }
 }
 
-// A trusted directory of a user's for this network namespace, or an invalid path.
-PathText find_in_home(uid_t owner, std::string_view suffix) {
-  PathText path = state_home_for(owner);
-  if (is_trusted_directory(path.c_str())) {
-    add_namespace(path);
-    path.add(suffix);
-    if (path.valid() && is_trusted_directory(path.c_str())) return path;
+// Not from XDG_RUNTIME_DIR: the processes of a user must agree whatever their environment.
+void set_state_home(uid_t owner, PathText& home) {
+  home.clear();
+  if (owner == 0) {
+    home.add("/run/verbena");
+    return;
   }
-  path.invalidate();
-  return path;
+  home.add("/run/user/").add_number(owner);
+  if (is_private_directory(home.c_str(), owner)) {
+    home.add("/verbena");
+  } else {
+    home.clear();
+    home.add("/tmp/verbena-").add_number(owner);
+  }
 }
 
-struct FoundState {
-  PathText path;
-  ShownBy by = ShownBy::kNobody;
-};
+// Makes it the path of a trusted directory of a user's for this network namespace. False: there is none.
+bool find_in_home(uid_t owner, std::string_view suffix, PathText& path) {
+  set_state_home(owner, path);
+  if (!is_trusted_directory(path.c_str())) return false;
+  add_namespace(path);
+  path.add(suffix);
+  return path.valid() && is_trusted_directory(path.c_str());
+}
 
-// A mirror is marked when it is complete, and without its mark it is none.
-FoundState find_state() {
+// The preload runs on small stacks: there is one path at a time. A mirror is marked when it is complete, and
+// without its mark it is none.
+ShownBy find_state(PathText& path) {
   const uid_t owners[] = {0, own_user()};
-  PathText left_behind;
-  left_behind.invalidate();
+  std::optional<uid_t> left_behind;
   for (const std::string_view suffix : {std::string_view(), kMirrorSuffix}) {
     const bool is_agents = suffix.empty();
     for (const uid_t owner : owners) {
-      const PathText path = find_in_home(owner, suffix);
-      if (!path.valid()) continue;
-      if (is_in_use(path, is_agents)) return {path, is_agents ? ShownBy::kAgent : ShownBy::kMirror};
-      if (is_agents) left_behind = path;
+      if (!find_in_home(owner, suffix, path)) continue;
+      if (is_in_use(path, is_agents)) return is_agents ? ShownBy::kAgent : ShownBy::kMirror;
+      if (is_agents) left_behind = owner;
     }
   }
-  return {left_behind, ShownBy::kNobody};
+  if (!left_behind || !find_in_home(*left_behind, {}, path)) path.invalidate();
+  return ShownBy::kNobody;
 }
 
 }  // namespace
@@ -79,13 +91,10 @@ bool is_private_directory(const char* path, uid_t owner) {
   return status.st_uid == shown_as(owner) || (owner == 0 && is_unmapped_roots(path));
 }
 
-// Not from XDG_RUNTIME_DIR: the processes of a user must agree whatever their environment.
 PathText state_home_for(uid_t owner) {
-  if (owner == 0) return PathText("/run/verbena");
-  PathText runtime("/run/user/");
-  runtime.add_number(owner);
-  if (is_private_directory(runtime.c_str(), owner)) return runtime.add("/verbena");
-  return PathText("/tmp/verbena-").add_number(owner);
+  PathText home;
+  set_state_home(owner, home);
+  return home;
 }
 
 PathText state_path_for(uid_t owner) {
@@ -111,15 +120,20 @@ PathText mirror_path_for(uid_t owner) {
 }
 
 PathText find_state_path(const char* chosen) {
-  if (chosen == nullptr) return find_state().path;
+  PathText path;
+  if (chosen == nullptr) {
+    find_state(path);
+    return path;
+  }
   struct stat status;
-  PathText path(chosen);
+  path.add(chosen);
   if (chosen[0] != '/' || stat(chosen, &status) != 0 || !S_ISDIR(status.st_mode)) path.invalidate();
   return path;
 }
 
 ShownBy state_is_shown_by() {
-  return find_state().by;
+  PathText path;
+  return find_state(path);
 }
 
 }  // namespace verbena::paths

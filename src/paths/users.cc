@@ -2,12 +2,14 @@
 #include "paths/users.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <string_view>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +22,12 @@ namespace {
 
 constexpr uid_t kNone = static_cast<uid_t>(-1);
 constexpr unsigned long long kAllUsers = 4294967295;
+
+#ifdef SO_PEERPIDFD
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#else
+constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
+#endif
 
 // A file of /proc. It is read by system calls, not by functions that are interposed. False: it is not there.
 bool read_proc(const char* path, char* text, size_t room, size_t& size) {
@@ -57,7 +65,8 @@ struct Extent {
 // The map of this process's user namespace.
 class UidMap {
  public:
-  // 340 lines are possible. Those that do not fit are of a namespace with many users, who have numbers.
+  // 340 lines are possible. Those that do not fit are of a namespace with many users, who have numbers. The
+  // preload runs on small stacks.
   UidMap() { is_known_ = read_proc("/proc/self/uid_map", text_, sizeof text_, size_); }
 
   // Every user has a number. So it is where the map cannot be read: there is no /proc, and nothing is known
@@ -93,10 +102,36 @@ class UidMap {
     return number(at, extent.inside) && number(at, extent.outside) && number(at, extent.count);
   }
 
-  char text_[4096];
+  char text_[1024];
   size_t size_ = 0;  // 0: nobody has a number
   bool is_known_ = false;
 };
+
+bool shares_user_namespace(pid_t process) {
+  PathText path("/proc/");
+  path.add_number(static_cast<unsigned long long>(process)).add("/ns/user");
+  struct stat theirs, ours;
+  return stat(path.c_str(), &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
+         theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
+}
+
+// Whether the process at the other end lives, and so has its pid. Unknown to kernels without SO_PEERPIDFD.
+bool still_lives(int socket) {
+  int pidfd = -1;
+  socklen_t length = sizeof pidfd;
+  if (socket < 0) return true;
+  if (syscall(SYS_getsockopt, socket, SOL_SOCKET, kPeerPidfd, &pidfd, &length) != 0)
+    return errno == ENOPROTOOPT;
+  const bool lives = syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) == 0;
+  syscall(SYS_close, pidfd);
+  return lives;
+}
+
+// In this order: a pid that was its own when it was looked at.
+bool is_in_our_user_namespace(const PeerProcess& peer) {
+  return peer.pid > 0 && shares_user_namespace(peer.pid) && kill(peer.pid, 0) == 0 &&
+         still_lives(peer.socket);
+}
 
 bool is_safe(const char* directory) {
   struct stat status;
@@ -126,12 +161,12 @@ bool is_ambiguous(uid_t shown) {
   return shown == overflow_user() && !UidMap().has_all();
 }
 
-bool is_own_users(pid_t process, uid_t shown) {
-  return shown == geteuid() && has_number(process, shown);
+bool is_own_users(const PeerProcess& peer) {
+  return peer.shown == geteuid() && has_number(peer);
 }
 
-bool has_number(pid_t process, uid_t shown) {
-  return !is_ambiguous(shown) || (process > 0 && kill(process, 0) == 0);
+bool has_number(const PeerProcess& peer) {
+  return !is_ambiguous(peer.shown) || is_in_our_user_namespace(peer);
 }
 
 bool is_unmapped_roots(const char* directory) {

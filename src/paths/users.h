@@ -23,15 +23,23 @@ uid_t shown_as(uid_t user);
 // them.
 bool is_ambiguous(uid_t shown);
 
-// Whether a process, whom the kernel shows as `shown`, is of our own user. Among users who are shown the same
-// only the kernel can tell, as below.
-bool is_own_users(pid_t process, uid_t shown);
+// A process that the kernel has told of: who listens, connects, or has sent a message.
+struct PeerProcess {
+  pid_t pid = 0;
+  uid_t shown = 0;  // as the kernel shows its user to us
+  int socket = -1;  // the connection to it; -1: it has sent a message
+};
 
-// Whether `shown` is the number of one user, for a process that the kernel shows so. Where it may be several
-// users', the kernel lets us signal processes of our own user, and as root of a user namespace all of that
-// namespace's, but none of a user who has no number in it. An ordinary user cannot tell for processes of
-// other users: then the answer is no.
-bool has_number(pid_t process, uid_t shown);
+// Whether it is a process of our own user. Among users who are shown the same only the kernel can tell, as
+// below.
+bool is_own_users(const PeerProcess& peer);
+
+// Whether `shown` is the number of one user. Where it may be several users', the process must be in our user
+// namespace, where none but its users and its maker can be. The kernel lets us look there only if we might
+// debug the process (ptrace(2)), and so not at one that has begun a set-user-ID program. The pid alone proves
+// nothing: who listens may have ended, with its socket left to a child and its pid to another. A pidfd shows
+// that it lives (SO_PEERPIDFD, Linux 6.5; before, this is left open).
+bool has_number(const PeerProcess& peer);
 
 // A directory of root's, where root has no number of its own. It is known by its place: it and all
 // directories above it belong to root or to somebody without a number, and others cannot write to them.

@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/unique_fd.h"
@@ -63,6 +65,27 @@ TEST_F(LogFileTest, ClosesThePipeOfTheProgramThatStartedTheAgent) {
   EXPECT_TRUE(file.put("served\n"));
   EXPECT_EQ(text_of(path_), "served\n");
   EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(LogFileTest, WaitsForNobodyWhoHasPutAPipeThere) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0666), 0);
+  LogFile file(path_, old_path_);
+  EXPECT_TRUE(is_pipe_closed());
+  EXPECT_TRUE(file.put("lost\n"));
+}
+
+TEST_F(LogFileTest, LiesInNoFolderOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobodysUid = 3999999994;
+  const fs::path home = "/tmp/verbena-" + std::to_string(kNobodysUid);
+  fs::create_directory(home);
+  const pid_t child = ::fork();
+  if (child == 0)
+    ::_exit(::setresuid(kNobodysUid, kNobodysUid, kNobodysUid) == 0 && log_file_path().empty() ? 0 : 1);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  fs::remove(home);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(LogFileTest, AFullOneBecomesTheOldOne) {

@@ -380,6 +380,16 @@ TEST_F(SlotTableTest, KnowsAProcessByItsStatusPageWhereItsPidIsAnother) {
   EXPECT_EQ(next.slots().claim(1, secret, unseen).error().code, ENOENT) << "it has come back already";
 }
 
+TEST_F(SlotTableTest, GivesASlotOfAProcessThatItDoesNotSeeToNoneThatDoesNotKnowTheSecret) {
+  Borrower unseen = borrower(1, 1000);
+  unseen.pid = 0;
+  ASSERT_TRUE(slots_.lend(unseen, kStart));
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  unseen.session = 7;
+  EXPECT_EQ(next.slots().keep(1, unseen).error().code, ENOENT);
+}
+
 TEST_F(SlotTableTest, GivesNoTwoSlotsTheSameSecret) {
   const auto one = slots_.lend(borrower(1), kStart), other = slots_.lend(borrower(1), kStart);
   ASSERT_TRUE(one && other);

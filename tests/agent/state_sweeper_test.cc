@@ -90,8 +90,10 @@ TEST_F(SweptHome, LosesTheTreeOfAMirrorThatIsGone) {
   make_tree("111-mirror");
   const std::string aside = set_aside(make_tree("222-mirror")).value_or("");
   make_tree("333-mirror");
-  const UniqueFd lock = lock_state_directory(home_ / "333-mirror");
+  const UniqueFd lock = lock_mirror_directory(home_ / "333-mirror");
   ASSERT_TRUE(lock);
+  const UniqueFd strangers = lock_state_directory(home_ / "111-mirror");
+  ASSERT_TRUE(strangers) << "a directory can be locked by all who can read it";
   make_tree("other-mirror");
   EXPECT_EQ(sweep({111, 222, 333}), 2u) << "the next mirror makes its own";
   EXPECT_FALSE(exists("111-mirror"));

@@ -17,13 +17,14 @@ struct VerbenaHosts : Pair {
   void forge(const Message& message, Endpoint& at, const Endpoint& as) {
     at.receive({encode(message, 1), as.path_to(at)}, now);
   }
-  Req req(uint32_t id, uint32_t qpn) const {
+  // From a to b, or the other way round.
+  Req req(uint32_t id, uint32_t qpn, bool is_of_b = false) const {
     Req req;
     req.local_id = id;
     req.local_qpn = qpn;
     req.path_mtu = 3;
-    req.primary.local_gid = address(1);
-    req.primary.remote_gid = address(2);
+    req.primary.local_gid = address(is_of_b ? 2 : 1);
+    req.primary.remote_gid = address(is_of_b ? 1 : 2);
     req.primary.local_ack_timeout = 19;
     req.local_response_timeout = 20;
     return req;
@@ -61,27 +62,39 @@ TEST(SourcePort, OthersOfTheHostCannotMakeAConnectionStale) {
   VerbenaHosts hosts;
   const auto ids = hosts.connect(100, 200);
   hosts.forge(hosts.req(7, 100), hosts.b, hosts.a);
-  hosts.now += KnownPeers::kPortMemory;
-  hosts.forge(hosts.req(8, 100), hosts.b, hosts.a);
-  EXPECT_EQ(hosts.dropped(hosts.b), 2u);
+  EXPECT_TRUE(hosts.b.take_as<Rej>().is(RejReason::kStaleConnection)) << "the other is told so";
+  EXPECT_EQ(hosts.dropped(hosts.b), 1u);
   EXPECT_EQ(hosts.b.manager.counters().stale_connections, 0u);
   EXPECT_EQ(hosts.b.state(ids.b), State::kEstablished);
-  EXPECT_TRUE(hosts.b.take_as<Rej>().is(RejReason::kStaleConnection)) << "the second is told so";
 }
 
+// The agent of that host has answered a request of ours.
 TEST(SourcePort, OthersOfTheHostCannotAskInItsNameForAWhile) {
   VerbenaHosts hosts;
   hosts.connect(100, 200);
-  const int asked = hosts.b.admissions_asked;
-  hosts.forge(hosts.req(7, 101), hosts.b, hosts.a);
-  hosts.forge(SidrReq{.request_id = 9}, hosts.b, hosts.a);
-  EXPECT_EQ(hosts.b.admissions_asked, asked);
-  EXPECT_TRUE(hosts.b.sent.empty());
-  EXPECT_EQ(hosts.dropped(hosts.b), 2u);
+  const int asked = hosts.a.admissions_asked;
+  hosts.forge(hosts.req(7, 101, true), hosts.a, hosts.b);
+  hosts.forge(SidrReq{.request_id = 9}, hosts.a, hosts.b);
+  EXPECT_EQ(hosts.a.admissions_asked, asked);
+  EXPECT_TRUE(hosts.a.sent.empty());
+  EXPECT_EQ(hosts.dropped(hosts.a), 2u);
   // Perhaps the host was restarted, with the kernel's rxe.
   hosts.now += KnownPeers::kPortMemory;
-  hosts.forge(hosts.req(8, 102), hosts.b, hosts.a);
+  hosts.forge(hosts.req(8, 102, true), hosts.a, hosts.b);
+  EXPECT_EQ(hosts.a.admissions_asked, asked + 1);
+}
+
+// A user with programs at both ends knows both IDs, and at a host with an adapter can send from the port.
+TEST(SourcePort, NobodyMakesAHostUnheardByTheIdsOfItsOwnConnection) {
+  VerbenaHosts hosts;
+  hosts.a.has_roce_port = false;
+  const auto ids = hosts.connect(100, 200);
+  const Rtu rtu{.local_id = ids.a, .remote_id = ids.b};
+  hosts.b.receive({encode(rtu, 1), hosts.a.path_to(hosts.b), true}, hosts.now);
+  const int asked = hosts.b.admissions_asked;
+  hosts.connect(101, 201);
   EXPECT_EQ(hosts.b.admissions_asked, asked + 1);
+  EXPECT_EQ(hosts.dropped(hosts.b), 0u);
 }
 
 TEST(SourcePort, OthersOfTheHostCannotRefuseARequestThatTheAgentHasTaken) {

@@ -82,7 +82,9 @@ pid_t process_of(uid_t user) {
   char byte = 0;
   if (process == 0) {
     close(held[1]);
-    if (setresuid(user, user, user) != 0 || write(ready[1], &byte, 1) != 1) _exit(1);
+    // As a program that this user has started: one that became the user is not shown to others of the user.
+    if (setresuid(user, user, user) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0 || write(ready[1], &byte, 1) != 1)
+      _exit(1);
     _exit(read(held[0], &byte, 1) == 0 ? 0 : 1);
   }
   close(ready[1]);
@@ -98,12 +100,12 @@ int as_root_of_a_container() {
   const pid_t nobody = process_of(kNobody);
   int wrong = 0;
   if (!is_ambiguous(kNobody)) wrong = 2;
-  if (!has_number(nobody, kNobody)) wrong = 3;
-  if (has_number(stranger, kNobody)) wrong = 4;
+  if (!has_number({.pid = nobody, .shown = kNobody})) wrong = 3;
+  if (has_number({.pid = stranger, .shown = kNobody})) wrong = 4;
   // As nobody of the container, whose own processes are known by the kernel's word alone.
   if (setresuid(kNobody, kNobody, kNobody) != 0) wrong = 5;
-  if (!is_own_users(nobody, kNobody)) wrong = 6;
-  if (is_own_users(stranger, kNobody)) wrong = 7;
+  if (!is_own_users({.pid = nobody, .shown = kNobody})) wrong = 6;
+  if (is_own_users({.pid = stranger, .shown = kNobody})) wrong = 7;
   if (shown_as(kNobody) != static_cast<uid_t>(-1)) wrong = 8;
   return wrong;
 }
@@ -113,8 +115,8 @@ TEST(Users, AreThemselvesOutsideOfUserNamespaces) {
   EXPECT_EQ(shown_as(12345), 12345u);
   EXPECT_FALSE(is_ambiguous(65534));
   EXPECT_FALSE(is_unmapped_roots("/run"));
-  EXPECT_TRUE(is_own_users(getpid(), geteuid()));
-  EXPECT_FALSE(is_own_users(getpid(), geteuid() + 1));
+  EXPECT_TRUE(is_own_users({.pid = getpid(), .shown = geteuid()}));
+  EXPECT_FALSE(is_own_users({.pid = getpid(), .shown = geteuid() + 1}));
 }
 
 TEST(Users, AreWhoTheyAreOutsideWhereTheyAreShownAsRoot) {
@@ -158,8 +160,8 @@ TEST(Users, WithoutANumberHaveNothingOfTheirOwn) {
         if (geteuid() != 65534) return 2;
         if (shown_as(own_user()) != static_cast<uid_t>(-1)) return 3;
         if (is_private_directory("/run/of-user", own_user())) return 4;
-        if (!is_own_users(getpid(), geteuid())) return 5;
-        return is_own_users(getppid(), geteuid()) ? 6 : 0;  // root's, who is shown the same
+        if (!is_own_users({.pid = getpid(), .shown = geteuid()})) return 5;
+        return is_own_users({.pid = getppid(), .shown = geteuid()}) ? 6 : 0;  // root's, who is shown the same
       });
 }
 

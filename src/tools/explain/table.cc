@@ -295,7 +295,7 @@ constexpr Entry kTable[] = {
      "VERBENA_LOG=error; ibv_query_device(3) and ibv_query_qp(3)"},
     {Kind::kErrno, ENFILE, "ENFILE", "The system has no descriptors left.", {"/proc/sys/fs/file-max is reached"}, "cat /proc/sys/fs/file-nr"},
     {Kind::kErrno, EMFILE, "EMFILE", "The program has no descriptors left.", {"ulimit -n is too small, or the program leaks some"}, "ls /proc/PID/fd; 'ulimit -n'"},
-    {Kind::kErrno, ENOSPC, "ENOSPC", "A table is full.", {"ports, peers of a link, keys, or a limit that ibv_query_device() tells"}, "'verbena status'; " VERBENA_DOCDIR "/security.md has the limits"},
+    {Kind::kErrno, ENOSPC, "ENOSPC", "A table is full.", {"ports, peers of a link, keys, or a limit that ibv_query_device() tells"}, "'verbena status'; " VERBENA_DOCDIR "/isolation.md has the limits"},
     {Kind::kErrno, EPIPE, "EPIPE", "The other end is gone.", {"an rsocket's peer has closed it", "the agent ended: the next is looked for"}, "'verbena status'"},
     {Kind::kErrno, ENOSYS, "ENOSYS", "The device or this kind of object has no such function.", {"an optional verb that the provider has not"}, "ibv_query_device_ex(3)"},
     {Kind::kErrno, ENODATA, "ENODATA", "There is nothing of that kind there.", {"a GID index without an address: ibv_query_gid_ex()"}, "'verbena link show'"},

@@ -59,7 +59,8 @@ std::optional<Received> receive(std::span<std::byte> buffer) {
     if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_CREDENTIALS) continue;
     ucred sender;
     std::memcpy(&sender, CMSG_DATA(one), sizeof sender);
-    received.is_own_users = sender.uid == ::getuid() && verbena::paths::has_number(sender.pid, sender.uid);
+    received.is_own_users =
+        sender.uid == ::getuid() && verbena::paths::has_number({.pid = sender.pid, .shown = sender.uid});
   }
   return received;
 }

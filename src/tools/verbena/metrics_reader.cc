@@ -49,7 +49,8 @@ std::optional<MetricsReader> reader_at(int connected_socket) {
   ucred peer{};
   length = sizeof peer;
   if (::getsockopt(connected_socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
-  return MetricsReader{source_of(peer), agent::sees_all(peer.uid) && paths::has_number(peer.pid, peer.uid)};
+  const paths::PeerProcess reader{.pid = peer.pid, .shown = peer.uid, .socket = connected_socket};
+  return MetricsReader{source_of(peer), agent::sees_all(peer.uid) && paths::has_number(reader)};
 }
 
 }  // namespace verbena::tools
