@@ -235,7 +235,7 @@ TEST_F(StalledOutput, ADiskThatIsFull) {
   ASSERT_TRUE(log.flush(kLong));
   test::StandardError::replace(writer.get());
   log_info("written");
-  const std::string got = read_until(reader.get(), "written");
+  const std::string got = read_until(reader.get(), "info: written");
   EXPECT_THAT(got, HasSubstr("1 lines are missing here"));
   EXPECT_THAT(got, testing::EndsWith("info: written\n"));
 }

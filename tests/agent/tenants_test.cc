@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -328,8 +329,11 @@ TEST_F(Tenants, WhoAsksWithoutEndIsAnsweredInTurnsWithOthers) {
   ASSERT_EQ(hostile.outcome(), 0);
   ::kill(agent_->pid(), SIGSTOP);
   ASSERT_EQ(hostile.go_on(), 0);
-  // One process, so that little time passes between the answer and the agent's next stop.
+  // One process, and one that runs at once when the answer comes, so that little time passes between that and
+  // the agent's next stop.
   const int outcome = test::as_child([&] {
+    const sched_param first{.sched_priority = 1};
+    ::sched_setscheduler(0, SCHED_FIFO, &first);
     if (::seteuid(kOther) != 0) return 1;
     RawConnection connection(kRoot);
     protocol::HelloRequest request{};

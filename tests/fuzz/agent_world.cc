@@ -62,6 +62,18 @@ UniqueFd watch_process(pid_t) {
 UniqueFd watch_peer(int, pid_t) {
   return {};
 }
+SharedProcess share_process(UniqueFd) {
+  return nullptr;
+}
+bool has_ended(int) {
+  return false;
+}
+bool is_pidfd(int) {
+  return false;
+}
+pid_t pid_of(int) {
+  return 0;
+}
 
 // ---- in place of sockets of the port
 
