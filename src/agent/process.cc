@@ -16,15 +16,10 @@
 #include <unistd.h>
 
 #include "base/format.h"
+#include "base/peer_pidfd.h"
 
 namespace verbena::agent {
 namespace {
-
-#ifdef SO_PEERPIDFD
-constexpr int kPeerPidfd = SO_PEERPIDFD;
-#else
-constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
-#endif
 
 // The beginning of a file of /proc.
 class ProcText {

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/peer_pidfd.h"
 #include "paths/path_text.h"
 #include "paths/root_only.h"
 
@@ -22,12 +23,6 @@ namespace {
 
 constexpr uid_t kNone = static_cast<uid_t>(-1);
 constexpr unsigned long long kAllUsers = 4294967295;
-
-#ifdef SO_PEERPIDFD
-constexpr int kPeerPidfd = SO_PEERPIDFD;
-#else
-constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
-#endif
 
 // A file of /proc. It is read by system calls, not by functions that are interposed. False: it is not there.
 bool read_proc(const char* path, char* text, size_t room, size_t& size) {

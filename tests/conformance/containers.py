@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 import harness
+from run_users import as_user
 
 USER = 65533
 OPTIONS = {"pid": ["--pid", "--fork", "--kill-child"], "mount": ["--mount"], "ipc": ["--ipc"], "user": ["--user", "--map-root-user"],
@@ -34,11 +35,6 @@ fi
 echo ready
 exec sleep infinity
 """
-
-
-def as_user(uid):
-    """Prefix of a command that root starts as this user."""
-    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"] if uid else []
 
 
 def name_of(pid):

@@ -13,6 +13,7 @@ import shutil
 import containers
 import harness
 from containers import USER, Container
+from run_users import as_user
 
 OTHER_USER = USER - 1
 ALL = ("pid", "mount", "ipc")
@@ -28,7 +29,7 @@ class Bubblewrap(harness.Host):
     def start(self, command, user=None, environment=None):
         sandbox = ["bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-user", "--unshare-pid", "--unshare-ipc",
                    *self.options]
-        return harness.Host.start(self, command, containers.as_user(USER) + sandbox, environment)
+        return harness.Host.start(self, command, as_user(USER) + sandbox, environment)
 
     def end(self):
         pass

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/socket.h>
+
+namespace verbena {
+
+// SO_PEERPIDFD of Linux 6.5, also where the C library's headers are older: a pidfd of the process that
+// listens or has connected at the other end of a Unix socket.
+#ifdef SO_PEERPIDFD
+inline constexpr int kPeerPidfd = SO_PEERPIDFD;
+#else
+inline constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
+#endif
+
+}  // namespace verbena
