@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/lock_at_fork.h"
+#include "base/same_file.h"
 
 namespace verbena::adapter {
 namespace {
@@ -24,10 +25,6 @@ OpenFiles& open_files() {
 }
 
 [[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return open_files().mutex; }>();
-
-bool same_file(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
 
 // REQUIRES: the mutex of `open` is held
 void enter(OpenFiles& open, const std::shared_ptr<CommandFile>& file) {
@@ -55,7 +52,7 @@ Result<std::shared_ptr<CommandFile>> CommandFile::import(int fd) {
   for (const auto& weak : open.files) {
     const auto file = weak.lock();
     struct stat is {};
-    if (file && ::fstat(file->device_memory_->fd(), &is) == 0 && same_file(is, wanted)) return file;
+    if (file && ::fstat(file->device_memory_->fd(), &is) == 0 && is_same_file(is, wanted)) return file;
   }
   UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!own) return fail(errno);

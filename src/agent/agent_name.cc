@@ -13,6 +13,7 @@
 
 #include "agent_client/message_socket.h"
 #include "base/log.h"
+#include "base/same_file.h"
 #include "base/time.h"
 #include "paths/state_directory.h"
 #include "paths/state_path.h"
@@ -53,13 +54,6 @@ Result<uid_t> listener_at(const AgentAddress& address) {
   const auto peer = agent_client::peer_credentials(socket->get());
   if (!peer) return fail(peer.error().code);
   return peer->uid;
-}
-
-bool is_same_file(int fd, const std::string& path) {
-  struct stat opened {};
-  struct stat there {};
-  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &there) == 0 && opened.st_ino == there.st_ino &&
-         opened.st_dev == there.st_dev;
 }
 
 }  // namespace
@@ -121,7 +115,7 @@ Result<void> AgentName::lock() {
 }
 
 bool AgentName::holds_lock() const {
-  return lock_ && is_same_file(lock_.get(), lock_file_);
+  return lock_ && is_same_file(lock_.get(), lock_file_.c_str());
 }
 
 // EPERM: a stranger has it.

@@ -17,6 +17,7 @@
 #include "agent/left_traces.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/same_file.h"
 #include "paths/state_path.h"
 
 namespace verbena::agent {
@@ -84,14 +85,9 @@ UniqueFd lock_state_directory(const std::string& directory) {
 UniqueFd lock_mirror_directory(const std::string& directory) {
   const std::string file = directory + "/mirror.lock";
   UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-  struct stat ours {
-  }, there{};
   const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
   // The process that had the lock before may have removed the file.
-  const bool is_still_there = is_locked && ::fstat(fd.get(), &ours) == 0 &&
-                              ::stat(file.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
-                              ours.st_dev == there.st_dev;
-  return is_still_there ? std::move(fd) : UniqueFd();
+  return is_locked && is_same_file(fd.get(), file.c_str()) ? std::move(fd) : UniqueFd();
 }
 
 std::set<uint64_t> living_network_namespaces() {

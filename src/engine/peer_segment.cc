@@ -8,6 +8,8 @@
 #include <sys/shm.h>
 #include <unistd.h>
 
+#include "base/same_file.h"
+
 namespace verbena::engine {
 namespace {
 
@@ -16,7 +18,7 @@ bool shares_our_namespace(const ProcessFolder& process) {
   struct stat ours {};
   const auto theirs = process.look_at("ns/ipc");
   if (!theirs || ::stat("/proc/thread-self/ns/ipc", &ours) != 0) return false;
-  return ours.st_dev == theirs->st_dev && ours.st_ino == theirs->st_ino;
+  return is_same_file(ours, *theirs);
 }
 
 // A whole segment; detached unless taken over.

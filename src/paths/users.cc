@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/peer_pidfd.h"
+#include "base/same_file.h"
 #include "paths/path_text.h"
 #include "paths/root_only.h"
 
@@ -107,7 +108,7 @@ bool shares_user_namespace(pid_t process) {
   path.add_number(static_cast<unsigned long long>(process)).add("/ns/user");
   struct stat theirs, ours;
   return stat(path.c_str(), &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
-         theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
+         is_same_file(theirs, ours);
 }
 
 // Whether the process at the other end lives, and so has its pid. Unknown to kernels without SO_PEERPIDFD.
