@@ -256,10 +256,7 @@ bool LocalLine::may_bring_file() const {
 }
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
-  if (awaits_presentation_) {
-    is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
-    is_shown_ = is_ours_ && is_in_our_pid_namespace(message.sender->pid);
-  }
+  if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
   if (bytes.size() == kRingBytes) return !message.file;
   Handshake said;
   if (bytes.size() < sizeof said) return false;
@@ -272,7 +269,7 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
     is_ours_ = is_ours_ && sees_the_same_;
-    is_shown_ = is_shown_ && is_ours_;
+    is_shown_ = is_ours_ && is_in_our_pid_namespace(message.sender->pid);
   }
   switch (said.type) {
     case HandshakeType::kOffer:
