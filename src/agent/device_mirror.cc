@@ -84,15 +84,22 @@ void DeviceMirror::on_readers() {
   if (!had_any && state_.readers().any()) refresh();
 }
 
-// While the agent is dead, a call waits a moment for the next one to come.
 void DeviceMirror::refresh() {
-  const bool is_needed = paths::state_is_shown_by() != paths::ShownBy::kAgent;
-  if (!is_needed || !client_->links()) {
-    log_info("{}", is_needed ? "no agent runs any more" : "the agent shows the devices itself");
-    return loop_.stop();
-  }
+  if (!is_needed()) return loop_.stop();
   read_counters();
   refresh_later();
+}
+
+// Looks no more often than once a second. While the agent is dead, a call waits a moment for the next one to
+// come.
+bool DeviceMirror::is_needed() {
+  const TimePoint now = MonotonicClock::now();
+  if (now < next_look_) return true;
+  next_look_ = now + kIntervalUnread;
+  const bool shown_by_agent = paths::state_is_shown_by() == paths::ShownBy::kAgent;
+  if (!shown_by_agent && client_->links()) return true;
+  log_info("{}", shown_by_agent ? "the agent shows the devices itself" : "no agent runs any more");
+  return false;
 }
 
 void DeviceMirror::read_counters() {

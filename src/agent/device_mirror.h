@@ -52,6 +52,8 @@ class DeviceMirror {
   void on_news();
   void on_readers();
   void refresh();
+  // Whether there is an agent whose directory is not seen here.
+  bool is_needed();
   void read_counters();
   void refresh_later();
 
@@ -62,6 +64,7 @@ class DeviceMirror {
   UniqueFd mark_;  // with it the directory counts
   std::vector<agent_client::Link> links_;
   std::optional<EventLoop::TimerId> timer_;
+  TimePoint next_look_{};
 };
 
 }  // namespace verbena::agent
