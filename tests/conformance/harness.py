@@ -628,15 +628,22 @@ def routes_of(pairs):
     return sorted({pair.get("route") for pair in pairs}, key=str)
 
 
+def start_pair(server, client, *options, server_environment=None, client_environment=None, serving_program="ib_write_bw",
+               user=None):
+    """Starts ib_write_bw on both hosts, as a server and as a client towards it: the two processes."""
+    port = server.hosts.port()
+    words = ("-F", *options, "-p", port)
+    serving = server.verbena("run", serving_program, *words, environment=server_environment, user=user)
+    poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    return serving, client.verbena("run", "ib_write_bw", *words, server.ipv4, environment=client_environment, user=user)
+
+
 def busy_pairs(server, client, *, server_environment=None, client_environment=None, serving_program="ib_write_bw", user=None,
                settled=lambda pairs: True):
     """What `verbena status` says of two queue pairs that exchange messages, once they are `settled`, or have had 20 seconds for
     that. Empty if they do not get that far."""
-    port = server.hosts.port()
-    words = ("-F", "-D", "60", "-p", port)
-    serving = server.verbena("run", serving_program, *words, environment=server_environment, user=user)
-    poll_until(lambda: serving.listens(port) or not serving.running(), 20)
-    calling = client.verbena("run", "ib_write_bw", *words, server.ipv4, environment=client_environment, user=user)
+    serving, calling = start_pair(server, client, "-D", "60", server_environment=server_environment,
+                                  client_environment=client_environment, serving_program=serving_program, user=user)
 
     last = []
 

@@ -40,7 +40,6 @@ class Setups:
 
     def __init__(self, judge, hosts):
         self.judge = judge
-        self.hosts = hosts
         self.first, self.second = hosts.two()
         self.podman = containers.has_podman()
         self.made = []
@@ -88,11 +87,7 @@ class Setups:
 
     def routes(self, server, client):
         """By what their queue pairs go, once both say the same."""
-        port = self.hosts.port()
-        words = ("run", "ib_write_bw", "-F", "-D", "20", "-p", port)
-        serving = server.verbena(*words)
-        harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
-        calling = client.verbena(*words, server.ipv4)
+        serving, calling = harness.start_pair(server, client, "-D", "20")
 
         def now():
             pairs = [pair for host in (server, client) for process in host.status()["processes"] for pair in process["queue_pairs"]]

@@ -71,12 +71,8 @@ def judge_succession(judge, what, host, first, second):
     """The agent is killed while the program in its container is stopped, so that the next agent is in the other one: a connection by
     the wire goes on. What a program had ends with it, also where the new agent does not see its pid."""
     wire = {"VERBENA_LOCAL": "off"}
-    port = host.hosts.port()
-    words = ("run", "ib_write_bw", "-F", "-D", "4", "-s", "4096", "-p", port)
-    serving = first.verbena(*words, environment=wire)
-    if not harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20):
-        return judge.say(f"{what}: succession", serving.output)
-    calling = second.verbena(*words, host.ipv4, environment=wire)
+    serving, calling = harness.start_pair(first, second, "-D", "4", "-s", "4096", server_environment=wire,
+                                          client_environment=wire)
 
     def is_busy():
         return any(pair["state"] == "RTS" for process in second.status()["processes"] for pair in process["queue_pairs"])

@@ -63,11 +63,7 @@ def judge_connections(judge, what, hosts, server, client):
 
 def judge_status(judge, what, server, client):
     """Two programs that are at it: whose packets are handed over."""
-    port = server.hosts.port()
-    words = ("run", "ib_write_bw", "-F", "-D", "60", "-p", port)
-    serving = server.verbena(*words)
-    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
-    calling = client.verbena(*words, server.ipv4)
+    serving, calling = harness.start_pair(server, client, "-D", "60")
 
     def shown():
         return {(process["uid"], process["handed_over"], pair["route"])
