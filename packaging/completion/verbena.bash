@@ -1,32 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for verbena(1). Commands and options come from --help, so that they are those of the program that is
 # installed. It starts no agent: links are those of an agent that runs.
+#
+# Names of files, links and network devices are other people's. So no word is ever expanded: `compgen -W` would run what
+# such a name says in $(...). Readline quotes what is offered (-o filenames).
 
-# _verbena_listed HEADING WORD...: what the help of `verbena WORD...` lists below a heading.
+# _verbena_program: sets `program`, which is asked for its help. The name of a command is one of PATH. Tab runs a path
+# before the user has pressed Enter, so its file must belong to the user or to root, and nobody else may write to it.
+# Otherwise the verbena of PATH is asked.
+_verbena_program() {
+  program=${COMP_WORDS[0]}
+  case $program in
+    */*) case $(stat -Lc '%u %A' -- "$program" 2>/dev/null) in
+           "0 -"???????[!w]?|"$EUID -"???????[!w]?) ;;
+           *) program=verbena ;;
+         esac ;;
+  esac
+}
+
+# _verbena_unquote: sets `plain` to `cur` without its quotes and backslashes.
+_verbena_unquote() {
+  local rest=$cur quote='' c
+  plain=
+  while [ -n "$rest" ]; do
+    c=${rest:0:1} rest=${rest:1}
+    case $quote$c in
+      \'\'|'""') quote= ;;
+      \'?) plain+=$c ;;
+      \"\\) case ${rest:0:1} in ['$`"\']) plain+=${rest:0:1} rest=${rest:1} ;; *) plain+=$c ;; esac ;;
+      \"?) plain+=$c ;;
+      \\) plain+=${rest:0:1} rest=${rest:1} ;;
+      \'|\") quote=$c ;;
+      *) plain+=$c ;;
+    esac
+  done
+}
+
+# _verbena_offer: offers those lines of its input that begin with what has been typed.
+_verbena_offer() {
+  local line
+  while IFS= read -r line; do
+    if [[ $line == ?* && $line == "$plain"* ]]; then COMPREPLY+=("$line"); fi
+  done
+}
+
+# _verbena_offer_files: offers files. Their names may have any character, line feeds too.
+_verbena_offer_files() {
+  local home='' start=$plain files file
+  case $cur in
+    '~/'*) home=$HOME start=$HOME${plain#'~'} ;;
+  esac
+  mapfile -d '' files < <(shopt -u failglob; printf '%s\0' "$start"*)
+  for file in "${files[@]}"; do
+    if [[ ! -e $file && ! -L $file ]]; then continue; fi
+    COMPREPLY+=("${home:+~}${file#"$home"}")
+  done
+}
+
+# _verbena_listed HEADING WORD...: prints what the help of `verbena WORD...` lists below a heading, one on each line.
 _verbena_listed() {
   local heading=$1
   shift
-  "${COMP_WORDS[0]}" "$@" --help 2>/dev/null | awk -v heading="$heading:" '
+  "$program" "$@" --help 2>/dev/null | awk -v heading="$heading:" '
     $0 == heading {inside = 1; next}
     /^[^ ]/ || /^$/ {inside = 0}
-    inside && /^  [^ ]/ {gsub(",", " ", $1); print $1}'
+    inside && /^  [^ ]/ {gsub(",", "\n", $1); print $1}'
 }
 
-# _verbena_values OPTION WORD...: the values of an option, which the help of `verbena WORD...` shows as "--by process|qp|link".
+# _verbena_values OPTION WORD...: prints the values of an option, which the help of `verbena WORD...` shows as
+# "--by process|qp|link".
 _verbena_values() {
   local option=$1
   shift
-  "${COMP_WORDS[0]}" "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", " ", $2); print $2}'
+  "$program" "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", "\n", $2); print $2}'
 }
 
 # Names to explain, whole and without what all names of their kind begin with.
 _verbena_names() {
-  "${COMP_WORDS[0]}" explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
-  echo wc event cm errno reject nak term
+  "$program" explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
+  printf '%s\n' wc event cm errno reject nak term
 }
 
 _verbena_links() {
-  "${COMP_WORDS[0]}" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
+  "$program" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
 }
 
 # _verbena_own NAME: whether `verbena NAME` runs one of our own of rdma-core's programs.
@@ -35,17 +91,12 @@ _verbena_own() {
 }
 
 _verbena_own_options() {
-  "${COMP_WORDS[0]}" "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
+  "$program" "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
 }
 
-_verbena_programs() {
-  compgen -c -- "$1"
-  compgen -f -- "$1"
-}
-
-_verbena_words() {  # what may stand at the end of these words
+_verbena_words() {  # prints what may stand at the end of these words, one on each line
   case "$*" in
-    'run'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options run ;;
+    'run'*) [[ $cur == -* ]] || compgen -c -- "$cur"; _verbena_listed Options run ;;
     'link add '?*' type rxe netdev'|'link add '?*' netdev') ls /sys/class/net ;;
     'link add '?*' type rxe') echo netdev ;;
     'link add '?*' type') echo rxe ;;
@@ -56,9 +107,9 @@ _verbena_words() {  # what may stand at the end of these words
     'link show'*|'link list'*|'link del'|'link delete'|'link set') _verbena_links; _verbena_listed Options "$1" "$2" ;;
     'help') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options help ;;
     'help '*) _verbena_listed Subcommands "${@:2}" ;;
-    'capture'*) [ "${cur#-}" != "$cur" ] || compgen -f -- "$cur"; _verbena_listed Options capture ;;
-    'trace'*) "${COMP_WORDS[0]}" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
-    'doctor'*) [ "${cur#-}" != "$cur" ] || _verbena_programs "$cur"; _verbena_listed Options doctor ;;
+    'capture'*) _verbena_listed Options capture ;;
+    'trace'*) "$program" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
+    'doctor'*) [[ $cur == -* ]] || compgen -c -- "$cur"; _verbena_listed Options doctor ;;
     'explain'*) _verbena_names; _verbena_listed Options explain ;;
     '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
     *) if _verbena_own "$1"; then _verbena_own_options "$1"; else _verbena_listed Subcommands "$@"; _verbena_listed Options "$@"; fi ;;
@@ -66,7 +117,7 @@ _verbena_words() {  # what may stand at the end of these words
 }
 
 _verbena() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} program plain i
   local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
   COMPREPLY=()
   if [ "${before[0]}" = run ]; then  # behind the program's name it is the program's
@@ -78,14 +129,19 @@ _verbena() {
       esac
     done
   fi
+  _verbena_program
+  _verbena_unquote
   case $prev in
-    --link) mapfile -t COMPREPLY < <(compgen -W "$(_verbena_links)" -- "$cur"); return ;;
-    --serve-only) mapfile -t COMPREPLY < <(compgen -u -- "$cur"); return ;;
-    --pid) mapfile -t COMPREPLY < <(compgen -W "$(cd /proc && echo [0-9]*)" -- "$cur"); return ;;
-    --by|--sort|--state) mapfile -t COMPREPLY < <(compgen -W "$(_verbena_values "$prev" "${before[0]}")" -- "$cur"); return ;;
+    --link) _verbena_offer < <(_verbena_links); return ;;
+    --serve-only) _verbena_offer < <(compgen -u); return ;;
+    --pid) _verbena_offer < <(cd /proc && printf '%s\n' [0-9]*); return ;;
+    --by|--sort|--state) _verbena_offer < <(_verbena_values "$prev" "${before[0]}"); return ;;
     --snaplen|--seconds|--count|--qp|--since|--last|--interval|--filter|--listen|--metrics|--program) return ;;
   esac
-  mapfile -t COMPREPLY < <(compgen -W "$(_verbena_words "${before[@]}")" -- "$cur" | sort -u)
+  case ${before[0]} in
+    run|capture|doctor) [[ $cur == -* ]] || _verbena_offer_files ;;
+  esac
+  _verbena_offer < <(_verbena_words "${before[@]}")
 }
 
 complete -o filenames -F _verbena verbena

@@ -5,7 +5,9 @@ the shells complete what there is."""
 
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -105,20 +107,74 @@ class ManPages(unittest.TestCase):
                 self.assertIn(f"{name}.{section}", names, file)
 
 
+# Each of these runs a program where a shell expands it.
+HOSTILE_NAMES = ["$(touch RAN)", "`touch RAN`", "a blank", "line\nfeed", "quotes'\"", "back\\slash"]
+
+
+class Terminal:
+    """A shell at a terminal, in a folder."""
+
+    def __init__(self, folder):
+        self.process, self.end = pty.fork()
+        if self.process == 0:
+            os.chdir(folder)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "PS1": "", "TERM": "dumb", "INPUTRC": "/dev/null"})
+        # Control-T prints the line that has been typed so far.
+        self.type("bind 'set enable-bracketed-paste off'; bind -x '\"\\C-t\": printf \"<<%q>>\" \"$READLINE_LINE\"'\n"
+                  f"source {SOURCES}/packaging/completion/verbena.bash\n"
+                  "printf '%s\\n' rea''dy\n")
+        self.read(r"ready")
+
+    def type(self, text):
+        os.write(self.end, text.encode())
+
+    def read(self, pattern):
+        said = ""
+        while not (found := re.search(pattern, said)):
+            if not select.select([self.end], [], [], 60)[0]:
+                raise TimeoutError(said)
+            said += os.read(self.end, 4096).decode()
+        return found
+
+    def complete(self, line):
+        """The words of a line after Tab, as the shell reads them when Enter follows."""
+        self.type(f"{line}\t\x14")
+        typed = self.read(r"<<(.*)>>").group(1)
+        self.type("\x15")
+        ran = subprocess.run(["bash", "-c", f"line={typed}; eval \"set -- $line\"; printf '%s\\0' \"$@\""], capture_output=True, text=True, check=True)
+        return ran.stdout.split("\0")[:-1]
+
+    def close(self):
+        os.close(self.end)
+        os.waitpid(self.process, 0)
+
+
+class BashAtATerminal(unittest.TestCase):
+    def test_names_of_files_come_quoted(self):
+        for name in HOSTILE_NAMES:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(folder, name).touch()
+                terminal = Terminal(folder)
+                self.addCleanup(terminal.close)
+                for beginning in ("'" + name[0], "\\" + name[0]):
+                    self.assertEqual(terminal.complete(f"{VERBENA} capture {beginning}")[1:], ["capture", name])
+                self.assertEqual(os.listdir(folder), [name])
+
+
 class BashCompletion(unittest.TestCase):
-    def complete(self, *words, folder="/"):
+    def complete(self, *words, folder="/", program=None):
         """What a shell offers for the last of these words."""
         script = """
             . "$1"; shift
             COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
             _verbena
-            printf '%s\\n' "${COMPREPLY[@]}"
+            if ((${#COMPREPLY[@]})); then printf '%s\\0' "${COMPREPLY[@]}"; fi
         """
         file = SOURCES / "packaging" / "completion" / "verbena.bash"
-        ran = subprocess.run(["bash", "--norc", "-c", script, "bash", file, VERBENA, *words], capture_output=True, text=True, timeout=30,
-                             check=True, cwd=folder)
+        ran = subprocess.run(["bash", "--norc", "-c", script, "bash", file, program or VERBENA, *words], capture_output=True, text=True,
+                             timeout=30, check=True, cwd=folder)
         self.assertEqual(ran.stderr, "")
-        return set(ran.stdout.split())
+        return set(ran.stdout.split("\0")[:-1])
 
     def test_commands(self):
         self.assertEqual(self.complete(""), set(commands()) | set(programs()) | options(VERBENA))
@@ -143,6 +199,28 @@ class BashCompletion(unittest.TestCase):
             pathlib.Path(folder, "traffic.pcapng").touch()
             self.assertEqual(self.complete("capture", "tra", folder=folder), {"traffic.pcapng"})
             self.assertEqual(self.complete("capture", "--seconds", "", folder=folder), set())
+
+    def test_names_of_files_are_not_expanded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in HOSTILE_NAMES:
+                pathlib.Path(folder, name).touch()
+            self.assertTrue(set(HOSTILE_NAMES) <= self.complete("capture", "", folder=folder))
+            for command in ("run", "doctor"):
+                self.assertTrue(set(HOSTILE_NAMES) <= self.complete(command, "", folder=folder))
+            self.assertEqual(self.complete("capture", "'$(", folder=folder), {HOSTILE_NAMES[0]})
+            self.assertEqual(self.complete("capture", r"\$\(", folder=folder), {HOSTILE_NAMES[0]})
+            self.assertEqual(self.complete("capture", '"a bl', folder=folder), {"a blank"})
+            self.assertEqual(sorted(os.listdir(folder)), sorted(HOSTILE_NAMES))
+
+    def test_a_program_that_others_may_write_is_not_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "verbena")
+            program.write_text("#!/bin/sh\n: >ran\necho Options:\necho '  --mine  an option'\n", encoding="utf-8")
+            program.chmod(0o777)
+            self.assertNotIn("--mine", self.complete("status", "--", folder=folder, program="./verbena"))
+            self.assertEqual(os.listdir(folder), ["verbena"])
+            program.chmod(0o755)
+            self.assertIn("--mine", self.complete("status", "--", folder=folder, program="./verbena"))
 
     def test_network_devices_for_links(self):
         devices = set(os.listdir("/sys/class/net"))
