@@ -344,6 +344,38 @@ class Libraries(Doctor):
         later.unlink()
         self.assert_found("program", "built for another libibverbs", "IBVERBS_9.9", arguments=[program])
 
+    def test_nothing_of_a_program_with_an_audit_library_runs(self):
+        source, library, ran = self.folder / "audit.c", self.folder / "audit.so", self.folder / "ran"
+        source.write_text("#include <fcntl.h>\n#include <unistd.h>\n"
+                          f"unsigned la_version(unsigned version) {{ close(creat(\"{ran}\", 0600)); return version; }}\n", encoding="ascii")
+        harness.sh("cc", "-shared", "-fPIC", "-o", library, source)
+        for option in ("--audit", "--depaudit"):
+            with self.subTest(option):
+                program = self.compiled("-libverbs", f"-Wl,{option}={library}")
+                harness.sh(program)
+                self.assertTrue(ran.exists(), "the loader calls it when the program runs")
+                ran.unlink()
+                status, amiss, output = doctor(self.host, program, user=ROOT)  # who may write there
+                self.assertEqual((status, amiss), (FINE, {}), output)
+                self.assertFalse(ran.exists())
+
+    def test_libraries_are_found_beside_a_program_that_a_link_leads_to(self):
+        source, places = self.folder / "stub.c", [self.folder / "outer", self.folder / "inner"]
+        source.write_text("int stub(void) { return 0; }\n", encoding="ascii")
+        for place in places:
+            place.mkdir()
+        inner, outer = places[1] / "libinner.so", places[0] / "libouter.so"
+        harness.sh("cc", "-shared", "-fPIC", "-Wl,-soname,libinner.so", "-o", inner, source)
+        harness.sh("cc", "-shared", "-fPIC", "-Wl,-soname,libouter.so,--no-as-needed,-rpath,$ORIGIN/../inner,--enable-new-dtags", "-o", outer, source, inner)
+        program = self.compiled("-libverbs", "-Wl,--no-as-needed,-rpath,${ORIGIN}/outer,--enable-new-dtags", outer)
+        link = self.folder / "elsewhere" / "link"
+        link.parent.mkdir()
+        link.symlink_to(program)
+        status, amiss, output = doctor(self.host, link)
+        self.assertEqual((status, amiss), (FINE, {}), output)
+        inner.unlink()
+        self.assert_found("program", "libinner.so", "not found", arguments=[link])
+
     def test_a_script_is_seen_through(self):
         script = self.folder / "script"
         script.write_text("#!/usr/bin/env python3\n", encoding="ascii")

@@ -28,6 +28,9 @@ TEST(ElfFile, ReadsWhatALoaderWould) {
   EXPECT_THAT(own->interpreter, HasSubstr("ld-linux"));
   EXPECT_THAT(own->needed, Contains("libc.so.6"));
   EXPECT_EQ(own->rpath, "");
+  EXPECT_TRUE(std::ranges::any_of(own->needed_versions, [](const ElfFile::NeededVersion& one) {
+    return one.library == "libc.so.6" && one.version.starts_with("GLIBC_2.");
+  }));
   EXPECT_TRUE(own->has_dynamic_name("libc.so.6"));
   EXPECT_FALSE(own->has_dynamic_name("libc.so"));
 }
@@ -54,6 +57,8 @@ TEST(ElfFile, AnythingAtAllIsReadWithinBounds) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
     if (const auto file = read_elf_file(path)) {
       EXPECT_LE(file->needed.size(), 1024u);
+      EXPECT_LE(file->needed_versions.size(), 1024u);
+      EXPECT_LE(file->defined_versions.size(), 1024u);
     }
   }
   std::remove(path.c_str());

@@ -21,7 +21,7 @@ namespace {
 // Programs that are larger than any table of theirs may be; names are shorter than paths.
 constexpr size_t kMostTableBytes = 1 << 20;
 constexpr size_t kMostNameBytes = 4096;
-constexpr size_t kMostNames = 1024;
+constexpr size_t kMaxNames = 1024;
 
 class Reader {
  public:
@@ -67,34 +67,77 @@ std::optional<uint64_t> offset_of(uint64_t address, std::span<const Elf64_Phdr> 
   return std::nullopt;
 }
 
+// The value of the first entry of this kind.
+std::optional<uint64_t> value_of(Elf64_Sxword tag, std::span<const Elf64_Dyn> entries) {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [tag](const Elf64_Dyn& one) { return one.d_tag == tag; });
+  return found == entries.end() ? std::nullopt : std::optional<uint64_t>(found->d_un.d_val);
+}
+
+// Calls visit(entry, at) for each entry of a list whose entries say how far the next one is. `left` entries
+// of all lists are read: a list may lead round and round.
+template <class Entry, class Visit>
+void walk(const Reader& reader, uint64_t at, Elf64_Word Entry::*next, size_t& left, Visit visit) {
+  for (Entry entry{}; left > 0 && reader.read(at, entry); at += entry.*next) {
+    --left;
+    visit(entry, at);
+    if (entry.*next == 0) return;
+  }
+}
+
+void read_versions(const Reader& reader, std::span<const Elf64_Phdr> segments,
+                   std::span<const Elf64_Dyn> entries, uint64_t names, ElfFile& file) {
+  const auto text = [&](uint64_t name) { return reader.text(names + name, kMostNameBytes); };
+  size_t left = kMaxNames;
+  const auto needs = value_of(DT_VERNEED, entries);
+  if (const auto at = needs ? offset_of(*needs, segments) : std::nullopt) {
+    walk<Elf64_Verneed>(
+        reader, *at, &Elf64_Verneed::vn_next, left, [&](const Elf64_Verneed& of, uint64_t here) {
+          walk<Elf64_Vernaux>(reader, here + of.vn_aux, &Elf64_Vernaux::vna_next, left,
+                              [&](const Elf64_Vernaux& one, uint64_t) {
+                                if ((one.vna_flags & VER_FLG_WEAK) != 0) return;
+                                file.needed_versions.push_back({text(of.vn_file), text(one.vna_name)});
+                              });
+        });
+  }
+  left = kMaxNames;
+  const auto defines = value_of(DT_VERDEF, entries);
+  if (const auto at = defines ? offset_of(*defines, segments) : std::nullopt) {
+    walk<Elf64_Verdef>(reader, *at, &Elf64_Verdef::vd_next, left, [&](const Elf64_Verdef& of, uint64_t here) {
+      Elf64_Verdaux first{};  // what follows are versions that it inherits
+      if (reader.read(here + of.vd_aux, first)) file.defined_versions.push_back(text(first.vda_name));
+    });
+  }
+}
+
 void read_dynamic(const Reader& reader, std::span<const Elf64_Phdr> segments, const Elf64_Phdr& where,
                   ElfFile& file) {
-  const std::vector<Elf64_Dyn> entries = reader.table<Elf64_Dyn>(where.p_offset, where.p_filesz);
-  const auto strings = std::find_if(entries.begin(), entries.end(),
-                                    [](const Elf64_Dyn& one) { return one.d_tag == DT_STRTAB; });
+  std::vector<Elf64_Dyn> entries = reader.table<Elf64_Dyn>(where.p_offset, where.p_filesz);
+  entries.erase(
+      std::find_if(entries.begin(), entries.end(), [](const Elf64_Dyn& one) { return one.d_tag == DT_NULL; }),
+      entries.end());
   // A static program may be a shared object, too (-static-pie).
-  const bool is_program = std::any_of(entries.begin(), entries.end(), [](const Elf64_Dyn& one) {
-    return one.d_tag == DT_FLAGS_1 && (one.d_un.d_val & DF_1_PIE) != 0;
-  });
+  const bool is_program = (value_of(DT_FLAGS_1, entries).value_or(0) & DF_1_PIE) != 0;
   file.is_library = !is_program && file.interpreter.empty();
-  if (strings == entries.end()) return;
-  const auto names = offset_of(strings->d_un.d_ptr, segments);
+  const auto strings = value_of(DT_STRTAB, entries);
+  const auto names = strings ? offset_of(*strings, segments) : std::nullopt;
   if (!names) return;
-  for (const Elf64_Dyn& one : entries) {
-    if (one.d_tag == DT_STRSZ) {
-      const std::vector<char> text = reader.table<char>(*names, one.d_un.d_val);
-      file.dynamic_names.assign(text.begin(), text.end());
-    }
-    if (one.d_tag == DT_NULL || file.needed.size() == kMostNames) break;
-    if (one.d_tag != DT_NEEDED && one.d_tag != DT_RPATH && one.d_tag != DT_RUNPATH) continue;
-    std::string text = reader.text(*names + one.d_un.d_val, kMostNameBytes);
-    if (one.d_tag == DT_NEEDED)
-      file.needed.push_back(std::move(text));
-    else if (one.d_tag == DT_RPATH)
-      file.rpath = std::move(text);
-    else
-      file.runpath = std::move(text);
+  if (const auto bytes = value_of(DT_STRSZ, entries)) {
+    const std::vector<char> text = reader.table<char>(*names, *bytes);
+    file.dynamic_names.assign(text.begin(), text.end());
   }
+  const auto text = [&](std::optional<uint64_t> name) {
+    return name ? reader.text(*names + *name, kMostNameBytes) : std::string();
+  };
+  file.rpath = text(value_of(DT_RPATH, entries));
+  file.runpath = text(value_of(DT_RUNPATH, entries));
+  file.soname = text(value_of(DT_SONAME, entries));
+  for (const Elf64_Dyn& one : entries) {
+    if (one.d_tag != DT_NEEDED) continue;
+    if (file.needed.size() == kMaxNames) break;
+    file.needed.push_back(text(one.d_un.d_val));
+  }
+  read_versions(reader, segments, entries, *names, file);
 }
 
 constexpr unsigned char kOwnOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;

@@ -3,14 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <optional>
-#include <sstream>
 
 #include "base/format.h"
-#include "tools/doctor/command_output.h"
 #include "tools/doctor/elf_file.h"
+#include "tools/doctor/loaded_libraries.h"
 #include "tools/doctor/variable.h"
 #include "tools/verbena/program_file.h"
 #include "tools/verbena/run_environment.h"
@@ -22,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "program";
-constexpr Duration kLoaderPatience = std::chrono::seconds(10);
 constexpr int kMostInterpreters = 4;
 
 // A program, or else a library of this folder.
@@ -33,49 +28,9 @@ fs::path find_file(const std::string& name) {
   return program;
 }
 
-// ---- what the loader finds
-
-struct Loaded {
-  struct Library {
-    std::string name;
-    std::string path;  // empty: not found
-  };
-  std::vector<Library> libraries;
-  int status = 0;         // of the loader
-  std::string complaint;  // of the loader, such as a version of symbols that a library lacks
-};
-
-// "	libibverbs.so.1 => /lib/.../libibverbs.so.1 (0x...)"; those without an arrow are the loader's own.
-std::optional<Loaded::Library> library_of(const std::string& line) {
-  const size_t arrow = line.find(" => ");
-  const size_t begin = line.find_first_not_of(" \t");
-  if (arrow == std::string::npos || begin >= arrow) return std::nullopt;
-  std::string path = line.substr(arrow + 4);
-  path = path.substr(0, path.find(" (0x"));
-  if (path.starts_with("not found")) path.clear();
-  return Loaded::Library{line.substr(begin, arrow - begin), path};
-}
-
-// Asks the loader as ldd(1) does, which runs nothing of the file. It is ours, not one that the file names.
-std::optional<Loaded> ask_loader(const fs::path& file, std::vector<std::string> environment) {
-  const auto own = read_elf_file("/proc/self/exe");
-  if (!own || own->interpreter.empty()) return std::nullopt;
-  environment.push_back("LD_TRACE_LOADED_OBJECTS=1");
-  const auto ran = run_command({own->interpreter, fs::absolute(file).string()}, kLoaderPatience, environment);
-  if (!ran || ran->timed_out) return std::nullopt;
-  Loaded loaded;
-  std::istringstream lines(ran->out);
-  for (std::string line; std::getline(lines, line);) {
-    if (auto library = library_of(line)) loaded.libraries.push_back(std::move(*library));
-  }
-  loaded.status = ran->status;
-  loaded.complaint = ran->errors.substr(0, ran->errors.find('\n'));
-  return loaded;
-}
-
-// As `verbena run` has it. The preload is left out: it is not looked for by name.
-std::vector<std::string> run_environment(const Installation& installation) {
-  return {"LD_LIBRARY_PATH=" + library_path_with(installation.libraries, variable("LD_LIBRARY_PATH"))};
+// LD_LIBRARY_PATH as `verbena run` has it. The preload is left out: it is not looked for by name.
+std::string run_library_path(const Installation& installation) {
+  return library_path_with(installation.libraries, variable("LD_LIBRARY_PATH"));
 }
 
 // ---- what keeps the loader from ours
@@ -131,10 +86,9 @@ std::string reason_for(const std::string& path, const ElfFile& file) {
 
 void look_at_libraries(const fs::path& program, const ElfFile& file, const Installation& installation,
                        Findings& findings) {
-  const auto loaded = ask_loader(program, run_environment(installation));
-  if (!loaded) return findings.unseen(kProgram, "the loader could not be asked which libraries it finds");
+  const LoadedLibraries loaded = find_loaded_libraries(program, run_library_path(installation));
   std::string ours;
-  for (const Loaded::Library& one : loaded->libraries) {
+  for (const LoadedLibraries::Library& one : loaded.libraries) {
     if (one.path.empty()) {
       findings.fault(kProgram, verbena::format("it needs {}, which is not found", one.name),
                      "install the package that has it");
@@ -147,13 +101,11 @@ void look_at_libraries(const fs::path& program, const ElfFile& file, const Insta
           "take the path out (patchelf --remove-rpath, or make it a RUNPATH), or move that library away");
     }
   }
-  if (loaded->complaint.find("version `") != std::string::npos) {
+  if (!loaded.missing_version.empty()) {
     findings.fault(kProgram,
-                   verbena::format("it is built for another libibverbs or librdmacm: {}", loaded->complaint),
+                   verbena::format("it is built for another libibverbs or librdmacm: it lacks {}",
+                                   loaded.missing_version),
                    "take it as built for your distribution's rdma-core, or a later Verbena");
-  } else if (loaded->status != 0 && !findings.amiss(kProgram)) {
-    findings.fault(kProgram, verbena::format("the loader refuses it: {}", loaded->complaint),
-                   "install what it needs, or build it again");
   }
   if (findings.amiss(kProgram)) return;
   findings.fine(kProgram,
@@ -229,9 +181,8 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
 
 std::vector<std::string> missing_libraries(const fs::path& library) {
   std::vector<std::string> missing;
-  const auto loaded = ask_loader(library, {"LD_LIBRARY_PATH=" + library.parent_path().string()});
-  if (!loaded) return missing;
-  for (const Loaded::Library& one : loaded->libraries) {
+  const LoadedLibraries loaded = find_loaded_libraries(library, library.parent_path().string());
+  for (const LoadedLibraries::Library& one : loaded.libraries) {
     if (one.path.empty()) missing.push_back(one.name);
   }
   return missing;
