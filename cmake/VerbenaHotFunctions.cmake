@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A message goes through a hundred functions and more, each of a few dozen instructions, of rooms that lie a megabyte apart, among
 # functions that no message needs. Fetching them, not executing them, is what takes the time of a small message. So those that
-# src/verbs/hot_functions.txt names lie beside each other, in its order.
+# src/libraries/libibverbs/hot_functions.txt names lie beside each other, in its order.
 include(CheckLinkerFlag)
 
 # verbena_mangled(NAME VARIABLE): the names that a function has for the linker, as a list of patterns.

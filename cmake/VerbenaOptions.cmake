@@ -55,9 +55,9 @@ endif()
 # Everything is bound before the program begins, and what was written for that is read-only then.
 set(VERBENA_HARDENED_LINK_OPTIONS LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
 # Rooms without it: a message by memory is a few hundred instructions of theirs, and they are in programs only.
-set(VERBENA_DATA_PATH_ROOMS memory local queues congestion transport engine adapter)
+set(VERBENA_DATA_PATH_ROOMS memory shm queues congestion transport engine xrc process objects)
 # Rooms of commands, which people wait for: little optimization, as compiling what their libraries have in headers takes long.
-set(VERBENA_COMMAND_ROOMS command_line tools tools_rdma programs_common programs_verbs programs_connections)
+set(VERBENA_COMMAND_ROOMS command_line commands commands_rdma rdma_core_common rdma_core_verbs rdma_core_connections)
 set(VERBENA_COMMAND_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1>)
 
 # Tests are compiled more often than they run: little optimization, and line numbers for debugging.

@@ -62,12 +62,12 @@ function(verbena_precompile target family)
     target_precompile_headers(${target} REUSE_FROM verbena_${family}_headers)
   endif()
 endfunction()
-verbena_headers(data_path HEADERS transport/queue_pair.h engine/shard.h)
+verbena_headers(data_path HEADERS adapter/transport/queue_pair.h adapter/engine/shard.h)
 verbena_headers(library OPTIONS ${VERBENA_HARDENED_OPTIONS})
 verbena_headers(command OPTIONS ${VERBENA_HARDENED_OPTIONS} ${VERBENA_COMMAND_OPTIONS} HEADERS <nlohmann/json.hpp>)
 
 # verbena_room(NAME SOURCES... [ALONE sources...] [LINK targets...] [PRIVATE_LINK targets...])
-#   One folder of src/ as the static library verbena_NAME; headers are included as "NAME/header.h". ALONE: see verbena_united().
+#   One folder of src/ as the static library verbena_NAME; headers are included by their path below src/. ALONE: see verbena_united().
 function(verbena_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;LINK;PRIVATE_LINK" ${ARGN})
   if(ARG_SOURCES)
@@ -113,11 +113,11 @@ function(verbena_program name)
 endfunction()
 
 # verbena_own_program(NAME LINK targets...)
-#   A program of that name: main() calls verbena::programs::NAME(argc, argv) of a target that it links. It finds our libraries
+#   A program of that name: main() calls verbena::rdma_core::NAME(argc, argv) of a target that it links. It finds our libraries
 #   by its run path, under `verbena run` or not, and lies where no PATH leads unless `verbena run` says so.
 function(verbena_own_program name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
-  verbena_program(${name} SOURCES ${PROJECT_SOURCE_DIR}/src/programs/common/main.cc LINK ${ARG_LINK} verbena_programs_common)
+  verbena_program(${name} SOURCES ${PROJECT_SOURCE_DIR}/src/commands/rdma_core/common/main.cc LINK ${ARG_LINK} verbena_rdma_core_common)
   target_compile_definitions(${name} PRIVATE VERBENA_PROGRAM=${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs BUILD_RPATH_USE_ORIGIN ON
                                            INSTALL_RPATH "$ORIGIN/..")
@@ -141,7 +141,7 @@ set(VERBENA_TESTS_JOINED 6 CACHE STRING "Files of a test program that are compil
 
 # verbena_test(NAME SOURCES... [LINK targets...] [LABELS labels...] [TIMEOUT seconds] [ONE_BY_ONE])
 #   A GoogleTest program; each TEST becomes a ctest entry. ONE_BY_ONE: its files are not joined, as a nested namespace of one
-#   (agent_client::test) would hide another (test) in the next, which unity_groups.py does not see.
+#   (control::test) would hide another (test) in the next, which unity_groups.py does not see.
 function(verbena_test name)
   cmake_parse_arguments(ARG "ONE_BY_ONE" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
-#include "adapter/support/endpoint.h"
-#include "adapter/support/environment.h"
+#include "adapter/objects/support/endpoint.h"
+#include "adapter/objects/support/environment.h"
 
 namespace verbena::adapter::testing {
 namespace {

@@ -27,12 +27,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "adapter/support/endpoint.h"
-#include "adapter/support/environment.h"
+#include "adapter/objects/support/endpoint.h"
+#include "adapter/objects/support/environment.h"
 #include "base/format.h"
-#include "engine/engine.h"
-#include "net/sim/loopback_port.h"
-#include "roce/qpn.h"
+#include "adapter/process/engine.h"
+#include "adapter/net/sim/loopback_port.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::adapter::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <sys/socket.h>
 
-#include "net/udp/socket_address.h"
+#include "adapter/net/udp/socket_address.h"
 
 namespace verbena::bench {
 namespace {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "net/net_namespace.h"
-#include "net/udp/udp_port.h"
-#include "roce/path.h"
+#include "adapter/net/net_namespace.h"
+#include "adapter/net/udp/udp_port.h"
+#include "wire/roce/path.h"
 
 namespace verbena::bench {
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "net/measure.h"
-#include "net/udp/socket_address.h"
+#include "adapter/net/udp/socket_address.h"
 
 namespace verbena::bench {
 namespace {

@@ -3,7 +3,7 @@
 // in place as ibv_start_poll() and ibv_next_poll() do. One iteration is one completion, pushed and polled.
 #include <benchmark/benchmark.h>
 
-#include "queues/completion_queue.h"
+#include "adapter/queues/completion_queue.h"
 
 namespace verbena::queues {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "base/format.h"
 #include "base/random.h"
-#include "roce/crc_kernels.h"
-#include "roce/icrc.h"
+#include "wire/roce/crc_kernels.h"
+#include "wire/roce/icrc.h"
 
 namespace verbena::roce {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "roce/aeth.h"
-#include "transport/support/endpoint.h"
+#include "wire/roce/aeth.h"
+#include "adapter/transport/support/endpoint.h"
 
 namespace verbena::transport {
 namespace {

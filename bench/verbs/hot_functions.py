@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions of libibverbs.so.1 each message goes through: prints a new src/verbs/hot_functions.txt.
+"""Which functions of libibverbs.so.1 each message goes through: prints a new src/libraries/libibverbs/hot_functions.txt.
 
-    hot_functions.py --build build/release > src/verbs/hot_functions.txt
+    hot_functions.py --build build/release > src/libraries/libibverbs/hot_functions.txt
 
 As root. Runs perftest's programs under callgrind (package valgrind), each end in turn, and takes what is called often enough.
 """

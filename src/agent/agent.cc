@@ -12,16 +12,16 @@
 #include <unistd.h>
 
 #include "agent/descriptor_limit.h"
-#include "agent/left_traces.h"
-#include "agent/process.h"
-#include "agent/process_state.h"
-#include "agent/state_sweeper.h"
-#include "agent_client/agent_starter.h"
-#include "agent_client/message_socket.h"
+#include "agent/status/left_traces.h"
+#include "agent/slots/process.h"
+#include "agent/slots/process_state.h"
+#include "agent/status/state_sweeper.h"
+#include "control/model/agent_starter.h"
+#include "control/model/message_socket.h"
 #include "base/log.h"
-#include "paths/state_directory.h"
-#include "paths/state_path.h"
-#include "paths/users.h"
+#include "base/paths/state_directory.h"
+#include "base/paths/state_path.h"
+#include "base/paths/users.h"
 
 namespace verbena::agent {
 namespace {
@@ -69,17 +69,17 @@ Agent::Agent(AgentName name, const AgentOptions& options)
           .links = {links_, wire_, options.port},
           .slots = {slots_, wire_},
           .domains = {domain_table_, slots_,
-                      [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
+                      [this](uint64_t session, control::DomainPeer peer, uid_t other) {
                         Session* told = clients_.find(session);
                         return told != nullptr && told->events().tell_peer(std::move(peer), other);
                       }},
           .channels = {slots_,
-                       [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
+                       [this](uint64_t session, control::SlotChannel channel, uid_t other) {
                          Session* told = clients_.find(session);
                          return told != nullptr && told->events().tell_channel(std::move(channel), other);
                        }},
           .captures = {slots_,
-                       [this](uint64_t session, agent_client::SlotCapture capture) {
+                       [this](uint64_t session, control::SlotCapture capture) {
                          Session* told = clients_.find(session);
                          return told != nullptr && told->events().tell_capture(std::move(capture));
                        }},
@@ -154,7 +154,7 @@ Discovery::Surroundings Agent::discovery_surroundings() {
 
 LinkPublisher::Surroundings Agent::link_surroundings() {
   return {.awaits_programs = [this] { return !slots_.orphans().empty(); },
-          .on_change = [this](const std::vector<agent_client::Link>& before) { on_links(before); }};
+          .on_change = [this](const std::vector<control::Link>& before) { on_links(before); }};
 }
 
 SlotLending::Surroundings Agent::slot_surroundings() {
@@ -291,7 +291,7 @@ void Agent::watch_port() {
   });
 }
 
-void Agent::on_links(const std::vector<agent_client::Link>& before) {
+void Agent::on_links(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   wire_.hear_peers_of(links_.links());
   vault_.put_links(links_.file());
@@ -348,7 +348,7 @@ void Agent::consider_keeper() {
   const TimePoint now = MonotonicClock::now();
   if (!wanted || now < keeper_retry_) return;
   keeper_retry_ = now + kKeeperRetryInterval;
-  const auto started = agent_client::start_agent("/proc/self/exe", {"--keep-vault"});
+  const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
   if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
 }
 

@@ -7,34 +7,34 @@
 #include <optional>
 #include <set>
 
-#include "agent/agent_name.h"
-#include "agent/client_sockets.h"
-#include "agent/client_table.h"
+#include "agent/takeover/agent_name.h"
+#include "agent/sessions/client_sockets.h"
+#include "agent/sessions/client_table.h"
 #include "agent/cm/service.h"
-#include "agent/counter_publisher.h"
-#include "agent/domain_table.h"
+#include "agent/status/counter_publisher.h"
+#include "agent/slots/domain_table.h"
 #include "agent/event_loop.h"
-#include "agent/kept_traces.h"
-#include "agent/link_publisher.h"
-#include "agent/link_table.h"
+#include "agent/status/kept_traces.h"
+#include "agent/links/link_publisher.h"
+#include "agent/links/link_table.h"
 #include "agent/mad/discovery.h"
 #include "agent/mad/dispatcher.h"
-#include "agent/netlink_monitor.h"
-#include "agent/refused_programs.h"
-#include "agent/served_users.h"
-#include "agent/session.h"
-#include "agent/slot_lending.h"
-#include "agent/slot_table.h"
-#include "agent/state_sweeper.h"
-#include "agent/state_writer.h"
-#include "agent/stopped_processes.h"
-#include "agent/succession.h"
-#include "agent/vault_record.h"
-#include "agent/wire.h"
+#include "agent/links/netlink_monitor.h"
+#include "agent/sessions/refused_programs.h"
+#include "agent/sessions/served_users.h"
+#include "agent/sessions/session.h"
+#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_table.h"
+#include "agent/status/state_sweeper.h"
+#include "agent/status/state_writer.h"
+#include "agent/takeover/stopped_processes.h"
+#include "agent/takeover/succession.h"
+#include "agent/takeover/vault_record.h"
+#include "agent/slots/wire.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
-#include "roce/packet.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::agent {
 
@@ -81,7 +81,7 @@ class Agent {
   void on_wire();
   // Looks for the wire again and again while there is none.
   void watch_port();
-  void on_links(const std::vector<agent_client::Link>& before);
+  void on_links(const std::vector<control::Link>& before);
   void on_client_gone(uint64_t session);
   void open_gsi();
 

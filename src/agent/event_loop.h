@@ -13,7 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/types.h>
 
-#include "agent/user_turns.h"
+#include "agent/sessions/user_turns.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 

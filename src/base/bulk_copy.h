@@ -22,7 +22,7 @@ inline constexpr size_t kBulkPieceBytes = 2048;
 void copy_in_pieces(std::byte* to, const std::byte* from, size_t bytes);
 
 // memcpy(), for what may be long. Null is an address like any other to those who reckon with a fault
-// (memory/guarded.h).
+// (adapter/memory/guarded.h).
 __attribute__((no_sanitize("nonnull-attribute"))) inline void copy_bulk(std::byte* to, const std::byte* from,
                                                                         size_t bytes) {
   if (bytes > kBulkPieceBytes && is_slow_in_bulk(to, from)) [[unlikely]]

@@ -25,19 +25,19 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
-#include "agent/other_users.h"
-#include "agent/slot_packets.h"
-#include "agent_client/admin.h"
-#include "agent_client/agent_starter.h"
-#include "agent_client/client.h"
+#include "agent/sessions/other_users.h"
+#include "agent/slots/slot_packets.h"
+#include "control/client/admin.h"
+#include "control/model/agent_starter.h"
+#include "control/client/client.h"
 
 namespace verbena {
 namespace {
 
-using agent_client::Admin;
-using agent_client::Client;
-using agent_client::ConnectOptions;
-using agent_client::Link;
+using control::Admin;
+using control::Client;
+using control::ConnectOptions;
+using control::Link;
 using test::AgentProcess;
 using test::eventually;
 using test::received_tags;
@@ -257,12 +257,12 @@ TEST_F(AgentStart, SaysSoWhenThereIsNoProgram) {
 }
 
 TEST_F(AgentStart, PrefersWhatTheEnvironmentNames) {
-  EXPECT_EQ(agent_client::find_agent_program("/given"), "/given");
+  EXPECT_EQ(control::find_agent_program("/given"), "/given");
   ::setenv("VERBENA_AGENT", "/named", 1);
-  EXPECT_EQ(agent_client::find_agent_program("/given"), "/named");
+  EXPECT_EQ(control::find_agent_program("/given"), "/named");
   ::unsetenv("VERBENA_AGENT");
   // And finds the one beside this test in the build tree.
-  EXPECT_TRUE(std::filesystem::equivalent(agent_client::find_agent_program(""), VERBENA_AGENT_PROGRAM));
+  EXPECT_TRUE(std::filesystem::equivalent(control::find_agent_program(""), VERBENA_AGENT_PROGRAM));
 }
 
 TEST_F(AgentStart, MeetsAnAgentThatIsAboutToEnd) {

@@ -24,23 +24,23 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
-#include "agent/slot_packets.h"
-#include "agent/taken_port.h"
-#include "agent_client/admin.h"
-#include "agent_client/client.h"
-#include "paths/state_directory.h"
-#include "protocol/status_page.h"
-#include "roce/packet.h"
-#include "roce/qpn.h"
+#include "agent/slots/slot_packets.h"
+#include "agent/slots/taken_port.h"
+#include "control/client/admin.h"
+#include "control/client/client.h"
+#include "base/paths/state_directory.h"
+#include "control/protocol/status_page.h"
+#include "wire/roce/packet.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena {
 namespace {
 
-using agent_client::Admin;
-using agent_client::Client;
-using agent_client::ConnectOptions;
-using agent_client::Link;
-using agent_client::Slot;
+using control::Admin;
+using control::Client;
+using control::ConnectOptions;
+using control::Link;
+using control::Slot;
 using test::AgentProcess;
 using test::eventually;
 using test::received_tags;

@@ -19,26 +19,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/misdeeds.h"
-#include "agent/raw_connection.h"
-#include "agent_client/client.h"
-#include "agent_client/message_socket.h"
+#include "agent/sessions/misdeeds.h"
+#include "agent/sessions/raw_connection.h"
+#include "control/client/client.h"
+#include "control/model/message_socket.h"
 #include "base/lingering_socket.h"
 #include "base/unique_fd.h"
-#include "protocol/messages.h"
-#include "protocol/status_page.h"
+#include "control/protocol/messages.h"
+#include "control/protocol/status_page.h"
 
 namespace verbena {
 namespace {
 
-using agent_client::Client;
+using control::Client;
 using protocol::MessageType;
 using test::LingeringSocket;
 using test::RawConnection;
 
 constexpr uid_t kRoot = 0;
 constexpr uint16_t kRocePort = 4791;
-const agent_client::ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
+const control::ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 
 uint32_t draw() {
   static uint64_t state = static_cast<uint64_t>(::getpid()) * 0x9e37'79b9'7f4a'7c15;
@@ -166,7 +166,7 @@ void take_names() {
   static std::vector<UniqueFd> kept;
   for (const uid_t user : {kRoot, ::geteuid(), uid_t{65533}, uid_t{65534}}) {
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const agent_client::AgentAddress address(user);
+    const control::AgentAddress address(user);
     if (::bind(socket.get(), address.address(), address.length) != 0) continue;
     ::listen(socket.get(), 1);
     kept.push_back(std::move(socket));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program that does its worst to root's agent, whom it asks in the agent's own protocol (src/protocol/messages.h). For
+"""A program that does its worst to root's agent, whom it asks in the agent's own protocol (src/control/protocol/messages.h). For
 run_neighbours.py.
 
     bad_neighbour.py KIND...

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <new>
 
-#include "memory/dma_buf_exporter.h"
+#include "adapter/memory/dma_buf_exporter.h"
 
 #define PYVERBS_CALLS extern "C" [[gnu::visibility("default")]]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs `rdma` over Verbena, as an ordinary user, beside what iproute2's own answered on the Linux kernel's rxe
-(tests/tools/rdma_golden.json): the same exit statuses, columns, JSON keys and first words of complaints; and what it lists is
+(tests/commands/rdma_golden.json): the same exit statuses, columns, JSON keys and first words of complaints; and what it lists is
 what a program of rdma-core's pyverbs says that it has open. This is done with our `rdma`, or with iproute2's under `verbena run`,
 which asks by NETLINK_RDMA; then both must say the same.
 

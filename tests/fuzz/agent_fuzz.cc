@@ -19,14 +19,14 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "agent_client/message_socket.h"
+#include "control/model/message_socket.h"
 #include "base/log.h"
 #include "fuzz/agent_world.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "protocol/connection_messages.h"
-#include "protocol/messages.h"
-#include "protocol/text.h"
+#include "control/protocol/connection_messages.h"
+#include "control/protocol/messages.h"
+#include "base/text.h"
 
 namespace verbena::agent {
 namespace {
@@ -78,7 +78,7 @@ class Program {
 
   // Says one thing, and hears the answer; the error in it.
   std::optional<int> say(ConstBytes message, std::span<const int> fds = {}) {
-    if (!is_there() || !agent_client::send_message(client_.socket.get(), message, fds)) return std::nullopt;
+    if (!is_there() || !control::send_message(client_.socket.get(), message, fds)) return std::nullopt;
     const auto said = protocol::read_as<MessageHeader>(message);
     world_.run();
     auto answer = hear(said);
@@ -102,19 +102,19 @@ class Program {
   }
   bool hello() {
     protocol::HelloRequest request{};
-    protocol::store_text(request.program, "victim");
+    store_text(request.program, "victim");
     return ask(request, MessageType::kHello) == 0;
   }
 
   void say_event(ConstBytes message, std::span<const int> fds) {
     if (!events_) return;
-    [[maybe_unused]] const auto sent = agent_client::send_message(events_.get(), message, fds);
+    [[maybe_unused]] const auto sent = control::send_message(events_.get(), message, fds);
     world_.run();
   }
   void read_events() {
     std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
     while (events_) {
-      const auto received = agent_client::receive_message(events_.get(), buffer, 4);
+      const auto received = control::receive_message(events_.get(), buffer, 4);
       if (!received || received->bytes == 0) return;
       VERBENA_REQUIRE(received->bytes <= protocol::kMaxEventBytes && received->fds.size() <= 1);
     }
@@ -124,7 +124,7 @@ class Program {
  private:
   std::optional<int> hear(const MessageHeader& said) {
     std::array<std::byte, protocol::kMaxAgentMessageBytes> buffer;
-    auto received = agent_client::receive_message(client_.socket.get(), buffer, 4);
+    auto received = control::receive_message(client_.socket.get(), buffer, 4);
     if (!received || received->bytes == 0) return std::nullopt;
     const ConstBytes bytes(buffer.data(), received->bytes);
     const auto header = protocol::read_as<MessageHeader>(bytes);
@@ -135,7 +135,7 @@ class Program {
     if (is_hello && header.error == 0) events_ = std::move(received->fds.at(0));
     check(static_cast<MessageType>(said.type), header, bytes);
     // One answer, and no more.
-    received = agent_client::receive_message(client_.socket.get(), buffer, 4);
+    received = control::receive_message(client_.socket.get(), buffer, 4);
     VERBENA_REQUIRE(!received || received->bytes == 0);
     return header.error;
   }
@@ -164,15 +164,15 @@ class Words {
   Words(Choices& choices, std::vector<uint32_t> slots) : choices_(choices), slots_(std::move(slots)) {}
 
   void fill(protocol::HelloRequest& m) {
-    protocol::store_text(m.program, choices_.below(8) == 0 ? "keeper" : "program");
+    store_text(m.program, choices_.below(8) == 0 ? "keeper" : "program");
     if (choices_.below(8) == 0) choices_.fill(m.program);
   }
   void fill(protocol::SlotRequest& m) { m.index = slot(); }
   void fill(protocol::LinkRequest& m) {
     static constexpr const char* kNames[] = {"rxe_eth0", "a", "b", "rxe_lo", "", "a/b", "."};
     static constexpr const char* kNetdevs[] = {"eth0", "lo", "none", ""};
-    protocol::store_text(m.name, kNames[choices_.below(std::size(kNames))]);
-    protocol::store_text(m.netdev, kNetdevs[choices_.below(std::size(kNetdevs))]);
+    store_text(m.name, kNames[choices_.below(std::size(kNames))]);
+    store_text(m.netdev, kNetdevs[choices_.below(std::size(kNetdevs))]);
   }
   void fill(protocol::GroupRequest& m) {
     m.device_index = choices_.below(4);

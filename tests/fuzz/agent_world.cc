@@ -19,11 +19,11 @@
 #include "agent/cm/neighbours.h"
 #include "agent/cm/port_limits.h"
 #include "agent/cm/route_query.h"
-#include "agent/process.h"
-#include "capture/ring_file.h"
+#include "agent/slots/process.h"
+#include "observe/capture/ring_file.h"
 #include "fuzz/require.h"
-#include "net/udp/multicast_socket.h"
-#include "transport/packet_io.h"
+#include "adapter/net/udp/multicast_socket.h"
+#include "adapter/transport/packet_io.h"
 
 namespace verbena {
 namespace agent {
@@ -108,7 +108,7 @@ UniqueFd Wire::take_receiver(uint32_t slot) {
 Result<void> Wire::go_on_handing_over(uint32_t, UniqueFd) {
   return {};
 }
-void Wire::hear_peers_of(const std::vector<agent_client::Link>&) {}
+void Wire::hear_peers_of(const std::vector<control::Link>&) {}
 bool Wire::guard(int) const {
   return true;
 }
@@ -257,7 +257,7 @@ AgentWorld::AgentWorld(bool has_wire)
                [this](const ConnectionTrace& trace) { kept_traces_.keep(trace, MonotonicClock::now()); }}),
       links_(link_table_,
              {.awaits_programs = [] { return false; },
-              .on_change = [this](const std::vector<agent_client::Link>& before) { on_links(before); }}),
+              .on_change = [this](const std::vector<control::Link>& before) { on_links(before); }}),
       counters_(loop_, slots_, link_table_, 0),
       mads_(loop_, sockets_, 0, "host",
             {.send = [this](const cm::Mad& mad, const roce::Path& path) { cm_.gsi().send(mad, path); },
@@ -286,17 +286,17 @@ AgentWorld::AgentWorld(bool has_wire)
           .links = {links_, wire_, 4791},
           .slots = {lending_, wire_},
           .domains = {domains_, lending_,
-                      [this](uint64_t session, agent_client::DomainPeer peer, uid_t other) {
+                      [this](uint64_t session, control::DomainPeer peer, uid_t other) {
                         Session* const told = find(session);
                         return told != nullptr && told->events().tell_peer(std::move(peer), other);
                       }},
           .channels = {lending_,
-                       [this](uint64_t session, agent_client::SlotChannel channel, uid_t other) {
+                       [this](uint64_t session, control::SlotChannel channel, uid_t other) {
                          Session* const told = find(session);
                          return told != nullptr && told->events().tell_channel(std::move(channel), other);
                        }},
           .captures = {lending_,
-                       [this](uint64_t session, agent_client::SlotCapture capture) {
+                       [this](uint64_t session, control::SlotCapture capture) {
                          Session* const told = find(session);
                          return told != nullptr && told->events().tell_capture(std::move(capture));
                        }},
@@ -368,7 +368,7 @@ void AgentWorld::end(uint64_t session) {
   requests_.traces.session_went(session);
 }
 
-void AgentWorld::on_links(const std::vector<agent_client::Link>& before) {
+void AgentWorld::on_links(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   vault_.put_links(links_.file());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
@@ -389,8 +389,8 @@ void AgentWorld::arrive(const cm::Mad& mad, const roce::Path& path) {
 
 void AgentWorld::restore_links() {
   bool has_own = false;
-  const std::vector<agent_client::Link> now = links_.links();
-  for (const agent_client::Link& link : now) {
+  const std::vector<control::Link> now = links_.links();
+  for (const control::Link& link : now) {
     if (link.name == "rxe_eth0" && link.netdev == "eth0") {
       has_own = true;
     } else if (!link.automatic) {

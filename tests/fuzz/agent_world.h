@@ -8,27 +8,27 @@
 #include <memory>
 #include <vector>
 
-#include "agent/client_sockets.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/cm/service.h"
-#include "agent/counter_publisher.h"
-#include "agent/domain_table.h"
+#include "agent/status/counter_publisher.h"
+#include "agent/slots/domain_table.h"
 #include "agent/event_loop.h"
-#include "agent/kept_traces.h"
-#include "agent/link_publisher.h"
-#include "agent/link_table.h"
+#include "agent/status/kept_traces.h"
+#include "agent/links/link_publisher.h"
+#include "agent/links/link_table.h"
 #include "agent/mad/dispatcher.h"
-#include "agent/refused_programs.h"
-#include "agent/served_users.h"
-#include "agent/session.h"
-#include "agent/slot_lending.h"
-#include "agent/slot_table.h"
-#include "agent/succession.h"
-#include "agent/vault_record.h"
-#include "agent/wire.h"
-#include "cm/mad.h"
+#include "agent/sessions/refused_programs.h"
+#include "agent/sessions/served_users.h"
+#include "agent/sessions/session.h"
+#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_table.h"
+#include "agent/takeover/succession.h"
+#include "agent/takeover/vault_record.h"
+#include "agent/slots/wire.h"
+#include "management/cm/mad.h"
 #include "fuzz/choices.h"
-#include "net/port.h"
-#include "roce/path.h"
+#include "adapter/net/port.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
@@ -85,11 +85,11 @@ class AgentWorld {
   ClientSockets& sockets() { return sockets_; }
   SlotTable& slots() { return slots_; }
   CmService& connection_management() { return cm_; }
-  const std::vector<agent_client::Link>& links() const { return links_.links(); }
+  const std::vector<control::Link>& links() const { return links_.links(); }
 
  private:
   void end(uint64_t session);
-  void on_links(const std::vector<agent_client::Link>& before);
+  void on_links(const std::vector<control::Link>& before);
 
   const ServedUsers served_;
   EventLoop loop_{std::chrono::hours(1)};  // all that users have to do is done in one round

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cm/support/endpoint.h"
+#include "management/cm/support/endpoint.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 

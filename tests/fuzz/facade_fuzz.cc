@@ -18,10 +18,10 @@
 #include <sys/syscall.h>
 
 #include "base/map_line.h"
-#include "facade/shown_path.h"
+#include "preload/sysfs/shown_path.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "paths/state_path.h"
+#include "base/paths/state_path.h"
 
 namespace {
 
@@ -89,7 +89,7 @@ long __wrap_syscall(long number, ...) {
     char* const to = va_arg(arguments, char*);
     result = answer_path(to, va_arg(arguments, size_t));
   } else if (number == SYS_openat) {
-    errno = ENOENT;  // no map of users (paths/users.cc)
+    errno = ENOENT;  // no map of users (base/paths/users.cc)
   } else {
     VERBENA_REQUIRE(number == SYS_newfstatat);  // no other is known here
   }
@@ -104,7 +104,7 @@ int __wrap_lstat(const char* path, struct stat* status) {
 }
 }
 
-namespace verbena::facade {
+namespace verbena::sysfs {
 namespace {
 
 constexpr std::string_view kPieces[] = {"/",
@@ -179,10 +179,10 @@ void check_map_line(Choices& choices) {
 }
 
 }  // namespace
-}  // namespace verbena::facade
+}  // namespace verbena::sysfs
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace verbena::facade;
+  using namespace verbena::sysfs;
   Choices choices(data, size);
   at_hand = &choices;
   if (choices.below(8) == 0) {

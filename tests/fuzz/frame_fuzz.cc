@@ -5,10 +5,10 @@
 #include <cstring>
 #include <vector>
 
-#include "ethernet/checksum.h"
-#include "ethernet/receive_hash.h"
-#include "ethernet/segmentation.h"
-#include "ethernet/steering_table.h"
+#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/receive_hash.h"
+#include "wire/ethernet/segmentation.h"
+#include "wire/ethernet/steering_table.h"
 #include "fuzz/require.h"
 
 namespace verbena::ethernet {

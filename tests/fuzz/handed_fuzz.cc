@@ -13,11 +13,11 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "net/udp/datagram.h"
-#include "net/udp/handed_receiver.h"
-#include "protocol/handed_datagram.h"
-#include "roce/icrc.h"
-#include "roce/packet.h"
+#include "adapter/net/udp/datagram.h"
+#include "adapter/net/udp/handed_receiver.h"
+#include "control/protocol/handed_datagram.h"
+#include "wire/roce/icrc.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::net {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "tools/verbena/http_request.h"
+#include "commands/verbena/http_request.h"
 
 namespace verbena {
 namespace {
@@ -41,15 +41,15 @@ bool is_known(int status) {
 
 void check(const std::string& text, size_t first) {
   const std::string_view part = std::string_view(text).substr(0, first);
-  const auto early = tools::judge_request(part);
-  const auto whole = tools::judge_request(text);
-  VERBENA_REQUIRE(whole || text.size() < tools::kMostRequestBytes);
+  const auto early = commands::judge_request(part);
+  const auto whole = commands::judge_request(text);
+  VERBENA_REQUIRE(whole || text.size() < commands::kMostRequestBytes);
   if (!whole) return;
   VERBENA_REQUIRE(is_known(whole->status));
   // What has been answered is not taken back, unless it was that it is too long.
   if (early && early->status != 431)
     VERBENA_REQUIRE(early->status == whole->status && early->wants_body == whole->wants_body);
-  const std::string answer = tools::http_answer(*whole, "verbena_up 1\n");
+  const std::string answer = commands::http_answer(*whole, "verbena_up 1\n");
   VERBENA_REQUIRE(answer.starts_with("HTTP/1.1 ") && answer.find("\r\n\r\n") != std::string::npos);
   VERBENA_REQUIRE(answer.ends_with("\r\n\r\n") != whole->wants_body);
 }

@@ -8,17 +8,17 @@
 
 #include <infiniband/verbs.h>
 
-#include "engine/local_packets.h"
+#include "adapter/shm/local_packets.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "local/board.h"
-#include "local/disturbed_word.h"
-#include "local/lane_reader.h"
-#include "local/lane_support.h"
-#include "local/lane_writer.h"
-#include "memory/guarded.h"
+#include "adapter/shm/board.h"
+#include "adapter/shm/disturbed_word.h"
+#include "adapter/shm/lane_reader.h"
+#include "adapter/shm/lane_support.h"
+#include "adapter/shm/lane_writer.h"
+#include "adapter/memory/guarded.h"
 
-namespace verbena::local {
+namespace verbena::shm {
 namespace {
 
 using fuzz::Choices;
@@ -268,10 +268,10 @@ void check_board(Choices& choices) {
 }
 
 }  // namespace
-}  // namespace verbena::local
+}  // namespace verbena::shm
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace verbena::local;
+  using namespace verbena::shm;
   static const bool guarded = (verbena::memory::install_fault_guard(), true);
   verbena::fuzz::Choices choices(data, size);
   switch (guarded ? choices.below(4) : 0) {

@@ -18,13 +18,13 @@
 
 #include "base/bell.h"
 #include "base/sealed_file.h"
-#include "engine/local_line.h"
-#include "engine/own_board.h"
-#include "engine/peer_memory.h"
-#include "engine/support/handshake.h"
+#include "adapter/shm/local_line.h"
+#include "adapter/shm/own_board.h"
+#include "adapter/shm/peer_memory.h"
+#include "adapter/engine/support/handshake.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "memory/guarded.h"
+#include "adapter/memory/guarded.h"
 
 namespace verbena::engine {
 namespace {
@@ -46,8 +46,8 @@ class Other {
     VERBENA_REQUIRE(made);
     channel_.emplace(std::move(made->first));
     files_[0] = std::move(made->second);
-    files_[1] = memory_of(sizeof(local::ChannelMemory), true);
-    files_[2] = memory_of(sizeof(local::ChannelMemory), false);
+    files_[1] = memory_of(sizeof(shm::ChannelMemory), true);
+    files_[2] = memory_of(sizeof(shm::ChannelMemory), false);
     files_[3] = memory_of(4096, true);
     files_[4] = UniqueFd(::dup(bell_.ringing_fd()));
     files_[5] = UniqueFd(::eventfd(0, EFD_CLOEXEC));
@@ -56,8 +56,8 @@ class Other {
 
   // As a new one: what an input has written there is gone.
   void clean() {
-    std::memset(static_cast<void*>(&channel_->memory()), 0, sizeof(local::ChannelMemory));
-    local::format(channel_->memory());
+    std::memset(static_cast<void*>(&channel_->memory()), 0, sizeof(shm::ChannelMemory));
+    shm::format(channel_->memory());
   }
   OwnBoard& board() { return *board_; }
   const Bell& bell() { return bell_; }
@@ -104,7 +104,7 @@ class Other {
     const ConstBytes whole(message.data(), bytes);
     if (which == 0xef) {
       const int two[] = {files_[0].get(), files_[5].get()};
-      (void)agent_client::send_message(socket, whole, two);
+      (void)control::send_message(socket, whole, two);
     } else {
       (void)send_with_credentials(socket, whole, file);
     }
@@ -112,8 +112,8 @@ class Other {
 
   // Writes into the memory, if that is the one that both have.
   void scribble(Choices& choices) {
-    local::ChannelMemory& memory = channel_->memory();
-    local::Lane& lane = memory.lanes[choices.below(2)];
+    shm::ChannelMemory& memory = channel_->memory();
+    shm::Lane& lane = memory.lanes[choices.below(2)];
     switch (choices.below(5)) {
       case 0:
         lane.consumed = choices.byte();
@@ -130,12 +130,12 @@ class Other {
         break;
       }
       default: {
-        local::Entry& entry = lane.entries[written_ % local::kEntries];
-        entry.content.kind = local::EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
-        entry.content.head_bytes = static_cast<uint8_t>(choices.below(local::kMostHead + 2));
-        static_assert(local::kMostPayload + 1 < 0x8000);  // what fits there
-        entry.content.payload_bytes = choices.number<uint16_t>() % (local::kMostPayload + 2) & 0x7fff;
-        const ConstBytes head = choices.bytes(choices.below(local::kMostHead));
+        shm::Entry& entry = lane.entries[written_ % shm::kEntries];
+        entry.content.kind = shm::EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
+        entry.content.head_bytes = static_cast<uint8_t>(choices.below(shm::kMostHead + 2));
+        static_assert(shm::kMostPayload + 1 < 0x8000);  // what fits there
+        entry.content.payload_bytes = choices.number<uint16_t>() % (shm::kMostPayload + 2) & 0x7fff;
+        const ConstBytes head = choices.bytes(choices.below(shm::kMostHead));
         if (!head.empty()) std::memcpy(entry.content.body, head.data(), head.size());
         entry.sequence = ++written_;
       }

@@ -6,15 +6,15 @@
 #include <chrono>
 #include <set>
 
-#include "fabric/administration.h"
-#include "fabric/announcement.h"
-#include "fabric/performance.h"
-#include "fabric/subnet.h"
-#include "fabric/subnet_management.h"
+#include "management/mad/administration.h"
+#include "management/mad/announcement.h"
+#include "management/mad/performance.h"
+#include "management/mad/subnet.h"
+#include "management/mad/subnet_management.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 
-namespace verbena::fabric {
+namespace verbena::mad {
 namespace {
 
 constexpr uint64_t kOwnGuid = 1;
@@ -109,9 +109,9 @@ void run(fuzz::Choices choices) {
 }
 
 }  // namespace
-}  // namespace verbena::fabric
+}  // namespace verbena::mad
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  verbena::fabric::run(verbena::fuzz::Choices(data, size));
+  verbena::mad::run(verbena::fuzz::Choices(data, size));
   return 0;
 }

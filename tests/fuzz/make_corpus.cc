@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/random.h"
-#include "roce/capture.h"
+#include "wire/roce/capture.h"
 
 namespace {
 

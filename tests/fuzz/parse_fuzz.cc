@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "fuzz/require.h"
-#include "roce/icrc.h"
-#include "roce/packet.h"
+#include "wire/roce/icrc.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::roce {
 namespace {

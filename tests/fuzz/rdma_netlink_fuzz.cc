@@ -9,28 +9,28 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "rdma_netlink/answer.h"
-#include "rdma_netlink/service.h"
+#include "preload/netlink/answer.h"
+#include "preload/netlink/service.h"
 
 namespace verbena {
 namespace {
 
-using agent_client::AdminResult;
-using agent_client::AgentStatus;
+using control::AdminResult;
+using control::AgentStatus;
 using protocol::ObjectKind;
 
 constexpr size_t kReadersRoom = 4096;
 
 AgentStatus busy() {
-  agent_client::Link link{
+  control::Link link{
       .name = "rxe0", .device_index = 3, .netdev = "eth0", .interface_index = 2, .mac = {}};
-  agent_client::SlotStatus slot;
+  control::SlotStatus slot;
   slot.index = 1;
   slot.pid = 149;
   slot.program = "holder";
   slot.lists_objects = true;
   for (uint32_t i = 0; i < 60; ++i) {
-    agent_client::QpNumbers qp{.qpn = 17 + i * 2, .type = 2, .state = 3, .remote_qpn = 18, .device_index = 3};
+    control::QpNumbers qp{.qpn = 17 + i * 2, .type = 2, .state = 3, .remote_qpn = 18, .device_index = 3};
     qp.details = {65537, 65539, i % 2, 0, 1000, 2000, 0, 0};
     slot.qps.push_back(qp);
     slot.objects.push_back({ObjectKind::kMr, 70000 + i, 3, {65537, 1, 2, 8192, 0}});

@@ -5,8 +5,8 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "transport/support/endpoint.h"
-#include "transport/uc.h"
+#include "adapter/transport/support/endpoint.h"
+#include "adapter/transport/uc.h"
 
 namespace verbena::transport {
 namespace {

@@ -7,15 +7,15 @@
 #include <cstring>
 #include <memory>
 
-#include "capture/frame_builder.h"
-#include "capture/pcapng.h"
-#include "capture/ring_reader.h"
-#include "capture/ring_writer.h"
-#include "capture/wire_packets.h"
+#include "observe/capture/frame_builder.h"
+#include "observe/capture/pcapng.h"
+#include "observe/capture/ring_reader.h"
+#include "observe/capture/ring_writer.h"
+#include "observe/capture/wire_packets.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "local/lane_support.h"
-#include "memory/guarded.h"
+#include "adapter/shm/lane_support.h"
+#include "adapter/memory/guarded.h"
 
 namespace verbena::capture {
 namespace {
@@ -39,7 +39,7 @@ class Ring {
   void dirty(uint64_t up_to) { used_ = std::max<uint64_t>(used_, std::min<uint64_t>(up_to, kRingBytes)); }
 
  private:
-  const local::Zeroed<RingMemory> ring_;
+  const shm::Zeroed<RingMemory> ring_;
   uint64_t used_ = 0;
 };
 

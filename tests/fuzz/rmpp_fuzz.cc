@@ -4,12 +4,12 @@
 // it may be; and a sender sends no segment that there is not.
 #include <chrono>
 
-#include "fabric/rmpp_receiver.h"
-#include "fabric/rmpp_sender.h"
+#include "management/mad/rmpp_receiver.h"
+#include "management/mad/rmpp_sender.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 
-namespace verbena::fabric {
+namespace verbena::mad {
 namespace {
 
 constexpr RmppReceiver::Limits kLimits{.message = 20'000,
@@ -107,9 +107,9 @@ void run(fuzz::Choices choices) {
 }
 
 }  // namespace
-}  // namespace verbena::fabric
+}  // namespace verbena::mad
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  verbena::fabric::run(verbena::fuzz::Choices(data, size));
+  verbena::mad::run(verbena::fuzz::Choices(data, size));
   return 0;
 }

@@ -20,10 +20,10 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "rsockets/connect_data.h"
-#include "rsockets/datagram_headers.h"
-#include "rsockets/message.h"
-#include "rsockets/stream_qp.h"
+#include "libraries/rsockets/connect_data.h"
+#include "libraries/rsockets/datagram_headers.h"
+#include "libraries/rsockets/message.h"
+#include "libraries/rsockets/stream_qp.h"
 
 namespace verbena::rsockets {
 namespace {

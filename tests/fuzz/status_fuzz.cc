@@ -16,19 +16,19 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-#include "agent/counter_collector.h"
-#include "agent/counter_sweep.h"
-#include "agent/slot_table.h"
-#include "agent/wire.h"
-#include "agent_client/status_reader.h"
+#include "agent/status/counter_collector.h"
+#include "agent/status/counter_sweep.h"
+#include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
+#include "control/model/status_reader.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "protocol/status_page.h"
-#include "protocol/text.h"
-#include "roce/qpn.h"
-#include "tools/verbena/sending_qps.h"
-#include "tools/verbena/status_json.h"
-#include "tools/verbena/status_text.h"
+#include "control/protocol/status_page.h"
+#include "base/text.h"
+#include "wire/roce/qpn.h"
+#include "commands/verbena/sending_qps.h"
+#include "commands/verbena/status_json.h"
+#include "commands/verbena/status_text.h"
 
 namespace {
 
@@ -160,10 +160,10 @@ class Counting {
     agent::CounterCollector collector(kOwn);
     collector.set_devices({std::begin(kDevices), std::end(kDevices)});
     const agent::LentSlot& slot = slots_[1];
-    agent_client::QpsRead read;
+    control::QpsRead read;
     bool counts = false;
     while (!choices.empty()) {
-      agent_client::QpNumbers qp;
+      control::QpNumbers qp;
       const uint32_t place = choices.number<uint16_t>() % protocol::kQpsPerSlot;
       const uint32_t of_slot = slots_[choices.below(3)].index;
       qp.qpn = choices.yes() ? roce::Qpn::in_slot(of_slot, place).value() : choices.number<uint32_t>();
@@ -176,7 +176,7 @@ class Counting {
     collector.collect(slot, read);
     VERBENA_REQUIRE(collector.devices().size() == std::size(kDevices));
     for (const auto& [device, sums] : collector.devices()) {
-      VERBENA_REQUIRE(counts || sums == agent_client::DeviceCounters());
+      VERBENA_REQUIRE(counts || sums == control::DeviceCounters());
     }
     collector.forget(slot);
   }
@@ -201,31 +201,31 @@ bool is_printable(const std::string& text) {
 
 // `lot`: what is shown takes long to make, and is so for some inputs only, that the fuzzer cannot choose.
 void check_display(Choices& choices, uint32_t lot) {
-  agent_client::AgentStatus status;
+  control::AgentStatus status;
   status.links.resize(1);
   status.links[0].link.name = "rxe_a";
   for (uint32_t slots = 1 + choices.below(3); slots > 0; --slots) {
-    agent_client::SlotStatus slot;
+    control::SlotStatus slot;
     slot.index = choices.byte();
     slot.pid = static_cast<pid_t>(choices.below(3));
     slot.uid = choices.below(2);
     char name[protocol::kProgramBytes];
     choices.fill(name);
-    slot.program = protocol::load_text(name);
+    slot.program = load_text(name);
     const Page page(choices, slot.index);
     most_read = 0;
-    agent_client::read_status_page(
-        3, slot, choices.yes() ? agent_client::QpChoice::kAll : agent_client::QpChoice::kInUse);
+    control::read_status_page(
+        3, slot, choices.yes() ? control::QpChoice::kAll : control::QpChoice::kInUse);
     VERBENA_REQUIRE(most_read <= sizeof(StatusPage) + sizeof(uint64_t));
     VERBENA_REQUIRE(slot.qps.size() <= protocol::kQpsPerSlot);
     status.slots.push_back(std::move(slot));
   }
-  if (lot % 8 == 0) VERBENA_REQUIRE(is_printable(tools::status_as_text(status)));
-  if (lot % 128 == 0) VERBENA_REQUIRE(nlohmann::json::accept(tools::status_as_json(status)));
+  if (lot % 8 == 0) VERBENA_REQUIRE(is_printable(commands::status_as_text(status)));
+  if (lot % 128 == 0) VERBENA_REQUIRE(nlohmann::json::accept(commands::status_as_json(status)));
 }
 
 void check_sending_qps(Choices& choices) {
-  tools::SendingQps qps((UniqueFd()));
+  commands::SendingQps qps((UniqueFd()));
   TimePoint now{std::chrono::hours(1)};
   const Page page(choices, 1);
   while (!choices.empty()) {

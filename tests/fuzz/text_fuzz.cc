@@ -12,16 +12,16 @@
 
 #include <CLI/CLI.hpp>
 
-#include "agent/link_table.h"
-#include "engine/process_map.h"
-#include "engine/processor_demand.h"
-#include "engine/shard_dealing.h"
+#include "agent/links/link_table.h"
+#include "adapter/shm/process_map.h"
+#include "adapter/engine/processor_demand.h"
+#include "adapter/engine/shard_dealing.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "protocol/text.h"
-#include "tools/verbena/commands.h"
-#include "tools/verbena/link_arguments.h"
-#include "tools/verbena/run_environment.h"
+#include "base/text.h"
+#include "commands/verbena/commands.h"
+#include "commands/verbena/link_arguments.h"
+#include "commands/verbena/run_environment.h"
 
 namespace verbena {
 namespace {
@@ -106,17 +106,17 @@ class CommandLine {
   CommandLine() {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", "1");
-    tools::add_run(app_, program_, status_);
-    tools::add_link(app_, status_);
-    tools::add_status(app_, status_);
-    tools::add_capture(app_, status_);
-    tools::add_agent(app_, status_);
+    commands::add_run(app_, program_, status_);
+    commands::add_link(app_, status_);
+    commands::add_status(app_, status_);
+    commands::add_capture(app_, status_);
+    commands::add_agent(app_, status_);
     disarm(app_);
   }
   void parse(Choices& choices) {
     std::vector<std::string> words = words_from(choices);
     std::erase_if(words, [](const std::string& word) { return word.find('\0') != std::string::npos; });
-    tools::Words cut = tools::cut_words(words);
+    commands::Words cut = commands::cut_words(words);
     VERBENA_REQUIRE(cut.ours.size() + cut.program.size() <= words.size());
     std::ranges::reverse(cut.ours);
     try {
@@ -133,7 +133,7 @@ class CommandLine {
 };
 
 void check_links(Choices& choices) {
-  const auto addition = tools::parse_link_addition(words_from(choices));
+  const auto addition = commands::parse_link_addition(words_from(choices));
   if (!addition) {
     VERBENA_REQUIRE(!addition.error().empty());
     return;
@@ -142,7 +142,7 @@ void check_links(Choices& choices) {
   table.netdev_changed({.index = 1, .name = "eth0", .up = true, .carrier = true, .mtu = 1500});
   if (!table.add_link(addition->name, addition->netdev)) return;
   table.settle();
-  for (const agent_client::Link& link : table.snapshot().links) {
+  for (const control::Link& link : table.snapshot().links) {
     // It becomes the name of a file.
     VERBENA_REQUIRE(link.name.find('/') == std::string::npos && link.name != "." && link.name != "..");
     VERBENA_REQUIRE(!link.name.empty() && link.name.size() < protocol::kLinkNameBytes);
@@ -191,15 +191,15 @@ void check_values(Choices& choices) {
       engine::ProcessorDemand::runnable_in(text.view());
       break;
     case 2: {
-      const std::string path = tools::library_path_with("/lib/verbena", text.view());
+      const std::string path = commands::library_path_with("/lib/verbena", text.view());
       VERBENA_REQUIRE(path.starts_with("/lib/verbena") &&
-                      tools::library_path_with("/lib/verbena", path) == path);
+                      commands::library_path_with("/lib/verbena", path) == path);
       break;
     }
     default: {
-      const std::string preload = tools::preload_with("/lib/v.so", text.view());
+      const std::string preload = commands::preload_with("/lib/v.so", text.view());
       VERBENA_REQUIRE(preload.starts_with("/lib/v.so") &&
-                      tools::preload_with("/lib/v.so", preload) == preload);
+                      commands::preload_with("/lib/v.so", preload) == preload);
     }
   }
 }

@@ -13,13 +13,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/trace_copy.h"
+#include "agent/status/trace_copy.h"
 #include "base/unique_fd.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "protocol/trace_ring.h"
-#include "tools/verbena/trace_lines.h"
-#include "trace/reader.h"
+#include "control/protocol/trace_ring.h"
+#include "commands/verbena/trace_lines.h"
+#include "observe/trace/reader.h"
 
 namespace verbena {
 namespace {
@@ -102,13 +102,13 @@ void check(const std::vector<Event>& events, bool in_order) {
   for (const Event& event : events) {
     VERBENA_REQUIRE(!in_order || before <= event.time);
     before = event.time;
-    tools::TraceStyle style;
-    std::string line = tools::line_of(event, 4711, style);
+    commands::TraceStyle style;
+    std::string line = commands::line_of(event, 4711, style);
     VERBENA_REQUIRE(line.ends_with('\n'));
     line.pop_back();
     for (const char c : line) VERBENA_REQUIRE(static_cast<unsigned char>(c) >= ' ' && c != 0x7f);
     style.json = style.wall_clock = true;
-    VERBENA_REQUIRE(nlohmann::json::accept(tools::line_of(event, 4711, style)));
+    VERBENA_REQUIRE(nlohmann::json::accept(commands::line_of(event, 4711, style)));
     trace::is_trouble(event);
   }
 }

@@ -21,17 +21,17 @@
 
 #include "agent/cm/claims.h"
 #include "agent/cm/ledger.h"
-#include "agent/link_table.h"
-#include "agent/slot_table.h"
-#include "agent/vault.h"
-#include "agent/wire.h"
-#include "agent_client/link_table_file.h"
-#include "agent_client/message_socket.h"
+#include "agent/links/link_table.h"
+#include "agent/slots/slot_table.h"
+#include "agent/takeover/vault.h"
+#include "agent/slots/wire.h"
+#include "control/model/link_table_file.h"
+#include "control/model/message_socket.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "protocol/link_table_layout.h"
-#include "protocol/text.h"
-#include "roce/qpn.h"
+#include "control/protocol/link_table_layout.h"
+#include "base/text.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 
@@ -81,7 +81,7 @@ class Giver {
   // Unheard messages would be the next input's.
   void drain() {
     std::byte byte;
-    while (agent_client::receive_message(ends_[1], {&byte, 1}, agent_client::kMaxScmFds)) {
+    while (control::receive_message(ends_[1], {&byte, 1}, control::kMaxScmFds)) {
     }
   }
 
@@ -126,7 +126,7 @@ class Giver {
     for (uint32_t i = 0; i < count; ++i) fds[i] = files_[choices.below(3)].get();
     if (bytes == 0) return;
     [[maybe_unused]] const auto sent =
-        agent_client::send_message(ends_[0], {message.data(), bytes}, std::span(fds).first(count));
+        control::send_message(ends_[0], {message.data(), bytes}, std::span(fds).first(count));
   }
 
  private:
@@ -297,11 +297,11 @@ void check_claims(Choices& choices) {
 
 // Bytes such as encode_links() writes, with changes.
 std::vector<std::byte> link_bytes_from(Choices& choices) {
-  agent_client::LinkSnapshot snapshot;
+  control::LinkSnapshot snapshot;
   snapshot.next_device_index = choices.byte();
   for (uint32_t count = choices.below(3); count > 0; --count) snapshot.deleted.push_back(choices.byte());
   for (uint32_t count = choices.below(4); count > 0; --count) {
-    agent_client::Link link;
+    control::Link link;
     const ConstBytes name = choices.bytes(1 + choices.below(6));
     for (const std::byte each : name) link.name += static_cast<char>('a' + static_cast<uint8_t>(each) % 4);
     link.netdev = choices.yes() ? "eth0" : "eth1";
@@ -310,13 +310,13 @@ std::vector<std::byte> link_bytes_from(Choices& choices) {
     link.automatic = choices.yes();
     uint32_t index = 0;
     for (uint32_t gids = choices.below(4); gids > 0; --gids) {
-      agent_client::GidEntry& gid = link.gids.emplace_back();
+      control::GidEntry& gid = link.gids.emplace_back();
       gid.index = index += choices.below(4);
       choices.fill(gid.gid.bytes);
     }
     snapshot.links.push_back(std::move(link));
   }
-  std::vector<std::byte> bytes = agent_client::encode_links(snapshot);
+  std::vector<std::byte> bytes = control::encode_links(snapshot);
   for (uint32_t changes = choices.below(6); changes > 0; --changes) {
     bytes[choices.number<uint16_t>() % bytes.size()] = static_cast<std::byte>(choices.byte());
   }
@@ -329,10 +329,10 @@ void check_links(Choices& choices) {
     const ConstBytes rest = choices.rest();
     return std::vector<std::byte>(rest.begin(), rest.end());
   }();
-  const auto snapshot = agent_client::decode_links(bytes);
+  const auto snapshot = control::decode_links(bytes);
   if (!snapshot) return;
   VERBENA_REQUIRE(snapshot->links.size() <= bytes.size() && snapshot->deleted.size() <= bytes.size());
-  const auto again = agent_client::decode_links(agent_client::encode_links(*snapshot));
+  const auto again = control::decode_links(control::encode_links(*snapshot));
   VERBENA_REQUIRE(again && *again == *snapshot);
   LinkTable table;
   for (const uint32_t index : {1u, 2u, 3u}) {
@@ -346,13 +346,13 @@ void check_links(Choices& choices) {
   // No two of a name, or of an index, and a GID in each place at most.
   std::set<std::string> names;
   std::set<uint32_t> devices;
-  for (const agent_client::Link& link : table.snapshot().links) {
+  for (const control::Link& link : table.snapshot().links) {
     VERBENA_REQUIRE(names.insert(link.name).second && devices.insert(link.device_index).second);
     VERBENA_REQUIRE(link.device_index < table.snapshot().next_device_index);
     VERBENA_REQUIRE(link.name.find('/') == std::string::npos && link.name[0] != '\0' && link.name != "..");
     uint32_t next = 0;
-    for (const agent_client::GidEntry& gid : link.gids) {
-      VERBENA_REQUIRE(gid.index >= next && gid.index < agent_client::kGidTableLength);
+    for (const control::GidEntry& gid : link.gids) {
+      VERBENA_REQUIRE(gid.index >= next && gid.index < control::kGidTableLength);
       next = gid.index + 1;
     }
   }

@@ -12,13 +12,13 @@
 
 #include <sys/socket.h>
 
-#include "engine/domain_peers.h"
-#include "engine/peer_messages.h"
-#include "engine/support/queue_port.h"
+#include "adapter/xrc/domain_peers.h"
+#include "adapter/xrc/peer_messages.h"
+#include "adapter/engine/support/queue_port.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "memory/guarded.h"
-#include "transport/rc.h"
+#include "adapter/memory/guarded.h"
+#include "adapter/transport/rc.h"
 
 namespace verbena::engine {
 namespace {

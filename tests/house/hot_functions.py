@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hot_functions.py ROOT: the class and the function that a line of src/verbs/hot_functions.txt names still stand in one source file."""
+"""hot_functions.py ROOT: the class and the function that a line of src/libraries/libibverbs/hot_functions.txt names still stand in one source file."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ import sys
 
 import source_tree
 
-LIST = "src/verbs/hot_functions.txt"
+LIST = "src/libraries/libibverbs/hot_functions.txt"
 
 
 def words_of(name):

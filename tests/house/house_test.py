@@ -39,31 +39,31 @@ class HouseRules(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
 
     def test_lower_floor_may_be_included(self):
-        self.write("src/queues/a.h", LICENCE + '#include "base/log.h"\n#include "queues/b.h"\n#include <memory>\n')
+        self.write("src/adapter/queues/a.h", LICENCE + '#include "base/log.h"\n#include "adapter/queues/b.h"\n#include <memory>\n')
         self.assert_kept("include_order.py")
 
     def test_higher_floor_may_not_be_included(self):
-        self.write("src/base/a.h", LICENCE + '\n#include "engine/shard.h"\n')
-        self.assert_broken("include_order.py", "src/base/a.h:3: engine/shard.h is on floor 6")
+        self.write("src/base/a.h", LICENCE + '\n#include "adapter/engine/shard.h"\n')
+        self.assert_broken("include_order.py", "src/base/a.h:3: adapter/engine/shard.h is on floor 6")
 
     def test_another_room_of_the_same_floor_may_not_be_included(self):
-        self.write("src/roce/a.cc", '#include "memory/region.h"\n')
-        self.assert_broken("include_order.py", "memory/region.h is on floor 2")
+        self.write("src/wire/roce/a.cc", '#include "adapter/memory/region.h"\n')
+        self.assert_broken("include_order.py", "adapter/memory/region.h is on floor 2")
 
     def test_angle_brackets_hide_nothing(self):
-        self.write("src/roce/a.cc", "#include <engine/shard.h>\n")
-        self.assert_broken("include_order.py", "engine/shard.h is on floor 6")
+        self.write("src/wire/roce/a.cc", "#include <adapter/engine/shard.h>\n")
+        self.assert_broken("include_order.py", "adapter/engine/shard.h is on floor 6")
 
     def test_dots_hide_nothing(self):
-        self.write("src/roce/a.cc", '#include "roce/../engine/shard.h"\n')
+        self.write("src/wire/roce/a.cc", '#include "wire/roce/../engine/shard.h"\n')
         self.assert_broken("include_order.py", "goes through '..'")
 
     def test_only_the_list_of_providers_names_the_adapter(self):
-        self.write("src/verbs/a.cc", '#include "provider/provider.h"\n')
-        self.write("src/verbs/registered_providers.cc", '#include "adapter/software_adapter.h"\n')
+        self.write("src/libraries/libibverbs/a.cc", '#include "libraries/libibverbs/provider/provider.h"\n')
+        self.write("src/libraries/libibverbs/registered_providers.cc", '#include "adapter/objects/software_adapter.h"\n')
         self.assert_kept("include_order.py")
-        self.write("src/verbs/b.cc", '#include "adapter/software_adapter.h"\n')
-        self.assert_broken("include_order.py", "src/verbs/b.cc:1: adapter/software_adapter.h is a provider")
+        self.write("src/libraries/libibverbs/b.cc", '#include "adapter/objects/software_adapter.h"\n')
+        self.assert_broken("include_order.py", "src/libraries/libibverbs/b.cc:1: adapter/objects/software_adapter.h is a provider")
 
     def test_only_the_room_base_includes_fmt(self):
         self.write("src/base/format.h", LICENCE + "#include <fmt/core.h>\n")
@@ -80,23 +80,37 @@ class HouseRules(unittest.TestCase):
 
     def test_new_room_needs_a_floor(self):
         self.write("src/attic/a.cc", "\n")
-        self.assert_broken("include_order.py", "'attic' is no room")
+        self.assert_broken("include_order.py", "src/attic/a.cc: its folder has no floor")
+
+    def test_agent_may_not_include_the_client(self):
+        self.write("src/agent/a.cc", '#include "control/model/link.h"\n')
+        self.assert_kept("include_order.py")
+        self.write("src/agent/b.cc", '#include "control/client/client.h"\n')
+        self.assert_broken("include_order.py", "src/agent/b.cc:1: control/client/client.h is of control/client/")
+
+    def test_eleventh_folder_is_found(self):
+        for folder in ("base", "wire/roce", "management/cm", "adapter/net", "control/model", "agent", "libraries/rsockets",
+                       "preload/sysfs", "observe/trace", "commands"):
+            self.write(f"src/{folder}/a.h", LICENCE)
+        self.assert_kept("include_order.py")
+        self.write("src/attic/a.h", LICENCE)
+        self.assert_broken("include_order.py", "src/: 11 folders, at most 10")
 
     def test_headers_of_a_room_may_not_include_each_other_in_a_circle(self):
-        self.write("src/queues/a.h", LICENCE + '#include "queues/b.h"\n')
-        self.write("src/queues/b.h", LICENCE + '#include "queues/deep/c.h"\n')
-        self.write("src/queues/deep/c.h", LICENCE + "#pragma once\n")
-        self.write("src/queues/b.cc", LICENCE + '#include "queues/a.h"\n#include "queues/b.h"\n')
+        self.write("src/adapter/queues/a.h", LICENCE + '#include "adapter/queues/b.h"\n')
+        self.write("src/adapter/queues/b.h", LICENCE + '#include "adapter/queues/deep/c.h"\n')
+        self.write("src/adapter/queues/deep/c.h", LICENCE + "#pragma once\n")
+        self.write("src/adapter/queues/b.cc", LICENCE + '#include "adapter/queues/a.h"\n#include "adapter/queues/b.h"\n')
         self.assert_kept("include_order.py")
-        self.write("src/queues/deep/c.h", LICENCE + '#include "queues/a.h"\n')
-        self.assert_broken("include_order.py", "queues/a.h -> queues/b.h -> queues/deep/c.h -> queues/a.h")
+        self.write("src/adapter/queues/deep/c.h", LICENCE + '#include "adapter/queues/a.h"\n')
+        self.assert_broken("include_order.py", "adapter/queues/a.h -> adapter/queues/b.h -> adapter/queues/deep/c.h -> adapter/queues/a.h")
 
     def test_hot_functions_exist(self):
-        self.write("src/verbs/hot_functions.txt", "# those of a message\nverbena::engine::Shard::ring\nverbena::copy_small\n")
-        self.write("src/engine/shard.cc", LICENCE + "void Shard::ring() {}\n")
-        self.write("src/memory/small_copy.cc", LICENCE + "void copy_small() {}\n")
+        self.write("src/libraries/libibverbs/hot_functions.txt", "# those of a message\nverbena::engine::Shard::ring\nverbena::copy_small\n")
+        self.write("src/adapter/engine/shard.cc", LICENCE + "void Shard::ring() {}\n")
+        self.write("src/adapter/memory/small_copy.cc", LICENCE + "void copy_small() {}\n")
         self.assert_kept("hot_functions.py")
-        self.write("src/engine/shard.cc", LICENCE + "void Shard::rings() {}\n")
+        self.write("src/adapter/engine/shard.cc", LICENCE + "void Shard::rings() {}\n")
         self.assert_broken("hot_functions.py", "hot_functions.txt:2: there is no verbena::engine::Shard::ring")
 
     def test_empty_tree_shows_nothing(self):

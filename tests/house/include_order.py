@@ -1,49 +1,63 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""include_order.py ROOT: no room of src/ includes a room on its own floor or above, and the headers of a room do not
-include each other in a circle (docs/architecture.md). Only base/format.h includes fmt."""
+"""include_order.py ROOT: no folder of src/ includes a folder on its own floor or above, and the headers of a folder do not include
+each other in a circle (docs/architecture.md). src/ has at most ten folders. Only base/format.h includes fmt."""
 
+import pathlib
 import re
 import sys
 
 import source_tree
 
+# Each folder of code, and its floor. Those without a slash beside them are the at most ten folders of src/.
 FLOORS = {
     "base": 1,
-    "paths": 2, "protocol": 2, "roce": 2, "memory": 2, "ethernet": 2,
-    "command_line": 2.5,
-    "queues": 3, "local": 3, "capture": 3, "congestion": 3, "cm": 3,
-    "trace": 3.5,
-    "transport": 4, "fabric": 4,
-    "net": 5, "agent_client": 5,
-    "engine": 6,
-    "provider": 6.5,
-    "adapter": 7,
-    "verbs": 8, "rdmacm": 8, "umad": 8, "facade": 8, "backing": 8, "agent": 8, "rdma_netlink": 8,
-    "rsockets": 9, "tools": 9,
-    "programs": 10,
+    "base/paths": 2, "base/command_line": 2, "control/protocol": 2, "wire/roce": 2, "wire/ethernet": 2, "adapter/memory": 2,
+    "adapter/queues": 3, "adapter/congestion": 3, "observe/capture": 3, "management/cm": 3,
+    "observe/trace": 3.5,
+    "adapter/transport": 4, "management/mad": 4,
+    "adapter/net": 5, "control/model": 5,
+    "adapter/shm": 5.5, "control/client": 5.5,
+    "adapter/engine": 6,
+    "adapter/xrc": 6.2,
+    "adapter/process": 6.4, "libraries/libibverbs/provider": 6.4,
+    "adapter/objects": 7,
+    "libraries/libibverbs": 8, "libraries/librdmacm": 8, "libraries/libibumad": 8, "preload/sysfs": 8, "preload/malloc": 8,
+    "preload/netlink": 8, "agent": 8,
+    "libraries/rsockets": 9, "commands/agent": 9, "commands": 9,
+    "commands/rdma_core": 10,
 }
-# The C ABI knows devices through provider/ only, so that another provider is an addition. One file lists which
+MOST_FOLDERS = 10  # in src/ itself: more than a reader keeps in mind
+# The agent knows nothing of those who talk to it: what both know is in control/model/.
+FORBIDDEN = {("agent", "control/client")}
+# The C ABI knows devices through libraries/libibverbs/provider/ only, so that another provider is an addition. One file lists which
 # providers there are.
-PROVIDERS = {"adapter"}
-ONLY_INTERFACE = {"verbs", "rdmacm", "rsockets"}
-LIST_OF_PROVIDERS = "src/verbs/registered_providers.cc"
+PROVIDERS = {"adapter/objects"}
+ONLY_INTERFACE = {"libraries/libibverbs", "libraries/librdmacm", "libraries/rsockets"}
+LIST_OF_PROVIDERS = "src/libraries/libibverbs/registered_providers.cc"
 # fmt is compiled into one file; a file that includes fmt's headers would need symbols of a libfmt that nobody links.
 FORMATTERS = {"src/base/format.h", "src/base/format.cc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
+def room_of(path):
+    """The folder of the table that a file below src/ is in: the innermost. None: it is in none."""
+    return next((folder.as_posix() for folder in pathlib.PurePosixPath(path).parents if folder.as_posix() in FLOORS), None)
+
+
 def broken_rule(name, room, included):
     """Why the file `name` of `room` may not include "included", or None."""
-    other = included.split("/")[0]
+    other = room_of(included)
     if "/" not in included:
-        return "is not written as \"room/header.h\""
+        return "is not written as \"folder/header.h\""
     if ".." in included.split("/"):
         return "goes through '..'"
-    if other not in FLOORS:
-        return f"names no room: '{other}' is not in the table of tests/house/include_order.py"
+    if other is None:
+        return "is in no folder of the table of tests/house/include_order.py"
     if other == room:
         return None
+    if (room, other) in FORBIDDEN:
+        return f"is of {other}/, which {room}/ does not know"
     if FLOORS[other] >= FLOORS[room]:
         return f"is on floor {FLOORS[other]}, {room}/ on floor {FLOORS[room]}"
     if other in PROVIDERS and room in ONLY_INTERFACE and name != LIST_OF_PROVIDERS:
@@ -78,6 +92,7 @@ def first_circle(includes):
 
 def main(root):
     broken, checked = [], 0
+    outermost = set()
     headers = {}  # room -> header -> what it includes of its own room
     for path in source_tree.sources(root):
         parts = path.relative_to(root).parts
@@ -85,9 +100,10 @@ def main(root):
             continue
         checked += 1
         name = path.relative_to(root)
-        room = parts[1]
-        if room not in FLOORS:
-            broken.append(f"{name}: '{room}' is no room: give it a floor in tests/house/include_order.py")
+        outermost.add(parts[1])
+        room = room_of("/".join(parts[1:]))
+        if room is None:
+            broken.append(f"{name}: its folder has no floor: give it one in tests/house/include_order.py")
             continue
         text = path.read_text(encoding="utf-8")
         for match in INCLUDE.finditer(text):
@@ -95,14 +111,16 @@ def main(root):
             if included.startswith("fmt/") and name.as_posix() not in FORMATTERS:
                 line = text.count("\n", 0, match.start(2)) + 1
                 broken.append(f"{name}:{line}: {included}: include base/format.h instead")
-            if bracket == "<" and ("/" not in included or included.split("/")[0] not in FLOORS):
+            if bracket == "<" and room_of(included) is None:
                 continue  # a library's header
-            if path.suffix == ".h" and included.split("/")[0] == room:
+            if path.suffix == ".h" and room_of(included) == room:
                 headers.setdefault(room, {}).setdefault("/".join(parts[1:]), []).append(included)
             why = broken_rule(name.as_posix(), room, included)
             if why:
                 line = text.count("\n", 0, match.start(2)) + 1
                 broken.append(f"{name}:{line}: {included} {why}")
+    if len(outermost) > MOST_FOLDERS:
+        broken.append(f"src/: {len(outermost)} folders, at most {MOST_FOLDERS}: {' '.join(sorted(outermost))}")
     for room in sorted(headers):
         circle = first_circle(headers[room])
         if circle:

@@ -8,12 +8,18 @@ import sys
 import source_tree
 
 
+def is_within(folder, named):
+    """Whether a folder's tests count as those of one around it, which is named."""
+    return any(parent.as_posix() in named for parent in pathlib.PurePath(folder).parents) and folder not in named
+
+
 def main(root):
     tests = pathlib.Path(root) / "tests"
     lines = [line.split(":", 1) for line in (tests / "quick.txt").read_text(encoding="utf-8").splitlines()
              if ":" in line and not line.startswith("#")]
     named = {folder: rest.split() for folder, rest in lines}
-    folders = {path.parent.name for path in tests.glob("*/CMakeLists.txt")}
+    folders = {folder for folder in (path.parent.relative_to(tests).as_posix() for path in tests.rglob("CMakeLists.txt"))
+               if folder != "." and not is_within(folder, named)}
     broken = [f"tests/quick.txt: no line for tests/{folder}" for folder in sorted(folders - named.keys())]
     broken += [f"tests/quick.txt: there is no tests/{folder}" for folder in sorted(named.keys() - folders)]
     broken += [f"tests/quick.txt: nothing is named for tests/{folder}" for folder, names in sorted(named.items())

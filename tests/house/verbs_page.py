@@ -15,10 +15,10 @@ VERBS = pathlib.Path(os.environ.get("VERBENA_VERBS_HEADER", INCLUDE / "infiniban
 # Each page: the functions' prefix, and where they are declared; what begins with src/ is ours, for newer ones.
 PAGES = {
     "docs/verbs.md": ("ibv_", (VERBS,)),
-    "docs/rdmacm.md": ("rdma_", (INCLUDE / "rdma/rdma_cma.h", INCLUDE / "rdma/rdma_verbs.h", "src/rdmacm/newer.h")),
+    "docs/rdmacm.md": ("rdma_", (INCLUDE / "rdma/rdma_cma.h", INCLUDE / "rdma/rdma_verbs.h", "src/libraries/librdmacm/newer.h")),
 }
 # Later headers declare the functions that are exported for them, and two that are inline or private.
-NEWER = "tests/verbs/abi/libibverbs.so.1.newer.syms"
+NEWER = "tests/libraries/libibverbs/abi/libibverbs.so.1.newer.syms"
 NEWER_BESIDES = {"ibv_wr_flush", "ibv_wr_opcode_str"}
 
 

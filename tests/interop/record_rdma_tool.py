@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """record_rdma_tool.py FILE: writes down what iproute2's `rdma` answers on the Linux kernel's rxe, in the virtual machine: the
-command lines of tests/tools/rdma_cases.py, each with exit status, standard output and standard error, as JSON. The tests compare
-our `rdma` with it (tests/tools/rdma_golden.json)."""
+command lines of tests/commands/rdma_cases.py, each with exit status, standard output and standard error, as JSON. The tests compare
+our `rdma` with it (tests/commands/rdma_golden.json)."""
 
 import glob
 import json

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "net/sim/link_model.h"
+#include "adapter/net/sim/link_model.h"
 #include "network/super_frame.h"
 #include "network/tap.h"
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "net/sim/link_model.h"
+#include "adapter/net/sim/link_model.h"
 #include "network/direction.h"
 
 namespace verbena::network {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ethernet/checksum.h"
+#include "wire/ethernet/checksum.h"
 
 namespace verbena::network {
 namespace {

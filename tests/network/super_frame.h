@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "ethernet/flow_key.h"
+#include "wire/ethernet/flow_key.h"
 #include "network/offload.h"
 
 namespace verbena::network {

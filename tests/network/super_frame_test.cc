@@ -9,8 +9,8 @@
 
 #include "base/random.h"
 #include "base/seed.h"
-#include "ethernet/checksum.h"
-#include "ethernet/segmentation.h"
+#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/segmentation.h"
 #include "network/super_frames.h"
 
 namespace verbena::network {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "ethernet/frames.h"
+#include "wire/ethernet/frames.h"
 #include "network/super_frame.h"
 
 namespace verbena::network::testing {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ethernet/checksum.h"
+#include "wire/ethernet/checksum.h"
 
 namespace verbena::network {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ethernet/checksum.h"
+#include "wire/ethernet/checksum.h"
 #include "network/super_frames.h"
 
 namespace verbena::network {

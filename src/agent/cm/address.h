@@ -5,8 +5,8 @@
 
 #include <sys/socket.h>
 
-#include "protocol/connection_messages.h"
-#include "roce/path.h"
+#include "control/protocol/connection_messages.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 

@@ -10,7 +10,7 @@
 #include "agent/cm/client.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
-#include "agent_client/path_mtu.h"
+#include "control/model/path_mtu.h"
 #include "base/format.h"
 
 namespace verbena::agent {
@@ -64,7 +64,7 @@ RouteAndEventOutcome AddressRequests::resolve_address(const protocol::CmResolveR
 }
 
 // Asks the kernel. On success the identifier has the destination.
-agent_client::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier& id, CmAddress destination) {
+control::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier& id, CmAddress destination) {
   if (is_any_address(destination)) {
     const auto own = this_host(id);
     if (!own) return refuse(ENODEV, "no RDMA link by which this host reaches itself");
@@ -140,9 +140,9 @@ EventOutcome AddressRequests::resolve_route(const protocol::CmIdRequest& request
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (id->state != CmState::kAddressResolved) return wrong_state();
-  const agent_client::Link* link = service_.links().by_device(id->route.device_index);
+  const control::Link* link = service_.links().by_device(id->route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
-  id->route.path_mtu = agent_client::path_mtu_of(link->mtu);
+  id->route.path_mtu = control::path_mtu_of(link->mtu);
   complete_route(*id);
   id->state = CmState::kRouteResolved;
   return Done{event_of(*id, manager(), RDMA_CM_EVENT_ROUTE_RESOLVED)};

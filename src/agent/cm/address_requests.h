@@ -8,7 +8,7 @@
 #include "agent/cm/binding.h"
 #include "agent/cm/client_role.h"
 #include "agent/cm/route_query.h"
-#include "protocol/connection_messages.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -24,7 +24,7 @@ class AddressRequests : private ClientRole {
   RouteOutcome listen(const protocol::CmListenRequest& request);
 
  private:
-  agent_client::AdminResult<RouteAnswer> find_route(CmIdentifier& id, CmAddress destination);
+  control::AdminResult<RouteAnswer> find_route(CmIdentifier& id, CmAddress destination);
   std::optional<CmAddress> this_host(const CmIdentifier& id) const;
   std::optional<protocol::CmEvent> start_resolving(CmIdentifier& id, const RouteAnswer& route,
                                                    uint32_t timeout_ms);

@@ -11,11 +11,11 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/refusals.h"
-#include "agent_client/path_mtu.h"
+#include "control/model/path_mtu.h"
 #include "base/format.h"
 #include "base/unique_fd.h"
-#include "protocol/text.h"
-#include "roce/prefix.h"
+#include "base/text.h"
+#include "wire/roce/prefix.h"
 
 namespace verbena::agent {
 namespace {
@@ -53,20 +53,20 @@ CmAddress wildcard(uint16_t family) {
 }
 
 void set_device(CmIdentifier& id, const LinkDirectory::Place& place) {
-  const agent_client::Link& link = *place.link;
-  protocol::store_text(id.route.link, link.name);
+  const control::Link& link = *place.link;
+  store_text(id.route.link, link.name);
   id.route.device_index = link.device_index;
   id.route.gid_index = place.gid_index;
   const roce::Address own = gid_of(id.source);
   std::copy(own.bytes.begin(), own.bytes.end(), id.route.source_gid);
-  id.route.path_mtu = agent_client::path_mtu_of(link.mtu);
+  id.route.path_mtu = control::path_mtu_of(link.mtu);
 }
 
 roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links) {
   roce::Path path;
   std::copy_n(id.route.source_gid, 16, path.source.bytes.begin());
   std::copy_n(id.route.destination_gid, 16, path.destination.bytes.begin());
-  const agent_client::Link* link = links.by_device(id.route.device_index);
+  const control::Link* link = links.by_device(id.route.device_index);
   path.interface_index = link != nullptr ? link->interface_index : 0;
   path.flow_label = id.route.flow_label;
   path.traffic_class = id.route.traffic_class;

@@ -9,8 +9,8 @@
 #include "agent/cm/identifier.h"
 #include "agent/cm/link_directory.h"
 #include "agent/cm/service.h"
-#include "agent_client/admin.h"
-#include "roce/path.h"
+#include "control/model/admin_error.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
@@ -18,7 +18,7 @@ namespace verbena::agent {
 // for those that imply it, and for what a client restores. Of the agent's thread.
 class Binding {
  public:
-  using Outcome = agent_client::AdminResult<void>;
+  using Outcome = control::AdminResult<void>;
   // Whether the port was the identifier's already, with a former agent.
   enum class PortIs : uint8_t { kNew, kHeldBefore };
 

@@ -14,7 +14,7 @@
 #include "agent/cm/ledger.h"
 #include "agent/cm/port_space.h"
 #include "base/time.h"
-#include "cm/parameters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::agent {
 

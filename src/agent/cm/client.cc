@@ -9,7 +9,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/event_message.h"
-#include "agent_client/message_socket.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 
@@ -179,7 +179,7 @@ void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message,
 
 template <class Result>
 void CmClient::answer(const protocol::MessageHeader& header,
-                      const agent_client::AdminResult<Result>& outcome) {
+                      const control::AdminResult<Result>& outcome) {
   if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
   const protocol::MessageHeader head = protocol::reply_header(header);
   if constexpr (std::is_same_v<Result, void>) {
@@ -241,7 +241,7 @@ void CmClient::links_changed(std::span<const uint32_t> failed_over) {
   const LinkDirectory& links = service_.links();
   for (const auto& [number, id] : identifiers_.all()) {
     if (!id->has_device() || id->state == CmState::kDeviceRemoved) continue;
-    const agent_client::Link* link = links.by_device(id->route.device_index);
+    const control::Link* link = links.by_device(id->route.device_index);
     if (link == nullptr) {
       remove_device(*id);
     } else if (std::ranges::find(failed_over, link->device_index) != failed_over.end()) {

@@ -23,12 +23,12 @@
 #include "agent/cm/restore_requests.h"
 #include "agent/cm/service.h"
 #include "agent/cm/tally.h"
-#include "agent/foreign_closer.h"
-#include "protocol/connection_messages.h"
+#include "agent/sessions/foreign_closer.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 
-// One client's part of connection management. Gives each request of protocol/connection_messages.h to the
+// One client's part of connection management. Gives each request of control/protocol/connection_messages.h to the
 // role whose subject it is, answers it, and tells the client what peers and links do to its identifiers.
 // Trusts nothing in requests. When it has gone, its identifiers are destroyed, by cm/gone_clients.h. Of the
 // agent's thread.
@@ -95,7 +95,7 @@ class CmClient : public PortOwner {
   void trace_refusal(protocol::TraceCall call, uint32_t id, int error);
   // The reply, and the event that follows it.
   template <class Result>
-  void answer(const protocol::MessageHeader& header, const agent_client::AdminResult<Result>& outcome);
+  void answer(const protocol::MessageHeader& header, const control::AdminResult<Result>& outcome);
   template <class Reply>
   void reply(const Reply& message);
   void send(const protocol::CmEvent& event);

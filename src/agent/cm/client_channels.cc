@@ -27,7 +27,7 @@ ClientChannels::~ClientChannels() {
   limits_.give_back_channels(channels_.size());
 }
 
-agent_client::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest& request,
+control::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest& request,
                                                      ClientFile events) {
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");

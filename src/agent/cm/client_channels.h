@@ -13,9 +13,9 @@
 #include "agent/cm/event_channel.h"
 #include "agent/cm/identifier.h"
 #include "agent/event_loop.h"
-#include "agent/foreign_closer.h"
-#include "agent_client/admin.h"
-#include "protocol/connection_messages.h"
+#include "agent/sessions/foreign_closer.h"
+#include "control/model/admin_error.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -31,7 +31,7 @@ class ClientChannels {
   ClientChannels(const ClientChannels&) = delete;
   ClientChannels& operator=(const ClientChannels&) = delete;
 
-  agent_client::AdminResult<void> open(const protocol::CmChannelRequest& request, ClientFile events);
+  control::AdminResult<void> open(const protocol::CmChannelRequest& request, ClientFile events);
   // REQUIRES: the channel is there, and no identifier has it
   void close(uint32_t number);
   EventChannel* find(uint32_t number);

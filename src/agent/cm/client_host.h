@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "base/bytes.h"
-#include "protocol/messages.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::agent {
 

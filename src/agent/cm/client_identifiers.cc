@@ -61,7 +61,7 @@ CmIdentifier* ClientIdentifiers::find(uint32_t number) {
   return found == ids_.end() ? nullptr : found->second.get();
 }
 
-agent_client::AdminResult<CmIdentifier*> ClientIdentifiers::make(const protocol::CmCreateRequest& request) {
+control::AdminResult<CmIdentifier*> ClientIdentifiers::make(const protocol::CmCreateRequest& request) {
   const bool is_own = request.id != 0 && (request.id & protocol::kCmAgentsNumber) == 0;
   if (!is_own || find(request.id) != nullptr) return refuse(EINVAL, "not a new number of the program's");
   if (channels_.find(request.channel) == nullptr) return refuse(ENOENT, "no such channel");

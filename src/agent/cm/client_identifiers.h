@@ -10,8 +10,8 @@
 #include "agent/cm/client_limits.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/service.h"
-#include "agent_client/admin.h"
-#include "protocol/connection_messages.h"
+#include "control/model/admin_error.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -36,7 +36,7 @@ class ClientIdentifiers {
   const Map& all() const { return ids_; }
 
   // A new one, idle.
-  agent_client::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
+  control::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
   // That of a request that came to the listener; it gets a number of the agent's.
   CmIdentifier& add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener);
   bool has_room() const { return limits_.make_room_for_identifier(ids_.size()); }

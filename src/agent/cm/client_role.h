@@ -10,8 +10,8 @@
 #include "agent/cm/client_limits.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/service.h"
-#include "agent_client/admin.h"
-#include "protocol/connection_messages.h"
+#include "control/model/admin_error.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 
@@ -26,21 +26,21 @@ struct ClientParts {
 
 // What a request has come to: the answer, or why it was refused. An event that follows from the request is
 // part of the outcome and leaves after the reply: so it finds the program with its own state in order.
-using Outcome = agent_client::AdminResult<void>;
-using RouteOutcome = agent_client::AdminResult<protocol::CmRoute>;
+using Outcome = control::AdminResult<void>;
+using RouteOutcome = control::AdminResult<protocol::CmRoute>;
 struct Done {
   std::optional<protocol::CmEvent> event;
 };
-using EventOutcome = agent_client::AdminResult<Done>;
+using EventOutcome = control::AdminResult<Done>;
 struct DoneWithRoute {
   protocol::CmRoute route;
   std::optional<protocol::CmEvent> event;
 };
-using RouteAndEventOutcome = agent_client::AdminResult<DoneWithRoute>;
+using RouteAndEventOutcome = control::AdminResult<DoneWithRoute>;
 struct Destroyed {
   uint32_t events;  // how many it was sent
 };
-using DestroyOutcome = agent_client::AdminResult<Destroyed>;
+using DestroyOutcome = control::AdminResult<Destroyed>;
 
 // The requests of one subject. Roles do not know one another; what two of them need lies in the parts, or in
 // binding.h. They trust nothing in a request.

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "agent/cm/identifier.h"
-#include "cm/parameters.h"
-#include "protocol/connection_messages.h"
+#include "management/cm/parameters.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

@@ -11,7 +11,7 @@
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "base/format.h"
-#include "cm/ip_service.h"
+#include "management/cm/ip_service.h"
 
 namespace verbena::agent {
 namespace {
@@ -88,12 +88,12 @@ Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
   if (const auto checked = check_private_data(parameters.private_length, cm::kIpReqPrivateBytes); !checked)
     return checked;
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
-  const agent_client::Link* link = service_.links().by_device(id.route.device_index);
+  const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   cm::ConnectRequest connect;
   connect.path = path_of(id, service_.links());
   connect.service_id = service_id_of(id);
-  connect.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
+  connect.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
   connect.qp_type = qp_type_of(id);
   connect.starting_psn = id.starting_psn;
   connect.path_mtu = id.route.path_mtu;
@@ -152,10 +152,10 @@ Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
   if (const auto checked = check_private_data(parameters.private_length, kRepPrivateBytes); !checked)
     return checked;
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
-  const agent_client::Link* link = service_.links().by_device(id.route.device_index);
+  const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   cm::ConnectReply reply;
-  reply.local_ca_guid = load_be<uint64_t>(agent_client::guid_of(*link).data());
+  reply.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
   reply.starting_psn = id.starting_psn;
   reply.parameters = without_qkey(parameters);
   const auto replied = manager().reply(id.connection, reply, MonotonicClock::now());

@@ -12,7 +12,7 @@
 
 #include "agent/cm/address.h"
 #include "base/log.h"
-#include "roce/qpn.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 namespace {

@@ -15,11 +15,11 @@
 #include "agent/cm/identifier.h"
 #include "base/quota.h"
 #include "base/unique_fd.h"
-#include "cm/observer.h"
-#include "protocol/connection_messages.h"
-#include "protocol/trace_ring.h"
-#include "trace/connection_note.h"
-#include "trace/recorder.h"
+#include "management/cm/observer.h"
+#include "control/protocol/connection_messages.h"
+#include "control/protocol/trace_ring.h"
+#include "observe/trace/connection_note.h"
+#include "observe/trace/recorder.h"
 
 namespace verbena::agent {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cm/messages.h"
+#include "management/cm/messages.h"
 
 namespace verbena::agent {
 

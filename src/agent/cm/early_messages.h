@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/time.h"
-#include "cm/events.h"
-#include "cm/mad.h"
+#include "management/cm/events.h"
+#include "management/cm/mad.h"
 
 namespace verbena::agent {
 

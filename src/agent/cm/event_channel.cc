@@ -8,7 +8,7 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-#include "agent_client/message_socket.h"
+#include "control/model/message_socket.h"
 #include "base/log.h"
 
 namespace verbena::agent {
@@ -71,7 +71,7 @@ std::vector<uint64_t> EventChannel::numbers_of(const Index& index, uint32_t id) 
 // False: no room now. A channel whose other end is closed takes everything.
 bool EventChannel::transmit(const protocol::CmEvent& event) {
   const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
-  const auto sent = agent_client::send_message(socket_.get(), protocol::bytes_of(event));
+  const auto sent = control::send_message(socket_.get(), protocol::bytes_of(event));
   if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
   // If the program has read meanwhile, the difference may be zero or less. Then the next event is measured.
   if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()) - before);

@@ -11,8 +11,8 @@
 #include <sys/types.h>
 
 #include "agent/event_loop.h"
-#include "agent/foreign_closer.h"
-#include "protocol/connection_messages.h"
+#include "agent/sessions/foreign_closer.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

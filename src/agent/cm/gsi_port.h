@@ -9,9 +9,9 @@
 
 #include "agent/event_loop.h"
 #include "base/result.h"
-#include "cm/events.h"
-#include "cm/mad.h"
-#include "net/udp/udp_port.h"
+#include "management/cm/events.h"
+#include "management/cm/mad.h"
+#include "adapter/net/udp/udp_port.h"
 
 namespace verbena::agent {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "agent/cm/client_role.h"
-#include "agent/foreign_closer.h"
-#include "protocol/connection_messages.h"
+#include "agent/sessions/foreign_closer.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

@@ -11,7 +11,7 @@
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "protocol/connection_messages.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

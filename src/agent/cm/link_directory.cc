@@ -14,13 +14,13 @@ size_t LinkDirectory::Hash::operator()(const roce::Address& gid) const {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()});
 }
 
-void LinkDirectory::update(std::vector<agent_client::Link> links) {
+void LinkDirectory::update(std::vector<control::Link> links) {
   by_gid_.clear();
   by_device_.clear();
   links_ = std::move(links);
-  for (const agent_client::Link& link : links_) {
+  for (const control::Link& link : links_) {
     by_device_[link.device_index] = &link;
-    for (const agent_client::GidEntry& entry : link.gids)
+    for (const control::GidEntry& entry : link.gids)
       by_gid_.emplace(entry.gid, Place{&link, entry.index});
   }
 }
@@ -30,7 +30,7 @@ std::optional<LinkDirectory::Place> LinkDirectory::find(const roce::Address& gid
   std::optional<Place> found;
   const auto [begin, end] = by_gid_.equal_range(gid);
   for (auto place = begin; place != end; ++place) {
-    const agent_client::Link& link = *place->second.link;
+    const control::Link& link = *place->second.link;
     if (link.interface_index == interface_index) return place->second;
     const bool better = !found || link.device_index < found->link->device_index;
     if (better) found = place->second;
@@ -41,8 +41,8 @@ std::optional<LinkDirectory::Place> LinkDirectory::find(const roce::Address& gid
 std::optional<LinkDirectory::Loopback> LinkDirectory::loopback(bool ipv4) const {
   std::optional<Loopback> best;
   int best_rank = 0;
-  for (const agent_client::Link& link : links_) {
-    for (const agent_client::GidEntry& entry : link.gids) {
+  for (const control::Link& link : links_) {
+    for (const control::GidEntry& entry : link.gids) {
       if (entry.gid.is_ipv4() != ipv4) continue;
       const int rank = is_loopback(address_of(entry.gid)) ? 4
                        : !link.up                         ? 1
@@ -56,13 +56,13 @@ std::optional<LinkDirectory::Loopback> LinkDirectory::loopback(bool ipv4) const 
   return best;
 }
 
-const agent_client::Link* LinkDirectory::by_device(uint32_t device_index) const {
+const control::Link* LinkDirectory::by_device(uint32_t device_index) const {
   const auto found = by_device_.find(device_index);
   return found == by_device_.end() ? nullptr : found->second;
 }
 
-const agent_client::Link* LinkDirectory::by_interface(uint32_t interface_index) const {
-  const auto found = std::ranges::find(links_, interface_index, &agent_client::Link::interface_index);
+const control::Link* LinkDirectory::by_interface(uint32_t interface_index) const {
+  const auto found = std::ranges::find(links_, interface_index, &control::Link::interface_index);
   return found == links_.end() ? nullptr : &*found;
 }
 

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "agent_client/link.h"
-#include "roce/path.h"
+#include "control/model/link.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
@@ -17,34 +17,34 @@ namespace verbena::agent {
 class LinkDirectory {
  public:
   struct Place {
-    const agent_client::Link* link;
+    const control::Link* link;
     uint32_t gid_index;
   };
 
-  void update(std::vector<agent_client::Link> links);
+  void update(std::vector<control::Link> links);
 
   // The link that has the address; where several have it (link-local ones), the one over this netdev.
   std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
-  const agent_client::Link* by_device(uint32_t device_index) const;
+  const control::Link* by_device(uint32_t device_index) const;
   // Where this host speaks to itself, when only the family is known (as the kernel's cma_bind_loopback()):
   // the loopback link if there is one, else the first that is up. Its first address that means something by
   // itself, else a link-local one.
   struct Loopback {
-    const agent_client::Link* link;
+    const control::Link* link;
     roce::Address address;
   };
   std::optional<Loopback> loopback(bool ipv4) const;
-  const agent_client::Link* by_interface(uint32_t interface_index) const;
-  const std::vector<agent_client::Link>& links() const { return links_; }
+  const control::Link* by_interface(uint32_t interface_index) const;
+  const std::vector<control::Link>& links() const { return links_; }
 
  private:
   struct Hash {
     size_t operator()(const roce::Address& gid) const;
   };
 
-  std::vector<agent_client::Link> links_;
+  std::vector<control::Link> links_;
   std::unordered_multimap<roce::Address, Place, Hash> by_gid_;
-  std::unordered_map<uint32_t, const agent_client::Link*> by_device_;
+  std::unordered_map<uint32_t, const control::Link*> by_device_;
 };
 
 }  // namespace verbena::agent

@@ -10,8 +10,8 @@
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "base/format.h"
-#include "roce/prefix.h"
-#include "roce/qpn.h"
+#include "wire/roce/prefix.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 namespace {

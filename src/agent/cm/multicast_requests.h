@@ -2,7 +2,7 @@
 #pragma once
 
 #include "agent/cm/client_role.h"
-#include "protocol/connection_messages.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

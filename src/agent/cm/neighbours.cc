@@ -14,7 +14,7 @@
 
 #include "agent/cm/neighbour_message.h"
 #include "base/log.h"
-#include "net/udp/neighbour_search.h"
+#include "adapter/net/udp/neighbour_search.h"
 
 namespace verbena::agent {
 namespace {

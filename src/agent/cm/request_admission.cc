@@ -10,9 +10,9 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
-#include "agent_client/path_mtu.h"
-#include "cm/ip_service.h"
-#include "protocol/text.h"
+#include "control/model/path_mtu.h"
+#include "management/cm/ip_service.h"
+#include "base/text.h"
 
 namespace verbena::agent {
 namespace {
@@ -70,7 +70,7 @@ uint8_t life_time_of(uint8_t ack_timeout) {
 }
 
 void fill_route(protocol::CmRoute& route, const LinkDirectory::Place& place, const roce::Path& path) {
-  protocol::store_text(route.link, place.link->name);
+  store_text(route.link, place.link->name);
   route.device_index = place.link->device_index;
   route.gid_index = place.gid_index;
   std::copy(path.source.bytes.begin(), path.source.bytes.end(), route.source_gid);
@@ -80,12 +80,12 @@ void fill_route(protocol::CmRoute& route, const LinkDirectory::Place& place, con
   route.hop_limit = path.hop_limit;
 }
 
-void fill_path(protocol::CmRoute& route, const cm::Req& req, const agent_client::Link&) {
+void fill_path(protocol::CmRoute& route, const cm::Req& req, const control::Link&) {
   route.path_mtu = req.path_mtu;
   route.packet_life_time = life_time_of(req.primary.local_ack_timeout);
 }
-void fill_path(protocol::CmRoute& route, const cm::SidrReq&, const agent_client::Link& link) {
-  route.path_mtu = agent_client::path_mtu_of(link.mtu);
+void fill_path(protocol::CmRoute& route, const cm::SidrReq&, const control::Link& link) {
+  route.path_mtu = control::path_mtu_of(link.mtu);
 }
 
 bool can_travel(const roce::Path& path) {

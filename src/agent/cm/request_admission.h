@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cm/events.h"
+#include "management/cm/events.h"
 
 namespace verbena::agent {
 

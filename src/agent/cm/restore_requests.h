@@ -3,7 +3,7 @@
 
 #include "agent/cm/binding.h"
 #include "agent/cm/client_role.h"
-#include "protocol/connection_messages.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

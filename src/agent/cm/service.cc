@@ -190,7 +190,7 @@ void CmService::open_wire(int slot_socket) {
   }
 }
 
-void CmService::links_changed(const std::vector<agent_client::Link>& links,
+void CmService::links_changed(const std::vector<control::Link>& links,
                               std::span<const uint32_t> failed_over) {
   links_.update(links);
   for (const auto& [number, client] : clients_) client->links_changed(failed_over);

@@ -29,11 +29,11 @@
 #include "agent/cm/tally.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
-#include "agent_client/link.h"
+#include "control/model/link.h"
 #include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
-#include "cm/manager.h"
+#include "management/cm/manager.h"
 
 namespace verbena::agent {
 
@@ -75,7 +75,7 @@ class CmService final : private cm::Sink {
     ledger_.freeze();
   }
   // @param failed_over device indexes of bonds whose other port has taken over
-  void links_changed(const std::vector<agent_client::Link>& links, std::span<const uint32_t> failed_over);
+  void links_changed(const std::vector<control::Link>& links, std::span<const uint32_t> failed_over);
   // A former agent was killed, and its clients bring back what they have. Until then no peer is told that a
   // connection or a listener is not there: what is said to them is kept, or has to be said again.
   void expect_returns(TimePoint until);

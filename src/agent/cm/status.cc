@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "agent/cm/client.h"
-#include "protocol/text.h"
+#include "base/text.h"
 
 namespace verbena::agent {
 namespace {
@@ -30,7 +30,7 @@ protocol::CmIdRecord record_of(const CmClient& client, const CmIdentifier& id, c
   record.state = kKernelStates[static_cast<size_t>(id.state)];
   record.source = id.source;
   record.destination = id.destination;
-  protocol::store_text(record.program, client.host().program());
+  store_text(record.program, client.host().program());
   if (id.connection != 0) {
     if (const auto info = manager.info(id.connection)) record.local_qpn = info->local_qpn;
   }

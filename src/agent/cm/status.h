@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "agent/cm/service.h"
-#include "protocol/connection_status.h"
+#include "control/protocol/connection_status.h"
 
 namespace verbena::agent {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "roce/path.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 

@@ -9,7 +9,7 @@
 #include "agent/seed.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
-#include "net/udp/multicast_socket.h"
+#include "adapter/net/udp/multicast_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -27,7 +27,7 @@ constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 23
 constexpr roce::Address kIpv6Group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'V', 'E', 'R', 'B'}};
 
 // By which address a link speaks to a group: one that every host of the network can answer.
-std::optional<roce::Path> path_to_group(const agent_client::Link& link, const roce::Address& group) {
+std::optional<roce::Path> path_to_group(const control::Link& link, const roce::Address& group) {
   const auto from = std::ranges::find_if(link.gids, [&](const auto& entry) {
     return group.is_ipv4() ? entry.gid.is_ipv4() : entry.gid.is_link_local();
   });
@@ -41,7 +41,7 @@ std::optional<roce::Path> path_to_group(const agent_client::Link& link, const ro
 }
 
 // Loopback, and what else has no neighbours.
-bool has_network(const agent_client::Link& link) {
+bool has_network(const control::Link& link) {
   return link.up && std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
 }
 
@@ -67,14 +67,14 @@ class Discovery::Listener final : private net::PacketHandler {
  private:
   void on_packet(const transport::IncomingPacket& incoming) override {
     const roce::Headers& headers = incoming.packet.headers;
-    fabric::Mad mad;
+    mad::Mad mad;
     const bool can_be = headers.opcode == roce::kUdSendOnlyOpcode && headers.qkey == cm::kGsiQkey &&
                         incoming.packet.payload.size() == mad.bytes.size() &&
                         incoming.path.interface_index == path_.interface_index &&
                         !incoming.path.source.is_multicast() && is_of_an_agent(incoming);
     if (!can_be) return;
     std::ranges::copy(incoming.packet.payload, mad.bytes.begin());
-    if (const auto said = fabric::decode_announcement(mad)) {
+    if (const auto said = mad::decode_announcement(mad)) {
       discovery_.on_announcement(device_index_, *said, incoming.path.source);
     }
   }
@@ -141,7 +141,7 @@ void Discovery::begin(uint32_t device_index, const LinkFabric& fabric) {
   places_.emplace(device_index, std::move(place));
 }
 
-void Discovery::on_announcement(uint32_t device_index, const fabric::Announcement& announcement,
+void Discovery::on_announcement(uint32_t device_index, const mad::Announcement& announcement,
                                 const roce::Address& from) {
   LinkFabric* fabric = fabrics_.find(device_index);
   const auto place = places_.find(device_index);
@@ -163,7 +163,7 @@ void Discovery::announce(uint32_t device_index, Place& place) {
   if (fabric == nullptr) return;
   // The first time in any case: who was heard before that need not be all there are.
   const bool asks = !place.knows_others || place.last == TimePoint();
-  const fabric::Mad said = fabric::encode({fabric->subnet.own().adapter, asks});
+  const mad::Mad said = mad::encode({fabric->subnet.own().adapter, asks});
   for (const auto& listener : place.listeners) surroundings_.send(cm::Mad{said.bytes}, listener->path());
 }
 

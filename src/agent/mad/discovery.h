@@ -13,11 +13,11 @@
 #include "agent/mad/link_fabrics.h"
 #include "base/random.h"
 #include "base/time.h"
-#include "cm/mad.h"
-#include "fabric/announcement.h"
-#include "net/port.h"
-#include "net/udp/receiver.h"
-#include "roce/path.h"
+#include "management/cm/mad.h"
+#include "management/mad/announcement.h"
+#include "adapter/net/port.h"
+#include "adapter/net/udp/receiver.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
@@ -54,7 +54,7 @@ class Discovery {
   };
 
   void begin(uint32_t device_index, const LinkFabric& fabric);
-  void on_announcement(uint32_t device_index, const fabric::Announcement& announcement,
+  void on_announcement(uint32_t device_index, const mad::Announcement& announcement,
                        const roce::Address& from);
   void announce(uint32_t device_index, Place& place);
   void on_timer();

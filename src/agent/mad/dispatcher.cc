@@ -10,19 +10,19 @@
 #include <sys/stat.h>
 
 #include "agent/seed.h"
-#include "fabric/administration.h"
-#include "fabric/agent_info.h"
-#include "fabric/announcement.h"
-#include "fabric/rmpp.h"
-#include "fabric/subnet_management.h"
+#include "management/mad/administration.h"
+#include "management/mad/agent_info.h"
+#include "management/mad/announcement.h"
+#include "management/mad/rmpp.h"
+#include "management/mad/subnet_management.h"
 
 namespace verbena::agent {
 namespace {
 
-using fabric::Mad;
-using fabric::MadHeader;
-using fabric::MadStatus;
-using fabric::Subnet;
+using mad::Mad;
+using mad::MadHeader;
+using mad::MadStatus;
+using mad::Subnet;
 
 constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
 constexpr uint32_t kGsiQpn = 1;
@@ -36,13 +36,13 @@ constexpr auto kLongestTimeout = std::chrono::minutes(10);
 
 // Connections are the agent's affair: who could send its datagrams could end everybody's. So are neighbours.
 bool is_for_programs(uint8_t management_class, uint32_t oui) {
-  const bool announces = management_class == fabric::kAnnouncementClass && oui == fabric::kAnnouncementOui;
-  return management_class != fabric::kClassConnection && !announces;
+  const bool announces = management_class == mad::kAnnouncementClass && oui == mad::kAnnouncementOui;
+  return management_class != mad::kClassConnection && !announces;
 }
 
 bool wants_answer(const Mad& mad) {
-  const uint8_t method = mad.u8(fabric::kMethodAt);
-  return (method == fabric::kMethodGet || method == fabric::kMethodSet) && !fabric::is_rmpp(mad);
+  const uint8_t method = mad.u8(mad::kMethodAt);
+  return (method == mad::kMethodGet || method == mad::kMethodSet) && !mad::is_rmpp(mad);
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ LongMessages::Surroundings MadDispatcher::long_surroundings() {
 }
 
 // A port of a link that is gone hears nothing any more; its program sees the end of its socket.
-void MadDispatcher::links_changed(const std::vector<agent_client::Link>& links) {
+void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
   fabrics_.links_changed(links);
   std::vector<uint64_t> gone;
   for (const auto& [number, port] : ports_) {
@@ -173,30 +173,30 @@ void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, 
   if (agent == nullptr || fabric == nullptr) return;
   Mad mad;
   std::copy_n(message.begin(), std::min(message.size(), mad.bytes.size()), mad.bytes.begin());
-  const MadHeader said = fabric::header_of(mad);
-  if (said.base_version != fabric::kBaseVersion || !is_for_programs(said.management_class, said.oui)) return;
+  const MadHeader said = mad::header_of(mad);
+  if (said.base_version != mad::kBaseVersion || !is_for_programs(said.management_class, said.oui)) return;
   if (!said.is_response()) {
     const uint64_t lower = said.transaction & 0xffffffff;
-    mad.set(fabric::kTransactionAt, uint64_t{agent->transaction} << 32 | lower);
+    mad.set(mad::kTransactionAt, uint64_t{agent->transaction} << 32 | lower);
   }
   if (header.status == ETIMEDOUT) return give_back(port, header, mad);
   // Subnet management of the whole fabric is answered here.
-  const auto to = fabric::is_subnet_management(said.management_class)
+  const auto to = mad::is_subnet_management(said.management_class)
                       ? std::optional(Correspondent{byteswap(header.lid_be), {}})
                       : destination_of(*fabric, header);
   // The fabric itself takes its first datagram for the whole of a message.
   const bool is_for_fabric = to && to->is_here() && to->lid == Subnet::kSwitchLid;
-  const bool is_long = agent->has_whole_messages() && fabric::is_rmpp(mad) && !is_for_fabric;
+  const bool is_long = agent->has_whole_messages() && mad::is_rmpp(mad) && !is_for_fabric;
   if (is_long) return send_long(port, header, mad, message, to);
   if (message.size() <= mad.bytes.size() || is_for_fabric) send_single(port, header, mad, to);
 }
 
 void MadDispatcher::send_single(uint64_t port, const protocol::UserMad& header, const Mad& mad,
                                 const std::optional<Correspondent>& to) {
-  const bool waits = !fabric::header_of(mad).is_response() && header.timeout_ms != 0;
+  const bool waits = !mad::header_of(mad).is_response() && header.timeout_ms != 0;
   if (waits && !wait_for_answer(port, header, mad, to, std::min(header.retries, kMostRetries))) {
     // Segments that a program cuts itself have all the same transaction.
-    if (!fabric::is_rmpp(mad)) return;
+    if (!mad::is_rmpp(mad)) return;
   }
   if (to) dispatch(*fabrics_.find(ports_.at(port)->device_index()), mad, byteswap(header.lid_be), *to);
 }
@@ -228,7 +228,7 @@ void MadDispatcher::send_long(uint64_t port, const protocol::UserMad& header, co
 void MadDispatcher::on_sent(const LongMessages::Sending& sending, const Mad& first, bool arrived) {
   if (!ports_.contains(sending.port)) return;
   if (!arrived) return give_back(sending.port, sending.header, first);
-  const bool waits = !fabric::header_of(first).is_response() && sending.header.timeout_ms != 0;
+  const bool waits = !mad::header_of(first).is_response() && sending.header.timeout_ms != 0;
   if (waits) wait_for_answer(sending.port, sending.header, first, sending.to, 0);
 }
 
@@ -244,7 +244,7 @@ std::optional<Correspondent> MadDispatcher::destination_of(LinkFabric& fabric,
     if (!path || gid.is_multicast()) return std::nullopt;
     return Correspondent{0, *path};
   }
-  const fabric::Member* member = subnet.by_lid(lid);
+  const mad::Member* member = subnet.by_lid(lid);
   if (member == nullptr || member == &subnet.own()) return Correspondent{lid, {}};
   const auto path = fabric.path_to(member->address);
   if (!path) return std::nullopt;
@@ -252,56 +252,56 @@ std::optional<Correspondent> MadDispatcher::destination_of(LinkFabric& fabric,
 }
 
 void MadDispatcher::dispatch(LinkFabric& fabric, const Mad& mad, uint16_t lid, const Correspondent& to) {
-  const MadHeader header = fabric::header_of(mad);
+  const MadHeader header = mad::header_of(mad);
   const Correspondent here{fabric.subnet.own().lid, {}};
   fabric.subnet.forget_before(MonotonicClock::now() - kForgottenAfter);
-  if (fabric::is_subnet_management(header.management_class)) {
-    const auto answered = fabric::answer_subnet_management(fabric.subnet, mad, lid);
+  if (mad::is_subnet_management(header.management_class)) {
+    const auto answered = mad::answer_subnet_management(fabric.subnet, mad, lid);
     if (answered) take_answer(fabric.link.device_index, answered->bytes, {lid, {}});
     return;
   }
   if (!to.is_here()) return send(mad, to);
-  const bool is_control = fabric::is_rmpp(mad) && fabric::rmpp_type(mad) != fabric::RmppType::kData;
+  const bool is_control = mad::is_rmpp(mad) && mad::rmpp_type(mad) != mad::RmppType::kData;
   if (is_control && long_.on_control(fabric.link.device_index, mad, {lid, {}})) return;
   if (header.is_response()) return void(take(fabric, mad, here));
-  if (lid == Subnet::kSwitchLid && header.management_class == fabric::kClassSubnAdministration) {
+  if (lid == Subnet::kSwitchLid && header.management_class == mad::kClassSubnAdministration) {
     return ask_administration(fabric, mad);
   }
   if (lid == Subnet::kSwitchLid) return ask_switch(fabric, mad);
   // A LID that nobody has: no answer.
   if (lid != here.lid || take(fabric, mad, here) || !wants_answer(mad)) return;
-  take_answer(fabric.link.device_index, fabric::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes,
+  take_answer(fabric.link.device_index, mad::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes,
               here);
 }
 
 // Whom a path is asked for is looked for under that address: it need not have announced itself.
 void MadDispatcher::ask_administration(LinkFabric& fabric, const Mad& request) {
-  const auto wanted = fabric::wanted_destination(request);
+  const auto wanted = mad::wanted_destination(request);
   if (wanted && wanted->is_link_local()) {
-    const uint64_t guid = fabric::guid_of_address(*wanted);
+    const uint64_t guid = mad::guid_of_address(*wanted);
     const bool is_known = guid == fabric.subnet.switch_guid() || fabric.subnet.by_guid(guid) != nullptr;
     if (!is_known) fabric.subnet.look_for(*wanted, MonotonicClock::now());
   }
   fabric.subnet.count_activity();
   const uint32_t device = fabric.link.device_index;
-  auto answered = fabric::answer_administration(fabric.subnet, request);
+  auto answered = mad::answer_administration(fabric.subnet, request);
   if (!answered) return;
   const Correspondent there{Subnet::kSwitchLid, {}};
-  const MadAgent* agent = registrations_.for_answer(fabric::header_of(request).transaction);
+  const MadAgent* agent = registrations_.for_answer(mad::header_of(request).transaction);
   const bool in_segments =
-      answered->size() > fabric::kMadBytes && agent != nullptr && !agent->has_whole_messages();
+      answered->size() > mad::kMadBytes && agent != nullptr && !agent->has_whole_messages();
   if (!in_segments) return take_answer(device, *answered, there);
   long_.send({kFabricsOwn, ports_.at(agent->port)->user(), {}, device, 0, there}, std::move(*answered));
 }
 
 // It counts what it can know: what goes over the port that we are plugged into.
 void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
-  const MadHeader header = fabric::header_of(request);
+  const MadHeader header = mad::header_of(request);
   const Correspondent there{Subnet::kSwitchLid, {}};
   const uint32_t device = fabric.link.device_index;
-  if (header.management_class != fabric::kClassPerformance) {
+  if (header.management_class != mad::kClassPerformance) {
     if (wants_answer(request)) {
-      take_answer(device, fabric::begin_answer(request, MadStatus::kUnsupportedAttribute).bytes, there);
+      take_answer(device, mad::begin_answer(request, MadStatus::kUnsupportedAttribute).bytes, there);
     }
     return;
   }
@@ -322,7 +322,7 @@ LinkFabric* MadDispatcher::fabric_with(const roce::Address& address, uint32_t in
 // What comes from an address of this host is of no neighbour. 0: it has none.
 uint16_t MadDispatcher::lid_of(LinkFabric& fabric, const roce::Path& arrival) {
   const LinkFabric* own = fabric_with(arrival.source, arrival.interface_index);
-  const fabric::Member* member = own != nullptr ? fabric.subnet.by_guid(own->subnet.own().adapter.guid)
+  const mad::Member* member = own != nullptr ? fabric.subnet.by_guid(own->subnet.own().adapter.guid)
                                                 : fabric.subnet.meet(arrival.source, MonotonicClock::now());
   return member != nullptr ? member->lid : uint16_t{0};
 }
@@ -337,21 +337,21 @@ bool MadDispatcher::on_mad(ConstBytes bytes, const cm::Arrival& arrival) {
   Mad mad;
   if (fabric == nullptr || bytes.size() != mad.bytes.size()) return false;
   std::ranges::copy(bytes, mad.bytes.begin());
-  const MadHeader header = fabric::header_of(mad);
+  const MadHeader header = mad::header_of(mad);
   // Subnet management goes by QP0, which RoCE has not.
-  const bool is_for_qp0 = fabric::is_subnet_management(header.management_class);
-  if (header.base_version != fabric::kBaseVersion || is_for_qp0) return false;
+  const bool is_for_qp0 = mad::is_subnet_management(header.management_class);
+  if (header.base_version != mad::kBaseVersion || is_for_qp0) return false;
   const Correspondent from{lid_of(*fabric, arrival.path), cm::answer_path(arrival.path)};
   // A segment that nobody takes is not answered, as any other Get would be: it would be taken for a segment
   // of the answer.
-  return take(*fabric, mad, from) || fabric::is_rmpp(mad);
+  return take(*fabric, mad, from) || mad::is_rmpp(mad);
 }
 
 bool MadDispatcher::take(LinkFabric& fabric, const Mad& mad, const Correspondent& from) {
-  if (fabric::is_rmpp(mad)) {
+  if (mad::is_rmpp(mad)) {
     if (const auto taken = take_segment(fabric, mad, from)) return *taken;
   }
-  if (!fabric::header_of(mad).is_response()) return take_request(fabric, mad, from);
+  if (!mad::header_of(mad).is_response()) return take_request(fabric, mad, from);
   take_answer(fabric.link.device_index, mad.bytes, from);
   return true;
 }
@@ -361,14 +361,14 @@ bool MadDispatcher::take(LinkFabric& fabric, const Mad& mad, const Correspondent
 std::optional<bool> MadDispatcher::take_segment(LinkFabric& fabric, const Mad& mad,
                                                 const Correspondent& from) {
   const uint32_t device = fabric.link.device_index;
-  const MadHeader header = fabric::header_of(mad);
-  const fabric::RmppType type = fabric::rmpp_type(mad);
-  if (type != fabric::RmppType::kData && long_.on_control(device, mad, from)) return true;
+  const MadHeader header = mad::header_of(mad);
+  const mad::RmppType type = mad::rmpp_type(mad);
+  if (type != mad::RmppType::kData && long_.on_control(device, mad, from)) return true;
   const MadAgent* agent = header.is_response() ? registrations_.for_answer(header.transaction)
                                                : registrations_.for_request(device, header);
   if (agent == nullptr || agent->device_index != device || !agent->has_whole_messages()) return std::nullopt;
-  if (type == fabric::RmppType::kAbort) long_.forget(*agent, mad, from);
-  if (type != fabric::RmppType::kData) return true;
+  if (type == mad::RmppType::kAbort) long_.forget(*agent, mad, from);
+  if (type != mad::RmppType::kData) return true;
   const roce::Address& source = from.path.destination;
   const bool is_wanted = !header.is_response() || long_.knows(*agent, mad, from) ||
                          waiting_.awaits(header, source) || long_.awaits(device, mad, source);
@@ -384,18 +384,18 @@ std::optional<bool> MadDispatcher::take_segment(LinkFabric& fabric, const Mad& m
 }
 
 bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const Correspondent& from) {
-  const MadHeader header = fabric::header_of(request);
+  const MadHeader header = mad::header_of(request);
   const uint32_t device = fabric.link.device_index;
-  if (header.management_class == fabric::kClassPerformance) {
+  if (header.management_class == mad::kClassPerformance) {
     const auto counters = port_counters_of(surroundings_.counters(device));
     // Programs here may set counters to zero, as far as these answers go; strangers may not.
     answer(fabric, fabric.own_performance.answer(request, kOwnPortNumber, counters, from.is_here()), from);
     return true;
   }
-  if (fabric::is_agent_info_request(header)) {
-    const fabric::Adapter& own = fabric.subnet.own().adapter;
+  if (mad::is_agent_info_request(header)) {
+    const mad::Adapter& own = fabric.subnet.own().adapter;
     answer(fabric,
-           fabric::answer_agent_info(request, {.version = VERBENA_VERSION,
+           mad::answer_agent_info(request, {.version = VERBENA_VERSION,
                                                .description = own.description,
                                                .path_mtu = own.path_mtu,
                                                .asked_by = from.path.destination}),
@@ -418,7 +418,7 @@ void MadDispatcher::answer(LinkFabric& fabric, const Mad& mad, const Corresponde
 void MadDispatcher::take_answer(uint32_t device_index, ConstBytes bytes, const Correspondent& from) {
   Mad first;
   std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
-  const MadHeader header = fabric::header_of(first);
+  const MadHeader header = mad::header_of(first);
   const roce::Address& source = from.path.destination;
   if (const auto request = waiting_.answered(header, source)) {
     return deliver(request->port, request->header.agent, bytes, from);
@@ -427,7 +427,7 @@ void MadDispatcher::take_answer(uint32_t device_index, ConstBytes bytes, const C
     return deliver(sending->port, sending->header.agent, bytes, from);
   }
   // A program that puts its messages together itself gets segments also when the first was the answer.
-  const MadAgent* agent = fabric::is_rmpp(first) ? registrations_.for_answer(header.transaction) : nullptr;
+  const MadAgent* agent = mad::is_rmpp(first) ? registrations_.for_answer(header.transaction) : nullptr;
   if (agent != nullptr && agent->device_index == device_index && !agent->has_whole_messages()) {
     deliver(agent->port, agent->id, bytes, from);
   }
@@ -439,7 +439,7 @@ void MadDispatcher::deliver(uint64_t port, uint32_t agent, ConstBytes message, c
   protocol::UserMad user{};
   user.agent = agent;
   user.queue_pair_be =
-      fabric::is_subnet_management(static_cast<uint8_t>(message[fabric::kClassAt])) ? 0 : byteswap(kGsiQpn);
+      mad::is_subnet_management(static_cast<uint8_t>(message[mad::kClassAt])) ? 0 : byteswap(kGsiQpn);
   user.lid_be = byteswap(from.lid);
   if (!from.is_here()) {
     user.grh_present = 1;
@@ -480,7 +480,7 @@ void MadDispatcher::give_back(uint64_t port, const protocol::UserMad& header, co
   protocol::UserMad with_status = header;
   with_status.status = ETIMEDOUT;
   OpenPort& open = *ports_.at(port);
-  open.deliver(with_status, ConstBytes(mad.bytes).first(fabric::kMadHeaderBytes));
+  open.deliver(with_status, ConstBytes(mad.bytes).first(mad::kMadHeaderBytes));
   open.resume();
 }
 

@@ -11,7 +11,7 @@
 
 #include <sys/types.h>
 
-#include "agent/client_sockets.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent/mad/correspondent.h"
@@ -20,13 +20,13 @@
 #include "agent/mad/open_port.h"
 #include "agent/mad/registrations.h"
 #include "agent/mad/waiting_requests.h"
-#include "agent_client/device_counters.h"
+#include "control/model/device_counters.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "cm/events.h"
-#include "cm/mad.h"
-#include "fabric/mad.h"
+#include "management/cm/events.h"
+#include "management/cm/mad.h"
+#include "management/mad/mad.h"
 
 namespace verbena::agent {
 
@@ -42,7 +42,7 @@ class MadDispatcher {
     // Which link has the address; where several have it, the one over this netdev.
     std::function<std::optional<uint32_t>(const roce::Address& address, uint32_t interface_index)>
         device_with;
-    std::function<agent_client::DeviceCounters(uint32_t device_index)> counters;
+    std::function<control::DeviceCounters(uint32_t device_index)> counters;
     std::function<void()> on_ports;      // one more is open, or one less
     std::function<TimePoint()> settled;  // when all neighbours will have had the time to answer
   };
@@ -51,7 +51,7 @@ class MadDispatcher {
   MadDispatcher(const MadDispatcher&) = delete;
   MadDispatcher& operator=(const MadDispatcher&) = delete;
 
-  void links_changed(const std::vector<agent_client::Link>& links);
+  void links_changed(const std::vector<control::Link>& links);
   LinkFabrics& fabrics() { return fabrics_; }
   size_t open_ports() const { return ports_.size(); }
 
@@ -76,29 +76,29 @@ class MadDispatcher {
   LongMessages::Surroundings long_surroundings();
 
   void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
-  void send_single(uint64_t port, const protocol::UserMad& header, const fabric::Mad& mad,
+  void send_single(uint64_t port, const protocol::UserMad& header, const mad::Mad& mad,
                    const std::optional<Correspondent>& to);
-  void send_long(uint64_t port, const protocol::UserMad& header, const fabric::Mad& first, ConstBytes message,
+  void send_long(uint64_t port, const protocol::UserMad& header, const mad::Mad& first, ConstBytes message,
                  const std::optional<Correspondent>& to);
-  void on_sent(const LongMessages::Sending& sending, const fabric::Mad& first, bool arrived);
-  bool wait_for_answer(uint64_t port, const protocol::UserMad& header, const fabric::Mad& mad,
+  void on_sent(const LongMessages::Sending& sending, const mad::Mad& first, bool arrived);
+  bool wait_for_answer(uint64_t port, const protocol::UserMad& header, const mad::Mad& mad,
                        const std::optional<Correspondent>& to, uint32_t retries);
-  void give_back(uint64_t port, const protocol::UserMad& header, const fabric::Mad& mad);
-  void dispatch(LinkFabric& fabric, const fabric::Mad& mad, uint16_t lid, const Correspondent& to);
+  void give_back(uint64_t port, const protocol::UserMad& header, const mad::Mad& mad);
+  void dispatch(LinkFabric& fabric, const mad::Mad& mad, uint16_t lid, const Correspondent& to);
   std::optional<Correspondent> destination_of(LinkFabric& fabric, const protocol::UserMad& header);
-  void ask_administration(LinkFabric& fabric, const fabric::Mad& request);
-  void ask_switch(LinkFabric& fabric, const fabric::Mad& request);
+  void ask_administration(LinkFabric& fabric, const mad::Mad& request);
+  void ask_switch(LinkFabric& fabric, const mad::Mad& request);
   // What is for this link, wherever it came from. False: nobody serves it.
-  bool take(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& from);
+  bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
   // Nothing: it is none that is put together here.
-  std::optional<bool> take_segment(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& from);
+  std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
   // False: nobody serves the request.
-  bool take_request(LinkFabric& fabric, const fabric::Mad& request, const Correspondent& from);
-  void answer(LinkFabric& fabric, const fabric::Mad& mad, const Correspondent& to);
+  bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);
+  void answer(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& to);
   // To the program that has asked; nobody has: it is dropped.
   void take_answer(uint32_t device_index, ConstBytes mad, const Correspondent& from);
   void deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from);
-  void send(const fabric::Mad& mad, const Correspondent& to);
+  void send(const mad::Mad& mad, const Correspondent& to);
 
   void on_timer();
 

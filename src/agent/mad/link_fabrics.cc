@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent_client/path_mtu.h"
+#include "control/model/path_mtu.h"
 #include "base/bytes.h"
 #include "base/format.h"
 
 namespace verbena::agent {
 namespace {
 
-using agent_client::Link;
+using control::Link;
 
 // Both IPv4, both link-local, or neither.
 bool are_of_one_kind(const roce::Address& one, const roce::Address& other) {
@@ -32,28 +32,28 @@ std::optional<roce::Path> LinkFabric::path_to(const roce::Address& destination) 
   return std::nullopt;
 }
 
-fabric::Adapter adapter_of(const Link& link, const std::string& host) {
-  fabric::Adapter adapter;
-  adapter.guid = load_be<uint64_t>(agent_client::guid_of(link).data());
-  adapter.description = verbena::format("{} {}", host, link.name).substr(0, fabric::kMostDescriptionBytes);
+mad::Adapter adapter_of(const Link& link, const std::string& host) {
+  mad::Adapter adapter;
+  adapter.guid = load_be<uint64_t>(control::guid_of(link).data());
+  adapter.description = verbena::format("{} {}", host, link.name).substr(0, mad::kMostDescriptionBytes);
   adapter.megabits = link.speed;
-  adapter.path_mtu = agent_client::path_mtu_of(link.mtu);
+  adapter.path_mtu = control::path_mtu_of(link.mtu);
   adapter.up = link.is_active();
-  adapter.network = fabric::network_of(link.networks);
+  adapter.network = mad::network_of(link.networks);
   return adapter;
 }
 
-fabric::PortCounters port_counters_of(const agent_client::DeviceCounters& counters) {
+mad::PortCounters port_counters_of(const control::DeviceCounters& counters) {
   constexpr uint64_t kBytesOfWord = 4;
-  fabric::PortCounters port;
+  mad::PortCounters port;
   port.sent_words = counters[transport::kSentOctets] / kBytesOfWord;
   port.received_words = counters[transport::kReceivedOctets] / kBytesOfWord;
   port.sent_packets = counters[transport::kSentPackets];
   port.received_packets = counters[transport::kReceivedPackets];
   port.multicast_sent = counters[transport::kMulticastSent];
   port.multicast_received = counters[transport::kMulticastReceived];
-  port.unicast_sent = agent_client::rest_of(port.sent_packets, port.multicast_sent);
-  port.unicast_received = agent_client::rest_of(port.received_packets, port.multicast_received);
+  port.unicast_sent = control::rest_of(port.sent_packets, port.multicast_sent);
+  port.unicast_received = control::rest_of(port.received_packets, port.multicast_received);
   port.link_downed = counters.link_downed;
   return port;
 }
@@ -63,10 +63,10 @@ void LinkFabrics::links_changed(const std::vector<Link>& links) {
     return std::ranges::find(links, entry.first, &Link::device_index) == links.end();
   });
   for (const Link& link : links) {
-    fabric::Adapter adapter = adapter_of(link, host_);
+    mad::Adapter adapter = adapter_of(link, host_);
     const auto known = fabrics_.find(link.device_index);
     if (known == fabrics_.end()) {
-      fabrics_.emplace(link.device_index, LinkFabric{link, fabric::Subnet(std::move(adapter))});
+      fabrics_.emplace(link.device_index, LinkFabric{link, mad::Subnet(std::move(adapter))});
       continue;
     }
     known->second.link = link;

@@ -7,22 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "agent_client/device_counters.h"
-#include "agent_client/link.h"
+#include "control/model/device_counters.h"
+#include "control/model/link.h"
 #include "base/time.h"
-#include "fabric/performance.h"
-#include "fabric/subnet.h"
-#include "roce/path.h"
+#include "management/mad/performance.h"
+#include "management/mad/subnet.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
 // A link, the fabric that it sees, and the performance managers of its port and of the switch's in front of
 // it.
 struct LinkFabric {
-  agent_client::Link link;
-  fabric::Subnet subnet;
-  fabric::Performance own_performance{};
-  fabric::Performance switch_performance{};
+  control::Link link;
+  mad::Subnet subnet;
+  mad::Performance own_performance{};
+  mad::Performance switch_performance{};
 
   // By which of our addresses the other is reached. Nothing: the link has none of that family.
   std::optional<roce::Path> path_to(const roce::Address& destination) const;
@@ -34,7 +34,7 @@ class LinkFabrics {
   // `host`: the name that adapters of this host go by.
   explicit LinkFabrics(std::string host) : host_(std::move(host)) {}
 
-  void links_changed(const std::vector<agent_client::Link>& links);
+  void links_changed(const std::vector<control::Link>& links);
   LinkFabric* find(uint32_t device_index);
   std::map<uint32_t, LinkFabric>& all() { return fabrics_; }
 
@@ -43,7 +43,7 @@ class LinkFabrics {
   std::map<uint32_t, LinkFabric> fabrics_;  // by device index
 };
 
-fabric::Adapter adapter_of(const agent_client::Link& link, const std::string& host);
-fabric::PortCounters port_counters_of(const agent_client::DeviceCounters& counters);
+mad::Adapter adapter_of(const control::Link& link, const std::string& host);
+mad::PortCounters port_counters_of(const control::DeviceCounters& counters);
 
 }  // namespace verbena::agent

@@ -11,14 +11,14 @@
 namespace verbena::agent {
 namespace {
 
-using fabric::Mad;
-using fabric::RmppKey;
-using fabric::RmppSender;
+using mad::Mad;
+using mad::RmppKey;
+using mad::RmppSender;
 
 // What programs have on its way, in blocks. A message may always be as long as there is.
 constexpr size_t kBlock = size_t{64} << 10;
 constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
-constexpr size_t kMostOfPort = fabric::kMostRmppBytes;
+constexpr size_t kMostOfPort = mad::kMostRmppBytes;
 constexpr size_t kMostSendingsOfPort = 256;
 // Datagrams of one message in a piece of its user's turn.
 constexpr int kAtOnce = 32;
@@ -35,7 +35,7 @@ LongMessages::LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings
 // ---- what is sent
 
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
-  if (!quota_.allows(user, blocks_of(fabric::kMostRmppBytes))) return false;
+  if (!quota_.allows(user, blocks_of(mad::kMostRmppBytes))) return false;
   const auto found = load_of_port_.find(port);
   return found == load_of_port_.end() ||
          (found->second.bytes < kMostOfPort && found->second.messages < kMostSendingsOfPort);
@@ -45,7 +45,7 @@ bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
   Mad first;
   std::copy_n(message.begin(), std::min(message.size(), first.bytes.size()), first.bytes.begin());
   const roce::Address other = sending.to ? sending.to->path.destination : roce::Address();
-  const RmppKey key = fabric::rmpp_key(sending.device_index, other, first);
+  const RmppKey key = mad::rmpp_key(sending.device_index, other, first);
   if (sendings_.contains(key)) return false;
   quota_.take(sending.user, blocks_of(message.size()));
   Load& load = load_of_port_[sending.port];
@@ -89,7 +89,7 @@ void LongMessages::pump(const RmppKey& key) {
 }
 
 bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Correspondent& from) {
-  const RmppKey key = fabric::rmpp_key_answered_by(device_index, from.path.destination, mad);
+  const RmppKey key = mad::rmpp_key_answered_by(device_index, from.path.destination, mad);
   const auto found = sendings_.find(key);
   if (found == sendings_.end()) return false;
   Entry& entry = found->second;
@@ -98,7 +98,7 @@ bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Corre
   if (refusal) surroundings_.reply(device_index, *refusal, from);
   // Who has sent a request says that it has heard of its arrival, so that the answer may begin (13.6.6.3).
   if (entry.sender.state() == RmppSender::State::kDone && wants_answer) {
-    surroundings_.reply(device_index, fabric::rmpp_ack(mad, 0, 1), from);
+    surroundings_.reply(device_index, mad::rmpp_ack(mad, 0, 1), from);
   }
   timer_.arm(entry.sender.deadline());
   settle(found);
@@ -133,7 +133,7 @@ LongMessages::Map::iterator LongMessages::erase(Map::const_iterator entry) {
 
 LongMessages::Map::const_iterator LongMessages::find(uint32_t device_index, const Mad& answer,
                                                      const roce::Address& from) const {
-  const auto found = sendings_.find(fabric::rmpp_key_answered_by(device_index, from, answer));
+  const auto found = sendings_.find(mad::rmpp_key_answered_by(device_index, from, answer));
   const bool is_it = found != sendings_.end() && found->second.sending.header.timeout_ms != 0;
   return is_it ? found : sendings_.end();
 }
@@ -174,11 +174,11 @@ std::vector<std::byte> LongMessages::on_segment(const MadAgent& agent, const Mad
 }
 
 bool LongMessages::knows(const MadAgent& agent, const Mad& mad, const Correspondent& from) const {
-  return receiver_.knows(fabric::rmpp_key(agent.transaction, from.path.destination, mad));
+  return receiver_.knows(mad::rmpp_key(agent.transaction, from.path.destination, mad));
 }
 
 void LongMessages::forget(const MadAgent& agent, const Mad& abort, const Correspondent& from) {
-  receiver_.forget(fabric::rmpp_key(agent.transaction, from.path.destination, abort));
+  receiver_.forget(mad::rmpp_key(agent.transaction, from.path.destination, abort));
 }
 
 // ---- time

@@ -15,9 +15,9 @@
 #include "agent/mad/correspondent.h"
 #include "agent/mad/registrations.h"
 #include "base/quota.h"
-#include "fabric/rmpp_receiver.h"
-#include "fabric/rmpp_sender.h"
-#include "protocol/mad_messages.h"
+#include "management/mad/rmpp_receiver.h"
+#include "management/mad/rmpp_sender.h"
+#include "control/protocol/mad_messages.h"
 
 namespace verbena::agent {
 
@@ -36,13 +36,13 @@ class LongMessages {
   };
   struct Surroundings {
     // One datagram, on its way to there.
-    std::function<void(const Sending& sending, const fabric::Mad& mad)> send;
+    std::function<void(const Sending& sending, const mad::Mad& mad)> send;
     // What goes back to where a datagram came from.
-    std::function<void(uint32_t device_index, const fabric::Mad& mad, const Correspondent& to)> reply;
+    std::function<void(uint32_t device_index, const mad::Mad& mad, const Correspondent& to)> reply;
     // The same to where a message for an agent came from that has taken too long.
-    std::function<void(uint32_t transaction, const roce::Address& to, const fabric::Mad& mad)> abort;
+    std::function<void(uint32_t transaction, const roce::Address& to, const mad::Mad& mad)> abort;
     // All of it has arrived there, or (false) it was given up after its retries. Its first datagram.
-    std::function<void(const Sending& sending, const fabric::Mad& first, bool arrived)> on_sent;
+    std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
     // There may be room again for what is to be sent.
     std::function<void()> on_room;
   };
@@ -56,18 +56,18 @@ class LongMessages {
   bool send(Sending sending, std::vector<std::byte> message);
 
   // An ACK, STOP or ABORT has come for a link. False: it is about nothing that is sent from here.
-  bool on_control(uint32_t device_index, const fabric::Mad& mad, const Correspondent& from);
+  bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
   // A segment has come for an agent. Answers the message that is whole with it.
-  std::vector<std::byte> on_segment(const MadAgent& agent, const fabric::Mad& mad, const Correspondent& from);
+  std::vector<std::byte> on_segment(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from);
   // Whether it is of a message that has begun to come.
-  bool knows(const MadAgent& agent, const fabric::Mad& mad, const Correspondent& from) const;
-  void forget(const MadAgent& agent, const fabric::Mad& abort, const Correspondent& from);
+  bool knows(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from) const;
+  void forget(const MadAgent& agent, const mad::Mad& abort, const Correspondent& from);
 
   // The request that a message answers while it is still being sent: it need not be any more. Or only
   // whether there is one.
-  std::optional<Sending> answered(uint32_t device_index, const fabric::Mad& answer,
+  std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer,
                                   const roce::Address& from);
-  bool awaits(uint32_t device_index, const fabric::Mad& answer, const roce::Address& from) const {
+  bool awaits(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const {
     return find(device_index, answer, from) != sendings_.end();
   }
 
@@ -79,20 +79,20 @@ class LongMessages {
  private:
   struct Entry {
     Sending sending;
-    fabric::RmppSender sender;
+    mad::RmppSender sender;
     bool is_pumped = false;
   };
   struct Load {
     size_t bytes = 0;
     size_t messages = 0;
   };
-  using Map = std::map<fabric::RmppKey, Entry>;
+  using Map = std::map<mad::RmppKey, Entry>;
 
-  void pump_later(const fabric::RmppKey& key, Entry& entry);
-  void pump(const fabric::RmppKey& key);
+  void pump_later(const mad::RmppKey& key, Entry& entry);
+  void pump(const mad::RmppKey& key);
   void settle(Map::iterator entry);
   // The one that wants this answer, or the end.
-  Map::const_iterator find(uint32_t device_index, const fabric::Mad& answer, const roce::Address& from) const;
+  Map::const_iterator find(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const;
   Map::iterator erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_if(IsIt is_it);
@@ -104,7 +104,7 @@ class LongMessages {
   Quota quota_;  // in blocks of what is being sent
   Map sendings_;
   std::map<uint64_t, Load> load_of_port_;
-  fabric::RmppReceiver receiver_;
+  mad::RmppReceiver receiver_;
   DeadlineTimer timer_{loop_, [this] { on_timer(); }};
 };
 

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "agent/acting_for.h"
+#include "agent/sessions/acting_for.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
-#include "fabric/rmpp.h"
+#include "management/mad/rmpp.h"
 
 namespace verbena::agent {
 
@@ -68,7 +68,7 @@ bool OpenPort::take(ConstBytes message, ClientFile file) {
   }
   const size_t bytes = header.length > protocol::kUserMadBytes ? header.length - protocol::kUserMadBytes : 0;
   const bool can_be =
-      mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= fabric::kMostRmppBytes;
+      mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= mad::kMostRmppBytes;
   if (!can_be) return false;
   std::vector<std::byte> whole(bytes);
   std::ranges::copy(mad, whole.begin());

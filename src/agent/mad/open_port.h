@@ -6,12 +6,12 @@
 
 #include <sys/types.h>
 
-#include "agent/client_sockets.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/event_loop.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "protocol/mad_messages.h"
+#include "control/protocol/mad_messages.h"
 
 namespace verbena::agent {
 

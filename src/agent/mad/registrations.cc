@@ -3,8 +3,8 @@
 
 #include <cerrno>
 
-#include "fabric/rmpp.h"
-#include "protocol/mad_messages.h"
+#include "management/mad/rmpp.h"
+#include "control/protocol/mad_messages.h"
 
 namespace verbena::agent {
 namespace {
@@ -16,19 +16,19 @@ constexpr uint8_t kMethodBits = 0x7f;
 
 // The two classes of subnet management share their methods.
 uint8_t slot_of(uint8_t management_class) {
-  return management_class == fabric::kClassSubnDirected ? 0 : management_class;
+  return management_class == mad::kClassSubnDirected ? 0 : management_class;
 }
 
 }  // namespace
 
 bool Registrations::can_be(const MadAgent& agent) {
   const uint8_t management_class = agent.management_class;
-  const bool directed = management_class == fabric::kClassSubnDirected;
+  const bool directed = management_class == mad::kClassSubnDirected;
   if ((management_class >= kClasses && !directed) || agent.class_version >= kVersions) return false;
-  if (fabric::is_vendor_with_oui(management_class) && (agent.oui == 0 || agent.oui > kMostOui)) return false;
-  if (agent.rmpp_version > 1 || (agent.rmpp_version == 1 && !fabric::has_rmpp(management_class)))
+  if (mad::is_vendor_with_oui(management_class) && (agent.oui == 0 || agent.oui > kMostOui)) return false;
+  if (agent.rmpp_version > 1 || (agent.rmpp_version == 1 && !mad::has_rmpp(management_class)))
     return false;
-  return agent.queue_pair == (fabric::is_subnet_management(management_class) ? 0 : 1);
+  return agent.queue_pair == (mad::is_subnet_management(management_class) ? 0 : 1);
 }
 
 Registrations::Class Registrations::class_of(const MadAgent& agent) {
@@ -63,7 +63,7 @@ Result<uint32_t> Registrations::id_for(uint64_t port, std::optional<uint32_t> nu
 }
 
 Result<uint32_t> Registrations::add(MadAgent agent, std::optional<uint32_t> number) {
-  if (!fabric::is_vendor_with_oui(agent.management_class)) agent.oui = 0;
+  if (!mad::is_vendor_with_oui(agent.management_class)) agent.oui = 0;
   if (!can_be(agent) || !is_free(agent)) return fail(EINVAL);
   const auto id = id_for(agent.port, number);
   if (!id) return id;
@@ -109,7 +109,7 @@ const MadAgent* Registrations::for_answer(uint64_t transaction) const {
   return found != by_transaction_.end() ? &found->second : nullptr;
 }
 
-const MadAgent* Registrations::for_request(uint32_t device_index, const fabric::MadHeader& header) const {
+const MadAgent* Registrations::for_request(uint32_t device_index, const mad::MadHeader& header) const {
   const Class its{device_index, slot_of(header.management_class), header.class_version, header.oui};
   return find_in(its, [&](const MadAgent& agent) { return agent.methods.test(header.method & kMethodBits); });
 }

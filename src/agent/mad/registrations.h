@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "fabric/mad.h"
+#include "management/mad/mad.h"
 
 namespace verbena::agent {
 
@@ -47,7 +47,7 @@ class Registrations {
   explicit Registrations(uint32_t first = 0) : last_transaction_(first) {}
 
   // Fills in `id`, which is `number` where there is one, and `transaction`, and answers `id`. EINVAL, ENOMEM,
-  // EEXIST: see protocol/mad_messages.h.
+  // EEXIST: see control/protocol/mad_messages.h.
   Result<uint32_t> add(MadAgent agent, std::optional<uint32_t> number = std::nullopt);
   // ENOENT
   Result<void> remove(uint64_t port, uint32_t id);
@@ -56,7 +56,7 @@ class Registrations {
 
   const MadAgent* find(uint64_t port, uint32_t id) const;
   const MadAgent* for_answer(uint64_t transaction) const;
-  const MadAgent* for_request(uint32_t device_index, const fabric::MadHeader& header) const;
+  const MadAgent* for_request(uint32_t device_index, const mad::MadHeader& header) const;
   size_t size() const { return by_transaction_.size(); }
 
  private:

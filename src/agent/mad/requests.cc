@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "agent/cm/refusals.h"
-#include "fabric/attributes.h"
+#include "management/mad/attributes.h"
 
 namespace verbena::agent {
 
@@ -15,11 +15,11 @@ RequestResult<protocol::MadPortReply> MadRequests::get_port(const Borrower&,
   constexpr size_t kCapabilitiesAt = 20;
   const LinkFabric* fabric = dispatcher_.fabrics().find(request.device_index);
   if (fabric == nullptr) return refuse(ENODEV, "there is no such link");
-  const fabric::Node node{&fabric->subnet.own(), 1};
-  const auto port = fabric::attribute_of(fabric->subnet, node, fabric::kPortInfo, 0);
+  const mad::Node node{&fabric->subnet.own(), 1};
+  const auto port = mad::attribute_of(fabric->subnet, node, mad::kPortInfo, 0);
   Reply<protocol::MadPortReply> reply;
   reply.message.lid = fabric->subnet.own().lid;
-  reply.message.sm_lid = fabric::Subnet::kSwitchLid;
+  reply.message.sm_lid = mad::Subnet::kSwitchLid;
   reply.message.capabilities = load_be<uint32_t>(&port.data[kCapabilitiesAt]);
   return reply;
 }

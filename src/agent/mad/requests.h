@@ -2,10 +2,10 @@
 #pragma once
 
 #include "agent/mad/dispatcher.h"
-#include "agent/session_reply.h"
-#include "agent/slot_table.h"
-#include "protocol/mad_messages.h"
-#include "protocol/messages.h"
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_table.h"
+#include "control/protocol/mad_messages.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::agent {
 

@@ -6,7 +6,7 @@
 namespace verbena::agent {
 
 bool WaitingRequests::add(WaitingRequest request, TimePoint now) {
-  const auto transaction = request.mad.get<uint64_t>(fabric::kTransactionAt);
+  const auto transaction = request.mad.get<uint64_t>(mad::kTransactionAt);
   if (entries_.contains(transaction)) return false;
   const TimePoint deadline = now + request.timeout;
   of_port_[request.port].insert(transaction);
@@ -28,17 +28,17 @@ void WaitingRequests::erase(Map::const_iterator entry) {
   entries_.erase(entry);
 }
 
-WaitingRequests::Map::const_iterator WaitingRequests::find(const fabric::MadHeader& header,
+WaitingRequests::Map::const_iterator WaitingRequests::find(const mad::MadHeader& header,
                                                            const roce::Address& from) const {
   const auto found = entries_.find(header.transaction);
   if (found == entries_.end()) return found;
   const WaitingRequest& request = found->second.request;
   const bool is_it =
-      request.mad.u8(fabric::kClassAt) == header.management_class && request.path.destination == from;
+      request.mad.u8(mad::kClassAt) == header.management_class && request.path.destination == from;
   return is_it ? found : entries_.end();
 }
 
-std::optional<WaitingRequest> WaitingRequests::answered(const fabric::MadHeader& header,
+std::optional<WaitingRequest> WaitingRequests::answered(const mad::MadHeader& header,
                                                         const roce::Address& from) {
   const auto found = find(header, from);
   if (found == entries_.end()) return std::nullopt;

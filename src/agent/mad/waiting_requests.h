@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/time.h"
-#include "fabric/mad.h"
-#include "protocol/mad_messages.h"
-#include "roce/path.h"
+#include "management/mad/mad.h"
+#include "control/protocol/mad_messages.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
@@ -23,7 +23,7 @@ inline constexpr uint32_t kMostRetries = 100;
 struct WaitingRequest {
   uint64_t port = 0;
   protocol::UserMad header{};  // as the program sent it
-  fabric::Mad mad;             // its transaction ID made ours
+  mad::Mad mad;             // its transaction ID made ours
   roce::Path path;             // to another host; destination zero: it did not leave this one
   Duration timeout{};
   uint32_t retries = 0;  // that are left
@@ -41,9 +41,9 @@ class WaitingRequests {
   bool has_room(uint64_t port) const;
   // The request that it answers, which waits no longer: of the same transaction and class, and from where it
   // was sent to.
-  std::optional<WaitingRequest> answered(const fabric::MadHeader& header, const roce::Address& from);
+  std::optional<WaitingRequest> answered(const mad::MadHeader& header, const roce::Address& from);
   // Whether there is one.
-  bool awaits(const fabric::MadHeader& header, const roce::Address& from) const {
+  bool awaits(const mad::MadHeader& header, const roce::Address& from) const {
     return find(header, from) != entries_.end();
   }
 
@@ -64,7 +64,7 @@ class WaitingRequests {
   };
   using Map = std::map<uint64_t, Entry>;  // by transaction ID
   // The one that it answers, or the end.
-  Map::const_iterator find(const fabric::MadHeader& header, const roce::Address& from) const;
+  Map::const_iterator find(const mad::MadHeader& header, const roce::Address& from) const;
   void erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_of(uint64_t port, IsIt is_it);

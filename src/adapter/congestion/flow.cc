@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/congestion/flow.h"
+
+#include <algorithm>
+#include <new>
+
+#include "adapter/congestion/fixed_algorithm.h"
+#include "adapter/congestion/probing.h"
+
+namespace verbena::congestion {
+namespace {
+
+std::unique_ptr<Algorithm> make_algorithm(Kind kind, const Sizes& sizes) {
+  if (kind == Kind::kProbing) return std::make_unique<Probing>(sizes);
+  return std::make_unique<FixedAlgorithm>(sizes);
+}
+
+}  // namespace
+
+std::unique_ptr<Flow> Flow::make(Kind kind, const Sizes& sizes) noexcept {
+  try {
+    return std::make_unique<Flow>(kind, sizes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+Flow::Flow(Kind kind, const Sizes& sizes)
+    : sizes_(sizes), kind_(kind), algorithm_(make_algorithm(kind, sizes)) {
+  obey();
+}
+
+void Flow::use(Kind kind) noexcept {
+  if (kind == kind_) return;
+  try {
+    algorithm_ = make_algorithm(kind, sizes_);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  kind_ = kind;
+  obey();
+}
+
+void Flow::obey() {
+  allowance_ = algorithm_->allowance();
+  pace_.set(allowance_.rate, 2 * sizes_.packet, sizes_.burst);
+}
+
+void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
+                TimePoint now) {
+  pace_.sent(bytes, now);
+  if (run_is_open_ && !runs_.empty() && runs_.back().limit() == first && runs_.back().repeated == repeated) {
+    runs_.back().packets += packets;
+    return;
+  }
+  if (in_flight == 0) delivered_at_ = delivered_sent_ = now;
+  run_is_open_ = true;
+  runs_.add({.first = first,
+             .packets = packets,
+             .repeated = repeated,
+             .limited = delivered_ < limited_until_,
+             .sent = now,
+             .delivered = delivered_,
+             .delivered_at = delivered_at_,
+             .delivered_sent = delivered_sent_});
+}
+
+void Flow::starts_over(roce::Psn from) {
+  runs_.drop_from(from);
+}
+
+void Flow::took_time(roce::Psn first, roce::Psn limit) {
+  const roce::Psn last = limit - 1;
+  const Run* run = runs_.find(last);
+  if (run == nullptr || run->repeated) return;
+  const auto packets = static_cast<uint64_t>(limit - first);
+  if (timed_.packets == 0) timed_.first_sent = run->sent;
+  timed_.after += static_cast<int64_t>(packets) * (run->sent - timed_.first_sent);
+  timed_.packets += packets;
+  if (!timed_.latest || last.is_after(*timed_.latest)) timed_.latest = last;
+}
+
+// The rate is that of what arrived while the run was under way, over that time or over the time in which it
+// had been sent, whichever is longer: answers that come together do not make a path faster.
+void Flow::answered(uint64_t in_flight, TimePoint now) {
+  Sample sample{
+      .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};
+  answered_ = delivered_;
+  if (sample.arrived > 0) delivered_at_ = now;
+  if (timed_.packets > 0) {
+    sample.round_trip = std::max(now - timed_.sent_on_average(), Duration(1));
+    round_trip_.on_sample(sample.round_trip);
+  }
+  if (const Run* run = timed_.latest ? runs_.find(*timed_.latest) : nullptr) {
+    sample.sent_at = run->delivered;
+    sample.limited = run->limited;
+    delivered_sent_ = std::max(delivered_sent_, run->sent);
+    const Duration interval = std::max(now - run->delivered_at, run->sent - run->delivered_sent);
+    if (interval.count() > 0 && interval >= round_trip_.least() && delivered_ > run->delivered) {
+      sample.rate = static_cast<uint64_t>(static_cast<double>(delivered_ - run->delivered) * 1e9 /
+                                          static_cast<double>(interval.count()));
+    }
+  }
+  timed_ = {};
+  algorithm_->on_arrival(sample);
+  obey();
+}
+
+void Flow::lost(uint64_t bytes) {
+  algorithm_->on_loss(bytes);
+  obey();
+}
+
+void Flow::timed_out() {
+  pace_.forget();
+  algorithm_->on_timeout();
+  obey();
+}
+
+void Flow::marked() {
+  algorithm_->on_mark();
+  obey();
+}
+
+void Flow::told(const Incast& incast) {
+  algorithm_->on_incast(incast);
+  obey();
+}
+
+}  // namespace verbena::congestion

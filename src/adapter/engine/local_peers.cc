@@ -1,0 +1,666 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/engine/local_peers.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cancellation_off.h"
+#include "base/log.h"
+#include "base/plain_poll.h"
+#include "adapter/shm/capture_tap.h"
+
+namespace verbena::engine {
+namespace {
+
+using net::DropReason;
+using transport::IncomingPacket;
+using transport::PlainSend;
+using transport::QueuePair;
+
+// How long somebody who connects a QP waits for the other process. It answers within a fraction of a
+// millisecond if it runs at all; and a QP that goes by its port meanwhile is moved later.
+constexpr Duration kPatience = std::chrono::milliseconds(20);
+// An agent may be restarted, and our question with it be lost.
+constexpr Duration kAskTimeout = std::chrono::seconds(1);
+// After a refusal. The process at the slot may be another by then.
+constexpr Duration kRefusalLasts = std::chrono::seconds(1);
+// While nobody sleeps no bell is rung, but lines are offered, and end.
+constexpr uint32_t kRoundsPerLook = 1024;
+// Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
+// under way, as programs have it, would wait while the receiver works and the other way round.
+constexpr uint32_t kTurn = 32;
+// Of one slot, if no answer comes to them.
+constexpr uint8_t kMostQuestions = 8;
+// Slots that have asked for a channel with us, but not we for one with them. Each channel costs a descriptor,
+// and every poll a look; and any process of the host may ask, of whatever user. One that we want to speak to
+// we ask ourselves.
+constexpr size_t kMostGuests = 64;
+// Sixteen sockets are read in each. What the kernel tells of comes in turns.
+constexpr int kMostRounds = 4;
+// To look at more of them takes longer than all else in a poll.
+constexpr size_t kFew = 4;
+// Memory of another process that has not been used for as long, or for twice as long, is unmapped.
+constexpr Duration kUnmapsAfter = std::chrono::seconds(2);
+
+}  // namespace
+
+bool LocalPeers::is_wanted() {
+  const char* value = std::getenv("VERBENA_LOCAL");  // NOLINT(concurrency-mt-unsafe): read early
+  return value == nullptr || (std::string_view(value) != "off" && std::string_view(value) != "0");
+}
+
+LocalPeers::LocalPeers(Shard& shard, Ask ask, OwnBoard* board)
+    : shard_(shard), ask_(std::move(ask)), board_(board) {
+  shard_.set_local_ways(this);
+}
+
+LocalPeers::~LocalPeers() {
+  shard_.exclusively([&] {
+    shard_.set_local_ways(nullptr);
+    shard_.cancel_alarm(*this);
+    if (is_input_) shard_.remove_input(*this);
+    shard_.cancel_alarm(unmapping_);
+    sources_.clear();
+  });
+}
+
+// ---- routes
+
+bool LocalPeers::is_candidate(const roce::Path& path, roce::Qpn destination) const {
+  if (abandoned_ || destination.value() < 2 || destination == roce::kMulticastQpn) return false;
+  return std::ranges::find(addresses_, path.destination) != addresses_.end();
+}
+
+LocalPeer* LocalPeers::peer_at(uint32_t slot) {
+  try {
+    if (peers_.empty()) peers_.resize(roce::Qpn::kSlots);
+    auto& peer = peers_[slot];
+    if (peer == nullptr) {
+      peer = std::make_unique<LocalPeer>(slot, shard_.counters());
+      peer->staged_in = &staged_;
+      peer->set_tap(tap_.get());
+      peer->on_mapping = [this] { watch_mappings(); };
+    }
+    return peer.get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+const transport::Route* LocalPeers::find(const roce::Path& path, roce::Qpn destination) {
+  if (!is_candidate(path, destination)) return nullptr;
+  if (is_pending(path, destination)) return nullptr;  // who asks is moved when there is a line
+  const LocalPeer* const peer = peer_at(destination.slot());
+  return peer != nullptr && peer->is_open() ? &peer->route() : nullptr;
+}
+
+// A channel loses nothing: who runs, and does not answer, has dropped what came.
+std::string LocalPeers::obstacle(const roce::Path& path, roce::Qpn destination) const {
+  if (!is_candidate(path, destination)) return {};
+  const uint32_t slot = destination.slot();
+  const LocalPeer* const peer = slot < peers_.size() ? peers_[slot].get() : nullptr;
+  if (slot == shard_.slot() && shard_.find(destination) == nullptr)
+    return "this process has no such queue pair: it was destroyed, or the number is wrong";
+  if (slot == shard_.slot() || (peer != nullptr && peer->is_open())) {
+    return "its process on this host runs and drops the requests: the queue pair there is not in RTR or RTS, "
+           "is connected to another one, was destroyed, the number is wrong, or its rq_psn is not our sq_psn "
+           "('verbena status -v' shows the queue pairs)";
+  }
+  if (peer != nullptr && peer->refusal == ENOENT)
+    return "no process of this host has this queue pair: it has ended, or the number is wrong";
+  return {};
+}
+
+// Whether an answer is to come. Asks, if there is a point in it.
+bool LocalPeers::is_pending(const roce::Path& path, roce::Qpn destination) {
+  if (!is_candidate(path, destination)) return false;
+  LocalPeer* const peer = peer_at(destination.slot());
+  if (peer == nullptr || peer->is_open()) return false;
+  const TimePoint now = MonotonicClock::now();
+  if (now < peer->refused_until) return false;
+  // The other has a socket of ours: it answers when it runs, or hangs up.
+  if (now < peer->asked_until || peer->has_line()) return true;
+  if (question_came_to_nothing(*peer)) return true;
+  if (peer->slot() == shard_.slot()) {
+    loop(*peer);
+    return false;
+  }
+  return ask(*peer, now);
+}
+
+bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
+  if (!ask_(peer.slot())) {
+    peer.refused_until = now + kRefusalLasts;
+    return false;
+  }
+  peer.asked_until = now + kAskTimeout;
+  peer.is_asking = peer.is_wanted = true;
+  ++peer.questions;
+  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+  return true;
+}
+
+// Questions that were lost with their agent, or came when it, or the other process, had too much to hear. The
+// QPs that they were asked for go by their ports meanwhile.
+void LocalPeers::on_alarm() {
+  alarm_is_set_ = false;
+  const TimePoint now = MonotonicClock::now();
+  bool again = false;
+  for (const auto& peer : peers_) {
+    if (abandoned_ || peer == nullptr || peer->has_line()) continue;
+    if (peer->questions == 0 || peer->questions >= kMostQuestions) continue;
+    again = true;
+    if (now < peer->asked_until || now < peer->refused_until || question_came_to_nothing(*peer)) continue;
+    (void)ask(*peer, now);
+  }
+  if (again && !std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+}
+
+// One that has let somebody wait in vain may be stopped: the next QPs do without it until it answers.
+bool LocalPeers::is_worth_waiting_for(const roce::Path& path, roce::Qpn destination) {
+  return is_pending(path, destination) && !peers_[destination.slot()]->kept_waiting;
+}
+
+void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
+  const CancellationOff whole;
+  const auto pending = [&] {
+    return shard_.exclusively([&] { return is_worth_waiting_for(path, destination); });
+  };
+  const TimePoint end = MonotonicClock::now() + kPatience;
+  for (bool first = true;; first = false) {
+    uint32_t seen;
+    {
+      const std::lock_guard guard(news_mutex_);
+      seen = news_count_;
+    }
+    if (!pending()) return;
+    if (first) shard_.expect_sleep();  // so that the engine thread takes the answer
+    std::unique_lock lock(news_mutex_);
+    if (news_.wait_until(lock, end, [&] { return news_count_ != seen; })) continue;
+    lock.unlock();
+    shard_.exclusively([&] {
+      if (!abandoned_) peers_[destination.slot()]->kept_waiting = true;
+    });
+    return;
+  }
+}
+
+void LocalPeers::tell_waiters() {
+  const std::lock_guard guard(news_mutex_);
+  ++news_count_;
+  news_.notify_all();
+}
+
+// There may be a better way for those QPs.
+template <class Wanted>
+void LocalPeers::reroute_those(Wanted wanted) {
+  shard_.for_each([&](QueuePair& qp) {
+    if (!wanted(qp)) return;
+    shard_.act_on(qp, [&] { qp.reroute(); });
+    shard_.touched(qp);
+  });
+}
+
+// ---- multicast
+
+void LocalPeers::forget(GroupMember& member) {
+  member.member_hook.unlink();
+  const GroupKey key = member.key();
+  for (GroupMember& other : members_) {
+    if (other.key() == key) return;
+  }
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->decline(key);
+  }
+  wanted_groups_changed();
+}
+
+// The first of a sender's packets come by the wire alone, and lead to a channel, as connecting does.
+bool LocalPeers::heard(const GroupMember& member, const IncomingPacket& packet) {
+  roce::Path back;
+  back.destination = packet.path.source;
+  const roce::Qpn sender = packet.packet.headers.source;
+  if (!is_candidate(back, sender)) return false;
+  if (is_pending(back, sender)) return false;
+  LocalPeer* const peer = peer_at(sender.slot());
+  if (peer == nullptr || !peer->is_open()) return false;
+  const LocalLine::Asked asked = peer->ask_for(member.key());
+  if (asked == LocalLine::Asked::kJustNow && peer->slot() == shard_.slot()) wanted_groups_changed();
+  return asked != LocalLine::Asked::kNo;
+}
+
+// Who sends it is known, and speaks for nobody else. A copy does not say by which device it was sent: if the
+// sender's address does not, either, it is of no use.
+void LocalPeers::take_copy(const LocalPeer& peer, const IncomingPacket& incoming) {
+  const roce::Path& path = incoming.path;
+  ++copies_;
+  if (incoming.packet.headers.service() != roce::Service::kUd ||
+      incoming.packet.headers.source.slot() != peer.slot()) {
+    ++shard_.counters().dropped[static_cast<size_t>(DropReason::kBadSource)];
+    return;
+  }
+  uint32_t interface = 0;
+  for (const GroupMember& member : members_) {
+    const GroupKey key = member.key();
+    if (key.group != path.destination || !member.is_ours(path.source)) continue;
+    if (interface != 0 && interface != key.interface_index) return;
+    interface = key.interface_index;
+  }
+  for (GroupMember& member : members_) {
+    if (member.key() == GroupKey{path.destination, interface}) member.on_copy(incoming);
+  }
+}
+
+void LocalPeers::wanted_groups_changed() {
+  bool some_new = false;
+  groups_.clear();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->for_each_wanted([&](const GroupKey& group) { some_new |= groups_.add(group, *peer); });
+  }
+  if (some_new) reroute_those([](const QueuePair& qp) { return qp.attributes().destination.value() == 0; });
+}
+
+void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
+  shard_.exclusively([&] { addresses_.swap(addresses); });
+}
+
+void LocalPeers::capture(const UniqueFd& ring) {
+  std::unique_ptr<CaptureTap> tap;
+  if (ring) {
+    auto opened = CaptureTap::open(ring.get());
+    if (!opened) return log_warning("the agent gave no usable ring to capture packets into");
+    tap = std::move(*opened);
+  }
+  shard_.exclusively([&] {
+    if (abandoned_) return;
+    for (const auto& peer : peers_) {
+      if (peer != nullptr) peer->set_tap(tap.get());
+    }
+    tap_.swap(tap);
+  });
+}
+
+// ---- lines
+
+void LocalPeers::connect(control::SlotChannel news) {
+  ForeignSocket socket(std::move(news.socket));
+  shard_.exclusively([&] {
+    LocalPeer* const peer =
+        abandoned_ || news.peer_slot >= roce::Qpn::kSlots ? nullptr : peer_at(news.peer_slot);
+    if (peer == nullptr) return;
+    open_poll_set();
+    peer->kept_waiting = false;
+    // An answer to a question that was asked twice, or a question of one that had not heard of our answer
+    // yet. Both ends look first whether there is a line by now, and keep it if there is.
+    if (peer->has_line()) read_sockets();
+    if (peer->is_open()) {
+      if (news.asked) peer->is_asking = false;
+      return;
+    }
+    if (news.asked) {
+      take_asked(*peer, std::move(socket), news.error);
+    } else if (socket) {
+      take_invitation(*peer, std::move(socket));
+    }
+  });
+  tell_waiters();
+}
+
+void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
+  peer.asked_until = TimePoint::min();
+  peer.refusal = 0;
+  if (error != EAGAIN) peer.questions = 0;
+  if (socket) {
+    auto line = LocalLine::offer(std::move(socket), board_, bell());
+    if (line) {
+      peer.asked_until = MonotonicClock::now() + kAskTimeout;
+      peer.is_asking = true;
+      return set_line(peer, LocalPeer::kAskedByUs, std::move(*line));
+    }
+    error = line.error().code;
+  }
+  peer.refusal = error;
+  log_debug("slot {} is not reached by memory: error {}", peer.slot(), error);
+  if (!question_came_to_nothing(peer)) peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+}
+
+// Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
+// waits, in case that ours comes to nothing.
+void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
+  if (peer.is_asking && shard_.slot() < peer.slot()) {
+    peer.put_off = std::move(socket);
+  } else if (peer.is_wanted || has_room_for_guest(peer)) {
+    accept(peer, std::move(socket));
+  }
+}
+
+bool LocalPeers::has_room_for_guest(const LocalPeer& guest) const {
+  const auto others = std::ranges::count_if(peers_, [&](const auto& peer) {
+    const bool is_other = peer != nullptr && peer.get() != &guest;
+    return is_other && !peer->is_wanted && peer->line(LocalPeer::kAskedByThem) != nullptr;
+  });
+  return static_cast<size_t>(others) < kMostGuests;
+}
+
+// It is about to offer, so there is no point in asking ourselves.
+void LocalPeers::accept(LocalPeer& peer, ForeignSocket socket) {
+  peer.asked_until = MonotonicClock::now() + kAskTimeout;
+  set_line(peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(socket), board_, bell()));
+}
+
+// True: but there is what the other asked for.
+bool LocalPeers::question_came_to_nothing(LocalPeer& peer) {
+  peer.is_asking = false;
+  if (!peer.put_off) return false;
+  accept(peer, std::exchange(peer.put_off, {}));
+  return true;
+}
+
+// A process that comes with another line has given up its first; what it wrote there came before.
+void LocalPeers::set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line) {
+  if (!watch(*line)) return;
+  if (LocalLine* const before = peer.line(side); before != nullptr && before->has_lanes()) {
+    read({&peer, before}, shm::kEntries);
+  }
+  peer.set_line(side, std::move(line));
+  must_read_sockets_ = true;
+  lines_changed();
+}
+
+// QPs of one shard that are connected to each other.
+void LocalPeers::loop(LocalPeer& peer) {
+  open_poll_set();
+  auto line = LocalLine::loop(bell());
+  if (!line || !watch(**line)) return;
+  peer.set_line(LocalPeer::kAskedByUs, std::move(*line));
+  lines_changed();
+}
+
+// Without the bell we are rung by the sockets.
+void LocalPeers::open_poll_set() {
+  if (poll_set_) return;
+  poll_set_ = UniqueFd(plain_epoll_create());
+  if (auto bell = Bell::make()) bell_.emplace(std::move(*bell));
+}
+
+bool LocalPeers::watch(LocalLine& line) {
+  if (!line.announce_in(poll_set_.get())) return false;
+  if (!is_input_) is_input_ = shard_.add_input(*this).has_value();
+  return is_input_;
+}
+
+void LocalPeers::read_sockets() {
+  must_read_sockets_ = false;
+  for (const Source& source : sources_) {
+    if (source.line->is_overdue() && source.line->is_open()) source.line->lose();
+  }
+  std::array<epoll_event, 16> events;
+  bool changed = false;
+  bool lost = false;
+  bool heard = false;
+  bool wants_changed = false;
+  const CancellationOff whole;
+  for (int round = 0;; ++round) {
+    // Who rings without end is always ready: the rest of them have their turn in the next call.
+    if (round == kMostRounds) {
+      must_read_sockets_ = true;
+      break;
+    }
+    const long ready = ::syscall(SYS_epoll_pwait, poll_set_.get(), events.data(),
+                                 static_cast<int>(events.size()), 0, nullptr, 0);
+    for (long i = 0; i < ready; ++i) {
+      auto& line = *static_cast<LocalLine*>(events[static_cast<size_t>(i)].data.ptr);
+      const LocalLine::State before = line.state();
+      const protocol::QpWay way_before = line.way();
+      const uint32_t wants_before = line.wanted_changes();
+      line.read_socket();
+      wants_changed |= line.wanted_changes() != wants_before;
+      const bool is_lost = line.state() == LocalLine::State::kLost;
+      changed |= line.state() != before || is_lost || line.way() != way_before;
+      lost |= is_lost;
+      heard = true;
+    }
+    if (lost) remove_lost();
+    if (ready < static_cast<long>(events.size())) break;
+  }
+  if (changed) {
+    lines_changed();
+    tell_waiters();
+    return;
+  }
+  if (wants_changed) wanted_groups_changed();
+  if (heard) ask_for_bells_again();
+}
+
+// The engine thread sleeps, and a bell that was meant for it has been taken here: it may not be woken by that
+// any more, and who rang does not ring twice.
+void LocalPeers::ask_for_bells_again() {
+  if (listening_ && listen(true)) shard_.wake_engine();
+}
+
+void LocalPeers::remove_lost() {
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
+      LocalLine* const line = peer->line(side);
+      if (line == nullptr || line->state() != LocalLine::State::kLost) continue;
+      // Its last words.
+      if (line->has_lanes()) read({peer.get(), line}, shm::kEntries);
+      const bool was_refused = !line->was_open();
+      peer->asked_until = TimePoint::min();
+      peer->set_line(side, nullptr);
+      if (side == LocalPeer::kAskedByUs && question_came_to_nothing(*peer)) continue;
+      // Of two lines it is the one that is not needed that is hung up.
+      if (was_refused && !peer->has_line()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
+    }
+  }
+}
+
+// Lists again what there is to read, and moves QPs to ways that have opened.
+void LocalPeers::lines_changed() {
+  sources_.clear();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->lines_changed();
+    if (peer->is_open()) peer->kept_waiting = false;
+    if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {
+      peer->is_asking = false;
+      peer->put_off.hang_up();
+    }
+    for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
+      LocalLine* const line = peer->line(side);
+      if (line != nullptr && line->is_open()) sources_.push_back({peer.get(), line});
+    }
+  }
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    const bool was_open = std::exchange(peer->was_open, peer->is_open());
+    if (peer->is_open() && !was_open) reroute_to(*peer);
+    show_way_to(*peer);
+  }
+  wanted_groups_changed();
+  // What is there already is read by the caller, or by the engine thread.
+  ask_for_bells_again();
+}
+
+void LocalPeers::reroute_to(const LocalPeer& peer) {
+  reroute_those([&](const QueuePair& qp) {
+    const roce::Qpn destination = qp.attributes().destination;
+    const bool is_datagram = destination.value() == 0;
+    return !goes_by_memory(qp) && (is_datagram || destination.slot() == peer.slot());
+  });
+}
+
+// Its memory can be reached now, or it is known that it cannot.
+void LocalPeers::show_way_to(LocalPeer& peer) {
+  if (std::exchange(peer.was_way, peer.way()) == peer.way()) return;
+  shard_.for_each([&](QueuePair& qp) {
+    if (qp.route().port == kFirst + peer.slot()) shard_.touched(qp);
+  });
+}
+
+// ---- receiving
+
+uint32_t LocalPeers::receive(uint32_t budget, TimePoint) {
+  // Who listens hears of them.
+  if (must_read_sockets_ || (!listening_ && ++rounds_ % kRoundsPerLook == 0)) [[unlikely]]
+    read_sockets();
+  uint32_t received = 0;
+  for (size_t i = 0; i < sources_.size(); ++i) received += read(sources_[i], std::min(budget, kTurn));
+  return received;
+}
+
+bool LocalPeers::is_quiet() const {
+  if (sources_.empty() || sources_.size() > kFew) return false;
+  return std::ranges::none_of(sources_,
+                              [](const Source& source) { return source.line->reader().has_work(); });
+}
+
+// What is read may list the sources again.
+uint32_t LocalPeers::read(Source source, uint32_t budget) {
+  net::PortCounters& counters = shard_.counters();
+  PacketReader& reader = source.line->reader();
+  const PacketReader::Received received = reader.receive(
+      budget, [&](const IncomingPacket& incoming) { take(*source.peer, incoming); },
+      [&](const PlainSend& message, const roce::Path& path) {
+        return take_plain(*source.peer, message, path);
+      },
+      [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
+  if (received.must_ring) [[unlikely]]
+    source.line->ring();
+  if (received.packets > 0) source.line->tell_taken();
+  const uint32_t packets = received.packets - std::exchange(copies_, 0);
+  if (packets > 0) counters.received_packets += packets;
+  if (reader.lane().is_broken()) [[unlikely]]
+    source.line->lose();
+  return received.packets;
+}
+
+// Who writes a channel is known, unlike the sender of a datagram: QPs that are connected to somebody else do
+// not hear it. (In XRC the owner of a queue answers for a target of another process.)
+void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
+  net::PortCounters& counters = shard_.counters();
+  const auto drop = [&](DropReason reason) { ++counters.dropped[static_cast<size_t>(reason)]; };
+  const roce::Qpn destination = incoming.packet.headers.destination;
+  if (destination == roce::kMulticastQpn) return take_copy(peer, incoming);
+  counters.received_bytes += incoming.payload_bytes();
+  if (destination.slot() != shard_.slot()) return drop(DropReason::kForeignSlot);
+  QueuePair* const qp = shard_.find(destination);
+  if (qp == nullptr) return drop(DropReason::kNoQueuePair);
+  const roce::Service service = incoming.packet.headers.service();
+  const bool is_connected = service == roce::Service::kRc || service == roce::Service::kUc;
+  if (is_connected && qp->attributes().destination.slot() != peer.slot()) return drop(DropReason::kBadSource);
+  if (is_connected) qp->note_local_peer();
+  shard_.deliver(*qp, incoming);
+}
+
+// The same for what needs no longer look. False: it does.
+bool LocalPeers::take_plain(const LocalPeer& peer, const PlainSend& message, const roce::Path& path) {
+  QueuePair* const qp = shard_.find(message.headers.destination);
+  if (qp == nullptr || qp->attributes().destination.slot() != peer.slot()) [[unlikely]]
+    return false;
+  qp->note_local_peer();
+  if (!shard_.deliver_plainly(*qp, message, path)) [[unlikely]]
+    return false;
+  shard_.counters().received_bytes += message.payload.size();
+  return true;
+}
+
+// ---- mapped memory
+
+void LocalPeers::watch_mappings() {
+  if (!std::exchange(unmapping_.is_set, true)) shard_.set_alarm(unmapping_, kUnmapsAfter);
+}
+
+void LocalPeers::unmap_unused() {
+  unmapping_.is_set = false;
+  bool some_left = false;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->for_each_memory([&](PeerMemory& memory) {
+      memory.drop_unused_mappings();
+      some_left |= memory.has_mappings();
+    });
+  }
+  if (some_left) watch_mappings();
+}
+
+// ---- sending
+
+void LocalPeers::wait(QueuePair& qp) {
+  peers_[qp.route().port - kFirst]->waiting.push_back(qp);
+}
+
+void LocalPeers::push() {
+  while (!staged_.empty()) {
+    LocalPeer& peer = staged_.pop_front();
+    if (!peer.push()) note_full(peer);
+  }
+}
+
+void LocalPeers::note_full(uint32_t port) {
+  LocalPeer& peer = *peers_[port - kFirst];
+  note_full(peer);
+  if (shm::LaneWriter* const lane = peer.lane(); lane != nullptr && !lane->is_wide()) {
+    wide_rings_.was_full(*lane, MonotonicClock::now(), [this](auto visit) {
+      for (const auto& other : peers_) {
+        if (other != nullptr) other->for_each_lane(visit);
+      }
+    });
+  }
+}
+
+bool LocalPeers::flush(ReadyList& ready) {
+  push();
+  FullList still;
+  while (!full_.empty()) {
+    LocalPeer& peer = full_.pop_front();
+    if (!peer.push() || !peer.has_room()) {
+      still.push_back(peer);
+    } else {
+      ready.splice_back(peer.waiting);
+    }
+  }
+  full_.splice_back(still);
+  return !full_.empty();
+}
+
+// ---- sleeping
+
+bool LocalPeers::listen(bool on) {
+  listening_ = on;
+  bool is_something_there = false;
+  for (const Source& source : sources_) {
+    if (on) {
+      if (source.line->reader().give_back()) source.line->ring();
+      is_something_there |= !source.line->reader().lane().sleep();
+    } else {
+      source.line->reader().lane().wake();
+    }
+  }
+  if (on) {
+    for (LocalPeer& peer : full_) is_something_there |= !peer.wait_for_room();
+  }
+  return is_something_there;
+}
+
+// The lines are the parent's.
+void LocalPeers::abandon() {
+  abandoned_ = true;
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) peer->abandon();
+  }
+  poll_set_.reset();
+  if (bell_) bell_->abandon();
+}
+
+}  // namespace verbena::engine

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/memory/fault_handlers.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+namespace verbena::memory {
+namespace {
+
+using Action = struct sigaction;
+using Entry = void (*)(int, siginfo_t*, void*);
+
+constexpr std::array kSignals = {SIGSEGV, SIGBUS};
+// Enough for every handler that an application and its libraries can be thought to install over ours.
+constexpr size_t kLevels = 16;
+
+// One installation: an entry point and what was there before it.
+struct Level {
+  enum State : uint8_t { kFree, kFilling, kReady };
+  std::atomic<State> state{kFree};
+  std::atomic<bool> spent{false};  // a handler with SA_RESETHAND has run
+  Action previous{};               // written once, before kReady
+};
+
+constinit std::atomic<ClaimFault> claim_fault{nullptr};
+constinit Level levels[kSignals.size()][kLevels];
+
+size_t index_of(int signal) {
+  return signal == SIGSEGV ? 0 : 1;
+}
+
+bool is_default_or_ignored(const Action& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 &&
+         (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
+}
+
+// An instruction raised it and raises it again when repeated. Not kill(2) and its kin (si_code <= 0), nor the
+// kernel's notice of a broken page that nobody touched yet.
+bool is_fault(int signal, const siginfo_t* info) {
+  if (info == nullptr || info->si_code <= 0) return false;
+  return !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
+}
+
+void end_by_default(int signal, siginfo_t* info) {
+  Action action{};
+  action.sa_handler = SIG_DFL;
+  sigaction(signal, &action, nullptr);
+  // A fault repeats on return, so that the kernel reports it and dumps core where it happened. Anything else
+  // is sent again as it was.
+  if (is_fault(signal, info)) return;
+  if (info == nullptr) {
+    raise(signal);
+  } else {
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), static_cast<pid_t>(syscall(SYS_gettid)), signal, info);
+  }
+}
+
+// As the kernel calls it: with its mask on top of the interrupted one, with all three arguments whichever
+// kind it is.
+void call_handler(const Action& action, int signal, siginfo_t* info, void* context) {
+  sigset_t blocked = action.sa_mask;
+  if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&blocked, signal);
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  action.sa_sigaction(signal, info, context);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// An application may have installed its handler twice and so made us each other's predecessors. The same
+// context seen again and again, ever deeper in the stack, is such a circle. (Seen again at the same depth it
+// is the next fault at the same place, after a handler left by siglongjmp.)
+struct Descent {
+  const void* context;
+  uintptr_t frame;
+  size_t depth;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Descent descent{};
+
+[[gnu::noinline]] bool goes_in_circles(const void* context) {
+  const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const bool deeper = context == descent.context && frame < descent.frame;
+  descent = {context, frame, deeper ? descent.depth + 1 : 0};
+  return descent.depth > kLevels;
+}
+
+void hand_on(Level& level, int signal, siginfo_t* info, void* context) {
+  const Action& previous = level.previous;
+  if (is_default_or_ignored(previous)) {
+    const bool ignored = previous.sa_handler == SIG_IGN;
+    // The kernel lets nobody ignore a fault: it ends the process all the same.
+    if (!ignored || is_fault(signal, info)) end_by_default(signal, info);
+    return;
+  }
+  const bool was_spent =
+      (previous.sa_flags & SA_RESETHAND) != 0 && level.spent.exchange(true, std::memory_order_relaxed);
+  if (was_spent || goes_in_circles(context)) {
+    end_by_default(signal, info);
+    return;
+  }
+  call_handler(previous, signal, info, context);
+}
+
+void handle(size_t level, int signal, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const ClaimFault claim = claim_fault.load(std::memory_order_relaxed);
+  const bool claimed =
+      context != nullptr && is_fault(signal, info) && claim(*static_cast<ucontext_t*>(context));
+  if (!claimed) hand_on(levels[index_of(signal)][level], signal, info, context);
+  errno = saved_errno;
+}
+
+template <size_t level>
+void entry(int signal, siginfo_t* info, void* context) {
+  handle(level, signal, info, context);
+}
+
+template <size_t... level>
+constexpr std::array<Entry, kLevels> make_entries(std::index_sequence<level...>) {
+  return {entry<level>...};
+}
+constexpr std::array<Entry, kLevels> kEntries = make_entries(std::make_index_sequence<kLevels>());
+
+bool is_ours(const Action& action) {
+  if ((action.sa_flags & SA_SIGINFO) == 0) return false;
+  for (Entry ours : kEntries) {
+    if (action.sa_sigaction == ours) return true;
+  }
+  return false;
+}
+
+bool same_mask(const sigset_t& a, const sigset_t& b) {
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+    if (sigismember(&a, signal) != sigismember(&b, signal)) return false;
+  }
+  return true;
+}
+
+bool same(const Action& a, const Action& b) {
+  return a.sa_sigaction == b.sa_sigaction && a.sa_flags == b.sa_flags && same_mask(a.sa_mask, b.sa_mask);
+}
+
+// The level whose predecessor is `previous`: the one made for it earlier, else a new one. kLevels: none left.
+size_t level_for(size_t signal_index, const Action& previous) {
+  auto& candidates = levels[signal_index];
+  for (size_t i = 0; i < kLevels; ++i) {
+    if (candidates[i].state.load(std::memory_order_acquire) == Level::kReady &&
+        same(candidates[i].previous, previous)) {
+      candidates[i].spent.store(false, std::memory_order_relaxed);
+      return i;
+    }
+  }
+  for (size_t i = 0; i < kLevels; ++i) {
+    Level::State expected = Level::kFree;
+    if (!candidates[i].state.compare_exchange_strong(expected, Level::kFilling)) continue;
+    candidates[i].previous = previous;
+    candidates[i].state.store(Level::kReady, std::memory_order_release);
+    return i;
+  }
+  return kLevels;
+}
+
+Action action_over(const Action& previous, size_t level) {
+  Action action{};
+  action.sa_sigaction = kEntries[level];
+  // Where to run, and whether calls restart, is the predecessor's choice if it is a handler. SA_NODEFER: the
+  // mask in the handler is the interrupted thread's, so that a predecessor's can be built upon it.
+  const int inherited = is_default_or_ignored(previous) ? SA_ONSTACK | SA_RESTART
+                                                        : previous.sa_flags & (SA_ONSTACK | SA_RESTART);
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | inherited;
+  sigemptyset(&action.sa_mask);
+  return action;
+}
+
+void install_for(int signal) {
+  Action current;
+  if (sigaction(signal, nullptr, &current) != 0) return;
+  // Again if the application changed the disposition between query and installation.
+  for (int attempts = 0; attempts < 4 && !is_ours(current); ++attempts) {
+    const size_t level = level_for(index_of(signal), current);
+    if (level == kLevels) {
+      log_warning(
+          "signal {}: too many handlers were installed over ours; memory that the application unmaps "
+          "while it is registered is no longer survived",
+          signal);
+      return;
+    }
+    const Action action = action_over(current, level);
+    Action replaced;
+    if (sigaction(signal, &action, &replaced) != 0 || is_ours(replaced) || same(replaced, current)) return;
+    current = replaced;
+  }
+}
+
+}  // namespace
+
+void install_fault_handlers(ClaimFault claim) {
+  claim_fault.store(claim, std::memory_order_relaxed);
+  for (int signal : kSignals) install_for(signal);
+}
+
+bool fault_handlers_in_place() {
+  for (int signal : kSignals) {
+    Action current;
+    if (sigaction(signal, nullptr, &current) != 0 || !is_ours(current)) return false;
+  }
+  return true;
+}
+
+}  // namespace verbena::memory

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/memory/region.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapter/memory/guarded.h"
+#include "adapter/memory/page_touch.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace verbena::memory {
+namespace {
+
+// Whole pages.
+struct PageRange {
+  uintptr_t begin;
+  uintptr_t bytes;
+};
+
+uintptr_t page_size() {
+  return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+}
+
+int populate(PageRange range, bool writable) {
+  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  while (madvise(reinterpret_cast<void*>(range.begin), range.bytes, advice) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+// Linux has it since 5.14; older ones answer EINVAL, which is also the answer for a lack of rights.
+bool kernel_can_populate() {
+  enum class Answer : uint8_t { kUnknown, kYes, kNo };
+  static constinit std::atomic<Answer> known{Answer::kUnknown};
+  Answer answer = known.load(std::memory_order_relaxed);
+  if (answer == Answer::kUnknown) {
+    static const char sample = 0;
+    const auto at = reinterpret_cast<uintptr_t>(&sample);
+    answer = populate({at & ~(page_size() - 1), page_size()}, false) == 0 ? Answer::kYes : Answer::kNo;
+    known.store(answer, std::memory_order_relaxed);
+  }
+  return answer == Answer::kYes;
+}
+
+// ENOMEM stands for a hole in the range as well as for memory that has run out. msync(MS_ASYNC) does nothing
+// but look for holes.
+bool has_hole(PageRange range) {
+  return msync(reinterpret_cast<void*>(range.begin), range.bytes, MS_ASYNC) != 0 && errno == ENOMEM;
+}
+
+// Opens SIGSEGV and SIGBUS for this thread, without which the guard does not hold.
+class OpenFaultSignals {
+ public:
+  OpenFaultSignals() {
+    sigset_t faults;
+    sigemptyset(&faults);
+    sigaddset(&faults, SIGSEGV);
+    sigaddset(&faults, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &faults, &before_);
+  }
+  ~OpenFaultSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  OpenFaultSignals(const OpenFaultSignals&) = delete;
+  OpenFaultSignals& operator=(const OpenFaultSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Bare instructions: a sanitizer must not be in the middle of its own work when one of them faults.
+__attribute__((no_sanitize("thread"))) void touch(uintptr_t begin, uintptr_t bytes, bool writable) {
+  for (uintptr_t offset = 0; offset < bytes; offset += page_size()) {
+    auto* byte = reinterpret_cast<unsigned char*>(begin + offset);
+    if (writable) {
+      __atomic_fetch_or(byte, static_cast<unsigned char>(0), __ATOMIC_RELAXED);
+    } else {
+      [[maybe_unused]] const volatile unsigned char seen = __atomic_load_n(byte, __ATOMIC_RELAXED);
+    }
+  }
+}
+
+}  // namespace
+
+Result<void> touch_pages(uintptr_t begin, uintptr_t bytes, bool writable) {
+  install_fault_guard();
+  const OpenFaultSignals open;
+  if (!guarded([&] { touch(begin, bytes, writable); })) return fail(EFAULT);
+  return {};
+}
+
+Result<void> check_pages(const void* addr, uint64_t length, bool writable) {
+  if (length == 0) return {};
+  const auto first = reinterpret_cast<uintptr_t>(addr);
+  if (length - 1 > UINTPTR_MAX - first) return fail(EINVAL);
+  const uintptr_t last = first + (length - 1);
+  const uintptr_t begin = first & ~(page_size() - 1);
+  const uintptr_t end = (last | (page_size() - 1)) + 1;
+  if (end == 0) return fail(EFAULT);  // no user memory lies up there, and the length would not be expressible
+  const PageRange range{begin, end - begin};
+  if (!kernel_can_populate()) return touch_pages(range.begin, range.bytes, writable);
+  switch (populate(range, writable)) {
+    case 0:
+      return {};
+    case ENOMEM:
+      return fail(has_hole(range) ? EFAULT : ENOMEM);
+    default:
+      // EINVAL: rights are missing, or it is device memory; EFAULT: beyond the end of the file behind it;
+      // EHWPOISON: the page is broken. Pinning answers EFAULT to all of them.
+      return fail(EFAULT);
+  }
+}
+
+}  // namespace verbena::memory

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/net/port_factory.h"
+
+#include <new>
+#include <utility>
+
+#include "adapter/net/udp/handed_port.h"
+#include "adapter/net/udp/udp_port.h"
+
+namespace verbena::net {
+namespace {
+
+Result<std::unique_ptr<Port>> open_wire(Ways& ways, const UdpPortOptions& options) {
+  if (ways.handed_over) return make_handed_port(std::move(ways.handed_over), options);
+  auto opened = UdpPort::create(std::move(ways.udp_socket), options);
+  if (!opened) return tl::unexpected(opened.error());
+  return std::move(*opened);
+}
+
+}  // namespace
+
+Result<PortList> open_ports(Ways ways, PortCounters& counters) {
+  PortList ports;
+  if (!ways.udp_socket && !ways.handed_over) return ports;
+  UdpPortOptions options;
+  options.slot = ways.slot;
+  options.counters = &counters;
+  auto opened = open_wire(ways, options);
+  if (!opened) return tl::unexpected(opened.error());
+  try {
+    ports.push_back(std::move(*opened));
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+  return ports;
+}
+
+}  // namespace verbena::net

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/random.h"
+#include "base/time.h"
+#include "adapter/net/sim/frame.h"
+#include "adapter/net/sim/simulated_port.h"
+#include "wire/roce/path.h"
+
+namespace verbena::net {
+
+// What befalls packets. Chances are in parts per million; at most one of the first four befalls a packet.
+struct Conditions {
+  uint32_t loss = 0;
+  uint32_t duplication = 0;  // the copy comes up to `detour` later
+  uint32_t reordering = 0;   // comes up to `detour` later than its place in the row
+  uint32_t corruption = 0;
+  uint32_t busy = 0;  // sends that are answered with "no room now"
+  Duration delay = std::chrono::microseconds(5);
+  Duration jitter{0};  // besides, up to so much; does not reorder
+  Duration detour = std::chrono::microseconds(100);
+  uint64_t bytes_per_second = 0;   // that leave a port; 0: no limit
+  uint32_t queue_bytes = 1 << 20;  // with a limit: what waits to leave; beyond, packets are lost
+};
+
+struct NetworkCounters {
+  uint64_t sent = 0;
+  uint64_t lost = 0;        // by chance
+  uint64_t overflowed = 0;  // by a full queue
+  uint64_t cut_off = 0;     // to or from an isolated port, or to nobody
+  uint64_t duplicated = 0;
+  uint64_t reordered = 0;
+  uint64_t corrupted = 0;
+};
+
+// A network with a time of its own and a seed: the same calls give the same packets, arrivals and accidents.
+//
+// Packets are real ones: encoded with their ICRC when sent, and checked and parsed when received, so that
+// what corruption does is found as on a wire. What it does stays within what the ICRC is sure to find: with
+// IPv4, where the receiver does not know the identification, bursts of up to three bits; with IPv6 any number
+// of bits, and truncation.
+//
+// Not thread-safe.
+class SimulatedNetwork {
+ public:
+  explicit SimulatedNetwork(uint64_t seed) : random_(seed) {}
+  SimulatedNetwork(const SimulatedNetwork&) = delete;
+  SimulatedNetwork& operator=(const SimulatedNetwork&) = delete;
+
+  // The port lives as long as the network. REQUIRES: no other port has the address
+  SimulatedPort& add_port(const roce::Address& address);
+
+  // What is sent to the group comes to the port as well, also from itself; each copy has its own fate.
+  void join(SimulatedPort& port, const roce::Address& group) { memberships_.push_back({&port, group}); }
+  void leave(SimulatedPort& port, const roce::Address& group);
+
+  Conditions& conditions() { return conditions_; }
+  const NetworkCounters& counters() const { return counters_; }
+
+  TimePoint now() const { return now_; }
+  // When the next packet arrives anywhere; kNever if none is under way.
+  TimePoint next_arrival() const;
+  // REQUIRES: to >= now()
+  void advance_to(TimePoint to) { now_ = to; }
+
+ private:
+  friend class SimulatedPort;
+
+  SimulatedPort* port_at(const roce::Address& address) const;
+  bool chance(uint32_t parts_per_million) {
+    return parts_per_million != 0 && random_.below(1'000'000) < parts_per_million;
+  }
+  Duration up_to(Duration most) {
+    return most.count() == 0 ? most : Duration(random_.below(static_cast<uint64_t>(most.count()) + 1));
+  }
+  struct Membership {
+    SimulatedPort* port;
+    roce::Address group;
+    friend bool operator==(const Membership&, const Membership&) = default;
+  };
+
+  void dispatch(SimulatedPort& from, Frame* frame);
+  void dispatch_to_group(SimulatedPort& from, Frame* frame);
+  void carry(SimulatedPort& from, SimulatedPort* to, Frame* frame);
+  void carry_by_link(SimulatedPort& from, SimulatedPort& to, Frame* frame);
+  Frame* copy_of(const Frame& frame);
+  void lose(Frame* frame, uint64_t& counter);
+  void corrupt(Frame& frame);
+  void duplicate(SimulatedPort& to, const Frame& frame, TimePoint at);
+
+  Random random_;
+  Conditions conditions_;
+  NetworkCounters counters_;
+  TimePoint now_{std::chrono::seconds(1)};
+  FramePool frames_;
+  std::vector<std::unique_ptr<SimulatedPort>> ports_;
+  std::vector<Membership> memberships_;
+};
+
+}  // namespace verbena::net

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/time.h"
+#include "adapter/net/port.h"
+#include "adapter/net/sim/arrivals.h"
+#include "adapter/net/sim/link_model.h"
+#include "adapter/net/udp/udp_traits.h"
+#include "wire/roce/path.h"
+
+namespace verbena::net {
+
+class SimulatedNetwork;
+
+// A Port on a simulated network, in place of a UDP port and with its figures. What is sent leaves at once;
+// what has arrived by the network's time is there to be received.
+class SimulatedPort : public Port {
+ public:
+  SimulatedPort(SimulatedNetwork& network, const roce::Address& address)
+      : network_(network), address_(address) {}
+
+  const roce::Address& address() const { return address_; }
+  // Nothing gets out of the port, and nothing into it.
+  void isolate(bool on) { isolated_ = on; }
+  // What leaves the port goes by such a link from now on, and the network's conditions are nothing to it.
+  void set_link(const LinkSettings& settings, uint64_t seed);
+  // By another port's link, as through a switch that leads to both their peers. REQUIRES: that has one
+  void share_link(const SimulatedPort& other) { link_ = other.link_; }
+  // REQUIRES: it has one
+  LinkModel& link() { return *link_; }
+  const LinkCounters& link_counters() const { return link_->counters(); }
+
+  transport::SendStatus send(const transport::OutgoingPacket& packet) override;
+  bool flush() override;
+  uint32_t receive(PacketHandler& handler, uint32_t budget) override;
+  int receive_fd() const override { return -1; }
+  int send_fd() const override { return -1; }
+  const transport::Traits& traits() const override { return kUdpTraits; }
+  PortCounters& counters() override { return counters_; }
+
+ private:
+  friend class SimulatedNetwork;
+
+  bool fill(Frame& frame, const transport::OutgoingPacket& packet);
+  void set_path(const roce::Path& path);
+  void take(PacketHandler& handler, const Frame& frame);
+
+  SimulatedNetwork& network_;
+  const roce::Address address_;
+  PortCounters counters_;
+  Arrivals arrivals_;
+  bool isolated_ = false;
+  std::shared_ptr<LinkModel> link_;
+  TimePoint leaves_at_{};  // when what waits to leave has left
+  uint16_t segment_ = 0;   // since the last flush: the identification that segmentation would give
+  roce::Path path_;        // of the last packet
+  roce::IcrcFlow flow_;    // its flow
+};
+
+}  // namespace verbena::net

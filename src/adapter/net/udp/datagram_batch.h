@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/bytes.h"
+#include "adapter/net/udp/control_message.h"
+#include "adapter/net/udp/socket_address.h"
+
+namespace verbena::net {
+
+// How many datagrams to ask for next time. An idle socket is asked for one, so that finding nothing costs one
+// failed call, and finding something costs none. While small ones keep coming, several are read at a time.
+class ReadAhead {
+ public:
+  uint32_t wanted() const { return wanted_; }
+  void adapt(uint32_t asked, uint32_t got, uint32_t largest);
+
+ private:
+  // A read of at least this is worth a system call of its own, and is in the cache when it is worked on.
+  static constexpr uint32_t kLargeMessage = 8192;
+  // So many datagrams one by one, none of them awaited, before several are asked for at once.
+  static constexpr uint32_t kStreak = 4;
+
+  uint32_t wanted_ = 1;
+  uint32_t streak_ = 0;  // reads of small datagrams in a row that found as many as they asked for
+};
+
+// Room for some datagrams, and what is read into it. One thread at a time.
+class DatagramBatch {
+ public:
+  static constexpr uint32_t kMost = 8;
+
+  // `longest`: what is longer is cut off.
+  explicit DatagramBatch(size_t longest = 65536);
+
+  // Reads up to `wanted` of a socket; answers how many. Never blocks. REQUIRES: wanted <= kMost
+  uint32_t read(int socket, uint32_t wanted);
+
+  // What was read, until the next read().
+  ConstBytes data(uint32_t index) const {
+    return {static_cast<std::byte*>(data_[index].iov_base), messages_[index].msg_len};
+  }
+  msghdr& message(uint32_t index) { return messages_[index].msg_hdr; }
+
+ private:
+  void prepare(uint32_t message);
+
+  std::unique_ptr<std::byte[]> buffers_;
+  std::array<mmsghdr, kMost> messages_{};
+  std::array<iovec, kMost> data_{};
+  std::array<SocketAddress, kMost> names_{};
+  struct alignas(cmsghdr) Control {
+    std::array<std::byte, kControlBytes> bytes;
+  };
+  std::array<Control, kMost> controls_{};
+};
+
+// Reads a socket until nothing is there, or `budget` packets have come. take(index) is called for each
+// datagram of the batch, and answers how many packets it had; a negative number ends it at once.
+template <class Take>
+uint32_t receive_batches(int socket, uint32_t budget, ReadAhead& ahead, DatagramBatch& batch, Take take) {
+  uint32_t packets = 0;
+  while (packets < budget) {
+    const uint32_t asked = std::min(ahead.wanted(), budget - packets);
+    const uint32_t got = batch.read(socket, asked);
+    size_t largest = 0;
+    for (uint32_t i = 0; i < got; ++i) {
+      const int64_t had = take(i);
+      if (had < 0) return packets;
+      packets += static_cast<uint32_t>(had);
+      largest = std::max(largest, batch.data(i).size());
+    }
+    ahead.adapt(asked, got, static_cast<uint32_t>(largest));
+    if (got < asked || asked == 1) break;
+  }
+  return packets;
+}
+
+}  // namespace verbena::net

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/net/udp/handed_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/plain_socket.h"
+#include "control/protocol/handed_datagram.h"
+
+namespace verbena::net {
+namespace {
+
+using protocol::HandedDatagram;
+
+DatagramOrigin origin_of(const HandedDatagram& head) {
+  DatagramOrigin origin;
+  std::ranges::copy(head.source, origin.path.source.bytes.begin());
+  std::ranges::copy(head.destination, origin.path.destination.bytes.begin());
+  origin.path.interface_index = head.interface_index;
+  origin.path.flow_label = head.flow_label & 0xfffff;
+  origin.path.traffic_class = head.traffic_class;
+  origin.path.hop_limit = head.hop_limit;
+  origin.source_port = head.source_port;
+  origin.segment_bytes = head.segment_bytes;
+  origin.reassembled = head.reassembled == 1;
+  origin.has_destination = true;
+  return origin;
+}
+
+}  // namespace
+
+HandedReceiver::HandedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters)
+    : socket_(std::move(socket)),
+      splitter_(port, slot, counters),
+      batch_(sizeof(HandedDatagram) + protocol::kMostHandedBytes) {}
+
+uint32_t HandedReceiver::receive(PacketHandler& handler, uint32_t budget) {
+  return receive_batches(socket_.get(), budget, ahead_, batch_,
+                         [&](uint32_t i) { return take(handler, batch_.data(i)); });
+}
+
+// How many packets it has; -1: it is the end.
+int64_t HandedReceiver::take(PacketHandler& handler, ConstBytes message) {
+  HandedDatagram head{};
+  if (message.size() >= sizeof head) std::memcpy(&head, message.data(), sizeof head);
+  if (head.magic != HandedDatagram::kMagic) {
+    become_deaf();
+    return -1;
+  }
+  return splitter_.split(handler, origin_of(head), message.subspan(sizeof head));
+}
+
+// Nobody has the other end any more, and nothing will come. A socket that has ended is always readable, and
+// a thread that sleeps for it would not sleep: another takes its number that never is.
+void HandedReceiver::become_deaf() {
+  log_warning("the agent hands over no more packets: nothing arrives by the wire");
+  const UniqueFd silent(plain_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (silent) socket_.become(silent);
+}
+
+}  // namespace verbena::net

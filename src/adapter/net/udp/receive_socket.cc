@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include "base/plain_socket.h"
+#include "base/socket_option.h"
+#include "adapter/net/udp/multicast_socket.h"
+#include "adapter/net/udp/receive_options.h"
+#include "adapter/net/udp/socket_address.h"
+#include "adapter/net/udp/udp_port.h"
+
+namespace verbena::net {
+namespace {
+
+Result<UniqueFd> open_bound(int family, uint16_t port) {
+  UniqueFd fd(plain_socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+  if (!fd) return fail(errno);
+  if (!set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1)) return fail(errno);
+  if (const Result<void> set = set_receive_options(fd.get()); !set) return tl::unexpected(set.error());
+  refuse_multicast(fd.get());  // groups have sockets of their own
+  SocketAddress any{};
+  if (family == AF_INET6) {
+    if (!set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) return fail(errno);
+    any.ipv6 = {};
+    any.ipv6.sin6_family = AF_INET6;
+    any.ipv6.sin6_port = htons(port);
+  } else {
+    any.ipv4.sin_family = AF_INET;
+    any.ipv4.sin_port = htons(port);
+  }
+  if (bind(fd.get(), &any.generic, any.length()) != 0) return fail(errno);
+  return fd;
+}
+
+}  // namespace
+
+Result<void> set_receive_options(int fd) {
+  SocketAddress local{};
+  socklen_t length = sizeof local;
+  if (getsockname(fd, &local.generic, &length) != 0) return fail(errno);
+  const bool ipv6 = local.generic.sa_family == AF_INET6;
+  if (!ipv6 && local.generic.sa_family != AF_INET) return fail(EAFNOSUPPORT);
+  // Without the addresses no ICRC can be checked.
+  const bool addresses =
+      ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
+  if (!addresses) return fail(errno);
+  set_option(fd, IPPROTO_IP, kIpReceiveFragmentSize, 1);  // the ICRC of IPv4 differs then
+  set_option(fd, IPPROTO_UDP, UDP_GRO, 1);                // speed only; Linux before 5.0 has none
+  // The kernel's rxe sends UDP over IPv6 without a checksum, as RFC 6935 allows where another check covers
+  // the packet: the ICRC does.
+  if (ipv6) set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+  return {};
+}
+
+// The kernel says ENOTCONN, and does it all the same (inet_shutdown()).
+void forbid_sending(int fd) {
+  ::shutdown(fd, SHUT_WR);
+}
+
+void set_ip_details(int fd, bool wanted) {
+  // A dual-stack socket takes IPv4's options for its IPv4 packets, an IPv4 socket refuses IPv6's.
+  static constexpr struct {
+    int level;
+    int name;
+  } kOptions[] = {{IPPROTO_IP, IP_RECVTOS},
+                  {IPPROTO_IP, IP_RECVTTL},
+                  {IPPROTO_IPV6, IPV6_RECVTCLASS},
+                  {IPPROTO_IPV6, IPV6_RECVHOPLIMIT},
+                  {IPPROTO_IPV6, kIpv6Flowinfo}};
+  for (const auto& option : kOptions) set_option(fd, option.level, option.name, int{wanted});
+}
+
+Result<UniqueFd> open_receive_socket(uint16_t port) {
+  Result<UniqueFd> fd = open_bound(AF_INET6, port);
+  if (fd || (fd.error().code != EAFNOSUPPORT && fd.error().code != EADDRNOTAVAIL)) return fd;
+  return open_bound(AF_INET, port);
+}
+
+Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets) {
+  // The program sees the UDP payload: the destination QPN is in BTH bytes 5 to 7, its top kSlotBits the slot.
+  // A packet too short to have them ends the program with 0, as does a slot that nobody has: the kernel would
+  // spread such an index over the sockets by hash.
+  constexpr uint32_t kQpnOffset = 5;
+  std::array<sock_filter, 5> program = {{
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, kQpnOffset),
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 16 - roce::Qpn::kSlotBits),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, sockets, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+  }};
+  static_assert(roce::Qpn::kSlotBits <= 16);
+  const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
+  if (setsockopt(any_socket_of_the_group, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &attached, sizeof attached) !=
+      0) {
+    return fail(errno);
+  }
+  return {};
+}
+
+}  // namespace verbena::net

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/own_fd.h"
+#include "adapter/net/port.h"
+#include "adapter/net/udp/datagram.h"
+#include "adapter/net/udp/datagram_batch.h"
+
+namespace verbena::net {
+
+// The receiving half of a UdpPort, and a multicast group's: reads datagrams, splits what GRO has merged, and
+// hands on what is a whole RoCEv2 packet for our slot, or for the multicast QPN. One thread at a time.
+class Receiver {
+ public:
+  // `port` is the socket's own, which the ICRC covers.
+  Receiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
+
+  uint32_t receive(PacketHandler& handler, uint32_t budget);
+  int fd() const { return socket_.get(); }
+  bool is_whole() const { return socket_.is_ours(); }
+  void close() { socket_.reset(); }
+
+ private:
+  OwnFd socket_;
+  DatagramSplitter splitter_;
+  ReadAhead ahead_;
+  DatagramBatch batch_;
+};
+
+}  // namespace verbena::net

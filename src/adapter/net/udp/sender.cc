@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/net/udp/sender.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "adapter/net/udp/system_calls.h"
+#include "wire/roce/prefix.h"
+
+namespace verbena::net {
+
+using transport::OutgoingPacket;
+using transport::PacketTrain;
+using transport::SendStatus;
+using transport::TrainSent;
+
+namespace {
+
+void say_once_that_packets_are_cut(const roce::Path& path, uint32_t packet_bytes) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  log_warning(
+      "packets of {} bytes to {} are longer than the path takes: they leave in IP fragments, which is slow, "
+      "and "
+      "adapters drop them. A path_mtu of at most the port's active_mtu avoids it",
+      packet_bytes, roce::text_of(path.destination));
+}
+
+}  // namespace
+
+Sender::Sender(const UdpPortOptions& options, PortCounters& counters, std::unique_ptr<SendSocket> management)
+    : options_(options),
+      counters_(counters),
+      sockets_(options.send_buffer_bytes),
+      management_(std::move(management)),
+      arena_(std::make_unique_for_overwrite<std::byte[]>(kRuns * SendRun::kBlockBytes)) {
+  for (uint32_t i = kRuns; i-- > 0;) release(i);
+}
+
+SendStatus Sender::send(const OutgoingPacket& packet) {
+  const uint32_t packet_bytes = roce::header_bytes(packet.headers.opcode) + packet.payload_bytes +
+                                packet.headers.pad + roce::kIcrcBytes;
+  const uint32_t slot = packet.headers.destination.slot();
+  const bool more = !packet.headers.info().ends_message && !packet.follows_longer;
+  const auto [run, status] = place_for(packet.path, slot, packet_bytes, more);
+  if (run == nullptr) {
+    if (status == SendStatus::kSent) ++counters_.send_errors;
+    return status;
+  }
+  if (!run->append(packet, packet_bytes)) {
+    if (run->segments() == 0) drop_newest();
+    return SendStatus::kFault;
+  }
+  if (run->is_full()) flush();
+  return SendStatus::kSent;
+}
+
+TrainSent Sender::send_train(const PacketTrain& train) {
+  const uint32_t packet_bytes = roce::kBthBytes + train.packet_payload + roce::kIcrcBytes;
+  const uint32_t slot = train.headers.destination.slot();
+  for (uint32_t sent = 0; sent < train.count;) {
+    const auto [run, status] = place_for(train.path, slot, packet_bytes, true);
+    if (run == nullptr) {
+      if (status != SendStatus::kSent) return {sent, status};
+      counters_.send_errors += train.count - sent;
+      break;
+    }
+    const PacketTrain part = train.part(sent, run->room(packet_bytes));
+    const uint32_t appended = run->append(part, packet_bytes);
+    sent += appended;
+    if (appended > 0) run->note_train(pin_block(*run, part.part(0, appended)));
+    if (appended < part.count) {
+      if (run->segments() == 0) drop_newest();
+      return {sent, SendStatus::kFault};
+    }
+    if (run->is_full()) flush();
+  }
+  return {train.count, SendStatus::kSent};
+}
+
+Sender::Place Sender::place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more) {
+  if (SendRun* const run = run_for(path, slot, packet_bytes, more)) return {run, SendStatus::kSent};
+  const SendSocket* const socket = socket_for(path, slot);
+  if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) return {nullptr, SendStatus::kSent};
+  return {begin_run(path, slot, *socket, packet_bytes, more), SendStatus::kBusy};
+}
+
+// The run that the packet may join, or null: then it needs a new one.
+SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more) {
+  for (uint32_t i = staged_count_; i-- > 0;) {
+    SendRun& run = runs_[staged_[i]];
+    // Only the newest of a path and slot may grow, or packets would overtake each other.
+    if (run.is_for(path, slot)) return run.accepts(packet_bytes, more) ? &run : nullptr;
+  }
+  return nullptr;
+}
+
+// Null: packets cannot leave by this path.
+const SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
+  if (path.source.is_ipv4() != path.destination.is_ipv4()) return nullptr;
+  if (management_ != nullptr && (slot == 0 || path.destination.is_multicast())) return management_.get();
+  return sockets_.get(path, slot);
+}
+
+// Null: no room, and none to be made by flushing.
+SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket,
+                           uint32_t packet_bytes, bool more) {
+  if (free_count_ == 0) flush();
+  if (free_count_ == 0) return nullptr;
+  const uint8_t index = free_[--free_count_];
+  staged_[staged_count_++] = index;
+  SendRun& run = runs_[index];
+  run.begin(block_for(index, more), path, slot, socket, options_.port, packet_bytes, max_segments(path));
+  if (!flow_labels_) run.drop_flow_label();
+  if (!too_long_.empty() && is_too_long(path, packet_bytes)) [[unlikely]]
+    fragment(run);
+  return &run;
+}
+
+// `more`: the packet does not end its message, so others are likely to follow.
+std::byte* Sender::block_for(uint8_t run, bool more) {
+  if (more && pool_ == nullptr) pool_ = BlockPool::make();
+  if (more && pool_ != nullptr) {
+    BlockPool::Block block = pool_->take();
+    pins_[run] = std::move(block.pin);
+    if (pins_[run]) return block.begin;
+  }
+  return arena_.get() + run * SendRun::kBlockBytes;
+}
+
+// Whether the train's sender keeps the run's block as it is.
+bool Sender::pin_block(const SendRun& run, const PacketTrain& train) {
+  const transport::BlockPin& pin = pins_[static_cast<size_t>(&run - runs_.data())];
+  return train.pins != nullptr && pin && train.pins->hold(train.pinned_until(), pin);
+}
+
+// The newest run, begun for a packet that then could not be read.
+void Sender::drop_newest() {
+  release(staged_[--staged_count_]);
+}
+
+bool Sender::flush() {
+  blocked_fd_ = -1;
+  uint32_t kept = 0;
+  for (uint32_t first = 0; first < staged_count_;) {
+    const int fd = runs_[staged_[first]].fd();
+    uint32_t end = first + 1;
+    while (end < staged_count_ && runs_[staged_[end]].fd() == fd) ++end;
+    uint32_t next = is_blocked(fd, kept) ? first : transmit(first, end);
+    if (next < end) blocked_fd_ = runs_[staged_[next]].fd();
+    while (next < end) staged_[kept++] = staged_[next++];
+    first = end;
+  }
+  staged_count_ = kept;
+  return kept == 0;
+}
+
+// Whether a run kept earlier in this flush waits for the same socket.
+bool Sender::is_blocked(int fd, uint32_t kept) const {
+  return std::any_of(staged_.begin(), staged_.begin() + kept,
+                     [&](uint8_t index) { return runs_[index].fd() == fd; });
+}
+
+// Sends staged runs of one socket; answers the first that must wait.
+uint32_t Sender::transmit(uint32_t first, uint32_t end) {
+  while (first < end) {
+    if (SendRun& run = runs_[staged_[first]]; run.fragments() != nullptr) {
+      if (!send_fragmented(run)) return first;
+      release(staged_[first++]);
+      continue;
+    }
+    const int sent = submit(first, end);
+    if (sent > 0) {
+      for (const uint32_t past = first + static_cast<uint32_t>(sent); first < past; ++first) {
+        account(runs_[staged_[first]]);
+        release(staged_[first]);
+      }
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error == EAGAIN || error == EWOULDBLOCK) return first;
+    if (recover(runs_[staged_[first]], error)) continue;
+    release(staged_[first++]);
+  }
+  return end;
+}
+
+// Passes runs to the kernel, one that is spliced alone: how many it took, or -1 with errno.
+int Sender::submit(uint32_t first, uint32_t end) {
+  const auto alone = [this](uint8_t run) {
+    return runs_[run].is_spliced() || runs_[run].fragments() != nullptr;
+  };
+  if (alone(staged_[first])) end = first + 1;
+  end = static_cast<uint32_t>(std::find_if(staged_.begin() + first + 1, staged_.begin() + end, alone) -
+                              staged_.begin());
+  if (end - first == 1) return runs_[staged_[first]].transmit(pipe_) < 0 ? -1 : 1;
+  for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
+  return system_calls::sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
+}
+
+void Sender::account(const SendRun& run) {
+  counters_.sent_packets += run.segments();
+  counters_.sent_bytes += run.bytes();
+}
+
+// The kernel refused a run. True: try it once more. False: it is dealt with, sent otherwise or lost.
+bool Sender::recover(SendRun& run, int error) {
+  if (error == EINVAL && run.has_flow_label()) {
+    flow_labels_ = false;  // somebody in this network namespace holds exclusive labels, perhaps
+    run.drop_flow_label();
+    return true;
+  }
+  // EIO: no checksum offload there, or IPsec; EINVAL: also when a segment exceeds the path's MTU; the others:
+  // a kernel before 4.18.
+  static constexpr int kNoSegmentation[] = {EIO, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
+  if (error == EMSGSIZE) {
+    remember_too_long(run.path(), run.segment_bytes());
+    if (fragment(run)) return true;
+  } else if (run.segments() > 1 && std::ranges::find(kNoSegmentation, error) != std::end(kNoSegmentation)) {
+    return send_singly(run);
+  }
+  log_debug("{} packets lost: send failed with errno {}", run.segments(), error);
+  counters_.send_errors += run.segments();
+  return false;
+}
+
+// Sends each packet of a run as a datagram of its own. True: they are too long for their path, and the
+// remaining ones go in fragments. Packets that the socket has no room for are lost: this is done once a
+// destination.
+bool Sender::send_singly(SendRun& run) {
+  bool first_sent = false;
+  for (uint32_t next = 0; next < run.segments();) {
+    const int sent = submit_singly(run, next);
+    if (sent > 0) {
+      first_sent |= next == 0;
+      next += static_cast<uint32_t>(sent);
+      continue;
+    }
+    if (errno == EMSGSIZE) {
+      remember_too_long(run.path(), run.segment_bytes());
+      if (fragment(run)) {
+        run.note_left(next);
+        return true;
+      }
+    }
+    ++counters_.send_errors;
+    ++next;
+  }
+  if (first_sent) remember_without_segmentation(run.path().destination);
+  return false;
+}
+
+// ---- packets that are longer than their path takes
+
+bool Sender::is_too_long(const roce::Path& path, uint32_t packet_bytes) const {
+  const auto known = std::ranges::find(too_long_, path.destination, &TooLong::destination);
+  return known != too_long_.end() && !known->mtu.takes(packet_bytes);
+}
+
+// A socket that knew the path before may not know what has become of it, so there is a new one.
+void Sender::remember_too_long(const roce::Path& path, uint32_t packet_bytes) try {
+  say_once_that_packets_are_cut(path, packet_bytes);
+  std::erase_if(too_long_, [&](const TooLong& one) { return one.destination == path.destination; });
+  if (too_long_.size() == kRemembered) too_long_.erase(too_long_.begin());
+  too_long_.push_back({path.destination, PathMtu(path)});
+} catch (const std::bad_alloc&) {
+  log_debug("no memory for the MTU of a path");
+}
+
+// Null: there is none.
+FragmentSocket* Sender::fragment_socket(const roce::Path& path) try {
+  for (const auto& socket : fragment_sockets_) {
+    if (socket->is_for(path)) return socket.get();
+  }
+  auto opened = FragmentSocket::open(path, options_.send_buffer_bytes);
+  if (!opened) {
+    log_debug("no socket for packets in fragments: errno {}", opened.error().code);
+    return nullptr;
+  }
+  fragment_sockets_.push_back(std::move(*opened));
+  return fragment_sockets_.back().get();
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+// The run leaves in fragments. False: it cannot.
+bool Sender::fragment(SendRun& run) {
+  FragmentSocket* const socket = fragment_socket(run.path());
+  if (socket == nullptr) return false;
+  run.set_fragments(*socket);
+  return true;
+}
+
+// The last packet of a run, which is shorter than the others, leaves whole behind them. Nobody may cut it
+// then: a receiver of ours reckons with that. If the socket has no room for it, it is lost, as this is done
+// once a destination. False: it is too long, too.
+bool Sender::send_shorter_last(SendRun& run) {
+  iovec data;
+  run.describe_single(run.segments() - 1, messages_[0].msg_hdr, data);
+  const ssize_t sent = system_calls::sendmsg(run.whole_fd(), &messages_[0].msg_hdr, MSG_DONTWAIT);
+  if (sent < 0 && errno == EMSGSIZE) return false;
+  if (sent < 0) {
+    ++counters_.send_errors;
+  } else {
+    ++counters_.sent_packets;
+    counters_.sent_bytes += data.iov_len;
+  }
+  run.note_left(1);
+  return true;
+}
+
+// False: the socket is full, and what is left waits.
+bool Sender::send_fragmented(SendRun& run) {
+  FragmentSocket& socket = *run.fragments();
+  std::array<iovec, kRuns> data;
+  const uint32_t equal = run.segments() - (run.has_shorter_last() ? 1 : 0);
+  while (run.left() < run.segments()) {
+    if (run.left() == equal && send_shorter_last(run)) continue;
+    const uint32_t count = run.left() < equal ? std::min(equal - run.left(), kRuns) : 1;
+    std::optional<uint16_t> identification;
+    if (run.is_ipv4()) identification = socket.next_identification();
+    for (uint32_t i = 0; i < count; ++i) {
+      run.describe_fragmented(run.left() + i, identification, messages_[i].msg_hdr, data[i]);
+      if (identification) ++*identification;
+    }
+    const int sent = system_calls::sendmmsg(run.fd(), messages_.data(), count, MSG_DONTWAIT);
+    if (sent > 0) {
+      socket.note_sent(static_cast<uint32_t>(sent));
+      run.note_left(static_cast<uint32_t>(sent));
+      counters_.sent_packets += static_cast<uint32_t>(sent);
+      for (int i = 0; i < sent; ++i) counters_.sent_bytes += data[static_cast<uint32_t>(i)].iov_len;
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno == EINVAL && run.has_flow_label()) {
+      flow_labels_ = false;
+      run.drop_flow_label();
+      continue;
+    }
+    socket.lose_count();
+    ++counters_.send_errors;
+    run.note_left(1);
+  }
+  return true;
+}
+
+// Passes packets of a run to the kernel, from `first` on: how many it took, or -1 with errno.
+int Sender::submit_singly(SendRun& run, uint32_t first) {
+  std::array<iovec, kRuns> data;
+  const uint32_t count = std::min(run.segments() - first, kRuns);
+  for (uint32_t i = 0; i < count; ++i) run.describe_single(first + i, messages_[i].msg_hdr, data[i]);
+  const int sent = system_calls::sendmmsg(run.fd(), messages_.data(), count, MSG_DONTWAIT);
+  for (int i = 0; i < sent; ++i) {
+    ++counters_.sent_packets;
+    counters_.sent_bytes += data[static_cast<uint32_t>(i)].iov_len;
+  }
+  return sent;
+}
+
+uint32_t Sender::max_segments(const roce::Path& path) const {
+  const auto end = without_segmentation_.begin() + std::min(without_segmentation_count_, kRemembered);
+  return std::find(without_segmentation_.begin(), end, path.destination) == end ? SendRun::kMaxSegments : 1;
+}
+
+void Sender::remember_without_segmentation(const roce::Address& destination) {
+  without_segmentation_[without_segmentation_count_++ % kRemembered] = destination;
+}
+
+}  // namespace verbena::net

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "adapter/net/port.h"
+#include "adapter/net/udp/block_pool.h"
+#include "adapter/net/udp/fragment_socket.h"
+#include "adapter/net/udp/send_run.h"
+#include "adapter/net/udp/send_sockets.h"
+#include "adapter/net/udp/udp_port.h"
+
+namespace verbena::net {
+
+// The sending half of a UdpPort: gathers packets into runs and pushes runs into the kernel.
+//
+// There is a fixed number of runs, each with a block of memory of its own, used again most recently used
+// first so that little of it is ever in the cache. Those of long messages lie in blocks of a pool, if there
+// are some, and leave without a copy (SplicePipe) where their senders keep these blocks as they are. Several
+// are open at a time, one for each path and slot. A run that is full leaves at once, so that the receiver
+// works on it while the next is staged. One thread at a time.
+class Sender {
+ public:
+  // `management` sends what goes to slot 0 and to multicast groups (UdpPortOptions::sends_from_port); null:
+  // the sockets of the other slots do.
+  Sender(const UdpPortOptions& options, PortCounters& counters,
+         std::unique_ptr<SendSocket> management = nullptr);
+
+  transport::SendStatus send(const transport::OutgoingPacket& packet);
+  transport::TrainSent send_train(const transport::PacketTrain& train);
+  // False: a socket is full and runs wait.
+  bool flush();
+  // As Port's.
+  bool is_whole() const { return pipe_.is_whole(); }
+  // The socket for whose sake the last flush() answered false; else -1.
+  int blocked_fd() const { return blocked_fd_; }
+
+ private:
+  static constexpr uint32_t kRuns = 16;
+  static constexpr uint32_t kRemembered = 8;
+
+  // Where a packet is staged. No run: it is lost (kSent), or has to wait (kBusy).
+  struct Place {
+    SendRun* run;
+    transport::SendStatus status;
+  };
+  Place place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
+  SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
+  const SendSocket* socket_for(const roce::Path& path, uint32_t slot);
+  SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes,
+                     bool more);
+  std::byte* block_for(uint8_t run, bool more);
+  bool pin_block(const SendRun& run, const transport::PacketTrain& train);
+  void release(uint32_t run) {
+    pins_[run] = {};
+    free_[free_count_++] = static_cast<uint8_t>(run);
+  }
+  void drop_newest();
+
+  bool is_blocked(int fd, uint32_t kept) const;
+  uint32_t transmit(uint32_t first, uint32_t end);
+  int submit(uint32_t first, uint32_t end);
+  void account(const SendRun& run);
+  bool recover(SendRun& run, int error);
+  bool send_singly(SendRun& run);
+  int submit_singly(SendRun& run, uint32_t first);
+
+  bool is_too_long(const roce::Path& path, uint32_t packet_bytes) const;
+  void remember_too_long(const roce::Path& path, uint32_t packet_bytes);
+  bool send_shorter_last(SendRun& run);
+  FragmentSocket* fragment_socket(const roce::Path& path);
+  bool fragment(SendRun& run);
+  bool send_fragmented(SendRun& run);
+
+  uint32_t max_segments(const roce::Path& path) const;
+  void remember_without_segmentation(const roce::Address& destination);
+
+  UdpPortOptions options_;
+  PortCounters& counters_;
+  SendSockets sockets_;
+  const std::unique_ptr<SendSocket> management_;
+  std::unique_ptr<std::byte[]> arena_;
+  std::shared_ptr<BlockPool> pool_;  // made for the first long message
+  SplicePipe pipe_;
+  std::array<SendRun, kRuns> runs_;
+  std::array<transport::BlockPin, kRuns> pins_;  // on the block of the pool that the run lies in, if it does
+  std::array<uint8_t, kRuns> free_{};            // a stack
+  uint32_t free_count_ = 0;
+  std::array<uint8_t, kRuns> staged_{};  // oldest first
+  uint32_t staged_count_ = 0;
+  int blocked_fd_ = -1;
+  std::array<mmsghdr, kRuns> messages_{};
+
+  // Destinations to which the kernel refused super-packets but not single ones; asked only when there is one.
+  std::array<roce::Address, kRemembered> without_segmentation_{};
+  uint32_t without_segmentation_count_ = 0;
+
+  // Destinations whose path has refused a packet for its length.
+  struct TooLong {
+    roce::Address destination;
+    PathMtu mtu;
+  };
+  std::vector<TooLong> too_long_;
+  std::vector<std::unique_ptr<FragmentSocket>> fragment_sockets_;  // one for each source and device
+  bool flow_labels_ = true;
+};
+
+}  // namespace verbena::net

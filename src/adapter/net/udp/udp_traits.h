@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "adapter/transport/route.h"
+
+namespace verbena::net {
+
+// The kernel's UDP_MAX_SEGMENTS, and the most that fits an IPv4 datagram before segmentation.
+inline constexpr uint32_t kMostSegments = 64;
+inline constexpr uint32_t kMostSuperPacketBytes = 65535 - 20 - 8;
+
+// What RoCEv2 over UDP sockets is like.
+inline constexpr transport::Traits kUdpTraits{
+    .max_payload = 4096,
+    // One UDP_SEGMENT super-packet.
+    .burst_bytes = kMostSuperPacketBytes,
+    .burst_packets = kMostSegments,
+    // Headers, and the kernel's book-keeping in the receiving socket's buffer.
+    .charge_per_packet = 64,
+    .lossless = false,
+    .progress = transport::Traits::Progress::kDescriptor,
+    // What an ordinary socket buffer (net.core.rmem_default) holds, and 10 Gb/s, which one processor
+    // receives.
+    .blind_burst_bytes = 160 * 1024,
+    .blind_bytes_per_microsecond = 1250,
+};
+
+}  // namespace verbena::net

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/queues/event_channel.h"
+
+namespace verbena::adapter {
+
+// One kind of asynchronous event of one object, or of the port: it lies in the object, so that telling of it
+// allocates nothing, and is pending as often as it happened.
+struct AsyncEvent : queues::EventSource {
+  static AsyncEvent& of(queues::EventSource& source) { return static_cast<AsyncEvent&>(source); }
+
+  ibv_async_event event{};
+  // Of the object: how many events the application has taken, and must acknowledge before the object can go.
+  // nullptr for the port.
+  std::atomic<uint32_t>* taken = nullptr;
+};
+
+// All kinds that an object knows.
+template <size_t kKinds>
+class AsyncEvents {
+ public:
+  // `prototype` names the object.
+  AsyncEvents(const std::array<ibv_event_type, kKinds>& kinds, ibv_async_event prototype,
+              std::atomic<uint32_t>* taken) {
+    for (size_t i = 0; i < kKinds; ++i) {
+      prototype.event_type = kinds[i];
+      events_[i].event = prototype;
+      events_[i].taken = taken;
+    }
+  }
+
+  void post(ibv_event_type kind, queues::EventChannel& channel) {
+    for (AsyncEvent& event : events_) {
+      if (event.event.event_type == kind) channel.post(event);
+    }
+  }
+
+  void withdraw(queues::EventChannel& channel) {
+    for (AsyncEvent& event : events_) channel.withdraw(event);
+  }
+
+ private:
+  std::array<AsyncEvent, kKinds> events_;
+};
+
+inline constexpr std::array kCqEvents = {IBV_EVENT_CQ_ERR};
+inline constexpr std::array kQpEvents = {IBV_EVENT_QP_FATAL,      IBV_EVENT_QP_REQ_ERR,
+                                         IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST,
+                                         IBV_EVENT_SQ_DRAINED,    IBV_EVENT_QP_LAST_WQE_REACHED};
+inline constexpr std::array kWqEvents = {IBV_EVENT_WQ_FATAL};
+inline constexpr std::array kSrqEvents = {IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED};
+inline constexpr std::array kPortEvents = {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE,
+                                           IBV_EVENT_DEVICE_FATAL};
+
+}  // namespace verbena::adapter

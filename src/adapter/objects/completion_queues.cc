@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/objects/completion_queues.h"
+
+#include "adapter/objects/extended_polling.h"
+#include "adapter/objects/limits.h"
+#include "base/failed_call.h"
+#include "adapter/engine/event_wait.h"
+
+namespace verbena::adapter {
+namespace {
+
+// Sleeps at the bell of the shard that the events come from, if there is but one, and it has a bell.
+template <class Visit>
+Result<void> take_event(CompChannel& channel, Visit visit) {
+  engine::Shard* const shard = channel.shards.only();
+  const Bell* const bell = shard != nullptr ? shard->bell() : nullptr;
+  if (bell != nullptr && !channel.events->has_some() && !channel.events->is_nonblocking()) {
+    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // it may go away meanwhile
+    engine::EventWait wait(*shard, *kept, *bell);
+    if (wait.is_there()) return wait.take(visit);
+  }
+  return channel.events->take(visit);
+}
+
+// A negative number is too large.
+int check_entries(uint32_t entries) {
+  if (entries >= 1 && entries <= uint32_t{kMaxCqe}) return 0;
+  return static_cast<int>(entries) < 1 ? because(EINVAL, "cqe {} is less than 1", static_cast<int>(entries))
+                                       : because(EINVAL, "cqe {} exceeds max_cqe {}", entries, kMaxCqe);
+}
+
+}  // namespace
+
+Cq::Cq(OpenDevice& device)
+    : ibv_cq_ex{},
+      owner(device),
+      account(mutex, cond),
+      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
+
+// These come from within a shard that completes requests, with its lock held; the first from modify_cq() too.
+
+void Cq::on_completion_event() {
+  engine::Shard* shard = engine::Shard::current();
+  if (shard != nullptr && moderation_ns.load() != 0) shards.cancel_alarm(*shard);
+  if (comp_channel != nullptr) comp_channel->events->post(*this);
+}
+
+void Cq::on_overflow() {
+  shown.set(protocol::kCqOverrun, 1);
+  async_events.post(IBV_EVENT_CQ_ERR, owner.events());
+}
+
+void Cq::on_event_held() {
+  engine::Shard* shard = engine::Shard::current();
+  const bool set = shard != nullptr && shards.set_alarm(*shard, *queue, Duration(moderation_ns.load()));
+  if (!set) queue->release_event();
+}
+
+void Cq::joined_by(engine::Shard& shard) {
+  shards.join(shard);
+  if (comp_channel != nullptr) comp_channel->shards.join(shard);
+}
+
+void Cq::left_by(engine::Shard& shard) {
+  if (comp_channel != nullptr) comp_channel->shards.leave(shard);
+  shards.leave(shard);
+}
+
+Result<ibv_cq*> CompletionQueues::create(int cqe, void* cq_context, ibv_comp_channel* channel,
+                                         int comp_vector) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(cqe);  // a negative one is too large
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<uint32_t>(comp_vector);
+  auto cq = make(attr);
+  if (!cq) return tl::unexpected(cq.error());
+  return (*cq)->abi();
+}
+
+Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) {
+  constexpr uint32_t kUnderstood = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  ibv_cq_init_attr_ex asked = attr;
+  if ((asked.comp_mask & ~kUnderstood) != 0)
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x} has bits that are unknown here", asked.comp_mask));
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
+  if ((asked.flags & ~kFlags) != 0 || (asked.wc_flags & ~kReadableFields) != 0)
+    return fail(because(EOPNOTSUPP, "flags {:#x} or wc_flags {:#x} have some that are unknown here",
+                        asked.flags, asked.wc_flags));
+  if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
+    asked.parent_domain = nullptr;
+  } else if (!device_.made(asked.parent_domain) || Pd::of(asked.parent_domain).parent_of == nullptr) {
+    return fail(because(EINVAL, "parent_domain is not a parent domain of this ibv_context"));
+  }
+  auto cq = make(asked);
+  if (!cq) return tl::unexpected(cq.error());
+  fill_extended_polling(**cq, asked.wc_flags);
+  return *cq;
+}
+
+Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  if (const int error = check_entries(attr.cqe); error != 0) return fail(error);
+  if (attr.comp_vector >= uint32_t{kCompletionVectors})
+    return fail(because(EINVAL, "comp_vector {} is not below num_comp_vectors {}",
+                        static_cast<int>(attr.comp_vector), kCompletionVectors));
+  ibv_comp_channel* channel = attr.channel;
+  if (channel != nullptr && !device_.made(channel))
+    return fail(because(EINVAL, "channel is none of this ibv_context"));
+  queues::CompletionQueue::Options options;
+  options.device_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
+  options.wall_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+  options.single_threaded = (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  options.ignore_overrun = (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
+  auto made = table_.make(device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Cq> cq = std::move(*made);
+  if (attr.parent_domain != nullptr) {
+    cq->parent_domain = &Pd::of(attr.parent_domain);
+    options.memory = cq->parent_domain->memory.get();
+    options.single_threaded |= cq->parent_domain->thread != nullptr;
+  }
+  auto queue = queues::CompletionQueue::create(attr.cqe, cq.get(), options);
+  if (!queue) return tl::unexpected(queue.error());
+  cq->queue = std::move(*queue);
+  cq->context = device_.context();
+  cq->channel = channel;
+  cq->cq_context = attr.cq_context;
+  cq->handle = device_.next_handle();
+  cq->cqe = static_cast<int>(cq->queue->capacity());
+  cq->shown = device_.show(protocol::ObjectKind::kCq, {device_.context_number(), 0, cq->queue->capacity()});
+  cq->users.show_in(cq->shown, protocol::kCqUsers);
+  if (cq->parent_domain != nullptr) ++cq->parent_domain->users;
+  if (channel != nullptr) {
+    cq->comp_channel = &CompChannel::of(channel);
+    cq->comp_channel->add_user();
+  }
+  return table_.add(std::move(cq));
+}
+
+int CompletionQueues::resize(ibv_cq* cq, int cqe) {
+  if (const int error = check_entries(static_cast<uint32_t>(cqe)); error != 0) return error;
+  Cq& object = Cq::of(cq);
+  if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) {
+    if (resized.error().code == EINVAL)
+      because(EINVAL, "cqe {} is less than the number of completions that wait to be polled", cqe);
+    if (resized.error().code == EBUSY) because(EBUSY, "a batch of ibv_start_poll() is open");
+    return resized.error().code;
+  }
+  cq->cqe = static_cast<int>(object.queue->capacity());
+  object.shown.set(protocol::kCqEntries, object.queue->capacity());
+  return 0;
+}
+
+// The period first: an event that is held back from now on is held that long. (Inlined, GCC 12 takes the C
+// struct for all there is of the object, and warns of a store beyond it.)
+[[gnu::noinline]] void Cq::moderate(uint32_t count, uint32_t microseconds) {
+  if (count > 0) moderation_ns.store(int64_t{microseconds} * 1000);
+  queue->moderate(count);
+  if (count == 0) moderation_ns.store(0);
+}
+
+// A count and a period, or the event is not held back at all, as with hardware.
+int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
+  if (attr.attr_mask == 0) return because(EINVAL, "attr_mask is 0");
+  if ((attr.attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
+  const ibv_moderate_cq& wanted = attr.moderate;
+  const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;
+  Cq& object = Cq::of(cq);
+  object.moderate(holds ? wanted.cq_count : 0, holds ? wanted.cq_period : 0);
+  return 0;
+}
+
+int CompletionQueues::destroy(ibv_cq* abi_cq) {
+  Cq& cq = Cq::of(abi_cq);
+  if (cq.users.load() != 0)
+    return because(EBUSY, "{} queue pairs, shared receive queues or work queues use it", cq.users.load());
+  withdraw_events(cq);
+  // Events that the application holds must come back first (ibv_get_cq_event(3)).
+  cq.account.await(cq.comp_events_completed, cq.comp_events_taken, "ibv_destroy_cq", abi_cq,
+                   "ibv_ack_cq_events");
+  cq.account.await(cq.async_events_completed, cq.async_events_taken, "ibv_destroy_cq", abi_cq,
+                   "ibv_ack_async_event");
+  if (cq.comp_channel != nullptr) cq.comp_channel->remove_user();
+  Pd* const domain = cq.parent_domain;
+  table_.destroy(cq);  // its ring goes back to the domain's allocator
+  if (domain != nullptr) --domain->users;
+  return 0;
+}
+
+void CompletionQueues::withdraw_events(Cq& cq) {
+  if (device_.inherited()) return;  // the counts in the descriptors are our parent's
+  cq.shards.cancel_alarms();
+  if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
+  cq.async_events.withdraw(device_.events());
+}
+
+// ---- their events
+
+int CompletionQueues::get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  const auto taken = take_event(CompChannel::of(channel), [&](queues::EventSource& source) {
+    Cq& found = Cq::of(source);
+    ++found.comp_events_taken;
+    *cq = found.abi();
+    *cq_context = found.cq_context;
+  });
+  return taken ? 0 : taken.error().code;
+}
+
+void CompletionQueues::acknowledge_events(ibv_cq* cq, unsigned count) {
+  Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/objects/async_events.h"
+#include "adapter/objects/completion_channels.h"
+#include "adapter/objects/cq_shards.h"
+#include "adapter/objects/event_account.h"
+#include "adapter/objects/limits.h"
+#include "adapter/objects/object_table.h"
+#include "adapter/objects/open_device.h"
+#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/user_count.h"
+#include "base/cache_line.h"
+#include "adapter/queues/completion_queue.h"
+
+namespace verbena::adapter {
+
+// The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
+struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
+  explicit Cq(OpenDevice& device);
+  static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
+  static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
+  ibv_cq* abi() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
+
+  void on_completion_event() override;
+  void on_overflow() override;
+  void on_event_held() override;
+
+  // Holds events back until so many entries have come, at most so long; 0: not at all.
+  void moderate(uint32_t count, uint32_t microseconds);
+
+  // One of the QPs and queues that complete here is the shard's, or is it no more.
+  void joined_by(engine::Shard& shard);
+  void left_by(engine::Shard& shard);
+
+  // An event is held back from now on; told by none of the shards.
+  void hold_event() {
+    engine::Shard* shard = shards.first();
+    (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });
+  }
+
+  // What an application's thread that finds the queue empty does for it.
+  void drive() {
+    shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
+  }
+
+  OpenDevice& owner;
+  ListHook owned;
+  provider::LiveObject live;
+  ObjectLimit::Place place;
+  EventAccount account;
+  // Events handed to the application; the ones it acknowledged are counted in the C struct.
+  std::atomic<uint32_t> comp_events_taken{0};
+  std::atomic<uint32_t> async_events_taken{0};
+  AsyncEvents<kCqEvents.size()> async_events;
+  CompChannel* comp_channel = nullptr;
+  Pd* parent_domain = nullptr;
+  std::unique_ptr<queues::CompletionQueue> queue;
+  const queues::Completion* current = nullptr;  // of the batch that is being polled
+  std::atomic<int64_t> moderation_ns{0};        // how long an event is held back
+  CqShards shards;
+  engine::ShownObjects::Entry shown;
+  UserCount users;  // QPs, each counted for each of its two roles
+};
+
+// The completion queues of a context.
+class CompletionQueues {
+ public:
+  explicit CompletionQueues(OpenDevice& device) : device_(device) {}
+  ~CompletionQueues() {
+    table_.destroy_all([&](Cq& cq) { withdraw_events(cq); });
+  }
+
+  Result<ibv_cq*> create(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector);
+  Result<ibv_cq_ex*> create_ex(const ibv_cq_init_attr_ex& attr);
+  int resize(ibv_cq* cq, int cqe);
+  int modify(ibv_cq* cq, const ibv_modify_cq_attr& attr);
+  int destroy(ibv_cq* cq);
+
+  // Blocks unless the channel's descriptor is O_NONBLOCK.
+  static int get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
+  static void acknowledge_events(ibv_cq* cq, unsigned count);
+
+ private:
+  Result<Cq*> make(const ibv_cq_init_attr_ex& attr);
+  // What the application was not told of yet it will not be told.
+  void withdraw_events(Cq& cq);
+
+  OpenDevice& device_;
+  ObjectTable<Cq> table_{object_limits().cqs};
+};
+
+}  // namespace verbena::adapter

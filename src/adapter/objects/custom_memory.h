@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "adapter/queues/ring_memory.h"
+
+namespace verbena::adapter {
+
+// The allocator that an application gave to a parent domain (ibv_alloc_parent_domain(3)).
+class CustomMemory final : public queues::RingMemory {
+ public:
+  using Allocate = decltype(ibv_parent_domain_init_attr::alloc);
+  using Free = decltype(ibv_parent_domain_init_attr::free);
+
+  // REQUIRES: neither function is null; the domain lives as long as the rings
+  CustomMemory(ibv_pd* domain, Allocate allocator, Free deallocator, void* context)
+      : domain_(domain), allocate_(allocator), free_(deallocator), context_(context) {}
+
+  std::byte* allocate(size_t bytes, size_t alignment, queues::RingKind kind) override {
+    return static_cast<std::byte*>(allocate_(domain_, context_, bytes, alignment, resource_type(kind)));
+  }
+  void release(std::byte* at, queues::RingKind kind) override {
+    free_(domain_, context_, at, resource_type(kind));
+  }
+
+ private:
+  // The driver's number in the upper half (enum rdma_driver_id; we have none), the kind of ring in the lower.
+  static uint64_t resource_type(queues::RingKind kind) { return static_cast<uint64_t>(kind); }
+
+  ibv_pd* const domain_;
+  const Allocate allocate_;
+  const Free free_;
+  void* const context_;
+};
+
+}  // namespace verbena::adapter

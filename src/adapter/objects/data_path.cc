@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/objects/data_path.h"
+
+#include "adapter/objects/completion_queues.h"
+#include "adapter/objects/memory_windows.h"
+#include "adapter/objects/qp.h"
+#include "adapter/objects/receive_posting.h"
+#include "adapter/objects/send_request.h"
+#include "adapter/objects/shared_receive_queues.h"
+#include "base/failed_call.h"
+#include "base/probes.h"
+#include "adapter/transport/qp_state.h"
+
+namespace verbena::adapter {
+namespace {
+
+using queues::SendWqe;
+
+// A queue's lock while posting to it; none for a QP that its thread domain keeps to one thread.
+class PostingLock {
+ public:
+  PostingLock(SpinLock& lock, bool one_thread) : lock_(one_thread ? nullptr : &lock) {
+    if (lock_ != nullptr) lock_->lock();
+  }
+  ~PostingLock() {
+    if (lock_ != nullptr) lock_->unlock();
+  }
+  PostingLock(const PostingLock&) = delete;
+  PostingLock& operator=(const PostingLock&) = delete;
+
+ private:
+  SpinLock* const lock_;
+};
+
+// A ring without room, of a QP that was created for no request of the kind, is a mistake and not a matter of
+// waiting.
+template <class Wqe>
+int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
+  if (ring.capacity() == 0) return because(EINVAL, "{} was 0 when the queue pair was created", capacity);
+  return because(ENOMEM,
+                 "the queue is full: it has room for {} requests ({}), which "
+                 "are free again when completions of them, or of later ones, have been polled",
+                 ring.capacity(), capacity);
+}
+
+// A post has failed: the cold half of it.
+[[gnu::cold, gnu::noinline]] int refused(const Qp& qp, const char* call, int error) {
+  say_call_failed(call, concerning_qp(qp, error));
+  return error;
+}
+
+[[gnu::cold, gnu::noinline]] int not_ready_to_send(const Qp& qp) {
+  if (qp.init.qp_type == IBV_QPT_XRC_RECV) return because(EINVAL, "an XRC target sends nothing");
+  if (qp.send_opcodes == 0)
+    return because(EINVAL, "its send queue serves its shared receive queue's tag matching, and no program");
+  return because(EINVAL, "it is in {}; ibv_post_send needs RTS", transport::name_of(qp.transport->state()));
+}
+
+// With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
+[[gnu::cold, gnu::noinline]] int not_ready_to_receive(const Qp& qp) {
+  if (qp.init.qp_type == IBV_QPT_XRC_SEND) return because(EINVAL, "an XRC initiator receives nothing");
+  if (qp.init.qp_type == IBV_QPT_XRC_RECV)
+    return because(EINVAL, "it delivers to the SRQs of its XRC domain: use ibv_post_srq_recv()");
+  if (qp.srq != nullptr) return because(EINVAL, "it uses an SRQ: use ibv_post_srq_recv()");
+  return because(EINVAL, "it is in {}; ibv_post_recv needs INIT, RTR or RTS",
+                 transport::name_of(qp.transport->state()));
+}
+
+// The state may change while we post. What is published then is found when the doorbell is answered, and
+// flushed if need be.
+int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  Qp& qp = Qp::of(abi);
+  transport::QueuePair& transport = *qp.transport;
+  int error = 0;
+  uint32_t filled = 0;
+  {
+    const PostingLock guard(transport.send_lock(), qp.one_thread);
+    // An XRC target sends nothing.
+    if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) [[unlikely]]
+      error = not_ready_to_send(qp);
+    for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {
+      SendWqe* wqe = transport.send_queue().reserve(filled);
+      error = wqe != nullptr ? fill(*wqe, *wr, qp) : ENOMEM;
+      if (error != 0) [[unlikely]]
+        break;
+    }
+    transport.send_queue().publish(filled);
+  }
+  if (filled > 0) [[likely]]
+    qp.shard.ring(transport);
+  if (error == 0) [[likely]]
+    return 0;
+  if (error == ENOMEM) error = why_full(transport.send_queue(), "max_send_wr");
+  if (bad_wr != nullptr) *bad_wr = wr;
+  return refused(qp, "ibv_post_send", error);
+}
+
+bool has_receive_queue(const Qp& qp) {
+  return qp.init.srq == nullptr && qp.init.qp_type != IBV_QPT_XRC_SEND && qp.init.qp_type != IBV_QPT_XRC_RECV;
+}
+
+int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  VERBENA_PROBE(post_recv, abi->qp_num, wr);
+  Qp& qp = Qp::of(abi);
+  transport::QueuePair& transport = *qp.transport;
+  if (!transport::accepts_receives(transport.state()) || !has_receive_queue(qp)) [[unlikely]] {
+    if (bad_wr != nullptr) *bad_wr = wr;
+    return refused(qp, "ibv_post_recv", not_ready_to_receive(qp));
+  }
+  Posted posted;
+  bool must_ring = false;
+  {
+    const PostingLock guard(transport.recv_lock(), qp.one_thread);
+    posted = fill_receives(transport.recv_queue(), qp.init.cap.max_recv_sge, wr);
+    if (posted.count > 0) must_ring = transport.publish_receives(posted.count);
+  }
+  if (must_ring) [[unlikely]]
+    qp.shard.ring(transport);
+  if (posted.count > 0 && qp.raw != nullptr) [[unlikely]]
+    qp.raw->after_receives(qp);
+  if (posted.error == 0) [[likely]]
+    return 0;
+  if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue(), "max_recv_wr");
+  if (bad_wr != nullptr) *bad_wr = posted.failed;
+  return refused(qp, "ibv_post_recv", posted.error);
+}
+
+int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
+  Cq& cq = Cq::of(abi);
+  const int found = cq.queue->poll(count, wc);
+  if (found != 0) return found;
+  cq.drive();
+  return cq.queue->poll(count, wc);
+}
+
+int req_notify_cq(ibv_cq* abi, int solicited_only) {
+  Cq& cq = Cq::of(abi);
+  using Event = queues::CompletionQueue::Event;
+  switch (cq.queue->arm(solicited_only != 0)) {
+    case Event::kNow:
+      if (cq.comp_channel != nullptr) cq.comp_channel->events->post(cq);
+      break;
+    case Event::kHeld:
+      cq.hold_event();
+      break;
+    case Event::kNone:
+      break;
+  }
+  cq.shards.for_each(cq.owner.home(), [](engine::Shard& shard) { shard.expect_sleep(); });
+  return 0;
+}
+
+}  // namespace
+
+void fill_data_path(ibv_context_ops& ops) {
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  ops.post_srq_recv = post_srq_recv;
+  ops.bind_mw = bind_mw;
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
+}
+
+}  // namespace verbena::adapter

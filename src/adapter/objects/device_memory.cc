@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules are those of the kernel's uverbs and of mlx5, down to the granularity of copies: a program that
+// keeps them runs everywhere.
+#include "adapter/objects/device_memory.h"
+
+#include <cstring>
+
+#include "base/failed_call.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr uint64_t kGranularity = 4;
+constexpr uint32_t kMaxAlignment = 12;  // log2: every allocation begins on a page
+
+int check_copy(const DeviceMemory& memory, uint64_t offset, size_t length) {
+  const uint64_t size = memory.allocation.length;
+  if (offset > size || length > size - offset)
+    return because(EFAULT, "{} bytes at offset {} are not within the device memory, which has {}", length,
+                   offset, size);
+  if (offset % kGranularity != 0 || length % kGranularity != 0)
+    return because(EINVAL, "offset {} or length {} is no multiple of {}", offset, length, kGranularity);
+  return 0;
+}
+
+int refused(const char* call, int error) {
+  say_call_failed(call, error);
+  return error;
+}
+
+int copy_to_dm(ibv_dm* dm, uint64_t offset, const void* from, size_t length) {
+  const DeviceMemory& memory = *Dm::of(dm).memory;
+  if (const int error = check_copy(memory, offset, length); error != 0)
+    return refused("ibv_memcpy_to_dm", error);
+  if (length > 0) std::memcpy(memory.mapping.data() + offset, from, length);
+  return 0;
+}
+
+int copy_from_dm(void* to, ibv_dm* dm, uint64_t offset, size_t length) {
+  const DeviceMemory& memory = *Dm::of(dm).memory;
+  if (const int error = check_copy(memory, offset, length); error != 0)
+    return refused("ibv_memcpy_from_dm", error);
+  if (length > 0) std::memcpy(to, memory.mapping.data() + offset, length);
+  return 0;
+}
+
+}  // namespace
+
+ibv_dm* DeviceMemories::import(std::shared_ptr<DeviceMemory> memory, uint32_t handle) {
+  auto dm = std::make_unique<Dm>();
+  dm->context = device_.context();
+  dm->memcpy_to_dm = copy_to_dm;
+  dm->memcpy_from_dm = copy_from_dm;
+  dm->comp_mask = IBV_DM_MASK_HANDLE;
+  dm->handle = handle;
+  dm->memory = std::move(memory);
+  return table_.add(std::move(dm));
+}
+
+Result<ibv_dm*> DeviceMemories::alloc(const ibv_alloc_dm_attr& attr) {
+  const std::shared_ptr<DeviceMemoryFile>& file = device_.command_file().device_memory();
+  if (attr.comp_mask != 0) return fail(because(EINVAL, "comp_mask {:#x} is not 0", attr.comp_mask));
+  if (attr.length == 0) return fail(because(EINVAL, "length is 0"));
+  if (attr.log_align_req > kMaxAlignment)
+    return fail(because(EINVAL, "log_align_req {} exceeds {}", attr.log_align_req, kMaxAlignment));
+  if (attr.length > file->capacity()) {
+    return fail(file->capacity() == 0
+                    ? EOPNOTSUPP
+                    : because(EINVAL, "length {} exceeds max_dm_size {}", attr.length, file->capacity()));
+  }
+  const uint32_t handle = device_.next_handle();
+  const auto allocation = file->allocate(attr.length, handle);
+  if (!allocation) return tl::unexpected(allocation.error());
+  auto mapping = file->map(*allocation);
+  if (!mapping) {
+    file->free(*allocation);
+    return fail(ENOMEM);
+  }
+  return import(std::make_shared<DeviceMemory>(file, *allocation, std::move(*mapping), true), handle);
+}
+
+int DeviceMemories::free(ibv_dm* dm) {
+  DeviceMemory& memory = *Dm::of(dm).memory;
+  if (memory.users.load() != 0)
+    return because(EBUSY, "{} memory regions are of it", uint32_t{memory.users.load()});
+  if (!memory.free()) return ENOENT;
+  table_.destroy(Dm::of(dm));
+  return 0;
+}
+
+// ---- imports
+
+std::shared_ptr<DeviceMemory> DeviceMemories::find(uint32_t handle) {
+  return table_.find_by_handle(handle, [](Dm& dm) { return dm.memory; });
+}
+
+// Of a foreign process there is only the table in the file.
+Result<ibv_dm*> DeviceMemories::import_foreign(uint32_t handle) {
+  const auto& file = device_.command_file().device_memory();
+  const auto allocation = file->find(handle);
+  if (!allocation) return tl::unexpected(allocation.error());
+  auto mapping = file->map(*allocation);
+  if (!mapping) return tl::unexpected(mapping.error());
+  return import(std::make_shared<DeviceMemory>(file, *allocation, std::move(*mapping), false), handle);
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/objects/object_table.h"
+#include "adapter/objects/open_device.h"
+#include "adapter/objects/registration.h"
+
+namespace verbena::adapter {
+
+struct Dm : ibv_dm {
+  using Abi = ibv_dm;
+  static Dm& of(ibv_dm* dm) { return *static_cast<Dm*>(dm); }
+
+  ListHook owned;
+  provider::LiveObject live;
+  std::shared_ptr<DeviceMemory> memory;
+};
+
+// The device memory that a context has allocated or imported.
+class DeviceMemories {
+ public:
+  explicit DeviceMemories(OpenDevice& device) : device_(device) {}
+  ~DeviceMemories() {
+    table_.destroy_all([&](Dm& dm) {
+      if (device_.inherited()) dm.memory->abandon();
+    });
+  }
+
+  Result<ibv_dm*> alloc(const ibv_alloc_dm_attr& attr);
+  int free(ibv_dm* dm);
+
+  // For imports: the memory behind this handle, or null.
+  std::shared_ptr<DeviceMemory> find(uint32_t handle);
+  ibv_dm* import(std::shared_ptr<DeviceMemory> memory, uint32_t handle);
+  // Memory that another process allocated through the command file. ENOENT when there is none.
+  Result<ibv_dm*> import_foreign(uint32_t handle);
+  void unimport(ibv_dm* dm) { table_.destroy(Dm::of(dm)); }
+
+ private:
+  OpenDevice& device_;
+  ObjectTable<Dm> table_;
+};
+
+}  // namespace verbena::adapter

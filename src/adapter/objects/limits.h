@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "adapter/objects/object_limit.h"
+#include "base/only_one.h"
+#include "adapter/process/most_regions.h"
+#include "adapter/queues/completion_queue.h"
+#include "adapter/queues/work_queue.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::adapter {
+
+// What the device says of itself. Generous: rings and tables cost nothing until used.
+inline constexpr int kMaxQp = 16'000;  // per process: one slot's share of the QPN space
+inline constexpr int kMaxQpWr = 1 << 20;
+inline constexpr int kMaxSge = static_cast<int>(queues::kMaxSge);
+inline constexpr int kMaxInline = static_cast<int>(queues::kMaxInline);
+inline constexpr int kMaxCq = 1 << 20;
+inline constexpr int kMaxCqe = static_cast<int>(queues::CompletionQueue::kMaxEntries);
+inline constexpr int kMaxMr = 1 << 22;
+inline constexpr int kMaxMw = 1 << 22;
+inline constexpr int kMaxPd = 1 << 20;
+inline constexpr int kMaxAh = 1 << 20;
+inline constexpr uint32_t kMaxWq = 1u << 14;  // numbered as QPs are
+inline constexpr uint32_t kMaxRwqTables = 1u << 20;
+inline constexpr uint32_t kMaxLogRwqTable = 12;
+inline constexpr int kMaxSrq = 16'000;  // per process, likewise, of those for XRC
+inline constexpr int kMaxSrqWr = 1 << 20;
+inline constexpr uint32_t kMaxTags = 1u << 14;  // of a shared receive queue for tag matching
+inline constexpr uint32_t kMaxTagOperations = 1u << 14;
+// Requests that such a queue may have on a QP's way to its rendezvous' data.
+inline constexpr uint32_t kTagMatchingSends = 128;
+inline constexpr uint32_t kMaxCompletionCounters = 1u << 20;
+inline constexpr int kMaxReadAtomic = 128;
+inline constexpr int kCompletionVectors = 8;
+inline constexpr uint8_t kPorts = 1;
+inline constexpr uint16_t kPkeyTableLength = 1;
+
+static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMostRegions, "one table holds both");
+// Two numbers of slot 0 and one of the last slot are no QP's. One shard, of one slot, may have to do.
+static_assert(kMaxQp + 3 <= roce::Qpn::kPerSlot);
+
+// What this process has of each kind of which ibv_query_device() reports a greatest number: all devices and
+// contexts together, as its shares of keys and numbers are for all of them.
+struct ObjectLimits {
+  ObjectLimit pds{kMaxPd};
+  ObjectLimit mrs{kMaxMr};
+  ObjectLimit mws{kMaxMw};
+  ObjectLimit cqs{kMaxCq};
+  ObjectLimit qps{kMaxQp};
+  ObjectLimit srqs{kMaxSrq};
+  ObjectLimit ahs{kMaxAh};
+  ObjectLimit wqs{kMaxWq};
+  ObjectLimit rwq_tables{kMaxRwqTables};
+  ObjectLimit comp_counters{kMaxCompletionCounters};
+};
+
+inline ObjectLimits& object_limits() {
+  static constinit OnlyOne<ObjectLimits> limits;
+  return limits.get();
+}
+
+}  // namespace verbena::adapter

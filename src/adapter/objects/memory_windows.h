@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "adapter/objects/limits.h"
+#include "adapter/objects/object_table.h"
+#include "adapter/objects/open_device.h"
+#include "adapter/memory/region.h"
+
+namespace verbena::adapter {
+
+struct Pd;
+
+struct Mw : ibv_mw {
+  using Abi = ibv_mw;
+  static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
+
+  ListHook owned;
+  provider::LiveObject live;
+  ObjectLimit::Place place;
+  Pd* domain = nullptr;
+  memory::Region window;
+};
+
+// The memory windows of a context. What binds and invalidates them are requests, and adapter/memory/window.h has the
+// rules.
+class MemoryWindows {
+ public:
+  explicit MemoryWindows(OpenDevice& device) : device_(device) {}
+  ~MemoryWindows() {
+    table_.destroy_all([&](Mw& mw) { retire(mw); });
+  }
+
+  Result<ibv_mw*> alloc(ibv_pd* pd, ibv_mw_type type);
+  int dealloc(ibv_mw* mw);
+
+ private:
+  // Its key opens nothing any more, and is nobody's.
+  void retire(Mw& mw);
+
+  OpenDevice& device_;
+  ObjectTable<Mw> table_{object_limits().mws};
+};
+
+// ibv_bind_mw(3).
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+
+}  // namespace verbena::adapter

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Advice about on-demand memory. Every access goes through the process's own page tables, so that its pages
+// are present to the device when they are present to the process, and prefetching is the kernel's own.
+#include <algorithm>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapter/objects/memory_regions.h"
+#include "adapter/objects/protection_domains.h"
+#include "base/failed_call.h"
+#include "adapter/memory/guarded.h"
+#include "adapter/memory/key_table.h"
+
+namespace verbena::adapter {
+namespace {
+
+bool is_known(ibv_advise_mr_advice advice) {
+  return advice == IBV_ADVISE_MR_ADVICE_PREFETCH || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ||
+         advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+}
+
+// Where the advice applies; null when the range leaves the region.
+struct Range {
+  std::byte* at = nullptr;
+  uint64_t bytes = 0;
+};
+
+// The checks of the kernel's mlx5, which is the one driver that has this call. REQUIRES: the table's lock
+Result<Range> find_range(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge, bool writable) {
+  const memory::Region* region = keys.find(sge.lkey);
+  if (region == nullptr || (region->access & IBV_ACCESS_ON_DEMAND) == 0) return fail(ENOENT);
+  if (region->pd != pd) return fail(EPERM);
+  if (writable && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EPERM);
+  return Range{region->at(sge.addr, sge.length), sge.length};
+}
+
+// Begins to read what lies in files or in swap, and waits for nothing.
+void prefetch_later(const Range& range) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(range.at);
+  const uintptr_t from = begin & ~(page - 1);
+  if (range.bytes == 0 || range.bytes > UINTPTR_MAX - page - begin) return;
+  ::madvise(reinterpret_cast<void*>(from), begin + range.bytes - from, MADV_WILLNEED);
+}
+
+}  // namespace
+
+int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                          std::span<const ibv_sge> list) {
+  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0)
+    return because(EINVAL, "flags {:#x} have bits that are unknown here", flags);
+  if (list.empty()) return because(EINVAL, "num_sge is 0");
+  if (!is_known(advice)) return EOPNOTSUPP;
+  const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+  const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
+  for (const ibv_sge& sge : list) {
+    memory::KeyTable& keys = device_.keys();
+    const auto range = keys.locked([&] { return find_range(keys, Pd::of(pd).id, sge, writable); });
+    if (!range) return range.error().code;
+    // Advice that need not be carried out at once cannot fail either.
+    if (range->at == nullptr) {
+      if (now) return EFAULT;
+    } else if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+      continue;
+    } else if (!now) {
+      prefetch_later(*range);
+    } else if (auto present = memory::check_pages(range->at, range->bytes, writable); !present) {
+      return present.error().code;
+    }
+  }
+  return 0;
+}
+
+}  // namespace verbena::adapter

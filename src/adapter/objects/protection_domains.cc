@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Protection domains and parent domains.
+#include "adapter/objects/protection_domains.h"
+
+#include <atomic>
+
+#include "base/failed_call.h"
+
+namespace verbena::adapter {
+namespace {
+
+// Unique in the process: regions and QPs of all contexts meet in one engine.
+memory::PdId next_pd_id() {
+  static std::atomic<memory::PdId> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Result<ibv_pd*> ProtectionDomains::alloc() {
+  if (device_.is_gone()) return fail(EIO);
+  auto state = std::make_shared<PdState>();
+  state->id = next_pd_id();
+  state->shown = device_.show(protocol::ObjectKind::kPd, {device_.context_number()});
+  state->users.show_in(state->shown, protocol::kPdUsers);
+  auto pd = table_.make(std::move(state));
+  if (!pd) return tl::unexpected(pd.error());
+  return add(std::move(*pd), device_.next_handle());
+}
+
+ibv_pd* ProtectionDomains::add(std::unique_ptr<Pd> pd, uint32_t handle) {
+  pd->context = device_.context();
+  pd->handle = handle;
+  return table_.add(std::move(pd));
+}
+
+int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
+  Pd& pd = Pd::of(abi_pd);
+  if (pd.users.load() != 0)
+    return because(EBUSY, "{} regions, windows, queue pairs, shared receive queues or addresses use it",
+                   pd.users.load());
+  if (pd.parent_of != nullptr) --pd.parent_of->users;
+  if (pd.thread != nullptr) --pd.thread->users;
+  table_.destroy(pd);
+  return 0;
+}
+
+Result<ibv_pd*> ProtectionDomains::alloc_parent(const ibv_parent_domain_init_attr& attr) {
+  // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC allows memory that a confidential guest shares
+  // with its host. Only a device with IBV_DEVICE_CC_DMA_BOUNCE needs it; others use plain memory, as we do.
+  constexpr uint32_t kAllowUnprotected = 1 << 2;
+  constexpr uint32_t kUnderstood =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | kAllowUnprotected;
+  if (!device_.made(attr.pd)) return fail(because(EINVAL, "pd is null, or none of this ibv_context"));
+  if ((attr.comp_mask & ~kUnderstood) != 0)
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x}: bits {:#x} are unknown", attr.comp_mask,
+                        attr.comp_mask & ~kUnderstood));
+  if (attr.td != nullptr && !device_.made(attr.td))
+    return fail(because(EINVAL, "td is none of this ibv_context"));
+  const bool allocates = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
+  if (allocates && (attr.alloc == nullptr || attr.free == nullptr))
+    return fail(because(EINVAL, "alloc or free is null, and IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS is set"));
+
+  Pd& real = Pd::of(attr.pd);
+  auto state = std::make_shared<PdState>();
+  state->id = real.id;
+  auto made = table_.make(std::move(state));
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Pd> pd = std::move(*made);
+  pd->parent_of = &real;
+  if (allocates) {
+    const bool has_context = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0;
+    pd->memory = std::make_unique<CustomMemory>(pd.get(), attr.alloc, attr.free,
+                                                has_context ? attr.pd_context : nullptr);
+  }
+  if (attr.td != nullptr) {
+    pd->thread = &Td::of(attr.td);
+    ++pd->thread->users;
+  }
+  ++real.users;
+  return add(std::move(pd), real.handle);
+}
+
+// ---- imports
+
+std::shared_ptr<PdState> ProtectionDomains::find(uint32_t handle) {
+  return table_.find_by_handle(handle, [](Pd& pd) { return pd.state; });
+}
+
+ibv_pd* ProtectionDomains::import(std::shared_ptr<PdState> state, uint32_t handle) {
+  return add(std::make_unique<Pd>(std::move(state)), handle);
+}
+
+}  // namespace verbena::adapter

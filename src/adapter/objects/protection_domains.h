@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/objects/custom_memory.h"
+#include "adapter/objects/limits.h"
+#include "adapter/objects/object_table.h"
+#include "adapter/objects/open_device.h"
+#include "adapter/objects/thread_domains.h"
+#include "adapter/objects/user_count.h"
+#include "adapter/memory/region.h"
+
+namespace verbena::adapter {
+
+// Of a protection domain, what the ibv_pd that made it and those that import it (ibv_import_pd(3)) share.
+struct PdState {
+  memory::PdId id = 0;
+  engine::ShownObjects::Entry shown;
+  UserCount users;  // MRs, MWs, QPs, AHs, parent domains
+};
+
+// A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
+// parent domain has the id of the domain it was made of, and so the same rights: compare ids, never pointers.
+struct Pd : ibv_pd {
+  using Abi = ibv_pd;
+  explicit Pd(std::shared_ptr<PdState> shared)
+      : ibv_pd{}, state(std::move(shared)), id(state->id), users(state->users) {}
+  static Pd& of(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
+
+  ListHook owned;
+  provider::LiveObject live;
+  ObjectLimit::Place place;
+  const std::shared_ptr<PdState> state;
+  const memory::PdId id;
+  UserCount& users;
+  // Of a parent domain
+  Pd* parent_of = nullptr;
+  Td* thread = nullptr;
+  std::unique_ptr<CustomMemory> memory;  // where the rings of its objects come from; null: the system
+};
+
+// The protection domains and parent domains of a context.
+class ProtectionDomains {
+ public:
+  explicit ProtectionDomains(OpenDevice& device) : device_(device) {}
+
+  Result<ibv_pd*> alloc();
+  Result<ibv_pd*> alloc_parent(const ibv_parent_domain_init_attr& attr);
+  int dealloc(ibv_pd* pd);
+
+  // For imports: the domain with this handle, or null.
+  std::shared_ptr<PdState> find(uint32_t handle);
+  ibv_pd* import(std::shared_ptr<PdState> state, uint32_t handle);
+  void unimport(ibv_pd* pd) { table_.destroy(Pd::of(pd)); }
+
+ private:
+  ibv_pd* add(std::unique_ptr<Pd> pd, uint32_t handle);
+
+  OpenDevice& device_;
+  ObjectTable<Pd> table_{object_limits().pds};
+};
+
+}  // namespace verbena::adapter

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/objects/receive_work_queues.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "adapter/objects/completion_queues.h"
+#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/receive_posting.h"
+#include "base/failed_call.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr uint32_t kFlags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
+
+uint32_t flags_of(const ibv_wq_init_attr& attr) {
+  return (attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr.create_flags : 0;
+}
+
+int post_recv(ibv_wq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Wq& wq = Wq::of(abi);
+  transport::ReceiveWorkQueue& queue = *wq.queue;
+  Posted posted;
+  bool flush = false;
+  {
+    const std::lock_guard guard(queue.lock());
+    if (queue.state() == IBV_WQS_RESET) {
+      posted.error = because(EINVAL, "the work queue is in RESET; ibv_post_wq_recv needs RDY");
+      posted.failed = wr;
+    } else {
+      posted = fill_receives(queue.queue(), wq.max_sge, wr);
+      queue.queue().publish(posted.count);
+    }
+    flush = queue.state() == IBV_WQS_ERR;
+  }
+  if (posted.error != 0 && bad_wr != nullptr) *bad_wr = posted.failed;
+  if (posted.error != 0) say_call_failed("ibv_post_wq_recv", posted.error);
+  if (flush) wq.shard.exclusively([&] { queue.flush(); });
+  return posted.error;
+}
+
+// The state machine of ibv_modify_wq(3): from RESET to RDY, from RDY and ERR to anything but that RDY is not
+// reached from ERR.
+bool may_go(ibv_wq_state from, ibv_wq_state to) {
+  if (to == IBV_WQS_RESET) return true;
+  if (to == IBV_WQS_RDY) return from != IBV_WQS_ERR;
+  return to == IBV_WQS_ERR && from != IBV_WQS_RESET;
+}
+
+}  // namespace
+
+Wq::Wq(OpenDevice& device)
+    : ibv_wq{},
+      owner(device),
+      shard(device.home()),
+      account(mutex, cond),
+      async_events(kWqEvents, {.element = {.wq = this}, .event_type = {}}, &async_events_taken) {}
+
+void Wq::on_work_queue_fatal() {
+  async_events.post(IBV_EVENT_WQ_FATAL, owner.events());
+}
+
+int ReceiveWorkQueues::check(const ibv_wq_init_attr& attr) const {
+  if ((attr.comp_mask & ~uint32_t{IBV_WQ_INIT_ATTR_FLAGS}) != 0) return EOPNOTSUPP;
+  if ((flags_of(attr) & ~kFlags) != 0) return EOPNOTSUPP;
+  if (attr.wq_type != IBV_WQT_RQ)
+    return because(EINVAL, "there is no wq_type {}", static_cast<int>(attr.wq_type));
+  if (!device_.made(attr.pd)) return because(EINVAL, "pd is null, or none of this ibv_context");
+  if (!device_.made(attr.cq)) return because(EINVAL, "cq is null, or none of this ibv_context");
+  if (attr.max_wr == 0) return because(EINVAL, "max_wr is 0");
+  if (attr.max_wr > uint32_t{kMaxQpWr})
+    return because(EINVAL, "max_wr {} exceeds max_qp_wr {}", attr.max_wr, kMaxQpWr);
+  if (attr.max_sge > uint32_t{kMaxSge})
+    return because(EINVAL, "max_sge {} exceeds the device's max_sge {}", attr.max_sge, kMaxSge);
+  return 0;
+}
+
+Result<ibv_wq*> ReceiveWorkQueues::create(ibv_wq_init_attr& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  if (const int error = check(attr); error != 0) return fail(error);
+  const uint32_t max_wr = std::bit_ceil(attr.max_wr);
+  const uint32_t max_sge = std::max(attr.max_sge, 1u);
+  auto ring = queues::RecvQueue::create(max_wr, max_sge * static_cast<uint32_t>(sizeof(ibv_sge)));
+  if (!ring) return tl::unexpected(ring.error());
+  auto made = table_.make(device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Wq> wq = std::move(*made);
+  // Numbered among the QPs: completions of both name their queue by that number.
+  auto number = wq->shard.exclusively([&] { return wq->shard.reserve_qpn(); });
+  if (!number) return tl::unexpected(number.error());
+  const transport::FrameReceiptConfig config{Pd::of(attr.pd).id, number->value(),
+                                             (flags_of(attr) & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0,
+                                             Cq::of(attr.cq).queue.get()};
+  wq->queue =
+      std::make_unique<transport::ReceiveWorkQueue>(config, device_.keys(), std::move(*ring), wq.get());
+  wq->max_sge = max_sge;
+  wq->context = device_.context();
+  wq->wq_context = attr.wq_context;
+  wq->pd = attr.pd;
+  wq->cq = attr.cq;
+  wq->domain = &Pd::of(attr.pd);
+  wq->completions = &Cq::of(attr.cq);
+  wq->wq_num = number->value();
+  wq->handle = device_.next_handle();
+  wq->state = IBV_WQS_RESET;
+  wq->wq_type = attr.wq_type;
+  wq->post_recv = post_recv;
+  attr.max_wr = max_wr;
+  attr.max_sge = max_sge;
+  ++Pd::of(attr.pd).users;
+  ++Cq::of(attr.cq).users;
+  Cq::of(attr.cq).joined_by(wq->shard);
+  return table_.add(std::move(wq));
+}
+
+int ReceiveWorkQueues::modify(ibv_wq* abi_wq, const ibv_wq_attr& attr) {
+  if (device_.is_gone()) return EIO;
+  constexpr uint32_t kKnown = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
+  if ((attr.attr_mask & ~kKnown) != 0)
+    return because(EINVAL, "attr_mask {:#x} has bits that are unknown here", attr.attr_mask);
+  Wq& wq = Wq::of(abi_wq);
+  const std::lock_guard modifying(wq.modifying);
+  return wq.shard.exclusively([&]() -> int {
+    const ibv_wq_state from = wq.queue->state();
+    if ((attr.attr_mask & IBV_WQ_ATTR_CURR_STATE) != 0 && attr.curr_wq_state != from)
+      return because(EINVAL, "curr_wq_state is {}, but the queue is in state {}",
+                     static_cast<int>(attr.curr_wq_state), static_cast<int>(from));
+    const bool moves = (attr.attr_mask & IBV_WQ_ATTR_STATE) != 0;
+    if (moves && !may_go(from, attr.wq_state))
+      return because(EINVAL, "a work queue does not go from state {} to {} (enum ibv_wq_state)",
+                     static_cast<int>(from), static_cast<int>(attr.wq_state));
+    const bool sets_flags = (attr.attr_mask & IBV_WQ_ATTR_FLAGS) != 0;
+    if (sets_flags && (attr.flags_mask & ~kFlags) != 0) return EOPNOTSUPP;
+
+    if (sets_flags && (attr.flags_mask & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0)
+      wq.queue->strip_vlan((attr.flags & IBV_WQ_FLAGS_CVLAN_STRIPPING) != 0);
+    if (!moves) return 0;
+    if (attr.wq_state != from || attr.wq_state == IBV_WQS_RESET) wq.queue->enter(attr.wq_state);
+    if (attr.wq_state == IBV_WQS_RESET) wq.completions->queue->remove_entries_of(wq.queue->number());
+    abi_wq->state = attr.wq_state;
+    return 0;
+  });
+}
+
+void ReceiveWorkQueues::retire(Wq& wq) {
+  // All under the lock: from the moment the number is given back another may get it.
+  wq.shard.exclusively([&] {
+    wq.completions->queue->remove_entries_of(wq.queue->number());
+    wq.shard.release_qpn(roce::Qpn(wq.queue->number()));
+  });
+  if (!device_.inherited()) wq.async_events.withdraw(device_.events());
+}
+
+int ReceiveWorkQueues::destroy(ibv_wq* abi_wq) {
+  Wq& wq = Wq::of(abi_wq);
+  if (wq.users.load() != 0)
+    return because(EBUSY, "{} entries of indirection tables name it", wq.users.load());
+  retire(wq);
+  wq.account.await(wq.events_completed, wq.async_events_taken, "ibv_destroy_wq", abi_wq,
+                   "ibv_ack_async_event");
+  wq.completions->left_by(wq.shard);
+  --wq.completions->users;
+  --wq.domain->users;
+  table_.destroy(wq);
+  return 0;
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/objects/async_events.h"
+#include "adapter/objects/event_account.h"
+#include "adapter/objects/limits.h"
+#include "adapter/objects/object_table.h"
+#include "adapter/objects/open_device.h"
+#include "adapter/transport/receive_work_queue.h"
+
+namespace verbena::adapter {
+
+struct Cq;
+struct Pd;
+
+// A receive queue outside of QPs (ibv_create_wq(3)).
+struct Wq : ibv_wq, transport::WorkQueueListener {
+  using Abi = ibv_wq;
+  explicit Wq(OpenDevice& device);
+  static Wq& of(ibv_wq* wq) { return *static_cast<Wq*>(wq); }
+
+  void on_work_queue_fatal() override;
+
+  OpenDevice& owner;
+  engine::Shard& shard;
+  ListHook owned;
+  provider::LiveObject live;
+  ObjectLimit::Place place;
+  EventAccount account;
+  std::atomic<uint32_t> async_events_taken{0};
+  AsyncEvents<kWqEvents.size()> async_events;
+  std::unique_ptr<transport::ReceiveWorkQueue> queue;
+  Pd* domain = nullptr;
+  Cq* completions = nullptr;
+  uint32_t max_sge = 0;
+  std::mutex modifying;
+  std::atomic<uint32_t> users{0};  // entries of indirection tables
+};
+
+// The receive queues outside of QPs of a context.
+class ReceiveWorkQueues {
+ public:
+  explicit ReceiveWorkQueues(OpenDevice& device) : device_(device) {}
+  ~ReceiveWorkQueues() {
+    table_.destroy_all([&](Wq& wq) { retire(wq); });
+  }
+
+  Result<ibv_wq*> create(ibv_wq_init_attr& attr);  // max_wr and max_sge are updated
+  int modify(ibv_wq* wq, const ibv_wq_attr& attr);
+  int destroy(ibv_wq* wq);
+
+ private:
+  int check(const ibv_wq_init_attr& attr) const;
+  // No packet reaches the queue any more, nothing of it is left in its CQ.
+  void retire(Wq& wq);
+
+  OpenDevice& device_;
+  ObjectTable<Wq> table_{object_limits().wqs};
+};
+
+}  // namespace verbena::adapter

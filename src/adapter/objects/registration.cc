@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/objects/registration.h"
+
+#include "adapter/objects/protection_domains.h"
+#include "base/failed_call.h"
+#include "adapter/memory/window.h"
+
+namespace verbena::adapter {
+
+Registration::Registration(memory::KeyTable& keys, Kind what, std::shared_ptr<PdState> domain)
+    : kind(what), pd(std::move(domain)), keys_(keys) {
+  region.pd = pd->id;
+}
+
+// With the last context that has it; a window of another context may still be bound.
+Registration::~Registration() {
+  memory::unbind_all(keys_, region.windows);
+  leave();
+}
+
+Result<void> Registration::enter() {
+  if (const auto key = keys_.insert(&region); !key) return tl::unexpected(key.error());
+  keys_.locked([&] { entered_ = true; });
+  ++pd->users;
+  if (device_memory) ++device_memory->users;
+  return {};
+}
+
+// When it returns, no shard is in the middle of a copy, and none begins another.
+int Registration::leave() {
+  const int error = keys_.locked([&] {
+    if (!entered_) return ENOENT;
+    if (!region.windows.empty()) return because(EBUSY, "memory windows are bound to it");
+    keys_.unlink(region);
+    entered_ = false;
+    return 0;
+  });
+  if (error != 0) return error;
+  shown = {};
+  keys_.await_readers();
+  --pd->users;
+  if (device_memory) --device_memory->users;
+  return 0;
+}
+
+}  // namespace verbena::adapter

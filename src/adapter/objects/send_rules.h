@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <infiniband/verbs.h>
+
+#include "adapter/queues/flush_request.h"
+
+namespace verbena::adapter {
+
+// Transport services as bits, for the table below.
+enum ServiceBit : uint8_t {
+  kRcService = 1 << 0,
+  kUcService = 1 << 1,
+  kUdService = 1 << 2,
+  kXrcService = 1 << 3,  // IBV_QPT_XRC_SEND; XRC_RECV posts nothing
+  kRawService = 1 << 4,
+};
+
+constexpr uint8_t service_bit(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return kRcService;
+    case IBV_QPT_UC:
+      return kUcService;
+    case IBV_QPT_UD:
+      return kUdService;
+    case IBV_QPT_XRC_SEND:
+      return kXrcService;
+    case IBV_QPT_RAW_PACKET:
+      return kRawService;
+    default:
+      return 0;
+  }
+}
+
+// What a request carries besides its data.
+enum class Operand : uint8_t {
+  kNone,
+  kRemote,      // a remote address and key
+  kAtomic,      // the same and operands; whether the address is aligned is the responder's to say
+  kInvalidate,  // the key to be made invalid here
+  kWindow,      // a memory window and what to bind it to
+  kFlush,       // a range and how to flush it
+};
+
+// What a request's gather list is for.
+enum class Data : uint8_t {
+  kNone,  // there must be none
+  kSent,  // read; may be inline
+  kReceived,
+  kWord,      // eight bytes and no more, read; may be inline
+  kOriginal,  // at least eight bytes, written with an atomic's result
+};
+
+// What is known of one opcode of a send request. The whole knowledge of who may post what is here: a service
+// in `services` but not in `executed` answers EOPNOTSUPP, and a transport that learns the
+// operation gets the bit; any other service answers EINVAL. Both are immediate errors: "invalid operation
+// type" (IBTA volume 1, 11.4.1.1).
+//
+// A service in `fails` takes the request, and completes it with IBV_WC_LOC_QP_OP_ERR: so do the kernel's rxe
+// (rxe_requester()), whose post looks at lengths only, and mlx5, whose adapter finds out.
+struct SendRule {
+  uint8_t services = 0;  // by which verbs offer it (ibv_post_send(3), ibv_wr_post(3))
+  uint8_t executed = 0;  // and of these, by which we carry it out
+  uint8_t fails = 0;     // which complete it with an error
+  Operand operand = Operand::kNone;
+  Data data = Data::kSent;
+  uint32_t operation = 0;  // its flag in enum ibv_qp_create_send_ops_flags
+};
+
+inline constexpr size_t kSendOpcodes = IBV_WR_ATOMIC_WRITE + 1;
+
+// By enum ibv_wr_opcode.
+inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
+  constexpr uint8_t kReliable = kRcService | kXrcService;
+  constexpr uint8_t kConnected = kReliable | kUcService;
+  constexpr uint8_t kImmediate = kConnected | kUdService;
+  constexpr uint8_t kAll = kImmediate | kRawService;
+  constexpr uint8_t kUnreliable = kUcService | kUdService;
+  std::array<SendRule, kSendOpcodes> rules{};
+  rules[IBV_WR_RDMA_WRITE] = {.services = kConnected,
+                              .executed = kConnected,
+                              .fails = kUdService,
+                              .operand = Operand::kRemote,
+                              .operation = IBV_QP_EX_WITH_RDMA_WRITE};
+  rules[IBV_WR_RDMA_WRITE_WITH_IMM] = {.services = kConnected,
+                                       .executed = kConnected,
+                                       .fails = kUdService,
+                                       .operand = Operand::kRemote,
+                                       .operation = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
+  rules[IBV_WR_SEND] = {.services = kAll, .executed = kAll, .operation = IBV_QP_EX_WITH_SEND};
+  rules[IBV_WR_SEND_WITH_IMM] = {
+      .services = kImmediate, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND_WITH_IMM};
+  rules[IBV_WR_RDMA_READ] = {.services = kReliable,
+                             .executed = kReliable,
+                             .fails = kUnreliable,
+                             .operand = Operand::kRemote,
+                             .data = Data::kReceived,
+                             .operation = IBV_QP_EX_WITH_RDMA_READ};
+  rules[IBV_WR_ATOMIC_CMP_AND_SWP] = {.services = kReliable,
+                                      .executed = kReliable,
+                                      .fails = kUnreliable,
+                                      .operand = Operand::kAtomic,
+                                      .data = Data::kOriginal,
+                                      .operation = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP};
+  rules[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.services = kReliable,
+                                        .executed = kReliable,
+                                        .fails = kUnreliable,
+                                        .operand = Operand::kAtomic,
+                                        .data = Data::kOriginal,
+                                        .operation = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
+  rules[IBV_WR_LOCAL_INV] = {.services = kConnected,
+                             .executed = kConnected,
+                             .operand = Operand::kInvalidate,
+                             .data = Data::kNone,
+                             .operation = IBV_QP_EX_WITH_LOCAL_INV};
+  rules[IBV_WR_BIND_MW] = {.services = kConnected,
+                           .executed = kConnected,
+                           .operand = Operand::kWindow,
+                           .data = Data::kNone,
+                           .operation = IBV_QP_EX_WITH_BIND_MW};
+  rules[IBV_WR_SEND_WITH_INV] = {.services = kConnected,
+                                 .executed = kReliable,
+                                 .fails = kUdService,
+                                 .operand = Operand::kInvalidate,
+                                 .operation = IBV_QP_EX_WITH_SEND_WITH_INV};
+  // Segmentation is a network adapter's business; a driver's own opcode needs such a driver.
+  rules[IBV_WR_TSO] = {.services = kUdService | kRawService, .executed = 0, .operation = IBV_QP_EX_WITH_TSO};
+  rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
+  rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
+                                .executed = kReliable,
+                                .fails = kUnreliable,
+                                .operand = Operand::kRemote,
+                                .data = Data::kWord,
+                                .operation = IBV_QP_EX_WITH_ATOMIC_WRITE};
+  rules[queues::kFlushOpcode] = {.services = kReliable,
+                                 .executed = kReliable,
+                                 .operand = Operand::kFlush,
+                                 .data = Data::kNone,
+                                 .operation = queues::kFlushOperation};
+  return rules;
+}();
+
+// The opcodes that a service carries out, a bit each: what a QP keeps of the table.
+constexpr uint32_t executed_opcodes(uint8_t service) {
+  uint32_t opcodes = 0;
+  for (uint32_t opcode = 0; opcode < kSendOpcodes; ++opcode) {
+    if ((kSendRules[opcode].executed & service) != 0) opcodes |= 1u << opcode;
+  }
+  return opcodes;
+}
+
+// Whether a service takes an opcode only to complete it with an error.
+constexpr bool completes_with_error(uint32_t opcode, uint8_t service) {
+  return opcode < kSendOpcodes && (kSendRules[opcode].fails & service) != 0;
+}
+
+// Why a service does not take an opcode. REQUIRES: it is not among executed_opcodes()
+constexpr int refusal_of(uint32_t opcode, uint8_t service) {
+  return opcode < kSendOpcodes && (kSendRules[opcode].services & service) != 0 ? EOPNOTSUPP : EINVAL;
+}
+
+}  // namespace verbena::adapter

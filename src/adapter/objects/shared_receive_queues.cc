@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/objects/shared_receive_queues.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "adapter/objects/completion_queues.h"
+#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/receive_posting.h"
+#include "adapter/objects/xrc_domain_handles.h"
+#include "base/failed_call.h"
+#include "adapter/transport/queue_pair.h"
+
+namespace verbena::adapter {
+namespace {
+
+constexpr uint32_t kKnownInitMask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+                                    IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+
+int check_requests(uint32_t max_wr) {
+  if (max_wr == 0) return because(EINVAL, "max_wr is 0");
+  if (max_wr > uint32_t{kMaxSrqWr})
+    return because(EINVAL, "max_wr {} exceeds max_srq_wr {}", max_wr, kMaxSrqWr);
+  return 0;
+}
+
+int check_capacities(const ibv_srq_attr& attr) {
+  if (const int error = check_requests(attr.max_wr); error != 0) return error;
+  if (attr.max_sge > uint32_t{kMaxSge})
+    return because(EINVAL, "max_sge {} exceeds max_srq_sge {}", attr.max_sge, kMaxSge);
+  return 0;
+}
+
+}  // namespace
+
+Srq::Srq(OpenDevice& device)
+    : ibv_srq{},
+      owner(device),
+      account(mutex, cond),
+      async_events(kSrqEvents, {.element = {.srq = this}, .event_type = {}}, &async_events_taken) {}
+
+void Srq::on_limit_reached() {
+  async_events.post(IBV_EVENT_SRQ_LIMIT_REACHED, owner.events());
+}
+
+Result<ibv_srq_type> SharedReceiveQueues::check(const ibv_srq_init_attr_ex& attr) const {
+  if ((attr.comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
+  const auto has = [&](ibv_srq_init_attr_mask field) { return (attr.comp_mask & field) != 0; };
+  const ibv_srq_type type = has(IBV_SRQ_INIT_ATTR_TYPE) ? attr.srq_type : IBV_SRQT_BASIC;
+  if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM)
+    return fail(because(EOPNOTSUPP, "there is no srq_type {}", static_cast<int>(type)));
+  if (!has(IBV_SRQ_INIT_ATTR_PD) || !device_.made(attr.pd))
+    return fail(because(EINVAL, "pd is missing, or none of this ibv_context"));
+  if (type == IBV_SRQT_XRC && (!has(IBV_SRQ_INIT_ATTR_XRCD) || !device_.made(attr.xrcd)))
+    return fail(because(EINVAL, "xrcd is missing, or none of this ibv_context"));
+  if (type != IBV_SRQT_BASIC && (!has(IBV_SRQ_INIT_ATTR_CQ) || !device_.made(attr.cq)))
+    return fail(because(EINVAL, "cq is missing, or none of this ibv_context"));
+  if (type == IBV_SRQT_TM) {
+    const ibv_tm_cap& tm = attr.tm_cap;
+    if (!has(IBV_SRQ_INIT_ATTR_TM))
+      return fail(because(EINVAL, "comp_mask {:#x} lacks IBV_SRQ_INIT_ATTR_TM", attr.comp_mask));
+    if (tm.max_num_tags < 1 || tm.max_num_tags > kMaxTags)
+      return fail(because(EINVAL, "tm_cap.max_num_tags {} is not within 1 to {}", tm.max_num_tags, kMaxTags));
+    if (tm.max_ops > kMaxTagOperations)
+      return fail(because(EINVAL, "tm_cap.max_ops {} exceeds {}", tm.max_ops, kMaxTagOperations));
+  }
+  if (const int error = check_capacities(attr.attr); error != 0) return fail(error);
+  return type;
+}
+
+Result<std::unique_ptr<queues::SharedReceiveQueue>> SharedReceiveQueues::make_queue(
+    const ibv_srq_init_attr_ex& attr, Srq& srq) {
+  engine::Engine& engine = *device_.engine();
+  const bool xrc = srq.type == IBV_SRQT_XRC;
+  queues::SharedReceiveQueue::Config config;
+  config.requests = std::bit_ceil(attr.attr.max_wr);
+  config.sges = std::max(attr.attr.max_sge, 1u);
+  config.pd = Pd::of(attr.pd).id;
+  config.listener = &srq;
+  config.memory = Pd::of(attr.pd).memory.get();
+  if (srq.type != IBV_SRQT_BASIC) config.cq = Cq::of(attr.cq).queue.get();
+  if (srq.type == IBV_SRQT_TM) config.tags = attr.tm_cap.max_num_tags;
+  if (xrc) {
+    auto number = engine.home().exclusively([&] { return engine.xrc_queues().reserve(); });
+    if (!number) return tl::unexpected(number.error());
+    config.number = *number;
+    config.xrc_domain = Xrcd::of(attr.xrcd).domain->id();
+  }
+  auto queue = queues::SharedReceiveQueue::create(config);
+  if (!queue && xrc) engine.home().exclusively([&] { engine.xrc_queues().remove(config.number); });
+  return queue;
+}
+
+Result<ibv_srq*> SharedReceiveQueues::create(ibv_srq_init_attr_ex& attr) {
+  if (device_.is_gone()) return fail(EIO);
+  const auto type = check(attr);
+  if (!type) return tl::unexpected(type.error());
+  auto made = table_.make(device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Srq> srq = std::move(*made);
+  srq->type = *type;
+  auto queue = make_queue(attr, *srq);
+  if (!queue) return tl::unexpected(queue.error());
+  srq->queue = std::move(*queue);
+  srq->context = device_.context();
+  srq->srq_context = attr.srq_context;
+  srq->pd = attr.pd;
+  srq->handle = device_.next_handle();
+  srq->domain = &Pd::of(attr.pd);
+  ++Pd::of(attr.pd).users;
+  if (*type != IBV_SRQT_BASIC) {
+    srq->cq = attr.cq;
+    ++Cq::of(srq->cq).users;
+    Cq::of(srq->cq).joined_by(device_.home());
+  }
+  if (*type == IBV_SRQT_XRC) {
+    srq->xrcd = attr.xrcd;
+    ++Xrcd::of(srq->xrcd).users;
+    device_.home().exclusively([&] { device_.engine()->xrc_queues().add(*srq->queue); });
+  }
+  srq->shown =
+      device_.show(protocol::ObjectKind::kSrq, {Pd::of(attr.pd).state->shown.number(),
+                                                srq->cq != nullptr ? Cq::of(srq->cq).shown.number() : 0,
+                                                *type, *type == IBV_SRQT_XRC ? srq->queue->number() : 0});
+  attr.attr.max_wr = srq->queue->capacity();
+  attr.attr.max_sge = srq->queue->sges();
+  return table_.add(std::move(srq));
+}
+
+int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int mask) {
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
+    return because(EINVAL, "srq_attr_mask {:#x} has bits that are unknown here", mask);
+  queues::SharedReceiveQueue& queue = *Srq::of(abi_srq).queue;
+  const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
+  const bool arms = (mask & IBV_SRQ_LIMIT) != 0;
+  queues::RecvQueue ring;
+  if (resizes) {
+    if (const int error = check_requests(attr.max_wr); error != 0) return error;
+    // Made and freed under no lock: the application's allocator may be asked.
+    auto made = queue.make_ring(std::bit_ceil(attr.max_wr));
+    if (!made) return made.error().code;
+    ring = std::move(*made);
+  }
+  // All of it or nothing; and no limit is above what the queue can hold (as in the kernel's rxe).
+  const std::lock_guard posting(queue.lock());
+  const uint32_t capacity = resizes ? ring.capacity() : queue.capacity();
+  if ((arms ? attr.srq_limit : queue.limit()) > capacity)
+    return because(EINVAL, "srq_limit is {}, the queue has room for {}",
+                   arms ? attr.srq_limit : queue.limit(), capacity);
+  if (resizes) {
+    if (const auto exchanged = queue.exchange(ring); !exchanged)
+      return because(exchanged.error().code, "max_wr {} is less than the number of requests that are posted",
+                     attr.max_wr);
+  }
+  if (arms) queue.arm(attr.srq_limit);
+  return 0;
+}
+
+int SharedReceiveQueues::query(ibv_srq* abi_srq, ibv_srq_attr& attr) const {
+  const queues::SharedReceiveQueue& queue = *Srq::of(abi_srq).queue;
+  attr.max_wr = queue.capacity();
+  attr.max_sge = queue.sges();
+  attr.srq_limit = queue.limit();
+  return 0;
+}
+
+int SharedReceiveQueues::number(ibv_srq* srq, uint32_t& number) const {
+  if (Srq::of(srq).type != IBV_SRQT_XRC)
+    return because(EINVAL, "only shared receive queues for XRC have numbers");
+  number = Srq::of(srq).queue->number();
+  return 0;
+}
+
+void SharedReceiveQueues::retire(Srq& srq) {
+  if (srq.type == IBV_SRQT_XRC) {
+    engine::Shard& shard = device_.home();
+    shard.exclusively([&] {
+      device_.engine()->xrc_queues().remove(srq.queue->number());
+      shard.for_each([&](transport::QueuePair& qp) { qp.receives().forget(*srq.queue); });
+      device_.engine()->domain_peers().forget(*srq.queue);
+    });
+  }
+  if (!device_.inherited()) srq.async_events.withdraw(device_.events());
+}
+
+int SharedReceiveQueues::destroy(ibv_srq* abi_srq) {
+  Srq& srq = Srq::of(abi_srq);
+  if (srq.users.load() != 0) return because(EBUSY, "{} queue pairs use it", srq.users.load());
+  retire(srq);
+  srq.account.await(srq.events_completed, srq.async_events_taken, "ibv_destroy_srq", abi_srq,
+                    "ibv_ack_async_event");
+  if (srq.cq != nullptr) {
+    Cq::of(srq.cq).left_by(device_.home());
+    --Cq::of(srq.cq).users;
+  }
+  if (srq.xrcd != nullptr) --Xrcd::of(srq.xrcd).users;
+  Pd& pd = *srq.domain;
+  table_.destroy(srq);
+  --pd.users;
+  return 0;
+}
+
+int post_srq_recv(ibv_srq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  queues::SharedReceiveQueue& queue = *Srq::of(abi).queue;
+  const std::lock_guard guard(queue.lock());
+  const Posted posted = fill_receives(queue.ring(), queue.sges(), wr);
+  queue.ring().publish(posted.count);
+  if (posted.error == 0) return 0;
+  if (bad_wr != nullptr) *bad_wr = posted.failed;
+  if (posted.error == ENOMEM)
+    because(ENOMEM, "the queue is full: it has room for {} requests", queue.capacity());
+  say_call_failed("ibv_post_srq_recv", posted.error);
+  return posted.error;
+}
+
+}  // namespace verbena::adapter

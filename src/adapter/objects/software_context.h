@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "adapter/objects/address_handles.h"
+#include "adapter/objects/command_file.h"
+#include "adapter/objects/completion_channels.h"
+#include "adapter/objects/completion_counters.h"
+#include "adapter/objects/completion_queues.h"
+#include "adapter/objects/counters.h"
+#include "adapter/objects/device_memory.h"
+#include "adapter/objects/dma_handles.h"
+#include "adapter/objects/flows.h"
+#include "adapter/objects/indirection_tables.h"
+#include "adapter/objects/link_watch.h"
+#include "adapter/objects/memory_regions.h"
+#include "adapter/objects/memory_windows.h"
+#include "adapter/objects/open_device.h"
+#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/queue_pairs.h"
+#include "adapter/objects/receive_work_queues.h"
+#include "adapter/objects/shared_receive_queues.h"
+#include "adapter/objects/thread_domains.h"
+#include "adapter/objects/xrc_domain_handles.h"
+#include "control/model/link.h"
+#include "base/own_fd.h"
+#include "libraries/libibverbs/provider/provider.h"
+
+namespace verbena::adapter {
+
+// An opened device of the software adapter. It passes each call on to the class for that kind of object,
+// which checks what the application asks as the kernel would, owns the objects and tells the engine. Calls
+// may come from any thread.
+class SoftwareContext : public provider::Context {
+ public:
+  static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
+  // One that shares the objects of a command file. Takes the descriptor if it succeeds.
+  static Result<std::unique_ptr<provider::Context>> import(const control::Link& link, uint64_t guid,
+                                                           std::shared_ptr<CommandFile> file, int cmd_fd);
+  ~SoftwareContext() override;
+
+  int query_device(ibv_device_attr_ex* attr, size_t attr_size) override;
+  int query_port(uint8_t port, ibv_port_attr* attr) override;
+  int query_gid(uint8_t port, int index, ibv_gid* gid) override;
+  int query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) override;
+  int query_pkey(uint8_t port, int index, __be16* pkey) override;
+  std::vector<ibv_gid_entry> gid_table() override;
+  int query_rt_values(ibv_values_ex* values) override;
+  void settle() override;
+
+  Result<ibv_pd*> alloc_pd() override;
+  int dealloc_pd(ibv_pd* pd) override;
+  Result<ibv_pd*> alloc_parent_domain(ibv_parent_domain_init_attr* attr) override;
+  Result<ibv_td*> alloc_td(ibv_td_init_attr* attr) override;
+  int dealloc_td(ibv_td* td) override;
+  Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) override;
+  int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) override;
+  Result<ibv_mr*> reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                int access) override;
+  int dereg_mr(ibv_mr* mr) override;
+  Result<ibv_mr*> alloc_null_mr(ibv_pd* pd) override;
+  int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                std::span<const ibv_sge> list) override;
+  Result<ibv_mw*> alloc_mw(ibv_pd* pd, ibv_mw_type type) override;
+  int dealloc_mw(ibv_mw* mw) override;
+  Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr) override;
+  int free_dm(ibv_dm* dm) override;
+  Result<UniqueFd> export_dm(ibv_dm* dm) override;
+  Result<provider::DmaHandle*> alloc_dmah(const provider::DmaHandleInitAttr& attr) override;
+  int dealloc_dmah(provider::DmaHandle* handle) override;
+  void use_dmah(ibv_mr* mr, provider::DmaHandle* handle) override;
+  Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) override;
+
+  Result<ibv_pd*> import_pd(uint32_t handle) override;
+  void unimport_pd(ibv_pd* pd) override;
+  Result<ibv_mr*> import_mr(ibv_pd* pd, uint32_t handle) override;
+  void unimport_mr(ibv_mr* mr) override;
+  Result<ibv_dm*> import_dm(uint32_t handle) override;
+  void unimport_dm(ibv_dm* dm) override;
+
+  Result<ibv_comp_channel*> create_comp_channel() override;
+  int destroy_comp_channel(ibv_comp_channel* channel) override;
+  Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector) override;
+  Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr) override;
+  int resize_cq(ibv_cq* cq, int cqe) override;
+  int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) override;
+  int destroy_cq(ibv_cq* cq) override;
+  int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
+  void ack_cq_events(ibv_cq* cq, unsigned count) override;
+  int get_async_event(ibv_async_event* event) override;
+  void ack_async_event(ibv_async_event* event) override;
+
+  Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) override;
+  Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr) override;
+  int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) override;
+  int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) override;
+  int destroy_qp(ibv_qp* qp) override;
+  ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override;
+  int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+  int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
+
+  int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) override;
+  Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr) override;
+  int destroy_flow(ibv_flow* flow) override;
+  Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr) override;
+  int modify_wq(ibv_wq* wq, const ibv_wq_attr* attr) override;
+  int destroy_wq(ibv_wq* wq) override;
+  Result<ibv_rwq_ind_table*> create_rwq_ind_table(const ibv_rwq_ind_table_init_attr* attr) override;
+  int destroy_rwq_ind_table(ibv_rwq_ind_table* table) override;
+  Result<ibv_counters*> create_counters(const ibv_counters_init_attr* attr) override;
+  int destroy_counters(ibv_counters* counters) override;
+  int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow) override;
+  int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags) override;
+
+  int query_comp_cntr_caps(provider::CompletionCounterCaps& caps) override;
+  Result<provider::CompletionCounter*> create_comp_cntr(
+      const provider::CompletionCounterInitAttr& attr) override;
+  int destroy_comp_cntr(provider::CompletionCounter* counter) override;
+  std::atomic<uint64_t>& comp_cntr_value(provider::CompletionCounter* counter, bool errors) override;
+  int attach_comp_cntr(ibv_qp* qp, provider::CompletionCounter* counter, uint32_t requests) override;
+
+  Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;
+  int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) override;
+  int query_srq(ibv_srq* srq, ibv_srq_attr* attr) override;
+  int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) override;
+  int get_srq_num(ibv_srq* srq, uint32_t* number) override;
+  int destroy_srq(ibv_srq* srq) override;
+  Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr) override;
+  int close_xrcd(ibv_xrcd* xrcd) override;
+
+  Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) override;
+  int destroy_ah(ibv_ah* ah) override;
+  int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) override;
+
+ private:
+  explicit SoftwareContext(std::unique_ptr<OpenDevice> device);
+  static Result<std::unique_ptr<SoftwareContext>> make(const control::Link& link, uint64_t guid,
+                                                       std::shared_ptr<CommandFile> file);
+
+  const std::unique_ptr<OpenDevice> device_;
+  OwnFd imported_fd_;  // the context's cmd_fd, unless it is the command file's own
+
+  // What the application leaves behind is destroyed with us: users before what they use, so what is used
+  // stands first. Nobody waits for events to be acknowledged: a program that closes a device has given them
+  // up.
+  ThreadDomains threads_;
+  ProtectionDomains domains_;
+  DeviceMemories device_memories_;
+  DmaHandles dma_handles_;
+  MemoryRegions regions_;
+  MemoryWindows windows_;
+  CompletionChannels channels_;
+  CompletionQueues completion_queues_;
+  AddressHandles address_handles_;
+  XrcDomainHandles xrc_domains_;
+  SharedReceiveQueues shared_queues_;
+  CounterSets counters_;
+  CompletionCounters completion_counters_;
+  ReceiveWorkQueues work_queues_;
+  IndirectionTables indirection_tables_;
+  QueuePairs queue_pairs_;
+  Flows flows_;
+  LinkWatch link_watch_;
+};
+
+}  // namespace verbena::adapter

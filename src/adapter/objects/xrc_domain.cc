@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/objects/xrc_domain.h"
+
+#include <atomic>
+#include <tuple>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/failed_call.h"
+#include "base/lock_at_fork.h"
+
+namespace verbena::adapter {
+namespace {
+
+// Device and inode of the file, which device of ours, and whose process's: a child after fork() has an engine
+// of its own, and shares nothing with its parent but what the agent knows.
+using FileKey = std::tuple<const engine::Engine*, dev_t, ino_t, uint32_t>;
+
+// The domains of files that are open in this process.
+struct SharedDomains {
+  std::mutex mutex;
+  std::map<FileKey, std::weak_ptr<XrcDomain>> domains;
+
+  std::shared_ptr<XrcDomain> find(const FileKey& key) {
+    const std::lock_guard guard(mutex);
+    const auto known = domains.find(key);
+    return known == domains.end() ? nullptr : known->second.lock();
+  }
+  // This one, unless another thread was quicker: then its.
+  std::shared_ptr<XrcDomain> add(const FileKey& key, const std::shared_ptr<XrcDomain>& fresh) {
+    const std::lock_guard guard(mutex);
+    if (auto theirs = domains[key].lock()) return theirs;
+    std::erase_if(domains, [](const auto& entry) { return entry.second.expired(); });
+    domains[key] = fresh;
+    return fresh;
+  }
+};
+
+// Never destroyed: threads of the application may outlive every static object.
+SharedDomains& shared_domains() {
+  static SharedDomains& the = *new SharedDomains;
+  return the;
+}
+
+[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return shared_domains().mutex; }>();
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// The agent is asked with no lock held: that may take its time.
+Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engine::Engine>& engine,
+                                                      const File& file) {
+  struct stat status;
+  const int flags = ::fcntl(file.fd, F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);  // it gives no right to the file
+  if (::fstat(file.fd, &status) != 0) return fail(errno);
+  const FileKey key{engine.get(), status.st_dev, status.st_ino, file.device_index};
+  if (auto known = shared_domains().find(key)) {
+    if (file.exclusive)
+      return fail(because(EINVAL, "oflags have O_EXCL, and the file's XRC domain is open in this process"));
+    return known;
+  }
+  const uint64_t id = next_id();
+  const auto opened = engine->open_domain(id, file);
+  const bool shared = opened.has_value();
+  // An agent of before domains were shared knows nothing of them: then this process is alone in its own.
+  if (!shared && opened.error().code != EOPNOTSUPP) return fail(opened.error().code);
+  if (!shared && !file.create) return fail(EAGAIN);
+  auto fresh = std::make_shared<XrcDomain>(id, shared ? engine : nullptr);
+  return shared_domains().add(key, fresh);
+}
+
+std::shared_ptr<XrcDomain> XrcDomain::anonymous() {
+  return std::make_shared<XrcDomain>(next_id(), nullptr);
+}
+
+XrcDomain::~XrcDomain() {
+  if (shared_by_ != nullptr) shared_by_->close_domain(id_);
+}
+
+void XrcDomain::add_target(uint32_t qpn, const std::shared_ptr<QpCore>& core) {
+  const std::lock_guard guard(mutex_);
+  targets_[qpn] = core;
+}
+
+void XrcDomain::remove_target(uint32_t qpn) {
+  const std::lock_guard guard(mutex_);
+  targets_.erase(qpn);
+}
+
+std::shared_ptr<QpCore> XrcDomain::target(uint32_t qpn) {
+  const std::lock_guard guard(mutex_);
+  const auto at = targets_.find(qpn);
+  return at == targets_.end() ? nullptr : at->second.lock();
+}
+
+}  // namespace verbena::adapter

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include "base/result.h"
+#include "adapter/queues/ring_memory.h"
+#include "adapter/queues/ring_pool.h"
+
+namespace verbena::queues {
+
+// A zeroed stretch of memory that costs nothing until touched: rings are created as large as the application
+// asks, which is often far larger than what it uses. Small ones come from a pool, large ones are a mapping
+// each. Or it is memory of the application's own allocator.
+class MappedArray {
+ public:
+  // Where, if not from the system, memory for a ring of some kind comes from. `from` may be null.
+  struct Source {
+    RingMemory* from = nullptr;
+    RingKind kind = RingKind::kSend;
+  };
+
+  static Result<MappedArray> create(size_t bytes) { return create(bytes, Source{}); }
+  static Result<MappedArray> create(size_t bytes, Source source) {
+    if (source.from != nullptr) {
+      std::byte* at = source.from->allocate(bytes, kAlignment, source.kind);
+      if (at == nullptr) return fail(ENOMEM);
+      if (at != RingMemory::kUseDefault) return MappedArray(at, bytes, source, nullptr);
+    }
+    return bytes <= RingPool::kLargestBlock ? pooled(bytes) : mapped(bytes);
+  }
+
+  MappedArray() = default;
+  MappedArray(MappedArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        source_(std::exchange(other.source_, Source{})),
+        slab_(std::exchange(other.slab_, nullptr)) {}
+  MappedArray& operator=(MappedArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(source_, other.source_);
+    std::swap(slab_, other.slab_);
+    return *this;
+  }
+  ~MappedArray() {
+    if (data_ == nullptr) return;
+    if (source_.from != nullptr) {
+      source_.from->release(data_, source_.kind);
+    } else if (slab_ != nullptr) {
+      RingPool::release({data_, slab_});
+    } else if (::munmap(data_, bytes_) != 0) {
+      // A hole between mappings is one mapping more than there may be. The memory can always be given back.
+      ::madvise(data_, bytes_, MADV_DONTNEED);
+    }
+  }
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return bytes_; }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  static_assert(kAlignment <= RingPool::kSmallestBlock);
+
+  MappedArray(std::byte* data, size_t bytes, Source source, RingSlab* slab)
+      : data_(data), bytes_(bytes), source_(source), slab_(slab) {}
+
+  static Result<MappedArray> pooled(size_t bytes) {
+    const RingPool::Block block = RingPool::allocate(bytes);
+    if (block.data == nullptr) return fail(ENOMEM);
+    return MappedArray(block.data, bytes, Source{}, block.slab);
+  }
+
+  static Result<MappedArray> mapped(size_t bytes) {
+    void* at =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return fail(ENOMEM);
+    return MappedArray(static_cast<std::byte*>(at), bytes, Source{}, nullptr);
+  }
+
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  Source source_;             // nowhere: it is the system's
+  RingSlab* slab_ = nullptr;  // where it lies in the pool; null: it is a mapping of its own
+};
+
+}  // namespace verbena::queues

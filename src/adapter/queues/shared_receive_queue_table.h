@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "adapter/queues/shared_receive_queue.h"
+
+namespace verbena::queues {
+
+// The numbered shared receive queues of a process, those for XRC. A number is 24 bits, a slot of the process
+// and an index like a QPN's: by the slot other processes know whose queue it is. For the holder of one lock,
+// which is that of the shard with this slot.
+class SharedReceiveQueueTable {
+ public:
+  static constexpr uint32_t kIndexBits = 14;
+  static constexpr uint32_t kMost = 1u << kIndexBits;
+
+  explicit SharedReceiveQueueTable(uint32_t slot) : slot_(slot) {}
+
+  // A number that no queue has, not used for as long as possible. Never 0. Errors: ENOMEM.
+  Result<uint32_t> reserve() {
+    if (entries_.empty()) entries_.resize(kMost);
+    for (uint32_t tried = 0; tried < kMost; ++tried) {
+      next_ = (next_ + 1) % kMost;
+      const uint32_t number = slot_ << kIndexBits | next_;
+      if (number == 0 || entries_[next_].reserved) continue;
+      entries_[next_].reserved = true;
+      return number;
+    }
+    return fail(ENOMEM);
+  }
+  void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMost].queue = &queue; }
+  void remove(uint32_t number) { entries_[number % kMost] = {}; }
+
+  static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
+  // Whether the number is one of this process's, if there is such a queue.
+  bool is_own(uint32_t number) const { return slot_of(number) == slot_; }
+
+  SharedReceiveQueue* find(uint32_t number) const {
+    if (!is_own(number) || entries_.empty()) return nullptr;
+    return entries_[number % kMost].queue;
+  }
+
+ private:
+  struct Entry {
+    SharedReceiveQueue* queue = nullptr;
+    bool reserved = false;
+  };
+  const uint32_t slot_;
+  uint32_t next_ = 0;
+  std::vector<Entry> entries_;  // empty until the first is there
+};
+
+}  // namespace verbena::queues

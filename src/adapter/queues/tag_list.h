@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <infiniband/verbs.h>
+
+#include "base/result.h"
+#include "adapter/queues/mapped_array.h"
+#include "adapter/queues/shared_receive_queue.h"
+
+namespace verbena::queues {
+
+// The tagged buffers of a shared receive queue for tag matching (ibv_post_srq_ops(3)), in the order in which
+// they were added: a message goes to the oldest whose tag it has, under that buffer's mask.
+//
+// A message that finds none is unexpected and software's business. As software may be about to add a buffer
+// that such a message should have gone to, buffers added while it has not yet handled all unexpected messages
+// match nothing until it says that it has.
+//
+// For the shard's lock holder. Allocates nothing after its creation.
+class TagList {
+ public:
+  struct Buffer {
+    uint64_t tag;
+    uint64_t mask;  // a message matches if its tag under this mask is `tag`
+    uint64_t wr_id;
+    std::span<const ibv_sge> list;
+  };
+
+  static Result<std::unique_ptr<TagList>> create(uint32_t most);
+
+  uint32_t capacity() const { return most_; }
+
+  // Appends a buffer; the handle is what remove() knows it by. Errors: ENOMEM when the list is full.
+  // REQUIRES: buffer.list.size() <= kMaxSge
+  Result<uint32_t> add(const Buffer& buffer);
+  // False: there is none of this handle (any more).
+  bool remove(uint32_t handle);
+
+  // Takes the oldest buffer that the tag matches. False: there is none.
+  bool take(uint64_t tag, HeldReceive& into);
+  // Whether take() would find one, and then for how many bytes and with how many pieces.
+  const RecvWqe* find(uint64_t tag) const;
+
+  // One more message that no buffer matched.
+  void count_unexpected() { ++unexpected_; }
+  // Software has handled so many unexpected messages, counted from the creation and wrapping.
+  void synchronize(uint32_t handled);
+  bool is_synchronized() const { return handled_ == unexpected_; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Entry {
+    uint64_t tag;
+    uint64_t mask;
+    uint32_t next;
+    uint32_t previous;
+    uint32_t generation;  // tells apart the handles that a place has had
+    bool used;
+    bool waits;  // for synchronization
+    HeldReceive receive;
+  };
+
+  TagList(MappedArray entries, uint32_t most) : entries_(std::move(entries)), most_(most) {}
+  Entry& at(uint32_t place) const { return reinterpret_cast<Entry*>(entries_.data())[place]; }
+  uint32_t search(uint64_t tag) const;
+  uint32_t free_place();
+  void unlink(uint32_t place);
+
+  MappedArray entries_;
+  const uint32_t most_;
+  uint32_t first_ = kNone;
+  uint32_t last_ = kNone;
+  uint32_t first_free_ = kNone;  // of the places that have been used; linked by `next`
+  uint32_t fresh_ = 0;           // places from here on have never been used
+  uint32_t unexpected_ = 0;
+  uint32_t handled_ = 0;
+};
+
+}  // namespace verbena::queues

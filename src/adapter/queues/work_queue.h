@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include <infiniband/verbs.h>
+
+#include "base/cache_line.h"
+#include "base/result.h"
+#include "adapter/memory/window.h"
+#include "adapter/queues/mapped_array.h"
+#include "wire/roce/path.h"
+#include "wire/roce/psn.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::queues {
+
+inline constexpr uint32_t kMaxSge = 32;
+inline constexpr uint32_t kMaxInline = 1024;
+
+// What an application may say in SendWqe::flags, and what is said there besides: the request is not its own,
+// but made for a shared receive queue that matches tags; or its service cannot carry it out, so that it
+// completes with IBV_WC_LOC_QP_OP_ERR when its turn comes.
+inline constexpr uint8_t kSendFlags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
+inline constexpr uint8_t kTagMatchingRequest = 0x80;
+inline constexpr uint8_t kRefusedRequest = 0x40;
+static_assert((kSendFlags & (kTagMatchingRequest | kRefusedRequest)) == 0);
+
+// A send request as it lies in the ring: the application's part, filled in by post_send, and the requester's
+// own notes. The gather list, or the inline data instead of it, follows directly.
+struct SendWqe {
+  uint64_t wr_id;
+  uint64_t remote_address;
+  uint64_t compare_add;
+  uint64_t swap;
+  uint32_t rkey;
+  uint32_t immediate;  // as the application gave it (network order), or the R_Key to invalidate
+  uint32_t length;     // of all pieces
+  uint16_t num_sge;    // 0 for inline data
+  uint8_t opcode;      // enum ibv_wr_opcode
+  uint8_t flags;       // enum ibv_send_flags
+
+  // UD: where to
+  roce::Path path;
+  union {
+    uint32_t remote_qkey;    // UD
+    uint32_t remote_srqn;    // XRC: the peer's shared receive queue
+    uint32_t window_access;  // BIND_MW
+  };
+  roce::Qpn remote_qpn;
+
+  // The requester's: valid once the request has been given its PSNs.
+  roce::Psn first_psn;
+  roce::Psn last_psn;
+  uint32_t part_packets;  // of a READ: so many are asked for at a time
+  bool executed;          // a request without packets has been executed
+
+  // Of a BIND_MW, in the places that others need for remote memory and atomics: by keys, as window and region
+  // may be gone before the request's turn comes. PD and QPN are not kept: they are those of its QP.
+  memory::WindowBinding binding(memory::PdId pd, roce::Qpn qpn) const {
+    return {.window_key = static_cast<uint32_t>(swap >> 32),
+            .new_key = rkey,
+            .region_key = static_cast<uint32_t>(swap),
+            .address = remote_address,
+            .length = compare_add,
+            .access = window_access,
+            .pd = pd,
+            .qpn = qpn.value()};
+  }
+  void set_binding(const memory::WindowBinding& b) {
+    swap = uint64_t{b.window_key} << 32 | b.region_key;
+    rkey = b.new_key;
+    window_access = b.access;
+    remote_address = b.address;
+    compare_add = b.length;
+  }
+
+  bool is_refused() const { return (flags & kRefusedRequest) != 0; }
+  bool is_inline() const { return (flags & IBV_SEND_INLINE) != 0; }
+  bool has_flag(ibv_send_flags flag) const { return (flags & flag) != 0; }
+  std::span<const ibv_sge> sges() const { return {reinterpret_cast<const ibv_sge*>(this + 1), num_sge}; }
+  ibv_sge* sge_space() { return reinterpret_cast<ibv_sge*>(this + 1); }
+  std::byte* inline_space() { return reinterpret_cast<std::byte*>(this + 1); }
+  const std::byte* inline_data() const { return reinterpret_cast<const std::byte*>(this + 1); }
+};
+static_assert(alignof(SendWqe) <= 16 && sizeof(SendWqe) % alignof(ibv_sge) == 0);
+
+// A receive request; the scatter list follows.
+struct RecvWqe {
+  uint64_t wr_id;
+  uint32_t num_sge;
+  uint32_t reserved;
+
+  std::span<const ibv_sge> sges() const { return {reinterpret_cast<const ibv_sge*>(this + 1), num_sge}; }
+  ibv_sge* sge_space() { return reinterpret_cast<ibv_sge*>(this + 1); }
+};
+static_assert(sizeof(RecvWqe) % alignof(ibv_sge) == 0);
+
+// A ring of work requests of one size each: one producer at a time (a lock around posting is the owner's
+// business), one consumer at a time (the shard). Indexes count up and wrap at 2^32; the consumer may look at
+// anything from consumed() to posted().
+template <class Wqe>
+class WorkQueue {
+ public:
+  // Room for at least `requests`, with `extra_bytes` behind each Wqe; rounded up to a power of two.
+  static Result<WorkQueue> create(uint32_t requests, uint32_t extra_bytes, MappedArray::Source source = {}) {
+    WorkQueue queue;
+    if (requests == 0) return queue;
+    const uint32_t slots = std::bit_ceil(requests);
+    queue.stride_ = (static_cast<uint32_t>(sizeof(Wqe)) + extra_bytes + 15) & ~15u;
+    auto ring = MappedArray::create(size_t{slots} * queue.stride_, source);
+    if (!ring) return tl::unexpected(ring.error());
+    queue.ring_ = std::move(*ring);
+    queue.slots_ = slots;
+    return queue;
+  }
+
+  WorkQueue() = default;
+  WorkQueue(WorkQueue&& other) noexcept
+      : ring_(std::move(other.ring_)), slots_(other.slots_), stride_(other.stride_) {}
+  WorkQueue& operator=(WorkQueue&& other) noexcept {
+    ring_ = std::move(other.ring_);
+    slots_ = other.slots_;
+    stride_ = other.stride_;
+    return *this;
+  }
+
+  uint32_t capacity() const { return slots_; }
+
+  // Producer: the next free slot, or nullptr when the ring is full. `ahead`: slots filled and not yet
+  // published.
+  Wqe* reserve(uint32_t ahead = 0) {
+    const uint32_t next = posted_.load(std::memory_order_relaxed) + ahead;
+    if (next - consumed_.load(std::memory_order_acquire) >= slots_) return nullptr;
+    return &at(next);
+  }
+  // How many more slots a producer may fill; the consumer only makes it more.
+  uint32_t room() const {
+    return slots_ - (posted_.load(std::memory_order_relaxed) - consumed_.load(std::memory_order_acquire));
+  }
+  void publish(uint32_t count = 1) {
+    posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_release);
+  }
+  // For a producer who then looks at something that the consumer writes before it looks at posted(): one of
+  // the two must see the other, so no store buffer may keep this back.
+  void publish_and_look(uint32_t count) {
+    posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_seq_cst);
+  }
+
+  // Consumer
+  uint32_t posted() const { return posted_.load(std::memory_order_seq_cst); }
+  uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
+  bool empty() const { return posted() == consumed(); }
+  uint32_t waiting() const { return posted() - consumed(); }
+  const Wqe& at(uint32_t index) const { return const_cast<WorkQueue*>(this)->at(index); }
+  Wqe& at(uint32_t index) {
+    return *reinterpret_cast<Wqe*>(ring_.data() + size_t{index & (slots_ - 1)} * stride_);
+  }
+  void consume(uint32_t count = 1) { consumed_.store(consumed() + count, std::memory_order_release); }
+
+  // Becomes the other queue, with what is posted there. REQUIRES: no producer, no consumer
+  void replace(WorkQueue&& other) {
+    consumed_.store(other.consumed_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    posted_.store(other.posted_.load(std::memory_order_relaxed), std::memory_order_release);
+    *this = std::move(other);
+  }
+
+  // Forgets everything posted. (A producer at work may publish more right after.)
+  void clear() { consumed_.store(posted(), std::memory_order_release); }
+
+ private:
+  MappedArray ring_;
+  uint32_t slots_ = 0;
+  uint32_t stride_ = 0;
+  alignas(kCacheLine) std::atomic<uint32_t> posted_{0};
+  alignas(kCacheLine) std::atomic<uint32_t> consumed_{0};
+};
+
+using SendQueue = WorkQueue<SendWqe>;
+using RecvQueue = WorkQueue<RecvWqe>;
+
+}  // namespace verbena::queues

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+#include "base/cache_line.h"
+#include "adapter/shm/board_line.h"
+#include "adapter/memory/opening.h"
+
+namespace verbena::shm {
+
+// What a process shows to those of this host that its QPs are connected to, so that they can carry out READs
+// and WRITEs in its memory by themselves, while it sleeps: its keys, and which QPs take what. It writes the
+// board, the others map it read-only.
+//
+// The board only ever says "you may". Whatever is not on it, or not plain, goes by packets, and its owner
+// decides. So a key that finds no place here is merely slower.
+inline constexpr uint32_t kBoardMagic = 0x4452'5256;  // "VRRD"
+inline constexpr uint32_t kBoardVersion = 3;          // a change of anything below is another version
+inline constexpr uint32_t kBoardKeys = 2048;
+inline constexpr uint32_t kBoardQps = 1024;
+inline constexpr uint32_t kBoardProbes = 8;  // so many places there are for each name, one after the other
+
+struct Board {
+  std::atomic<uint32_t> magic;
+  std::atomic<uint32_t> version;
+  std::atomic<uint32_t> bytes;  // of all
+  BoardLine keys[kBoardKeys];
+  BoardLine qps[kBoardQps];
+};
+static_assert(sizeof(Board) == kCacheLine * (1 + kBoardKeys + kBoardQps));
+static_assert(offsetof(Board, keys) == kCacheLine);
+static_assert(std::is_standard_layout_v<Board> && std::is_trivially_destructible_v<Board>);
+
+// Makes a board of memory that is all zero.
+void format(Board& board);
+// REQUIRES: there are sizeof(Board) bytes, and its owner cannot take them away
+bool is_formatted(const Board& board);
+
+// A QP that takes requests now.
+struct BoardQp {
+  uint32_t qpn = 0;
+  memory::PdId pd = 0;
+  memory::Access access = 0;
+  uint32_t destination = 0;  // the QP that it is connected to
+  uint32_t receive_psn = 0;  // which it began with
+  uint32_t send_psn = 0;     // likewise, as soon as it sends
+  bool takes_reads = false;  // READs and atomics: max_dest_rd_atomic is not 0
+};
+
+// The owner's side. Keys and QPs may be written by one thread each at a time.
+class BoardWriter {
+ public:
+  // REQUIRES: the board is formatted, and has no lines
+  explicit BoardWriter(Board& board) : board_(board) {}
+
+  // Only what others may use by themselves: memory with remote rights, and windows that are bound.
+  void publish(const memory::Opening& opening);
+  void withdraw_key(uint32_t key);
+  void publish(const BoardQp& qp);
+  void withdraw_qp(uint32_t qpn);
+
+ private:
+  Board& board_;
+  // What is written where; the board itself is not read.
+  std::array<uint32_t, kBoardKeys> keys_{};
+  std::array<uint32_t, kBoardQps> qps_{};
+};
+
+// What another process's QP asks of the board's owner.
+struct AccessRequest {
+  uint32_t qpn = 0;  // of the owner
+  uint32_t from = 0;
+  uint32_t first_psn = 0;  // that `from` began with
+  uint32_t rkey = 0;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  memory::Access wanted = 0;  // one right
+};
+
+// A key as the board shows it: which part of its owner's memory it is for. When it has been withdrawn since,
+// or changed, the generation is another, and something else may lie there.
+struct ShownKey {
+  uint32_t key = 0;
+  uint64_t generation = 0;
+  uint64_t base = 0;
+  uint64_t length = 0;
+  memory::Access access = 0;
+  bool operator==(const ShownKey&) const = default;
+};
+std::optional<ShownKey> find_key(const Board& board, uint32_t rkey);
+
+// A QP of the owner's that has lent what it sends to another process's, which is to fetch it.
+struct Lender {
+  uint32_t qpn = 0;  // of the owner
+  uint32_t to = 0;
+  uint32_t first_psn = 0;  // that it began with
+};
+// If it is connected so now: what was lent is still there. The answer is another after the QP has been
+// changed.
+std::optional<uint64_t> find_lender(const Board& board, const Lender& lender);
+
+struct FoundAccess {
+  uint64_t at = 0;  // where in the owner's memory the request's bytes lie
+  uint32_t rkey = 0;
+  uint64_t generation = 0;  // of the key, as in ShownKey
+  bool operator==(const FoundAccess&) const = default;
+};
+
+// If the owner would carry the request out, by the same checks as its own (adapter/transport/responder.cc). Nothing:
+// it might refuse; it may say so itself.
+std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request);
+
+// The same, for who asks again and again by the same QPs and keys: of the last few it remembers what the
+// board's lines said, which holds for as long as those have not been written. For one thread at a time.
+class AccessFinder {
+ public:
+  // REQUIRES: the board outlives it
+  explicit AccessFinder(const Board& board) : board_(board) {}
+
+  std::optional<FoundAccess> find(const AccessRequest& request) {
+    std::optional<Allowed>& remembered = remembered_[(request.rkey >> 8) % kRemembered];
+    if (!remembered || !remembered->answers(request) || !remembered->is_current()) [[unlikely]] {
+      if (!look(request, remembered)) return std::nullopt;
+    }
+    return remembered->within_range(request);
+  }
+
+  // What the lines say of a request, apart from its range: it is allowed.
+  struct Allowed {
+    const BoardLine* qp_line = nullptr;
+    const BoardLine* key_line = nullptr;
+    uint32_t qp_sequence = 0;
+    uint32_t key_sequence = 0;
+    AccessRequest request;
+    memory::Opening opening;
+    uint64_t generation = 0;
+
+    bool answers(const AccessRequest& other) const {
+      return request.rkey == other.rkey && request.qpn == other.qpn && request.from == other.from &&
+             request.first_psn == other.first_psn && request.wanted == other.wanted;
+    }
+    bool is_current() const { return qp_line->is_still(qp_sequence) && key_line->is_still(key_sequence); }
+    std::optional<FoundAccess> within_range(const AccessRequest& asked) const {
+      const std::byte* const at = opening.at(asked.address, asked.bytes);
+      // A region that holds all addresses has some that are nobody's.
+      const auto begin = reinterpret_cast<uintptr_t>(at);
+      if (at == nullptr || asked.bytes == 0 || asked.bytes > UINTPTR_MAX - begin) return std::nullopt;
+      return FoundAccess{.at = begin, .rkey = asked.rkey, .generation = generation};
+    }
+  };
+
+ private:
+  static constexpr size_t kRemembered = 8;
+
+  bool look(const AccessRequest& request, std::optional<Allowed>& remembered) const;
+
+  const Board& board_;
+  std::array<std::optional<Allowed>, kRemembered> remembered_;
+};
+
+}  // namespace verbena::shm

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/prefetch.h"
+#include "adapter/shm/layout.h"
+
+namespace verbena::shm {
+
+// The reading end of a lane. One thread at a time.
+//
+// The caller reads with next() until nothing is there, gives what it has read back with take_back() (earlier,
+// when is_much_read() says so), and before it sleeps calls sleep(), which looks once more.
+//
+// The writer is untrusted and may write at any time: an entry is copied, then checked, then used.
+template <class Format>
+class BasicLaneReader {
+ public:
+  using Lane = BasicLane<Format>;
+
+  struct Read {
+    EntryKind kind;
+    ConstBytes head;     // a private copy
+    ConstBytes payload;  // a private copy up to kMostCopied; a longer one may change while it is read
+  };
+
+  // `first`: as given to format().
+  explicit BasicLaneReader(Lane& lane, uint32_t first = 0)
+      : lane_(&lane),
+        next_(first),
+        given_back_(first),
+        payload_next_(first_payload_position(first)),
+        payload_given_back_(payload_next_) {}
+
+  Lane& lane() { return *lane_; }
+
+  // Whether next() would find something.
+  bool is_something_there() const {
+    return lane_->entries[next_ % Format::kEntries].sequence.load(std::memory_order_acquire) == next_ + 1;
+  }
+
+  // The next entry; it is valid until the next call of next() or take_back(). False: nothing is there, or the
+  // lane is broken.
+  bool next(Read& read) {
+    if (entry().sequence.load(std::memory_order_acquire) != next_ + 1 || broken_) return false;
+    std::memcpy(&content_, &entry().content, sizeof content_);
+    // From here on only the copy counts: the compiler must not look at the original again.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (!is_valid(content_)) [[unlikely]] {
+      broken_ = true;
+      return false;
+    }
+    ++next_;
+    if (is_of_ring(content_.kind)) [[unlikely]]
+      ring_bytes_ = ring_bytes<Format>(width_of(content_.kind));
+    read.kind = content_.kind;
+    read.head = {content_.body, content_.head_bytes};
+    read.payload = payload();
+    return true;
+  }
+
+  // Gives back to the writer what was read. True: the writer waits and is to be rung, by the caller, now.
+  bool take_back() {
+    if (given_back_ == next_) return false;
+    given_back_ = next_;
+    payload_given_back_ = payload_next_;
+    // The writer says that it waits and then looks at `consumed`: one of us sees the other.
+    lane_->consumed.store(next_, std::memory_order_seq_cst);
+    return lane_->writer_waits.load(std::memory_order_seq_cst) != 0 &&
+           lane_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+  }
+
+  // How many entries have been read so far, free-running; and what the writer has said in the last one of
+  // those that it has taken itself, of the other lane. (LaneWriter has the rest.)
+  // REQUIRES for the first, if it is told: what was read is not used any more
+  uint32_t read_so_far() const { return next_; }
+  uint32_t taken_by_writer() const { return content_.taken; }
+
+  // Whether take_back() has something to give back.
+  bool is_anything_read() const { return given_back_ != next_; }
+
+  // Whether enough has been read to give it back now, before the rest has been read: so that a writer who
+  // goes on writing does not find the lane full.
+  bool is_much_read() const {
+    return next_ - given_back_ >= Format::kEntries / 4 ||
+           payload_next_ - payload_given_back_ >= ring_bytes<Format>(RingWidth::kNarrow) / 4;
+  }
+
+  // Asks to be rung from now on when something is put. False: something is there already, and nobody will
+  // ring. (True when the lane is broken: nothing will come.)
+  // REQUIRES: take_back() after the last next()
+  bool sleep() {
+    if (broken_) return true;
+    asleep_ = true;
+    lane_->reader_sleeps.store(1, std::memory_order_seq_cst);
+    if (entry().sequence.load(std::memory_order_seq_cst) != next_ + 1) return true;
+    wake();
+    return false;
+  }
+
+  // Need not be rung any more. (The writer may just be about to ring.)
+  void wake() {
+    if (!asleep_) return;
+    asleep_ = false;
+    lane_->reader_sleeps.store(0, std::memory_order_relaxed);
+  }
+
+  // The writer wrote what cannot be. Nothing more is read.
+  bool is_broken() const { return broken_; }
+
+ private:
+  static bool is_valid(const EntryContent& content) {
+    if (is_of_ring(content.kind)) return content.head_bytes == 0 && content.payload_bytes == 0;
+    return is_known(content.kind) && content.head_bytes <= kMostHead &&
+           content.payload_bytes <= Format::kMostPayload;
+  }
+
+  const BasicEntry<Format>& entry() const { return lane_->entries[next_ % Format::kEntries]; }
+
+  // That of the entry in content_.
+  ConstBytes payload() {
+    const uint32_t bytes = content_.payload_bytes;
+    if (fits_in_line(content_.head_bytes, bytes)) return {content_.body + content_.head_bytes, bytes};
+    if (content_.from_start != 0)
+      payload_next_ = payload_given_back_ = next_start(payload_next_, ring_bytes_);
+    const PayloadPlace place = place_payload(payload_next_, bytes, ring_bytes_);
+    payload_next_ = place.end;
+    const std::byte* from = lane_->payload + (place.begin & (ring_bytes_ - 1));
+    if (bytes > Format::kMostCopied) return {from, bytes};
+    std::memcpy(copied_.data(), from, bytes);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return {copied_.data(), bytes};
+  }
+
+  Lane* lane_;
+  uint32_t next_;                // the index of the next entry
+  uint32_t given_back_;          // `consumed`, as we wrote it
+  uint32_t payload_next_;        // free-running positions in the payload ring: the next payload,
+  uint32_t payload_given_back_;  // and until where we gave it back
+  uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
+  bool asleep_ = false;  // reader_sleeps may be set
+  bool broken_ = false;
+  alignas(kCacheLine) EntryContent content_{};
+  alignas(kCacheLine) std::array<std::byte, Format::kMostCopied> copied_;
+};
+
+using LaneReader = BasicLaneReader<LaneFormat>;
+
+}  // namespace verbena::shm

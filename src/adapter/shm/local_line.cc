@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/shm/local_line.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "control/model/message_socket.h"
+#include "base/log.h"
+#include "base/sealed_file.h"
+#include "adapter/net/udp/system_calls.h"
+
+namespace verbena::engine {
+namespace {
+
+// What goes over the socket but rings. With an offer comes the file.
+// kPresent: Presentation (peer_memory.h), with the file of the board.
+// kBell: with the descriptor that is to be rung from now on. Only to who has said that it takes it.
+// kAskForGroup, kDeclineGroup: GroupMessage. Only to who has said that it sends copies.
+enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent, kBell, kAskForGroup, kDeclineGroup };
+struct Handshake {
+  uint32_t magic;
+  uint32_t version;  // of the memory's layout
+  HandshakeType type;
+  uint32_t takes_bells;  // 1: who says this knows kBell. Of an offer and its answer; older libraries say 0
+};
+static_assert(sizeof(Handshake) == 16);
+
+// An offer and its answer. Libraries of before groups say no more than the handshake, and read no more.
+struct Greeting {
+  Handshake handshake;
+  uint32_t sends_copies;  // 1: who says this knows kAskForGroup and kDeclineGroup
+  uint32_t sees;          // sight_of_processes(). Older libraries say none
+};
+static_assert(sizeof(Greeting) == 24);
+constexpr size_t kBytesWithoutSight = offsetof(Greeting, sees);
+
+struct GroupMessage {
+  Handshake handshake;
+  std::array<uint8_t, 16> group;
+  uint32_t interface_index;
+};
+static_assert(sizeof(GroupMessage) == 36 && sizeof(GroupMessage) != sizeof(Presentation));
+
+Handshake handshake(HandshakeType type) {
+  return {shm::kChannelMagic, shm::kLayoutVersion, type, 1};
+}
+
+bool sends_copies(ConstBytes message) {
+  Greeting said{};
+  if (message.size() < kBytesWithoutSight) return false;
+  std::memcpy(&said, message.data(), kBytesWithoutSight);
+  return said.sends_copies == 1;
+}
+
+// Both must find the same: who sees the other and is not seen sends files that the other has no use for.
+bool sees_the_same(ConstBytes message) {
+  Greeting said{};
+  if (message.size() < sizeof said) return true;
+  std::memcpy(&said, message.data(), sizeof said);
+  return said.sees != 0 && said.sees == sight_of_processes();
+}
+
+Greeting greeting(HandshakeType type) {
+  return {handshake(type), 1, sight_of_processes()};
+}
+
+constexpr size_t kRingBytes = 1;
+// Messages. There are four in a handshake.
+constexpr int kMostAtOnce = 16;
+
+// Boards of other versions are shown, too, and not used. One that is longer than any takes long to close.
+constexpr size_t kMostOfBoard = 16 << 20;
+
+// Whether this, or nothing (-1), is what comes with such a message: then it is closed at once. What it is
+// good for is another matter.
+bool may_come_with(HandshakeType type, int file) {
+  switch (type) {
+    case HandshakeType::kOffer:
+      return has_sealed_size(file, sizeof(shm::ChannelMemory));
+    case HandshakeType::kPresent:
+      return file < 0 || sealed_size(file).value_or(SIZE_MAX) <= kMostOfBoard;
+    case HandshakeType::kBell:
+      return Bell::is_ringing_end(file);
+    case HandshakeType::kAccept:
+    case HandshakeType::kAskForGroup:
+    case HandshakeType::kDeclineGroup:
+      return file < 0;
+  }
+  return false;
+}
+
+// lanes[0] goes from who made the memory to the other.
+constexpr size_t kMakersLane = 0;
+constexpr size_t kOthersLane = 1;
+
+}  // namespace
+
+LocalLine::LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell)
+    : socket_(std::move(socket)),
+      state_(state),
+      board_(board),
+      bell_(bell),
+      awaits_presentation_(board != nullptr) {
+  if (awaits_presentation_) ask_for_credentials(socket_.get(), true);
+}
+
+LocalLine::~LocalLine() {
+  reader_.reset();
+  peer_memory_.reset();
+  if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
+}
+
+Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
+  auto made = ChannelMapping::make();
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board, bell));
+  line->use(std::move(made->first), kMakersLane, kOthersLane);
+  const Greeting message = greeting(HandshakeType::kOffer);
+  const int file = made->second.get();
+  if (!line->send(std::as_bytes(std::span(&message, 1)), {&file, 1})) return fail(EPIPE);
+  return line;
+}
+
+Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
+  auto made = ChannelMapping::make();
+  if (!made) return tl::unexpected(made.error());
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  UniqueFd ours(ends[0]);
+  UniqueFd other(ends[1]);
+  std::unique_ptr<LocalLine> line(new LocalLine(std::move(ours), State::kOpen, nullptr, bell));
+  line->own_end_ = std::move(other);
+  line->use(std::move(made->first), kMakersLane, kMakersLane);
+  line->open();
+  return line;
+}
+
+std::unique_ptr<LocalLine> LocalLine::await(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
+  return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board, bell));
+}
+
+void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
+  mapping_ = std::make_shared<ChannelMapping>(std::move(mapping));
+  our_lane_ = &mapping_->memory().lanes[ours];
+  their_lane_ = &mapping_->memory().lanes[theirs];
+  writer_.emplace(*our_lane_);
+  reader_.emplace(*their_lane_);
+}
+
+bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) const {
+  if (board_ == nullptr) return control::send_message(socket_.get(), message, files).has_value();
+  return send_with_credentials(socket_.get(), message, files.empty() ? std::nullopt : std::optional(files[0]))
+      .has_value();
+}
+
+bool LocalLine::send(ConstBytes message, std::span<const int> files) {
+  const bool sent = try_to_send(message, files);
+  if (!sent) state_ = State::kLost;
+  return sent;
+}
+
+// A ring that finds the socket full is not needed: others lie there unheard. And who finds its bell silenced
+// still hears the socket.
+void LocalLine::ring() {
+  const Bell* const bell = own_end_ ? bell_ : their_bell_ ? &*their_bell_ : nullptr;
+  if (bell != nullptr && bell->ring()) return;
+  const std::byte ring{};
+  const int to = own_end_ ? own_end_.get() : socket_.get();
+  net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+}
+
+// One who rings, or says anything else, without end has no more of our time than a few messages take: what
+// else there is the poll set tells of.
+void LocalLine::read_socket() {
+  std::array<std::byte, sizeof(Presentation)> buffer;
+  bool is_ring = false;
+  for (int i = 0; i < kMostAtOnce && state_ != State::kLost && !is_ring; ++i) {
+    auto message = socket_.look(buffer, {.sender = awaits_presentation_, .file = may_bring_file()});
+    if (!message && message.error().code == EAGAIN) return;
+    hung_up_ = message.has_value() && message->bytes == 0;
+    const bool is_sound = message && !hung_up_ && !message->is_longer && !message->has_more_files;
+    if (!is_sound || !take(ConstBytes(buffer).first(message->bytes), *message)) {
+      state_ = State::kLost;
+      return;
+    }
+    // It has brought nothing, or something that take() knows.
+    socket_.drop();
+    is_ring = message->bytes == kRingBytes;
+  }
+}
+
+// The other may come to our memory by itself. What is shown are keys, which are nobody's business but of
+// those who are told them: no other user's, at any rate.
+void LocalLine::present_ourselves() {
+  if (board_ == nullptr) return;
+  if (!is_ours_) {
+    way_ = protocol::QpWay::kOtherUser;
+    return expect_no_presentation();
+  }
+  if (!is_shown_) return;  // it may show itself all the same
+  visitor_ = board_->admit(mapping_, *their_lane_);
+  const Handshake kind = handshake(HandshakeType::kPresent);
+  Presentation said{};
+  std::memcpy(&said, &kind, sizeof kind);
+  said.cookie_address = reinterpret_cast<uintptr_t>(board_->cookie().bytes.data());
+  std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
+  // If it fails, the other does not come.
+  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)), board_->file());
+}
+
+// Who may ring can ring without end, and keep others from it: not for a process of another user.
+void LocalLine::give_bell() {
+  if (bell_ == nullptr || !is_shown_ || !takes_bells_) return;
+  const Handshake message = handshake(HandshakeType::kBell);
+  // If it fails, the other rings by the socket.
+  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->ringing_fd());
+}
+
+bool LocalLine::take_bell(UniqueFd file) {
+  if (state_ != State::kOpen || !is_ours_) return false;
+  auto bell = Bell::of_other(std::move(file));
+  if (bell) their_bell_.emplace(std::move(*bell));
+  return bell.has_value();
+}
+
+void LocalLine::expect_no_presentation() {
+  awaits_presentation_ = false;
+  ask_for_credentials(socket_.get(), false);
+}
+
+// So says the other of itself, when the channel is open.
+bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& sender, UniqueFd file) {
+  if (state_ != State::kOpen) return false;
+  Presentation said;
+  if (!awaits_presentation_ || bytes.size() != sizeof said) return true;
+  std::memcpy(&said, bytes.data(), sizeof said);
+  expect_no_presentation();
+  if (!sender || !file) return true;
+  auto opened = PeerMemory::open(said, file.get(), *sender, *our_lane_);
+  peer_memory_ = std::move(opened.memory);
+  way_ = opened.way;
+  reader_->fetch_from(peer_memory_.get());
+  return true;
+}
+
+// None but who it may be; another user's is not even looked at.
+bool LocalLine::may_bring_file() const {
+  if (state_ == State::kAwaiting) return true;
+  return state_ == State::kOpen && (awaits_presentation_ || is_ours_ || board_ == nullptr);
+}
+
+bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
+  if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
+  if (bytes.size() == kRingBytes) return !message.file;
+  Handshake said;
+  if (bytes.size() < sizeof said) return false;
+  std::memcpy(&said, bytes.data(), sizeof said);
+  if (said.magic != shm::kChannelMagic || said.version != shm::kLayoutVersion) return false;
+  if (!may_come_with(said.type, message.file.get())) return false;
+  UniqueFd file = message.file.take_known();
+  if (said.type == HandshakeType::kOffer || said.type == HandshakeType::kAccept) {
+    takes_bells_ = said.takes_bells == 1;
+    sends_copies_ = sends_copies(bytes);
+    sees_the_same_ = sees_the_same(bytes);
+    is_ours_ = is_ours_ && sees_the_same_;
+    is_shown_ = is_ours_ && is_in_our_pid_namespace(message.sender->pid);
+  }
+  switch (said.type) {
+    case HandshakeType::kOffer:
+      return state_ == State::kAwaiting && take_offer(file.get());
+    case HandshakeType::kAccept:
+      if (state_ != State::kOffered) return false;
+      open();
+      return true;
+    case HandshakeType::kPresent:
+      return take_presentation(bytes, message.sender, std::move(file));
+    case HandshakeType::kBell:
+      return take_bell(std::move(file));
+    case HandshakeType::kAskForGroup:
+      return hear_of_group(bytes, true);
+    case HandshakeType::kDeclineGroup:
+      return hear_of_group(bytes, false);
+  }
+  return false;
+}
+
+LocalLine::Asked LocalLine::ask_for(const GroupKey& group) {
+  if (std::ranges::find(asked_, group) != asked_.end()) return Asked::kBefore;
+  if (asked_.size() == kMostGroups) return Asked::kNo;
+  try {
+    asked_.reserve(kMostGroups);
+  } catch (const std::bad_alloc&) {
+    return Asked::kNo;
+  }
+  if (!say_of_group(group, true)) return Asked::kNo;
+  asked_.push_back(group);
+  return Asked::kJustNow;
+}
+
+// If it cannot be said, the other goes on sending what nobody takes.
+void LocalLine::decline(const GroupKey& group) {
+  const auto asked = std::ranges::find(asked_, group);
+  if (asked != asked_.end() && say_of_group(group, false)) asked_.erase(asked);
+}
+
+bool LocalLine::say_of_group(const GroupKey& group, bool asks) {
+  if (own_end_) {
+    want(group, asks);
+    return true;
+  }
+  if (state_ != State::kOpen || !sends_copies_) return false;
+  const GroupMessage message{handshake(asks ? HandshakeType::kAskForGroup : HandshakeType::kDeclineGroup),
+                             group.group.bytes, group.interface_index};
+  return try_to_send(std::as_bytes(std::span(&message, 1)));
+}
+
+bool LocalLine::hear_of_group(ConstBytes message, bool asks) {
+  GroupMessage said;
+  if (state_ != State::kOpen || message.size() < sizeof said) return false;
+  std::memcpy(&said, message.data(), sizeof said);
+  want({{said.group}, said.interface_index}, asks);
+  return true;
+}
+
+// More than there may be go without.
+void LocalLine::want(const GroupKey& group, bool wanted) {
+  const auto known = std::ranges::find(wanted_, group);
+  if (wanted == (known != wanted_.end())) return;
+  if (!wanted) {
+    wanted_.erase(known);
+  } else if (wanted_.size() == kMostGroups || !group.group.is_multicast()) {
+    return;
+  } else {
+    try {
+      wanted_.push_back(group);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+  ++wanted_changes_;
+}
+
+bool LocalLine::take_offer(int file) {
+  auto mapping = ChannelMapping::map(file);
+  if (!mapping) {
+    log_warning("a channel that another process offers cannot be used: error {}", mapping.error().code);
+    return false;
+  }
+  use(std::move(*mapping), kOthersLane, kMakersLane);
+  const Greeting message = greeting(HandshakeType::kAccept);
+  if (!send(std::as_bytes(std::span(&message, 1)))) return false;
+  open();
+  return true;
+}
+
+void LocalLine::open() {
+  state_ = State::kOpen;
+  was_open_ = true;
+  if (own_end_) return;
+  present_ourselves();
+  give_bell();
+}
+
+// The other must see the parent's end, while we live on.
+void LocalLine::abandon() {
+  entry_.forget();
+  socket_.abandon();
+  own_end_.reset();
+  their_bell_.reset();
+  peer_memory_.reset();
+}
+
+void LocalLine::lose() {
+  state_ = State::kLost;
+  if (socket_.is_ours()) ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+}  // namespace verbena::engine

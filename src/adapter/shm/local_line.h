@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/bell.h"
+#include "base/foreign_socket.h"
+#include "base/own_fd.h"
+#include "base/poll_entry.h"
+#include "base/result.h"
+#include "adapter/shm/channel_memory.h"
+#include "adapter/shm/group_key.h"
+#include "adapter/shm/local_packets.h"
+#include "adapter/shm/own_board.h"
+#include "adapter/shm/peer_memory.h"
+
+namespace verbena::engine {
+
+// A channel to another slot of this host: memory that both processes have, and a socket between them. By the
+// socket the memory is offered and accepted; then it shows that the other process is there. When the other
+// hangs up, what it has written is still taken. Who sleeps is rung by its bell, which it gives to processes
+// of its own user, or else by a byte on the socket.
+//
+// Nothing that comes by either is trusted. For the shard's lock holder; nothing blocks.
+class LocalLine {
+ public:
+  enum class State : uint8_t {
+    kOffered,   // our memory; the other has not answered
+    kAwaiting,  // the other is to offer its memory
+    kOpen,
+    kLost,  // the other has hung up, refused, or does not keep to the rules
+  };
+
+  // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
+  // `board`: what the other is shown, so that it may come to our memory by itself; null: it may not.
+  // `bell`: what the other is to ring; null: the socket. It outlives the line.
+  static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
+                                                  const Bell* bell = nullptr);
+  // To ourselves: one lane, which is written and read here.
+  static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
+  // The other will offer its own.
+  static std::unique_ptr<LocalLine> await(ForeignSocket socket, OwnBoard* board = nullptr,
+                                          const Bell* bell = nullptr);
+  ~LocalLine();
+  LocalLine(const LocalLine&) = delete;
+  LocalLine& operator=(const LocalLine&) = delete;
+
+  State state() const { return state_; }
+  bool is_open() const { return state_ == State::kOpen; }
+  int fd() const { return socket_.get(); }
+  // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
+  // outlive the line, or be forgotten by abandon(). False: that cannot be.
+  bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
+  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one.
+  void read_socket();
+  // Wakes the other, who sleeps.
+  void ring();
+  // It is of no use any more. The socket tells of it, to us as well.
+  void lose();
+  // Whether packets ever went by it.
+  bool was_open() const { return was_open_; }
+  // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
+  void abandon();
+
+  // Of how many groups one end has copies.
+  static constexpr size_t kMostGroups = 64;
+  enum class Asked : uint8_t { kNo, kJustNow, kBefore };
+  // Asks the other for a copy of each datagram that it sends to the group (MulticastWays). kNo: it is of an
+  // older version, or it cannot be said just now.
+  Asked ask_for(const GroupKey& group);
+  void decline(const GroupKey& group);
+  // What the other has asked for; how often that has changed.
+  const std::vector<GroupKey>& wanted() const { return wanted_; }
+  uint32_t wanted_changes() const { return wanted_changes_; }
+
+  // REQUIRES for both: the line is or was open
+  PacketWriter& writer() { return *writer_; }
+  PacketReader& reader() { return *reader_; }
+  bool has_lanes() const { return writer_.has_value(); }
+  // What has been read is used no more: so the other is told with what is put next. And what it has told is
+  // known to our writer. REQUIRES: as above, and something has been read
+  void tell_taken() {
+    const shm::LaneReader& read = reader_->lane();
+    writer_->lane().say_taken(read.read_so_far());
+    writer_->lane().hear_taken(read.taken_by_writer());
+  }
+  // The other's memory; nullptr: it is not reached but by packets.
+  PeerMemory* peer_memory() { return peer_memory_.get(); }
+  // Whether it is, or why not.
+  protocol::QpWay way() const { return way_; }
+  // The other has been in our memory for too long.
+  bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
+
+ private:
+  LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell);
+  bool try_to_send(ConstBytes message, std::span<const int> files = {}) const;
+  // What the line cannot do without.
+  bool send(ConstBytes message, std::span<const int> files = {});
+  bool may_bring_file() const;
+  bool take(ConstBytes bytes, ForeignMessage& message);
+  bool take_offer(int file);
+  bool say_of_group(const GroupKey& group, bool asks);
+  bool hear_of_group(ConstBytes message, bool asks);
+  void want(const GroupKey& group, bool wanted);
+  bool take_presentation(ConstBytes bytes, const std::optional<ucred>& sender, UniqueFd file);
+  void present_ourselves();
+  void give_bell();
+  bool take_bell(UniqueFd file);
+  void expect_no_presentation();
+  void use(ChannelMapping mapping, size_t ours, size_t theirs);
+  void open();
+
+  // The last to go: where the channel is seen to be gone, so are its descriptors.
+  std::shared_ptr<ChannelMapping> mapping_;
+  ForeignSocket socket_;
+  PollEntry entry_;
+  OwnFd own_end_;  // of the socket, of a line to ourselves
+  State state_;
+  bool was_open_ = false;
+  OwnBoard* const board_;
+  const Bell* const bell_;  // ours
+  std::optional<Bell> their_bell_;
+  bool takes_bells_ = false;      // the other
+  bool sends_copies_ = false;     // it can
+  std::vector<GroupKey> asked_;   // of the other
+  std::vector<GroupKey> wanted_;  // by it
+  uint32_t wanted_changes_ = 0;
+  bool awaits_presentation_ = false;
+  bool is_ours_ = false;       // the other is a process of our user
+  bool is_shown_ = false;      // and may see what we show of ourselves
+  bool sees_the_same_ = true;  // the other is in our pid namespace, or does not say
+  bool hung_up_ = false;       // it
+  shm::Lane* our_lane_ = nullptr;
+  shm::Lane* their_lane_ = nullptr;
+  std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory
+  std::unique_ptr<PeerMemory> peer_memory_;
+  protocol::QpWay way_ = protocol::QpWay::kMemory;
+  std::optional<PacketWriter> writer_;
+  std::optional<PacketReader> reader_;
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/shm/wide_rings.h"
+
+#include <span>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace verbena::engine {
+
+bool WideRings::give_up(shm::LaneWriter& lane) {
+  if (!lane.narrow()) return false;
+  // Whole pages of it. Where the kernel cannot, the memory stays until the channel goes.
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::span<std::byte> unused = lane.beyond_narrow_ring();
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(unused.data()) + page - 1) & ~(page - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(unused.data() + unused.size()) & ~(page - 1);
+  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_REMOVE);
+  return true;
+}
+
+}  // namespace verbena::engine

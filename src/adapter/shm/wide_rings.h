@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/time.h"
+#include "adapter/shm/lane_writer.h"
+
+namespace verbena::engine {
+
+// How a lane that may be wide was found last.
+struct RingUse {
+  uint32_t position = 0;
+  TimePoint since{};
+};
+
+// Says which lanes of a shard use more than the beginning of their payload ring: a few, of those that are
+// filled faster than they are read. So what a process costs hardly grows with those it is connected to. One
+// that has not been used for a while gives its place to another that would use it.
+//
+// Reads no clock. For the shard's lock holder.
+class WideRings {
+ public:
+  static constexpr size_t kMost = 4;
+  // A lane that was full more rarely carries no stream.
+  static constexpr uint32_t kTimesFull = 16;
+  // How long an unused one stays wide if others want to be, and how often they look.
+  static constexpr Duration kUnusedAfter = std::chrono::seconds(1);
+  static constexpr Duration kLookInterval = std::chrono::milliseconds(100);
+
+  // The lane was full. for_each(visit) calls visit(LaneWriter&, RingUse&) for each lane of the shard, this
+  // one among them.
+  template <class ForEach>
+  void was_full(shm::LaneWriter& lane, TimePoint now, ForEach for_each) {
+    if (lane.is_wide() || lane.times_full() < kTimesFull || now < next_look_) return;
+    size_t wide = 0;
+    for_each([&](shm::LaneWriter& other, RingUse& use) {
+      if (other.is_wide() && !(is_unused(other, use, now) && give_up(other))) ++wide;
+    });
+    if (wide < kMost) {
+      lane.use_ring(shm::RingWidth::kWide);
+    } else {
+      next_look_ = now + kLookInterval;
+    }
+  }
+
+ private:
+  static bool is_unused(const shm::LaneWriter& lane, RingUse& use, TimePoint now) {
+    if (use.since == TimePoint{} || use.position != lane.payload_position()) {
+      use = {lane.payload_position(), now};
+      return false;
+    }
+    return now - use.since >= kUnusedAfter;
+  }
+  // The kernel gets back what the lane does not use any more. False: it cannot do without just now.
+  static bool give_up(shm::LaneWriter& lane);
+
+  TimePoint next_look_{};
+};
+
+}  // namespace verbena::engine

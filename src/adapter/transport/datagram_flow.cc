@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/transport/datagram_flow.h"
+
+#include <algorithm>
+
+namespace verbena::transport {
+TimePoint DatagramFlow::may_send_at(TimePoint now) {
+  if (!told_) {
+    if (waits_until_ == TimePoint()) return now;
+    if (now < waits_until_) return waits_until_;
+    // Now that whatever queue there is has emptied the question may get through.
+    owes_request_ = true;
+    waits_until_ = TimePoint();
+    return now;
+  }
+  if (told_->deadline() <= now) {
+    told_->on_timer(now);
+    if (told_->has_given_up()) {
+      forget();
+      return now;
+    }
+  }
+  if (told_->is_full()) return told_->deadline();
+  return told_->may_send(now) ? now : told_->may_send_at();
+}
+
+// It may be that it is the path that is gone, so an answer is waited for once more.
+void DatagramFlow::forget() {
+  told_.reset();
+  untold_ = 0;
+  seldom_ = 0;
+  waits_ = kMostWaits - 1;
+}
+
+void DatagramFlow::sent(uint32_t bytes, TimePoint now) {
+  ++next_;
+  if (!told_) return sent_untold(bytes, now);
+  const bool asks = told_->must_ask();
+  told_->sent(bytes, asks, now);
+  owes_request_ |= asks;
+}
+
+void DatagramFlow::sent_untold(uint32_t bytes, TimePoint now) {
+  if (seldom_ == 0 && now - untold_since_ > kUntoldTime) {
+    untold_ = 0;
+    untold_since_ = now;
+  }
+  untold_ += bytes;
+  if (untold_ < kUntoldBytes << 2 * seldom_) return;
+  untold_ = 0;
+  seldom_ = std::min(seldom_ + 1, kMostSeldom);
+  owes_request_ = true;
+  if (waits_ == kMostWaits) return;
+  ++waits_;
+  waits_until_ = now + kPatience;
+}
+
+bool DatagramFlow::on_receipt(const Receipt& receipt, const ToldFlow::Settings& settings, TimePoint now) {
+  const int32_t behind = next_ - receipt.expected;
+  if (behind < 0 || behind >= ToldFlow::kFurthest) return false;
+  if (!told_) {
+    waits_until_ = TimePoint();
+    told_.emplace();
+    told_->begin(traits_, settings, next_);
+    told_->joins();
+  }
+  return told_->on_receipt(receipt, now);
+}
+
+}  // namespace verbena::transport

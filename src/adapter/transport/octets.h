@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "wire/roce/packet.h"
+#include "wire/roce/path.h"
+#include "adapter/transport/packet_io.h"
+
+namespace verbena::transport {
+
+// Octets of packets as ports count them: all between the packet delimiters (IBTA volume 1, 16.1.3.5). For
+// RoCEv2 they are those from the IP header to the ICRC, as the kernel's rxe counts its bytes. Messages that
+// go by memory count as the packets that they stand for.
+
+constexpr uint32_t kIpv4Bytes = 20;
+constexpr uint32_t kIpv6Bytes = 40;
+constexpr uint32_t kUdpBytes = 8;
+
+// A packet with a BTH alone and no payload.
+inline uint32_t least_octets(const roce::Path& path) {
+  return (path.destination.is_ipv4() ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes + roce::kBthBytes +
+         roce::kIcrcBytes;
+}
+
+constexpr uint32_t padded(uint32_t payload_bytes) {
+  return (payload_bytes + 3) & ~3u;
+}
+
+// `count` packets of one message: the first has the extension headers.
+inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, uint32_t payload_bytes,
+                          uint32_t count = 1) {
+  return uint64_t{count} * least_octets(path) + (roce::header_bytes(opcode) - roce::kBthBytes) +
+         padded(payload_bytes);
+}
+
+// An acknowledgement that travels in another packet.
+inline uint32_t octets_of(const roce::Path& path, const Acknowledgement*) {
+  constexpr uint32_t kAethBytes = 4;
+  return least_octets(path) + kAethBytes;
+}
+
+// Whole messages that travel together.
+inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, std::span<const uint8_t> messages) {
+  uint64_t payload = 0;
+  for (const uint8_t bytes : messages) payload += padded(bytes);
+  return messages.size() * octets_of(path, opcode, 0) + payload;
+}
+
+inline uint64_t octets_of(const OutgoingPacket& packet) {
+  const uint8_t opcode = packet.headers.opcode;
+  const uint64_t octets = packet.messages.empty()
+                              ? octets_of(packet.path, opcode, packet.payload_bytes, packet.count)
+                              : octets_of(packet.path, opcode, packet.messages);
+  return octets + (packet.acknowledgement != nullptr ? octets_of(packet.path, packet.acknowledgement) : 0);
+}
+
+inline uint64_t octets_of(const IncomingPacket& incoming) {
+  const uint8_t opcode = incoming.packet.headers.opcode;
+  const uint64_t octets =
+      incoming.messages.empty()
+          ? octets_of(incoming.path, opcode, incoming.payload_bytes(), incoming.packet.count)
+          : octets_of(incoming.path, opcode, incoming.messages);
+  return octets +
+         (incoming.acknowledgement != nullptr ? octets_of(incoming.path, incoming.acknowledgement) : 0);
+}
+
+inline uint64_t octets_of(const roce::Path& path, const PlainSend& message) {
+  const auto bytes = static_cast<uint32_t>(message.payload.size());
+  return octets_of(path, PlainSend::kOpcode, bytes, message.count) +
+         (message.acknowledgement != nullptr ? octets_of(path, message.acknowledgement) : 0);
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/time.h"
+#include "adapter/transport/route.h"
+
+namespace verbena::transport {
+
+// Bounds how fast a service without acknowledgements sends. Nothing tells such a sender that the receiver's
+// buffer is full, and a receiver takes longer over a packet than a sender does: unbounded, all of a large
+// message beyond the first hundreds of kilobytes is lost. So a burst leaves at once, and more at a rate that
+// the receiver can follow. Both are the route's; on one that loses nothing there is no bound.
+class Pacer {
+ public:
+  void reset(const Traits& traits) {
+    debt_ = 0;
+    unbounded_ = traits.lossless;
+    burst_bytes_ = std::max(traits.blind_burst_bytes, 1u);
+    bytes_per_microsecond_ = std::max(traits.blind_bytes_per_microsecond, 1u);
+  }
+
+  // From now on so much in a second, if that is less. REQUIRES: reset() was called
+  void slow_down(uint64_t bytes_per_second) {
+    bytes_per_microsecond_ = std::clamp<uint64_t>(bytes_per_second / 1'000'000, 1, bytes_per_microsecond_);
+  }
+
+  // Whether a packet may leave now.
+  bool allows(TimePoint now) {
+    if (unbounded_) return true;
+    settle(now);
+    return debt_ < burst_bytes_;
+  }
+  // When the next may, after allows() said no: when half the burst is free again, for packets travel cheaper
+  // together.
+  TimePoint next() const {
+    return settled_at_ + std::chrono::microseconds((debt_ - burst_bytes_ / 2) / bytes_per_microsecond_ + 1);
+  }
+  void sent(uint32_t bytes) {
+    if (!unbounded_) debt_ += bytes;
+  }
+
+ private:
+  void settle(TimePoint now) {
+    const auto passed = std::chrono::duration_cast<std::chrono::microseconds>(now - settled_at_).count();
+    if (passed <= 0) return;
+    debt_ -= std::min<uint64_t>(debt_, static_cast<uint64_t>(passed) * bytes_per_microsecond_);
+    settled_at_ += std::chrono::microseconds(passed);
+  }
+
+  bool unbounded_ = false;
+  uint64_t burst_bytes_ = 1;
+  uint64_t bytes_per_microsecond_ = 1;
+  uint64_t debt_ = 0;  // bytes sent and not yet worked off
+  TimePoint settled_at_{};
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/transport/raw.h"
+
+#include <algorithm>
+
+#include "adapter/transport/gather.h"
+#include "adapter/transport/qp_state.h"
+
+namespace verbena::transport {
+namespace {
+
+// How soon a full device is tried again: about the time in which a fast one sends a batch.
+constexpr Duration kRetryInterval = std::chrono::microseconds(50);
+
+}  // namespace
+
+void RawQueuePair::on_frame(const IncomingFrame& frame) {
+  if (!scaling_ && !receives_packets(state())) return;
+  count(kReceivedPackets);
+  count(kReceivedBytes, frame.bytes.size());
+  count(kReceivedOctets, frame.bytes.size());
+  if (scaling_) {
+    if (!scaling_->choose(frame.headers.key).on_frame(frame)) count(kDroppedDatagrams);
+    return;
+  }
+  switch (receive_frame(recv_queue(), receipt_, keys(), frame)) {
+    case FrameReceipt::kStored:
+      count(kCompletions);
+      break;
+    case FrameReceipt::kDropped:
+      count(kDroppedDatagrams);
+      break;
+    case FrameReceipt::kLost:
+      fail(IBV_EVENT_QP_FATAL);
+      break;
+    case FrameReceipt::kFault:
+      count(kCompletions);
+      fail();
+      break;
+  }
+}
+
+uint32_t RawQueuePair::room_for_frames() {
+  if (scaling_ || !receives_packets(state())) return UINT32_MAX;
+  const auto left = [this] { return recv_queue().posted() - recv_queue().consumed(); };
+  if (left() == 0) {
+    // The thread that posts publishes (publish_receives()) and then looks at waited_for(); we say that we
+    // wait and then look at posted(). All four are sequentially consistent: one of the two sees it.
+    starving_.store(true, std::memory_order_seq_cst);
+    if (left() == 0) return 0;
+  }
+  starving_.store(false, std::memory_order_relaxed);
+  return left();
+}
+
+bool RawQueuePair::has_urgent() const {
+  if (state() == IBV_QPS_ERR) return has_to_flush();
+  if (state() == IBV_QPS_SQE) return !send_queue_empty();
+  return state() == IBV_QPS_RTS && !send_queue_empty() && retry_at_ == kNever;
+}
+
+void RawQueuePair::on_timer(TimePoint now) {
+  if (retry_at_ <= now) retry_at_ = kNever;
+}
+
+TransmitResult RawQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
+  while (state() == IBV_QPS_RTS && !send_queue_empty() && retry_at_ == kNever) {
+    if (budget == 0) return TransmitResult::kMore;
+    budget -= send_batch(now, budget);
+  }
+  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
+  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
+  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  return TransmitResult::kIdle;
+}
+
+// Sends some requests and completes them; returns how many it looked at. The application may write to a
+// frame's memory once it sees the completion, so nothing is complete before it is out.
+uint32_t RawQueuePair::send_batch(TimePoint now, uint32_t most) {
+  queues::SendQueue& queue = send_queue();
+  const uint32_t first = queue.consumed();
+  const uint32_t wanted = std::min(most, queue.posted() - first);
+  uint32_t added = 0;
+  ibv_wc_status bad = IBV_WC_SUCCESS;
+  RateLimit limit = limit_;  // as it will be when all of them are sent
+  while (added < wanted && limit.may_send(now) && add(queue.at(first + added), bad) == Added::kYes) {
+    limit.sent(queue.at(first + added).length, now);
+    ++added;
+  }
+
+  const FrameSink::Flushed flushed = sink_->flush();
+  finish(flushed.sent, now);
+  switch (flushed.status) {
+    case FrameStatus::kSent:
+      if (bad != IBV_WC_SUCCESS) fail_send(bad);
+      if (!limit_.may_send(now)) retry_at_ = limit_.due();
+      break;
+    case FrameStatus::kBusy:
+      retry_at_ = now + kRetryInterval;
+      break;
+    case FrameStatus::kFault:
+      fail_send(IBV_WC_LOC_PROT_ERR);
+      break;
+    case FrameStatus::kBadLength:
+      fail_send(IBV_WC_LOC_LEN_ERR);
+      break;
+  }
+  return std::max(added, 1u);
+}
+
+RawQueuePair::Added RawQueuePair::add(const queues::SendWqe& wqe, ibv_wc_status& bad) {
+  if (wqe.opcode != IBV_WR_SEND) {
+    bad = IBV_WC_LOC_QP_OP_ERR;
+    return Added::kBad;
+  }
+  Pieces pieces;
+  if (wqe.is_inline()) {
+    if (wqe.length > 0) pieces.add({wqe.inline_data(), wqe.length});
+  } else if (!gather(keys(), config().pd, wqe.sges(), 0, wqe.length, 0, pieces)) {
+    bad = IBV_WC_LOC_PROT_ERR;
+    return Added::kBad;
+  }
+  const OutgoingFrame frame{pieces.get(), wqe.length, wqe.has_flag(IBV_SEND_IP_CSUM)};
+  return sink_->add(frame) ? Added::kYes : Added::kNoRoom;
+}
+
+void RawQueuePair::finish(uint32_t frames, TimePoint now) {
+  queues::SendQueue& queue = send_queue();
+  for (; frames > 0; --frames) {
+    const queues::SendWqe& wqe = queue.at(queue.consumed());
+    count(kSentPackets);
+    count(kSentBytes, wqe.length);
+    count(kSentOctets, wqe.length);
+    limit_.sent(wqe.length, now);
+    complete_send(wqe, IBV_WC_SUCCESS);
+  }
+}
+
+void RawQueuePair::fail_send(ibv_wc_status status) {
+  complete_send(send_queue().at(send_queue().consumed()), status);
+  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
+}
+
+void RawQueuePair::on_enter(ibv_qp_state, ibv_qp_state to) {
+  retry_at_ = kNever;
+  if (to == IBV_QPS_RESET) limit_.set(0, 0);
+  // Each request is complete as soon as it is sent, so nothing is left to drain.
+  if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
+}
+
+}  // namespace verbena::transport

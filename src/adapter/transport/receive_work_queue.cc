@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/transport/receive_work_queue.h"
+
+#include <mutex>
+
+namespace verbena::transport {
+
+void ReceiveWorkQueue::enter(ibv_wq_state next) {
+  state_.store(next, std::memory_order_release);
+  // A thread that is posting has looked at the state before; one that posts from here on finds the new one.
+  { const std::lock_guard wait(lock_); }
+  if (next == IBV_WQS_RESET) queue_.clear();
+  if (next == IBV_WQS_ERR) flush();
+}
+
+void ReceiveWorkQueue::flush() {
+  flush_frame_receives(queue_, config_);
+}
+
+bool ReceiveWorkQueue::on_frame(const IncomingFrame& frame) {
+  if (state() != IBV_WQS_RDY) return false;
+  const FrameReceipt receipt = receive_frame(queue_, config_, keys_, frame);
+  if (receipt == FrameReceipt::kFault || receipt == FrameReceipt::kLost) {
+    enter(IBV_WQS_ERR);
+    if (listener_ != nullptr) listener_->on_work_queue_fatal();
+  }
+  return receipt != FrameReceipt::kDropped;
+}
+
+}  // namespace verbena::transport

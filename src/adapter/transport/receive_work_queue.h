@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include <infiniband/verbs.h>
+
+#include "base/spin_lock.h"
+#include "wire/ethernet/receive_hash.h"
+#include "adapter/transport/frame_receipt.h"
+
+namespace verbena::transport {
+
+// Hears that a work queue has gone to its error state by itself (IBV_EVENT_WQ_FATAL).
+class WorkQueueListener {
+ public:
+  virtual ~WorkQueueListener() = default;
+  virtual void on_work_queue_fatal() = 0;
+};
+
+// A receive queue outside any QP (ibv_create_wq(3)): QPs that spread what they receive put frames into it.
+//
+// For the shard's lock holder, but posting (queue(), under lock(), from any thread) and state().
+class ReceiveWorkQueue {
+ public:
+  ReceiveWorkQueue(const FrameReceiptConfig& config, const memory::KeyTable& keys, queues::RecvQueue queue,
+                   WorkQueueListener* listener)
+      : config_(config), keys_(&keys), queue_(std::move(queue)), listener_(listener) {}
+
+  queues::RecvQueue& queue() { return queue_; }
+  SpinLock& lock() { return lock_; }
+  ibv_wq_state state() const { return state_.load(std::memory_order_acquire); }
+  uint32_t number() const { return config_.number; }
+  void strip_vlan(bool on) { config_.strips_vlan = on; }
+
+  // To RESET: forgets all requests. To ERR: flushes them.
+  void enter(ibv_wq_state next);
+  // What was posted in ERR.
+  void flush();
+
+  // False: it was dropped.
+  bool on_frame(const IncomingFrame& frame);
+
+ private:
+  FrameReceiptConfig config_;
+  memory::KeyFinder keys_;
+  queues::RecvQueue queue_;
+  WorkQueueListener* const listener_;
+  SpinLock lock_;
+  std::atomic<ibv_wq_state> state_{IBV_WQS_RESET};
+};
+
+// How a QP spreads frames over work queues (ibv_create_rwq_ind_table(3)): the hash of a frame's headers
+// chooses an entry of the table.
+struct ReceiveScaling {
+  std::vector<ReceiveWorkQueue*> table;  // 2^n entries
+  std::array<uint8_t, ethernet::kHashKeyBytes> key{};
+  uint8_t fields = 0;  // ethernet::HashField
+
+  ReceiveWorkQueue& choose(const ethernet::FlowKey& frame) const {
+    return *table[ethernet::receive_hash(key, fields, frame) & (table.size() - 1)];
+  }
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "adapter/memory/region.h"
+#include "adapter/queues/completion_queue.h"
+#include "adapter/queues/shared_receive_queue.h"
+#include "adapter/queues/shared_receive_queue_table.h"
+#include "adapter/queues/tag_list.h"
+#include "adapter/queues/work_queue.h"
+
+namespace verbena::transport {
+
+// Where a QP's incoming messages find their receive requests: in its own receive queue, or in a shared one.
+//
+// A request of the QP's own stays in its ring until its message is whole. One of a shared queue is taken out
+// and held here meanwhile, as messages of other QPs take the following ones (IBTA volume 1, 10.2.9).
+//
+// For the shard's lock holder, but posting to own().
+class Receives {
+ public:
+  // `shared` may be null. `cq` is that of the QP, `pd` its protection domain; a shared queue has its own PD,
+  // and one for XRC its own CQ.
+  Receives(queues::RecvQueue own, queues::SharedReceiveQueue* shared, queues::CompletionQueue* cq,
+           memory::PdId pd)
+      : own_(std::move(own)), shared_(shared), cq_(cq), pd_(pd) {
+    if (shared_ != nullptr) held_ = std::make_unique<queues::HeldReceive>();
+  }
+
+  queues::RecvQueue& own() { return own_; }
+  const queues::RecvQueue& own() const { return own_; }
+  queues::SharedReceiveQueue* shared() { return shared_; }
+
+  // XRC: the queue that the packets at hand name. REQUIRES: no message is being received
+  void select(queues::SharedReceiveQueue& shared) {
+    shared_ = &shared;
+    if (held_ == nullptr) held_ = std::make_unique<queues::HeldReceive>();
+  }
+  // A shared queue goes away. What is held of it is forgotten.
+  void forget(const queues::SharedReceiveQueue& shared) {
+    if (shared_ != &shared) return;
+    shared_ = nullptr;
+    holding_ = false;
+  }
+
+  // Tagged buffers, if the queue is for tag matching.
+  queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
+  // The message at hand goes to the buffer that this tag matches. False: there is none.
+  // REQUIRES: nothing is held
+  bool take_tagged(uint64_t tag) { return holding_ = tags()->take(tag, *held_); }
+
+  // The request that the message at hand goes to: the one begun, or the next. nullptr: there is none.
+  const queues::RecvWqe* current() {
+    if (shared_ == nullptr) [[likely]]
+      return own_.empty() ? nullptr : &own_.at(own_.consumed());
+    if (!holding_) holding_ = shared_->take(*held_);
+    return holding_ ? &held_->wqe : nullptr;
+  }
+
+  // Whether current() would find one, without taking it.
+  bool any() { return shared_ == nullptr ? !own_.empty() : holding_ || shared_->any(); }
+
+  // The current request is done with. REQUIRES: current() was not null
+  void finish() {
+    if (shared_ == nullptr) [[likely]] {
+      own_.consume();
+    } else {
+      holding_ = false;
+    }
+  }
+
+  // Whether flushing has something to take: of a shared queue only what has been taken from it.
+  bool any_to_flush() const { return holding_ || !own_.empty(); }
+  // The next to flush. REQUIRES: any_to_flush()
+  const queues::RecvWqe& to_flush() const { return holding_ ? held_->wqe : own_.at(own_.consumed()); }
+
+  void clear() {
+    own_.clear();
+    holding_ = false;
+  }
+
+  // Whose keys a receive request uses, and where it completes.
+  memory::PdId pd() const { return shared_ != nullptr ? shared_->pd() : pd_; }
+  queues::CompletionQueue* cq() const {
+    return shared_ != nullptr && shared_->cq() != nullptr ? shared_->cq() : cq_;
+  }
+
+ private:
+  queues::RecvQueue own_;
+  queues::SharedReceiveQueue* shared_;
+  queues::CompletionQueue* const cq_;
+  const memory::PdId pd_;
+  std::unique_ptr<queues::HeldReceive> held_;  // room for a request of the shared queue
+  bool holding_ = false;
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "wire/roce/path.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::transport {
+
+// What a datagram queue pair keeps of the queue pairs that it has to do with, by address and QP number. There
+// are a few places for each, and who was not looked for for longest gives its place to another: so it is
+// bounded, however many there are, and of a fixed size.
+//
+// For the shard's lock holder. What find() and get() answer is good until the next get().
+template <class Value>
+class RecentPeers {
+ public:
+  static constexpr uint32_t kPlaces = 64;
+
+  // nullptr: nothing is kept of it.
+  Value* find(const roce::Address& address, roce::Qpn qpn) {
+    if (Entry* entry = look(address, qpn)) {
+      entry->used = ++clock_;
+      return &entry->value;
+    }
+    return nullptr;
+  }
+
+  // What is kept of it, from now on a Value() if it was nothing. The second: whether it was nothing.
+  std::pair<Value*, bool> get(const roce::Address& address, roce::Qpn qpn) {
+    if (Value* value = find(address, qpn)) return {value, false};
+    const std::span<Entry, kWays> places = places_of(address, qpn);
+    Entry& entry = *std::ranges::min_element(places, {}, &Entry::used);
+    entry = {address, qpn, ++clock_, Value()};
+    return {&entry.value, true};
+  }
+
+  uint32_t place_of(const Value& value) const {
+    const auto offset =
+        reinterpret_cast<const char*>(&value) - reinterpret_cast<const char*>(entries_.data());
+    return static_cast<uint32_t>(static_cast<size_t>(offset) / sizeof(Entry));
+  }
+  Value& at(uint32_t place) { return entries_[place].value; }
+
+  // Calls `function` with the value of each queue pair of an address.
+  template <class Function>
+  void for_each_at(const roce::Address& address, Function function) {
+    for (Entry& entry : entries_) {
+      if (entry.used != 0 && entry.address == address) function(entry.value);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kWays = 4;
+
+  struct Entry {
+    roce::Address address;
+    roce::Qpn qpn;
+    uint64_t used = 0;  // when, by clock_; 0: never
+    Value value;
+  };
+
+  std::span<Entry, kWays> places_of(const roce::Address& address, roce::Qpn qpn) {
+    uint32_t mixed = qpn.value() * 0x9e3779b1u;
+    for (const uint8_t byte : address.bytes) mixed = (mixed ^ byte) * 0x01000193u;
+    const uint32_t first = (mixed >> 16) % (kPlaces / kWays) * kWays;
+    return std::span<Entry, kWays>(&entries_[first], kWays);
+  }
+
+  Entry* look(const roce::Address& address, roce::Qpn qpn) {
+    for (Entry& entry : places_of(address, qpn)) {
+      if (entry.used != 0 && entry.qpn == qpn && entry.address == address) return &entry;
+    }
+    return nullptr;
+  }
+
+  uint64_t clock_ = 0;
+  std::array<Entry, kPlaces> entries_;
+};
+
+}  // namespace verbena::transport

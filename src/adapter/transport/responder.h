@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "wire/roce/aeth.h"
+#include "adapter/transport/inbound.h"
+#include "adapter/transport/kept_packets.h"
+#include "adapter/transport/passed_requests.h"
+#include "adapter/transport/queue_owners.h"
+#include "adapter/transport/queue_pair.h"
+#include "adapter/transport/repeated_reads.h"
+#include "adapter/transport/replies.h"
+
+namespace verbena::transport {
+
+struct Arrivals;
+
+// The receiving half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7 and 9.7.5): executes
+// requests in order, acknowledges, answers READs and atomics, and repeats the answers to duplicates from what
+// it has saved.
+//
+// What it has to send is of two kinds: urgent (READ responses, atomic acknowledgements, NAKs), in PSN order,
+// and one coalesced acknowledgement that covers everything up to the expected PSN and follows all of it.
+class Responder {
+ public:
+  Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp), passed_(qp) {}
+
+  // Enters RTR: the expected PSN from the attributes, room for max_dest_rd_atomic answers.
+  void start();
+  // ERR, RESET: takes no more requests. In ERR what has been executed is still acknowledged: the peer must
+  // not learn from its retry counter what an adapter would have told it at once.
+  void halt(ibv_qp_state to);
+
+  // `lent`: the packet's payload, if it came without; null: it came with it.
+  void on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent = nullptr);
+  // The same for a SEND that nothing is in the way of. Its data goes where it belongs; false:
+  // something is in the way. True: it is to be ended, after what came with it.
+  bool begin_plain_send(const PlainSend& message) {
+    return running_ && message.headers.psn == expected_ && kept_.empty() && !nak_ &&
+           inbound_.place_whole(message.payload, message.count);
+  }
+  void end_plain_send(const PlainSend& message);
+  // Messages that came as one (IncomingPacket::messages): as if each had come by itself.
+  void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now);
+  // The peer understands what it is told of arrivals.
+  void on_heard(roce::Psn psn);
+  // The peer's latest READ requests, which may have been lost.
+  void on_repeated_reads(const roce::Packet& word, TimePoint now);
+  // The peer is to know of other senders.
+  void tell_of_incast() { arrivals_due_ |= is_heard_; }
+
+  TransmitResult transmit_urgent(uint32_t& budget, TimePoint now);
+  // False: the route is full.
+  bool transmit_acknowledgement();
+  // The acknowledgement that is due, to travel in something else: then
+  // acknowledgement_taken() follows.
+  std::optional<Acknowledgement> acknowledgement() const {
+    if (!acknowledgement_due_) return std::nullopt;
+    return Acknowledgement{answered(), msn_, roce::ack_syndrome()};
+  }
+  void acknowledgement_taken() {
+    acknowledgement_due_ = false;
+    qp_.count(kSentPackets);
+  }
+
+  bool has_urgent() const {
+    return !replies_.empty() || nak_.has_value() || arrivals_due_ || has_late_receive();
+  }
+  bool has_acknowledgement() const { return acknowledgement_due_; }
+
+  roce::Psn expected_psn() const { return expected_; }
+  // A protocol::ResponderProgress.
+  uint64_t progress() const;
+
+  // When on_timer() has something to do.
+  TimePoint deadline() const { return next_look_; }
+  void on_timer(TimePoint now);
+
+  // ---- XRC: requests that other processes execute, whose queues they are for
+
+  void on_owner_answer(const OwnerAnswer& answer);
+  void on_owner_gone(uint32_t owner, roce::NakCode code);
+  // In such a process: the next request is this one.
+  void synchronize(roce::Psn expected, uint32_t msn);
+
+ private:
+  struct Nak {
+    uint8_t syndrome;
+    roce::Psn psn;
+    bool for_receive = false;  // a receive request of this process would do
+  };
+
+  void on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent);
+  // Of what has come early.
+  bool may_tell(bool gap_is_new);
+  bool knows_where_we_are(roce::Psn word) const;
+  void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
+  void execute_kept();
+  bool keeps() const { return !qp_.route().traits.lossless && qp_.config().repairs; }
+  uint32_t psns_of(const roce::Packet& packet) const;
+  void receive(const roce::Packet& packet, LentPayload* lent);
+  void execute_read(const roce::Packet& packet);
+  void execute_atomic(const roce::Packet& packet);
+  void execute_atomic_write(const roce::Packet& packet);
+  void execute_flush(const roce::Packet& packet);
+  void answer_empty();
+  void repeat(const roce::Packet& packet);
+
+  // NAK and ERR; the receive request at hand completes with that status, unless it is success.
+  void refuse(roce::NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS);
+  void note_refusal(const roce::Packet& packet);
+  SendStatus send_refusal();
+  void note_nak(const Nak& nak);
+  void fail_read(roce::Psn psn);
+  SendStatus refuse_repetition(Replies::Reply& reply);
+  void give_up(const Nak& nak, std::optional<ibv_event_type> event);
+  void stop(std::optional<ibv_event_type> event);
+  void not_ready();  // RNR NAK
+  void wait_for_receive(TimePoint now);
+  void end_wait();
+  Duration patience() const;
+  // The request that waits for a receive request may have one now.
+  void on_late_receive(TimePoint now);
+  void ask_again();
+  bool is_not_ready() const { return nak_ && roce::aeth_kind(nak_->syndrome) == roce::AethKind::kRnrNak; }
+  // The program has posted the receive request that a request waits for. (A shared queue is looked at by
+  // on_timer() only.)
+  bool has_late_receive() const {
+    return wait_ == Wait::kForReceive && awaiting_ == expected_ && qp_.receives().shared() == nullptr &&
+           !qp_.recv_queue().empty();
+  }
+  void ask_for_expected();  // sequence error NAK
+  void ask_for_dropped();
+  void settle_absence();
+
+  void pass_on(const roce::Packet& packet);
+  void hold_back(const roce::Packet& packet);
+  void on_unanswered(const roce::Packet& packet, TimePoint now);
+  void take(const PassedRequests::Verdict& verdict);
+  // The last PSN that may be acknowledged.
+  roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
+
+  // Before anything leaves that acknowledges: the agent may have to answer for us from now on.
+  void show_progress() const {
+    if (qp_.config().progress != nullptr) qp_.config().progress->store(progress(), std::memory_order_relaxed);
+  }
+  SendStatus send_read_response(Replies::Reply& reply);
+  SendStatus send_atomic_acknowledge(Replies::Reply& reply);
+  SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn);
+  SendStatus send_arrivals();
+  SendStatus send_arrivals(const Arrivals& arrivals);
+  roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
+
+  void message_ended() { msn_ = (msn_ + 1) & 0xffffff; }
+  bool takes_reads() const { return qp_.attributes().max_dest_rd_atomic > 0; }
+  uint32_t mtu() const { return qp_.attributes().path_mtu; }
+
+  QueuePair& qp_;
+  const roce::Service service_;
+  Inbound inbound_;
+  Replies replies_;
+  PassedRequests passed_;
+  bool running_ = false;
+  bool refusing_ = false;
+  roce::Psn expected_;
+  uint32_t msn_ = 0;
+  bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
+  bool acknowledgement_due_ = false;
+  std::optional<Nak> nak_;
+  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back. Then it
+  // is executed if it was kept; else its sender is asked for it, and it is on its way again.
+  enum class Wait : uint8_t { kNone, kForReceive, kForRequest };
+  Wait wait_ = Wait::kNone;
+  roce::Psn awaiting_;
+  TimePoint awaits_since_ = kNever;
+  TimePoint next_look_ = kNever;
+  // The furthest packet that came early and was dropped, if the peer may not know that it has to send it
+  // again: the NAK for it was taken back, or asked for an earlier packet.
+  std::optional<roce::Psn> dropped_;
+  std::string refusal_;  // its words, for a peer that gets them
+  KeptPackets kept_;     // what came after a gap, waits for an owner's answer or for a receive request
+  ReadsByWord by_word_;
+  bool arrivals_due_ = false;  // the peer is to be told of it
+  bool is_heard_ = false;      // and understands
+  uint8_t unheard_ = 0;        // how often it was told before
+  uint8_t unheard_gaps_ = 0;   // and how many there have been since
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "adapter/transport/congestion_notices.h"
+#include "adapter/transport/inbound.h"
+#include "adapter/transport/incast_meter.h"
+#include "adapter/transport/queue_pair.h"
+#include "adapter/transport/receipts_owed.h"
+#include "adapter/transport/told_flow.h"
+
+namespace verbena::transport {
+
+// A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
+// sent. A message of which a packet is lost, or for which the receiver has no request, is dropped whole; what
+// an RDMA WRITE had written before stays written. A peer of ours tells what has come, so that no more is sent
+// than the path carries (receipt.h).
+class UcQueuePair : public QueuePair {
+ public:
+  UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
+      : QueuePair(config, std::move(send_queue), std::move(recv_queue)) {}
+
+  Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
+  bool has_urgent() const override;
+  bool has_acknowledgement() const override { return false; }
+  // Whether a switch has marked them.
+  bool wants_ip_details() const override { return config().repairs; }
+  bool has_outstanding() const override { return false; }
+  void reroute() override;
+  TimePoint deadline() const override { return std::min(paced_until_, flow_.deadline()); }
+  void on_timer(TimePoint now) override;
+  roce::Psn next_send_psn() const override { return next_; }
+  roce::Psn next_receive_psn() const override { return expected_; }
+
+ protected:
+  void on_enter(ibv_qp_state from, ibv_qp_state to) override;
+
+ private:
+  void on_message_packet(const IncomingPacket& incoming, TimePoint now);
+  void on_receipt(const roce::Packet& packet, TimePoint now);
+  void on_heard(roce::Psn psn);
+  bool owes_word() const { return notices_.is_due() || owed_.is_due() || flow_.owes_thanks(); }
+  SendStatus send_words();
+  SendStatus send_receipt();
+  SendStatus send_thanks();
+  void begin_flow(roce::Psn first);
+  void show_path();
+  bool is_late(roce::Psn psn) const;
+  void receive(const roce::Packet& packet);
+  void drop_message();
+  [[gnu::cold]] void say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code);
+  TransmitResult send_posted(TimePoint now, uint32_t budget);
+  SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
+  void fail_send(ibv_wc_status status);
+  bool may_send() const;
+  // The oldest request: some of its packets are on their way, or what it says is done.
+  bool has_begun() const { return packet_ > 0 || users_ != 0; }
+  bool execute_here(const queues::SendWqe& wqe);
+  void complete_sent(const queues::SendWqe& wqe);
+
+  // Receiving
+  Inbound inbound_{*this};
+  roce::Psn expected_;
+  bool established_ = false;  // the peer has been heard of in RTR
+  ReceiptsOwed owed_;
+  CongestionNotices notices_;
+  IncastShare incast_;
+
+  // Sending
+  roce::Psn next_;
+  uint32_t packet_ = 0;  // of the request being sent: how many of its packets are on their way
+  ToldFlow flow_;
+  TimePoint paced_until_ = kNever;
+  // Who was using what the oldest request has taken away (memory::KeyTable); 0: nobody.
+  uint64_t users_ = 0;
+};
+
+}  // namespace verbena::transport

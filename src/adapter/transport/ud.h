@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "adapter/transport/datagram_flow.h"
+#include "adapter/transport/datagram_sources.h"
+#include "adapter/transport/queue_pair.h"
+#include "adapter/transport/recent_peers.h"
+
+namespace verbena::transport {
+
+// The bytes that stand before a datagram's payload in the receiver's memory.
+inline constexpr uint32_t kGrhBytes = 40;
+
+// What a receiver finds in front of a datagram (IBTA annex A17, 17.4.5): an IPv6 header, or twenty bytes of
+// zeros and an IPv4 header with a right checksum, by which rdma-core tells the two apart.
+void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
+
+// A queue pair of the unreliable datagram service: each request is one packet to an address of its own,
+// complete when sent. A receiver of ours that is sent much tells what has come, so that no more is sent than
+// the path to it carries (datagram_flow.h). Requests leave in their order, so those to others wait meanwhile,
+// as they do for an adapter's port.
+class UdQueuePair : public QueuePair {
+ public:
+  using QueuePair::QueuePair;
+
+  Verdict on_packet(const IncomingPacket& packet, TimePoint now) override;
+  TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
+  bool has_urgent() const override;
+  bool has_acknowledgement() const override { return false; }
+  bool wants_ip_details() const override { return true; }
+  bool has_outstanding() const override { return false; }
+  void reroute() override { forget_route(); }
+  TimePoint deadline() const override { return waits_until_; }
+  void on_timer(TimePoint now) override {
+    if (waits_until_ <= now) waits_until_ = kNever;
+  }
+  roce::Psn next_send_psn() const override { return next_; }
+  roce::Psn next_receive_psn() const override { return roce::Psn(0); }
+
+ protected:
+  void on_enter(ibv_qp_state from, ibv_qp_state to) override;
+
+ private:
+  struct Destination {
+    roce::Path path;
+    roce::Qpn qpn;
+    uint32_t qkey;  // of the latest datagram
+  };
+
+  void on_datagram(const IncomingPacket& incoming, TimePoint now);
+  bool fits(size_t payload_bytes);
+  [[gnu::cold]] void drop(protocol::TraceDrop why, const IncomingPacket& incoming);
+  void receive(const IncomingPacket& incoming);
+  void note_source(const IncomingPacket& incoming, TimePoint now);
+  void on_word(const IncomingPacket& incoming, TimePoint now);
+  void on_request(const IncomingPacket& incoming);
+  void on_receipt(const IncomingPacket& incoming, TimePoint now);
+  void on_notice(const roce::Address& from, TimePoint now);
+  DatagramSources* sources();
+
+  bool owes_word() const { return sources_ && sources_->is_due(); }
+  SendStatus send_words();
+  SendStatus send_words_to(DatagramSource& source);
+  SendStatus send_receipt(const Route& route, DatagramSource& source);
+  SendStatus ask_for_receipt();
+
+  void route_to(const queues::SendWqe& wqe);
+  bool is_route_coming() const;
+  static constexpr Duration kRouteInterval = std::chrono::milliseconds(1);  // between looks for one
+  void forget_route();
+  DatagramFlow* flow_to(const Destination& destination);
+  TransmitResult send_posted(TimePoint now, uint32_t budget);
+  std::optional<TransmitResult> hold_back(TimePoint now);
+  uint32_t qkey_of(const queues::SendWqe& wqe) const;
+  SendStatus send(const queues::SendWqe& wqe);
+  void fail_send(ibv_wc_status status);
+
+  // Receiving. Of those who send much here; made when the first of them asks.
+  std::unique_ptr<DatagramSources> sources_;
+
+  // Sending
+  roce::Psn next_;
+  std::optional<Destination> routed_to_;  // where route() leads
+  // Of those that datagrams go to, unless by ways that lose nothing; made for the first of them.
+  std::unique_ptr<RecentPeers<DatagramFlow>> flows_;
+  DatagramFlow* flow_ = nullptr;  // there; null: nothing bounds it
+  TimePoint waits_until_ =
+      kNever;  // the oldest request: until then it may not leave; kNever: it may be tried
+};
+
+}  // namespace verbena::transport

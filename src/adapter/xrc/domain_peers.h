@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "control/model/domain_peer.h"
+#include "base/own_fd.h"
+#include "adapter/engine/input.h"
+#include "adapter/xrc/owner_peer.h"
+#include "adapter/engine/shard.h"
+#include "adapter/xrc/target_peer.h"
+#include "adapter/queues/shared_receive_queue_table.h"
+#include "adapter/transport/queue_owners.h"
+
+namespace verbena::engine {
+
+// The other processes that have XRC domains of ours open, as far as there was anything to say to them: passes
+// on to them what is for their queues, and takes what is for ours. The agent, who knows what domains there
+// are and who is in them, makes the links when they are first needed.
+class DomainPeers final : public Input, public transport::QueueOwners, private PeerKeeper {
+ public:
+  // Asks the agent for the way to an owner of queues; connect() brings the answer. Never blocks.
+  using Ask = std::function<void(const Peer::Key&)>;
+
+  // `queues`: ours, for XRC.
+  DomainPeers(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues, Ask ask);
+  ~DomainPeers() override;
+
+  // ---- any thread, not inside Shard::exclusively()
+
+  // From the agent: a link, or the answer that there is none.
+  void connect(control::DomainPeer news);
+  // We have closed the domain.
+  void leave(uint64_t domain);
+
+  // ---- inside Shard::exclusively()
+
+  // A queue of ours goes away.
+  void forget(const queues::SharedReceiveQueue& queue);
+
+  // QueueOwners
+  uint32_t new_run() override;
+  bool pass(const transport::PassedRequest& request) override;
+  void end(const transport::QueuePair& target) override;
+
+  // Input
+  int fd() const override { return poll_set_.get(); }
+  uint32_t receive(uint32_t budget, TimePoint now) override;
+  bool is_whole() const override { return poll_set_.is_ours(); }
+  void abandon() override;
+
+ private:
+  struct Care : Alarm {
+    explicit Care(std::function<void()> what) : action(std::move(what)) {}
+    void on_alarm() override { action(); }
+    const std::function<void()> action;
+    bool is_set = false;
+  };
+
+  PeerKeeper& keeper() { return *this; }
+  void needs_care() override;
+  void take_care();
+  void set(Care& care, Duration after);
+  void ask(OwnerPeer& owner);
+  void ask_again();
+  OwnerPeer* find_owner(const Peer::Key& key);
+  void connect_owner(const Peer::Key& key, ForeignSocket socket, int error);
+  void connect_target(const Peer::Key& key, ForeignSocket socket);
+  bool listen_to(Peer& peer);
+  void remove_lost();
+  void tell_gone(const Peer::Key& owner, roce::NakCode code);
+  template <class Visit>
+  void for_each_peer(Visit visit);
+
+  Shard& shard_;
+  memory::KeyTable& keys_;
+  const queues::SharedReceiveQueueTable& queues_;
+  const Ask ask_;
+  OwnFd poll_set_;  // of the links' sockets; from the first on
+  bool is_input_ = false;
+  uint32_t last_run_ = 0;
+  std::map<Peer::Key, std::unique_ptr<OwnerPeer>> owners_;
+  std::map<Peer::Key, std::unique_ptr<TargetPeer>> targets_;
+  Care flushing_;
+  Care asking_;
+};
+
+}  // namespace verbena::engine

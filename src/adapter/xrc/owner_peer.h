@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "adapter/xrc/peer.h"
+#include "adapter/engine/shard.h"
+#include "adapter/transport/queue_owners.h"
+
+namespace verbena::engine {
+
+// A process that has shared receive queues which our targets are sent to. Until the agent has given the link,
+// what is passed on waits.
+class OwnerPeer final : public Peer {
+ public:
+  OwnerPeer(Shard& shard, transport::QueueOwners& owners, const Key& key, PeerKeeper& keeper)
+      : Peer(key, keeper), shard_(shard), owners_(owners) {}
+
+  bool pass(const transport::PassedRequest& request);
+  void end(roce::Qpn target);
+
+  // How often the agent has been asked.
+  uint32_t asked = 0;
+
+ private:
+  bool take(ConstBytes message) override;
+
+  Shard& shard_;
+  transport::QueueOwners& owners_;
+};
+
+}  // namespace verbena::engine

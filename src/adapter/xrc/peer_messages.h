@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "wire/roce/packet.h"
+#include "wire/roce/path.h"
+
+// What two processes that share an XRC domain say to each other, over a SOCK_SEQPACKET pair from the agent:
+// one has a target, the other a shared receive queue that a request is for. Host byte order: both are on one
+// machine. Each takes what the other says as it takes what comes from the network.
+namespace verbena::engine {
+
+inline constexpr uint32_t kPeerMagic = 0x31637278;  // "xrc1": another layout is another number
+
+enum class PeerMessage : uint8_t {
+  kRequest,  // target to queue: RequestMessage, and a packet as on the wire, its ICRC zero
+  kEnd,      // target to queue: RequestMessage, of which only the QPN counts
+  kAnswer,   // queue to target: AnswerMessage
+};
+
+struct RequestMessage {
+  uint32_t magic;
+  PeerMessage type;
+  uint8_t repeated;  // transport::PassedRequest
+  uint8_t max_dest_rd_atomic;
+  uint8_t min_rnr_timer;
+  uint32_t run;
+  uint32_t msn;
+  uint32_t qpn;         // the target's
+  uint32_t requester;   // its peer's QPN
+  uint32_t access;      // enum ibv_access_flags
+  uint32_t path_mtu;    // bytes
+  uint32_t flow_label;  // of the path to the requester
+  uint32_t interface_index;
+  uint8_t traffic_class;
+  uint8_t hop_limit;
+  uint8_t source[16];
+  uint8_t destination[16];
+  uint8_t reserved[6];
+};
+static_assert(sizeof(RequestMessage) == 80);
+
+struct AnswerMessage {
+  uint32_t magic;
+  PeerMessage type;
+  uint8_t syndrome;
+  uint8_t has_event;
+  uint8_t reserved;
+  uint32_t qpn;  // the target's
+  uint32_t run;
+  uint32_t psn;
+  uint32_t msn;
+  uint32_t event;  // enum ibv_event_type
+};
+static_assert(sizeof(AnswerMessage) == 28);
+
+inline constexpr uint32_t kMaxPeerMessage =
+    sizeof(RequestMessage) + roce::kMaxHeaderBytes + roce::kMaxPathMtu + 3 + roce::kIcrcBytes;
+
+}  // namespace verbena::engine

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/xrc/target_peer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <new>
+
+namespace verbena::engine {
+namespace {
+
+constexpr uint32_t kLeastPathMtu = 256;
+
+roce::Address address_of(const uint8_t (&bytes)[16]) {
+  roce::Address address;
+  std::copy(std::begin(bytes), std::end(bytes), address.bytes.begin());
+  return address;
+}
+
+bool is_sound(const RequestMessage& message) {
+  return message.path_mtu >= kLeastPathMtu && message.path_mtu <= roce::kMaxPathMtu &&
+         std::has_single_bit(message.path_mtu) && message.requester <= roce::Qpn::kMask &&
+         message.min_rnr_timer < 32;
+}
+
+// What may change while a target is at work.
+void set_changeable(transport::QpAttributes& attributes, const RequestMessage& message) {
+  attributes.destination = roce::Qpn(message.requester);
+  attributes.access = message.access;
+  attributes.min_rnr_timer = message.min_rnr_timer;
+  attributes.path.source = address_of(message.source);
+  attributes.path.destination = address_of(message.destination);
+  attributes.path.interface_index = message.interface_index;
+  attributes.path.flow_label = message.flow_label & 0xfffff;
+  attributes.path.traffic_class = message.traffic_class;
+  attributes.path.hop_limit = message.hop_limit;
+}
+
+}  // namespace
+
+TargetPeer::TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper,
+                       ForeignSocket socket)
+    : Peer(key, keeper), shard_(surroundings.shard), keys_(surroundings.keys), queues_(surroundings.queues) {
+  link().open(std::move(socket));
+}
+
+TargetPeer::~TargetPeer() {
+  link().lose();
+  while (!delegates_.empty()) end(delegates_.begin());
+}
+
+// A receive that a message had begun to fill completes in error (IBTA volume 1, 10.3.1: flushed).
+void TargetPeer::end(Delegates::iterator delegate) {
+  if (delegate->second->state() != IBV_QPS_ERR) delegate->second->enter(IBV_QPS_ERR);
+  delegates_.erase(delegate);
+}
+
+void TargetPeer::forget(const queues::SharedReceiveQueue& queue) {
+  for (const auto& [qpn, delegate] : delegates_) delegate->receives().forget(queue);
+}
+
+bool TargetPeer::take(ConstBytes bytes) {
+  RequestMessage message;
+  if (bytes.size() < sizeof message) return false;
+  std::memcpy(&message, bytes.data(), sizeof message);
+  const bool is_theirs = message.qpn <= roce::Qpn::kMask && roce::Qpn(message.qpn).slot() == key().slot;
+  if (message.magic != kPeerMagic || !is_theirs) return false;
+  if (message.type == PeerMessage::kRequest) return take_request(message, bytes.subspan(sizeof message));
+  if (message.type != PeerMessage::kEnd) return false;
+  const auto ended = delegates_.find(message.qpn);
+  if (ended != delegates_.end()) end(ended);
+  return true;
+}
+
+bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
+  const auto packet = roce::parse(bytes);
+  if (!packet || !is_sound(message)) return false;
+  const auto known = delegates_.find(message.qpn);
+  if (known == delegates_.end() && message.repeated != 0) return true;  // answered by one that is gone
+  transport::Delegate* delegate = known != delegates_.end() ? known->second.get() : make(message);
+  if (delegate == nullptr) return false;
+  if (message.repeated == 0) {
+    set_changeable(delegate->attributes(), message);
+    delegate->follow(message.run, packet->headers.psn, message.msn);
+  }
+  roce::Path path;
+  path.source = delegate->attributes().path.destination;
+  path.destination = delegate->attributes().path.source;
+  shard_.deliver(*delegate, {*packet, path, static_cast<uint32_t>(bytes.size())});
+  return true;
+}
+
+transport::Delegate* TargetPeer::make(const RequestMessage& message) {
+  transport::QpConfig config;
+  config.qpn = roce::Qpn(message.qpn);
+  config.keys = &keys_;
+  config.routes = &shard_.routes();
+  config.srqs = &queues_;
+  config.xrc_domain = key().domain;
+  try {
+    auto made = std::make_unique<transport::Delegate>(config, answers());
+    transport::QpAttributes& attributes = made->attributes();
+    attributes.path_mtu = message.path_mtu;
+    attributes.max_dest_rd_atomic = message.max_dest_rd_atomic;
+    set_changeable(attributes, message);
+    made->begin();
+    return (delegates_[message.qpn] = std::move(made)).get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void TargetPeer::answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
+                        bool after_packets) {
+  // What is not flushed now is late, and the requester asks again.
+  if (after_packets) shard_.push();
+  AnswerMessage message{};
+  message.magic = kPeerMagic;
+  message.type = PeerMessage::kAnswer;
+  message.syndrome = answer.syndrome;
+  message.qpn = delegate.config().qpn.value();
+  message.run = answer.run;
+  message.psn = answer.psn.value();
+  message.msn = answer.msn;
+  message.has_event = answer.event.has_value() ? 1 : 0;
+  message.event = answer.event.has_value() ? static_cast<uint32_t>(*answer.event) : 0;
+  const iovec piece{&message, sizeof message};
+  // A target that passes on so much and reads so little is not waited for.
+  if (!say({&piece, 1})) link().lose();
+}
+
+}  // namespace verbena::engine

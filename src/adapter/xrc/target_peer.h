@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "adapter/xrc/peer.h"
+#include "adapter/xrc/peer_messages.h"
+#include "adapter/engine/shard.h"
+#include "adapter/memory/key_table.h"
+#include "adapter/transport/delegate.h"
+
+namespace verbena::engine {
+
+// A process that has targets which are sent to our shared receive queues. A delegate stands in for each
+// target here. When the process ends, what it was in the midst of delivering ends with an error.
+class TargetPeer final : public Peer, private transport::DelegateAnswers {
+ public:
+  // What delegates work with.
+  struct Surroundings {
+    Shard& shard;
+    memory::KeyTable& keys;
+    const queues::SharedReceiveQueueTable& queues;  // ours, for XRC
+  };
+
+  TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, ForeignSocket socket);
+  ~TargetPeer() override;
+
+  // The queue goes away.
+  void forget(const queues::SharedReceiveQueue& queue);
+
+ private:
+  using Delegates = std::map<uint32_t, std::unique_ptr<transport::Delegate>>;
+
+  transport::DelegateAnswers& answers() { return *this; }
+  bool take(ConstBytes message) override;
+  bool take_request(const RequestMessage& message, ConstBytes packet);
+  transport::Delegate* make(const RequestMessage& message);
+  void end(Delegates::iterator delegate);
+  void answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
+              bool after_packets) override;
+
+  Shard& shard_;
+  memory::KeyTable& keys_;
+  const queues::SharedReceiveQueueTable& queues_;
+  Delegates delegates_;  // by the target's QPN
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "agent/links/link_publisher.h"
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
+#include "control/protocol/messages.h"
+
+namespace verbena::agent {
+
+// What clients ask of links.
+class LinkRequests {
+ public:
+  LinkRequests(LinkPublisher& links, const Wire& wire, uint16_t port)
+      : links_(links), wire_(wire), port_(port) {}
+
+  RequestResult<> get_links(const Borrower& client, const protocol::GetLinksRequest& request);
+  // EPERM: the client is neither root nor our own user.
+  RequestResult<> add_link(const Borrower& client, const protocol::LinkRequest& request);
+  RequestResult<> rename_link(const Borrower& client, const protocol::RenameRequest& request);
+  RequestResult<> delete_link(const Borrower& client, const protocol::LinkRequest& request);
+  RequestResult<> set_peers(const Borrower& client, const protocol::PeersRequest& request);
+  // A socket of a multicast group. EINVAL: it is none; ENETDOWN; ENODEV.
+  RequestResult<> join_group(const Borrower& client, const protocol::GroupRequest& request);
+
+ private:
+  LinkPublisher& links_;
+  const Wire& wire_;
+  const uint16_t port_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/log/agent_log.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include <pthread.h>
+
+#include "agent/sessions/acting_for.h"
+#include "agent/log/log_queue.h"
+#include "base/detached_thread.h"
+#include "base/format.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr size_t kStack = size_t{256} << 10;
+
+std::string text_of(const LogQueue::Entry& entry) {
+  if (entry.dropped == 0) return entry.line;
+  return log_text(LogLevel::kWarning,
+                  verbena::format("{} lines are missing here: they could not be written", entry.dropped));
+}
+
+}  // namespace
+
+struct AgentLog::State {
+  State(size_t max_bytes, const LogLimit::Sizes& limits) : queue(max_bytes), limit(limits) {}
+
+  void add_reports(TimePoint now) {
+    for (const std::string& report : limit.take_reports(now)) {
+      queue.add(log_text(LogLevel::kWarning, report));
+    }
+  }
+  bool is_idle() const { return !is_writing && !queue.has_next(); }
+
+  std::mutex mutex;
+  // Under it
+  std::condition_variable changed, idle;
+  LogQueue queue;
+  LogLimit limit;
+  std::shared_ptr<const Put> put;
+  uint64_t generation = 0;  // of the writer: another one ends
+  bool has_writer = false;
+  bool is_writing = false;
+};
+
+struct AgentLog::Writer {
+  bool write(const LogQueue::Entry& entry) const {
+    try {
+      return (*put)(text_of(entry));
+    } catch (...) {  // out of memory
+      return false;
+    }
+  }
+
+  std::shared_ptr<State> state;
+  std::shared_ptr<const Put> put;
+  uint64_t generation;
+};
+
+AgentLog::AgentLog(Put put, size_t max_bytes, const LogLimit::Sizes& limits)
+    : state_(std::make_shared<State>(max_bytes, limits)) {
+  state_->put = std::make_shared<const Put>(std::move(put));
+  set_log_sink(this);
+}
+
+AgentLog::~AgentLog() {
+  set_log_sink(nullptr);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->add_reports(kNever);
+    wake_writer();
+  }
+  flush();
+  const std::lock_guard lock(state_->mutex);
+  ++state_->generation;
+  state_->changed.notify_all();
+}
+
+void AgentLog::write(std::string line) noexcept {
+  try {
+    const TimePoint now = MonotonicClock::now();
+    const std::lock_guard lock(state_->mutex);
+    state_->add_reports(now);
+    if (state_->limit.admits(ActingFor::user(), now)) state_->queue.add(std::move(line));
+    wake_writer();
+  } catch (...) {  // out of memory: drop the line
+  }
+}
+
+void AgentLog::write_by(Put put) {
+  auto shared = std::make_shared<const Put>(std::move(put));
+  const std::lock_guard lock(state_->mutex);
+  state_->put = std::move(shared);
+  ++state_->generation;
+  state_->has_writer = state_->is_writing = false;
+  wake_writer();
+}
+
+bool AgentLog::flush(Duration patience) {
+  std::unique_lock lock(state_->mutex);
+  return state_->idle.wait_for(lock, patience, [this] { return state_->is_idle(); });
+}
+
+// REQUIRES: the mutex is held. Where there can be no thread the next line tries again.
+void AgentLog::wake_writer() {
+  state_->changed.notify_all();
+  if (state_->has_writer || (state_->is_idle() && state_->limit.report_due() == kNever)) return;
+  auto writer = std::make_unique<Writer>(Writer{state_, state_->put, state_->generation});
+  state_->has_writer = start_detached_thread(run, writer.get(), kStack);
+  if (state_->has_writer) writer.release();  // NOLINT(bugprone-unused-return-value): the thread's
+}
+
+void* AgentLog::run(void* argument) {
+  const std::unique_ptr<Writer> writer(static_cast<Writer*>(argument));
+  ::pthread_setname_np(::pthread_self(), "verbena-log");
+  State& state = *writer->state;
+  std::unique_lock lock(state.mutex);
+  while (state.generation == writer->generation) {
+    if (!state.queue.has_next()) {
+      const TimePoint due = state.limit.report_due();
+      if (due == kNever) {
+        state.changed.wait(lock);
+      } else {
+        state.changed.wait_for(lock, due - MonotonicClock::now());
+      }
+      state.add_reports(MonotonicClock::now());
+      continue;
+    }
+    const LogQueue::Entry entry = state.queue.take();
+    state.is_writing = true;
+    lock.unlock();
+    const bool is_written = writer->write(entry);
+    lock.lock();
+    if (state.generation != writer->generation) break;  // others write meanwhile
+    state.is_writing = false;
+    if (!is_written) state.queue.failed(entry);
+    if (state.is_idle()) state.idle.notify_all();
+  }
+  return nullptr;
+}
+
+}  // namespace verbena::agent

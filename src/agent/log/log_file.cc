@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/log/log_file.h"
+
+#include <cstdio>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/unique_fd.h"
+#include "base/paths/state_directory.h"
+#include "base/paths/state_path.h"
+#include "base/paths/users.h"
+
+namespace verbena::agent {
+namespace {
+
+// As the traces of programs are: <home>/log-<network namespace>. Empty where somebody else can write to
+// <home>: what lies there may be a pipe that nobody reads, or a file that others read.
+std::string path_with(std::string_view prefix) {
+  const std::string state = paths::state_directory_for(paths::own_user());
+  const size_t slash = state.rfind('/');
+  if (slash == std::string::npos) return {};
+  if (!paths::is_private_directory(state.substr(0, slash).c_str(), paths::own_user())) return {};
+  return state.substr(0, slash + 1).append(prefix).append(state.substr(slash + 1));
+}
+
+// A symbolic link is none of ours all the same.
+UniqueFd open_log(const std::string& path) {
+  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  UniqueFd fd(path.empty() ? -1 : ::open(path.c_str(), kHow, 0600));
+  struct stat status {};
+  if (fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) return fd;
+  return UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::string log_file_path() {
+  return path_with("log-");
+}
+
+std::string old_log_file_path() {
+  return path_with("old-log-");
+}
+
+bool LogFile::is_needed() {
+  struct stat status {};
+  return ::fstat(STDERR_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+}
+
+LogFile::LogFile(std::string path, std::string old_path, off_t max_bytes)
+    : path_(std::move(path)), old_path_(std::move(old_path)), max_bytes_(max_bytes) {
+  open();
+  look_at_size();
+}
+
+bool LogFile::put(std::string_view line) {
+  const bool is_written = output_.put(line);
+  look_at_size();
+  return is_written;
+}
+
+void LogFile::open() {
+  if (const UniqueFd fd = open_log(path_)) ::dup3(fd.get(), STDERR_FILENO, 0);
+}
+
+void LogFile::look_at_size() {
+  struct stat status {};
+  if (::fstat(STDERR_FILENO, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > max_bytes_ &&
+      std::rename(path_.c_str(), old_path_.c_str()) == 0) {
+    open();
+  }
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/sessions/client_sockets.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include "control/model/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+
+constexpr size_t kMaxUnreadReplies = 1536;
+
+// Whether the other end has taken all that was sent, or is gone. One byte is counted for a moment after that:
+// the kernel wakes us before it gives up the last one.
+bool is_all_taken(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes <= 1;
+}
+
+}  // namespace
+
+ClientSockets::~ClientSockets() {
+  if (next_look_) loop_.cancel(*next_look_);
+  for (Left& each : left_) closer_.close(each.user, each.socket.part());
+}
+
+Quota::Size ClientSockets::room_with(size_t descriptors) {
+  return Quota::Size::of(descriptors / 2);
+}
+
+Quota::Size ClientSockets::room_for_replies(Quota::Size room) {
+  return room.all <= kMaxUnreadReplies ? room : Quota::Size::of(kMaxUnreadReplies);
+}
+
+void ClientSockets::sent(uid_t user, size_t files, For what) {
+  unread_.take(user, files);
+  if (what == For::kReplies) replies_.take(user, files);
+}
+
+void ClientSockets::taken(uid_t user, size_t files, For what) {
+  if (files == 0) return;
+  unread_.give_back(user, files);
+  if (what == For::kReplies) replies_.give_back(user, files);
+  for (auto of_user = waiting_.begin(); of_user != waiting_.end();) {
+    auto& sockets = of_user->second;
+    loop_.set_events(sockets.begin()->second, EPOLLIN);
+    sockets.erase(sockets.begin());
+    of_user = sockets.empty() ? waiting_.erase(of_user) : std::next(of_user);
+  }
+}
+
+uint64_t ClientSockets::await_room(uid_t user, int socket) {
+  waiting_[user].emplace(++last_ticket_, socket);
+  return last_ticket_;
+}
+
+void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
+  const auto of_user = waiting_.find(user);
+  if (of_user == waiting_.end()) return;
+  of_user->second.erase(ticket);
+  if (of_user->second.empty()) waiting_.erase(of_user);
+}
+
+// The client is to see the end now, and not only when the descriptor's turn to be closed comes.
+void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what) {
+  ::shutdown(socket.get(), SHUT_RDWR);
+  if (unread == 0 || is_all_taken(socket.get())) {
+    taken(user, unread, what);
+    return closer_.close(user, socket.part());
+  }
+  left_.push_back({user, std::move(socket), unread, what});
+  look_later();
+}
+
+void ClientSockets::look_later() {
+  if (next_look_ || left_.empty()) return;
+  next_look_ = loop_.at(MonotonicClock::now() + kLookInterval, [this] {
+    next_look_.reset();
+    look();
+    look_later();
+  });
+}
+
+void ClientSockets::look() {
+  for (auto each = left_.begin(); each != left_.end();) {
+    if (!is_all_taken(each->socket.get())) {
+      ++each;
+      continue;
+    }
+    taken(each->user, each->unread, each->what);
+    closer_.close(each->user, each->socket.part());
+    each = left_.erase(each);
+  }
+}
+
+ClientSocket::~ClientSocket() {
+  all_.close(user_, std::move(socket_), unread_, what_);
+}
+
+Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) const {
+  auto seen = socket_.look(buffer, {.file = with_file});
+  if (!seen) return fail(seen.error().code);
+  Message message;
+  message.bytes = seen->bytes;
+  message.is_longer = seen->is_longer;
+  message.has_files = seen->has_more_files;
+  message.file = ClientFile(seen->file.take_known(), user_, all_.closer());
+  return message;
+}
+
+size_t ClientSocket::unread() {
+  if (unread_ != 0 && is_all_taken(socket_.get())) all_.taken(user_, std::exchange(unread_, 0), what_);
+  return unread_;
+}
+
+bool ClientSocket::may_send(size_t files) {
+  return unread() + files <= kMostUnread && all_.allows(user_, files, what_);
+}
+
+Result<void> ClientSocket::send(ConstBytes message, std::span<const int> fds) {
+  if (!fds.empty()) unread();
+  auto sent = control::send_message(socket_.get(), message, fds);
+  if (sent && !fds.empty()) {
+    unread_ += fds.size();
+    all_.sent(user_, fds.size(), what_);
+  }
+  return sent;
+}
+
+}  // namespace verbena::agent

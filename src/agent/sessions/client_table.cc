@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/sessions/client_table.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <unistd.h>
+
+#include "agent/sessions/acting_for.h"
+#include "control/model/message_socket.h"
+#include "base/log.h"
+#include "base/network_namespace.h"
+#include "base/time.h"
+#include "base/paths/users.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kClientsPerRound = 16;
+constexpr size_t kMaxSessions = 8192;
+constexpr size_t kDescriptorsOfClient = 3;
+constexpr Duration kHelloTimeout = std::chrono::seconds(10);
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Quota::Size ClientTable::room_with(size_t descriptors) {
+  return Quota::Size::of(std::min(kMaxSessions, descriptors / 2 / kDescriptorsOfClient));
+}
+
+ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings)
+    : loop_(loop), sockets_(sockets), surroundings_(std::move(surroundings)), quota_(room, ::geteuid()) {}
+
+Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
+  listeners_ = std::move(names);
+  for (const UniqueFd& listener : listeners_) {
+    if (::listen(listener.get(), kBacklog) != 0) return fail(errno);
+    network_namespace_ = network_namespace_of(listener.get());
+    loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+  }
+  return {};
+}
+
+void ClientTable::accept_some() {
+  for (int i = 0; i < kClientsPerRound; ++i) {
+    if (!accept_one()) return;
+  }
+}
+
+// The names take turns: a user who keeps the queue of one full keeps nobody from coming by another.
+bool ClientTable::accept_one() {
+  for (size_t tried = 0; tried < listeners_.size(); ++tried) {
+    const int listener = listeners_[next_listener_++ % listeners_.size()].get();
+    if (accept_from(listener)) return true;
+  }
+  return false;
+}
+
+bool ClientTable::accept_from(int listener) {
+  UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause();
+    return errno == EINTR || errno == ECONNABORTED;
+  }
+  const auto peer = control::peer_credentials(socket.get());
+  if (!peer) return true;
+  const ActingFor user(peer->uid);
+  if (!is_of_our_network(socket.get(), *peer) || !has_room_for(socket.get(), *peer)) {
+    // It may have sent something already: that is not for us to close.
+    const ClientSocket refused(sockets_, peer->uid, std::move(socket));
+    return true;
+  }
+  const uint64_t id = next_++;
+  quota_.take(peer->uid);
+  coming_[id] = {std::move(socket), *peer};
+  loop_.in_turn_of(peer->uid, [this, id] {
+    begin(id);
+    return false;
+  });
+  return true;
+}
+
+// Not where it is let in: what a session's beginning costs is its user's, who may connect without end.
+void ClientTable::begin(uint64_t id) {
+  auto node = coming_.extract(id);
+  if (node.empty()) return;
+  Coming& client = node.mapped();
+  sessions_[id] = {client.peer.uid, surroundings_.make_session(id, std::move(client.socket), client.peer)};
+  loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
+    const Session* session = find(id);
+    if (session != nullptr && !session->is_greeted()) close(id);
+  });
+  surroundings_.on_come(id);
+}
+
+// The file system shows the agent's socket file in other network namespaces, too. A program of another one
+// would get a slot here, and with it packets and addresses of a network that it is kept out of.
+bool ClientTable::is_of_our_network(int socket, const ucred& peer) const {
+  if (network_namespace_of(socket) == network_namespace_) return true;
+  log_info("process {} of user {} is in another network namespace, and is not served", peer.pid, peer.uid);
+  return false;
+}
+
+bool ClientTable::has_room_for(int socket, const ucred& peer) const {
+  const uid_t own = ::geteuid(), user = peer.uid;
+  if (paths::own_user() != 0 && user != own && user != 0) {
+    log_info("user {} is not served by this agent", user);
+    return false;
+  }
+  if (!paths::has_number({.pid = peer.pid, .shown = user, .socket = socket})) {
+    log_warning(
+        "process {} is not served: the kernel shows it as user {}, as it shows all users without a number in "
+        "this agent's user namespace",
+        peer.pid, user);
+    return false;
+  }
+  if (!quota_.allows(user)) {
+    log_warning("user {} has too many connections", user);
+    return false;
+  }
+  if (user != own && sockets_.closer().is_behind(user)) {
+    log_warning("user {} has sent too much that cannot be closed", user);
+    return false;
+  }
+  return true;
+}
+
+// Out of descriptors: the listener would stay readable and keep us busy for nothing.
+void ClientTable::pause() {
+  log_warning("out of descriptors: no new clients for a moment");
+  for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);
+  loop_.at(MonotonicClock::now() + kAcceptPause, [this] {
+    for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), EPOLLIN);
+  });
+}
+
+void ClientTable::close(uint64_t id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  loop_.in_turn_of(found->second.user, [this, id] {
+    end(id);
+    return false;
+  });
+}
+
+void ClientTable::end(uint64_t id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  quota_.give_back(found->second.user);
+  sessions_.erase(found);
+  surroundings_.on_go(id);
+}
+
+void ClientTable::clear() {
+  listeners_.clear();
+  // What a session's end brings about must not meet those that are half gone.
+  const auto ending = std::exchange(sessions_, {});
+  for (auto& [id, client] : std::exchange(coming_, {})) {
+    const ClientSocket unheard(sockets_, client.peer.uid, std::move(client.socket));
+  }
+}
+
+Session* ClientTable::find(uint64_t id) const {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second.session.get();
+}
+
+}  // namespace verbena::agent

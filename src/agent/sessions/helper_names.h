@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace verbena::agent {
+
+// The names that the two processes beside an agent give in their hello. Neither keeps its agent from ending.
+inline constexpr const char* kKeeperName = "verbena-keeper";  // commands/agent/keeper.h
+inline constexpr const char* kMirrorName = "verbena-mirror";  // commands/agent/device_mirror.h
+
+}  // namespace verbena::agent

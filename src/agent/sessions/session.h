@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <sys/socket.h>
+
+#include "agent/status/capture_requests.h"
+#include "agent/slots/channel_requests.h"
+#include "agent/sessions/client_events.h"
+#include "agent/sessions/client_sockets.h"
+#include "agent/cm/client.h"
+#include "agent/slots/domain_requests.h"
+#include "agent/event_loop.h"
+#include "agent/links/link_requests.h"
+#include "agent/mad/requests.h"
+#include "agent/sessions/refused_programs.h"
+#include "agent/sessions/served_users.h"
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_requests.h"
+#include "agent/status/status_requests.h"
+#include "agent/takeover/succession.h"
+#include "agent/status/trace_requests.h"
+#include "agent/takeover/vault_record.h"
+#include "base/bytes.h"
+#include "base/unique_fd.h"
+#include "control/protocol/messages.h"
+
+namespace verbena::agent {
+
+// Those that carry requests out, by their subject.
+struct Requests {
+  LinkRequests links;
+  SlotRequests slots;
+  DomainRequests domains;
+  ChannelRequests channels;
+  CaptureRequests captures;
+  StatusRequests status;
+  MadRequests mads;
+  TraceRequests traces;
+};
+
+// One client's connection: checks each request, gives it to the class whose subject it is, and replies.
+// Trusts nothing that comes in on it: a message that is not understood is answered by an error; a client that
+// does not take its answers is dropped, and so is one that sends descriptors which nobody has asked for.
+class Session : private CmClient::Host {
+ public:
+  // The parts of the agent that a session knows.
+  struct Parts {
+    EventLoop& loop;
+    ClientSockets& sockets;
+    Requests& requests;
+    Succession& succession;
+    const VaultRecord& vault;
+    const LinkPublisher& links;
+    const SlotLending& slots;
+    CmService& connection_management;
+    RefusedPrograms& refused;
+    const ServedUsers& served;
+    std::function<void(const Session& session)> on_greeted;
+    std::function<void(uint64_t session)> close;
+  };
+  Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer);
+  ~Session() override;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The succession is settled: a hello that came before is answered.
+  void resume();
+  ClientEvents& events() { return events_; }
+  bool is_greeted() const { return greeted_; }
+  uint64_t id() const { return client_.session; }
+  uid_t uid() const { return client_.uid; }
+  pid_t pid() const { return client_.pid; }
+  // Not a client but our own second process.
+  bool is_keeper() const;
+  // Nor is a mirror one: it lives no longer than its agent.
+  bool is_mirror() const;
+
+ private:
+  struct Request;
+  static const Request kRequests[];
+  static const Request* find_request(uint16_t type);
+  template <class Message, auto Role, auto Method>
+  static void carry_out(Session& session, const protocol::MessageHeader& header, ConstBytes message,
+                        ClientFile descriptor);
+  // How long a request is, and whether a descriptor may come with it.
+  struct Shape {
+    size_t bytes = 0;  // 0: there is no such request
+    bool takes_descriptor = false;
+  };
+  static Shape shape_of(uint16_t type);
+
+  // What is wrong with a message.
+  struct Fault {
+    int error = 0;
+    std::string_view text;
+  };
+
+  // Handles one message. False: there is none now.
+  bool on_readable(uint32_t events);
+  void listen();
+  void receive(ConstBytes message, bool is_longer, bool has_files);
+  std::optional<Fault> find_fault(const protocol::MessageHeader& header, ConstBytes message,
+                                  bool is_longer) const;
+  Result<ClientFile> take_file();
+  void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
+  void drop_with_files(const protocol::MessageHeader& header, const Fault& fault);
+  void refuse_version(const protocol::MessageHeader& request);
+  void hello(const protocol::HelloRequest& request, ClientFile vault);
+  void finish_hello();
+  void handle_cm(const protocol::MessageHeader& request, ConstBytes message, ClientFile descriptor);
+
+  // CmClient::Host
+  void send_reply(ConstBytes message) override { send(message); }
+  void send_error(const protocol::MessageHeader& request, int error, std::string_view text) override;
+  void hang_up() override { close(); }
+  uid_t user() const override { return client_.uid; }
+  pid_t process() const override { return client_.pid; }
+  std::string_view program() const override { return client_.program; }
+  uint64_t process_identity() const override { return process_number(client_); }
+  bool may_use_qpn(uint32_t qpn) const override;
+
+  template <class Message>
+  void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
+  template <class Message>
+  void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
+  // Whether the answer to the next message may bring descriptors, or the client has waited long enough for
+  // that.
+  bool may_go_on();
+  void end_wait();
+  // Whether a request is being carried out little by little, which comes before the next message. Does a
+  // little of it.
+  bool go_on();
+  void send(ConstBytes message, std::span<const int> fds = {});
+  void close();
+
+  const Parts& parts_;
+  Borrower client_;
+  ClientSocket socket_;
+  ClientEvents events_;
+  bool greeted_ = false;
+  bool closing_ = false;
+  std::optional<protocol::MessageHeader> pending_hello_;
+  std::function<bool()> going_on_;  // false: it is done
+  // It waits for its user's programs to take the descriptors that they were sent.
+  struct Wait {
+    uint64_t ticket;
+    TimePoint until;
+    EventLoop::TimerId timer;
+  };
+  std::optional<Wait> wait_;
+  std::unique_ptr<CmClient> cm_;  // from its first request of connection management on
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/process.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/peer_pidfd.h"
+
+namespace verbena::agent {
+namespace {
+
+// The beginning of a file of /proc.
+class ProcText {
+ public:
+  explicit ProcText(const std::string& path) {
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file) bytes_ = ::read(file.get(), text_, sizeof text_ - 1);
+    text_[std::max<ssize_t>(bytes_, 0)] = 0;
+  }
+  std::string_view view() const { return text_; }
+
+ private:
+  char text_[1024];
+  ssize_t bytes_ = 0;
+};
+
+// How far the clock since boot is ahead here of that of the machine: who reads /proc is told times of its own
+// time namespace.
+int64_t boot_clock_offset_ns() {
+  const ProcText offsets("/proc/self/timens_offsets");
+  const size_t at = offsets.view().find("boottime");
+  long long seconds = 0, nanoseconds = 0;
+  if (at == std::string_view::npos) return 0;  // before Linux 5.6
+  std::sscanf(offsets.view().data() + at, "boottime %lld %lld", &seconds, &nanoseconds);
+  return seconds * 1'000'000'000 + nanoseconds;
+}
+
+}  // namespace
+
+uint64_t start_time_of(pid_t pid) {
+  if (pid <= 0) return 0;
+  const ProcText text(verbena::format("/proc/{}/stat", pid));
+  const std::string_view stat = text.view();
+  // Field 22; the second, the name in parentheses, may contain anything (proc(5)).
+  size_t at = stat.rfind(')');
+  for (int field = 2; field < 22 && at != std::string_view::npos; ++field) at = stat.find(' ', at + 1);
+  uint64_t ticks = 0;
+  if (at != std::string_view::npos) std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
+  const int64_t offset = ticks != 0 ? boot_clock_offset_ns() : 0;
+  if (offset == 0) return ticks;
+  const int64_t tick_ns = 1'000'000'000 / ::sysconf(_SC_CLK_TCK);
+  return static_cast<uint64_t>((static_cast<int64_t>(ticks) * tick_ns - offset) / tick_ns);
+}
+
+bool is_same_start(uint64_t one, uint64_t other) {
+  return std::max(one, other) - std::min(one, other) <= 1;
+}
+
+UniqueFd watch_process(pid_t pid) {
+  if (pid <= 0) return {};
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+}
+
+SharedProcess share_process(UniqueFd pidfd) {
+  return pidfd ? std::make_shared<const UniqueFd>(std::move(pidfd)) : nullptr;
+}
+
+bool has_ended(int pidfd) {
+  pollfd process{.fd = pidfd, .events = POLLIN, .revents = 0};
+  return ::poll(&process, 1, 0) == 1;
+}
+
+// The kernel looks at the signal, which is none, after it has found the process. EINVAL: it is in a pid
+// namespace that we do not see.
+bool is_pidfd(int fd) {
+  return ::syscall(SYS_pidfd_send_signal, fd, 0, nullptr, 0) == 0 || errno != EBADF;
+}
+
+pid_t pid_of(int pidfd) {
+  const ProcText text(verbena::format("/proc/self/fdinfo/{}", pidfd));
+  constexpr std::string_view kField = "\nPid:\t";
+  const size_t at = text.view().find(kField);
+  pid_t pid = 0;
+  if (at == std::string_view::npos) return 0;
+  const char* const begin = text.view().data() + at + kField.size();
+  std::from_chars(begin, text.view().data() + text.view().size(), pid);
+  return std::max(pid, 0);  // -1: it has ended
+}
+
+UniqueFd watch_peer(int socket, pid_t pid) {
+  int fd = -1;
+  socklen_t length = sizeof fd;
+  if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &length) == 0) return UniqueFd(fd);
+  return watch_process(pid);
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
+#include "control/protocol/messages.h"
+
+namespace verbena::agent {
+
+// What clients ask of slots.
+class SlotRequests {
+ public:
+  SlotRequests(SlotLending& slots, Wire& wire) : slots_(slots), wire_(wire) {}
+
+  RequestResult<protocol::TakeSlotReply> take_slot(const Borrower& client,
+                                                   const protocol::TakeSlotRequest& request);
+  RequestResult<> keep_slot(const Borrower& client, const protocol::SlotRequest& request);
+  RequestResult<> claim_slot(const Borrower& client, const protocol::ClaimSlotRequest& request);
+  RequestResult<> return_slot(const Borrower& client, const protocol::SlotRequest& request);
+
+ private:
+  SlotLending& slots_;
+  Wire& wire_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/slot_table.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/slots/process.h"
+#include "base/log.h"
+#include "control/protocol/status_page.h"
+
+namespace verbena::agent {
+namespace {
+
+protocol::SlotSecret draw_secret() {
+  protocol::SlotSecret secret;
+  if (::getrandom(secret.data(), sizeof secret, GRND_NONBLOCK) != sizeof secret) return {};
+  return secret;
+}
+
+// Of fixed size, so that a process that maps it cannot be hurt by another's truncation; no other user may
+// open it again through /proc.
+Result<UniqueFd> make_status_page() {
+  UniqueFd page(::memfd_create("verbena-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!page) return fail(errno);
+  if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0) return fail(errno);
+  ::fchmod(page.get(), 0600);
+  if (const auto secret = draw_secret(); protocol::is_set(secret)) {
+    const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, secret));
+    if (::pwrite(page.get(), secret.data(), sizeof secret, at) != sizeof secret) return fail(errno);
+  }
+  if (::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail(errno);
+  return page;
+}
+
+// The former agent has known the process by a pid of its own pid namespace, which may be another than ours.
+void take_process(Borrower& borrower, UniqueFd pidfd) {
+  if (!pidfd || !is_pidfd(pidfd.get())) return;
+  borrower.pid = pid_of(pidfd.get());
+  borrower.start_time = start_time_of(borrower.pid);
+  borrower.process = share_process(std::move(pidfd));
+}
+
+}  // namespace
+
+Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
+  forgive_rested(now);
+  const Wanted wanted{borrower.uid, now, quota_.allows(borrower.uid)};
+  if (borrower.shares_port && !is_trusted(borrower.uid) && wire_.is_held_up()) return fail(EBUSY);
+  auto page = make_status_page();
+  if (!page) return fail(page.error().code);
+  const auto index = choose(wanted);
+  if (!index) return fail(index.error().code);
+  // Also if it cannot be lent now: the socket is there, and is the next one's.
+  Entry& entry = entries_[*index];
+  const bool handed_over = !borrower.shares_port && wire_.socket(*index) >= 0;
+  if (handed_over) {
+    if (const auto begun = wire_.hand_over(*index); !begun) {
+      wire_.mute(*index);
+      return fail(begun.error().code);
+    }
+  }
+  count_for(entry, borrower.uid);
+  entry.lent = true;
+  entry.lending = ++lendings_;
+  entry.handed_over = handed_over;
+  entry.borrower = borrower;
+  entry.last_uid = borrower.uid;
+  if (borrower.shares_port && wire_.socket(*index) >= 0) {
+    entry.socket_uid = borrower.uid;
+    if (!is_trusted(borrower.uid)) wire_.share(*index);
+  }
+  entry.page = std::move(*page);
+  enter_borrower(*index, entry);
+  wire_.unmute(*index);
+  return describe(*index, entry);
+}
+
+// A slot that came back counts for who had it until another user may have it: else who takes and gives back
+// without end keeps all of them resting.
+void SlotTable::forgive_rested(TimePoint now) {
+  for (auto& [index, entry] : entries_) {
+    const bool is_for_others = !entry.lent && entry.socket_uid == kNobody;
+    if (is_for_others && now - entry.free_since >= kRestBetweenUsers) count_for(entry, kNobody);
+  }
+}
+
+void SlotTable::count_for(Entry& entry, uid_t user) {
+  if (entry.counts_for == user) return;
+  if (entry.counts_for != kNobody) quota_.give_back(entry.counts_for);
+  if (user != kNobody) quota_.take(user);
+  entry.counts_for = user;
+}
+
+Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
+  if (!wire_.has_sockets()) return choose_without_wire(wanted);
+  if (const auto rested = longest_free(wanted, kRest)) return *rested;
+  // The next socket's slot may be one that was lent while there was no wire.
+  int error = wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT;
+  while (wanted.may_grow && wire_.size() < kEnd) {
+    const auto added = wire_.add();
+    if (!added) {
+      error = added.error().code;
+      log_warning("another socket for UDP port 4791 cannot be opened: errno {}", error);
+      break;
+    }
+    const auto found = entries_.find(*added);
+    if (found == entries_.end() || !found->second.lent) return *added;
+  }
+  if (const auto any = longest_free(wanted, Duration::zero())) return *any;
+  return fail(error);
+}
+
+Result<uint32_t> SlotTable::choose_without_wire(const Wanted& wanted) const {
+  for (const Duration rest : {kRest, Duration::zero()}) {
+    for (uint32_t index = kEnd - 1; index > 0; --index) {
+      const auto found = entries_.find(index);
+      if (found == entries_.end() ? wanted.may_grow : may_have(wanted, found->second, rest)) return index;
+    }
+  }
+  return fail(wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT);
+}
+
+bool SlotTable::may_have(const Wanted& wanted, const Entry& entry, Duration rest) {
+  const bool is_for_us = entry.socket_uid == wanted.user || entry.socket_uid == kNobody;
+  const bool is_counted = wanted.may_grow || entry.counts_for == wanted.user;
+  if (entry.lent || !is_for_us || !is_counted) return false;
+  const bool was_ours = entry.last_uid == wanted.user || entry.last_uid == kNobody;
+  return wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
+}
+
+std::optional<uint32_t> SlotTable::longest_free(const Wanted& wanted, Duration rest) const {
+  std::optional<uint32_t> best;
+  for (const auto& [index, entry] : entries_) {
+    if (index >= wire_.size() || !may_have(wanted, entry, rest)) continue;
+    if (!best || entry.free_since < entries_.at(*best).free_since) best = index;
+  }
+  return best;
+}
+
+SlotTable::Entry* SlotTable::find_orphan(uint32_t index, uid_t user) {
+  const auto found = entries_.find(index);
+  if (found == entries_.end() || !found->second.lent) return nullptr;
+  const Borrower& before = found->second.borrower;
+  return before.session == 0 && before.uid == user ? &found->second : nullptr;
+}
+
+Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
+  Entry* const entry = find_orphan(index, borrower.uid);
+  if (entry == nullptr) return fail(ENOENT);
+  // Another process of the user has no QPs there. A process that we do not see has to know the secret, if
+  // there is one.
+  const Borrower& before = entry->borrower;
+  const bool is_known = before.pid > 0 || !protocol::is_set(protocol::secret_in(entry->page.get()));
+  if (!is_known || before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
+    return fail(ENOENT);
+  give_to(index, *entry, borrower);
+  return {};
+}
+
+Result<void> SlotTable::claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower) {
+  Entry* const entry = find_orphan(index, borrower.uid);
+  if (entry == nullptr || !protocol::is_set(secret) || secret != protocol::secret_in(entry->page.get()))
+    return fail(ENOENT);
+  give_to(index, *entry, borrower);
+  return {};
+}
+
+void SlotTable::give_to(uint32_t index, Entry& entry, const Borrower& borrower) {
+  strike_borrower(index, entry);
+  entry.borrower = borrower;
+  enter_borrower(index, entry);
+}
+
+Result<void> SlotTable::take_back(uint32_t index, uint64_t session, TimePoint now) {
+  const auto found = entries_.find(index);
+  const bool is_theirs =
+      found != entries_.end() && found->second.lent && found->second.borrower.session == session;
+  if (!is_theirs) return fail(ENOENT);
+  free(index, found->second, now);
+  return {};
+}
+
+void SlotTable::enter_borrower(uint32_t index, const Entry& entry) {
+  by_borrower_.emplace(entry.borrower.session, index);
+  by_user_.emplace(entry.borrower.uid, index);
+  if (entry.borrower.uid != own_) ++lent_to_other_users_;
+}
+
+void SlotTable::strike_borrower(uint32_t index, const Entry& entry) {
+  by_borrower_.erase({entry.borrower.session, index});
+  by_user_.erase({entry.borrower.uid, index});
+  if (entry.borrower.uid != own_) --lent_to_other_users_;
+}
+
+void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
+  strike_borrower(index, entry);
+  entry.lent = false;
+  entry.handed_over = false;
+  entry.borrower = {};
+  entry.page.reset();
+  entry.free_since = now;
+  wire_.hang_up(index);
+  wire_.mute(index);
+}
+
+Result<void> SlotTable::adopt(Vault::Contents& contents, TimePoint now) {
+  const auto own = [&](int fd) {
+    const auto found = std::find_if(contents.fds.begin(), contents.fds.end(),
+                                    [&](const UniqueFd& owned) { return owned.get() == fd; });
+    return fd >= 0 && found != contents.fds.end() ? std::move(*found) : UniqueFd();
+  };
+  std::vector<UniqueFd> sockets;
+  std::set<uint32_t> shared;
+  for (const SlotRecord& slot : contents.slots) {
+    if (slot.socket < 0) continue;
+    if (slot.index != sockets.size()) return fail(EINVAL);  // one is missing: the order is lost
+    if (slot.socket_uid != kNobody && !is_trusted(slot.socket_uid)) shared.insert(slot.index);
+    sockets.push_back(own(slot.socket));
+  }
+  if (!sockets.empty()) {
+    if (const auto adopted = wire_.adopt(std::move(sockets), std::move(shared)); !adopted) return adopted;
+  }
+  for (const SlotRecord& slot : contents.slots) {
+    if (slot.index == 0 || slot.index >= kEnd || entries_.contains(slot.index)) continue;
+    Entry& entry = entries_[slot.index];
+    entry.last_uid = slot.uid;
+    entry.socket_uid = slot.socket_uid;
+    entry.free_since = now;
+    entry.page = own(slot.page);
+    entry.lent = slot.lent && entry.page;
+    count_for(entry, slot.uid);
+    if (!entry.lent) continue;
+    entry.lending = ++lendings_;
+    entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
+    if (slot.process >= 0) take_process(entry.borrower, own(slot.process));
+    enter_borrower(slot.index, entry);
+    entry.handed_over = slot.courier_end >= 0;
+    if (entry.handed_over) hand_on(slot.index, own(slot.courier_end));
+  }
+  return {};
+}
+
+// What a former agent has begun.
+void SlotTable::hand_on(uint32_t index, UniqueFd courier_end) {
+  const auto begun = wire_.go_on_handing_over(index, std::move(courier_end));
+  if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);
+}
+
+std::optional<LentSlot> SlotTable::find_lent(uint32_t index) const {
+  for (auto entry = entries_.lower_bound(index); entry != entries_.end(); ++entry) {
+    if (entry->second.lent) return describe(entry->first, entry->second);
+  }
+  return std::nullopt;
+}
+
+std::optional<LentSlot> SlotTable::find_lent_to(uid_t user, uint32_t index) const {
+  const auto found = by_user_.lower_bound({user, index});
+  if (found == by_user_.end() || found->first != user) return std::nullopt;
+  return describe(found->second, entries_.at(found->second));
+}
+
+std::optional<LentSlot> SlotTable::first_lent_to(uint64_t session) const {
+  const auto found = by_borrower_.lower_bound({session, 0});
+  if (found == by_borrower_.end() || found->first != session) return std::nullopt;
+  return describe(found->second, entries_.at(found->second));
+}
+
+std::vector<LentSlot> SlotTable::lent() const {
+  std::vector<LentSlot> lent;
+  for (const auto& [index, entry] : entries_) {
+    if (entry.lent) lent.push_back(describe(index, entry));
+  }
+  return lent;
+}
+
+std::vector<LentSlot> SlotTable::lent_to(uint64_t session) const {
+  std::vector<LentSlot> lent;
+  const auto end = by_borrower_.end();
+  for (auto at = by_borrower_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
+    lent.push_back(describe(at->second, entries_.at(at->second)));
+  }
+  return lent;
+}
+
+LentSlot SlotTable::describe(uint32_t index, const Entry& entry) const {
+  return {index, entry.lending, wire_.socket(index), entry.handed_over, entry.page.get(), entry.borrower};
+}
+
+SlotRecord SlotTable::record(uint32_t index) const {
+  SlotRecord record;
+  record.index = index;
+  record.socket = wire_.socket(index);
+  const auto found = entries_.find(index);
+  if (found == entries_.end()) return record;
+  const Entry& entry = found->second;
+  record.lent = entry.lent;
+  record.uid = entry.last_uid;
+  record.socket_uid = entry.socket_uid;
+  record.pid = entry.borrower.pid;
+  record.start_time = entry.borrower.start_time;
+  record.program = entry.borrower.program;
+  record.page = entry.page.get();
+  if (entry.borrower.process) record.process = entry.borrower.process->get();
+  record.courier_end = wire_.courier_end(index);
+  return record;
+}
+
+std::vector<SlotRecord> SlotTable::records() const {
+  std::vector<SlotRecord> records;
+  for (uint32_t index = 0; index < wire_.size(); ++index) records.push_back(record(index));
+  for (auto entry = entries_.lower_bound(wire_.size()); entry != entries_.end(); ++entry) {
+    records.push_back(record(entry->first));
+  }
+  return records;
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/wire.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <set>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/slots/port_holder.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "adapter/net/udp/peer_filter.h"
+#include "adapter/net/udp/receive_options.h"
+#include "adapter/net/udp/udp_port.h"
+
+namespace verbena::agent {
+namespace {
+
+// Whether anybody at all has the port: a socket without SO_REUSEPORT shares with nobody.
+int try_exclusive_bind(uint16_t port) {
+  int family = AF_INET6;
+  UniqueFd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) {
+    family = AF_INET;
+    socket.reset(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  }
+  if (!socket) return errno;
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_port = htons(port);
+  sockaddr_in any4{};
+  any4.sin_family = AF_INET;
+  any4.sin_port = htons(port);
+  const int no = 0;
+  if (family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  const int bound = family == AF_INET6
+                        ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any6), sizeof any6)
+                        : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4);
+  return bound == 0 ? 0 : errno;
+}
+
+uint64_t cookie_of(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  return ::getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+bool is_of_a_group(int socket) {
+  int type = 0;
+  int shared = 0;
+  socklen_t length = sizeof type;
+  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) return false;
+  length = sizeof shared;
+  return ::getsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &shared, &length) == 0 && shared != 0;
+}
+
+bool is_bound_to(int socket, uint16_t port) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  // The port lies at the same place in both kinds of address.
+  const bool is_ip = address.ss_family == AF_INET || address.ss_family == AF_INET6;
+  return is_ip && reinterpret_cast<const sockaddr_in&>(address).sin_port == htons(port);
+}
+
+void drain(int socket) {
+  // The queue is bounded, and nothing new comes in. The loop ends all the same if that is not so.
+  char byte;
+  for (int i = 0; i < 1 << 20; ++i) {
+    if (::recv(socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) < 0 && errno != EINTR) return;
+  }
+}
+
+// What a muted socket lets through.
+constexpr sock_filter kNothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+
+bool attach_filter(int socket, std::span<const sock_filter> filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()),
+                           const_cast<sock_filter*>(filter.data())};
+  return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+}
+
+// The kernel answers with the number of instructions.
+bool is_muted(int socket) {
+  sock_filter filter[1];
+  socklen_t length = std::size(filter);
+  return ::getsockopt(socket, SOL_SOCKET, SO_GET_FILTER, filter, &length) == 0 && length == 1 &&
+         filter[0].code == kNothing[0].code && filter[0].k == kNothing[0].k;
+}
+
+// An empty filter lets everything through.
+bool set_filter(int socket, std::span<const sock_filter> filter) {
+  if (!filter.empty()) return attach_filter(socket, filter);
+  const int unused = 0;
+  return ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused) == 0 || errno == ENOENT;
+}
+
+void keep_from_strangers(uint32_t slot, int socket, std::span<const sock_filter> filter) {
+  if (!set_filter(socket, filter)) log_error("slot {} cannot be kept from strangers: errno {}", slot, errno);
+}
+
+bool equal(std::span<const sock_filter> a, std::span<const sock_filter> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+std::vector<net::GuardedLink> guarded_links(const std::vector<control::Link>& links) {
+  std::vector<net::GuardedLink> guarded;
+  for (const control::Link& link : links) {
+    if (link.peers.empty()) continue;
+    net::GuardedLink& one = guarded.emplace_back();
+    one.interface_index = link.interface_index;
+    one.peers = link.peers;
+    for (const control::GidEntry& entry : link.gids) one.addresses.push_back(entry.gid);
+  }
+  return guarded;
+}
+
+}  // namespace
+
+void Wire::open() {
+  if (const int error = try_exclusive_bind(port_); error != 0) {
+    // To find the process means to look through those of all processes.
+    constexpr uint32_t kLookInterval = 16;
+    if (failures_++ % kLookInterval != 0) return;
+    may_be_ours_ = false;
+    const auto holders = holders_of_port(port_);
+    may_be_ours_ = error == EADDRINUSE && !holders.empty() &&
+                   std::all_of(holders.begin(), holders.end(),
+                               [](const PortHolder& holder) { return holder.uid == ::geteuid(); });
+    reason_ = error == EADDRINUSE
+                  ? verbena::format("UDP port {} is taken by {}", port_,
+                                    holders.empty() ? "another program" : describe_holder(holders.front()))
+                  : verbena::format("UDP port {} cannot be bound: errno {}", port_, error);
+    return;
+  }
+  may_be_ours_ = false;
+  failures_ = 0;
+  reason_.clear();
+  auto socket = net::open_receive_socket(port_);
+  if (!socket) {
+    reason_ = verbena::format("UDP port {} cannot be bound: errno {}", port_, socket.error().code);
+    return;
+  }
+  sockets_.push_back(std::make_shared<const UniqueFd>(std::move(*socket)));
+  mute(0);
+  if (const auto steered = steer(); !steered) {
+    reason_ = verbena::format("the kernel refuses to steer UDP packets (SO_ATTACH_REUSEPORT_CBPF): errno {}",
+                              steered.error().code);
+    sockets_.clear();
+  }
+}
+
+Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared) {
+  std::set<uint64_t> cookies;
+  for (uint32_t slot = 0; slot < sockets.size(); ++slot) {
+    const int socket = sockets[slot].get();
+    // To ask for the name of a socket takes its lock.
+    const bool is_ours = is_of_a_group(socket) && (shared.contains(slot) || is_bound_to(socket, port_));
+    if (!is_ours) return fail(EINVAL);
+    const uint64_t cookie = cookie_of(socket);
+    if (cookie != 0 && !cookies.insert(cookie).second) return fail(EINVAL);  // the same one twice
+  }
+  if (sockets.empty()) return fail(EINVAL);
+  sockets_.clear();
+  for (UniqueFd& each : sockets) sockets_.push_back(std::make_shared<const UniqueFd>(std::move(each)));
+  shared_ = std::move(shared);
+  for (uint32_t slot = 1; slot < size(); ++slot) use(slot, net::forbid_sending);
+  reason_.clear();
+  may_be_ours_ = false;
+  return steer();
+}
+
+Result<uint32_t> Wire::add() {
+  auto socket = net::open_receive_socket(port_);
+  if (!socket) return fail(socket.error().code);
+  net::forbid_sending(socket->get());
+  const uint32_t slot = size();
+  sockets_.push_back(std::make_shared<const UniqueFd>(std::move(*socket)));
+  if (const auto steered = steer(); !steered) {
+    sockets_.pop_back();
+    return fail(steered.error().code);
+  }
+  return slot;
+}
+
+Result<void> Wire::steer() {
+  return net::attach_slot_steering(socket(0), size());
+}
+
+void Wire::mute(uint32_t slot) {
+  if (socket(slot) < 0) return;
+  if (courier_ != nullptr) courier_->end(slot);
+  receivers_.erase(slot);
+  use(slot, [slot](int socket) {
+    if (!attach_filter(socket, kNothing)) log_warning("slot {} cannot be muted: errno {}", slot, errno);
+    drain(socket);
+  });
+}
+
+void Wire::hang_up(uint32_t slot) {
+  if (const int end = courier_end(slot); end >= 0) ::shutdown(end, SHUT_RDWR);
+}
+
+void Wire::unmute(uint32_t slot) {
+  if (socket(slot) < 0) return;
+  use(slot, [slot, filter = peer_filter_](int socket) {
+    drain(socket);
+    keep_from_strangers(slot, socket, filter);
+  });
+}
+
+void Wire::use(uint32_t slot, std::function<void(int socket)> call) {
+  if (!shared_.contains(slot)) return call(socket(slot));
+  calls_.make([socket = sockets_[slot], call = std::move(call)] { call(socket->get()); });
+}
+
+// ---- what is heard
+
+// A socket that has been muted, by us or by an agent before us, stays so.
+void Wire::hear_peers_of(const std::vector<control::Link>& links) {
+  std::vector<sock_filter> filter = net::peer_filter(guarded_links(links));
+  if (equal(filter, peer_filter_)) return;
+  peer_filter_ = std::move(filter);
+  for (uint32_t slot = 0; slot < size(); ++slot) {
+    use(slot, [slot, filter = peer_filter_](int socket) {
+      if (!is_muted(socket)) keep_from_strangers(slot, socket, filter);
+    });
+  }
+}
+
+bool Wire::guard(int socket) const {
+  return set_filter(socket, peer_filter_);
+}
+
+// ---- for processes that must not have the socket
+
+Result<void> Wire::engage_courier() {
+  if (courier_ != nullptr) return {};
+  try {
+    courier_ = std::make_unique<Courier>();
+  } catch (const std::system_error& error) {
+    return fail(error.code().value());
+  }
+  return {};
+}
+
+Result<void> Wire::hand_over(uint32_t slot) {
+  if (const auto engaged = engage_courier(); !engaged) return engaged;
+  auto receiver = courier_->begin(slot, socket(slot));
+  if (!receiver) return fail(receiver.error().code);
+  receivers_[slot] = std::move(*receiver);
+  return {};
+}
+
+UniqueFd Wire::take_receiver(uint32_t slot) {
+  const auto node = receivers_.extract(slot);
+  return node ? std::move(node.mapped()) : UniqueFd();
+}
+
+Result<void> Wire::go_on_handing_over(uint32_t slot, UniqueFd courier_end) {
+  if (const auto engaged = engage_courier(); !engaged) return engaged;
+  return courier_->go_on(slot, socket(slot), std::move(courier_end));
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/status/kept_traces.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "agent/cm/connection_trace.h"
+#include "agent/status/trace_copy.h"
+#include "control/protocol/status_page.h"
+#include "observe/trace/reader.h"
+
+namespace verbena::agent {
+
+void KeptTraces::keep(const LentSlot& slot, bool in_order, TimePoint now) {
+  // One of a former agent's that never came back may have neither pid nor session.
+  const uint64_t process = process_number(slot.borrower);
+  keep_copy({.process = process != 0 ? process : new_process(),
+             .slot = slot.index,
+             .pid = slot.borrower.pid,
+             .uid = slot.borrower.uid,
+             .program = slot.borrower.program,
+             .ended = now,
+             .in_order = in_order},
+            slot.page, offsetof(protocol::StatusPage, traces));
+}
+
+void KeptTraces::keep(const ConnectionTrace& trace, TimePoint now) {
+  const TracedProcess& process = trace.process();
+  keep_copy({.process = process.process != 0 ? process.process : new_process(),
+             .slot = place_of(trace),
+             .pid = process.pid,
+             .uid = process.uid,
+             .program = process.program,
+             .ended = now,
+             .in_order = trace.ended_in_order},
+            trace.file(), 0);
+}
+
+void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
+  forget_quiet(kept.ended);
+  auto copied = copy_rings(file, offset);
+  if (!copied) return;
+  trace::Reader reader(copied->file.get(), 0);
+  const bool has_trouble = std::ranges::any_of(reader.read_rare(), trace::is_trouble);
+  kept.is_notable = !kept.in_order || has_trouble;
+  kept.bytes = copied->bytes;
+  kept.file = std::move(copied->file);
+  add(std::move(kept));
+}
+
+void KeptTraces::add(Kept kept) {
+  kept.number = next_++;
+  kept_.push_back(std::move(kept));
+  while (processes() > kMostProcesses || bytes() > kMostBytes || kept_.size() > kMostTraces) forget_one();
+}
+
+const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {
+  forget_quiet(now);
+  const auto found = std::ranges::find_if(kept_, [&](const Kept& kept) { return kept.number >= from; });
+  return found != kept_.end() ? &*found : nullptr;
+}
+
+std::optional<TimePoint> KeptTraces::last_notable() const {
+  std::optional<TimePoint> last;
+  for (const Kept& kept : kept_) {
+    if (kept.is_notable) last = kept.ended;
+  }
+  return last;
+}
+
+size_t KeptTraces::processes() const {
+  std::set<uint64_t> all;
+  for (const Kept& kept : kept_) all.insert(kept.process);
+  return all.size();
+}
+
+size_t KeptTraces::bytes() const {
+  size_t sum = 0;
+  for (const Kept& kept : kept_) sum += kept.bytes;
+  return sum;
+}
+
+void KeptTraces::forget_quiet(TimePoint now) {
+  kept_.remove_if([&](const Kept& kept) { return !kept.is_notable && now - kept.ended >= kQuietTime; });
+}
+
+// Of a process that has most of everything by itself, slot by slot.
+void KeptTraces::forget_one() {
+  std::map<uid_t, size_t> bytes_of;
+  for (const Kept& kept : kept_) bytes_of[kept.uid] += kept.bytes;
+  const uid_t most =
+      std::ranges::max_element(bytes_of, {}, [](const auto& each) { return each.second; })->first;
+  auto victim = std::ranges::find_if(kept_, [&](const Kept& k) { return k.uid == most && !k.is_notable; });
+  if (victim == kept_.end()) victim = std::ranges::find(kept_, most, &Kept::uid);
+  kept_.erase(victim);
+}
+
+}  // namespace verbena::agent

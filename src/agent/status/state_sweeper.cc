@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/status/state_sweeper.h"
+
+#include <charconv>
+#include <exception>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/takeover/agent_name.h"
+#include "agent/status/left_traces.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "base/same_file.h"
+#include "base/paths/state_path.h"
+
+namespace verbena::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSetAside = ".set-aside-";
+
+// Directories are named by the inode number of their network namespace; processes by their pid.
+std::optional<uint64_t> number_of(const std::string& name) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return number;
+}
+
+std::vector<fs::path> entries_of(const std::string& directory) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    paths.push_back(entry->path());
+  }
+  return paths;
+}
+
+// A directory that was set aside, or a mirror's: nobody goes on with it.
+bool is_of_nobody(const std::string& name) {
+  std::string_view of(name);
+  const size_t aside = of.find(kSetAside);
+  of = of.substr(0, aside);
+  const bool is_mirrors = of.ends_with(paths::kMirrorSuffix);
+  if (is_mirrors) of.remove_suffix(paths::kMirrorSuffix.size());
+  return (aside != std::string::npos || is_mirrors) && number_of(std::string(of));
+}
+
+// The network namespace of a file that an agent has left beside its directory (left_traces.h, log_file.h).
+std::optional<uint64_t> number_of_file(const std::string& name) {
+  for (const std::string_view prefix : {"traces-", "log-", "old-log-"}) {
+    if (name.starts_with(prefix)) return number_of(name.substr(prefix.size()));
+  }
+  return std::nullopt;
+}
+
+bool is_older_than(const fs::path& path, fs::file_time_type::duration age) {
+  std::error_code error;
+  const auto written = fs::last_write_time(path, error);
+  return !error && fs::file_time_type::clock::now() - written > age;
+}
+
+// A symbolic link, or what another user owns, is none of an agent's.
+bool is_own_directory(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
+}
+
+}  // namespace
+
+UniqueFd lock_state_directory(const std::string& directory) {
+  UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  return fd;
+}
+
+UniqueFd lock_mirror_directory(const std::string& directory) {
+  const std::string file = directory + "/mirror.lock";
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+  // The process that had the lock before may have removed the file.
+  return is_locked && is_same_file(fd.get(), file.c_str()) ? std::move(fd) : UniqueFd();
+}
+
+std::set<uint64_t> living_network_namespaces() {
+  std::set<uint64_t> living;
+  for (const fs::path& process : entries_of("/proc")) {
+    if (!number_of(process.filename())) continue;
+    struct stat status {};
+    if (::stat((process / "ns/net").c_str(), &status) == 0) living.insert(status.st_ino);
+  }
+  return living;
+}
+
+std::optional<std::string> set_aside(const std::string& directory) {
+  const std::string aside = verbena::format("{}{}{}-{}", directory, kSetAside, ::getpid(),
+                                            MonotonicClock::now().time_since_epoch().count());
+  if (::rename(directory.c_str(), aside.c_str()) != 0) return std::nullopt;
+  return aside;
+}
+
+bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_over) {
+  if (fs::is_directory(fs::symlink_status(path))) {
+    for (const fs::path& entry : entries_of(path)) {
+      if (!remove_by_and_by(entry, is_over)) return false;
+    }
+  }
+  if (is_over()) return false;
+  fs::remove(path);
+  return true;
+}
+
+namespace {
+
+// Is about to be removed: that no agent begins there meanwhile, its lock is ours until the directory has
+// another name (AgentName). Nothing: one has begun, or the file system does not do it.
+std::optional<std::string> take_name_from(const std::string& directory) {
+  const std::string file = AgentName::lock_file_in(directory);
+  const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+  return set_aside(directory);
+}
+
+// The number may be another namespace's by now: who had it is looked at again when nobody else can begin.
+bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
+           const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
+  const std::string name = path.filename();
+  if (const auto left = number_of_file(name)) {
+    return !alive.contains(*left) && is_older_than(path, kLongestLeft) && ::unlink(path.c_str()) == 0;
+  }
+  const bool nobodys = is_of_nobody(name);
+  const auto number = number_of(name);
+  const auto may_be_removed = [&](const std::set<uint64_t>& used) {
+    return nobodys || (number && !used.contains(*number));
+  };
+  if (!may_be_removed(alive) || !is_own_directory(path)) return false;
+  const bool is_mirrors = name.ends_with(paths::kMirrorSuffix);
+  const UniqueFd lock = is_mirrors ? lock_mirror_directory(path) : lock_state_directory(path);
+  if (!lock || !may_be_removed(living())) return false;
+  const auto removed = nobodys ? path.string() : take_name_from(path);
+  return removed && remove_by_and_by(*removed, is_over);
+}
+
+}  // namespace
+
+size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
+                               const std::function<bool()>& is_over) {
+  const std::set<uint64_t> alive = living();
+  size_t removed = 0;
+  for (const fs::path& path : entries_of(home)) {
+    if (is_over()) break;
+    try {
+      removed += sweep(path, alive, living, is_over) ? 1 : 0;
+    } catch (const fs::filesystem_error& error) {
+      log_warning("{} is of an agent that is gone, and cannot be removed: {}", path.string(), error.what());
+    }
+  }
+  return removed;
+}
+
+StateSweeper::StateSweeper(std::string home, Duration delay) : home_(std::move(home)) {
+  try {
+    thread_ = std::thread([this, delay] { run(delay); });
+  } catch (const std::system_error& error) {
+    log_warning("the state directories of agents that are gone stay: no thread: {}", error.what());
+  }
+}
+
+StateSweeper::~StateSweeper() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ends_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool StateSweeper::is_over() {
+  const std::lock_guard lock(mutex_);
+  return over_;
+}
+
+void StateSweeper::run(Duration delay) {
+  {
+    std::unique_lock lock(mutex_);
+    if (ends_.wait_for(lock, delay, [this] { return over_; })) return;
+  }
+  try {
+    sweep_state_directories(home_, living_network_namespaces, [this] { return is_over(); });
+  } catch (const std::exception& error) {
+    log_warning("the state directories of agents that are gone stay: {}", error.what());
+  }
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/status/state_tree.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "agent/status/state_sweeper.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where the devices lie; as in sysfs the folders of the classes have links to them.
+constexpr std::string_view kHardware = "sys/devices/infiniband.verbena";
+constexpr std::string_view kHardwareFromClass = "../../devices/infiniband.verbena";
+constexpr std::string_view kDevices = "sys/class/infiniband";
+constexpr std::string_view kUverbs = "sys/class/infiniband_verbs";
+constexpr std::string_view kMads = "sys/class/infiniband_mad";
+constexpr std::string_view kMisc = "sys/class/misc";
+constexpr std::string_view kVirtualMisc = "sys/devices/virtual/misc";
+constexpr std::string_view kNodes = "dev/infiniband";
+constexpr std::string_view kConnectionManager = "rdma_cm";
+constexpr std::string_view kSpare = ".fresh-";
+// Character devices that everybody may open. The second refuses to be written to: where a device takes all
+// commands of rdma-core's librdmacm and does nothing, that waits without end.
+constexpr const char* kNull = "/dev/null";
+constexpr const char* kFull = "/dev/full";
+
+[[noreturn]] void raise(const std::string& path) {
+  throw std::system_error(errno, std::generic_category(), path);
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    raise(path);
+}
+
+void write_folder(const std::string& at, const Folder& folder) {
+  std::string made;
+  for (const FolderEntry& entry : folder) {
+    const std::string path = at + '/' + entry.path;
+    std::string parent = path.substr(0, path.rfind('/'));
+    if (parent != made) fs::create_directories(made = std::move(parent));
+    if (entry.is_link) {
+      fs::create_symlink(entry.text, path);
+    } else {
+      write_file(path, entry.text);
+    }
+  }
+}
+
+bool exchange(const std::string& one, const std::string& other) {
+  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+}  // namespace
+
+template <class Work>
+bool StateTree::attempt(Work work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    if (last_failure_ != error.what()) log_warning("the state directory: {}", error.what());
+    last_failure_ = error.what();
+    return false;
+  }
+}
+
+bool StateTree::step_aside() {
+  auto aside = set_aside(directory_);
+  if (!aside) return false;
+  directory_ = std::move(*aside);
+  return true;
+}
+
+StateTree::~StateTree() {
+  attempt([&] {
+    fs::remove_all(directory_);
+    std::error_code others_are_there;
+    fs::remove(fs::path(directory_).parent_path(), others_are_there);
+  });
+}
+
+bool StateTree::show(const std::vector<control::Link>& links) {
+  const bool shown = attempt([&] {
+    for (const std::string_view folder : {kHardware, kDevices, kUverbs, kMads, kMisc, kVirtualMisc, kNodes}) {
+      fs::create_directories(verbena::format("{}/{}", directory_, folder));
+    }
+    if (!begun_) {
+      discard_what_was_left();
+      put_file(verbena::format("{}/abi_version", kUverbs), "6\n");
+      put_file(verbena::format("{}/abi_version", kMads), "5\n");
+      put_connection_manager();
+    }
+    begun_ = true;
+    std::vector<std::string> devices;
+    std::vector<std::string> uverbs{"abi_version"};
+    std::vector<std::string> mads{"abi_version"};
+    std::vector<std::string> nodes{std::string(kConnectionManager)};
+    for (const control::Link& link : links) {
+      devices.push_back(link.name);
+      uverbs.push_back(uverbs_name(link));
+      mads.insert(mads.end(), {umad_name(link), issm_name(link)});
+      nodes.insert(nodes.end(), {link.name, uverbs_name(link), umad_name(link), issm_name(link)});
+      const auto before = shown_.find(link.name);
+      if (before != shown_.end() && before->second == link) continue;
+      put_device(link);
+      shown_[link.name] = link;
+      if (const auto counters = counters_.extract(link.name)) show_counters(link.name, counters.mapped());
+    }
+    remove_strangers(std::string(kDevices), devices);
+    remove_strangers(std::string(kUverbs), uverbs);
+    remove_strangers(std::string(kMads), mads);
+    remove_strangers(std::string(kNodes), nodes);
+    remove_strangers(std::string(kHardware), devices);
+    const auto is_gone = [&](const auto& entry) {
+      return std::find(devices.begin(), devices.end(), entry.first) == devices.end();
+    };
+    std::erase_if(shown_, is_gone);
+    std::erase_if(counters_, is_gone);
+    last_failure_.clear();
+  });
+  return shown;
+}
+
+void StateTree::put_device(const control::Link& link) {
+  put_folder(verbena::format("{}/{}", kHardware, link.name), device_folder(link, VERBENA_VERSION));
+  const auto put_in_class = [&](std::string_view folder, const std::string& name) {
+    const std::string_view its_class = folder.substr(folder.rfind('/') + 1);
+    put_link(verbena::format("{}/{}", folder, name),
+             verbena::format("{}/{}/{}/{}", kHardwareFromClass, link.name, its_class, name));
+  };
+  put_in_class(kDevices, link.name);
+  put_in_class(kUverbs, uverbs_name(link));
+  put_in_class(kMads, umad_name(link));
+  put_in_class(kMads, issm_name(link));
+  for (const std::string& node : {link.name, uverbs_name(link), umad_name(link), issm_name(link)}) {
+    put_link(verbena::format("{}/{}", kNodes, node), kNull);
+  }
+  for (const char* counters : {"counters", "hw_counters"}) {
+    readers_.watch(verbena::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link.name, counters));
+  }
+}
+
+void StateTree::put_connection_manager() {
+  put_folder(verbena::format("{}/{}", kVirtualMisc, kConnectionManager), connection_manager_folder());
+  put_link(verbena::format("{}/{}", kMisc, kConnectionManager),
+           verbena::format("../../devices/virtual/misc/{}", kConnectionManager));
+  put_link(verbena::format("{}/{}", kNodes, kConnectionManager), kFull);
+}
+
+void StateTree::show_counters(const std::string& link, const DeviceCounters& counters) {
+  if (!shown_.contains(link)) return;
+  DeviceCounters& known = counters_.try_emplace(link).first->second;
+  attempt([&] {
+    for (const control::NamedCounter& counter : control::kNamedCounters) {
+      const uint64_t value = counter.value(counters);
+      if (counter.value(known) == value) continue;
+      write_counter(verbena::format("{}/{}/{}/ports/1/{}", directory_, kDevices, link, counter.path), value);
+    }
+    known = counters;
+  });
+}
+
+std::string StateTree::spare_path() {
+  return discarded_.emplace_back(verbena::format("{}/{}{}", directory_, kSpare, spare_paths_++));
+}
+
+// By an agent that was killed. Its spare paths must not meet ours.
+void StateTree::discard_what_was_left() {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kSpare)) continue;
+    discarded_.push_back(entry.path());
+    uint64_t number = 0;
+    std::from_chars(name.data() + kSpare.size(), name.data() + name.size(), number);
+    spare_paths_ = std::max(spare_paths_, number + 1);
+  }
+}
+
+void StateTree::remove_discarded(const std::function<bool()>& is_over) {
+  while (!discarded_.empty()) {
+    bool is_done = true;
+    attempt([&] { is_done = remove_by_and_by(discarded_.back(), is_over); });
+    if (!is_done) return;
+    discarded_.pop_back();  // what could not be removed stays, and has been told of
+  }
+}
+
+void StateTree::put_folder(const std::string& path, const Folder& folder) {
+  const std::string fresh = spare_path();
+  write_folder(fresh, folder);
+  put_in_place(fresh, path);
+}
+
+// Whatever is there: an agent of another release may have left a folder where we have a link.
+void StateTree::put_in_place(const std::string& fresh, const std::string& path) {
+  const std::string place = directory_ + '/' + path;
+  if (exchange(fresh, place)) return;
+  // Nothing to exchange it with, or a file system that cannot.
+  if (fs::exists(fs::symlink_status(place))) fs::rename(place, spare_path());
+  fs::rename(fresh, place);
+}
+
+// In place, as programs that read it have it open for long; and at one go, so that they find no half of a
+// number.
+void StateTree::write_counter(const std::string& path, uint64_t value) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const std::string text = verbena::format("{}\n", value);
+  if (!file || ::pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::ftruncate(file.get(), static_cast<off_t>(text.size())) != 0) {
+    raise(path);
+  }
+}
+
+void StateTree::put_file(const std::string& path, std::string_view text) {
+  const std::string fresh = spare_path();
+  write_file(fresh, text);
+  fs::rename(fresh, directory_ + '/' + path);
+}
+
+void StateTree::put_link(const std::string& path, const std::string& target) {
+  const std::string fresh = spare_path();
+  fs::create_symlink(target, fresh);
+  put_in_place(fresh, path);
+}
+
+void StateTree::remove_strangers(const std::string& path, const std::vector<std::string>& known) {
+  std::vector<fs::path> strangers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_ + '/' + path)) {
+    if (std::find(known.begin(), known.end(), entry.path().filename()) == known.end()) {
+      strangers.push_back(entry.path());
+    }
+  }
+  // A folder goes at once and not file by file.
+  for (const fs::path& stranger : strangers) fs::rename(stranger, spare_path());
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/status/status_requests.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/cm/refusals.h"
+#include "agent/cm/status.h"
+#include "agent/sessions/read_only.h"
+#include "agent/sessions/visible_processes.h"
+#include "base/sealed_file.h"
+#include "base/text.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr const char* kNoList = "the list of identifiers cannot be made";
+// Identifiers that are listed in one piece of their user's turn.
+constexpr size_t kListedAtOnce = 64;
+
+// The answer to kGetCmIds, in the making.
+class CmIdFile {
+ public:
+  CmIdFile(const CmService& service, std::optional<uid_t> user) : listing_(service, user) {}
+
+  // The file is there from the beginning and counts: a user's programs may begin many lists at once.
+  Result<void> make(HeldFiles& files, const Borrower& client) {
+    const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
+    if (!files.allows(client.uid, most)) return fail(EDQUOT);
+    file_.reset(::memfd_create("verbena-cm-ids", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file_) return fail(errno);
+    auto lent = files.lend(client.uid, file_.get(), most, client.session);
+    if (!lent) return fail(lent.error().code);
+    theirs_ = std::move(*lent);
+    return {};
+  }
+  // Whether it is done.
+  Result<bool> go_on() {
+    const auto records = listing_.next(kListedAtOnce);
+    const ConstBytes bytes = std::as_bytes(std::span(records));
+    const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), end_);
+    if (written != static_cast<ssize_t>(bytes.size())) return fail(written < 0 ? errno : ENOSPC);
+    end_ += written;
+    if (!listing_.is_done()) return false;
+    if (const auto sealed = seal_size(file_.get(), F_SEAL_WRITE); !sealed) return fail(sealed.error().code);
+    return true;
+  }
+  Reply<protocol::CmIdsReply> take() {
+    Reply<protocol::CmIdsReply> reply;
+    reply.message.count = static_cast<uint32_t>(listing_.listed());
+    const size_t there_are = listing_.there_are();
+    reply.message.left_out = static_cast<uint32_t>(there_are - std::min(there_are, listing_.listed()));
+    reply.last_fd = std::move(theirs_);
+    return reply;
+  }
+
+ private:
+  CmIdListing listing_;
+  UniqueFd file_;
+  UniqueFd theirs_;
+  off_t end_ = 0;
+};
+
+}  // namespace
+
+RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
+                                                                const protocol::GetStatusRequest&) {
+  Reply<protocol::StatusReply> reply;
+  protocol::StatusReply& status = reply.message;
+  status.agent_pid = static_cast<uint32_t>(::getpid());
+  status.agent_uid = ::geteuid();
+  store_text(status.agent_version, VERBENA_VERSION);
+  store_text(status.no_wire_reason, of_.wire.no_wire_reason());
+  status.protocol_version = protocol::kProtocolVersion;
+  status.refused = of_.refused.count;
+  status.refused_pid = of_.refused.last_pid;
+  status.refused_version = of_.refused.last_version;
+  reply.fds = {of_.links.file()};
+  return reply;
+}
+
+RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
+    const Borrower& client, const protocol::SlotRequest& request) {
+  const auto slot = of_.slots.find(request.index, seen_by(client));
+  if (!slot) return refuse(ENOENT, "no more slots are lent");
+  Reply<protocol::SlotStatusReply> reply;
+  reply.last_fd = reopen_read_only(slot->page);
+  if (!reply.last_fd) return refuse(errno, "the status page cannot be opened (is /proc mounted?)");
+  protocol::SlotStatusReply& status = reply.message;
+  status.index = slot->index;
+  status.pid = slot->borrower.pid;
+  status.uid = slot->borrower.uid;
+  status.wire = wire_of(*slot);
+  store_text(status.program, slot->borrower.program);
+  status.protocol_version = slot->borrower.protocol_version;
+  return reply;
+}
+
+RequestResult<protocol::DeviceCountersReply> StatusRequests::get_device_counters(
+    const Borrower&, const protocol::DeviceRequest& request) {
+  const DeviceCounters counters = of_.counters.of(request.device_index);
+  Reply<protocol::DeviceCountersReply> reply;
+  reply.message.link_downed = counters.link_downed;
+  std::copy(counters.qps.begin(), counters.qps.end(), reply.message.qps);
+  return reply;
+}
+
+RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Borrower&,
+                                                                     const protocol::GetCmStatusRequest&) {
+  Reply<protocol::CmStatusReply> reply;
+  reply.message.status = status_of(of_.connection_management);
+  return reply;
+}
+
+SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& client,
+                                                              const protocol::GetCmIdsRequest&) {
+  using CmIdsResult = RequestResult<protocol::CmIdsReply>;
+  const auto refuse_with = [](int error, const char* text) {
+    return [error, text] { return std::optional<CmIdsResult>(refuse(error, text)); };
+  };
+  if (of_.files.holds(client.session)) {
+    return refuse_with(EBUSY, "the program still has the list of identifiers that it asked for before");
+  }
+  auto list = std::make_shared<CmIdFile>(of_.connection_management, seen_by(client));
+  if (const auto made = list->make(of_.files, client); !made) {
+    const int error = made.error().code;
+    if (error != EDQUOT) return refuse_with(error, kNoList);
+    return refuse_with(EMFILE, "programs of this user hold too many lists and messages of the agent's");
+  }
+  return [list]() -> std::optional<CmIdsResult> {
+    const auto is_done = list->go_on();
+    if (!is_done) return refuse(is_done.error().code, kNoList);
+    if (!*is_done) return std::nullopt;
+    return list->take();
+  };
+}
+
+}  // namespace verbena::agent

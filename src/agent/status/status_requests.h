@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "agent/cm/service.h"
+#include "agent/status/counter_publisher.h"
+#include "agent/sessions/held_files.h"
+#include "agent/links/link_publisher.h"
+#include "agent/sessions/refused_programs.h"
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
+#include "control/protocol/connection_status.h"
+#include "control/protocol/messages.h"
+
+namespace verbena::agent {
+
+// What `verbena status` asks; any client may, and sees what is its own.
+class StatusRequests {
+ public:
+  struct Subjects {
+    const LinkPublisher& links;
+    const Wire& wire;
+    const SlotLending& slots;
+    CounterPublisher& counters;
+    const RefusedPrograms& refused;
+    CmService& connection_management;
+    HeldFiles& files;
+  };
+  explicit StatusRequests(Subjects subjects) : of_(subjects) {}
+
+  RequestResult<protocol::StatusReply> get_status(const Borrower& client,
+                                                  const protocol::GetStatusRequest& request);
+  RequestResult<protocol::SlotStatusReply> get_slot_status(const Borrower& client,
+                                                           const protocol::SlotRequest& request);
+  RequestResult<protocol::DeviceCountersReply> get_device_counters(const Borrower& client,
+                                                                   const protocol::DeviceRequest& request);
+  RequestResult<protocol::CmStatusReply> get_cm_status(const Borrower& client,
+                                                       const protocol::GetCmStatusRequest& request);
+  // A list for each session: the next one when nobody has the former open.
+  SlicedResult<protocol::CmIdsReply> get_cm_ids(const Borrower& client,
+                                                const protocol::GetCmIdsRequest& request);
+
+ private:
+  const Subjects of_;
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/takeover/agent_name.h"
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/model/message_socket.h"
+#include "base/log.h"
+#include "base/same_file.h"
+#include "base/time.h"
+#include "base/paths/state_directory.h"
+#include "base/paths/state_path.h"
+#include "base/paths/users.h"
+
+namespace verbena::agent {
+namespace {
+
+using control::AgentAddress;
+
+// How long one may have the abstract name and not say who it is: an agent that is about to listen, or has no
+// time for its clients, does so sooner.
+constexpr Duration kNamePatience = std::chrono::milliseconds(500);
+constexpr Duration kNameInterval = std::chrono::milliseconds(10);
+constexpr int kAttempts = 16;
+// How long one may have the lock and not listen: an agent that begins, or that ends. Its machine, or its
+// disk, may be slow. Who started us waits no longer (control/client/agent_dialer.h).
+constexpr Duration kLockPatience = std::chrono::seconds(10);
+constexpr Duration kLockInterval = std::chrono::milliseconds(2);
+
+Result<UniqueFd> open_socket() {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail(errno);
+  return socket;
+}
+
+Result<UniqueFd> bind_socket(const AgentAddress& address) {
+  auto socket = open_socket();
+  if (socket && ::bind(socket->get(), address.address(), address.length) != 0) return fail(errno);
+  return socket;
+}
+
+// Whose socket listens there. Errors: ECONNREFUSED, EAGAIN: it does not show.
+Result<uid_t> listener_at(const AgentAddress& address) {
+  const auto socket = open_socket();
+  if (!socket) return fail(socket.error().code);
+  if (::connect(socket->get(), address.address(), address.length) != 0) return fail(errno);
+  const auto peer = control::peer_credentials(socket->get());
+  if (!peer) return fail(peer.error().code);
+  return peer->uid;
+}
+
+}  // namespace
+
+Result<AgentName> AgentName::take(UniqueFd passed) {
+  AgentName name;
+  if (const auto taken = name.take_directory(); !taken) {
+    if (taken.error().code == EADDRINUSE) return fail(EADDRINUSE);
+    log_warning("no socket file (errno {}): programs find this agent by its abstract name only",
+                taken.error().code);
+  }
+  if (const auto taken = name.take_abstract_name(std::move(passed)); !taken) {
+    if (taken.error().code != EPERM || name.file_.empty()) return fail(EADDRINUSE);
+    log_warning(
+        "the abstract name of this agent is taken by another user: programs of former releases, and "
+        "those that do not see {}, do not find it",
+        name.file_);
+  }
+  if (!name.file_.empty()) {
+    if (const auto made = name.make_socket_file(); !made) return fail(made.error().code);
+  }
+  return name;
+}
+
+// The lock is a file of its own: who can read a directory can lock it. An agent that ends removes all of
+// them, so what has been locked may not be there any more.
+Result<void> AgentName::take_directory() {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto directory = paths::make_state_directory();
+    if (!directory) return fail(directory.error().code);
+    const paths::PathText file = paths::agent_socket_path(paths::own_user());
+    if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ENAMETOOLONG);
+    file_ = file.c_str();
+    lock_file_ = lock_file_in(*directory);
+    const auto locked = lock();
+    if (locked && holds_lock()) return {};
+    const int error = locked ? ENOENT : locked.error().code;
+    if (error == ENOENT) continue;
+    file_.clear();
+    return fail(error);
+  }
+  file_.clear();
+  return fail(EADDRINUSE);
+}
+
+// Of two that are started at once one begins, and the other ends when that listens: the program that started
+// it finds an agent then. One that ends gives the lock up, also when it is killed.
+Result<void> AgentName::lock() {
+  lock_.reset(::open(lock_file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock_) return fail(errno);
+  const TimePoint patience = MonotonicClock::now() + kLockPatience;
+  while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (listener_at(AgentAddress(std::string_view(file_))) || MonotonicClock::now() >= patience) {
+      return fail(EADDRINUSE);
+    }
+    std::this_thread::sleep_for(kLockInterval);
+  }
+  return {};
+}
+
+bool AgentName::holds_lock() const {
+  return lock_ && is_same_file(lock_.get(), lock_file_.c_str());
+}
+
+// EPERM: a stranger has it.
+Result<void> AgentName::take_abstract_name(UniqueFd passed) {
+  if (passed) {
+    sockets_.push_back(std::move(passed));
+    return {};
+  }
+  const uid_t own = ::geteuid();
+  const AgentAddress address(paths::own_user());
+  const TimePoint patience = MonotonicClock::now() + kNamePatience;
+  for (;;) {
+    auto socket = bind_socket(address);
+    if (socket) {
+      sockets_.push_back(std::move(*socket));
+      return {};
+    }
+    if (socket.error().code != EADDRINUSE) return fail(socket.error().code);
+    const auto listener = listener_at(address);
+    if (listener) return fail(*listener == own ? EADDRINUSE : EPERM);
+    if (MonotonicClock::now() >= patience) return fail(file_.empty() ? EADDRINUSE : EPERM);
+    std::this_thread::sleep_for(kNameInterval);
+  }
+}
+
+// What lies there is of an agent that was killed: we have its lock. It is in its place only once everybody
+// may connect whom root's agent serves; a user's lies where nobody else comes.
+Result<void> AgentName::make_socket_file() {
+  const std::string fresh = file_ + ".fresh";
+  ::unlink(fresh.c_str());
+  auto socket = bind_socket(AgentAddress(std::string_view(fresh)));
+  if (!socket) return fail(socket.error().code);
+  const mode_t mode = paths::own_user() == 0 ? 0666 : 0600;
+  if (::chmod(fresh.c_str(), mode) != 0 || ::rename(fresh.c_str(), file_.c_str()) != 0) return fail(errno);
+  sockets_.push_back(std::move(*socket));
+  return {};
+}
+
+void AgentName::give_up() {
+  if (!file_.empty() && holds_lock()) ::unlink(file_.c_str());
+  file_.clear();
+  sockets_.clear();
+  lock_.reset();
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <sys/types.h>
+
+#include "agent/slots/courier.h"
+#include "agent/takeover/vault.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+
+// Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Processes that have
+// no socket of UDP port 4791 would get none meanwhile, and their peers would give up after half a second.
+// Runs in the agent's second process, which has the takeover state, and with that the sockets.
+//
+// A thread looks at the agent's process every 100 ms. For a moment after the agent goes on, both forward:
+// packets may change their order. Slots do not change hands in that time, as they rest for longer.
+class StoppedAgent {
+ public:
+  StoppedAgent();
+  ~StoppedAgent();
+  StoppedAgent(const StoppedAgent&) = delete;
+  StoppedAgent& operator=(const StoppedAgent&) = delete;
+
+  // From now on this is the agent, with its takeover state. `agent`: 0 if there is none.
+  void watch(pid_t agent, UniqueFd vault);
+
+ private:
+  void run();
+  void consider();
+  void begin();
+  void end();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  // Under the mutex
+  bool ended_ = false;
+  pid_t agent_ = 0;
+  UniqueFd vault_;
+  // The thread's own
+  Vault::Contents contents_;
+  std::optional<Courier> courier_;  // while the agent is stopped; takes descriptors of `contents_`
+  std::thread thread_;
+};
+
+}  // namespace verbena::agent

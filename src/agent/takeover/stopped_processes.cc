@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/takeover/stopped_processes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <infiniband/verbs.h>
+#include <linux/sock_diag.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/sessions/acting_for.h"
+#include "base/log.h"
+#include "adapter/net/udp/control_message.h"
+#include "adapter/net/udp/datagram.h"
+#include "adapter/net/udp/socket_address.h"
+#include "control/protocol/responder_progress.h"
+#include "control/protocol/status_page.h"
+#include "wire/roce/aeth.h"
+
+namespace verbena::agent {
+namespace {
+
+// A packet that lies in the socket for so long is looked into. Peers give up after half a second with the
+// timeouts that most programs use.
+constexpr Duration kPatience = std::chrono::milliseconds(60);
+// How often the process is looked at while it is stopped.
+constexpr Duration kStateInterval = std::chrono::milliseconds(100);
+// Between two acknowledgements for a peer that waits: shorter than the timeouts that most programs use (14:
+// 67 ms). After so long the peer has to say once more that it is there: who sends a packet in its name must
+// not make this host send to it for good.
+constexpr Duration kReminderInterval = std::chrono::milliseconds(25);
+constexpr Duration kReminderTime = std::chrono::seconds(5);
+constexpr size_t kRemindersAtOnce = 256;
+// A peer that sends a request again so long after the first acknowledgement is not kept by acknowledgements.
+constexpr Duration kRemindersWork = std::chrono::milliseconds(100);
+// Between two readings of a socket, each of at most so many datagrams.
+constexpr Duration kReadInterval = std::chrono::milliseconds(2);
+constexpr int kDatagramsPerReading = 64;
+constexpr size_t kMaxDatagramBytes = 65536;
+constexpr size_t kMaxQpsPerReading = 256;
+// rnr_retry 7 means without end (IBTA volume 1, 9.7.5.2.8).
+constexpr uint8_t kInfiniteRnrRetry = 7;
+
+bool has_packets(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCINQ, &bytes) == 0 && bytes > 0;
+}
+
+bool is_half_full(int socket) {
+  uint32_t memory[SK_MEMINFO_VARS] = {};
+  socklen_t length = sizeof memory;
+  if (::getsockopt(socket, SOL_SOCKET, SO_MEMINFO, memory, &length) != 0) return false;
+  return memory[SK_MEMINFO_RMEM_ALLOC] > memory[SK_MEMINFO_RCVBUF] / 2;
+}
+
+bool set_peek_offset(int socket, int offset) {
+  return ::setsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset) == 0;
+}
+
+template <class Entry>
+bool read_entry(int page, size_t array, uint32_t index, Entry& entry) {
+  const auto offset = static_cast<off_t>(array + index * sizeof(Entry));
+  return ::pread(page, static_cast<void*>(&entry), sizeof entry, offset) == ssize_t{sizeof entry};
+}
+
+}  // namespace
+
+// One slot: idle while its socket is watched, then curious, and, while its process is stopped, answering.
+class StoppedProcesses::Slot final : private net::PacketHandler {
+ public:
+  Slot(StoppedProcesses& of, const LentSlot& lent)
+      : of_(of),
+        loop_(of.loop_),
+        index_(lent.index),
+        socket_(lent.socket),
+        page_(lent.page),
+        pid_(lent.borrower.pid),
+        uid_(lent.borrower.uid),
+        lending_(lent.lending),
+        splitter_(of.port_, lent.index, counters_) {
+    watch();
+  }
+  ~Slot() override {
+    if (is_watching_) loop_.forget(socket_);
+    for (auto* timer : {&timer_, &reading_, &reminder_}) cancel(*timer);
+    if (answers_) set_peek_offset(socket_, -1);
+  }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  bool is_of(const LentSlot& lent) const {
+    return lent.lending == lending_ && lent.socket == socket_ && lent.borrower.pid == pid_;
+  }
+
+ private:
+  // A request that waits, the oldest of its QP in this reading.
+  struct Request {
+    roce::Psn psn;
+    roce::Path path;
+  };
+  struct Waiting {
+    Request request;
+    roce::Psn first;  // of the first reading
+    TimePoint since;
+    TimePoint until;  // it is reminded
+  };
+  // Answers to it.
+  struct Answer {
+    roce::Headers headers;  // of an acknowledgement: the peer's QPN, and the PSN and MSN that go with a NAK
+    roce::Path path;
+    bool rnr_without_end;
+  };
+
+  void watch() {
+    is_watching_ = true;
+    loop_.watch(socket_, EPOLLIN, [this](uint32_t) {
+      forget();
+      set_timer(kPatience, [this] { look(); });
+    });
+  }
+  void forget() {
+    if (std::exchange(is_watching_, false)) loop_.forget(socket_);
+  }
+  template <class Task>
+  void set_timer(Duration after, Task task) {
+    timer_ = loop_.at(MonotonicClock::now() + after, [this, task] {
+      timer_.reset();
+      task();
+    });
+  }
+
+  void look() {
+    if (has_packets(socket_) && of_.surroundings_.is_stopped(pid_)) return begin();
+    watch();
+  }
+
+  void begin() {
+    const ActingFor user(uid_);
+    if (!set_peek_offset(socket_, 0)) {
+      log_debug("slot {}: no SO_PEEK_OFF (errno {}): nobody answers for pid {}", index_, errno, pid_);
+      return watch();
+    }
+    log_info("pid {} is stopped: its peers are asked to wait", pid_);
+    answers_ = true;
+    is_watching_ = true;
+    // Edge-triggered: what is only peeked at stays there.
+    loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
+    check();
+    read();
+  }
+
+  void check() {
+    if (of_.surroundings_.is_stopped(pid_)) return set_timer(kStateInterval, [this] { check(); });
+    const ActingFor user(uid_);
+    log_info("pid {} goes on", pid_);
+    answers_ = false;
+    set_peek_offset(socket_, -1);
+    forget();
+    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
+    waiting_.clear();
+    watch();
+  }
+
+  void cancel(std::optional<EventLoop::TimerId>& timer) {
+    if (timer) loop_.cancel(*std::exchange(timer, std::nullopt));
+  }
+
+  void read_soon() {
+    if (reading_) return;
+    const TimePoint next = std::max(MonotonicClock::now(), last_reading_ + kReadInterval);
+    reading_ = loop_.at(next, [this] {
+      reading_.reset();
+      read();
+    });
+  }
+
+  void read() {
+    last_reading_ = MonotonicClock::now();
+    requests_.clear();
+    int left = kDatagramsPerReading;
+    while (left > 0 && receive(MSG_PEEK)) --left;
+    for (int taken = 0; taken < kDatagramsPerReading && is_half_full(socket_); ++taken) {
+      if (!receive(0)) break;
+    }
+    for (const auto& [qpn, request] : requests_) answer(roce::Qpn(qpn), request);
+    if (!requests_.empty()) of_.surroundings_.flush();
+    remind_later();
+    if (left == 0) read_soon();
+  }
+
+  void remind_later() {
+    if (reminder_ || waiting_.empty()) return;
+    reminder_ = loop_.at(MonotonicClock::now() + kReminderInterval, [this] {
+      reminder_.reset();
+      remind();
+      remind_later();
+    });
+  }
+
+  // A bounded number of them, in turn.
+  void remind() {
+    const TimePoint now = MonotonicClock::now();
+    const size_t count = std::min(waiting_.size(), kRemindersAtOnce);
+    for (size_t i = 0; i < count; ++i) {
+      auto next = waiting_.upper_bound(last_reminded_);
+      if (next == waiting_.end()) next = waiting_.begin();
+      last_reminded_ = next->first;
+      const auto answer = answer_to(roce::Qpn(next->first), next->second.request);
+      if (answer) acknowledge_again(*answer);
+      if (!answer || now >= next->second.until) waiting_.erase(next);
+    }
+    of_.surroundings_.flush();
+  }
+
+  // One datagram. False: there is none, or none that was not seen before.
+  bool receive(int flags) {
+    net::SocketAddress name{};
+    alignas(cmsghdr) std::array<std::byte, net::kControlBytes> control;
+    iovec data{of_.buffer_.get(), kMaxDatagramBytes};
+    msghdr message{};
+    message.msg_name = &name;
+    message.msg_namelen = sizeof name;
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t bytes = ::recvmsg(socket_, &message, flags | MSG_DONTWAIT);
+    if (bytes < 0) return false;
+    if (bytes > 0) {
+      splitter_.split(*this, net::origin_of(message), {of_.buffer_.get(), static_cast<size_t>(bytes)});
+    }
+    return true;
+  }
+
+  void on_packet(const transport::IncomingPacket& incoming) override {
+    const roce::Headers& headers = incoming.packet.headers;
+    if (headers.service() != roce::Service::kRc || !headers.info().is_request) return;
+    const uint32_t qpn = headers.destination.value();
+    const auto found = requests_.find(qpn);
+    if (found == requests_.end()) {
+      if (requests_.size() < kMaxQpsPerReading) requests_.emplace(qpn, Request{headers.psn, incoming.path});
+    } else if (headers.psn.is_before(found->second.psn)) {
+      found->second.psn = headers.psn;
+    }
+  }
+
+  // The process wrote the page, and is not to be trusted with it: what it says can harm its own QPs only.
+  // Nothing: the QP does not answer, or how far it has come is not known.
+  std::optional<Answer> answer_to(roce::Qpn qpn, const Request& request) const {
+    protocol::QpStatus status;
+    protocol::QpDetails details;
+    if (!read_entry(page_, offsetof(protocol::StatusPage, qps), qpn.index(), status) ||
+        !read_entry(page_, offsetof(protocol::StatusPage, details), qpn.index(), details) ||
+        status.in_use == 0 || status.qpn != qpn.value()) {
+      return std::nullopt;
+    }
+    const uint64_t state = status.state;
+    const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+    if (status.type != IBV_QPT_RC || !receives) return std::nullopt;
+    const auto progress = protocol::decode_responder_progress(details.numbers[protocol::kQpReceivePsn]);
+    if (!progress.is_exact) return std::nullopt;
+    const roce::Psn expected(progress.expected);
+    Answer answer{.headers = {}, .path = request.path, .rnr_without_end = false};
+    answer.headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
+    answer.headers.destination = roce::Qpn(static_cast<uint32_t>(status.remote_qpn) & 0xffffff);
+    answer.headers.psn = request.psn.is_before(expected) ? request.psn : expected;
+    answer.headers.msn = progress.msn;
+    std::swap(answer.path.source, answer.path.destination);
+    answer.path.hop_limit = roce::Path{}.hop_limit;
+    answer.rnr_without_end = progress.rnr_retry == kInfiniteRnrRetry;
+    return answer;
+  }
+
+  void answer(roce::Qpn qpn, const Request& request) {
+    const auto answer = answer_to(qpn, request);
+    if (!answer) return;
+    const TimePoint now = last_reading_;
+    Waiting& waiting =
+        waiting_.try_emplace(qpn.value(), Waiting{request, request.psn, now, {}}).first->second;
+    waiting.request = request;
+    waiting.until = now + kReminderTime;
+    roce::Headers word = answer->headers;
+    word.opcode = roce::kStoppedOpcode;
+    word.msn = 0;
+    of_.surroundings_.send(word, answer->path);
+    const bool came_again = !request.psn.is_after(waiting.first) && now - waiting.since >= kRemindersWork;
+    if (!came_again || !answer->rnr_without_end) return acknowledge_again(*answer);
+    roce::Headers nak = answer->headers;
+    nak.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
+    of_.surroundings_.send(nak, answer->path);
+  }
+
+  // Everything before the request, which the peer has been told before; if that was lost, it learns it now.
+  void acknowledge_again(const Answer& answer) {
+    roce::Headers headers = answer.headers;
+    headers.psn = headers.psn - 1;
+    headers.syndrome = roce::ack_syndrome();
+    of_.surroundings_.send(headers, answer.path);
+  }
+
+  StoppedProcesses& of_;
+  EventLoop& loop_;
+  const uint32_t index_;
+  const int socket_;
+  const int page_;
+  const pid_t pid_;
+  const uid_t uid_;
+  const uint64_t lending_;
+  net::PortCounters counters_{};  // the process counts what it reads itself
+  net::DatagramSplitter splitter_;
+  bool is_watching_ = false;
+  bool answers_ = false;
+  std::optional<EventLoop::TimerId> timer_;
+  std::optional<EventLoop::TimerId> reading_;
+  TimePoint last_reading_{};
+  std::map<uint32_t, Request> requests_;  // by QPN
+  std::optional<EventLoop::TimerId> reminder_;
+  std::map<uint32_t, Waiting> waiting_;  // by QPN, of those that have been answered
+  uint32_t last_reminded_ = 0;           // QPN
+};
+
+StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings)
+    : loop_(loop),
+      port_(port),
+      surroundings_(std::move(surroundings)),
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kMaxDatagramBytes)) {}
+
+StoppedProcesses::~StoppedProcesses() = default;
+
+void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LentSlot>& lent) {
+  const auto found = slots_.find(slot);
+  const bool is_watched = lent && lent->index == slot && lent->socket >= 0 && lent->borrower.pid > 0;
+  if (is_watched && found != slots_.end() && found->second->is_of(*lent)) return;
+  if (found != slots_.end()) slots_.erase(found);
+  if (is_watched) slots_.emplace(slot, std::make_unique<Slot>(*this, *lent));
+}
+
+}  // namespace verbena::agent

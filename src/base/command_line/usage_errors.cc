@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/command_line/usage_errors.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "base/format.h"
+#include "base/command_line/suggestion.h"
+#include "base/text.h"
+
+namespace verbena::command_line {
+namespace {
+
+
+std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* subcommand(const CLI::App& app, const std::string& word) {
+  const auto all = subcommands_of(app);
+  const auto found = std::ranges::find_if(all, [&](const CLI::App* one) { return one->check_name(word); });
+  return found == all.end() ? nullptr : *found;
+}
+
+std::vector<std::string> names_of_subcommands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* one : subcommands_of(app)) names.push_back(one->get_name());
+  return names;
+}
+
+std::vector<std::string> names_of_options(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* one : app.get_options()) {
+    if (one->get_group().empty()) continue;  // not for users
+    for (const std::string& name : one->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : one->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+const CLI::App& last_reached(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return *app;
+}
+
+// The name of the option that CLI11's sentence begins with: "--qp: 1 required QPN missing", or "Could not
+// convert: --json = please".
+std::string subject_of(std::string_view sentence) {
+  constexpr std::string_view kPrefix = "Could not convert: ";
+  if (sentence.starts_with(kPrefix)) sentence.remove_prefix(kPrefix.size());
+  return std::string(sentence.substr(0, sentence.find_first_of(": ")));
+}
+
+// As the user writes the name of an option.
+std::string with_dashes(const std::string& name) {
+  return (name.size() > 1 ? "--" : "-") + name;
+}
+
+std::string about_a_word(const CLI::App& app, const std::string& word) {
+  const std::string shown = printable(word);
+  if (word.starts_with('-') && word.size() > 1) {
+    const std::string name = word.substr(0, word.find('='));
+    return verbena::format("unknown option '{}'{}", shown, did_you_mean(name, names_of_options(app)));
+  }
+  return verbena::format("unexpected argument '{}'", shown);
+}
+
+std::string about_a_missing_command(const CLI::App& app) {
+  return verbena::format("a command is missing: {}", verbena::join(names_of_subcommands(app), ", "));
+}
+
+}  // namespace
+
+std::string reached(const CLI::App& program) {
+  std::string name = program.get_name();
+  for (const CLI::App* app = &program; !app->get_subcommands().empty();) {
+    app = app->get_subcommands().front();
+    name += " " + app->get_name();
+  }
+  return name;
+}
+
+std::vector<std::string> words_for_help(const CLI::App& program, const std::vector<std::string>& words) {
+  std::vector<std::string> kept;
+  const CLI::App* app = &program;
+  for (size_t i = 1; i < words.size() && app != nullptr && !subcommands_of(*app).empty(); ++i) {
+    kept.push_back(words[i]);
+    app = subcommand(*app, words[i]);
+  }
+  kept.emplace_back("--help");
+  return kept;
+}
+
+std::optional<UnknownCommand> unknown_command(const CLI::App& program,
+                                              const std::vector<std::string>& words) {
+  const CLI::App* app = &program;
+  std::string name = program.get_name();
+  for (const std::string& word : words) {
+    if (word.starts_with('-')) continue;
+    if (subcommands_of(*app).empty()) break;
+    const CLI::App* next = subcommand(*app, word);
+    if (next == nullptr) {
+      const std::string of = app == &program ? "" : verbena::format(" of '{}'", name);
+      return UnknownCommand{verbena::format("unknown command '{}'{}{}", printable(word), of,
+                                            did_you_mean(word, names_of_subcommands(*app))),
+                            name};
+    }
+    app = next;
+    name += " " + app->get_name();
+  }
+  return std::nullopt;
+}
+
+std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& app = last_reached(program);
+  const std::vector<std::string> words = program.remaining(true);
+  if (!words.empty()) return about_a_word(app, words.front());
+  const std::string sentence = error.what();
+  const std::string kind = error.get_name();
+  if (kind == "RequiredError") {
+    return sentence.starts_with("A subcommand") ? about_a_missing_command(app)
+                                                : verbena::format("{} is missing", subject_of(sentence));
+  }
+  if (kind == "ArgumentMismatch") {
+    if (sentence.ends_with("disallowed flag override"))
+      return verbena::format("{} takes no value", with_dashes(sentence.substr(0, sentence.find(' '))));
+    return sentence.ends_with("missing") ? verbena::format("{} needs a value", subject_of(sentence))
+                                         : verbena::format("{} can be given only once", subject_of(sentence));
+  }
+  if (kind == "ConversionError") return verbena::format("{} takes no value", subject_of(sentence));
+  return sentence;
+}
+
+}  // namespace verbena::command_line

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/paths/state_directory.h"
+
+#include <cstdlib>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/paths/state_path.h"
+#include "base/paths/users.h"
+
+namespace verbena::paths {
+namespace {
+
+// An agent that ends may remove the home between our two steps.
+constexpr int kAttempts = 16;
+
+// The mode does not pass through the umask: the directory is made private and opened up after.
+Result<void> make_directory(const std::string& path, mode_t mode) {
+  if (mkdir(path.c_str(), 0700) != 0) {
+    if (errno != EEXIST) return fail(errno);
+    if (is_trusted_directory(path.c_str())) return {};
+    struct stat status {};
+    return fail(lstat(path.c_str(), &status) != 0 && errno == ENOENT ? ENOENT : EPERM);
+  }
+  if (chmod(path.c_str(), mode) != 0) return fail(errno);
+  return {};
+}
+
+Result<std::string> make_in_home(const PathText& path) {
+  const uid_t owner = own_user();
+  const mode_t mode = owner == 0 ? 0755 : 0700;
+  if (!path.valid()) return fail(ENOENT);
+  const PathText home = state_home_for(owner);
+  Result<void> made;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    made = make_directory(home.c_str(), mode);
+    if (made) made = make_directory(path.c_str(), mode);
+    if (made) return std::string(path.c_str());
+    if (made.error().code != ENOENT) break;
+  }
+  return tl::unexpected(made.error());
+}
+
+}  // namespace
+
+std::string state_directory_for(uid_t owner) {
+  const PathText path = state_path_for(owner);
+  return path.valid() ? path.c_str() : std::string();
+}
+
+std::optional<std::string> find_state_directory() {
+  const PathText path = find_state_path(secure_getenv("VERBENA_SYS_DIR"));
+  if (!path.valid()) return std::nullopt;
+  return path.c_str();
+}
+
+Result<std::string> make_state_directory() {
+  return make_in_home(state_path_for(own_user()));
+}
+
+Result<std::string> make_mirror_directory() {
+  return make_in_home(mirror_path_for(own_user()));
+}
+
+// It gets its name when it is locked: before that nobody else can open it, and so nobody else can lock it.
+Result<UniqueFd> mark_in_use(const std::string& directory) {
+  const std::string fresh = directory + "/.in_use";
+  ::unlink(fresh.c_str());
+  UniqueFd fd(::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return fail(errno);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0 || ::fchmod(fd.get(), 0644) != 0 ||
+      ::rename(fresh.c_str(), (directory + kInUse).c_str()) != 0) {
+    return fail(errno);
+  }
+  return fd;
+}
+
+}  // namespace verbena::paths

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/agent/keeper.h"
+
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "agent/sessions/helper_names.h"
+#include "agent/takeover/stopped_agent.h"
+#include "control/client/client.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr Duration kPatience = std::chrono::minutes(1);
+
+// The agent that is installed by then: after an upgrade another one than this process was started from.
+std::string agent_program() {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  constexpr std::string_view kGone = " (deleted)";
+  std::string_view program(path, length > 0 && length < PATH_MAX ? static_cast<size_t>(length) : 0);
+  if (program.ends_with(kGone)) program.remove_suffix(kGone.size());
+  return program.empty() || ::access(std::string(program).c_str(), X_OK) != 0 ? "/proc/self/exe"
+                                                                              : std::string(program);
+}
+
+}  // namespace
+
+int keep_vault() {
+  static char name[] = "verbena-keeper";
+  program_invocation_short_name = name;  // what the client says in its hello
+  control::ConnectOptions options;
+  options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
+  options.agent_program = agent_program();
+  const auto client = control::Client::connect(options);
+  if (!client) return 1;
+  ::prctl(PR_SET_NAME, name);  // from now on it is one
+  StoppedAgent stopped_agent;
+  TimePoint last_seen = MonotonicClock::now();
+  while (MonotonicClock::now() - last_seen < kPatience) {
+    auto [agent, vault] = (*client)->vault();
+    stopped_agent.watch(agent, std::move(vault));
+    pollfd events{(*client)->event_fd(), POLLIN, 0};
+    ::poll(&events, 1, -1);
+    (*client)->next_links();
+    if ((*client)->links()) last_seen = MonotonicClock::now();
+  }
+  return 0;
+}
+
+}  // namespace verbena::agent

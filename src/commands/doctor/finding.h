@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbena::commands::doctor {
+
+enum class Level {
+  kFine,    // looked at, and as it should be
+  kUnseen,  // could not be looked at
+  kCost,    // it works, and less well than it could
+  kFault,   // something does not work
+};
+
+struct Finding {
+  std::string subject;  // one word: what was looked at
+  Level level = Level::kFine;
+  std::string what;  // one sentence: what is
+  std::string todo;  // one sentence: what to do; empty where nothing is to be done
+};
+
+// What a visit has found, in the order in which it was found.
+class Findings {
+ public:
+  void fine(std::string subject, std::string what) { add(std::move(subject), Level::kFine, std::move(what)); }
+  void unseen(std::string subject, std::string what, std::string todo = {}) {
+    add(std::move(subject), Level::kUnseen, std::move(what), std::move(todo));
+  }
+  void cost(std::string subject, std::string what, std::string todo) {
+    add(std::move(subject), Level::kCost, std::move(what), std::move(todo));
+  }
+  void fault(std::string subject, std::string what, std::string todo) {
+    add(std::move(subject), Level::kFault, std::move(what), std::move(todo));
+  }
+
+  const std::vector<Finding>& all() const { return all_; }
+  size_t count(Level level) const {
+    return static_cast<size_t>(
+        std::count_if(all_.begin(), all_.end(), [level](const Finding& one) { return one.level == level; }));
+  }
+  // Whether something is amiss with a subject.
+  bool amiss(const std::string& subject) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const Finding& one) {
+      return one.subject == subject && (one.level == Level::kCost || one.level == Level::kFault);
+    });
+  }
+
+ private:
+  void add(std::string subject, Level level, std::string what, std::string todo = {}) {
+    all_.push_back({std::move(subject), level, std::move(what), std::move(todo)});
+  }
+
+  std::vector<Finding> all_;
+};
+
+}  // namespace verbena::commands::doctor

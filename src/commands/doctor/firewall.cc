@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/doctor/firewall.h"
+
+#include <algorithm>
+
+#include <netinet/in.h>
+
+#include "base/format.h"
+
+namespace verbena::commands::doctor {
+namespace {
+
+enum class Match { kNo, kMaybe, kYes };
+
+// As deep as the kernel lets chains jump.
+constexpr int kMostJumps = 16;
+
+bool names(const std::string& pattern, const std::string& name) {
+  if (pattern.empty() || pattern.back() != '*') return pattern == name;
+  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+bool has_name(const Condition& condition, const std::string& name) {
+  return std::any_of(condition.words.begin(), condition.words.end(),
+                     [&](const std::string& pattern) { return names(pattern, name); });
+}
+
+bool has_number(const Condition& condition, uint32_t number) {
+  return std::any_of(condition.numbers.begin(), condition.numbers.end(),
+                     [&](const auto& range) { return range.first <= number && number <= range.second; });
+}
+
+Match match(const Condition& condition, const Probe& probe) {
+  bool holds = false;
+  switch (condition.field) {
+    case Field::kFamily:
+      holds = has_name(condition, probe.ipv6 ? "ip6" : "ip");
+      break;
+    case Field::kProtocol:
+      holds = has_name(condition, "udp") || has_number(condition, IPPROTO_UDP);
+      break;
+    case Field::kSourcePort:
+      holds = has_number(condition, probe.source_port);
+      break;
+    case Field::kDestinationPort:
+      holds = has_number(condition, probe.destination_port);
+      break;
+    case Field::kInputNetdev:
+      holds = probe.incoming && has_name(condition, probe.netdev);
+      break;
+    case Field::kOutputNetdev:
+      holds = !probe.incoming && has_name(condition, probe.netdev);
+      break;
+    case Field::kLoopbackAddress:
+      holds = probe.netdev == "lo";
+      break;
+    case Field::kConnectionState:
+      holds = has_name(condition, "new");
+      break;
+    case Field::kOther:
+      return Match::kMaybe;
+  }
+  return holds != condition.negated ? Match::kYes : Match::kNo;
+}
+
+Match match(const Rule& rule, const Probe& probe) {
+  Match all = Match::kYes;
+  for (const Condition& condition : rule.conditions) all = std::min(all, match(condition, probe));
+  return all;
+}
+
+// One packet's way through one table.
+class Walk {
+ public:
+  Walk(const Table& table, const Probe& probe) : table_(table), probe_(probe) {}
+
+  Outcome through(const Chain& base) {
+    const End end = visit(base, true, 0);
+    if (end == End::kOpen && base.drops_the_rest) drop(base.text, !some_accepted_);
+    return outcome_;
+  }
+
+ private:
+  // How a chain ended: its verdict is said, or the rules behind the jump go on.
+  enum class End { kDecided, kOpen };
+
+  void drop(const std::string& by, bool certain) {
+    const Outcome::Kind kind = certain ? Outcome::kDropped : Outcome::kMayBeDropped;
+    if (kind > outcome_.kind) outcome_ = {kind, by};
+  }
+
+  // `sure`: every such packet comes here, not only some.
+  End visit(const Chain& chain, bool sure, int depth) {
+    if (depth > kMostJumps) return End::kOpen;
+    bool some_returned = false;
+    for (const Rule& rule : chain.rules) {
+      const Match matched = match(rule, probe_);
+      if (matched == Match::kNo || rule.verdict == Verdict::kNone) continue;
+      const bool all = matched == Match::kYes;
+      if (rule.verdict == Verdict::kReturn) {
+        if (all) return End::kOpen;
+        some_returned = true;
+        continue;
+      }
+      const End end = carry_out(rule, sure && all && !some_returned, depth);
+      if (all && (end == End::kDecided || rule.verdict == Verdict::kGoto))
+        return some_returned ? End::kOpen : end;
+    }
+    return End::kOpen;
+  }
+
+  End carry_out(const Rule& rule, bool sure, int depth) {
+    if (rule.verdict == Verdict::kAccept) {
+      if (!sure) some_accepted_ = true;
+      return End::kDecided;
+    }
+    if (rule.verdict == Verdict::kDrop) {
+      drop(rule.text, sure && !some_accepted_);
+      return End::kDecided;
+    }
+    const auto target = table_.chains.find(rule.target);
+    return target == table_.chains.end() ? End::kOpen : visit(target->second, sure, depth + 1);
+  }
+
+  const Table& table_;
+  const Probe& probe_;
+  Outcome outcome_;
+  bool some_accepted_ = false;  // by a rule before, for what a probe does not say
+};
+
+bool concerns(const Table& table, const Probe& probe) {
+  return table.family == "inet" || table.family == (probe.ipv6 ? "ip6" : "ip");
+}
+
+bool is_on_the_way(const Chain& chain, const Probe& probe) {
+  if (probe.incoming) return chain.hook == "prerouting" || chain.hook == "input";
+  return chain.hook == "output" || chain.hook == "postrouting";
+}
+
+}  // namespace
+
+// What one table accepts the next may drop, so their order does not matter.
+Outcome judge(const std::vector<Table>& tables, const Probe& probe) {
+  Outcome worst;
+  for (const Table& table : tables) {
+    if (!concerns(table, probe)) continue;
+    for (const auto& [name, chain] : table.chains) {
+      if (!is_on_the_way(chain, probe)) continue;
+      Outcome outcome = Walk(table, probe).through(chain);
+      if (outcome.kind > worst.kind) worst = std::move(outcome);
+    }
+  }
+  return worst;
+}
+
+}  // namespace verbena::commands::doctor

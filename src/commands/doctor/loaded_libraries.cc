@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/doctor/loaded_libraries.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "base/format.h"
+#include "commands/doctor/command_output.h"
+#include "commands/doctor/elf_file.h"
+
+namespace verbena::commands::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kCachePatience = std::chrono::seconds(10);
+constexpr size_t kMaxObjects = 1024;
+
+std::vector<std::string> split(const std::string& list, const char* separators) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+// Lines of `ldconfig -p`: "	libz.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libz.so.1".
+std::multimap<std::string, std::string> loader_cache() {
+  std::multimap<std::string, std::string> cache;
+  const auto ran = run_command({"ldconfig", "-p"}, kCachePatience);
+  std::istringstream lines(ran && !ran->timed_out ? ran->out : std::string());
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(" \t");
+    const size_t kind = line.find(" (");
+    const size_t arrow = line.find(") => ");
+    if (arrow == std::string::npos || kind > arrow || begin >= kind) continue;
+    if (line.find("hwcap", kind) < arrow) continue;  // for newer processors
+    cache.emplace(line.substr(begin, kind - begin), line.substr(arrow + 5));
+  }
+  return cache;
+}
+
+// A file of the program, and who needs it.
+struct Object {
+  std::string path;
+  ElfFile file;
+  const Object* loader;  // needs it; null: nobody, as it is the program itself
+};
+
+class Search {
+ public:
+  explicit Search(const std::string& library_path)
+      : library_path_(split(library_path, ":;")), cache_(loader_cache()) {
+    const auto own = read_elf_file("/proc/self/exe");
+    if (!own) return;
+    machine_ = own->machine;
+    loader_ = fs::path(own->interpreter).filename().string();  // it is always there
+  }
+
+  LoadedLibraries run(const fs::path& file) {
+    std::error_code error;
+    const fs::path whole = fs::canonical(file, error);
+    add_object(error ? fs::absolute(file, error).string() : whole.string(), nullptr);
+    // Libraries come level by level, and are found where the first to need them finds them.
+    for (size_t i = 0; i < objects_.size(); ++i) {
+      for (const std::string& name : objects_[i].file.needed) add_library(name, objects_[i]);
+    }
+    for (const Object& object : objects_) check_versions(object);
+    return std::move(found_);
+  }
+
+ private:
+  bool is_usable(const ElfFile& file) const { return file.is_64_bit && file.machine == machine_; }
+
+  const Object* add_object(const std::string& path, const Object* loader) {
+    auto file = read_elf_file(path);
+    if (!file || objects_.size() == kMaxObjects) return nullptr;
+    return &objects_.emplace_back(Object{path, std::move(*file), loader});
+  }
+
+  void add_library(const std::string& name, const Object& loader) {
+    if (name == loader_ || names_.contains(name)) return;
+    const std::string path = find(name, loader);
+    const Object* const object = path.empty() ? nullptr : add_object(path, &loader);
+    names_.emplace(name, object);
+    if (object != nullptr && !object->file.soname.empty()) names_.emplace(object->file.soname, object);
+    found_.libraries.push_back({name, path});
+  }
+
+  std::string find(const std::string& name, const Object& loader) const {
+    if (name.find('/') != std::string::npos) {
+      const auto path = replace_origin(name, loader);
+      return path && is_library(*path) ? *path : std::string();
+    }
+    // A RUNPATH is for the object alone that has it, and makes the loader ignore all RPATHs on the way.
+    std::string path;
+    for (const Object* at = &loader; loader.file.runpath.empty() && at != nullptr && path.empty();
+         at = at->loader) {
+      if (at->file.runpath.empty()) path = find_in(split(at->file.rpath, ":"), name, *at);
+    }
+    if (path.empty()) path = find_in(library_path_, name, objects_.front());
+    if (path.empty()) path = find_in(split(loader.file.runpath, ":"), name, loader);
+    if (path.empty()) path = find_in_cache(name);
+    if (path.empty()) path = find_in({"/lib64", "/usr/lib64", "/lib", "/usr/lib"}, name, loader);
+    return path;
+  }
+
+  std::string find_in(const std::vector<std::string>& folders, const std::string& name,
+                      const Object& of) const {
+    for (const std::string& folder : folders) {
+      const auto place = replace_origin(folder.empty() ? "." : folder, of);
+      if (!place) continue;
+      std::error_code ignored;
+      const std::string path = fs::absolute(fs::path(*place) / name, ignored).string();
+      if (is_library(path)) return path;
+    }
+    return {};
+  }
+
+  std::string find_in_cache(const std::string& name) const {
+    const auto [first, last] = cache_.equal_range(name);
+    const auto found = std::find_if(first, last, [&](const auto& entry) { return is_library(entry.second); });
+    return found == last ? std::string() : found->second;
+  }
+
+  bool is_library(const std::string& path) const {
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) return false;
+    const auto file = read_elf_file(path);
+    return file && is_usable(*file);
+  }
+
+  // Nothing: the text has another variable.
+  static std::optional<std::string> replace_origin(std::string text, const Object& of) {
+    const std::string origin = fs::path(of.path).parent_path().string();
+    for (const std::string_view name : {"${ORIGIN}", "$ORIGIN"}) {
+      for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += origin.size()) {
+        text.replace(at, name.size(), origin);
+        if (text.size() > kMaxPathBytes) return std::nullopt;
+      }
+    }
+    if (origin.find('$') == std::string::npos && text.find('$') != std::string::npos) return std::nullopt;
+    return text;
+  }
+
+  void check_versions(const Object& object) {
+    for (const ElfFile::NeededVersion& one : object.file.needed_versions) {
+      const auto library = names_.find(one.library);
+      if (library == names_.end() || library->second == nullptr) continue;
+      const std::vector<std::string>& defined = library->second->file.defined_versions;
+      if (defined.empty() || std::ranges::find(defined, one.version) != defined.end()) continue;
+      if (found_.missing_version.empty()) {
+        found_.missing_version =
+            verbena::format("{} of {}, for {}", one.version, library->second->path, object.path);
+      }
+    }
+  }
+
+  static constexpr size_t kMaxPathBytes = 4096;
+
+  const std::vector<std::string> library_path_;
+  const std::multimap<std::string, std::string> cache_;
+  uint16_t machine_ = 0;
+  std::string loader_;
+  std::deque<Object> objects_;  // the file itself first; they stay where they are
+  std::map<std::string, const Object*> names_;
+  LoadedLibraries found_;
+};
+
+}  // namespace
+
+LoadedLibraries find_loaded_libraries(const fs::path& file, const std::string& library_path) {
+  return Search(library_path).run(file);
+}
+
+}  // namespace verbena::commands::doctor

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/paths/missing_system_file.h"
+#include "commands/doctor/checks.h"
+#include "commands/doctor/program.h"
+#include "commands/doctor/variable.h"
+#include "commands/verbena/installation.h"
+#include "commands/verbena/settings.h"
+
+namespace verbena::commands::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLibraries = "libraries";
+
+std::vector<std::string> split(const std::string& list, std::string_view separators) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
+    if (end > begin) parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool is_ours(const fs::path& file, const Installation& installation) {
+  std::error_code ignored;
+  return fs::equivalent(file.parent_path(), installation.libraries, ignored);
+}
+
+bool stands_in_for_ours(const fs::path& file) {
+  const std::string name = file.filename();
+  for (const std::string_view library : kVerbenaLibraries) {
+    if (name.starts_with(library.substr(0, library.find(".so") + 3))) return true;
+  }
+  return false;
+}
+
+// A preload comes before everything that `verbena run` puts in front.
+void look_at_preloads(const std::string& list, const std::string& where, const Installation& installation,
+                      Findings& findings) {
+  for (const std::string& one : split(list, ": \t")) {
+    std::error_code ignored;
+    if (stands_in_for_ours(one) && !is_ours(one, installation)) {
+      findings.fault(kLibraries,
+                     verbena::format("{} names {}, which programs get in place of Verbena's", where, one),
+                     verbena::format("take it out of {}", where));
+    } else if (one.find('/') != std::string::npos && !fs::exists(one, ignored)) {
+      findings.cost(
+          kLibraries,
+          verbena::format("{} names {}, which is not there: the loader complains each time", where, one),
+          verbena::format("take it out of {}", where));
+    }
+  }
+}
+
+void look_at_library_path(const Installation& installation, Findings& findings) {
+  for (const std::string& folder : split(variable("LD_LIBRARY_PATH"), ":;")) {
+    std::error_code ignored;
+    if (fs::equivalent(folder, installation.libraries, ignored))
+      return;  // what comes behind it does not count
+    for (const std::string_view library : kVerbenaLibraries) {
+      const fs::path file = fs::path(folder) / library;
+      if (!fs::exists(file, ignored)) continue;
+      findings.cost(
+          kLibraries,
+          verbena::format(
+              "LD_LIBRARY_PATH leads to {}: programs that are started without 'verbena run' get that one",
+              file.string()),
+          "start programs by 'verbena run', which puts Verbena's in front, or take the folder out");
+      return;
+    }
+  }
+}
+
+// Each is right for somebody, and easily forgotten in a profile.
+void look_at_settings(Findings& findings) {
+  log_level();  // complains of VERBENA_LOG, if it has no level's name
+  for (const WrongSetting& wrong : wrong_settings()) {
+    findings.cost(kLibraries, wrong.what,
+                  verbena::format("correct it, or take it out: unset {}", wrong.name));
+  }
+  if (variable("VERBENA_LOCAL") == "off") {
+    findings.cost(kLibraries,
+                  "VERBENA_LOCAL=off is in the environment: processes of this host go by UDP, not by memory",
+                  "take it out: unset VERBENA_LOCAL");
+  }
+  if (const std::string folder = variable("VERBENA_SYS_DIR"); !folder.empty()) {
+    findings.cost(
+        kLibraries,
+        verbena::format("VERBENA_SYS_DIR={} is in the environment: programs look for devices there", folder),
+        "take it out: unset VERBENA_SYS_DIR");
+  }
+}
+
+void look_at_files(const Installation& installation, Findings& findings) {
+  for (const std::string_view library : kVerbenaLibraries) {
+    const fs::path file = installation.libraries / library;
+    const std::vector<std::string> missing = missing_libraries(file);
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) {
+      findings.fault(kLibraries, verbena::format("{} is missing in Verbena's installation", file.string()),
+                     "install it again");
+    } else if (!missing.empty()) {
+      findings.fault(kLibraries,
+                     verbena::format("{} needs {}, which this system lacks", file.string(), missing.front()),
+                     "install the package that has it");
+    }
+  }
+  if (installation.preload.empty()) {
+    findings.cost(kLibraries,
+                  "libverbena-sys.so is missing: programs that look for devices in /sys find none",
+                  "install it again");
+  }
+}
+
+}  // namespace
+
+void look_at_environment(Findings& findings) {
+  const auto installation = Installation::of_this_program();
+  if (!installation && paths::missing_system_file() != nullptr) {
+    findings.unseen(kLibraries, "without /proc nobody can say where Verbena's libraries are");
+    return;
+  }
+  if (!installation) {
+    findings.fault(kLibraries, "there is no libibverbs.so.1 of Verbena's beside this program",
+                   "run the one in its installation");
+    return;
+  }
+  look_at_files(*installation, findings);
+  look_at_preloads(variable("LD_PRELOAD"), "LD_PRELOAD", *installation, findings);
+  std::ifstream file("/etc/ld.so.preload");
+  for (std::string line; std::getline(file, line);) {
+    look_at_preloads(line.substr(0, line.find('#')), "/etc/ld.so.preload", *installation, findings);
+  }
+  look_at_library_path(*installation, findings);
+  look_at_settings(findings);
+  if (!findings.amiss(kLibraries)) {
+    findings.fine(kLibraries, verbena::format("Verbena's are whole, in {}, and nothing is in front of them",
+                                              installation->libraries.string()));
+  }
+}
+
+}  // namespace verbena::commands::doctor

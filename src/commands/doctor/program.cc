@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/doctor/program.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/format.h"
+#include "commands/doctor/elf_file.h"
+#include "commands/doctor/loaded_libraries.h"
+#include "commands/doctor/variable.h"
+#include "commands/verbena/program_file.h"
+#include "commands/verbena/run_environment.h"
+#include "commands/verbena/sanitizers.h"
+
+namespace verbena::commands::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kProgram = "program";
+constexpr int kMostInterpreters = 4;
+
+// A program, or else a library of this folder.
+fs::path find_file(const std::string& name) {
+  fs::path program = find_program(name);
+  std::error_code ignored;
+  if (program.empty() && fs::is_regular_file(name, ignored)) program = name;
+  return program;
+}
+
+// LD_LIBRARY_PATH as `verbena run` has it. The preload is left out: it is not looked for by name.
+std::string run_library_path(const Installation& installation) {
+  return library_path_with(installation.libraries, variable("LD_LIBRARY_PATH"));
+}
+
+// ---- what keeps the loader from ours
+
+void look_at_privileges(const fs::path& file, Findings& findings) {
+  const char* kind = privilege_gained_by(file);
+  if (kind == nullptr) return;
+  findings.fault(
+      kProgram,
+      verbena::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
+      "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
+      "--ambient-caps'; or 'verbena "
+      "system on'");
+}
+
+// `verbena run` has AddressSanitizer accept its preload (sanitizers.h).
+void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Installation& installation,
+                       Findings& findings) {
+  const auto sanitizer = sanitizer_of(file);
+  if (!sanitizer) return;
+  const std::string what = verbena::format("{} is built with {}", program.string(), name_of(*sanitizer));
+  if (*sanitizer == Sanitizer::kAddress && refuses_preloads(variable("ASAN_OPTIONS"))) {
+    findings.fault(kProgram,
+                   what +
+                       ", and ASAN_OPTIONS has verify_asan_link_order=1: it ends when it finds that "
+                       "libverbena-sys.so comes before its runtime",
+                   "take verify_asan_link_order out of ASAN_OPTIONS");
+  } else if (*sanitizer == Sanitizer::kThread) {
+    findings.fine(
+        kProgram,
+        verbena::format("{}: TSAN_OPTIONS=suppressions={} keeps out reports about Verbena's libraries", what,
+                        (installation.libraries / "tsan.supp").string()));
+  } else if (replaces_malloc(*sanitizer)) {
+    findings.fine(kProgram, what + ", which works under 'verbena run', but without --shared-memory");
+  } else {
+    findings.fine(kProgram, what + ", which works under 'verbena run'");
+  }
+}
+
+bool is_ours(const std::string& path, const Installation& installation) {
+  std::error_code ignored;
+  return fs::equivalent(fs::path(path).parent_path(), installation.libraries, ignored);
+}
+
+bool stands_for(const std::string& name) {
+  return std::find(kVerbenaLibraries.begin(), kVerbenaLibraries.end(), name) != kVerbenaLibraries.end();
+}
+
+std::string reason_for(const std::string& path, const ElfFile& file) {
+  if (!file.rpath.empty()) return verbena::format("its RPATH, {}, goes before Verbena's folder", file.rpath);
+  return verbena::format("something it is linked with leads to {}", path);
+}
+
+void look_at_libraries(const fs::path& program, const ElfFile& file, const Installation& installation,
+                       Findings& findings) {
+  const LoadedLibraries loaded = find_loaded_libraries(program, run_library_path(installation));
+  std::string ours;
+  for (const LoadedLibraries::Library& one : loaded.libraries) {
+    if (one.path.empty()) {
+      findings.fault(kProgram, verbena::format("it needs {}, which is not found", one.name),
+                     "install the package that has it");
+    } else if (stands_for(one.name) && is_ours(one.path, installation)) {
+      ours += (ours.empty() ? "" : ", ") + one.name;
+    } else if (stands_for(one.name)) {
+      findings.fault(
+          kProgram,
+          verbena::format("it loads {} in place of Verbena's: {}", one.path, reason_for(one.path, file)),
+          "take the path out (patchelf --remove-rpath, or make it a RUNPATH), or move that library away");
+    }
+  }
+  if (!loaded.missing_version.empty()) {
+    findings.fault(kProgram,
+                   verbena::format("it is built for another libibverbs or librdmacm: it lacks {}",
+                                   loaded.missing_version),
+                   "take it as built for your distribution's rdma-core, or a later Verbena");
+  }
+  if (findings.amiss(kProgram)) return;
+  findings.fine(kProgram,
+                ours.empty()
+                    ? verbena::format("{} is linked with none of libibverbs and librdmacm; what it loads "
+                                      "while it runs (dlopen) will be Verbena's",
+                                      program.string())
+                    : verbena::format("{} loads Verbena's {}", program.string(), ours));
+}
+
+void look_at_elf_file(const fs::path& program, const ElfFile& file, const Installation& installation,
+                      Findings& findings) {
+  look_at_privileges(program, findings);
+  if (!file.is_64_bit || file.machine != own_machine()) {
+    findings.fault(kProgram,
+                   verbena::format("{} is built for another machine than Verbena's libraries{}",
+                                   program.string(), file.is_64_bit ? "" : ": for 32 bits"),
+                   "take one that is built for this machine");
+  } else if (file.is_library) {
+    look_at_libraries(program, file, installation, findings);
+  } else if (!file.dynamic || file.interpreter.empty()) {
+    findings.fault(
+        kProgram,
+        verbena::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
+                        "front",
+                        program.string()),
+        "link it with libibverbs.so.1 and librdmacm.so.1");
+  } else if (const auto own = read_elf_file("/proc/self/exe"); own && file.interpreter != own->interpreter) {
+    findings.fault(kProgram,
+                   verbena::format("{} uses another C library than Verbena's: its loader is {}",
+                                   program.string(), file.interpreter),
+                   "build it for glibc, or run it in a container that has glibc");
+  } else {
+    look_at_sanitizer(program, file, installation, findings);
+    look_at_libraries(program, file, installation, findings);
+  }
+}
+
+}  // namespace
+
+bool is_program(const std::string& name) {
+  std::error_code ignored;
+  const fs::path found = find_file(name);
+  return !found.empty() && fs::exists(found, ignored);
+}
+
+Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings) {
+  fs::path program = find_file(name);
+  if (program.empty()) return fail(ENOENT);
+  for (int i = 0; i < kMostInterpreters; ++i) {
+    const auto file = read_elf_file(program);
+    if (file) {
+      look_at_elf_file(program, *file, installation, findings);
+      return {};
+    }
+    if (file.error().code != ENOEXEC) return fail(file.error().code);
+    const std::string interpreter = interpreter_of_script(program);
+    if (interpreter.empty()) return fail(ENOEXEC);
+    fs::path next = find_program(interpreter);
+    std::error_code ignored;
+    if (next.empty() || !fs::exists(next, ignored)) {
+      findings.fault(
+          kProgram,
+          verbena::format("{} is a script for {}, which is not there", program.string(), interpreter),
+          "install it, or correct the script's first line");
+      return {};
+    }
+    findings.fine(kProgram, verbena::format("{} is a script for {}", program.string(), interpreter));
+    program = std::move(next);
+  }
+  return fail(ELOOP);
+}
+
+std::vector<std::string> missing_libraries(const fs::path& library) {
+  std::vector<std::string> missing;
+  const LoadedLibraries loaded = find_loaded_libraries(library, library.parent_path().string());
+  for (const LoadedLibraries::Library& one : loaded.libraries) {
+    if (one.path.empty()) missing.push_back(one.name);
+  }
+  return missing;
+}
+
+}  // namespace verbena::commands::doctor

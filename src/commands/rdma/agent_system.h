@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "control/client/admin.h"
+#include "commands/rdma/system.h"
+
+namespace verbena::commands::rdma {
+
+// The agent that programs of this user find; started if there is none. Reached when it is first asked.
+class AgentSystem final : public System {
+ public:
+  control::AdminResult<control::AgentStatus> status() override;
+  control::AdminResult<void> add_link(std::string_view name, std::string_view netdev) override;
+  control::AdminResult<void> delete_link(std::string_view name) override;
+  control::AdminResult<void> rename_link(std::string_view name, std::string_view new_name) override;
+  control::AdminResult<void> watch_links(const std::function<bool(const Links&)>& visit) override;
+
+ private:
+  template <class Request>
+  auto ask(Request request) -> decltype(request(std::declval<control::Admin&>()));
+
+  std::unique_ptr<control::Admin> admin_;
+};
+
+}  // namespace verbena::commands::rdma

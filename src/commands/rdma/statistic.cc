@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// rdma statistic: what is counted of ports, QPs and regions.
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+
+#include "control/model/device_counters.h"
+#include "commands/rdma/command.h"
+#include "commands/rdma/resource_rows.h"
+
+namespace verbena::commands::rdma {
+namespace {
+
+using control::LinkStatus;
+
+int help(Command& command) {
+  command.say(verbena::format(
+      "Usage: {0} [ OPTIONS ] statistic {{ COMMAND | help }}\n"
+      "       {0} statistic [ show ] [ link [ DEV/PORT_INDEX ] ]\n"
+      "       {0} statistic qp [ show ] [ link [ DEV/PORT_INDEX ] [ FILTER-NAME FILTER-VALUE ] ]\n"
+      "       {0} statistic qp mode [ link [ DEV/PORT_INDEX ] ]\n"
+      "       {0} statistic qp set link [ DEV/PORT_INDEX ] auto off\n"
+      "       {0} statistic mr\n"
+      "       {0} statistic mode [ supported ] [ link [ DEV/PORT_INDEX ] ]\n"
+      "where  FILTER-NAME: = {{ cntn | lqpn | pid | qp-type }}\n"
+      "Each QP has a counter of its own, always; its number is the QP's.\n",
+      command.options().program));
+  return Command::kDone;
+}
+
+// ---- ports
+
+void show_port(Command& command, const LinkStatus& device, uint32_t port) {
+  constexpr std::string_view kFolder = "hw_counters/";
+  Printer& printer = command.printer();
+  printer.begin_object();
+  printer.text(verbena::format("link {}/{} ", printable(device.link.name), port));
+  printer.member("ifname", device.link.name);
+  printer.member("port", port);
+  for (const control::NamedCounter& counter : control::kNamedCounters) {
+    if (!counter.path.starts_with(kFolder)) continue;
+    printer.field(counter.path.substr(kFolder.size()), counter.value(device.counters));
+  }
+  printer.end_object();
+}
+
+int show_ports(Command& command) {
+  return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
+    if (port != 0) show_port(command, device, port);
+    return Command::kDone;
+  });
+}
+
+// ---- regions
+
+int show_regions(Command& command) {
+  static constexpr auto kNames = std::to_array<FilterName>({{"mrn", true}});
+  Filters filters;
+  if (const int result = take_filters(command, kNames, filters); result != 0) return result;
+  return for_devices(command, [&](const LinkStatus& device) {
+    for (const control::SlotStatus& slot : command.status()->slots) {
+      for (const control::ObjectNumbers& object : slot.objects) {
+        if (object.kind != protocol::ObjectKind::kMr || object.device_index != device.link.device_index)
+          continue;
+        Row row = Row::of_device(device.link);
+        row.add("mrn", object.number);
+        if (row.passes(filters)) row.print(command.printer());
+      }
+    }
+    return Command::kDone;
+  });
+}
+
+int show(Command& command) {
+  return choose(command, show_ports, {{"link", show_ports}, {"mr", show_regions}, {"help", help}},
+                "parameter");
+}
+
+// ---- QPs
+
+void show_qp(Command& command, const LinkStatus& device, const control::SlotStatus& slot,
+             const control::QpNumbers& qp, uint32_t port, const Filters& filters) {
+  const char* type = qp_type_text(qp.type);
+  Row known = Row::of_port(device.link, port);
+  known.add("cntn", qp.qpn).add("lqpn", qp.qpn).add("qp-type", type).know("optional-counters", "");
+  known.add("pid", static_cast<uint64_t>(slot.pid));
+  if (!known.passes(filters)) return;
+  Printer& printer = command.printer();
+  printer.begin_object();
+  printer.text(verbena::format("link {}/{} ", printable(device.link.name), port));
+  printer.member("ifindex", device.link.device_index);
+  printer.member("ifname", device.link.name);
+  printer.member("port", port);
+  printer.field("cntn", qp.qpn);
+  printer.field("qp-type", type);
+  if (slot.pid != 0) printer.field("pid", static_cast<uint64_t>(slot.pid));
+  printer.field("comm", slot.program);
+  for (size_t i = 0; i < qp.counters.size(); ++i) {
+    printer.continue_line();
+    printer.field(transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
+  }
+  printer.continue_line();
+  printer.text(verbena::format("LQPN: <{}>", qp.qpn));
+  printer.begin_array("lqpn");
+  printer.element(uint64_t{qp.qpn});
+  printer.end_array();
+  printer.end_object();
+}
+
+int show_qps(Command& command) {
+  static constexpr auto kNames = std::to_array<FilterName>(
+      {{"cntn", true}, {"lqpn", true}, {"pid", true}, {"qp-type", false}, {"optional-counters", false}});
+  return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
+    if (port == 0) return Command::kDone;
+    const auto filters = Filters::parse(command.words(), kNames);
+    if (!filters) return command.complain(filters.error());
+    for (const control::SlotStatus& slot : command.status()->slots) {
+      for (const control::QpNumbers& qp : slot.qps) {
+        if (qp.device_index == device.link.device_index) show_qp(command, device, slot, qp, port, *filters);
+      }
+    }
+    return Command::kDone;
+  });
+}
+
+int list_qps(Command& command) {
+  return choose(command, show_qps, {{"link", show_qps}, {"help", help}}, "parameter");
+}
+
+void show_mode(Command& command, const LinkStatus& device, uint32_t port) {
+  if (port == 0) return;
+  Row row = Row::of_port(device.link, port);
+  row.add("mode", "qp auto off").print(command.printer());
+}
+
+int show_modes(Command& command) {
+  return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
+    show_mode(command, device, port);
+    return Command::kDone;
+  });
+}
+
+int refuse_counting(Command& command) {
+  return command.refuse(EOPNOTSUPP, "each QP is counted, always, by a counter of its own");
+}
+
+// "auto off" is how it is.
+int set_auto(Command& command) {
+  if (command.words().empty()) return Command::kFailed;
+  const std::string word = command.words().take();
+  if (abbreviates(word, "off")) return Command::kDone;
+  for (const std::string_view known : {"type", "pid", "type,pid", "pid,type"}) {
+    if (word != known) continue;
+    if (command.words().empty()) return Command::kFailed;
+    return refuse_counting(command);
+  }
+  return command.complain(verbena::format("Unknown auto mode '{}'.", word));
+}
+
+int set_qps(Command& command) {
+  const auto set_link = [](Command& of) {
+    return for_ports(of, false, [&](const LinkStatus& device, uint32_t port) {
+      if (port == 0) return Command::kDone;
+      const auto show = [&](Command& c) {
+        show_mode(c, device, port);
+        return Command::kDone;
+      };
+      return choose(of, show, {{"auto", set_auto}}, "parameter");
+    });
+  };
+  return choose(command, help, {{"link", set_link}, {"help", help}}, "parameter");
+}
+
+int bind_qps(Command& command) {
+  const auto bind_link = [](Command& of) {
+    return for_ports(of, true, [&](const LinkStatus&, uint32_t) {
+      static constexpr auto kNames =
+          std::to_array<FilterName>({{"cntn", true}, {"lqpn", true}, {"pid", true}});
+      if (of.words().empty()) {
+        help(of);
+        return Command::kFailed;
+      }
+      const auto filters = Filters::parse(of.words(), kNames);
+      return filters ? refuse_counting(of) : of.complain(filters.error());
+    });
+  };
+  return choose(command, help, {{"link", bind_link}, {"help", help}}, "parameter");
+}
+
+int about_qps(Command& command) {
+  const auto mode = [](Command& c) {
+    return choose(c, show_modes, {{"link", show_modes}, {"help", help}}, "parameter");
+  };
+  return choose(command, list_qps,
+                {{"show", list_qps},
+                 {"list", list_qps},
+                 {"mode", mode},
+                 {"set", set_qps},
+                 {"bind", bind_qps},
+                 {"unbind", bind_qps},
+                 {"help", help}},
+                "parameter");
+}
+
+// ---- counters that can be switched on: there are none, as all are on
+
+int list_optional(Command& command) {
+  return for_ports(command, false, [](const LinkStatus&, uint32_t) { return Command::kDone; });
+}
+
+int show_optional(Command& command) {
+  const auto supported = [](Command& c) {
+    return choose(c, list_optional, {{"link", list_optional}, {"help", help}}, "parameter");
+  };
+  return choose(command, list_optional,
+                {{"link", list_optional}, {"show", list_optional}, {"supported", supported}, {"help", help}},
+                "parameter");
+}
+
+int set_optional(Command& command, bool on) {
+  const auto set_link = [on](Command& of) {
+    return for_ports(of, true, [&](const LinkStatus&, uint32_t) {
+      if (of.words().empty()) {
+        help(of);
+        return Command::kFailed;
+      }
+      const std::string word = of.words().take();
+      if (!abbreviates(word, "optional-counters")) {
+        return of.complain(verbena::format("Unknown parameter '{}'.", word));
+      }
+      if (on == of.words().empty()) {
+        help(of);
+        return Command::kFailed;
+      }
+      return on ? of.refuse(EINVAL, "there are no optional counters: all are on") : Command::kDone;
+    });
+  };
+  return choose(command, help, {{"link", set_link}, {"help", help}}, "parameter");
+}
+
+}  // namespace
+
+int show_statistics(Command& command) {
+  return choose(command, show,
+                {{"show", show},
+                 {"list", show},
+                 {"help", help},
+                 {"qp", about_qps},
+                 {"mr", show_regions},
+                 {"mode", show_optional},
+                 {"set", [](Command& c) { return set_optional(c, true); }},
+                 {"unset", [](Command& c) { return set_optional(c, false); }}},
+                "statistic command");
+}
+
+}  // namespace verbena::commands::rdma

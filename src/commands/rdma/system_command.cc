@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// rdma system: what holds for all devices.
+#include <cerrno>
+
+#include "commands/rdma/command.h"
+
+namespace verbena::commands::rdma {
+namespace {
+
+int help(Command& command) {
+  command.say(
+      verbena::format("Usage: {0} system show [ netns ]\n"
+                      "       {0} system set netns {{ shared | exclusive }}\n",
+                      command.options().program));
+  return Command::kDone;
+}
+
+int set_help(Command& command) {
+  command.say(
+      verbena::format("Usage: {} system set [PARAM] value\n"
+                      "            system set netns {{ shared | exclusive }}\n"
+                      "            system set privileged-qkey {{ on | off }}\n",
+                      command.options().program));
+  return Command::kDone;
+}
+
+// A device is its network namespace's alone, and children of fork() do not disturb it.
+int print(Command& command) {
+  Printer& printer = command.printer();
+  printer.begin_list();
+  printer.begin_object();
+  printer.field("netns", "exclusive");
+  printer.member("privileged-qkey", "off");
+  printer.member("monitor", "on");
+  if (printer.is_json()) {
+    printer.on_off("copy-on-fork", true);
+  } else {
+    printer.text("copy-on-fork on");
+  }
+  printer.end_object();
+  printer.end_list();
+  return Command::kDone;
+}
+
+int show(Command& command) {
+  return choose(command, print, {{"netns", print}, {"privileged-qkey", print}, {"monitor", print}},
+                "parameter");
+}
+
+int set_netns(Command& command) {
+  const std::string word = command.words().empty() ? "" : command.words().take();
+  if (word == "exclusive") return Command::kDone;
+  if (word != "shared") return command.complain("valid options are: { shared | exclusive }");
+  return command.refuse(EOPNOTSUPP, "a device is seen in the network namespace of its network device only");
+}
+
+int set_privileged_qkey(Command& command) {
+  const std::string word = command.words().empty() ? "" : command.words().take();
+  if (word == "off") return Command::kDone;
+  if (word != "on") return command.complain("valid options are: { on | off }");
+  return command.refuse(EOPNOTSUPP, "programs have the Q_Keys that they ask for");
+}
+
+int set(Command& command) {
+  return choose(command, set_help,
+                {{"help", set_help}, {"netns", set_netns}, {"privileged-qkey", set_privileged_qkey}},
+                "parameter");
+}
+
+}  // namespace
+
+int show_or_change_system(Command& command) {
+  return choose(command, show, {{"show", show}, {"set", set}, {"help", help}}, "system command");
+}
+
+}  // namespace verbena::commands::rdma

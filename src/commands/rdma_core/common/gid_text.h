@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <infiniband/verbs.h>
+
+namespace verbena::rdma_core {
+
+// A GID as inet_ntop(3) writes an IPv6 address.
+std::string gid_text(const ibv_gid& gid);
+
+}  // namespace verbena::rdma_core

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every program's main(): VERBENA_PROGRAM is its name and its function's (verbena_own_program() in
+// CMakeLists.txt).
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+
+#include "commands/rdma_core/common/complaint.h"
+
+namespace verbena::rdma_core {
+int VERBENA_PROGRAM(int argc, char** argv);
+}  // namespace verbena::rdma_core
+
+int main(int argc, char** argv) {
+  int status = 1;
+  try {
+    status = verbena::rdma_core::VERBENA_PROGRAM(argc, argv);
+  } catch (const std::exception& error) {  // no memory
+    verbena::rdma_core::complain(error.what());
+  }
+  if (std::fflush(stdout) != 0 && status == 0) {
+    verbena::rdma_core::complain_of(errno, "Couldn't write to standard output");
+    status = 1;
+  }
+  return status;
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/rdma_core/common/options.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string_view>
+
+#include <getopt.h>
+
+#include "base/format.h"
+#include "commands/rdma_core/common/complaint.h"
+
+namespace verbena::rdma_core {
+namespace {
+
+// Where the numbers by which getopt_long() names options begin: no letter has one of these.
+constexpr int kFirst = 256;
+
+std::string shown(char letter, const char* name) {
+  if (letter == 0) return verbena::format("--{}", name);
+  return name == nullptr ? verbena::format("-{}", letter) : verbena::format("-{}, --{}", letter, name);
+}
+
+struct Grammar {
+  std::string letters;
+  std::vector<option> names;
+};
+
+Grammar grammar_of(const std::vector<Option>& options) {
+  Grammar grammar;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const Option& each = options[i];
+    if (each.letter != 0) grammar.letters.append(1, each.letter).append(each.has_value ? ":" : "");
+    if (each.name != nullptr) {
+      grammar.names.push_back({each.name, each.has_value, nullptr, kFirst + static_cast<int>(i)});
+    }
+  }
+  grammar.names.push_back({});
+  return grammar;
+}
+
+const Option* find(const std::vector<Option>& options, int found) {
+  if (found >= kFirst) return &options[static_cast<size_t>(found - kFirst)];
+  for (const Option& each : options) {
+    if (each.letter == found) return &each;
+  }
+  return nullptr;  // '?': there is no such option
+}
+
+}  // namespace
+
+std::optional<long long> read_number(const std::string& word, long long least, long long most) {
+  char* end = nullptr;
+  errno = 0;
+  const long long value = std::strtoll(word.c_str(), &end, 0);
+  const bool whole = !word.empty() && end == word.c_str() + word.size();
+  if (!whole || errno != 0 || value < least || value > most) return std::nullopt;
+  return value;
+}
+
+Option flag(char letter, const char* name, bool& given) {
+  return {letter, name, false, [&given](const char*) {
+            given = true;
+            return Next::kGoOn;
+          }};
+}
+
+Option text(char letter, const char* name, std::string& value) {
+  return {letter, name, true, [&value](const char* word) {
+            value = word;
+            return Next::kGoOn;
+          }};
+}
+
+bool asks_for_json(int argc, char** argv) {
+  return std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+}
+
+Option number_to(char letter, const char* name, long long least, long long most,
+                 std::function<void(long long)> take) {
+  return {letter, name, true, [=](const char* word) {
+            const auto value = read_number(word, least, most);
+            if (!value) {
+              complain(verbena::format("{}: '{}' is not a number from {} to {}", shown(letter, name), word,
+                                       least, most));
+              return Next::kWrong;
+            }
+            take(*value);
+            return Next::kGoOn;
+          }};
+}
+
+Parsed parse(int argc, char** argv, const std::vector<Option>& options) {
+  const Grammar grammar = grammar_of(options);
+  Parsed parsed{Next::kGoOn, {}};
+  optind = 0;  // from the beginning, whatever was read before
+  while (parsed.next == Next::kGoOn) {
+    const int found = getopt_long(argc, argv, grammar.letters.c_str(), grammar.names.data(), nullptr);
+    if (found == -1) break;
+    const Option* taken = find(options, found);
+    parsed.next = taken ? taken->take(optarg) : Next::kWrong;
+  }
+  parsed.operands.assign(argv + optind, argv + argc);
+  return parsed;
+}
+
+}  // namespace verbena::rdma_core

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// rping: pings by RDMA READ and WRITE between a client and a server.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include "base/format.h"
+#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/help.h"
+#include "commands/rdma_core/connections/letters.h"
+#include "commands/rdma_core/connections/programs.h"
+#include "commands/rdma_core/connections/rping/session.h"
+#include "commands/rdma_core/connections/trial/trial.h"
+
+namespace verbena::rdma_core {
+namespace {
+
+constexpr int kLeastPingBytes = 23;  // a ping's name, its longest number and a zero
+constexpr int kMostPingBytes = 64 * 1024;
+constexpr int kBacklog = 3;
+constexpr int kFailed = -1;
+
+struct PingLine {
+  PingPlan plan;
+  bool has_role = false;
+  sockaddr_storage address = {};
+  sockaddr_storage source = {};
+  uint16_t port = 7174;
+  int status = 0;  // what is wrong with a value
+};
+
+void print_rping_usage() {
+  std::printf("rping -s [-vVd] [-S size] [-C count] [-a addr] [-p port]\n");
+  std::printf("rping -c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]\n");
+  std::printf("\t-c\t\tclient side\n");
+  std::printf("\t-I\t\tSource address to bind to for client.\n");
+  std::printf("\t-s\t\tserver side.  To bind to any address with IPv6 use -a ::0\n");
+  std::printf("\t-v\t\tdisplay ping data to stdout\n");
+  std::printf("\t-V\t\tvalidate ping data\n");
+  std::printf("\t-d\t\tdebug printfs\n");
+  std::printf("\t-S size \tping data size\n");
+  std::printf("\t-C count\tping count times\n");
+  std::printf("\t-a addr\t\taddress\n");
+  std::printf("\t-p port\t\tport\n");
+  std::printf("\t-P\t\tpersistent server mode allowing multiple connections\n");
+  std::printf("\t-q\t\tuse self-created, self-modified QP\n");
+  std::printf("\t--json\t\tprint the result as JSON\n");
+}
+
+Next take_address(const char* word, sockaddr_storage& address, int& status) {
+  const int error = find_host(word, address);
+  if (error == 0) return Next::kGoOn;
+  std::printf("getaddrinfo failed (%s) - invalid hostname or IP address\n", gai_strerror(error));
+  status = error;
+  return Next::kGoOn;
+}
+
+Next take_bytes(const char* word, PingLine& line) {
+  const auto bytes = read_number(word, INT64_MIN, INT64_MAX);
+  if (!bytes || *bytes < kLeastPingBytes || *bytes > kMostPingBytes - 1) {
+    complain(verbena::format("Invalid size {} (valid range is {} to {})",
+                             bytes ? std::to_string(*bytes) : word, kLeastPingBytes, kMostPingBytes));
+    line.status = EINVAL;
+    return Next::kGoOn;
+  }
+  line.plan.bytes = static_cast<int>(*bytes);
+  return Next::kGoOn;
+}
+
+Next take_count(const char* word, PingLine& line) {
+  const auto count = read_number(word, INT64_MIN, INT64_MAX);
+  if (!count || *count < 0 || *count > INT32_MAX) {
+    complain(verbena::format("Invalid count {}", count ? std::to_string(*count) : word));
+    line.status = EINVAL;
+    return Next::kGoOn;
+  }
+  line.plan.count = static_cast<int>(*count);
+  return Next::kGoOn;
+}
+
+Option role(char letter, bool server, PingLine& line) {
+  return {letter, nullptr, false, [server, &line](const char*) {
+            line.plan.server = server;
+            line.has_role = true;
+            return Next::kGoOn;
+          }};
+}
+
+std::vector<Option> options_of(PingLine& line) {
+  PingPlan& plan = line.plan;
+  return {
+      {'a', nullptr, true, [&](const char* word) { return take_address(word, line.address, line.status); }},
+      {'I', nullptr, true, [&](const char* word) { return take_address(word, line.source, line.status); }},
+      {'S', nullptr, true, [&](const char* word) { return take_bytes(word, line); }},
+      {'C', nullptr, true, [&](const char* word) { return take_count(word, line); }},
+      number('p', nullptr, line.port),
+      role('s', true, line),
+      role('c', false, line),
+      flag('P', nullptr, plan.persistent),
+      flag('v', nullptr, plan.verbose),
+      flag('V', nullptr, plan.validate),
+      flag('d', nullptr, plan.debug),
+      flag('q', nullptr, plan.own_queue_pair)};
+}
+
+void set_port(sockaddr_storage& address, uint16_t port) {
+  if (address.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+  }
+}
+
+sockaddr* generic(sockaddr_storage& address) {
+  return reinterpret_cast<sockaddr*>(&address);
+}
+
+int report(const Session& session, const PingPlan& plan, double seconds) {
+  Output output(plan.json);
+  auto& object = output.object();
+  object["program"] = "rping";
+  object["role"] = plan.server ? "server" : "client";
+  object.update(session.description());
+  object["pings"] = session.pings();
+  object["ping_bytes"] = plan.bytes;
+  object["seconds"] = seconds;
+  if (session.pings() > 0) object["usec_per_ping"] = seconds * 1e6 / session.pings();
+  if (plan.validate && session.pings() > 0 && !plan.server) object["validated"] = true;
+  output.finish();
+  return 0;
+}
+
+int run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
+  Session session(line.plan, channel, id);
+  sockaddr* source = line.source.ss_family != 0 ? generic(line.source) : nullptr;
+  if (rdma_resolve_addr(id, source, generic(line.address), kResolveMilliseconds) != 0) {
+    return failed("rdma_resolve_addr");
+  }
+  if (!session.await(Step::kRouteResolved, "ROUTE_RESOLVED")) return kFailed;
+  session.debug("rdma_resolve_addr - rdma_resolve_route successful\n");
+  if (!session.prepare()) return kFailed;
+  if (!session.connect()) {
+    if (!session.failed_by_event()) complain("connect error -1");
+    return kFailed;
+  }
+  const Stopwatch watch;
+  const bool done = session.ping();
+  const double seconds = watch.seconds();
+  if (!done) complain("rping client failed: -1");
+  session.disconnect();
+  return done ? report(session, line.plan, seconds) : kFailed;
+}
+
+// One connection from its request to its end.
+int serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
+  Session session(plan, channel, id);
+  if (!session.prepare()) {
+    rdma_reject(id, nullptr, 0);
+    return kFailed;
+  }
+  if (!session.accept()) {
+    if (!session.failed_by_event()) complain("connect error -1");
+    return kFailed;
+  }
+  const Stopwatch watch;
+  const bool done = session.serve();
+  const double seconds = watch.seconds();
+  if (!done) complain("rping server failed: -1");
+  session.disconnect();
+  return done ? report(session, plan, seconds) : kFailed;
+}
+
+// The next id that somebody wants to connect to. Null when there will be none.
+rdma_cm_id* next_request(rdma_event_channel* channel) {
+  while (true) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel, &event) != 0) {
+      failed("rdma_get_cm_event");
+      return nullptr;
+    }
+    const Event owned(event);
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) return event->id;
+    if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+      complain("cma detected device removal!!!!");
+      return nullptr;
+    }
+  }
+}
+
+// A session in a thread of its own, with a channel for its events, so that none waits for another.
+void serve_apart(const PingPlan& plan, rdma_cm_id* id) {
+  const Channel channel(rdma_create_event_channel());
+  const Id owned(id);
+  if (!channel || rdma_migrate_id(id, channel.get()) != 0) {
+    failed("rdma_migrate_id");
+    rdma_reject(id, nullptr, 0);
+    return;
+  }
+  serve(plan, channel.get(), id);
+}
+
+int run_server(PingLine& line, rdma_event_channel* channel, rdma_cm_id* listener) {
+  if (rdma_bind_addr(listener, generic(line.address)) != 0) return failed("rdma_bind_addr");
+  if (rdma_listen(listener, kBacklog) != 0) return failed("rdma_listen");
+  if (!line.plan.persistent) {
+    const Id id(next_request(channel));
+    return id ? serve(line.plan, channel, id.get()) : kFailed;
+  }
+  while (rdma_cm_id* id = next_request(channel)) {
+    std::thread(serve_apart, line.plan, id).detach();
+  }
+  return kFailed;
+}
+
+}  // namespace
+
+int rping(int argc, char** argv) {
+  PingLine line;
+  line.address.ss_family = AF_INET;
+  const Letters letters = parse_letters(argc, argv, options_of(line), true);
+  if (letters.next == Next::kStop) {
+    print_rping_usage();
+    print_help("rping");
+    return 0;
+  }
+  if (letters.next == Next::kGoOn && line.status != 0) return line.status;
+  if (letters.next == Next::kWrong || !line.has_role) {
+    print_rping_usage();
+    return EINVAL;
+  }
+  line.plan.json = letters.json;
+  set_port(line.address, line.port);
+  const Channel channel = first_channel();
+  if (!channel) return errno;
+  rdma_cm_id* made = nullptr;
+  if (rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) return failed("rdma_create_id");
+  const Id id(made);
+  return line.plan.server ? run_server(line, channel.get(), made) : run_client(line, channel.get(), made);
+}
+
+}  // namespace verbena::rdma_core

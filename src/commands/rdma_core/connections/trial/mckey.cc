@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// mckey: one sends to a multicast group, others receive.
+#include <cstdio>
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <infiniband/ib.h>
+#include <netdb.h>
+#include <poll.h>
+
+#include "base/format.h"
+#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/connections/help.h"
+#include "commands/rdma_core/connections/programs.h"
+#include "commands/rdma_core/connections/trial/trial.h"
+
+namespace verbena::rdma_core {
+namespace {
+
+// As a subnet manager takes its time with switches, so do switches and their snooping with a join.
+constexpr int kSettleMilliseconds = 3000;
+
+struct Membership {
+  std::string group;
+  bool unmapped = false;  // the group is a GID, no IP address
+  bool sender = false;
+  bool send_only = false;
+};
+
+class MulticastTrial final : public Trial {
+ public:
+  MulticastTrial(Plan plan, Membership membership)
+      : Trial("mckey", IBV_QPT_UD, std::move(plan)), membership_(std::move(membership)) {}
+
+ private:
+  sockaddr* group() { return reinterpret_cast<sockaddr*>(&group_); }
+  sockaddr* source() { return plan_.source.empty() ? nullptr : reinterpret_cast<sockaddr*>(&source_); }
+
+  int perform() override {
+    output_.object()["role"] = membership_.sender ? "sender" : "receiver";
+    output_.object()["group"] = membership_.group;
+    output_.text("%s: starting %s\n", name_, membership_.sender ? "client" : "server");
+    if (!plan_.source.empty()) {
+      if (const int status = find(plan_.source, source_); status != 0) return status;
+    }
+    if (const int status = find_group(); status != 0) return status;
+    output_.text("%s: joining\n", name_);
+    if (const int status = for_each_node([this](Node& node) { return begin(node); }); status != 0) {
+      return status;
+    }
+    int status = serve_until_connected();
+    if (status == 0) status = settle();
+    if (status == 0) status = transfer();
+    return leave(status);
+  }
+
+  int find(const std::string& name, sockaddr_storage& address) {
+    const int error = find_host(name, address);
+    if (error == 0) return 0;
+    tell_failure(output_, verbena::format("getaddrinfo failed ({}) - invalid hostname or IP address",
+                                          gai_strerror(error)));
+    return error;
+  }
+
+  int find_group() {
+    if (!membership_.unmapped) return find(membership_.group, group_);
+    auto* address = reinterpret_cast<sockaddr_ib*>(&group_);
+    address->sib_family = AF_IB;
+    if (inet_pton(AF_INET6, membership_.group.c_str(), &address->sib_addr) == 1) return 0;
+    tell_failure(output_, verbena::format("{}: '{}' is no GID", name_, membership_.group),
+                 "a GID is written as an IPv6 address is");
+    return -1;
+  }
+
+  int begin(Node& node) {
+    if (source() != nullptr && rdma_bind_addr(node.id.get(), source()) != 0) {
+      return complain_of_call("addr bind failure");
+    }
+    if (membership_.unmapped) {
+      const int status = address_resolved(node);
+      return status != 0 ? complain_of_call("resolve addr failure") : 0;
+    }
+    if (rdma_resolve_addr(node.id.get(), source(), group(), kResolveMilliseconds) != 0) {
+      return complain_of_call("resolve addr failure");
+    }
+    return 0;
+  }
+
+  int address_resolved(Node& node) override {
+    if (const int status = fits_port(node); status != 0) return status;
+    if (const int status = node.prepare(); status != 0) return status;
+    if (!membership_.sender) {
+      if (const int status = node.post_receives(); status != 0) return status;
+    }
+    rdma_cm_join_mc_attr_ex wanted = {};
+    wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    wanted.addr = group();
+    wanted.join_flags =
+        membership_.send_only ? RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER : RDMA_MC_JOIN_FLAG_FULLMEMBER;
+    if (rdma_join_multicast_ex(node.id.get(), &wanted, &node) != 0) {
+      return complain_of_call("failure joining");
+    }
+    return 0;
+  }
+
+  int joined(Node& node, const rdma_ud_param& group) override {
+    char text[INET6_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET6, group.ah_attr.grh.dgid.raw, text, sizeof text);
+    output_.text("%s: joined dgid: %s mlid 0x%x sl %d\n", name_, text, group.ah_attr.dlid, group.ah_attr.sl);
+    output_.object()["dgid"] = text;
+    if (const int status = node.reach(group.ah_attr); status != 0) return status;
+    node.remote_number = group.qp_num;
+    node.remote_key = group.qkey;
+    node.connected = true;
+    --connects_left_;
+    return 0;
+  }
+
+  rdma_conn_param connection() const override { return {}; }
+
+  // The time that a group takes to reach everybody, in which events may come.
+  int settle() {
+    const Stopwatch watch;
+    while (watch.seconds() * 1000 < kSettleMilliseconds) {
+      const int left = kSettleMilliseconds - static_cast<int>(watch.seconds() * 1000);
+      pollfd listened = {channel_->fd, POLLIN, 0};
+      poll(&listened, 1, left);
+      tell_of_events();
+    }
+    return 0;
+  }
+
+  void tell_of_events() {
+    const Event event = event_at_hand(channel_.get());
+    if (!event) return;
+    const bool known =
+        event->event == RDMA_CM_EVENT_MULTICAST_ERROR || event->event == RDMA_CM_EVENT_ADDR_CHANGE;
+    if (known) {
+      tell_failure(output_, verbena::format("{}: event: {}, status: {}", name_, rdma_event_str(event->event),
+                                            event->status));
+    }
+  }
+
+  int transfer() {
+    if (plan_.messages == 0) return 0;
+    const Stopwatch watch;
+    int status = 0;
+    if (membership_.sender) {
+      output_.text("initiating data transfers\n");
+      status = for_each_node([](Node& node) { return node.post_sends(0); });
+    } else {
+      output_.text("receiving data transfers\n");
+      Patience patience([this] {
+        return verbena::format(
+            "nobody has sent {} messages to {} yet (messages that are lost do not come again)",
+            plan_.messages, membership_.group);
+      });
+      status = for_each_node([&](Node& node) { return node.connected ? node.await_receives(patience) : 0; });
+    }
+    if (status != 0) return status;
+    output_.text("data transfers complete\n");
+    transferring_ = watch.seconds();
+    return 0;
+  }
+
+  int leave(int status) {
+    for (const auto& node : nodes_) {
+      if (rdma_leave_multicast(node->id.get(), group()) != 0) {
+        status = complain_of_call("failure leaving");
+      }
+    }
+    return status;
+  }
+
+  const Membership membership_;
+  sockaddr_storage group_ = {};
+  sockaddr_storage source_ = {};
+};
+
+void print_mckey_usage(const char* program) {
+  std::printf("usage: %s\n", program);
+  std::printf("\t-m multicast_address\n");
+  std::printf("\t[-M unmapped_multicast_address]\n\t replaces -m and requires -b\n");
+  std::printf("\t[-s(ender)]\n");
+  std::printf("\t[-b bind_address]\n");
+  std::printf("\t[-c connections]\n");
+  std::printf("\t[-C message_count]\n");
+  std::printf("\t[-S message_size]\n");
+  std::printf("\t[-p port_space - %#x for UDP (default), %#x for IPOIB]\n", RDMA_PS_UDP, RDMA_PS_IPOIB);
+  std::printf("\t[-o join as a send-only full-member]\n");
+  std::printf("\t[-l join without multicast loopback]\n");
+  std::printf("%s", kJsonUsage);
+}
+
+}  // namespace
+
+int mckey(int argc, char** argv) {
+  Plan plan;
+  plan.hints.ai_port_space = RDMA_PS_UDP;
+  Membership membership;
+  bool deaf = false;
+  std::vector<Option> options = common_options(plan);
+  options.insert(options.end(),
+                 {text('m', nullptr, membership.group),
+                  taken('M',
+                        [&](const char* word) {
+                          membership.group = word;
+                          membership.unmapped = true;
+                        }),
+                  flag('s', nullptr, membership.sender),
+                  number_to('p', nullptr, 0, 0xffff,
+                            [&](long long value) { plan.hints.ai_port_space = static_cast<int>(value); }),
+                  flag('o', nullptr, membership.send_only), flag('l', nullptr, deaf)});
+  const Letters letters = parse_letters(argc, argv, options);
+  if (letters.next != Next::kGoOn) {
+    print_mckey_usage(argv[0]);
+    if (letters.next == Next::kWrong) return 1;
+    print_help("mckey");
+    return 0;
+  }
+  if (membership.unmapped && plan.source.empty()) {
+    std::printf("unmapped multicast address requires binding to source address\n");
+    return 1;
+  }
+  plan.json = letters.json;
+  plan.hears_itself = !deaf;
+  plan.destination = membership.group;
+  return MulticastTrial(std::move(plan), std::move(membership)).run();
+}
+
+}  // namespace verbena::rdma_core

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/rdma_core/connections/trial/trial.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include <netdb.h>
+
+#include "base/format.h"
+#include "commands/rdma_core/common/complaint.h"
+
+namespace verbena::rdma_core {
+namespace {
+
+constexpr int kMostConnections = 1 << 20;
+constexpr int kMostBytes = 1 << 30;
+
+}  // namespace
+
+std::vector<Option> common_options(Plan& plan) {
+  return {text('b', nullptr, plan.source), decimal('c', plan.connections, 0, kMostConnections),
+          decimal('C', plan.messages, 0, kMostBytes), decimal('S', plan.bytes, 0, kMostBytes)};
+}
+
+Trial::Trial(const char* name, ibv_qp_type type, Plan plan)
+    : name_(name), plan_(std::move(plan)), output_(plan_.json), connects_left_(plan_.connections) {
+  output_.object()["program"] = name;
+  if (plan_.bytes == 0) plan_.messages = 0;
+  shape_ = {name_, type, plan_.messages, plan_.bytes, plan_.hears_itself};
+}
+
+int Trial::run() {
+  channel_ = first_channel();
+  if (!channel_ || make_nodes() != 0) return 1;
+  const int status = perform();
+  output_.text("test complete\n");
+  if (status == 0) report();
+  nodes_.clear();
+  refused_.clear();
+  output_.text("return status %d\n", status);
+  if (status == 0) output_.finish();
+  return status;
+}
+
+int Trial::make_nodes() {
+  for (int i = 0; i < plan_.connections; ++i) {
+    auto node = std::make_unique<Node>(shape_, output_);
+    if (needs_ids()) {
+      rdma_cm_id* id = nullptr;
+      const auto space = static_cast<rdma_port_space>(plan_.hints.ai_port_space);
+      if (rdma_create_id(channel_.get(), &id, node.get(), space) != 0) {
+        return complain_of_call("unable to create an id");
+      }
+      node->id.reset(id);
+    }
+    nodes_.push_back(std::move(node));
+  }
+  return 0;
+}
+
+int Trial::complain_of_call(const std::string& what) const {
+  return failed(verbena::format("{}: {}", name_, what));
+}
+
+int Trial::for_each_node(const std::function<int(Node&)>& call) {
+  for (const auto& node : nodes_) {
+    if (const int status = call(*node); status != 0) return status;
+  }
+  return 0;
+}
+
+int Trial::find_both_ends(const char* what) {
+  const int error = find_addresses(plan_.source, plan_.destination, plan_.port, plan_.hints, addresses_);
+  if (error == 0) return 0;
+  const int reason = errno;
+  tell_failure(output_, verbena::format("{}: {} error: {}", name_, what, gai_strerror(error)),
+               error == -1 ? remedy_for_errno(reason) : "");
+  return error;
+}
+
+int Trial::listen() {
+  rdma_cm_id* id = nullptr;
+  const auto space = static_cast<rdma_port_space>(plan_.hints.ai_port_space);
+  if (rdma_create_id(channel_.get(), &id, nullptr, space) != 0) {
+    return complain_of_call("listen request failed");
+  }
+  listener_.reset(id);
+  if (const int status = find_both_ends("getrdmaaddr"); status != 0) return status;
+  if (rdma_bind_addr(id, addresses_->ai_src_addr) != 0) return complain_of_call("bind address failed");
+  if (rdma_listen(id, 0) != 0) return complain_of_call("failure trying to listen");
+  return 0;
+}
+
+int Trial::resolve_addresses() {
+  return for_each_node([this](Node& node) {
+    if (rdma_resolve_addr(node.id.get(), addresses_->ai_src_addr, addresses_->ai_dst_addr,
+                          kResolveMilliseconds) != 0) {
+      return complain_of_call("failure getting addr");
+    }
+    return 0;
+  });
+}
+
+int Trial::serve_until_connected() {
+  const Stopwatch watch;
+  const int status = serve_while(connects_left_, [this] {
+    return verbena::format("{} of {} connections are not there yet", connects_left_, plan_.connections);
+  });
+  connecting_ = watch.seconds();
+  return status;
+}
+
+int Trial::serve_while(const int& left, const std::function<std::string()>& words) {
+  Patience patience(words);
+  while (left > 0) {
+    const Event event = next_event(channel_.get(), patience);
+    if (!event) return complain_of_call("failure in rdma_get_cm_event");
+    if (const int status = handle(*event); status != 0) return status;
+  }
+  return 0;
+}
+
+int Trial::handle(rdma_cm_event& event) {
+  auto* node = static_cast<Node*>(event.id->context);
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      return address_resolved(*node);
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      return route_resolved(*node);
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      return requested(event.id);
+    case RDMA_CM_EVENT_ESTABLISHED:
+      return established(*node, event.param.ud);
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      return joined(*node, event.param.ud);
+    case RDMA_CM_EVENT_DISCONNECTED:
+      disconnected(event.id);
+      return 0;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_MULTICAST_ERROR:
+      tell_failure(
+          output_,
+          verbena::format("{}: event: {}, error: {}", name_, rdma_event_str(event.event), event.status),
+          remedy_for(event.event));
+      // An event of failure ends the program as such, whatever it carries.
+      return event.status != 0 ? event.status : -1;
+    default:
+      return 0;  // a device that went: seen by who uses it
+  }
+}
+
+int Trial::address_resolved(Node& node) {
+  if (plan_.tos && rdma_set_option(node.id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*plan_.tos, 1) != 0) {
+    complain_of_call("set TOS option failed");
+  }
+  if (plan_.ack_timeout && rdma_set_option(node.id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+                                           &*plan_.ack_timeout, 1) != 0) {
+    complain_of_call("set ack timeout option failed");
+  }
+  if (rdma_resolve_route(node.id.get(), kResolveMilliseconds) != 0) {
+    return complain_of_call("resolve route failed");
+  }
+  return 0;
+}
+
+int Trial::route_resolved(Node& node) {
+  if (const int status = fits_port(node); status != 0) return status;
+  if (const int status = node.prepare(); status != 0) return status;
+  if (const int status = node.post_receives(); status != 0) return status;
+  rdma_conn_param wanted = connection();
+  wanted.private_data = addresses_->ai_connect;
+  wanted.private_data_len = static_cast<uint8_t>(addresses_->ai_connect_len);
+  if (rdma_connect(node.id.get(), &wanted) != 0) return complain_of_call("failure connecting");
+  return 0;
+}
+
+int Trial::requested(rdma_cm_id* id) {
+  const auto refuse = [&](Id&& refused, int status) {
+    tell_failure(output_, verbena::format("{}: failing connection request", name_));
+    rdma_reject(id, nullptr, 0);
+    refused_.push_back(std::move(refused));  // it cannot end before its event
+    return status;
+  };
+  if (next_node_ == nodes_.size()) return refuse(Id(id), -ENOMEM);
+  Node& node = *nodes_[next_node_++];
+  node.id.reset(id);
+  id->context = &node;
+  int status = fits_port(node);
+  if (status == 0) status = node.prepare();
+  if (status == 0 && plan_.ack_timeout &&
+      rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &*plan_.ack_timeout, 1) != 0) {
+    complain_of_call("set ack timeout option failed");
+  }
+  if (status == 0) status = node.post_receives();
+  if (status == 0 && accept(node) != 0) status = complain_of_call("failure accepting");
+  if (status == 0) return 0;
+  tell_failure(output_, verbena::format("{}: failing connection request", name_));
+  rdma_reject(id, nullptr, 0);
+  return status;
+}
+
+int Trial::fits_port(const Node& node) const {
+  if (node.id->verbs == nullptr) {  // the address is every device's, such as 127.0.0.1
+    tell_failure(output_, verbena::format("{}: no device has that address", name_), remedy_for_errno(ENODEV));
+    return -ENODEV;
+  }
+  if (shape_.type != IBV_QPT_UD) return 0;
+  ibv_port_attr port = {};
+  if (const int error = ibv_query_port(node.id->verbs, node.id->port_num, &port); error != 0) return error;
+  const int mtu = 1 << (port.active_mtu + 7);
+  if (plan_.messages == 0 || plan_.bytes <= mtu) return 0;
+  tell_failure(output_,
+               verbena::format("{}: message_size {} is larger than active mtu {}", name_, plan_.bytes, mtu));
+  return -EINVAL;
+}
+
+void Trial::report() {
+  auto& object = output_.object();
+  object["connections"] = plan_.connections;
+  object["messages"] = plan_.messages;
+  object["message_bytes"] = plan_.bytes;
+  object["connect_seconds"] = connecting_;
+  object["transfer_seconds"] = transferring_;
+  object["nodes"] = nlohmann::ordered_json::array();
+  for (const auto& node : nodes_) object["nodes"].push_back(node->description());
+}
+
+}  // namespace verbena::rdma_core

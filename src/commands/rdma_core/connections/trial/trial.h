@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands/rdma_core/common/output.h"
+#include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/events.h"
+#include "commands/rdma_core/connections/letters.h"
+#include "commands/rdma_core/connections/trial/node.h"
+
+namespace verbena::rdma_core {
+
+// What a command line of ucmatose, udaddy or mckey asks for.
+struct Plan {
+  int connections = 1;
+  int messages = 10;
+  int bytes = 100;
+  std::string destination;
+  std::string source;
+  std::string port;
+  rdma_addrinfo hints = {};
+  std::optional<uint8_t> tos;
+  std::optional<uint8_t> ack_timeout;
+  bool migrate = false;
+  bool hears_itself = true;
+  bool json = false;
+};
+
+// The options that all three have: -s is not among them.
+std::vector<Option> common_options(Plan& plan);
+
+// A trial: so many nodes, the events of librdmacm that connect them, messages there and back. ucmatose,
+// udaddy and mckey are trials that differ in how a node comes to its other end and in the order of the
+// messages. One thread.
+//
+// Functions answer 0, or what the program ends with, after they have said why.
+class Trial {
+ public:
+  Trial(const char* name, ibv_qp_type type, Plan plan);
+  virtual ~Trial() = default;
+
+  // From the first to the last line that the program prints. The answer is its exit status.
+  int run();
+
+ protected:
+  // Between "starting" and "test complete".
+  virtual int perform() = 0;
+
+  // The events, by what has come about. Those that a program knows nothing of never come to it.
+  virtual int address_resolved(Node& node);
+  virtual int route_resolved(Node& node);
+  virtual int accept(Node&) { return 0; }
+  virtual int established(Node&, const rdma_ud_param&) { return 0; }
+  virtual void disconnected(rdma_cm_id*) {}
+  virtual int joined(Node&, const rdma_ud_param&) { return 0; }
+  virtual rdma_conn_param connection() const = 0;
+
+  bool needs_ids() const { return !plan_.destination.empty(); }
+  int find_both_ends(const char* what);  // what getaddrinfo(3) is called in the complaint
+  int listen();
+  int resolve_addresses();
+  // Serves events until so many connections (or none) are left to wait for.
+  int serve_until_connected();
+  int serve_while(const int& left, const std::function<std::string()>& words);
+  int fits_port(const Node& node) const;
+  int complain_of_call(const std::string& what) const;  // with the program's name and errno
+  int for_each_node(const std::function<int(Node&)>& call);
+
+  const char* name_;  // of the program, in its output
+  Plan plan_;
+  Output output_;
+  Shape shape_;
+  Channel channel_;
+  AddressInfo addresses_;
+  Id listener_;
+  std::vector<Id> refused_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  int connects_left_;
+  int disconnects_left_ = 0;
+  double connecting_ = 0;    // seconds
+  double transferring_ = 0;  // seconds
+
+ private:
+  int make_nodes();
+  int handle(rdma_cm_event& event);
+  int requested(rdma_cm_id* id);
+  void report();
+
+  size_t next_node_ = 0;
+};
+
+// Seconds since it was made.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point began_ = Clock::now();
+};
+
+}  // namespace verbena::rdma_core

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/rdma_core/verbs/pingpong/xrc_pingpong.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+
+#include <unistd.h>
+
+#include "base/format.h"
+#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/device_list.h"
+#include "commands/rdma_core/common/gid_text.h"
+#include "commands/rdma_core/common/output.h"
+#include "commands/rdma_core/verbs/pingpong/figures.h"
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
+#include "commands/rdma_core/verbs/pingpong/tcp.h"
+#include "commands/rdma_core/verbs/pingpong/xrc_endpoint.h"
+
+namespace verbena::rdma_core {
+namespace {
+
+const std::string kEnd("END\0", 4);
+
+// Another end: its TCP connection, where it is reached, and how many messages it was sent.
+struct Peer {
+  UniqueFd connection;
+  XrcAddress address;
+  unsigned sent = 0;
+};
+
+class XrcGame {
+ public:
+  XrcGame(const PingpongProgram& program, const Settings& settings, XrcEndpoint& endpoint, Output& output)
+      : program_(program), settings_(settings), endpoint_(endpoint), output_(output) {}
+
+  bool connect() { return settings_.serves() ? await_clients() : join_server(); }
+
+  bool play() {
+    if (settings_.serves()) {
+      for (size_t i = 0; i < peers_.size(); ++i) {
+        if (!send(i)) return false;
+      }
+    }
+    const size_t total = static_cast<size_t>(settings_.clients) * settings_.iterations;
+    for (size_t received = 0; received < total;) {
+      if (settings_.events && !endpoint_.await_event()) return false;
+      if (!take_received(received)) return false;
+    }
+    return endpoint_.await_sent();
+  }
+
+  // Nobody's queues go before everybody has received everything: what the server sends a client may come
+  // through another client's queue pair.
+  bool agree_to_end() { return settings_.serves() ? hear_ends() && tell_ends() : tell_ends() && hear_ends(); }
+
+ private:
+  bool join_server() {
+    Peer peer;
+    peer.connection = connect_to(settings_.server, settings_.tcp_port);
+    return peer.connection && tell_address(peer, 0) && hear_address(peer, 0) && add(std::move(peer));
+  }
+
+  bool await_clients() {
+    const UniqueFd listening = listen_on(settings_.tcp_port, static_cast<int>(settings_.clients));
+    if (!listening) return false;
+    for (size_t i = 0; i < settings_.clients; ++i) {
+      Peer peer;
+      peer.connection = accept_on(listening, verbena::format(" for client {}", i));
+      if (!peer.connection || !hear_address(peer, i) || !tell_address(peer, i) || !add(std::move(peer)))
+        return false;
+    }
+    return true;
+  }
+
+  bool add(Peer peer) {
+    peers_.push_back(std::move(peer));
+    return endpoint_.connect(peers_.size() - 1, peers_.back().address);
+  }
+
+  bool tell_address(const Peer& peer, size_t index) {
+    const auto address = endpoint_.address(index);
+    if (!address) return false;
+    print("local", *address);
+    if (write_all(peer.connection, address->encoded())) return true;
+    complain_of(errno, "Couldn't send local address");
+    return false;
+  }
+
+  bool hear_address(Peer& peer, size_t index) {
+    std::string message;
+    if (!read_exactly(peer.connection, XrcAddress::kLength, message)) {
+      complain(verbena::format("client read: {}", reason(errno)));
+      complain(verbena::format("{}/{}: Couldn't read remote address [{}]", message.size(),
+                               XrcAddress::kLength, index));
+      return false;
+    }
+    const auto address = XrcAddress::decode(message);
+    if (!address) {
+      complain("The peer's address is none", verbena::format("is it {} that runs there?", program_.name));
+      return false;
+    }
+    peer.address = *address;
+    print("remote", peer.address);
+    return true;
+  }
+
+  void print(const char* whose, const XrcAddress& address) {
+    const std::string gid = gid_text(address.gid);
+    output_.text("%8s: LID %04x, QPN RECV %06x SEND %06x, PSN %06x, SRQN %06x, GID %s\n", whose, address.lid,
+                 address.receiving_qpn, address.sending_qpn, address.psn, address.srqn, gid.c_str());
+    output_.object()[whose].push_back({{"lid", address.lid},
+                                       {"receiving_qpn", address.receiving_qpn},
+                                       {"sending_qpn", address.sending_qpn},
+                                       {"psn", address.psn},
+                                       {"srqn", address.srqn},
+                                       {"gid", gid}});
+    std::fflush(stdout);  // who reads a pipe sees how far it is
+  }
+
+  // The queue pairs of all other ends in turn; the last send tells when it is done.
+  bool send(size_t index) {
+    Peer& peer = peers_[index];
+    const size_t queue_pair = (index + peer.sent) % peers_.size();
+    ++peer.sent;
+    return endpoint_.post_send(peer.address, queue_pair, peer.sent >= settings_.iterations);
+  }
+
+  // All that has come, and an answer to each.
+  bool take_received(size_t& received) {
+    for (;;) {
+      bool came = false;
+      size_t from = 0;
+      if (!endpoint_.poll_received(came, from)) return false;
+      if (!came) return true;
+      ++received;
+      if (!endpoint_.post_receive()) return false;
+      if (peers_[from].sent < settings_.iterations && !send(from)) return false;
+    }
+  }
+
+  bool hear_ends() {
+    for (const Peer& peer : peers_) {
+      std::string message;
+      if (!read_exactly(peer.connection, kEnd.size(), message)) {
+        complain(verbena::format("client read: {}", reason(errno)));
+        complain(verbena::format("{}/{}: Couldn't read remote termination ack", message.size(), kEnd.size()));
+        return false;
+      }
+      if (message != kEnd) {
+        complain("Invalid termination ack was accepted");
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool tell_ends() {
+    for (const Peer& peer : peers_) {
+      if (write_all(peer.connection, kEnd)) continue;
+      complain_of(errno, "Couldn't send termination ack");
+      return false;
+    }
+    return true;
+  }
+
+  const PingpongProgram& program_;
+  const Settings& settings_;
+  XrcEndpoint& endpoint_;
+  Output& output_;
+  std::vector<Peer> peers_;
+};
+
+// Its original prints no figures: they are in the object only.
+void add_figures(const Settings& settings, std::chrono::duration<double> took, Output& output) {
+  const unsigned long long messages = 2ULL * settings.clients * settings.iterations;
+  const double seconds = took.count();
+  auto& object = output.object();
+  object["clients"] = settings.clients;
+  object["iterations"] = settings.iterations;
+  object["bytes"] = messages * settings.size;
+  object["seconds"] = seconds;
+  object["mbit_per_second"] = static_cast<double>(messages * settings.size) * 8. / (seconds * 1e6);
+  object["usec_per_iteration"] = seconds * 1e6 / settings.iterations;
+}
+
+}  // namespace
+
+int run_xrc_pingpong(const PingpongProgram& program, int argc, char** argv) {
+  auto settings = read_settings(program, argc, argv);
+  if (!settings) return 1;
+  if (settings->help) return 0;
+  if (!settings->serves()) settings->clients = 1;
+  srand48(getpid() * time(nullptr));
+  const DeviceList devices;
+  ibv_device* device = choose_device(devices, *settings);
+  if (device == nullptr) {
+    complain("Failed to open device");
+    return 1;
+  }
+  Output output(settings->json);
+  describe(program, *settings, device, output);
+  XrcEndpoint endpoint(program, *settings);
+  XrcGame game(program, *settings, endpoint, output);
+  if (!endpoint.open(device) || !game.connect()) return 1;
+  const auto start = std::chrono::steady_clock::now();
+  if (!game.play()) return 1;
+  add_figures(*settings, std::chrono::steady_clock::now() - start, output);
+  if (!game.agree_to_end() || !endpoint.close()) return 1;
+  output.text("success\n");
+  output.finish();
+  return 0;
+}
+
+}  // namespace verbena::rdma_core

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <poll.h>
+
+#include "control/client/capture_client.h"
+#include "base/format.h"
+#include "base/command_line/option_values.h"
+#include "commands/verbena/capture_links.h"
+#include "commands/verbena/capture_output.h"
+#include "commands/verbena/commands.h"
+#include "commands/verbena/end_signals.h"
+#include "commands/verbena/help.h"
+#include "commands/verbena/installation.h"
+#include "commands/verbena/message.h"
+#include "commands/verbena/names.h"
+#include "commands/verbena/recorder.h"
+#include "commands/verbena/report.h"
+
+namespace verbena::commands {
+
+using namespace command_line;
+
+namespace {
+
+using control::CaptureClient;
+using control::CaptureNews;
+using protocol::CaptureNewsReply;
+
+constexpr const char* kCaptureExamples =
+    "Writes what processes of this host send each other by memory, which tcpdump does not see, as the "
+    "RoCEv2\n"
+    "packets that it would have been between two hosts. What goes over UDP is not in it: that is tcpdump's.\n"
+    "Each packet has a comment: which process and queue pair has sent it, and to which. What comes faster "
+    "than\n"
+    "it can be written is left out, and counted. Until Ctrl-C, if nothing else is said.\n"
+    "\n"
+    "Examples:\n"
+    "  verbena capture traffic.pcapng           into a file, which only you may read\n"
+    "  verbena capture - | wireshark -k -i -    to look on\n"
+    "  verbena capture --seconds 10 traffic.pcapng\n"
+    "Packets on the wire, to and from other hosts:\n"
+    "  tcpdump -i DEV -w wire.pcap udp port 4791\n"
+    "\n"
+    "A user captures with their own agent; only root captures what root's agent serves.\n";
+
+constexpr uint32_t kLeastSnap = 64;
+constexpr uint32_t kMostSnap = 262'144;
+
+// How long to sleep when there was nothing: a ring of a busy process is full within milliseconds.
+constexpr Duration kShortPause = std::chrono::milliseconds(1);
+constexpr Duration kLongPause = std::chrono::milliseconds(10);  // while there is no process
+constexpr Duration kNewsInterval = std::chrono::milliseconds(5);
+// For what is in the rings at the end.
+constexpr Duration kMostAtEnd = std::chrono::seconds(2);
+
+struct CaptureWish {
+  std::string file;
+  CaptureChoice choice;
+  uint64_t seconds = 0;  // 0: until it is ended
+};
+
+// One run of the command, from an agent that has been reached on.
+class Capture {
+ public:
+  Capture(const CaptureWish& wish, CaptureClient& client, CaptureOutput output)
+      : wish_(wish),
+        client_(client),
+        output_(std::move(output)),
+        links_([this] { return client_.links().value_or(std::vector<control::Link>()); }),
+        recorder_(wish.choice, links_) {}
+
+  int run();
+
+ private:
+  bool take_news(TimePoint now);
+  bool write_out();
+  bool pause(Duration duration);
+  void drain();
+
+  const CaptureWish& wish_;
+  CaptureClient& client_;
+  CaptureOutput output_;
+  CaptureLinks links_;
+  Recorder recorder_;
+  const EndSignals signals_;
+  TimePoint next_news_ = TimePoint::min();
+  // What processes there were until then is known. Later packets wait, or they would have no names.
+  TimePoint known_until_ = TimePoint::min();
+  std::optional<std::string> failure_;
+};
+
+// False: the agent has ended, and nobody else begins or ends.
+bool Capture::take_news(TimePoint now) {
+  if (now < next_news_) return true;
+  next_news_ = now + kNewsInterval;
+  for (;;) {
+    auto news = client_.next();
+    if (!news) {
+      failure_ = news.error().text.empty() ? std::strerror(news.error().code) : news.error().text;
+      return false;
+    }
+    switch (news->kind) {
+      case CaptureNewsReply::kNothing:
+        known_until_ = now;
+        return true;
+      case CaptureNewsReply::kBegun:
+        recorder_.begin(std::move(*news));
+        break;
+      case CaptureNewsReply::kEnded:
+        recorder_.end(news->slot);
+        break;
+      default:
+        complain(
+            "{} (pid {}) is not captured: {}", printable(news->program), news->pid,
+            news->error == EOPNOTSUPP ? "its library is of an older version" : std::strerror(news->error));
+    }
+  }
+}
+
+// False: nothing more can be written.
+bool Capture::write_out() {
+  for (const std::string& text : recorder_.take_complaints()) complain("{}", printable(text));
+  const auto written = output_.write(recorder_.writer().pending());
+  recorder_.writer().clear();
+  if (!written && written.error().code != EPIPE) {
+    failure_ = verbena::format("cannot write '{}': {}; what was written until then can be read", wish_.file,
+                               std::strerror(written.error().code));
+  }
+  return written.has_value();
+}
+
+// False: it is to end.
+bool Capture::pause(Duration duration) {
+  pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {output_.fd(), 0, 0}};
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  ::poll(entries, 2, static_cast<int>(ms));
+  return entries[0].revents == 0 && (entries[1].revents & POLLERR) == 0;
+}
+
+// What was sent until now.
+void Capture::drain() {
+  const TimePoint end = MonotonicClock::now();
+  if (!failure_) {
+    next_news_ = TimePoint::min();
+    take_news(end);
+  }
+  while (MonotonicClock::now() < end + kMostAtEnd && !recorder_.is_complete()) {
+    if (recorder_.record(end, MonotonicClock::now()) == 0 || !write_out()) break;
+  }
+}
+
+int Capture::run() {
+  const TimePoint began = MonotonicClock::now();
+  const TimePoint end = wish_.seconds == 0 ? kNever : began + std::chrono::seconds(wish_.seconds);
+  take_news(began);
+  complain("capturing into {}", wish_.file == "-" ? "standard output" : wish_.file);
+  TimePoint round = began;
+  bool goes_on = !failure_ && write_out();
+  while (goes_on && !recorder_.is_complete()) {
+    // Who was sending when a round began has put its record by the next one.
+    const TimePoint limit = std::exchange(round, MonotonicClock::now());
+    if (round >= end) break;
+    goes_on = take_news(round);
+    const uint64_t recorded = recorder_.record(std::min(limit, known_until_), round);
+    goes_on = write_out() && goes_on;
+    const Duration rest = recorder_.has_processes() ? kShortPause : kLongPause;
+    goes_on = goes_on && pause(recorded > 0 ? Duration::zero() : rest);
+  }
+  drain();
+  recorder_.finish();
+  write_out();
+  const uint64_t left_out = recorder_.left_out();
+  complain("{} packets written, {} left out{}", recorder_.written(), left_out,
+           left_out == 0 ? "" : ": they came faster than they could be written");
+  if (recorder_.written() == 0 && left_out == 0 && !failure_) {
+    complain(
+        "no process sent through shared memory meanwhile; traffic on the wire: tcpdump -i any udp port 4791");
+  }
+  if (!failure_) return kDone;
+  complain("{}", *failure_);
+  return kFailed;
+}
+
+std::string why_not_opened(const std::string& file, int error) {
+  if (error == EISDIR && file == "-")
+    return "standard output is a terminal; send it into a file or a program: verbena capture - | wireshark "
+           "-k -i -";
+  if (error == EISDIR) return "it is a directory; name a file, such as traffic.pcapng";
+  if (error == ENOENT) return "its directory does not exist; make that first";
+  return std::strerror(error);
+}
+
+// A file that is there is not touched before all else is well.
+int capture(const CaptureWish& wish) {
+  control::ConnectOptions options;
+  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  if (wish.choice.pid != 0 && ::kill(wish.choice.pid, 0) != 0 && errno == ESRCH) {
+    complain("warning: --pid: there is no process {} here; 'verbena status' lists those that use Verbena",
+             wish.choice.pid);
+  }
+  const auto client = CaptureClient::connect(options);
+  if (!client) return report(client.error());
+  if (const std::string& name = wish.choice.link; !name.empty()) {
+    const auto links = (*client)->links();
+    if (!links) return report(links.error());
+    if (std::ranges::find(*links, name, &control::Link::name) == links->end()) {
+      complain("no link '{}'; 'verbena link show' lists the links", printable(name));
+      return kFailed;
+    }
+  }
+  const auto started = (*client)->start(wish.choice.payload_snap_bytes());
+  if (!started) return report(started.error());
+  auto output = CaptureOutput::open(wish.file);
+  if (!output) {
+    complain("cannot write '{}': {}", wish.file, why_not_opened(wish.file, output.error().code));
+    return kFailed;
+  }
+  return Capture(wish, **client, std::move(*output)).run();
+}
+
+}  // namespace
+
+void add_capture(CLI::App& verbena, int& status) {
+  CLI::App* command =
+      verbena.add_subcommand("capture", "Write what goes by memory as packets, for Wireshark");
+  explain(*command, "verbena capture [OPTION...] FILE", kCaptureExamples);
+  const auto wish = std::make_shared<CaptureWish>();
+  CaptureChoice& choice = wish->choice;
+  command->add_option("FILE", wish->file, "where to: a pcapng file, or '-' for standard output")->required();
+  command
+      ->add_option("--snaplen", choice.snap_bytes, "of each packet at most so many bytes, 64 to 262144 (all)")
+      ->transform(whole_number("a number of bytes from 64 to 262144", kLeastSnap, kMostSnap))
+      ->type_name("BYTES");
+  command->add_option("--link", choice.link, "only packets from or to an address of this link")
+      ->type_name("NAME");
+  command->add_option("--pid", choice.pid, "only packets from or to this process")
+      ->transform(process_id())
+      ->type_name("PID");
+  command->add_option("--seconds", wish->seconds, "end after so many seconds, 1 to 86400")
+      ->transform(whole_number("a number of seconds from 1 to 86400", 1, 86'400))
+      ->type_name("SECONDS");
+  command->add_option("--count", choice.count, "end after so many packets, at least 1")
+      ->transform(whole_number("a number of packets, 1 or more", 1, UINT64_MAX))
+      ->type_name("PACKETS");
+  command->callback([wish, &status] { status = capture(*wish); });
+}
+
+}  // namespace verbena::commands

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace verbena::commands {
+
+// What `verbena` exits with. `verbena run` exits with its program's own status once the program has started.
+enum ExitStatus : int {
+  kDone = 0,
+  kFailed = 1,           // the request was understood but failed
+  kUsage = 2,            // the command line is wrong
+  kNotExecutable = 126,  // the program exists but does not start; the shells' number for it
+  kNotFound = 127,       // there is no such program; the shells' number for it
+};
+
+// All that `verbena` does with its arguments. What it exits with.
+int run_command_line(int argc, char** argv);
+
+// The words of a command line, cut in two: ours, and for `run` the program's, which we do not interpret.
+struct Words {
+  std::vector<std::string> ours;     // without the command's own name
+  std::vector<std::string> program;  // from its name on
+};
+Words cut_words(const std::vector<std::string>& words);
+
+// `verbena NAME ARGUMENT...` where NAME is one of our own programs, of rdma-core's names or rdma: runs it, as
+// `verbena run` would. Comes back with an exit status if it could not, and with nothing if there is no such
+// program.
+std::optional<int> run_own_program(const std::vector<std::string>& words);
+
+// Each adds its subcommand to the command line. The subcommand, when chosen, does its work inside parse()
+// and leaves an ExitStatus in `status`. All arguments outlive the parse.
+void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status);
+void add_link(CLI::App& verbena, int& status);
+void add_status(CLI::App& verbena, int& status);
+void add_capture(CLI::App& verbena, int& status);
+void add_agent(CLI::App& verbena, int& status);
+void add_doctor(CLI::App& verbena, int& status);
+void add_explain(CLI::App& verbena, int& status);
+void add_system(CLI::App& verbena, int& status);
+void add_metrics(CLI::App& verbena, int& status);
+void add_top(CLI::App& verbena, int& status);
+void add_trace(CLI::App& verbena, int& status);
+
+}  // namespace verbena::commands

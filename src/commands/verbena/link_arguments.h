@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "wire/roce/prefix.h"
+
+namespace verbena::commands {
+
+struct LinkAddition {
+  std::string name;
+  std::string netdev;
+
+  friend bool operator==(const LinkAddition&, const LinkAddition&) = default;
+};
+
+// Reads what follows `link add`: NAME DEV, or NAME type rxe netdev DEV as iproute2's rdma takes it. The error
+// says what is wrong and what would be right.
+tl::expected<LinkAddition, std::string> parse_link_addition(const std::vector<std::string>& words);
+
+struct PeerSetting {
+  std::string name;
+  std::vector<roce::Prefix> peers;  // empty: any
+
+  friend bool operator==(const PeerSetting&, const PeerSetting&) = default;
+};
+
+// Reads what follows `link set`: NAME peers CIDR..., or NAME peers any.
+tl::expected<PeerSetting, std::string> parse_peer_setting(const std::vector<std::string>& words);
+
+}  // namespace verbena::commands

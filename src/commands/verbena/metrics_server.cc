@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/verbena/metrics_server.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "commands/verbena/http_request.h"
+
+namespace verbena::commands {
+namespace {
+
+constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+constexpr int kBacklog = 128;
+constexpr int kMaxAtOnce = 64;  // are accepted before others have their turn
+
+struct Advice {
+  int error;
+  std::string_view words;
+};
+constexpr Advice kAdvice[] = {
+    {EADDRNOTAVAIL, "; no network device has this address, 'ip address' lists those there are"},
+    {EADDRINUSE, "; another program listens there ('ss -ltnp'), so take another port"},
+    {EACCES, "; take another place, or run it as root"},
+    {ENOENT, "; make the directory first"},
+    {ENAMETOOLONG, "; a socket's path has 1 to 107 characters"},
+};
+
+tl::unexpected<std::string> cannot(const std::string& where, int error) {
+  const auto advice = std::ranges::find(kAdvice, error, &Advice::error);
+  return tl::unexpected(verbena::format("cannot listen at '{}': {}{}", where, std::strerror(error),
+                                        advice != std::end(kAdvice) ? advice->words : ""));
+}
+
+// Removes a socket that an ended server of ours has left. Answers why another file stays; nullptr: none does.
+const char* clear_place(const sockaddr_un& address) {
+  struct stat status {};
+  if (::lstat(address.sun_path, &status) != 0) return nullptr;  // where there is more to say, bind() does
+  if (!S_ISSOCK(status.st_mode)) return "a file that is no socket is there";
+  if (status.st_uid != ::geteuid()) return "another user's socket is there";
+  const UniqueFd probe(::socket(AF_UNIX, kType, 0));
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  if (!probe || ::connect(probe.get(), at, sizeof address) == 0 || errno != ECONNREFUSED) {
+    return "another program's socket is there ('ss -xlp')";
+  }
+  ::unlink(address.sun_path);
+  return nullptr;
+}
+
+tl::expected<UniqueFd, std::string> listen_at_path(const std::string& where, std::string_view path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) return cannot(where, ENAMETOOLONG);
+  path.copy(address.sun_path, path.size());
+  if (const char* taken = clear_place(address)) {
+    return tl::unexpected(
+        verbena::format("cannot listen at '{}': {}; take another path, or remove that one", where, taken));
+  }
+  UniqueFd socket(::socket(AF_UNIX, kType, 0));
+  if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    return cannot(where, errno);
+  }
+  return socket;
+}
+
+tl::expected<UniqueFd, std::string> listen_at_address(const std::string& where) {
+  const size_t colon = where.rfind(':');
+  std::string host = colon != std::string::npos ? where.substr(0, colon) : "";
+  const std::string port = colon != std::string::npos ? where.substr(colon + 1) : "";
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (host.empty() || error != std::errc() || end != port.data() + port.size() || number > UINT16_MAX) {
+    return tl::unexpected(verbena::format(
+        "'{}' is no place to listen at: ADDRESS:PORT, such as 127.0.0.1:9792, or unix:PATH", where));
+  }
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int wrong = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); wrong != 0) {
+    return tl::unexpected(verbena::format("'{}' is no address: {}", host, ::gai_strerror(wrong)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, ::freeaddrinfo);
+  UniqueFd socket(::socket(found->ai_family, kType, 0));
+  const int one = 1;
+  if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+      ::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.get(), kBacklog) != 0) {
+    return cannot(where, errno);
+  }
+  return socket;
+}
+
+int milliseconds(Duration time) {
+  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(time).count();
+  return static_cast<int>(std::clamp<int64_t>(whole, 0, 1'000'000));
+}
+
+}  // namespace
+
+tl::expected<UniqueFd, std::string> listen_at(const std::string& where) {
+  constexpr std::string_view kUnix = "unix:";
+  if (where.starts_with(kUnix)) return listen_at_path(where, std::string_view(where).substr(kUnix.size()));
+  return listen_at_address(where);
+}
+
+void MetricsServer::step(Duration at_most) {
+  TimePoint now = MonotonicClock::now();
+  std::vector<pollfd> waits = {{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+  for (const Connection& one : connections_) {
+    const short events = one.answer.empty() ? POLLIN : POLLOUT;
+    waits.push_back({.fd = one.socket.get(), .events = events, .revents = 0});
+    at_most = std::min(at_most, one.deadline - now);
+  }
+  if (::poll(waits.data(), waits.size(), milliseconds(at_most)) < 0) return;
+  now = MonotonicClock::now();
+  auto wait = waits.begin() + 1;
+  for (auto one = connections_.begin(); one != connections_.end(); ++wait) {
+    const bool stays = wait->revents == 0 ? now < one->deadline : serve(*one, now);
+    one = stays ? std::next(one) : connections_.erase(one);
+  }
+  if ((waits.front().revents & POLLIN) != 0) accept_some(now);
+}
+
+// Each is heard at once: a client whose request has come already needs no place, and is not sent away for the
+// next.
+void MetricsServer::accept_some(TimePoint now) {
+  for (int i = 0; i < kMaxAtOnce; ++i) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      if (errno != EMFILE || connections_.empty()) return;
+      end_one(nullptr);
+      continue;
+    }
+    auto reader = reader_at(socket.get());
+    if (!reader) continue;
+    Connection added{.socket = std::move(socket), .reader = std::move(*reader), .deadline = now + kPatience};
+    if (!serve(added, now)) continue;
+    if (count_of(added.reader.source) >= kMaxOfSource) {
+      end_one(&added.reader.source);
+    } else if (connections_.size() >= kMaxConnections) {
+      end_one(nullptr);
+    }
+    connections_.push_back(std::move(added));
+  }
+}
+
+size_t MetricsServer::count_of(const std::string& source) const {
+  return static_cast<size_t>(std::ranges::count_if(
+      connections_, [&](const Connection& one) { return one.reader.source == source; }));
+}
+
+void MetricsServer::end_one(const std::string* source) {
+  const auto rank = [this](const Connection& one) {
+    return std::pair(one.answer.empty(), count_of(one.reader.source));
+  };
+  auto found = connections_.end();
+  for (auto one = connections_.begin(); one != connections_.end(); ++one) {
+    if (source != nullptr && one->reader.source != *source) continue;
+    if (found == connections_.end() || rank(*one) > rank(*found)) found = one;
+  }
+  connections_.erase(found);
+}
+
+bool MetricsServer::serve(Connection& connection, TimePoint now) {
+  if (connection.answer.empty() && !receive(connection, now)) return false;
+  if (connection.answer.empty()) return true;
+  const std::string_view rest = std::string_view(connection.answer).substr(connection.sent);
+  const ssize_t sent = ::send(connection.socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+  if (sent < 0) return errno == EAGAIN || errno == EINTR;
+  connection.sent += static_cast<size_t>(sent);
+  if (connection.sent < connection.answer.size()) return true;
+  ::shutdown(connection.socket.get(), SHUT_WR);
+  return false;
+}
+
+bool MetricsServer::receive(Connection& connection, TimePoint now) {
+  std::array<char, kMostRequestBytes> buffer;
+  const size_t room = kMostRequestBytes - std::min(connection.received.size(), kMostRequestBytes - 1);
+  const ssize_t bytes = ::recv(connection.socket.get(), buffer.data(), room, 0);
+  if (bytes < 0) return errno == EAGAIN || errno == EINTR;
+  if (bytes == 0) return false;
+  connection.received.append(buffer.data(), static_cast<size_t>(bytes));
+  const auto verdict = judge_request(connection.received);
+  if (!verdict) return true;
+  const MetricsTexts& texts = verdict->status == 200 ? metrics(now) : last_;
+  connection.answer = http_answer(*verdict, connection.reader.sees_processes ? texts.all : texts.sums);
+  return true;
+}
+
+const MetricsTexts& MetricsServer::metrics(TimePoint now) {
+  if (!last_asked_ || now - *last_asked_ >= kFreshness) {
+    last_ = metrics_();
+    last_asked_ = MonotonicClock::now();
+  }
+  return last_;
+}
+
+}  // namespace verbena::commands

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/verbena/names.h"
+
+#include <array>
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+#include "control/model/path_mtu.h"
+#include "base/format.h"
+#include "base/text.h"
+#include "adapter/queues/status_words.h"
+
+namespace verbena::commands {
+namespace {
+
+struct Name {
+  uint32_t number;
+  std::string_view text;
+};
+
+constexpr std::array kTypes = {
+    Name{IBV_QPT_RC, "RC"},
+    Name{IBV_QPT_UC, "UC"},
+    Name{IBV_QPT_UD, "UD"},
+    Name{IBV_QPT_RAW_PACKET, "RAW_PACKET"},
+    Name{IBV_QPT_XRC_SEND, "XRC_SEND"},
+    Name{IBV_QPT_XRC_RECV, "XRC_RECV"},
+};
+constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCounters = {
+    "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
+};
+
+template <size_t N>
+std::string find_name(const std::array<Name, N>& names, uint32_t number) {
+  for (const Name& name : names) {
+    if (name.number == number) return std::string(name.text);
+  }
+  return verbena::format("unknown({})", number);
+}
+
+struct WayNames {
+  std::string_view name;
+  std::string_view why;
+};
+constexpr WayNames kWays[protocol::kQpWays] = {
+    {"", ""},  // by the wire
+    {"", ""},
+    {"reached", ""},
+    {"shared", "the kernel allows it only where it is shared (kernel.yama.ptrace_scope, or a container)"},
+    {"forbidden", "the kernel allows nothing (a program that may not be read or traced, or a container)"},
+    {"other_user", "it is another user's"},
+    {"unusable", "it has ended, or runs another program now"},
+};
+
+}  // namespace
+
+std::string qp_type_name(uint32_t type) {
+  return find_name(kTypes, type);
+}
+
+std::string qp_state_name(uint32_t state) {
+  return state < queues::kQpStates.size() ? queues::kQpStates[state] : verbena::format("unknown({})", state);
+}
+
+std::string_view port_counter_name(size_t counter) {
+  return kPortCounters.at(counter);
+}
+
+std::string gid_as_text(const roce::Address& gid) {
+  char text[INET6_ADDRSTRLEN];
+  if (!inet_ntop(AF_INET6, gid.bytes.data(), text, sizeof text)) return "?";
+  return text;
+}
+
+std::vector<std::string> peers_as_text(const control::Link& link) {
+  std::vector<std::string> texts;
+  for (const roce::Prefix& peer : link.peers) texts.push_back(roce::text_of(peer));
+  return texts;
+}
+
+std::string guid_as_text(const control::Link& link) {
+  const auto guid = control::guid_of(link);
+  return verbena::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", guid[0], guid[1], guid[2],
+                         guid[3], guid[4], guid[5], guid[6], guid[7]);
+}
+
+std::string mac_as_text(const control::Link& link) {
+  return verbena::join(link.mac, ":", "{:02x}");
+}
+
+uint32_t active_mtu(const control::Link& link) {
+  return 128u << control::path_mtu_of(link.mtu);
+}
+
+std::string_view link_state(const control::Link& link) {
+  return link.is_active() ? "ACTIVE" : "DOWN";
+}
+
+std::string_view peer_memory_name(protocol::QpWay way) {
+  return kWays[static_cast<size_t>(way)].name;
+}
+
+std::string_view why_unreached(protocol::QpWay way) {
+  return kWays[static_cast<size_t>(way)].why;
+}
+
+std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp) {
+  for (const control::LinkStatus& one : status.links) {
+    if (one.link.device_index == qp.device_index) return one.link.name;
+  }
+  return "-";
+}
+
+}  // namespace verbena::commands

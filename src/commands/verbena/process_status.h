@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "control/client/admin.h"
+
+namespace verbena::commands {
+
+// A process as the user sees it: one, whatever the number of slots that its shards have. Its numbers are
+// those of all of them.
+struct ProcessStatus : control::SlotStatus {
+  explicit ProcessStatus(const control::SlotStatus& first) : SlotStatus(first), slots{first.index} {}
+
+  void add(const control::SlotStatus& another) {
+    slots.push_back(another.index);
+    has_wire |= another.has_wire;
+    handed_over |= another.handed_over;
+    for (size_t i = 0; i < port.size(); ++i) port[i] += another.port[i];
+    qps.insert(qps.end(), another.qps.begin(), another.qps.end());
+    objects.insert(objects.end(), another.objects.begin(), another.objects.end());
+  }
+
+  std::vector<uint32_t> slots;
+};
+
+// How many of the process's completion queues have overrun.
+inline size_t overrun_cqs(const ProcessStatus& process) {
+  return static_cast<size_t>(
+      std::ranges::count_if(process.objects, [](const control::ObjectNumbers& one) {
+        return one.kind == protocol::ObjectKind::kCq && one.values[protocol::kCqOverrun] != 0;
+      }));
+}
+
+// In the order of their first slots. Where the agent does not know the pid, each slot counts as a process of
+// its own.
+inline std::vector<ProcessStatus> processes_of(std::span<const control::SlotStatus> slots) {
+  std::vector<ProcessStatus> processes;
+  for (const control::SlotStatus& slot : slots) {
+    const auto is_its = [&](const ProcessStatus& p) {
+      return slot.pid != 0 && p.pid == slot.pid && p.uid == slot.uid;
+    };
+    const auto known = std::ranges::find_if(processes, is_its);
+    if (known != processes.end()) {
+      known->add(slot);
+    } else {
+      processes.emplace_back(slot);
+    }
+  }
+  return processes;
+}
+
+}  // namespace verbena::commands

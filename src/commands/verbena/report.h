@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "control/model/admin_error.h"
+#include "control/model/agent_status.h"
+#include "base/format.h"
+#include "commands/verbena/commands.h"
+#include "commands/verbena/message.h"
+#include "commands/verbena/names.h"
+
+namespace verbena::commands {
+
+// Of a request that the agent has refused. What the command exits with.
+inline int report(const control::AdminError& error) {
+  complain("{}", error.text);
+  return kFailed;
+}
+
+// Whether there is such a link; complains where there is none.
+inline bool find_link(const control::AgentStatus& status, const std::string& name) {
+  std::vector<std::string> names;
+  for (const control::LinkStatus& one : status.links) names.push_back(one.link.name);
+  if (std::ranges::find(names, name) != names.end()) return true;
+  const std::string list = names.empty() ? "there are none" : verbena::join(names, ", ");
+  complain("no link '{}'; links: {}", printable(name), printable(list));
+  return false;
+}
+
+}  // namespace verbena::commands

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "control/client/admin.h"
+
+namespace verbena::commands {
+
+// What `verbena link show`, `verbena status` and `verbena status -v` print. The text is for people and may
+// change; programs read the JSON.
+std::string links_as_text(const control::AgentStatus& status);
+std::string summary_as_text(const control::AgentStatus& status);
+std::string status_as_text(const control::AgentStatus& status);
+
+}  // namespace verbena::commands

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbena::commands {
+
+// Columns as wide as their widest cell, two spaces apart. Rows may have different lengths.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> heading) { add(std::move(heading)); }
+
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.size() == 1; }
+  // Every line begins with `indent` spaces and ends without one.
+  std::string text(size_t indent = 0) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace verbena::commands

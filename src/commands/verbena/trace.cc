@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <poll.h>
+#include <unistd.h>
+
+#include "agent/status/left_traces.h"
+#include "control/client/trace_client.h"
+#include "base/format.h"
+#include "base/command_line/option_values.h"
+#include "commands/verbena/agent_absence.h"
+#include "commands/verbena/commands.h"
+#include "commands/verbena/end_signals.h"
+#include "commands/verbena/help.h"
+#include "commands/verbena/installation.h"
+#include "commands/verbena/message.h"
+#include "commands/verbena/report.h"
+#include "commands/verbena/trace_lines.h"
+#include "observe/trace/reader.h"
+
+namespace verbena::commands {
+
+using namespace command_line;
+
+namespace {
+
+using control::TraceClient;
+using control::TraceSource;
+
+constexpr const char* kTraceExamples =
+    "Each program that uses Verbena remembers what has happened to its queue pairs of late: states, peers,\n"
+    "timeouts, NAKs, what was sent again, errors with their requests. The agent remembers what has happened\n"
+    "to its connections: calls of librdmacm, REQ, REP, RTU, REJ, DREQ, DREP, and events with their causes.\n"
+    "It can be read while the program runs, when it hangs, and after it was killed or has crashed. Without a "
+    "PID: whose traces there are.\n"
+    "Times are seconds from now, or from the program's end: -0.25 is a quarter of a second before.\n"
+    "\n"
+    "Examples:\n"
+    "  verbena trace                            whose traces there are\n"
+    "  verbena trace 4711                       what has happened to process 4711's queue pairs\n"
+    "  verbena trace --qp 0x11 --last 20 4711   the last 20 events of one of them, and of its connection\n"
+    "  verbena trace --follow 4711              and what happens from now on, until Ctrl-C\n"
+    "  verbena trace --all --seconds 5 4711     each request, packet and completion, too, for 5 seconds\n"
+    "\n"
+    "With --all the program does more for each message, as long as the command runs. What comes faster than\n"
+    "it is read is lost, and counted. You see your own programs' traces; root sees all.\n";
+
+constexpr Duration kSlowLook = std::chrono::milliseconds(50);
+constexpr Duration kFastLook = std::chrono::milliseconds(1);
+constexpr Duration kLifeInterval = std::chrono::milliseconds(500);
+
+struct TraceWish {
+  pid_t pid = 0;  // 0: the list
+  TraceChoice choice;
+  double since = 0;
+  uint32_t qpn = 0;
+  size_t last = 0;
+  TraceStyle style;
+  bool follows = false;
+  bool all = false;
+  uint64_t seconds = 0;  // 0: until it is ended
+};
+
+// A process's rings, each read on from where it was left.
+class ProcessTrace {
+ public:
+  void add(TraceSource source) {
+    const uint32_t slot = source.slot;
+    rings_.try_emplace(slot, std::move(source));
+  }
+  bool is_traced() const {
+    return std::ranges::any_of(rings_, [](const auto& each) { return each.second.reader.has_rings(); });
+  }
+  std::vector<trace::Event> read() {
+    std::vector<trace::Event> events;
+    for (auto& [slot, ring] : rings_) {
+      const auto some = ring.reader.read();
+      events.insert(events.end(), some.begin(), some.end());
+    }
+    std::ranges::stable_sort(events, {}, &trace::Event::time);
+    return events;
+  }
+  uint64_t missed() const {
+    uint64_t sum = 0;
+    for (const auto& [slot, ring] : rings_) sum += ring.reader.missed();
+    return sum;
+  }
+
+ private:
+  struct Ring {
+    explicit Ring(TraceSource s) : source(std::move(s)), reader(source.file.get(), source.offset) {}
+    TraceSource source;
+    trace::Reader reader;
+  };
+  std::map<uint32_t, Ring> rings_;  // by slot
+};
+
+// False: nobody reads what is printed.
+bool print(const std::vector<trace::Event>& events, const TraceWish& wish) {
+  for (const trace::Event& event : events) {
+    const std::string line = line_of(event, wish.pid, wish.style);
+    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size()) return false;
+  }
+  return std::fflush(stdout) == 0;
+}
+
+// Those of this process; of several that have had the number, the one that runs, or the latest.
+std::vector<TraceSource> of_process(std::vector<TraceSource> living, std::vector<TraceSource> ended,
+                                    pid_t pid) {
+  const auto is_another = [pid](const TraceSource& source) { return source.pid != pid; };
+  std::erase_if(living, is_another);
+  if (!living.empty()) return living;
+  std::erase_if(ended, is_another);
+  if (ended.empty()) return ended;
+  const uint64_t latest = ended.back().end->process;
+  std::erase_if(ended, [&](const TraceSource& source) { return source.end->process != latest; });
+  return ended;
+}
+
+// Goes on until a signal, the time that was asked for, or the process's end.
+int follow(TraceClient& client, ProcessTrace& process, const TraceWish& wish) {
+  const EndSignals signals;
+  const TimePoint began = MonotonicClock::now();
+  const TimePoint end = wish.seconds == 0 ? kNever : began + std::chrono::seconds(wish.seconds);
+  const TraceChoice from_now_on{.qpn = wish.choice.qpn};
+  TimePoint next_life = began + kLifeInterval;
+  bool lives = true;
+  bool is_read = true;
+  bool is_asked_to_end = false;
+  while (lives && is_read && !is_asked_to_end && MonotonicClock::now() < end) {
+    if (const TimePoint now = MonotonicClock::now(); now >= next_life) {
+      next_life = now + kLifeInterval;
+      auto living = client.living();
+      if (!living) return report(living.error());
+      auto slots = of_process(std::move(*living), {}, wish.pid);
+      lives = !slots.empty();
+      for (TraceSource& slot : slots) process.add(std::move(slot));
+    }
+    const auto events = chosen(process.read(), from_now_on, began);
+    is_read = print(events, wish);
+    const Duration rest = !wish.all ? kSlowLook : events.empty() ? kFastLook : Duration::zero();
+    pollfd entry{signals.fd(), POLLIN, 0};
+    ::poll(&entry, 1, static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(rest).count()));
+    is_asked_to_end = entry.revents != 0;
+  }
+  if (is_read) print(chosen(process.read(), from_now_on, began), wish);
+  if (process.missed() > 0) {
+    complain("{} events came faster than they could be read, and are lost", process.missed());
+  }
+  if (!lives) complain("process {} has ended; 'verbena trace {}' shows what it left", wish.pid, wish.pid);
+  return kDone;
+}
+
+int show_process(TraceClient& client, TraceWish wish) {
+  auto living = client.living();
+  if (!living) return report(living.error());
+  auto ended = client.ended();
+  if (!ended) return report(ended.error());
+  auto sources = of_process(std::move(*living), std::move(*ended), wish.pid);
+  if (sources.empty()) {
+    complain(
+        "there is no trace of a process {} here that you may read; 'verbena trace' lists those there are",
+        wish.pid);
+    return kFailed;
+  }
+  const auto end = sources.front().end;
+  if (end && (wish.follows || wish.all)) {
+    complain("process {} has ended: nothing more will happen to it", wish.pid);
+    return kFailed;
+  }
+  const std::string program = sources.front().program;
+  ProcessTrace process;
+  for (TraceSource& source : sources) process.add(std::move(source));
+  if (!process.is_traced()) {
+    complain("{} (pid {}) writes no trace: its Verbena is of an older version", program, wish.pid);
+    return kFailed;
+  }
+  if (wish.all) {
+    if (const auto wanted = client.want_details(wish.pid); !wanted) return report(wanted.error());
+  }
+  wish.style.reference = end ? end->time : MonotonicClock::now();
+  if (!print(chosen(process.read(), wish.choice, wish.style.reference), wish)) return kFailed;
+  return wish.follows || wish.all ? follow(client, process, wish) : kDone;
+}
+
+int list(TraceClient& client, const TraceWish& wish) {
+  auto sources = client.living();
+  if (!sources) return report(sources.error());
+  auto ended = client.ended();
+  if (!ended) return report(ended.error());
+  std::ranges::move(*ended, std::back_inserter(*sources));
+  const TimePoint now = MonotonicClock::now();
+  verbena::print("{}", wish.style.json ? traces_as_json(*sources, now) : traces_as_text(*sources, now));
+  return kDone;
+}
+
+// An agent is started only where the one before has left something: it takes that up.
+control::AdminResult<std::unique_ptr<TraceClient>> connect() {
+  auto client = TraceClient::connect({.start_agent = false, .agent_program = {}});
+  const std::string left = agent::left_traces_path();
+  if (client || left.empty() || ::access(left.c_str(), R_OK) != 0) return client;
+  control::ConnectOptions options;
+  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
+  return TraceClient::connect(options);
+}
+
+int run(TraceWish wish) {
+  wish.style.to_wall_clock =
+      std::chrono::system_clock::now().time_since_epoch() - MonotonicClock::now().time_since_epoch();
+  const auto client = connect();
+  if (client) return wish.pid == 0 ? list(**client, wish) : show_process(**client, std::move(wish));
+  const int code = client.error().code;
+  if (code != ECONNREFUSED && code != ENOENT) return report(client.error());
+  if (wish.pid == 0 && wish.style.json) return kDone;
+  if (wish.pid == 0) {
+    verbena::print("{}\n", describe_absence());
+    return kDone;
+  }
+  complain("no agent is running: there is no trace of process {}", wish.pid);
+  return kFailed;
+}
+
+// These options are about one process.
+void require_process(const TraceWish& wish, const std::vector<CLI::Option*>& options) {
+  if (wish.pid != 0) return;
+  std::string given;
+  for (const CLI::Option* option : options) {
+    if (option->count() == 0) continue;
+    given += option->get_name() + ' ';
+    if (option->get_items_expected_max() > 0) given += option->results().front() + ' ';
+  }
+  if (!given.empty()) {
+    throw CLI::ValidationError(verbena::format(
+        "give a process ID: verbena trace {}PID; 'verbena trace' lists the processes", given));
+  }
+}
+
+}  // namespace
+
+void add_trace(CLI::App& verbena, int& status) {
+  CLI::App* command =
+      verbena.add_subcommand("trace", "Show what has happened to a program's queue pairs and connections");
+  explain(*command, "verbena trace [OPTION...] [PID]", kTraceExamples);
+  const auto wish = std::make_shared<TraceWish>();
+  command->add_option("PID", wish->pid, "the process, also one that has ended")->transform(process_id());
+  CLI::Option* qp = command->add_option("--qp", wish->qpn, "only this queue pair's events")
+                        ->transform(qp_number())
+                        ->type_name("QPN");
+  CLI::Option* since =
+      command->add_option("--since", wish->since, "only the last so many seconds, 0.001 and more")
+          ->transform(decimal_number("a number of seconds, 0.001 or more", 0.001, 1e9))
+          ->type_name("SECONDS");
+  CLI::Option* last = command->add_option("--last", wish->last, "only the last so many events")
+                          ->transform(whole_number("a number of events, 1 or more", 1, UINT64_MAX))
+                          ->type_name("EVENTS");
+  command->add_flag("--json", wish->style.json, "one JSON object a line, for programs");
+  CLI::Option* wall = command->add_flag("--wall", wish->style.wall_clock, "times of the clock on the wall");
+  CLI::Option* follows =
+      command->add_flag("--follow", wish->follows, "go on with what happens, until Ctrl-C");
+  CLI::Option* all =
+      command->add_flag("--all", wish->all, "from now on each request, packet and completion, too");
+  CLI::Option* seconds =
+      command->add_option("--seconds", wish->seconds, "go on for so many seconds, 1 to 86400")
+          ->transform(whole_number("a number of seconds from 1 to 86400", 1, 86'400))
+          ->type_name("SECONDS");
+  command->callback([=, &status] {
+    require_process(*wish, {qp, since, last, wall, follows, all, seconds});
+    if (seconds->count() > 0 && follows->count() == 0 && all->count() == 0) {
+      throw CLI::ValidationError("--seconds", "only with --follow or --all");
+    }
+    if (qp->count() > 0) wish->choice.qpn = wish->qpn;
+    if (since->count() > 0) {
+      wish->choice.since = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wish->since));
+    }
+    if (last->count() > 0) wish->choice.last = wish->last;
+    status = run(*wish);
+  });
+}
+
+}  // namespace verbena::commands

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "control/model/admin_error.h"
+#include "base/bytes.h"
+#include "base/own_fd.h"
+#include "base/time.h"
+#include "control/protocol/messages.h"
+
+namespace verbena::control {
+
+template <class Reply>
+struct Answer {
+  Reply message{};
+  std::vector<UniqueFd> fds;
+};
+
+// One connection to an agent, and one request at a time on it. Not thread-safe.
+class AgentConnection {
+ public:
+  // Over a socket (SOCK_SEQPACKET, blocking) that leads to an agent of this user. `agent_pid`: 0 if unknown.
+  AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid = 0);
+
+  // Says hello for this program, and offers the vault if there is one. From then on both speak the version of
+  // the protocol that both know. EPROTONOSUPPORT: there is none; EPERM: the agent is there for another user.
+  // The user was told.
+  AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& vault, TimePoint deadline);
+
+  // Sends the request and waits for its reply until the deadline (ETIMEDOUT); TimePoint::max(): as long as
+  // the agent lives. REQUIRES: request.header was not yet filled in
+  template <class Reply, class Request>
+  AdminResult<Answer<Reply>> call(protocol::MessageType type, Request request, size_t min_fds,
+                                  TimePoint deadline, std::span<const int> fds = {}) {
+    request.header = protocol::request_header(type, ++sequence_, version_);
+    Answer<Reply> answer;
+    auto result = exchange(
+        request.header, protocol::bytes_of(request), fds,
+        {std::as_writable_bytes(std::span(&answer.message, 1)), &protocol::bytes_in<Reply>}, deadline);
+    if (!result) return tl::unexpected(std::move(result.error()));
+    answer.fds = std::move(*result);
+    if (answer.fds.size() < min_fds) return lose(EPROTO);
+    return answer;
+  }
+
+  // The other end is gone, or does not speak the protocol: the connection is of no more use.
+  bool lost() const { return lost_; }
+  // Of the protocol, as spoken here.
+  uint16_t version() const { return version_; }
+  uid_t agent_uid() const { return agent_uid_; }
+  pid_t agent_pid() const { return agent_pid_; }
+
+  // In a child after fork(): closes our copy of the socket. The agent goes on with the parent.
+  void abandon();
+
+ private:
+  // Where a reply goes, and how long it is in a version.
+  struct ReplyPlace {
+    Bytes bytes;
+    size_t (*length_in)(uint16_t version);
+  };
+  AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
+                                              std::span<const int> fds, const ReplyPlace& reply,
+                                              TimePoint deadline);
+  // Whether a message is the request's reply. False: it answers a call that timed out. An error: the agent
+  // refuses, or does not speak the protocol.
+  AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request,
+                          const ReplyPlace& reply);
+  // Of the version that the agent has answered hello in, if that is the one to speak from now on.
+  void consider_version_of(const protocol::MessageHeader& answer);
+  tl::unexpected<AdminError> lose(int code);
+  tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
+
+  OwnFd socket_;
+  uid_t agent_uid_;
+  pid_t agent_pid_;
+  uint32_t sequence_ = 0;
+  uint16_t version_ = protocol::kProtocolVersion;
+  uint16_t agents_version_ = protocol::kProtocolVersion;  // of its last answer
+  bool lost_ = false;
+};
+
+}  // namespace verbena::control

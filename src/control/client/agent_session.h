@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "control/model/admin_error.h"
+#include "control/client/agent_connection.h"
+#include "control/client/agent_dialer.h"
+#include "base/bytes.h"
+#include "base/failed_call.h"
+#include "base/own_fd.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "control/protocol/messages.h"
+
+namespace verbena::control {
+
+// How long a call waits for an agent to come, but for the start of one, and how long a command waits for an
+// answer.
+inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
+inline TimePoint call_deadline() {
+  return MonotonicClock::now() + kCallTimeout;
+}
+// A command gives up, and its user sees why.
+inline constexpr Patience kCommandPatience{kCallTimeout, kCallTimeout};
+
+// An agent that a session has just greeted, and that is to hear what the process has.
+struct NewAgent {
+  AgentConnection& connection;
+  uint32_t generation;  // one more than that of the agent before
+  TimePoint deadline;   // by when it is to have answered; TimePoint::max(): none
+  int link_table;       // the file of its links, see link_table_file.h
+};
+
+// A part of what a process has at its agent: it tells each new agent of that part.
+class Restorer {
+ public:
+  virtual ~Restorer() = default;
+  // Called in a turn of the session (see below), by the thread that reached the agent. An error means that
+  // this agent is of no use, and the session looks for another.
+  virtual Result<void> restore(const NewAgent& agent) = 0;
+  // Whether the session is to look for the next agent before a call wants one.
+  virtual bool needs_agent() = 0;
+};
+
+// What the agent says without being asked.
+struct AgentEvent {
+  protocol::MessageHeader header;
+  ConstBytes message;  // the header included; at most protocol::kMaxEventBytes
+  std::vector<UniqueFd>& fds;
+  int socket;  // where to answer
+};
+
+class AgentListener {
+ public:
+  virtual ~AgentListener() = default;
+  // Called by the thread in attend(), one event at a time; must not call the session. False: this is no
+  // event.
+  virtual bool on_event(AgentEvent event) = 0;
+};
+
+struct SessionOptions {
+  // For a call. A program takes an error for "no device": it waits for an agent that is stopped or starved,
+  // as it would for the kernel.
+  Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
+  // In attend(), whose thread may have other things to do: how long a new agent may take
+  // to answer before it is tried again later.
+  Duration attend_limit = kCallTimeout;
+};
+
+// A process's session with its agent, over the death of one agent and the arrival of the next: connects or
+// starts one, says hello, brings the vault, notices the end, looks for the successor with back-off, and has
+// restorers tell it what there is. Connects at the first call.
+//
+// Thread-safe. Two locks: that of turns is held for as long as the agent takes; the other, of events, is
+// never held across anything that waits. Taken in that order. The vault is what the next agent needs to have
+// the wire again (agent/takeover/vault.h), where the agent trusts us with it: the first process that greets it should
+// bring it, or it serves without. It goes to an agent of the same user only, and is forgotten where there is
+// none: a process that root's agent has trusted, and that is another user's by now, may meet any program of
+// that user under the agent's name.
+class AgentSession {
+ public:
+  // The restorers are called in this order; `listener` may be null: events are read and dropped.
+  // REQUIRES: restorers and listener live as long as this
+  AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Restorer*> restorers,
+               AgentListener* listener = nullptr, SessionOptions options = {});
+
+  // The calls of one thread: while a turn lasts, other threads' calls wait, and no restorer is called but by
+  // the calls of this turn. So what restorers read is changed in turns only.
+  class Turn {
+   public:
+    explicit Turn(AgentSession& session);
+
+    // Reaches an agent if there is none yet. Waits for one that lives as long as the session's patience says.
+    // Errors: the agent's, with its text; ETIMEDOUT; ECONNREFUSED when there is no agent and none can be
+    // started.
+    AdminResult<void> connect();
+
+    // Sends the request that `make_request()`, a Result<Request>, makes for the agent that is there now, and
+    // waits for the reply with at least so many descriptors. When the agent is found dead, asks the next one.
+    // Throws nothing, as destructors call the agent, too: ENOMEM.
+    template <class Reply, class MakeRequest>
+    AdminResult<Answer<Reply>> call_made(protocol::MessageType type, const MakeRequest& make_request,
+                                         size_t min_fds = 0, std::span<const int> fds = {}) {
+      try {
+        auto answer = call_one_or_the_next<Reply>(type, make_request, min_fds, fds);
+        // The agent's reason is that of the program's call.
+        if (!answer && !answer.error().text.empty()) because(answer.error().code, "{}", answer.error().text);
+        return answer;
+      } catch (const std::bad_alloc&) {
+        return tl::unexpected(AdminError{ENOMEM, {}});
+      }
+    }
+    template <class Reply = protocol::PlainReply, class Request>
+    AdminResult<Answer<Reply>> call(protocol::MessageType type, const Request& request, size_t min_fds = 0,
+                                    std::span<const int> fds = {}) {
+      return call_made<Reply>(
+          type, [&]() -> Result<Request> { return request; }, min_fds, fds);
+    }
+
+    // What the agent can do, as it said in its hello.
+    uint64_t capabilities() const { return session_.capabilities_; }
+
+    // The agent's process (0: unknown, or no agent), and the end of its takeover state that it has trusted us
+    // with
+    // (-1: none).
+    pid_t agent_pid() const { return session_.connection_ ? session_.connection_->agent_pid() : 0; }
+    int vault() const { return session_.vault_.is_ours() ? session_.vault_.get() : -1; }
+
+   private:
+    template <class Reply, class MakeRequest>
+    AdminResult<Answer<Reply>> call_one_or_the_next(protocol::MessageType type,
+                                                    const MakeRequest& make_request, size_t min_fds,
+                                                    std::span<const int> fds) {
+      for (int attempt = 0;; ++attempt) {
+        if (auto reached = session_.reach(); !reached) return tl::unexpected(std::move(reached.error()));
+        const auto request = make_request();
+        if (!request) return tl::unexpected(AdminError{request.error().code, {}});
+        AgentConnection& connection = *session_.connection_;
+        auto answer = connection.call<Reply>(type, *request, min_fds,
+                                             deadline_after(session_.options_.patience.to_answer), fds);
+        if (answer || !connection.lost() || attempt > 0) return answer;
+      }
+    }
+
+    AgentSession& session_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // Of the newest agent that was greeted; 0: none yet. Counts also those that died before they knew all.
+  uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+  // Readable when attend() has something to do. From the first agent on; the number never changes (an epoll
+  // set may keep it), nor what it means, unless the application closes it: the next call makes another.
+  int event_fd() const { return poll_set_.get(); }
+  // Reads what the agent has said. Notices its death, and takes one step towards the next agent if a restorer
+  // needs one: connects if one listens, else starts one and comes back later. Called by one thread at a time;
+  // blocks no longer than a connect and what restorers take.
+  void attend();
+  // To the agent, on the socket that its events come by. Never blocks. ENOTCONN: there is no agent now;
+  // EOPNOTSUPP: it speaks a version before `since`, that of the message; EAGAIN: it is behind with its
+  // events.
+  Result<void> send_event(ConstBytes message, uint16_t since = protocol::kOldestProtocolVersion);
+
+  // In a child after fork(): closes our copies of the descriptors and tells the agent nothing. Takes no lock
+  // and frees nothing: a thread of the parent may have been in the middle of anything. Calls are refused from
+  // then on.
+  void abandon();
+
+ private:
+  AdminResult<void> reach();                                                // REQUIRES: in a turn
+  AdminResult<void> greet(AgentConnection connection, TimePoint deadline);  // REQUIRES: in a turn
+  AdminResult<void> restore(TimePoint deadline, int link_table);            // REQUIRES: in a turn
+  Result<void> make_poll_set();                                             // REQUIRES: in a turn
+  bool needs_agent() const;                                                 // REQUIRES: in a turn
+  void seek_agent();
+  bool may_start_now();
+  // REQUIRES for all four: event_mutex_ is held
+  void receive_events();
+  void watch_events(UniqueFd socket);
+  void forget_events();
+  void set_timer(Duration delay);
+  Duration longest_retry() const;  // REQUIRES: in a turn
+
+  const std::unique_ptr<AgentDialer> dialer_;
+  const std::vector<Restorer*> restorers_;
+  AgentListener* const listener_;
+  const SessionOptions options_;
+  std::atomic<bool> abandoned_{false};
+  std::atomic<uint32_t> generation_{0};
+
+  std::mutex turn_mutex_;
+  std::optional<AgentConnection> connection_;
+  uint64_t capabilities_ = 0;
+  OwnFd vault_;
+  uid_t vault_of_;   // the user whose agent has given it
+  OwnFd poll_set_;   // of events_ and timer_
+  uid_t agent_uid_;  // written under both locks
+
+  std::mutex event_mutex_;  // taken after turn_mutex_
+  OwnFd events_;            // where the agent's end shows first
+  uint16_t version_ = 0;    // that the agent at events_ and we speak
+  OwnFd timer_;
+  Duration retry_;
+  TimePoint next_start_{};
+};
+
+}  // namespace verbena::control

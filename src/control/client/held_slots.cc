@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/client/held_slots.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace verbena::control {
+
+void HeldSlots::remove(uint32_t index) {
+  std::erase_if(slots_, [&](const Held& slot) { return slot.index == index; });
+}
+
+bool HeldSlots::contains(uint32_t index) const {
+  return std::ranges::find(slots_, index, &Held::index) != slots_.end();
+}
+
+Result<void> HeldSlots::restore(const NewAgent& agent) {
+  for (const Held& slot : slots_) {
+    const auto kept = restore(slot, agent);
+    if (kept) continue;
+    if (agent.connection.lost()) return fail(kept.error().code);
+    log_warning("the restarted agent does not know our slot {}: errno {}", slot.index, kept.error().code);
+  }
+  return {};
+}
+
+// An agent of an older release than the one that died knows us by our pid alone.
+Result<void> HeldSlots::restore(const Held& slot, const NewAgent& agent) {
+  const auto ask = [&](protocol::MessageType type, auto request) -> Result<void> {
+    request.index = slot.index;
+    const auto reply = agent.connection.call<protocol::PlainReply>(type, request, 0, agent.deadline);
+    return reply ? Result<void>() : fail(reply.error().code);
+  };
+  if (protocol::is_set(slot.secret)) {
+    protocol::ClaimSlotRequest request{};
+    request.secret = slot.secret;
+    const auto claimed = ask(protocol::MessageType::kClaimSlot, request);
+    if (claimed || claimed.error().code != EOPNOTSUPP) return claimed;
+  }
+  return ask(protocol::MessageType::kKeepSlot, protocol::SlotRequest{});
+}
+
+}  // namespace verbena::control

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "control/model/admin_error.h"
+#include "control/client/agent_connection.h"
+#include "control/client/agent_dialer.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+#include "control/protocol/mad_messages.h"
+#include "wire/roce/path.h"
+
+namespace verbena::control {
+
+// Asks QP1 of other hosts, over one link: what libibumad does for programs, without its ABI. The agent sends
+// the datagrams and repeats them. Not thread-safe.
+class MadClient {
+ public:
+  using Mad = std::array<std::byte, protocol::kMadBytes>;
+
+  // ENODEV: there is no such link.
+  static AdminResult<std::unique_ptr<MadClient>> connect(uint32_t device_index,
+                                                         const ConnectOptions& options = {});
+
+  // The answer to a Get or Set of class version 1. ETIMEDOUT: none came within timeout * (retries + 1).
+  // `oui`: of a vendor class of range 2.
+  AdminResult<Mad> ask(const roce::Address& destination, const Mad& request, uint32_t oui, Duration timeout,
+                       uint32_t retries);
+
+ private:
+  MadClient(AgentConnection connection, UniqueFd events)
+      : connection_(std::move(connection)), events_(std::move(events)) {}
+
+  AdminResult<void> open(uint32_t device_index);
+  AdminResult<uint32_t> agent_for(uint8_t management_class, uint32_t oui);
+
+  AgentConnection connection_;
+  UniqueFd events_;  // if we closed it, the agent would take us for gone
+  UniqueFd port_;
+  uint64_t port_number_ = 0;
+  std::map<uint8_t, uint32_t> agents_;  // by class
+};
+
+}  // namespace verbena::control

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "control/model/device_counters.h"
+#include "control/model/link.h"
+#include "control/protocol/connection_status.h"
+#include "control/protocol/status_page.h"
+#include "adapter/transport/counters.h"
+#include "adapter/transport/path_numbers.h"
+
+namespace verbena::control {
+
+struct LinkStatus {
+  Link link;
+  std::string wire;  // "up", or "down: why"
+  DeviceCounters counters{};
+};
+
+// Numbers that a process published about one QP. No one checks them.
+struct QpNumbers {
+  uint32_t qpn = 0;
+  uint32_t type = 0;   // enum ibv_qp_type
+  uint32_t state = 0;  // enum ibv_qp_state
+  uint32_t remote_qpn = 0;
+  protocol::QpWay way = protocol::QpWay::kWire;
+  bool by_memory() const { return way != protocol::QpWay::kWire; }
+  uint32_t device_index = 0;
+  std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
+  std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros: there is none
+  std::array<uint64_t, protocol::kQpDetailCount> details{};  // by protocol::QpDetail
+};
+
+// The same about another object.
+struct ObjectNumbers {
+  protocol::ObjectKind kind = protocol::ObjectKind::kNone;
+  uint32_t number = 0;  // no other object of the host has it
+  uint32_t device_index = 0;
+  std::array<uint64_t, protocol::kObjectValues> values{};  // by protocol::PdValue and so on
+};
+
+// What a process has of each kind, those included that its list had no room for.
+using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
+
+struct SlotStatus {
+  uint32_t index = 0;
+  pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
+  uid_t uid = 0;
+  std::string program;
+  uint16_t protocol_version = 0;  // that its library and the agent speak; 0: not known
+  bool has_wire = false;
+  bool handed_over = false;  // packets, by the agent; else they come to a socket of its own
+  std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
+  std::vector<QpNumbers> qps;                           // those in use
+  bool lists_objects = false;  // its library is of a version that does; else nothing is known of them
+  std::vector<ObjectNumbers> objects{};
+  ObjectTotals object_totals{};
+};
+
+struct AgentStatus {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::string version;
+  uint16_t protocol_version = 1;  // the agent's own
+  // Programs whose version of the protocol the agent does not speak: how many came, and the last of them.
+  struct Refused {
+    uint32_t count = 0;
+    pid_t last_pid = 0;
+    uint16_t last_version = 0;
+  } refused{};
+  std::string no_wire_reason;  // empty: UDP port 4791 is ours
+  std::vector<LinkStatus> links;
+  std::vector<SlotStatus> slots;  // lent ones, by index
+  protocol::CmStatus connection_management{};
+  std::vector<protocol::CmIdRecord> cm_ids{};
+  uint32_t cm_ids_left_out = 0;
+};
+
+}  // namespace verbena::control

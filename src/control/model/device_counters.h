@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "control/protocol/messages.h"
+#include "adapter/transport/counters.h"
+
+namespace verbena::control {
+
+// What is counted of a device: sums over its QPs, those that are gone included, and what its link went
+// through.
+struct DeviceCounters {
+  std::array<uint64_t, transport::kQpCounterCount> qps{};  // by transport::QpCounter
+  uint64_t link_downed = 0;
+
+  uint64_t& operator[](size_t counter) { return qps[counter]; }
+  uint64_t operator[](size_t counter) const { return qps[counter]; }
+  friend bool operator==(const DeviceCounters&, const DeviceCounters&) = default;
+};
+
+// As the agent says them.
+inline DeviceCounters counters_in(const protocol::DeviceCountersReply& reply) {
+  static_assert(transport::kQpCounterCount <= protocol::DeviceCountersReply::kNumbers);
+  DeviceCounters counters;
+  std::copy_n(reply.qps, counters.qps.size(), counters.qps.begin());
+  counters.link_downed = reply.link_downed;
+  return counters;
+}
+
+// The sum without one of its parts. The part may have been read a moment later than the sum, and be larger by
+// now: then nothing is left.
+constexpr uint64_t rest_of(uint64_t sum, uint64_t part) {
+  return sum > part ? sum - part : 0;
+}
+
+// A number as the kernel shows it of a port, under a name that tools look for.
+struct NamedCounter {
+  std::string_view path;  // in the port's folder: counters/port_xmit_data
+  uint64_t (*value)(const DeviceCounters&);
+};
+
+// Those of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband), of the kernel's rxe, and of
+// mlx5 where we have the figure: the same things go by several names.
+inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
+    // All octets between the packet delimiters, in words of four (IBTA volume 1, 16.1.3.5).
+    {"counters/port_xmit_data", [](const DeviceCounters& c) { return c[transport::kSentOctets] / 4; }},
+    {"counters/port_rcv_data", [](const DeviceCounters& c) { return c[transport::kReceivedOctets] / 4; }},
+    {"counters/port_xmit_packets", [](const DeviceCounters& c) { return c[transport::kSentPackets]; }},
+    {"counters/port_rcv_packets", [](const DeviceCounters& c) { return c[transport::kReceivedPackets]; }},
+    {"counters/unicast_xmit_packets",
+     [](const DeviceCounters& c) { return rest_of(c[transport::kSentPackets], c[transport::kMulticastSent]); }},
+    {"counters/unicast_rcv_packets",
+     [](const DeviceCounters& c) { return rest_of(c[transport::kReceivedPackets], c[transport::kMulticastReceived]); }},
+    {"counters/multicast_xmit_packets", [](const DeviceCounters& c) { return c[transport::kMulticastSent]; }},
+    {"counters/multicast_rcv_packets",
+     [](const DeviceCounters& c) { return c[transport::kMulticastReceived]; }},
+    {"counters/link_downed", [](const DeviceCounters& c) { return c.link_downed; }},
+
+    {"hw_counters/sent_pkts", [](const DeviceCounters& c) { return c[transport::kSentPackets]; }},
+    {"hw_counters/rcvd_pkts", [](const DeviceCounters& c) { return c[transport::kReceivedPackets]; }},
+    {"hw_counters/duplicate_request", [](const DeviceCounters& c) { return c[transport::kDuplicateRequests]; }},
+    {"hw_counters/out_of_seq_request", [](const DeviceCounters& c) { return c[transport::kOutOfSequence]; }},
+    {"hw_counters/rcvd_rnr_err", [](const DeviceCounters& c) { return c[transport::kRnrNaksReceived]; }},
+    {"hw_counters/send_rnr_err", [](const DeviceCounters& c) { return c[transport::kRnrNaksSent]; }},
+    {"hw_counters/rcvd_seq_err", [](const DeviceCounters& c) { return c[transport::kSequenceNaksReceived]; }},
+    {"hw_counters/retry_exceeded_err", [](const DeviceCounters& c) { return c[transport::kRetriesExceeded]; }},
+    {"hw_counters/retry_rnr_exceeded_err",
+     [](const DeviceCounters& c) { return c[transport::kRnrRetriesExceeded]; }},
+    // As rxe counts, the last timeout, after which nothing is retried, is none of them.
+    {"hw_counters/completer_retry_err",
+     [](const DeviceCounters& c) {
+       const uint64_t causes = c[transport::kLocalAckTimeouts] + c[transport::kSequenceNaksReceived] +
+                               c[transport::kImpliedLosses];
+       return rest_of(causes, c[transport::kRetriesExceeded]);
+     }},
+    {"hw_counters/link_downed", [](const DeviceCounters& c) { return c.link_downed; }},
+    {"hw_counters/rdma_sends", [](const DeviceCounters& c) { return c[transport::kSends]; }},
+    {"hw_counters/rdma_recvs", [](const DeviceCounters& c) { return c[transport::kReceives]; }},
+    {"hw_counters/sent_bytes", [](const DeviceCounters& c) { return c[transport::kSentOctets]; }},
+    {"hw_counters/rcvd_bytes", [](const DeviceCounters& c) { return c[transport::kReceivedOctets]; }},
+
+    {"hw_counters/out_of_sequence", [](const DeviceCounters& c) { return c[transport::kOutOfSequence]; }},
+    {"hw_counters/packet_seq_err",
+     [](const DeviceCounters& c) { return c[transport::kSequenceNaksReceived]; }},
+    {"hw_counters/rnr_nak_retry_err", [](const DeviceCounters& c) { return c[transport::kRnrNaksReceived]; }},
+    {"hw_counters/out_of_buffer", [](const DeviceCounters& c) { return c[transport::kRnrNaksSent]; }},
+    {"hw_counters/local_ack_timeout_err",
+     [](const DeviceCounters& c) { return c[transport::kLocalAckTimeouts]; }},
+    {"hw_counters/implied_nak_seq_err", [](const DeviceCounters& c) { return c[transport::kImpliedLosses]; }},
+    {"hw_counters/roce_adp_retrans",
+     [](const DeviceCounters& c) { return c[transport::kRetransmittedPackets]; }},
+    {"hw_counters/np_ecn_marked_roce_packets",
+     [](const DeviceCounters& c) { return c[transport::kMarkedPackets]; }},
+    {"hw_counters/np_cnp_sent", [](const DeviceCounters& c) { return c[transport::kNoticesSent]; }},
+    {"hw_counters/rp_cnp_handled", [](const DeviceCounters& c) { return c[transport::kNoticesReceived]; }},
+    {"hw_counters/req_cqe_error", [](const DeviceCounters& c) { return c[transport::kSendErrors]; }},
+    {"hw_counters/resp_cqe_error", [](const DeviceCounters& c) { return c[transport::kReceiveErrors]; }},
+});
+
+}  // namespace verbena::control

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "control/model/link.h"
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace verbena::control {
+
+// The link table as it travels: a memfd that nobody can change any more, so that one file serves every client
+// and a reader needs no lock. It also carries what the next agent needs to go on after this one.
+struct LinkSnapshot {
+  uint64_t generation = 0;
+  uint32_t next_device_index = 0;
+  std::vector<uint32_t> deleted;  // interface indexes whose automatic link the user deleted
+  std::vector<Link> links;        // in device order
+
+  friend bool operator==(const LinkSnapshot&, const LinkSnapshot&) = default;
+};
+
+std::vector<std::byte> encode_links(const LinkSnapshot& snapshot);
+// EPROTO for bytes that encode_links() would not write.
+Result<LinkSnapshot> decode_links(ConstBytes bytes);
+
+Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot);
+// EPROTO also for a file that is not sealed against change.
+Result<LinkSnapshot> read_link_file(int fd);
+
+}  // namespace verbena::control

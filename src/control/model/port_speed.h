@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace verbena::control {
+
+// How fast a link is in InfiniBand's terms: so many lanes, each so fast.
+struct PortSpeed {
+  uint8_t width;      // ibv_port_attr::active_width
+  uint8_t speed;      // ibv_port_attr::active_speed
+  const char* text;   // as `rate` in /sys has it
+  uint32_t megabits;  // of an Ethernet link: up to so many
+};
+
+// As the kernel translates it (ib_get_eth_speed).
+inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
+    {1, 1, "2.5 Gb/sec (1X SDR)", 1'000},
+    {1, 8, "10 Gb/sec (1X FDR10)", 10'000},
+    {2, 2, "20 Gb/sec (4X DDR)", 20'000},
+    {1, 32, "25 Gb/sec (1X EDR)", 25'000},
+    {2, 8, "40 Gb/sec (4X FDR10)", 40'000},
+    {16, 32, "50 Gb/sec (2X EDR)", 50'000},
+    {2, 32, "100 Gb/sec (4X EDR)", 100'000},
+    {2, 64, "200 Gb/sec (4X HDR)", 200'000},
+    {2, 128, "400 Gb/sec (4X NDR)", 400'000},
+});
+
+// What a netdev is taken for that does not say its speed: loopback, a bridge, most that are not hardware.
+// They are as fast as the processor; this is what veth says of itself.
+inline constexpr uint32_t kAssumedMegabits = 10'000;
+
+constexpr const PortSpeed& port_speed_of(uint32_t megabits) {
+  if (megabits == 0) megabits = kAssumedMegabits;
+  for (const PortSpeed& each : kPortSpeeds) {
+    if (megabits <= each.megabits) return each;
+  }
+  return kPortSpeeds.back();
+}
+
+}  // namespace verbena::control

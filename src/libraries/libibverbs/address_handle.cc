@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Address handles, also those made from a received datagram.
+#include <cstring>
+
+#include <netinet/in.h>
+#include <netinet/ip.h>
+
+#include "base/bytes.h"
+#include "libraries/libibverbs/abi.h"
+#include "libraries/libibverbs/gids.h"
+
+namespace {
+
+using namespace verbena::verbs;
+using verbena::fail;
+using verbena::load_be;
+using verbena::Result;
+
+constexpr size_t kIpv4OffsetInGrh = 20;  // RoCEv2, annex A17: an IPv4 header fills the last 20 bytes
+constexpr uint8_t kNextHeaderIb = 0x1b;  // RoCEv1: the GRH's own next-header value
+
+uint32_t version_class_flow(const ibv_grh& grh) {
+  return load_be<uint32_t>(&grh.version_tclass_flow);
+}
+
+iphdr ipv4_header(const ibv_grh& grh) {
+  iphdr header;
+  std::memcpy(&header, reinterpret_cast<const std::byte*>(&grh) + kIpv4OffsetInGrh, sizeof header);
+  return header;
+}
+
+// RFC 1071: the one's complement sum over a header with its checksum in place is all ones.
+bool checksum_is_right(const iphdr& header) {
+  uint16_t words[sizeof header / 2];
+  std::memcpy(words, &header, sizeof header);
+  uint32_t sum = 0;
+  for (const uint16_t word : words) sum += word;
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  return sum == 0xffff;
+}
+
+enum class IpVersion { kNone, k4, k6 };
+
+// For IPv4 the first 20 bytes are undefined and may look like IPv6 by accident; for IPv6 the last 20 are half
+// of the source GID and the destination GID, and may look like IPv4. The IPv4 checksum decides.
+IpVersion ip_version(const ibv_grh& grh) {
+  const iphdr ipv4 = ipv4_header(grh);
+  if (version_class_flow(grh) >> 28 != 6) return ipv4.version == 4 ? IpVersion::k4 : IpVersion::kNone;
+  const bool is_ipv4 = ipv4.ihl == 5 && checksum_is_right(ipv4);
+  return is_ipv4 ? IpVersion::k4 : IpVersion::k6;
+}
+
+ibv_gid mapped_gid(uint32_t ipv4_in_network_order) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  std::memcpy(&gid.raw[12], &ipv4_in_network_order, sizeof ipv4_in_network_order);
+  return gid;
+}
+
+// The first index that holds this GID with this type, or a negative value when there is none. An address
+// handle has 8 bits for it.
+int find_gid(ibv_context* context, uint8_t port, const ibv_gid& wanted, GidSysfsType wanted_type) {
+  ibv_gid gid;
+  GidSysfsType type;
+  for (int index = 0; index <= UINT8_MAX; ++index) {
+    if (ibv_query_gid(context, port, index, &gid) != 0) return -1;
+    if (std::memcmp(&gid, &wanted, sizeof gid) != 0) continue;
+    if (ibv_query_gid_type(context, port, static_cast<unsigned>(index), &type) != 0) return -1;
+    if (type == wanted_type) return index;
+  }
+  errno = EINVAL;
+  return -1;
+}
+
+int fill_route_from_ipv4(ibv_context* context, uint8_t port, const ibv_grh& grh, ibv_ah_attr& attr) {
+  const iphdr header = ipv4_header(grh);
+  if (IN_CLASSD(ntohl(header.daddr))) {  // no GID table holds a multicast address
+    errno = EINVAL;
+    return -1;
+  }
+  const int index = find_gid(context, port, mapped_gid(header.daddr), GidSysfsType::kRoceV2);
+  if (index < 0) return -1;
+  attr.grh.dgid = mapped_gid(header.saddr);
+  attr.grh.sgid_index = static_cast<uint8_t>(index);
+  attr.grh.hop_limit = header.ttl;
+  attr.grh.traffic_class = header.tos;
+  return 0;
+}
+
+int fill_route_from_ipv6(ibv_context* context, uint8_t port, const ibv_grh& grh, ibv_ah_attr& attr) {
+  if (grh.dgid.raw[0] == 0xff) {  // multicast, as above
+    errno = EINVAL;
+    return -1;
+  }
+  if (grh.next_hdr != IPPROTO_UDP && grh.next_hdr != kNextHeaderIb) {
+    errno = EPROTONOSUPPORT;
+    return -1;
+  }
+  const auto type = grh.next_hdr == IPPROTO_UDP ? GidSysfsType::kRoceV2 : GidSysfsType::kIbOrRoceV1;
+  const int index = find_gid(context, port, grh.dgid, type);
+  if (index < 0) return -1;
+  attr.grh.dgid = grh.sgid;
+  attr.grh.sgid_index = static_cast<uint8_t>(index);
+  attr.grh.hop_limit = grh.hop_limit;
+  attr.grh.traffic_class = static_cast<uint8_t>(version_class_flow(grh) >> 20);
+  return 0;
+}
+
+}  // namespace
+
+VERBENA_ABI ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  return answer_pointer([&]() -> Result<ibv_ah*> {
+    auto* provider = owner(pd);
+    if (provider == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("attr"));
+    return provider->create_ah(pd, attr);
+  });
+}
+
+VERBENA_ABI int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
+                                    ibv_ah_attr* attr) {
+  *attr = {};
+  attr->dlid = wc->slid;
+  attr->sl = wc->sl;
+  attr->src_path_bits = wc->dlid_path_bits;
+  attr->port_num = port;
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+
+  attr->is_global = 1;
+  attr->grh.flow_label = version_class_flow(*grh) & 0xfffff;
+  switch (ip_version(*grh)) {
+    case IpVersion::k4:
+      return fill_route_from_ipv4(context, port, *grh, *attr);
+    case IpVersion::k6:
+      return fill_route_from_ipv6(context, port, *grh, *attr);
+    case IpVersion::kNone:
+      break;
+  }
+  errno = EPROTONOSUPPORT;
+  return -1;
+}
+
+VERBENA_ABI ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
+  if (owner(pd) == nullptr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ibv_ah_attr attr;
+  if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0) return nullptr;
+  return ibv_create_ah(pd, &attr);
+}
+
+VERBENA_ABI int ibv_destroy_ah(ibv_ah* ah) {
+  return answer_code([&] { return destroy(ah, [&](auto& provider) { return provider.destroy_ah(ah); }); });
+}

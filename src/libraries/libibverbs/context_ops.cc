@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libraries/libibverbs/context_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "libraries/libibverbs/abi.h"
+#include "libraries/libibverbs/create_qp.h"
+#include "libraries/libibverbs/memory_operations.h"
+#include "libraries/libibverbs/queries.h"
+#include "libraries/libibverbs/raw_packet.h"
+
+#undef ibv_query_port
+
+namespace verbena::verbs {
+namespace {
+
+int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
+  return EOPNOTSUPP;
+}
+
+// Negative: a positive answer would be a number of completions.
+int refuse_poll_cq(ibv_cq*, int, ibv_wc*) {
+  return -EOPNOTSUPP;
+}
+
+int refuse_req_notify_cq(ibv_cq*, int) {
+  return EOPNOTSUPP;
+}
+
+int refuse_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
+int refuse_post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
+int refuse_post_recv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    size_t attr_size) {
+  return answer_code([&] {
+    if (input != nullptr && input->comp_mask != 0)
+      return because(EINVAL, "comp_mask {:#x} of the input is not 0", input->comp_mask);
+    return with_owner(context, [&](auto& provider) { return query_device(provider, attr, attr_size); });
+  });
+}
+
+int query_port_of_any_size(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t attr_size) {
+  return answer_code(
+      [&] {
+        return with_owner(context,
+                          [&](auto& provider) { return query_port(provider, port, attr, attr_size); });
+      },
+      "ibv_query_port");
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.create_cq_ex(attr); }); });
+}
+
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  return answer_code(
+      [&] { return with_owner(cq, [&](auto& provider) { return provider.modify_cq(cq, attr); }); });
+}
+
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  return answer_code(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.query_rt_values(values); }); },
+      "ibv_query_rt_values_ex");
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return create_qp(provider, *attr); }); });
+}
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.create_srq(attr); }); });
+}
+
+int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+  return answer_code([&] {
+    return with_owner(srq, [&](auto& provider) { return provider.post_srq_ops(srq, wr, bad_wr); });
+  });
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  return answer_pointer([&] {
+    return with_owner(context, [&](auto& provider) { return provider.alloc_parent_domain(attr); });
+  });
+}
+
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.alloc_td(attr); }); });
+}
+
+int dealloc_td(ibv_td* td) {
+  return answer_code([&] { return destroy(td, [&](auto& provider) { return provider.dealloc_td(td); }); });
+}
+
+int get_srq_num(ibv_srq* srq, uint32_t* number) {
+  return answer_code(
+      [&] { return with_owner(srq, [&](auto& provider) { return provider.get_srq_num(srq, number); }); });
+}
+
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.open_xrcd(attr); }); });
+}
+
+int close_xrcd(ibv_xrcd* xrcd) {
+  return answer_code(
+      [&] { return destroy(xrcd, [&](auto& provider) { return provider.close_xrcd(xrcd); }); });
+}
+
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
+  return answer_pointer(
+      [&] { return with_owner(context, [&](auto& provider) { return provider.open_qp(attr); }); });
+}
+
+template <class Operation>
+void fill(Operation& operation, Operation with) {
+  if (operation == nullptr) operation = with;
+}
+
+}  // namespace
+
+void fill_operations(verbs_context& abi) {
+  ibv_context_ops& ops = abi.context.ops;
+  fill(ops.bind_mw, refuse_bind_mw);
+  fill(ops.poll_cq, refuse_poll_cq);
+  fill(ops.req_notify_cq, refuse_req_notify_cq);
+  fill(ops.post_srq_recv, refuse_post_srq_recv);
+  fill(ops.post_send, refuse_post_send);
+  fill(ops.post_recv, refuse_post_recv);
+  ops._compat_query_device = ibv_query_device;
+  ops._compat_query_port = ibv_query_port;
+
+  fill(abi.query_device_ex, query_device_ex);
+  fill(abi.query_port, query_port_of_any_size);
+  fill(abi.query_rt_values, query_rt_values);
+  fill(abi.create_cq_ex, create_cq_ex);
+  fill(abi.modify_cq, modify_cq);
+  fill(abi.create_qp_ex, create_qp_ex);
+  fill(abi.create_srq_ex, create_srq_ex);
+  fill(abi.post_srq_ops, post_srq_ops);
+  fill_raw_packet_operations(abi);
+  fill(abi.alloc_parent_domain, alloc_parent_domain);
+  fill(abi.alloc_td, alloc_td);
+  fill(abi.dealloc_td, dealloc_td);
+  fill(abi.get_srq_num, get_srq_num);
+  fill(abi.open_xrcd, open_xrcd);
+  fill(abi.close_xrcd, close_xrcd);
+  fill(abi.open_qp, open_qp);
+  fill_memory_operations(abi);
+}
+
+}  // namespace verbena::verbs

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Protection domains and memory regions.
+#include "libraries/libibverbs/abi.h"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+using namespace verbena::verbs;
+using verbena::fail;
+using verbena::Result;
+
+VERBENA_ABI ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  return answer_pointer([&]() -> Result<ibv_pd*> {
+    auto* provider = owner(context);
+    if (provider == nullptr) return fail(EINVAL);
+    return provider->alloc_pd();
+  });
+}
+
+VERBENA_ABI int ibv_dealloc_pd(ibv_pd* pd) {
+  return answer_code([&] { return destroy(pd, [&](auto& provider) { return provider.dealloc_pd(pd); }); });
+}
+
+namespace {
+
+ibv_mr* register_memory(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access,
+                        const char* call) {
+  return answer_pointer(
+      [&]() -> Result<ibv_mr*> {
+        auto* provider = owner(pd);
+        if (provider == nullptr) return fail(EINVAL);
+        // Optional flags (relaxed ordering) ask for less than a provider gives without them.
+        return provider->reg_mr(pd, addr, length, iova,
+                                access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
+      },
+      call);
+}
+
+}  // namespace
+
+// verbs.h turns ibv_reg_mr() and ibv_reg_mr_iova() into this call unless the flags are constants. The log
+// names the function that the program has written.
+VERBENA_ABI ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
+  const char* const call = iova == reinterpret_cast<uintptr_t>(addr) ? "ibv_reg_mr" : "ibv_reg_mr_iova";
+  return register_memory(pd, addr, length, iova, access, call);
+}
+
+VERBENA_ABI ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
+  return register_memory(pd, addr, length, iova, static_cast<unsigned>(access), "ibv_reg_mr_iova");
+}
+
+VERBENA_ABI ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
+  return register_memory(pd, addr, length, reinterpret_cast<uintptr_t>(addr), static_cast<unsigned>(access),
+                         "ibv_reg_mr");
+}
+
+VERBENA_ABI ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                      int access) {
+  return answer_pointer([&]() -> Result<ibv_mr*> {
+    auto* provider = owner(pd);
+    if (provider == nullptr) return fail(EINVAL);
+    return provider->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+  });
+}
+
+// Answers by its own codes (ibv_rereg_mr_err_code), with errno beside them.
+VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool bad_input = mr == nullptr || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+                         (moves && (length == 0 || addr == nullptr)) ||
+                         (access != 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) == 0) ||
+                         ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd == nullptr);
+  if (bad_input) {
+    answer_code([&] {
+      if (mr == nullptr) return is_null("mr");
+      return because(EINVAL,
+                     "flags {:#x} with pd {}, addr {}, length {} and access {:#x} do not go together "
+                     "(ibv_rereg_mr(3))",
+                     flags, static_cast<const void*>(pd), static_cast<const void*>(addr), length, access);
+    });
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  const int code = answer_code([&] {
+    return with_owner(mr,
+                      [&](auto& provider) { return provider.rereg_mr(mr, flags, pd, addr, length, access); });
+  });
+  if (code != 0) return IBV_REREG_MR_ERR_CMD;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) mr->pd = pd;
+  if (moves) {
+    mr->addr = addr;
+    mr->length = length;
+  }
+  return 0;
+}
+
+VERBENA_ABI int ibv_dereg_mr(ibv_mr* mr) {
+  return answer_code([&] { return destroy(mr, [&](auto& provider) { return provider.dereg_mr(mr); }); });
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <infiniband/verbs.h>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "libraries/libibverbs/provider/live_objects.h"
+#include "libraries/libibverbs/provider/newer_objects.h"
+
+namespace verbena::provider {
+
+// What the C ABI (libraries/libibverbs/) knows of devices. The software adapter is the first provider. Every call may come
+// from any thread. Two calls that destroy and use one object at once are the application's error, as with
+// libibverbs.
+//
+// Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), allocated by the provider inside larger ones of
+// its own, with all public fields filled in, and entered among the live ones (live_objects.h). A call about
+// an object reaches its provider only while it is there. Other objects that a call names (the CQ of a QP to
+// be) are the provider's to check. int results are 0 or an errno value; what a provider does not override
+// answers EOPNOTSUPP.
+
+struct DeviceInfo {
+  std::string name;        // ibv_device::name: rxe_eth0
+  std::string dev_name;    // uverbs0
+  std::string dev_path;    // /sys/class/infiniband_verbs/uverbs0
+  std::string ibdev_path;  // /sys/class/infiniband/rxe_eth0
+  uint64_t guid = 0;       // network order
+  int index = 0;           // ibv_get_device_index()
+  ibv_node_type node_type = IBV_NODE_CA;
+  ibv_transport_type transport = IBV_TRANSPORT_IB;
+};
+
+class Context;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  // An opened device. The caller sets verbs_context::context.device.
+  virtual Result<std::unique_ptr<Context>> open() = 0;
+};
+
+class Context {
+ public:
+  Context();
+  virtual ~Context();  // destroys what the application left behind
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // The C struct of this context: 'priv' points back to us; 'context.ops' has the eight operations that
+  // verbs.h calls directly, 'sz' is its size, the extended operations that are supported are set.
+  verbs_context& abi() { return abi_; }
+  // REQUIRES: the context was opened by this library
+  static Context& of(ibv_context* context);
+
+  // Queries
+  virtual int query_device(ibv_device_attr_ex* attr, size_t attr_size) = 0;  // fills attr_size bytes at most
+  virtual int query_port(uint8_t port, ibv_port_attr* attr) = 0;
+  virtual int query_gid(uint8_t port, int index, ibv_gid* gid) = 0;  // 0 and zeros for an empty index
+  virtual int query_gid_entry(uint8_t port, uint32_t index,
+                              ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
+  virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
+  virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
+  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: in, those asked for; out, those filled in
+
+  // Completes what has arrived for the context's queue pairs. An adapter does so without being asked.
+  virtual void settle() {}
+
+  // Protection domains and memory
+  virtual Result<ibv_pd*> alloc_pd() = 0;
+  virtual int dealloc_pd(ibv_pd* pd) = 0;  // a parent domain too
+  virtual Result<ibv_pd*> alloc_parent_domain(ibv_parent_domain_init_attr* attr);
+  virtual Result<ibv_td*> alloc_td(ibv_td_init_attr* attr);
+  virtual int dealloc_td(ibv_td* td);
+  virtual Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) = 0;
+  virtual int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access);
+  virtual Result<ibv_mr*> reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                        int access);
+  virtual int dereg_mr(ibv_mr* mr) = 0;
+  virtual Result<ibv_mr*> alloc_null_mr(ibv_pd* pd);
+  virtual int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                        std::span<const ibv_sge> list);
+  virtual Result<ibv_mw*> alloc_mw(ibv_pd* pd, ibv_mw_type type);
+  virtual int dealloc_mw(ibv_mw* mw);
+  virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // its copying operations are filled in
+  virtual int free_dm(ibv_dm* dm);
+  virtual Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access);
+  virtual Result<UniqueFd> export_dm(ibv_dm* dm);  // as a dma-buf
+  virtual Result<DmaHandle*> alloc_dmah(const DmaHandleInitAttr& attr);
+  virtual int dealloc_dmah(DmaHandle* handle);
+  // The region was registered with this handle, and keeps it until it is deregistered.
+  virtual void use_dmah(ibv_mr* mr, DmaHandle* handle);
+
+  // Objects of the context's command descriptor, by handle, whichever context made them.
+  virtual Result<ibv_pd*> import_pd(uint32_t handle);
+  virtual void unimport_pd(ibv_pd* pd);
+  virtual Result<ibv_mr*> import_mr(ibv_pd* pd, uint32_t handle);
+  virtual void unimport_mr(ibv_mr* mr);
+  virtual Result<ibv_dm*> import_dm(uint32_t handle);
+  virtual void unimport_dm(ibv_dm* dm);
+
+  // Completion
+  virtual Result<ibv_comp_channel*> create_comp_channel() = 0;
+  virtual int destroy_comp_channel(ibv_comp_channel* channel) = 0;
+  virtual Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
+                                    int comp_vector) = 0;
+  virtual Result<ibv_cq_ex*> create_cq_ex(ibv_cq_init_attr_ex* attr);
+  virtual int resize_cq(ibv_cq* cq, int cqe) = 0;
+  virtual int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
+  virtual int destroy_cq(ibv_cq* cq) = 0;
+  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN). The thread may be cancelled while it
+  // sleeps in this or in get_async_event() (CancellationAllowed), and in no other call.
+  virtual int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) = 0;
+  virtual void ack_cq_events(ibv_cq* cq, unsigned count) = 0;
+  virtual int get_async_event(ibv_async_event* event) = 0;
+  virtual void ack_async_event(ibv_async_event* event) = 0;
+
+  // Queue pairs
+  virtual Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) = 0;  // attr->cap is updated
+  virtual int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) = 0;
+  virtual int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) = 0;
+  virtual int destroy_qp(ibv_qp* qp) = 0;
+  virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
+  virtual Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr);
+
+  // Raw packets: pacing, flow rules, receive queues outside of QPs, what flows count
+  virtual int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr);
+  virtual Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr);
+  virtual int destroy_flow(ibv_flow* flow);
+  virtual Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr);  // max_wr and max_sge are updated
+  virtual int modify_wq(ibv_wq* wq, const ibv_wq_attr* attr);
+  virtual int destroy_wq(ibv_wq* wq);
+  virtual Result<ibv_rwq_ind_table*> create_rwq_ind_table(const ibv_rwq_ind_table_init_attr* attr);
+  virtual int destroy_rwq_ind_table(ibv_rwq_ind_table* table);
+  virtual Result<ibv_counters*> create_counters(const ibv_counters_init_attr* attr);
+  virtual int destroy_counters(ibv_counters* counters);
+  virtual int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow);
+  virtual int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags);
+
+  // Completion counters
+  virtual int query_comp_cntr_caps(CompletionCounterCaps& caps);
+  virtual Result<CompletionCounter*> create_comp_cntr(const CompletionCounterInitAttr& attr);
+  virtual int destroy_comp_cntr(CompletionCounter* counter);
+  // The number of completions or bytes; of errors. REQUIRES: create_comp_cntr() made the counter
+  virtual std::atomic<uint64_t>& comp_cntr_value(CompletionCounter* counter, bool errors);
+  virtual int attach_comp_cntr(ibv_qp* qp, CompletionCounter* counter, uint32_t requests);
+
+  // Shared receive queues
+  virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
+  virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
+  virtual int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+  virtual int post_srq_ops(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr);
+  virtual int get_srq_num(ibv_srq* srq, uint32_t* number);
+  virtual int destroy_srq(ibv_srq* srq);
+  virtual Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr);
+  virtual int close_xrcd(ibv_xrcd* xrcd);
+
+  // Addresses
+  virtual Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) = 0;
+  virtual int destroy_ah(ibv_ah* ah) = 0;
+  virtual int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan);
+  virtual int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
+  virtual int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
+
+ private:
+  verbs_context abi_{};
+  LiveObject live_;
+};
+
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  // The devices there are now, in the order in which programs shall see them.
+  virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
+  // The device behind another context's cmd_fd, opened to share that context's objects. The new context takes
+  // the descriptor. Errors: EBADF; EINVAL for a descriptor of something else, perhaps of another provider's;
+  // ENODEV.
+  struct Imported {
+    std::shared_ptr<Device> device;
+    std::unique_ptr<Context> context;
+  };
+  virtual Result<Imported> import(int cmd_fd);
+};
+
+}  // namespace verbena::provider

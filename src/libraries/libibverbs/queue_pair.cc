@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs.
+#include "libraries/libibverbs/abi.h"
+#include "libraries/libibverbs/create_qp.h"
+
+namespace verbena::verbs {
+namespace {
+
+constexpr uint32_t kKnownMask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE |
+                                IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+// Both structs begin with these.
+template <class Attr>
+ibv_qp_init_attr_ex common_part(const Attr& attr) {
+  ibv_qp_init_attr_ex common{};
+  common.qp_context = attr.qp_context;
+  common.send_cq = attr.send_cq;
+  common.recv_cq = attr.recv_cq;
+  common.srq = attr.srq;
+  common.cap = attr.cap;
+  common.qp_type = attr.qp_type;
+  common.sq_sig_all = attr.sq_sig_all;
+  return common;
+}
+
+ibv_qp_init_attr_ex only_what_is_there(const ibv_qp_init_attr_ex& attr) {
+  ibv_qp_init_attr_ex there = common_part(attr);
+  const uint32_t mask = there.comp_mask = attr.comp_mask;
+  if (mask & IBV_QP_INIT_ATTR_PD) there.pd = attr.pd;
+  if (mask & IBV_QP_INIT_ATTR_XRCD) there.xrcd = attr.xrcd;
+  if (mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) {
+    there.create_flags = attr.create_flags;
+    if (attr.create_flags & IBV_QP_CREATE_SOURCE_QPN) there.source_qpn = attr.source_qpn;
+  }
+  if (mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) there.max_tso_header = attr.max_tso_header;
+  if (mask & IBV_QP_INIT_ATTR_IND_TABLE) there.rwq_ind_tbl = attr.rwq_ind_tbl;
+  if (mask & IBV_QP_INIT_ATTR_RX_HASH) there.rx_hash_conf = attr.rx_hash_conf;
+  if (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) there.send_ops_flags = attr.send_ops_flags;
+  return there;
+}
+
+}  // namespace
+
+Result<ibv_qp*> create_qp(provider::Context& context, ibv_qp_init_attr_ex& attr) {
+  if ((attr.comp_mask & ~kKnownMask) != 0) return fail(EOPNOTSUPP);
+  ibv_qp_init_attr_ex wanted = only_what_is_there(attr);
+  auto qp = context.create_qp(&wanted);
+  if (qp) attr.cap = wanted.cap;
+  return qp;
+}
+
+}  // namespace verbena::verbs
+
+using namespace verbena::verbs;
+using verbena::fail;
+using verbena::Result;
+
+// A caller's struct of this kind may be an ibv_qp_init_attr_ex cut short by verbs.h, or have no byte more.
+VERBENA_ABI ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  return answer_pointer([&]() -> Result<ibv_qp*> {
+    auto* provider = owner(pd);
+    if (provider == nullptr) return fail(EINVAL);
+    if (attr == nullptr) return fail(is_null("qp_init_attr"));
+    ibv_qp_init_attr_ex wanted = common_part(*attr);
+    wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
+    wanted.pd = pd;
+    auto qp = provider->create_qp(&wanted);
+    if (qp) attr->cap = wanted.cap;
+    return qp;
+  });
+}
+
+VERBENA_ABI ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  return answer_pointer([&]() -> Result<ibv_qp_ex*> {
+    auto* provider = owner(qp);
+    if (provider == nullptr) return fail(EINVAL);
+    return provider->qp_to_qp_ex(qp);  // null without errno: the QP was made without the extended interface
+  });
+}
+
+VERBENA_ABI int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
+  return answer_code([&] {
+    auto* provider = owner(qp);
+    if (provider == nullptr) return EINVAL;
+    const int code = provider->query_qp(qp, attr, mask, init_attr);
+    if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
+    return code;
+  });
+}
+
+VERBENA_ABI int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  return answer_code([&] {
+    auto* provider = owner(qp);
+    if (provider == nullptr) return EINVAL;
+    const int code = provider->modify_qp(qp, attr, mask);
+    if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
+    return code;
+  });
+}
+
+VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
+  return answer_code([&] { return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); }); });
+}
+
+// A payload is copied by several instructions, in no promised order.
+VERBENA_ABI int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) {
+  return 0;
+}
+
+// Enhanced connection establishment is a vendor's negotiation; there is no vendor here.
+VERBENA_ABI int ibv_set_ece(ibv_qp*, ibv_ece*) {
+  return answer_code([] { return EOPNOTSUPP; });
+}
+
+VERBENA_ABI int ibv_query_ece(ibv_qp*, ibv_ece*) {
+  return answer_code([] { return EOPNOTSUPP; });
+}
+
+VERBENA_ABI int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  return answer_code([&] {
+    auto* provider = owner(qp);
+    return provider != nullptr ? provider->attach_mcast(qp, gid, lid) : EINVAL;
+  });
+}
+
+VERBENA_ABI int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  return answer_code([&] {
+    auto* provider = owner(qp);
+    return provider != nullptr ? provider->detach_mcast(qp, gid, lid) : EINVAL;
+  });
+}

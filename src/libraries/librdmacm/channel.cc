@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libraries/librdmacm/channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "base/cancellation_off.h"
+
+namespace verbena::rdmacm {
+namespace {
+
+using protocol::CmEvent;
+
+constexpr uint32_t kToken = ~0u;  // CmEvent::type of what stands for an event in early_
+
+CmEvent token() {
+  CmEvent event{};
+  event.magic = CmEvent::kMagic;
+  event.type = kToken;
+  event.flags = protocol::kCmFromProgram;
+  return event;
+}
+
+bool is_event(const CmEvent& event, ssize_t bytes) {
+  return bytes == sizeof event && event.magic == CmEvent::kMagic && event.type != kToken &&
+         event.parameters.private_length <= protocol::kCmPrivateBytes;
+}
+
+ssize_t wait_for(int socket, CmEvent& event) {
+  const CancellationAllowed asleep;
+  return ::recv(socket, &event, sizeof event, MSG_TRUNC);
+}
+
+}  // namespace
+
+Channel::Channel(uint32_t number, UniqueFd application, UniqueFd agent)
+    : rdma_event_channel{application.get()},
+      number_(number),
+      application_(OwnFd::with_known_number(std::move(application))),
+      agents_end_(std::move(agent)) {}
+
+Channel::~Channel() = default;
+
+Channel::Reading::Reading(Channel& channel) : channel_(channel) {
+  const std::lock_guard lock(channel_.mutex_);
+  ++channel_.readers_;
+  open_ = !channel_.closed_;
+}
+
+Channel::Reading::~Reading() {
+  const std::lock_guard lock(channel_.mutex_);
+  --channel_.readers_;
+  channel_.close_unread_locked();
+}
+
+Result<std::shared_ptr<Channel>> Channel::open(uint32_t number) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
+  UniqueFd application(ends[0]), agent(ends[1]);
+  return std::shared_ptr<Channel>(new Channel(number, std::move(application), std::move(agent)));
+}
+
+Result<CmEvent> Channel::next() {
+  const Reading reading(*this);
+  if (!reading.is_open()) return fail(EBADF);
+  for (;;) {
+    CmEvent event;
+    if (!application_.is_ours()) return fail(EBADF);  // the application has closed it
+    const ssize_t got = wait_for(application_.get(), event);
+    if (got < 0) return fail(errno);
+    // We hold the other end as long as there is a channel.
+    if (got == 0) return fail(ENODATA);
+    const std::lock_guard lock(mutex_);
+    if (closed_) return fail(EBADF);
+    if (is_event(event, got)) early_.push_back(event);
+    if (early_.empty()) continue;
+    event = early_.front();
+    early_.pop_front();
+    return event;
+  }
+}
+
+bool Channel::post(const CmEvent& event) {
+  const std::lock_guard lock(mutex_);
+  has_own_events_ = true;
+  post_locked(event);
+  return unsent_.empty();
+}
+
+bool Channel::has_own_events() {
+  const std::lock_guard lock(mutex_);
+  return has_own_events_;
+}
+
+void Channel::post_locked(const CmEvent& event) {
+  unsent_.push_back(event);
+  flush_locked();
+}
+
+bool Channel::flush() {
+  const std::lock_guard lock(mutex_);
+  return flush_locked();
+}
+
+bool Channel::flush_locked() {
+  if (!agents_end_.is_ours()) unsent_.clear();
+  while (!unsent_.empty()) {
+    const ssize_t sent =
+        ::send(agents_end_.get(), &unsent_.front(), sizeof(CmEvent), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    unsent_.pop_front();  // sent, or the reader is gone
+  }
+  return true;
+}
+
+bool Channel::waits_for_room() {
+  const std::lock_guard lock(mutex_);
+  return !unsent_.empty();
+}
+
+std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wanted) {
+  std::vector<CmEvent> taken;
+  const std::lock_guard lock(mutex_);
+  if (closed_ || !application_.is_ours()) return taken;
+  const size_t waiting = early_.size();
+  size_t tokens = 0;
+  for (;;) {
+    CmEvent event;
+    const ssize_t got = ::recv(application_.get(), &event, sizeof event, MSG_TRUNC | MSG_DONTWAIT);
+    if (got <= 0) break;
+    if (is_event(event, got)) {
+      early_.push_back(event);
+    } else {
+      ++tokens;
+    }
+  }
+  tokens += std::erase_if(unsent_, [](const CmEvent& event) { return event.type == kToken; });
+  const auto move_out = [&](const CmEvent& event) {
+    if (!wanted(event)) return false;
+    taken.push_back(event);
+    return true;
+  };
+  std::erase_if(early_, move_out);
+  std::erase_if(unsent_, move_out);
+  // A token that a reader has taken already, and not yet its event, is not ours to put back.
+  const size_t being_read = waiting - std::min(waiting, tokens);
+  for (size_t i = being_read; i < early_.size(); ++i) post_locked(token());
+  return taken;
+}
+
+void Channel::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  fd = -1;
+  early_.clear();
+  unsent_.clear();
+  close_unread_locked();
+}
+
+void Channel::close_unread_locked() {
+  if (closed_ && readers_ == 0) application_.reset();
+}
+
+}  // namespace verbena::rdmacm

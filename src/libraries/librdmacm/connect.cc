@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections: made, refused, ended.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "libraries/librdmacm/calls.h"
+#include "libraries/librdmacm/events.h"
+#include "libraries/librdmacm/qp_attributes.h"
+
+namespace {
+
+using namespace verbena::rdmacm;
+using verbena::ConstBytes;
+using verbena::Result;
+using verbena::protocol::CmConnectRequest;
+using verbena::protocol::CmIdRequest;
+using verbena::protocol::CmRejectRequest;
+using verbena::protocol::ConnectionParameters;
+using verbena::protocol::MessageType;
+
+// IBTA volume 1, 12.6.7.2: reasons of a REJ
+constexpr uint8_t kConsumerReject = 28;
+constexpr uint8_t kVendorOptionNotSupported = 35;
+
+// What a program without parameters of its own wants.
+constexpr rdma_conn_param defaults() {
+  rdma_conn_param defaults{};
+  defaults.initiator_depth = RDMA_MAX_INIT_DEPTH;
+  defaults.responder_resources = RDMA_MAX_RESP_RES;
+  defaults.retry_count = defaults.rnr_retry_count = 7;
+  return defaults;
+}
+constexpr rdma_conn_param kDefaults = defaults();
+
+constexpr char kNoQp[] = "conn_param is null, and id has no queue pair: rdma_create_qp() makes one";
+
+// Checks what rdma-core's librdmacm checks: nothing for port spaces other than TCP. 0, or EINVAL.
+int check(const Identifier& identifier, const rdma_conn_param* parameters) {
+  if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
+  if (identifier.ps != RDMA_PS_TCP) return 0;
+  if (parameters == nullptr) return identifier.qp != nullptr ? 0 : because(EINVAL, kNoQp);
+  const Device& device = *identifier.device;
+  if (parameters->responder_resources != RDMA_MAX_RESP_RES &&
+      parameters->responder_resources > device.max_responder_resources) {
+    return because(EINVAL, "responder_resources {} exceeds the device's max_qp_rd_atom {}",
+                   parameters->responder_resources, device.max_responder_resources);
+  }
+  if (parameters->initiator_depth != RDMA_MAX_INIT_DEPTH &&
+      parameters->initiator_depth > device.max_initiator_depth) {
+    return because(EINVAL, "initiator_depth {} exceeds the device's max_qp_init_rd_atom {}",
+                   parameters->initiator_depth, device.max_initiator_depth);
+  }
+  return 0;
+}
+
+ConstBytes bytes_of(const void* data, size_t length) {
+  return data != nullptr ? ConstBytes(static_cast<const std::byte*>(data), length) : ConstBytes();
+}
+
+// The least of what the peer asks for and the device can, unless the application says how much.
+uint8_t agreed(uint8_t asked, uint8_t limit, bool said, uint8_t value) {
+  return said ? value : std::min(asked, limit);
+}
+
+// What we say to a peer that has asked for `asked`; when we ask first, that is the most there can be. The QP
+// is id->qp if there is one, else what the application says of its own. EINVAL: too much private data.
+Result<ConnectionParameters> own_parameters(const Identifier& identifier, const rdma_conn_param* from,
+                                            const ConnectionParameters& asked) {
+  const rdma_conn_param wanted = from != nullptr ? *from : kDefaults;
+  const Device& device = *identifier.device;
+  ConnectionParameters own{};
+  own.qpn = wanted.qp_num;
+  own.srq = wanted.srq;
+  if (identifier.qp != nullptr) {
+    own.qpn = identifier.qp->qp_num;
+    own.srq = identifier.qp->srq != nullptr ? 1 : 0;
+  }
+  own.qkey = RDMA_UDP_QKEY;
+  own.initiator_depth = agreed(asked.initiator_depth, device.max_initiator_depth,
+                               wanted.initiator_depth != RDMA_MAX_INIT_DEPTH, wanted.initiator_depth);
+  own.responder_resources =
+      agreed(asked.responder_resources, device.max_responder_resources,
+             wanted.responder_resources != RDMA_MAX_RESP_RES, wanted.responder_resources);
+  own.retry_count = wanted.retry_count;
+  own.rnr_retry_count = wanted.rnr_retry_count;
+  own.flow_control = wanted.flow_control;
+  if (!own.set_data(identifier.connect_data) ||
+      !own.append(bytes_of(wanted.private_data, wanted.private_data_len))) {
+    return verbena::fail(because(EINVAL, "private data of {} bytes exceeds what any message has room for, {}",
+                                 wanted.private_data_len + identifier.connect_data.size(),
+                                 verbena::protocol::kCmPrivateBytes));
+  }
+  return own;
+}
+
+int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason,
+           const char* call = __builtin_FUNCTION()) {
+  return answer_for(
+      id,
+      [&](Identifier& identifier) {
+        CmRejectRequest request{};
+        request.reason = reason;
+        if (data != nullptr) {
+          if (length > sizeof request.private_data)
+            return because(EINVAL, "private data of {} bytes exceeds what any message has room for, {}",
+                           length, sizeof request.private_data);
+          std::memcpy(request.private_data, data, length);
+          request.private_length = length;
+        }
+        return error_of(
+            identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver));
+      },
+      call);
+}
+
+// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does: its peer must not wait for
+// an answer that never comes. The agent does so for the errors that it finds.
+int reject_instead(Identifier& identifier, int error) {
+  const KeptReason kept;
+  make_unusable(identifier);
+  CmRejectRequest request{};
+  request.reason = kConsumerReject;
+  [[maybe_unused]] const auto sent =
+      identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver);
+  return error;
+}
+
+int prepare_qp(Identifier& identifier) {
+  if (identifier.is_datagram()) return 0;
+  if (const int error = make_ready_to_receive(identifier, identifier.own.responder_resources)) return error;
+  return make_ready_to_send(identifier, identifier.own.initiator_depth);
+}
+
+}  // namespace
+
+VERBENA_ABI int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (const int error = check(identifier, parameters)) return error;
+    ConnectionParameters most{};
+    most.initiator_depth = most.responder_resources = 0xff;
+    const auto own = own_parameters(identifier, parameters, most);
+    if (!own) return own.error().code;
+    identifier.own = *own;
+    identifier.own.ece_vendor = identifier.local_ece.vendor_id;
+    identifier.own.ece_options = identifier.local_ece.options;
+    CmConnectRequest request{};
+    request.parameters = identifier.own;
+    const auto asked =
+        identifier.process.agent.call(identifier, MessageType::kCmConnect, request, State::kConnecting);
+    if (!asked) return asked.error().code;
+    identifier.connect_data.clear();
+    return complete(identifier);
+  });
+}
+
+VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (const int error = check(identifier, parameters)) return error;
+    if (identifier.qp == nullptr && parameters == nullptr) return because(EINVAL, kNoQp);
+    if (identifier.current_state() != State::kRequested) return wrong_state();
+    const auto own = own_parameters(identifier, parameters, identifier.peers);
+    if (!own) return reject_instead(identifier, own.error().code);
+    identifier.own = *own;
+    // Under the vendor of the REQ, as the peer expects it.
+    identifier.own.ece_vendor = identifier.peers.ece_vendor;
+    identifier.own.ece_options = identifier.local_ece.options;
+    CmConnectRequest request{};
+    request.parameters = identifier.own;
+    if (const int error = prepare_qp(identifier)) return reject_instead(identifier, error);
+    {
+      const std::lock_guard lock(identifier.mutex);
+      identifier.connection.responder_resources = identifier.own.responder_resources;
+      identifier.connection.initiator_depth = identifier.own.initiator_depth;
+      identifier.connection.local_qpn = request.parameters.qpn;
+    }
+    const auto sent =
+        identifier.process.agent.call(identifier, MessageType::kCmAccept, request,
+                                      identifier.is_datagram() ? State::kConnected : State::kAccepting);
+    if (!sent) {
+      const KeptReason kept;
+      make_unusable(identifier);
+      // The agent has rejected the request, unless it was the agent that died.
+      if (identifier.current_state() == State::kRequested) identifier.set_state(State::kOver);
+      return sent.error().code;
+    }
+    return identifier.is_datagram() ? 0 : complete(identifier);
+  });
+}
+
+VERBENA_ABI int rdma_reject(rdma_cm_id* id, const void* data, uint8_t length) {
+  return reject(id, data, length, kConsumerReject);
+}
+
+VERBENA_ABI int rdma_reject_ece(rdma_cm_id* id, const void* data, uint8_t length) {
+  return reject(id, data, length, kVendorOptionNotSupported);
+}
+
+VERBENA_ABI int rdma_establish(rdma_cm_id* id) {
+  return answer_for(id, [&](Identifier& identifier) {
+    // To the agent it is the same as to accept, which a request must not be without its parameters.
+    if (identifier.qp != nullptr || identifier.current_state() != State::kResponded) return wrong_state();
+    return error_of(identifier.process.agent.call(identifier, MessageType::kCmAccept, CmConnectRequest{},
+                                                  State::kConnected));
+  });
+}
+
+VERBENA_ABI int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (event != IBV_EVENT_COMM_EST)
+      return because(EINVAL, "event {} is not IBV_EVENT_COMM_EST", static_cast<int>(event));
+    return error_of(identifier.process.agent.call(identifier, MessageType::kCmEstablish, CmIdRequest{}));
+  });
+}
+
+VERBENA_ABI int rdma_disconnect(rdma_cm_id* id) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
+    if (const int error = make_unusable(identifier)) return error;
+    const State state = identifier.current_state();
+    const bool stands = state == State::kConnected || state == State::kAccepting;
+    const auto sent =
+        identifier.process.agent.call(identifier, MessageType::kCmDisconnect, CmIdRequest{},
+                                      stands ? std::optional(State::kDisconnecting) : std::nullopt);
+    return sent ? complete(identifier) : sent.error().code;
+  });
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libraries/librdmacm/events.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "base/probes.h"
+#include "base/time.h"
+#include "libraries/librdmacm/calls.h"
+#include "libraries/librdmacm/event_words.h"
+#include "libraries/librdmacm/lifetime.h"
+#include "libraries/librdmacm/restoration.h"
+
+namespace verbena::rdmacm {
+namespace {
+
+using protocol::CmEvent;
+
+// Whether the event was sent by an agent that is dead, and has no use without it: the agent's successor does
+// not know of what it tells. The identifier has been told so (restoration.h). The peer sends its REQ again.
+bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
+  if ((message.flags & protocol::kCmFromProgram) != 0) return false;
+  if (message.generation == identifier.process.agent.generation()) return false;
+  switch (message.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_news(const CmEvent& message, Identifier& identifier) {
+  if (died_with_its_agent(message, identifier)) return false;
+  const State state = identifier.current_state();
+  // The kernel, too, keeps silent about a request until it is accepted; accepting it will fail.
+  if (state == State::kRequested && message.listener == 0) return false;
+  const bool told =
+      (message.flags & protocol::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
+  if (!told) return true;
+  // Of two agents that died one after the other, only the second's end is told.
+  return identifier.was_told_by(message.generation) &&
+         still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
+}
+
+// A program that ends may destroy its channel while a thread of its own is about to wait there again, as
+// rping does. A thread that waits already goes on waiting until the process ends, as it should; one that
+// comes an instant late must not make a failure of that.
+constexpr Duration kEndOfProcess = std::chrono::milliseconds(500);
+
+}  // namespace
+
+Result<Event*> next_event(Channel& channel) {
+  auto event = std::make_unique<Event>();
+  for (;;) {
+    const auto message = channel.next();
+    if (!message) return fail(message.error().code);
+    Process& process_of = Process::current();
+    Identifier* identifier = process_of.identifiers.deliver(*message);
+    if (identifier == nullptr) {
+      abandon_request(process_of, *message);
+      continue;
+    }
+    *event = Event();
+    event->owner = identifier;
+    event->membership = message->multicast;
+    event->id = identifier;
+    std::memcpy(&event->event, &message->type, sizeof event->event);  // it may be beyond our header's
+    event->status = message->status;
+    if (is_news(*message, *identifier) && process(*event, *message, *identifier)) return event.release();
+    identifier->acknowledge(message->multicast);
+  }
+}
+
+void acknowledge(Event& event) {
+  const std::unique_ptr<Event> done(&event);
+  event.owner->acknowledge(event.membership);
+}
+
+int complete(Identifier& identifier) {
+  if (!identifier.synchronous) return 0;
+  if (identifier.event != nullptr) {
+    acknowledge(Event::of(identifier.event));
+    identifier.event = nullptr;
+  }
+  const auto event = next_event(*identifier.events);
+  if (!event) return event.error().code;
+  identifier.event = *event;
+  const int status = identifier.event->status;
+  if (status == 0) return 0;
+  const int code = identifier.event->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED : std::abs(status);
+  if (log_level() < LogLevel::kError) return code;
+  return because(code, "{}", failure_words(Event::of(identifier.event)));
+}
+
+}  // namespace verbena::rdmacm
+
+VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  using namespace verbena::rdmacm;
+  return answer([&] {
+    if (channel == nullptr || event == nullptr) return because(EINVAL, "channel or event is null");
+    // Held as long as we wait in it: another thread may destroy it.
+    IdentifierTable& identifiers = Process::current().identifiers;
+    const auto found = identifiers.find(channel);
+    const auto next = found ? next_event(**found) : verbena::Result<Event*>(tl::unexpected(found.error()));
+    if (next) {
+      *event = *next;
+      VERBENA_PROBE(cm_event, (*event)->event, (*event)->status, (*event)->id);
+      say_failure(**next);
+    }
+    if (error_of(next) == EBADF && identifiers.was_just_removed(channel)) {
+      std::this_thread::sleep_for(kEndOfProcess);
+    }
+    return error_of(next);
+  });
+}
+
+VERBENA_ABI int rdma_ack_cm_event(rdma_cm_event* event) {
+  using namespace verbena::rdmacm;
+  return answer([&] {
+    if (event == nullptr) return because(EINVAL, "event is null");
+    acknowledge(Event::of(event));
+    return 0;
+  });
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <cstring>
+
+#include "management/cm/event_names.h"
+#include "libraries/librdmacm/abi.h"
+#include "libraries/librdmacm/newer.h"
+
+static_assert(verbena::cm::kEventNames == verbena::rdmacm::kAddressInformationError + 1);
+
+VERBENA_ABI const char* rdma_event_str(rdma_cm_event_type event) {
+  uint32_t type;  // which may be beyond the enumeration that we know
+  std::memcpy(&type, &event, sizeof type);
+  return verbena::cm::event_name(type);
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// rdma_cm_id::qp: librdmacm makes it, with whatever it lacks, and drives it through its states.
+#include <cerrno>
+#include <cstring>
+
+#include <rdma/rdma_cma.h>
+
+#include "libraries/librdmacm/calls.h"
+#include "libraries/librdmacm/completion_queues.h"
+#include "libraries/librdmacm/ece.h"
+#include "libraries/librdmacm/qp_attributes.h"
+
+namespace {
+
+using namespace verbena::rdmacm;
+
+bool clash(const ibv_cq* own, const ibv_cq* given) {
+  return own != nullptr && given != nullptr && own != given;
+}
+
+int add_defaults(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
+  if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_PD;
+    attributes.pd = identifier.pd;
+  }
+  if (attributes.pd == nullptr) return because(EINVAL, "pd is null, and id->pd is, too");
+  if (identifier.verbs != attributes.pd->context)
+    return because(EINVAL, "pd is of another ibv_context than id->verbs");
+  if (clash(identifier.recv_cq, attributes.recv_cq)) return because(EINVAL, "recv_cq is not id->recv_cq");
+  if (clash(identifier.send_cq, attributes.send_cq)) return because(EINVAL, "send_cq is not id->send_cq");
+  const bool has_domain = (attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attributes.xrcd != nullptr;
+  if (identifier.qp_type == IBV_QPT_XRC_RECV && !has_domain) {
+    const auto domain = identifier.device->shared_xrc_domain();
+    if (!domain) return domain.error().code;
+    attributes.xrcd = *domain;
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  }
+  const bool has_send = attributes.send_cq != nullptr || identifier.send_cq != nullptr;
+  const bool has_receive = attributes.recv_cq != nullptr || identifier.recv_cq != nullptr;
+  if (const int error = create_completion_queues(identifier, has_send ? 0 : attributes.cap.max_send_wr,
+                                                 has_receive ? 0 : attributes.cap.max_recv_wr)) {
+    return error;
+  }
+  if (attributes.send_cq == nullptr) attributes.send_cq = identifier.send_cq;
+  if (attributes.recv_cq == nullptr) attributes.recv_cq = identifier.recv_cq;
+  if (attributes.srq == nullptr) attributes.srq = identifier.srq;
+  return 0;
+}
+
+int prepare(Identifier& identifier, ibv_qp* qp) {
+  if (const int error = begin_ece(identifier, qp)) return error;
+  if (const int error = initialize(identifier, qp)) return error;
+  return note_local_ece(identifier, qp);
+}
+
+int create_qp(Identifier& identifier, ibv_qp_init_attr_ex& attributes) {
+  if (identifier.qp != nullptr) return because(EINVAL, "id has a queue pair already");
+  if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
+  if (const int error = add_defaults(identifier, attributes)) return error;
+  ibv_qp* const qp = ibv_create_qp_ex(identifier.verbs, &attributes);
+  int error = qp != nullptr ? prepare(identifier, qp) : errno;
+  if (error != 0) {
+    if (qp != nullptr && attributes.qp_type != identifier.qp_type)
+      because(error,
+              "qp_type {} does not go with id, which is for {}: RDMA_PS_TCP is for RC, RDMA_PS_UDP for UD",
+              static_cast<int>(attributes.qp_type), static_cast<int>(identifier.qp_type));
+    const KeptReason kept;
+    if (qp != nullptr) ibv_destroy_qp(qp);
+    destroy_completion_queues(identifier);
+    return error;
+  }
+  identifier.pd = attributes.pd;  // qp->pd is null for the target of an XRC connection
+  identifier.qp = qp;
+  return 0;
+}
+
+}  // namespace
+
+VERBENA_ABI int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (attributes == nullptr) return because(EINVAL, "qp_init_attr is null");
+    return create_qp(identifier, *attributes);
+  });
+}
+
+VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (attributes == nullptr) return because(EINVAL, "qp_init_attr is null");
+    // ibv_qp_init_attr_ex begins with ibv_qp_init_attr.
+    ibv_qp_init_attr_ex extended{};
+    std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+    extended.pd = domain != nullptr ? domain : identifier.pd;
+    const int error = create_qp(identifier, extended);
+    std::memcpy(static_cast<void*>(attributes), &extended, sizeof *attributes);
+    return error;
+  });
+}
+
+VERBENA_ABI void rdma_destroy_qp(rdma_cm_id* id) {
+  if (id == nullptr) return;
+  answer([&] {
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
+    if (id->qp == nullptr) return 0;
+    Identifier& identifier = Identifier::of(id);
+    ibv_destroy_qp(identifier.qp);
+    identifier.qp = nullptr;
+    destroy_completion_queues(identifier);
+    return 0;
+  });
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI of rsockets: rsocket(7).
+#include <cerrno>
+#include <cstdarg>
+
+#include <fcntl.h>
+#include <rdma/rsocket.h>
+#include <unistd.h>
+
+#include "libraries/librdmacm/abi.h"
+#include "libraries/rsockets/address.h"
+#include "libraries/rsockets/buffers.h"
+#include "libraries/rsockets/datagram.h"
+#include "libraries/rsockets/event_set.h"
+#include "libraries/rsockets/socket.h"
+#include "libraries/rsockets/socket_table.h"
+#include "libraries/rsockets/stream.h"
+
+namespace verbena::rsockets {
+namespace {
+
+// Runs `body`, which returns a Result of something that is a number, with the rsocket of this descriptor.
+// Returns the number, or -1 and errno.
+template <class Number, class Body>
+Number call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
+  Number value{};
+  const int answered = rdmacm::answer(
+      [&] {
+        const auto socket = SocketTable::instance().find(number);
+        if (!socket) return because(EBADF, "descriptor {} is no rsocket", number);
+        auto result = body(*socket);
+        if (!result) return result.error().code;
+        value = static_cast<Number>(*result);
+        return 0;
+      },
+      name);
+  return answered == 0 ? value : static_cast<Number>(-1);
+}
+
+// The same for a Result<void>.
+template <class Body>
+int call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
+  return rdmacm::answer(
+      [&] {
+        const auto socket = SocketTable::instance().find(number);
+        if (!socket) return because(EBADF, "descriptor {} is no rsocket", number);
+        return rdmacm::error_of(body(*socket));
+      },
+      name);
+}
+
+// As many messages and pieces as sendmsg(2) takes.
+bool is_sensible(const iovec* pieces, size_t count) {
+  return count <= static_cast<size_t>(IOV_MAX) && (pieces != nullptr || count == 0);
+}
+
+ssize_t receive_by(int number, const iovec* pieces, size_t count, int flags, Address* source,
+                   const char* name = __builtin_FUNCTION()) {
+  return call<ssize_t>(
+      number,
+      [&](Socket& socket) -> Result<size_t> {
+        if (!is_sensible(pieces, count)) return fail(EINVAL);
+        return socket.receive(Buffers(pieces, count), flags, source);
+      },
+      name);
+}
+
+ssize_t receive_by(int number, void* buffer, size_t length, int flags, Address* source = nullptr,
+                   const char* name = __builtin_FUNCTION()) {
+  const iovec all{buffer, length};
+  return receive_by(number, &all, 1, flags, source, name);
+}
+
+ssize_t send_by(int number, const iovec* pieces, size_t count, int flags, const sockaddr* to,
+                socklen_t to_length, const char* name = __builtin_FUNCTION()) {
+  return call<ssize_t>(
+      number,
+      [&](Socket& socket) -> Result<size_t> {
+        if (!is_sensible(pieces, count)) return fail(EINVAL);
+        if (to == nullptr) return socket.send(Buffers(pieces, count), flags, nullptr);
+        const auto address = Address::from(to, to_length);
+        if (!address) return fail(address.error().code);
+        return socket.send(Buffers(pieces, count), flags, &*address);
+      },
+      name);
+}
+
+ssize_t send_by(int number, const void* buffer, size_t length, int flags, const sockaddr* to = nullptr,
+                socklen_t to_length = 0, const char* name = __builtin_FUNCTION()) {
+  const iovec all{const_cast<void*>(buffer), length};
+  return send_by(number, &all, 1, flags, to, to_length, name);
+}
+
+Result<std::shared_ptr<Socket>> make(int domain, int type, int protocol) {
+  if (domain != AF_INET && domain != AF_INET6) return fail(EOPNOTSUPP);
+  if (type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP)) return Stream::create(domain);
+  if (type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP)) return Datagram::create(domain);
+  return fail(EOPNOTSUPP);  // SOCK_NONBLOCK and SOCK_CLOEXEC too, as always: librspreload counts on it
+}
+
+Result<int> enter(std::shared_ptr<Socket> socket) {
+  const int number = socket->number();
+  if (auto inserted = SocketTable::instance().insert(std::move(socket)); !inserted) {
+    return fail(inserted.error().code);
+  }
+  return number;
+}
+
+}  // namespace
+}  // namespace verbena::rsockets
+
+using namespace verbena;
+using namespace verbena::rsockets;
+
+VERBENA_ABI int rsocket(int domain, int type, int protocol) {
+  int number = -1;
+  rdmacm::answer([&] {
+    auto socket = make(domain, type, protocol);
+    if (!socket) return socket.error().code;
+    const auto entered = enter(std::move(*socket));
+    if (!entered) return entered.error().code;
+    number = *entered;
+    return 0;
+  });
+  return number;
+}
+
+VERBENA_ABI int rbind(int number, const sockaddr* address, socklen_t length) {
+  return call(number, [&](Socket& socket) -> Result<void> {
+    const auto where = Address::from(address, length);
+    if (!where) return fail(where.error().code);
+    return socket.bind(*where);
+  });
+}
+
+VERBENA_ABI int rlisten(int number, int backlog) {
+  return call(number, [&](Socket& socket) { return socket.listen(backlog); });
+}
+
+VERBENA_ABI int raccept(int number, sockaddr* address, socklen_t* length) {
+  return call<int>(number, [&](Socket& socket) -> Result<int> {
+    auto accepted = socket.accept();
+    if (!accepted) return fail(accepted.error().code);
+    if (address != nullptr && length != nullptr) {
+      if (const auto peer = (*accepted)->peer_address()) peer->copy_to(address, length);
+    }
+    return enter(std::move(*accepted));
+  });
+}
+
+VERBENA_ABI int rconnect(int number, const sockaddr* address, socklen_t length) {
+  return call(number, [&](Socket& socket) -> Result<void> {
+    const auto where = Address::from(address, length);
+    if (!where) return fail(where.error().code);
+    return socket.connect(*where);
+  });
+}
+
+VERBENA_ABI int rshutdown(int number, int how) {
+  return call(number, [&](Socket& socket) { return socket.shutdown(how); });
+}
+
+VERBENA_ABI int rclose(int number) {
+  return rdmacm::answer([&] {
+    if (const auto socket = SocketTable::instance().remove(number)) {
+      socket->close();
+      return 0;
+    }
+    if (EventSet::close(number)) return 0;
+    if (!SocketTable::instance().remove_inherited(number)) return EBADF;
+    ::close(number);
+    return 0;
+  });
+}
+
+VERBENA_ABI ssize_t rrecv(int number, void* buffer, size_t length, int flags) {
+  return receive_by(number, buffer, length, flags);
+}
+
+VERBENA_ABI ssize_t rrecvfrom(int number, void* buffer, size_t length, int flags, sockaddr* source,
+                              socklen_t* source_length) {
+  Address from;
+  const bool wanted = source != nullptr && source_length != nullptr;
+  const ssize_t received = receive_by(number, buffer, length, flags, wanted ? &from : nullptr);
+  if (received >= 0 && wanted && from.family() != 0) from.copy_to(source, source_length);
+  return received;
+}
+
+VERBENA_ABI ssize_t rrecvmsg(int number, msghdr* message, int flags) {
+  Address from;
+  const bool wanted = message->msg_name != nullptr;
+  const ssize_t received =
+      receive_by(number, message->msg_iov, message->msg_iovlen, flags, wanted ? &from : nullptr);
+  if (received < 0) return received;
+  if (wanted) from.copy_to(static_cast<sockaddr*>(message->msg_name), &message->msg_namelen);
+  message->msg_controllen = 0;
+  message->msg_flags = 0;
+  return received;
+}
+
+VERBENA_ABI ssize_t rread(int number, void* buffer, size_t length) {
+  return receive_by(number, buffer, length, 0);
+}
+
+VERBENA_ABI ssize_t rreadv(int number, const iovec* pieces, int count) {
+  return receive_by(number, pieces, static_cast<size_t>(count), 0, nullptr);
+}
+
+VERBENA_ABI ssize_t rsend(int number, const void* buffer, size_t length, int flags) {
+  return send_by(number, buffer, length, flags);
+}
+
+VERBENA_ABI ssize_t rsendto(int number, const void* buffer, size_t length, int flags, const sockaddr* to,
+                            socklen_t to_length) {
+  return send_by(number, buffer, length, flags, to, to_length);
+}
+
+VERBENA_ABI ssize_t rsendmsg(int number, const msghdr* message, int flags) {
+  if (message->msg_control != nullptr && message->msg_controllen > 0) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  return send_by(number, message->msg_iov, message->msg_iovlen, flags,
+                 static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
+}
+
+VERBENA_ABI ssize_t rwrite(int number, const void* buffer, size_t length) {
+  return send_by(number, buffer, length, 0);
+}
+
+VERBENA_ABI ssize_t rwritev(int number, const iovec* pieces, int count) {
+  return send_by(number, pieces, static_cast<size_t>(count), 0, nullptr, 0);
+}
+
+VERBENA_ABI int rgetpeername(int number, sockaddr* address, socklen_t* length) {
+  return call(number, [&](Socket& socket) -> Result<void> {
+    const auto peer = socket.peer_address();
+    if (!peer) return fail(peer.error().code);
+    peer->copy_to(address, length);
+    return {};
+  });
+}
+
+VERBENA_ABI int rgetsockname(int number, sockaddr* address, socklen_t* length) {
+  return call(number, [&](Socket& socket) -> Result<void> {
+    const auto own = socket.local_address();
+    if (!own) return fail(own.error().code);
+    own->copy_to(address, length);
+    return {};
+  });
+}
+
+VERBENA_ABI int rsetsockopt(int number, int level, int name, const void* value, socklen_t length) {
+  return call(number, [&](Socket& socket) { return socket.set_option(level, name, value, length); });
+}
+
+VERBENA_ABI int rgetsockopt(int number, int level, int name, void* value, socklen_t* length) {
+  return call(number, [&](Socket& socket) -> Result<void> {
+    if (length == nullptr) return fail(EFAULT);
+    return socket.get_option(level, name, OptionValue(value, length));
+  });
+}
+
+VERBENA_ABI int rfcntl(int number, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const int argument = command == F_SETFL ? va_arg(arguments, int) : 0;
+  va_end(arguments);
+  return call<int>(number, [&](Socket& socket) -> Result<int> {
+    switch (command) {
+      case F_GETFL:
+        return socket.flags();
+      case F_SETFL:
+        socket.set_flags((socket.flags() & O_ACCMODE) | (argument & ~O_ACCMODE));
+        return 0;
+      default:
+        return fail(EOPNOTSUPP);
+    }
+  });
+}
+
+VERBENA_ABI off_t riomap(int number, void* memory, size_t length, int protection, int, off_t offset) {
+  return call<off_t>(number, [&](Socket& socket) { return socket.map(memory, length, protection, offset); });
+}
+
+VERBENA_ABI int riounmap(int number, void* memory, size_t length) {
+  return call(number, [&](Socket& socket) { return socket.unmap(memory, length); });
+}
+
+VERBENA_ABI size_t riowrite(int number, const void* from, size_t bytes, off_t offset, int flags) {
+  return call<size_t>(number,
+                      [&](Socket& socket) { return socket.write_mapped(from, bytes, offset, flags); });
+}

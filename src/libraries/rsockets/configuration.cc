@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libraries/rsockets/configuration.h"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "base/only_one.h"
+#include "libraries/rsockets/iomap_scale.h"
+#include "libraries/rsockets/send_window.h"
+
+namespace verbena::rsockets {
+namespace {
+
+// A number in a file, if there is one in these bounds.
+std::optional<uint32_t> number_in(const std::string& path, uint32_t least, uint32_t most) {
+  std::ifstream file(path);
+  int64_t value;
+  if (!(file >> value) || value < 0) return std::nullopt;
+  return static_cast<uint32_t>(std::clamp<int64_t>(value, least, most));
+}
+
+}  // namespace
+
+Configuration Configuration::read(const char* folder) {
+  constexpr uint32_t kMost = 0xfffe;         // of queue entries: a credit is a 16-bit sequence number
+  constexpr uint32_t kMostBytes = 1u << 30;  // of memory for one connection
+  Configuration result;
+  const struct {
+    const char* name;
+    uint32_t& value;
+    uint32_t least, most;
+  } numbers[] = {
+      {"mem_default", result.receive_bytes, 2, kMostBytes},
+      {"wmem_default", result.send_bytes, 2 * kSendLowWater, kMostBytes},
+      {"sqsize_default", result.send_queue, 0, kMost},
+      {"rqsize_default", result.receive_queue, 0, kMost},
+      {"inline_default", result.inline_bytes, 0, kMost},
+      {"iomap_size", result.iomap_entries, 0, kMaxIomapEntries},
+  };
+  const std::string prefix = std::string(folder) + "/";
+  for (const auto& number : numbers) {
+    if (const auto value = number_in(prefix + number.name, number.least, number.most)) number.value = *value;
+  }
+  result.iomap_entries = representable_iomap_entries(result.iomap_entries);
+  constexpr uint32_t kMostTime = 1u << 30;
+  if (const auto time = number_in(prefix + "polling_time", 0, kMostTime)) {
+    result.polling_time = std::chrono::microseconds(*time);
+  }
+  if (const auto time = number_in(prefix + "wake_up_interval", 1, kMostTime)) {
+    result.wake_up_interval = std::chrono::milliseconds(*time);
+  }
+  return result;
+}
+
+const Configuration& configuration() {
+  static constinit OnlyOne<Configuration> read;
+  return read.get([] { return new Configuration(Configuration::read("/etc/rdma/rsocket")); });
+}
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libraries/rsockets/datagram.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <poll.h>
+#include <rdma/rsocket.h>
+#include <sys/epoll.h>
+
+#include "base/plain_poll.h"
+#include "base/plain_socket.h"
+
+namespace verbena::rsockets {
+namespace {
+
+constexpr Duration kDatagramLinger = std::chrono::seconds(1);
+
+Result<Address> name_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
+  Address name;
+  socklen_t length = sizeof(sockaddr_in6);
+  if (ask(fd, name.get(), &length) != 0) return fail(errno);
+  return name;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Socket>> Datagram::create(int family) {
+  const auto service = Service::instance();
+  if (!service) return fail(service.error().code);
+  std::shared_ptr<Datagram> datagram(new Datagram(**service));
+  datagram->udp_ = OwnFd::with_known_number(UniqueFd(plain_socket(family, SOCK_DGRAM, IPPROTO_UDP)));
+  if (!datagram->udp_) return fail(errno);
+  datagram->epoll_ = UniqueFd(plain_epoll_create());
+  if (!datagram->epoll_) return fail(errno);
+  return datagram;
+}
+
+Datagram::~Datagram() {
+  if (udp_) service_.forget(udp_.get());
+  arrivals_.clear();
+  destinations_.clear();
+  queue_pairs_.clear();
+}
+
+// From now on the service reads the UDP socket. Nothing comes in before it has a port.
+Result<void> Datagram::start() {
+  const std::lock_guard lock(mutex_);
+  if (closed_.load()) return fail(EBADF);
+  if (started_) return {};
+  const auto local = name_of(udp_.get(), ::getsockname);
+  if (!local) return fail(local.error().code);
+  if (local->port() == 0) {
+    // Now rather than with the first datagram: headers name the port.
+    if (::bind(udp_.get(), local->get(), local->size()) != 0) return fail(errno);
+  }
+  if (auto watched = service_.watch(udp_.get(), weak_from_this()); !watched) return watched;
+  started_ = true;
+  return {};
+}
+
+Result<void> Datagram::bind(const Address& address) {
+  if (::bind(udp_.get(), address.get(), address.size()) != 0) return fail(errno);
+  return start();
+}
+
+Result<void> Datagram::connect(const Address& address) {
+  if (auto started = start(); !started) return started;
+  const std::lock_guard lock(mutex_);
+  const auto found = destination(address);
+  if (!found) return fail(found.error().code);
+  if (::connect(udp_.get(), address.get(), address.size()) != 0) return fail(errno);
+  connected_ = *found;
+  return hear_only_peer();
+}
+
+// The kernel sees to it that nothing of others comes by the UDP socket. Headers name no scope.
+Result<void> Datagram::hear_only_peer() {
+  const auto peer = peer_address();
+  if (!peer) return fail(peer.error().code);
+  const std::lock_guard lock(poll_mutex_);
+  heard_ = peer->family() == AF_INET6 ? Address::ipv6(peer->v6().sin6_addr, peer->port()) : *peer;
+  return {};
+}
+
+Result<void> Datagram::shutdown(int how) {
+  if (::shutdown(udp_.get(), how) != 0) return fail(errno);
+  if (how != SHUT_WR) reading_shut_.store(true);
+  waiters().wake(~0u);
+  return {};
+}
+
+void Datagram::close() {
+  service_.forget(udp_.get());
+  closed_.store(true);
+  waiters().wake(~0u);
+  // What was sent has left the application, but perhaps not us.
+  const TimePoint deadline = MonotonicClock::now() + kDatagramLinger;
+  for (auto flushed = wait_for(*this, kFlushed, deadline); !flushed && flushed.error().code == EINTR;) {
+    flushed = wait_for(*this, kFlushed, deadline);
+  }
+}
+
+Result<Address> Datagram::local_address() {
+  return name_of(udp_.get(), ::getsockname);
+}
+
+Result<Address> Datagram::peer_address() {
+  return name_of(udp_.get(), ::getpeername);
+}
+
+// All but our own options are the UDP socket's, so that they are what they are there.
+Result<void> Datagram::set_option(int level, int name, const void* value, socklen_t length) {
+  if (level != SOL_RDMA) {
+    if (::setsockopt(udp_.get(), level, name, value, length) != 0) return fail(errno);
+    if (level != SOL_SOCKET || (name != SO_RCVBUF && name != SO_SNDBUF)) return {};
+  }
+  const auto number = int_option(value, length);
+  if (!number) return fail(number.error().code);
+  const uint32_t wanted = static_cast<uint32_t>(std::clamp(*number, 0, 1 << 30));
+  const std::lock_guard lock(mutex_);
+  if (level == SOL_SOCKET) {
+    (name == SO_RCVBUF ? sizes_.receive_bytes : sizes_.send_bytes) = std::min(wanted, 1u << 29) * 2;
+    return {};
+  }
+  constexpr uint32_t kMostEntries = 0xfffe;
+  switch (name) {
+    case RDMA_SQSIZE:
+      sizes_.send_queue = std::min(wanted, kMostEntries);
+      return {};
+    case RDMA_RQSIZE:
+      sizes_.receive_queue = std::min(wanted, kMostEntries);
+      return {};
+    case RDMA_INLINE:
+      sizes_.inline_bytes = std::min(wanted, kMostEntries);
+      return {};
+    default:
+      return fail(EOPNOTSUPP);
+  }
+}
+
+Result<void> Datagram::get_option(int level, int name, OptionValue value) {
+  if (level != SOL_RDMA) {
+    std::byte kernels[128];
+    socklen_t length = std::min<socklen_t>(value.room(), sizeof kernels);
+    if (::getsockopt(udp_.get(), level, name, kernels, &length) != 0) return fail(errno);
+    return value.set(kernels, length);
+  }
+  const std::lock_guard lock(mutex_);
+  switch (name) {
+    case RDMA_SQSIZE:
+      return value.set(static_cast<int>(sizes_.send_queue));
+    case RDMA_RQSIZE:
+      return value.set(static_cast<int>(sizes_.receive_queue));
+    case RDMA_INLINE:
+      return value.set(static_cast<int>(sizes_.inline_bytes));
+    default:
+      return fail(EOPNOTSUPP);
+  }
+}
+
+// The local address from which packets for another leave: ours if we have one, else what the routes say.
+Result<Address> Datagram::local_address_towards(const Address& address) {
+  auto own = local_address();
+  if (!own || !own->is_wildcard()) return own;
+  const UniqueFd probe(plain_socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP));
+  if (!probe || ::connect(probe.get(), address.get(), address.size()) != 0) return fail(errno);
+  auto routed = name_of(probe.get(), ::getsockname);
+  if (routed) routed->set_port(own->port());
+  return routed;
+}
+
+Result<DatagramQp*> Datagram::queue_pair(const Address& local) {
+  for (const auto& qp : queue_pairs_) {
+    if (qp->local() == local) return qp.get();
+  }
+  auto created = DatagramQp::create(service_, local, sizes_);
+  if (!created) return fail(created.error().code);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*created)->event_descriptor(), &event) != 0)
+    return fail(errno);
+  const std::lock_guard lock(poll_mutex_);
+  queue_pairs_.push_back(std::move(*created));
+  return queue_pairs_.back().get();
+}
+
+Result<Datagram::Destination*> Datagram::destination(const Address& address) {
+  if (Destination* const known = destinations_.find(address)) return known;
+  const auto local = local_address_towards(address);
+  if (!local) return fail(local.error().code);
+  const auto qp = queue_pair(*local);
+  if (!qp) return fail(qp.error().code);
+  auto fresh = std::make_unique<Destination>();
+  fresh->address = address;
+  fresh->qp = *qp;
+  // Not one whose query's answer is under way: that may be in the service's thread, waiting for our lock.
+  Destination* const added = destinations_.add(address, std::move(fresh), [&](const Destination& other) {
+    return !other.query && &other != connected_;
+  });
+  if (added == nullptr) return fail(ENOBUFS);
+  return added;
+}
+
+bool Datagram::poll_queue_pairs() {
+  bool any = false;
+  const std::lock_guard lock(poll_mutex_);
+  for (const auto& qp : queue_pairs_) {
+    qp->poll([&](uint32_t slot, const DatagramHeader& header, ConstBytes payload) {
+      if (heard_.family() != 0 && header.source != heard_) return qp->give_back(slot);
+      any = true;
+      arrivals_.push_back({header.source, qp.get(), slot, payload, {}});
+    });
+  }
+  return any;
+}
+
+Interest Datagram::ready(Interest interest) {
+  if (udp_looks_.load(std::memory_order_relaxed) > 0 && !read_udp()) {
+    udp_looks_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  if (poll_queue_pairs()) waiters().wake(POLLIN | POLLOUT);
+  const std::lock_guard lock(poll_mutex_);
+  Interest found = kOpened | kControlRoom;
+  if (!arrivals_.empty() || reading_shut_.load() || closed_.load()) found |= POLLIN;
+  const auto all = [&](bool (DatagramQp::*holds)() const) {
+    return std::all_of(queue_pairs_.begin(), queue_pairs_.end(),
+                       [&](const auto& qp) { return ((*qp).*holds)(); });
+  };
+  if (all(&DatagramQp::may_send)) found |= POLLOUT;
+  if (all(&DatagramQp::all_sent)) found |= kFlushed;
+  return found & interest;
+}
+
+Interest Datagram::arm(Interest interest) {
+  {
+    const std::lock_guard lock(poll_mutex_);
+    for (const auto& qp : queue_pairs_) qp->arm();
+  }
+  return ready(interest);
+}
+
+void Datagram::take_event() {
+  const bool again = waiters().is_shared();
+  const std::lock_guard lock(poll_mutex_);
+  for (const auto& qp : queue_pairs_) qp->take_event(again);
+}
+
+}  // namespace verbena::rsockets

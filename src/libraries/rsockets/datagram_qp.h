@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <rdma/rdma_cma.h>
+
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "libraries/rsockets/address.h"
+#include "libraries/rsockets/buffers.h"
+#include "libraries/rsockets/datagram_headers.h"
+#include "libraries/rsockets/path_query.h"
+#include "libraries/rsockets/service.h"
+#include "libraries/rsockets/socket.h"
+#include "libraries/rsockets/verbs_handles.h"
+
+namespace verbena::rsockets {
+
+// The UD queue pair through which a datagram rsocket sends from one of its local addresses, and receives what
+// is sent to that one. One thread at a time polls, one at a time sends.
+class DatagramQp final : public CmHandler {
+ public:
+  // `local`: with the port that the UDP socket has. Errors: those of the connection manager and the verbs,
+  // ENODEV where the address belongs to no device.
+  static Result<std::unique_ptr<DatagramQp>> create(Service& service, const Address& local,
+                                                    const Sizes& sizes);
+  ~DatagramQp() override;
+  DatagramQp(const DatagramQp&) = delete;
+  DatagramQp& operator=(const DatagramQp&) = delete;
+
+  const Address& local() const { return header_.source; }
+  uint32_t number() const { return id_->qp->qp_num; }
+  int event_descriptor() const { return channel_->fd; }
+  size_t header_size() const { return header_.size(); }
+  ibv_pd* domain() const { return id_->qp->pd; }
+  uint32_t mtu() const { return mtu_; }
+
+  bool may_send() const { return free_slots_.load(std::memory_order_acquire) > 0; }
+  bool all_sent() const { return free_slots_.load(std::memory_order_acquire) == sends_; }
+  // REQUIRES: may_send(), header_size() + from.size() <= min(mtu(), kDatagramBytes)
+  Result<void> send(Buffers from, ibv_ah* to, uint32_t number);
+
+  // Handles completions: arrived(slot, header, payload) for each datagram, whose slot is given back later.
+  using Arrived = std::function<void(uint32_t slot, const DatagramHeader& header, ConstBytes payload)>;
+  void poll(const Arrived& arrived);
+  void give_back(uint32_t slot);
+  void arm();
+  void take_event(bool again);
+
+ private:
+  explicit DatagramQp(const Address& local) : header_{local} {}
+  Result<void> open(Service& service, const Sizes& sizes);
+  Result<void> find_loopback_device(Service& service, Address address);
+  Result<void> open_queues(const Sizes& sizes);
+  void on_cm_event(const rdma_cm_event&) override {}
+  void receive(const ibv_wc& completion, const Arrived& arrived);
+  uint32_t take_slot();
+  void free_slot(uint32_t slot);
+
+  const DatagramHeader header_;
+  rdma_cm_id* id_ = nullptr;
+  CompletionChannel channel_;
+  CompletionQueue queue_;
+  RegisteredPages send_memory_, receive_memory_;
+  uint32_t sends_ = 0, receives_ = 0;
+  uint32_t inline_bytes_ = 0;
+  uint32_t mtu_ = 0;
+
+  SpinLock slots_lock_;
+  std::vector<uint32_t> slots_;  // of send_memory_, those that are free
+  std::atomic<uint32_t> free_slots_{0};
+};
+
+}  // namespace verbena::rsockets

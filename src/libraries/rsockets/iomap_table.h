@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "libraries/rsockets/buffer_address.h"
+
+namespace verbena::rsockets {
+
+// An entry in a table of mapped buffers: from `offset` on, the other side's writes go to `buffer`.
+struct IomapEntry {
+  static constexpr size_t kBytes = 24;
+  uint64_t offset = 0;
+  BufferAddress buffer;
+
+  std::array<std::byte, kBytes> encode(ByteOrder order) const {
+    std::array<std::byte, kBytes> bytes;
+    const uint64_t word = in_order(offset, order);
+    std::memcpy(bytes.data(), &word, 8);
+    std::memcpy(bytes.data() + 8, buffer.encode(order).data(), BufferAddress::kBytes);
+    return bytes;
+  }
+};
+
+// The table in our memory that the peer writes when its application maps buffers. The peer may write at any
+// time, so every look takes a copy of an entry and believes nothing twice.
+class IomapTable {
+ public:
+  IomapTable(const std::byte* memory, uint32_t entries) : memory_(memory), entries_(entries) {}
+
+  // The part of a mapped buffer that begins at `offset`, up to the buffer's end.
+  std::optional<BufferAddress> find(uint64_t offset) const {
+    for (uint32_t i = 0; i < entries_; ++i) {
+      std::array<std::byte, IomapEntry::kBytes> copy;
+      std::memcpy(copy.data(), memory_ + i * IomapEntry::kBytes, copy.size());
+      uint64_t begin;
+      std::memcpy(&begin, copy.data(), 8);
+      const BufferAddress buffer = BufferAddress::decode(copy.data() + 8, kOwnOrder);
+      const uint64_t skipped = offset - begin;
+      if (offset < begin || skipped >= buffer.length) continue;
+      return BufferAddress{buffer.address + skipped, buffer.key,
+                           static_cast<uint32_t>(buffer.length - skipped)};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const std::byte* memory_;
+  const uint32_t entries_;
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "base/result.h"
+#include "libraries/rsockets/address.h"
+#include "libraries/rsockets/service.h"
+
+namespace verbena::rsockets {
+
+// How UD packets reach an address.
+struct UdPath {
+  ibv_ah_attr attributes{};
+  uint32_t mtu = 0;  // bytes
+};
+
+// Asks the connection manager for the way from a local address to another. The answer comes in the service's
+// thread, once. Before that the query may be dropped (Service::retire() in that thread), and afterwards too.
+class PathQuery final : public CmHandler {
+ public:
+  using Answer = std::function<void(Result<UdPath>)>;
+
+  static Result<std::shared_ptr<PathQuery>> start(Service& service, const Address& from, const Address& to,
+                                                  Answer answer);
+  ~PathQuery() override;
+  PathQuery(const PathQuery&) = delete;
+  PathQuery& operator=(const PathQuery&) = delete;
+
+ private:
+  explicit PathQuery(Answer answer) : answer_(std::move(answer)) {}
+  void on_cm_event(const rdma_cm_event& event) override;
+  Result<UdPath> path() const;
+
+  Answer answer_;
+  rdma_cm_id* id_ = nullptr;
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names, the end, and waiting.
+#include "libraries/rsockets/stream.h"
+
+#include <cerrno>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+namespace verbena::rsockets {
+namespace {
+
+// How long close() waits at most for a peer that takes nothing.
+constexpr Duration kStreamLinger = std::chrono::seconds(60);
+
+}  // namespace
+
+Result<std::shared_ptr<Stream>> Stream::create(int family) {
+  const auto service = Service::instance();
+  if (!service) return fail(service.error().code);
+  std::shared_ptr<Stream> stream(new Stream(**service, family));
+  auto number = open_number();
+  if (!number) return fail(number.error().code);
+  stream->number_ = OwnFd::with_known_number(std::move(*number));
+  const auto created = stream->create_identifier();
+  if (!created) return fail(created.error().code);
+  stream->id_ = *created;
+  return stream;
+}
+
+Stream::~Stream() {
+  {
+    // The queue pair goes before the identifier, and so before its last event.
+    const std::lock_guard lock(event_mutex_);
+    detached_ = true;
+  }
+  maps_.clear();
+  qp_.reset();
+  if (id_ != nullptr) ::rdma_destroy_id(id_);
+}
+
+Result<UniqueFd> Stream::open_number() {
+  UniqueFd number(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!number) return fail(errno);
+  return number;
+}
+
+Result<rdma_cm_id*> Stream::create_identifier() {
+  auto* self = static_cast<CmHandler*>(this);
+  rdma_cm_id* id = nullptr;
+  if (::rdma_create_id(service_.channel(), &id, self, RDMA_PS_TCP) != 0) return fail(errno);
+  return id;
+}
+
+Result<void> Stream::bind(const Address& address) {
+  const std::lock_guard lock(mutex_);
+  if (phase() != Phase::kNew) return fail(EINVAL);
+  Address copy = address;
+  if (::rdma_bind_addr(id_, copy.get()) != 0) return fail(errno);
+  bound_ = Address::from(::rdma_get_local_addr(id_));
+  phase_.store(Phase::kBound, std::memory_order_release);
+  return {};
+}
+
+Result<Address> Stream::local_address() {
+  const std::lock_guard lock(mutex_);
+  const Address address = Address::from(::rdma_get_local_addr(id_));
+  return address.family() == 0 ? Address::any(family_) : address;
+}
+
+Result<Address> Stream::peer_address() {
+  const std::lock_guard lock(mutex_);
+  if (phase() != Phase::kConnected) return fail(ENOTCONN);
+  return Address::from(::rdma_get_peer_addr(id_));
+}
+
+Result<void> Stream::shutdown(int how) {
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail(EINVAL);
+  if (phase() != Phase::kConnected) return fail(ENOTCONN);
+  StreamQp& qp = *qp_;
+  if (how != SHUT_RD) {
+    shut_.store(true, std::memory_order_relaxed);
+    qp.stop_writing();
+  }
+  if (how != SHUT_WR) qp.stop_reading();
+  wake_waiters();
+  // Readers of ours only: the peer need not know until we do not write either.
+  if (!qp.is_up() || qp.is_writable()) return {};
+  const Control what = qp.is_readable() ? Control::kShutdown : Control::kDisconnect;
+  const TimePoint deadline = MonotonicClock::now() + kStreamLinger;
+  for (bool sent = false; qp.is_up();) {
+    if (!sent) {
+      const auto done = qp.control(what);
+      if (!done) return fail(done.error().code);
+      sent = *done;
+    }
+    const auto waited = wait_for(*this, sent ? kFlushed : kControlRoom, deadline);
+    if (waited ? sent : waited.error().code != EINTR) break;
+  }
+  return {};
+}
+
+void Stream::close() {
+  service_.set_timer(shared_from_this(), Duration::zero());
+  if (phase() == Phase::kConnected) {
+    if (qp_->is_up()) (void)shutdown(SHUT_RDWR);
+    qp_->break_off(0);
+    wake_waiters();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    phase_.store(Phase::kClosed, std::memory_order_release);
+  }
+  waiters().wake(~0u);
+  if (!queue_) return;
+  auto rest = queue_->close();
+  for (const Request& request : rest.requests) {
+    refuse(request.id);
+    ::rdma_destroy_id(request.id);
+  }
+}
+
+void Stream::on_timer() {
+  if (phase() == Phase::kListening) return start_serving();
+  if (phase() != Phase::kConnected) return;
+  qp_->keep_alive();
+  wake_waiters();
+  part_if_broken();
+}
+
+Interest Stream::ready(Interest interest) {
+  switch (phase()) {
+    case Phase::kConnected: {
+      if (qp_->progress()) wake_waiters();
+      part_if_broken();
+      return qp_->look(interest) | (interest & kOpened);
+    }
+    case Phase::kListening:
+      start_serving();
+      return (interest & POLLIN) != 0 && queue_->has_ready() ? POLLIN : 0;
+    case Phase::kFailed:
+      return (interest & (POLLIN | POLLOUT | kOpened)) | POLLERR;
+    case Phase::kClosed:
+      return interest | POLLNVAL;
+    default:
+      return 0;
+  }
+}
+
+Interest Stream::arm(Interest interest) {
+  if (phase() == Phase::kConnected) qp_->arm();
+  return ready(interest);
+}
+
+int Stream::event_descriptor() {
+  return phase() == Phase::kConnected ? qp_->event_descriptor() : -1;
+}
+
+void Stream::take_event() {
+  if (phase() == Phase::kConnected) qp_->take_event(waiters().is_shared());
+}
+
+void Stream::wake_waiters() {
+  waiters().wake(phase() == Phase::kConnected ? qp_->look(~0u) | kOpened : ~0u);
+}
+
+// A connection that broke on our side: the peer hears of it by the connection manager.
+void Stream::part_if_broken() {
+  if (!qp_->is_broken() || parted_.exchange(true)) return;
+  ::rdma_disconnect(id_);
+}
+
+}  // namespace verbena::rsockets

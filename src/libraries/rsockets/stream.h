@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <netinet/tcp.h>
+#include <rdma/rdma_cma.h>
+
+#include "base/own_fd.h"
+#include "base/result.h"
+#include "libraries/rsockets/accept_queue.h"
+#include "libraries/rsockets/local_iomaps.h"
+#include "libraries/rsockets/service.h"
+#include "libraries/rsockets/socket.h"
+#include "libraries/rsockets/stream_options.h"
+#include "libraries/rsockets/stream_qp.h"
+
+namespace verbena::rsockets {
+
+// A stream rsocket: what a TCP socket is, over one reliable connection.
+//
+// The service's thread drives a connection until it stands; from then on the application's threads do all
+// (stream_qp.h). Locks, none of which is held while an identifier is destroyed: `event_mutex_` while an
+// event is handled; then `mutex_` for the phase and the identifier; one for senders, one for readers, each
+// held while its owner waits.
+class Stream final : public Socket,
+                     public CmHandler,
+                     public ServiceClient,
+                     public std::enable_shared_from_this<Stream> {
+ public:
+  static Result<std::shared_ptr<Stream>> create(int family);
+  ~Stream() override;
+
+  int number() const override { return number_.get(); }
+  Result<void> bind(const Address& address) override;
+  Result<void> listen(int backlog) override;
+  Result<std::shared_ptr<Socket>> accept() override;
+  Result<void> connect(const Address& address) override;
+  Result<void> shutdown(int how) override;
+  void close() override;
+  Result<size_t> receive(Buffers into, int flags, Address* source) override;
+  Result<size_t> send(Buffers from, int flags, const Address* destination) override;
+  Result<Address> local_address() override;
+  Result<Address> peer_address() override;
+  Result<void> set_option(int level, int name, const void* value, socklen_t length) override;
+  Result<void> get_option(int level, int name, OptionValue value) override;
+  Result<off_t> map(void* memory, size_t length, int protection, off_t offset) override;
+  Result<void> unmap(void* memory, size_t length) override;
+  Result<size_t> write_mapped(const void* from, size_t bytes, off_t offset, int flags) override;
+
+  Interest ready(Interest interest) override;
+  Interest arm(Interest interest) override;
+  int event_descriptor() override;
+  void take_event() override;
+
+ private:
+  enum class Phase : uint8_t {
+    kNew,
+    kBound,
+    kListening,
+    kResolvingAddress,
+    kResolvingRoute,
+    kConnecting,
+    kAccepting,
+    kConnected,  // or was: the connection itself knows
+    kFailed,     // the connection could not be opened
+    kClosed,     // the application has closed it
+  };
+  // A connection request that was not answered yet.
+  struct Request {
+    rdma_cm_id* id;
+    ConnectData peer;
+    rdma_conn_param parameters;
+  };
+  using Queue = AcceptQueue<Request, Stream>;
+
+  explicit Stream(Service& service, int family) : service_(service), family_(family) {}
+  static Result<UniqueFd> open_number();
+  Result<rdma_cm_id*> create_identifier();
+  Result<void> begin_again();
+
+  // Opening, in the service's thread and in connect(). REQUIRES: mutex_ is held
+  Result<void> resolve_address();
+  Result<void> resolve_route();
+  Result<void> request_connection();
+  Result<void> established(const rdma_conn_param& parameters);
+  void step(Result<void> done);
+  void fail_opening(int error);
+  bool is_opening() const;
+  Phase phase() const { return phase_.load(std::memory_order_acquire); }
+
+  void on_cm_event(const rdma_cm_event& event) override;
+  void on_event_of_mine(const rdma_cm_event& event);
+  void on_established();
+  void on_failure(const rdma_cm_event& event, int fallback);
+  void on_disconnected();
+  void on_timer() override;
+
+  // Listening.
+  void on_request(const rdma_cm_event& event);
+  void start_serving();
+  void serve_requests();
+  Result<void> answer(const Request& request);
+  static void refuse(rdma_cm_id* id);
+  static std::shared_ptr<void> destroyed_later(rdma_cm_id* id);
+  void leave_listener(bool opened);
+
+  // Moving data.
+  Result<StreamQp*> opened(int flags);
+  Result<void> await_sending(StreamQp& qp, bool may_block);
+  Result<void> announce_maps(StreamQp& qp, bool may_block);
+  template <class SendPiece>
+  Result<size_t> send_pieces(Buffers& from, int flags, SendPiece send_piece);
+  int sending_error(StreamQp& qp) const;
+  void wake_waiters();
+  void part_if_broken();
+
+  // REQUIRES: mutex_ is held
+  StreamOptions::Stage stage() const;
+  tcp_info information() const;
+  uint32_t largest_segment() const;
+
+  Service& service_;
+  const int family_;
+  OwnFd number_;  // a descriptor that keeps the number for us; of one accepted, from accept() on
+
+  std::mutex event_mutex_;
+  bool detached_ = false;  // no event is handled any more
+
+  std::mutex mutex_;
+  std::atomic<Phase> phase_{Phase::kNew};
+  rdma_cm_id* id_ = nullptr;
+  Address bound_, destination_;
+  int retries_ = 0;
+  int error_ = 0;          // what SO_ERROR says of an opening that failed
+  bool reported_ = false;  // connect() has said that the connection stands
+  StreamOptions options_;
+  std::unique_ptr<StreamQp> qp_;  // once there, as long as the stream
+  std::atomic<bool> parted_{false};
+  std::atomic<bool> shut_{false};  // for writing, by ourselves
+
+  std::mutex send_mutex_;
+  LocalIomaps maps_;
+  std::mutex receive_mutex_;
+
+  std::unique_ptr<Queue> queue_;      // of a listener
+  std::atomic<bool> serving_{false};  // its requests are answered
+  std::weak_ptr<Stream> listener_;    // of one being accepted
+};
+
+}  // namespace verbena::rsockets

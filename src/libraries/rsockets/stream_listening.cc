@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream that listens, and those that come of it.
+#include <algorithm>
+#include <cerrno>
+
+#include <poll.h>
+
+#include "libraries/rsockets/stream.h"
+
+namespace verbena::rsockets {
+namespace {
+
+constexpr int kMostBacklog = 4096;  // as net.core.somaxconn has it
+
+// How long the first requests wait for the application to turn to its listener. Programs set the listener's
+// options after rlisten() (riostream: the room for the peer's mappings), and what it has then is what a
+// request is answered with. Between hosts nobody comes that early; here a request may have waited for the
+// listener.
+constexpr Duration kFirstLook = std::chrono::milliseconds(100);
+
+size_t queue_length(int backlog) {
+  // One more than was asked for, as TCP does it: even a backlog of nothing takes a connection.
+  return static_cast<size_t>(backlog < 0 ? kMostBacklog : std::min(backlog, kMostBacklog)) + 1;
+}
+
+}  // namespace
+
+Result<void> Stream::listen(int backlog) {
+  const std::lock_guard lock(mutex_);
+  if (phase() == Phase::kListening) {
+    queue_->set_backlog(queue_length(backlog));
+    return {};
+  }
+  if (phase() == Phase::kNew) {
+    // Nobody has said where: any address, and a port of the system's choice.
+    Address any = Address::any(family_);
+    if (::rdma_bind_addr(id_, any.get()) != 0) return fail(errno);
+    phase_.store(Phase::kBound, std::memory_order_release);
+  }
+  if (phase() != Phase::kBound) return fail(EINVAL);
+  queue_ = std::make_unique<Queue>(queue_length(backlog));
+  // Requests wait here rather than there: the service takes every one from the connection manager at once.
+  phase_.store(Phase::kListening, std::memory_order_release);
+  if (::rdma_listen(id_, static_cast<int>(Queue::kMostRequests)) != 0) {
+    const int code = errno;
+    phase_.store(Phase::kBound, std::memory_order_release);
+    return fail(code);
+  }
+  service_.set_timer(shared_from_this(), kFirstLook);
+  return {};
+}
+
+// The application waits for connections, or had time to say how it wants them.
+void Stream::start_serving() {
+  if (serving_.load(std::memory_order_acquire) || serving_.exchange(true)) return;
+  service_.set_timer(shared_from_this(), Duration::zero());
+  serve_requests();
+}
+
+Result<std::shared_ptr<Socket>> Stream::accept() {
+  for (;;) {
+    if (phase() != Phase::kListening) return fail(phase() == Phase::kClosed ? EBADF : EINVAL);
+    start_serving();
+    if (queue_->has_ready()) {
+      // A number that is new now, as accept(2) gives one. librspreload relies on it: its select() tells
+      // sockets apart only where an rsocket's number is greater than the one that it gave the application
+      // before.
+      auto number = open_number();
+      if (!number) return fail(number.error().code);
+      if (auto stream = queue_->accept()) {
+        stream->number_ = OwnFd::with_known_number(std::move(*number));
+        serve_requests();
+        return stream;
+      }
+    }
+    if (!may_block(0)) return fail(EAGAIN);
+    if (const auto waited = wait_for(*this, POLLIN); !waited) return fail(waited.error().code);
+  }
+}
+
+void Stream::refuse(rdma_cm_id* id) {
+  ::rdma_reject(id, nullptr, 0);
+}
+
+// For an identifier that is to go while one of its events is being handled.
+std::shared_ptr<void> Stream::destroyed_later(rdma_cm_id* id) {
+  return {id, [](rdma_cm_id* gone) { ::rdma_destroy_id(gone); }};
+}
+
+void Stream::on_request(const rdma_cm_event& event) {
+  const rdma_conn_param& parameters = event.param.conn;
+  const auto peer = ConnectData::decode(
+      {static_cast<const std::byte*>(parameters.private_data), parameters.private_data_len});
+  event.id->context = static_cast<CmHandler*>(this);
+  if (!peer || phase() != Phase::kListening || !queue_->add_request({event.id, *peer, parameters})) {
+    refuse(event.id);
+    return service_.retire(destroyed_later(event.id));
+  }
+  serve_requests();
+}
+
+void Stream::serve_requests() {
+  if (!serving_.load()) return;
+  while (const auto request = queue_->next_request()) {
+    if (answer(*request)) continue;
+    refuse(request->id);
+    service_.retire(destroyed_later(request->id));
+  }
+}
+
+// A stream of its own for the request, which becomes acceptable when the connection stands.
+Result<void> Stream::answer(const Request& request) {
+  std::shared_ptr<Stream> stream(new Stream(service_, family_));
+  {
+    const std::lock_guard lock(mutex_);
+    stream->options_.take_sizes_of(options_);
+  }
+  auto qp = StreamQp::create(request.id, stream->options_.sizes());
+  if (!qp) {
+    queue_->given_up();
+    return fail(qp.error().code);
+  }
+  stream->qp_ = std::move(*qp);
+  stream->id_ = request.id;
+  stream->listener_ = weak_from_this();
+  stream->phase_.store(Phase::kAccepting, std::memory_order_release);
+  stream->qp_->meet(request.peer);
+  request.id->context = static_cast<CmHandler*>(stream.get());
+  if (!queue_->opening(stream)) {
+    service_.retire(stream);
+    return {};
+  }
+  const auto introduction = stream->qp_->introduction().encode();
+  rdma_conn_param parameters = request.parameters;
+  parameters.private_data = introduction.data();
+  parameters.private_data_len = introduction.size();
+  const std::lock_guard lock(stream->mutex_);
+  if (::rdma_accept(request.id, &parameters) != 0) {
+    stream->phase_.store(Phase::kFailed, std::memory_order_release);
+    refuse(request.id);
+    service_.retire(queue_->failed(stream.get()));
+  }
+  return {};
+}
+
+// The listener hears what became of us.
+void Stream::leave_listener(bool opened) {
+  const auto listener = listener_.lock();
+  if (!listener) return;
+  listener_.reset();
+  if (opened) {
+    listener->queue_->opened(this);
+  } else {
+    service_.retire(listener->queue_->failed(this));
+    listener->serve_requests();
+  }
+  if (listener->queue_->has_ready()) listener->waiters().wake(POLLIN);
+  service_.retire(listener);
+}
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+
+#include "base/result.h"
+#include "libraries/rsockets/socket.h"
+
+namespace verbena::rsockets {
+
+// The options of a stream that are a matter of what was set: the stream answers for its state, its errors and
+// its segments itself. What is not known is refused (EOPNOTSUPP) as rsockets always did: programs that go on
+// with a plain socket then rely on it. Not thread-safe: under the stream's lock.
+class StreamOptions {
+ public:
+  // Where the stream is.
+  struct Stage {
+    rdma_cm_id* id;      // never null
+    bool is_new;         // neither bound nor connected
+    bool may_be_sized;   // no connection was begun yet
+    const Sizes* sizes;  // those of the queue pair; null: there is none yet
+  };
+  // What the stream has to do after an option was set.
+  enum class Effect : uint8_t { kNone, kKeepAlive };
+
+  Result<Effect> set(const Stage& stage, int level, int name, const void* value, socklen_t length);
+  Result<void> get(const Stage& stage, int level, int name, OptionValue& value) const;
+
+  // How often the peer is asked whether it is there; 0: never.
+  std::chrono::seconds keep_alive_period() const {
+    return std::chrono::seconds(keep_alive_ ? keep_alive_seconds_ : 0);
+  }
+  const Sizes& sizes() const { return sizes_; }
+  // As a connection has them that a listener with these options accepts.
+  void take_sizes_of(const StreamOptions& listener) { sizes_ = listener.sizes_; }
+  // Gives the identifier the path that was set by RDMA_ROUTE. False: none was, or it is refused.
+  bool set_route_of(rdma_cm_id& id);
+
+ private:
+  Result<Effect> set_socket_option(const Stage& stage, int name, const void* value, socklen_t length);
+  Result<void> set_linger(const void* value, socklen_t length);
+  Result<Effect> set_tcp_option(int name, const void* value, socklen_t length);
+  Result<void> set_rdma_option(const Stage& stage, int name, const void* value, socklen_t length);
+  Result<void> get_socket_option(const Sizes& sizes, int name, OptionValue& value) const;
+  Result<void> get_tcp_option(int name, OptionValue& value) const;
+  Result<void> get_rdma_option(const Stage& stage, int name, OptionValue& value) const;
+  Effect keep_alive_changed();
+  const Sizes& sizes_at(const Stage& stage) const { return stage.sizes != nullptr ? *stage.sizes : sizes_; }
+
+  Sizes sizes_;
+  std::vector<std::byte> route_;  // RDMA_ROUTE; empty: not set
+  bool reuse_address_ = false;
+  bool keep_alive_ = false;
+  bool inline_urgent_ = false;
+  bool no_delay_ = false;
+  bool own_family_ = false;
+  bool lingers_ = true;
+  int keep_alive_seconds_ = 0;  // 0: not known yet
+};
+
+}  // namespace verbena::rsockets

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "management/cm/messages.h"
+#include "management/cm/parameters.h"
+#include "management/cm/role.h"
+
+namespace verbena::cm {
+
+// The side that asks for a connection: REQ out, REP in, RTU out. Operations are those of Manager.
+class ActiveSide : private Role {
+ public:
+  explicit ActiveSide(const RoleParts& parts) : Role(parts) {}
+
+  Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
+  Result<void> ready(LocalId id, ConstBytes private_data);
+  void handle(const Rep& rep, const Receipt& receipt);
+
+ private:
+  void accept(const Rep& rep, Connection& connection, const Receipt& receipt);
+  void repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt);
+};
+
+}  // namespace verbena::cm

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "management/cm/connection.h"
+#include "wire/roce/path.h"
+
+namespace verbena::cm {
+
+// A hash table of connections, chained through a hook of theirs; it owns nothing and allocates only to grow.
+// It may hold several of one key. Peers choose keys, so the hash is keyed.
+//
+// Traits: Key; key(const Connection&); hook(Connection&), a Connection*&; words(const Key&, uint64_t (&)[3]).
+template <class Traits>
+class ChainedTable {
+ public:
+  using Key = typename Traits::Key;
+
+  explicit ChainedTable(uint64_t secret) : secret_(secret), buckets_(kFirstBuckets) {}
+
+  // REQUIRES: connection is not in the table, and its key does not change while it is
+  void insert(Connection& connection) {
+    if (size_ >= buckets_.size()) grow();
+    Connection*& head = bucket(Traits::key(connection));
+    Traits::hook(connection) = head;
+    head = &connection;
+    ++size_;
+  }
+
+  // REQUIRES: connection is in the table
+  void erase(Connection& connection) {
+    Connection** link = &bucket(Traits::key(connection));
+    while (*link != &connection) link = &Traits::hook(**link);
+    *link = Traits::hook(connection);
+    Traits::hook(connection) = nullptr;
+    --size_;
+  }
+
+  Connection* find(const Key& key) {
+    Connection* at = bucket(key);
+    while (at != nullptr && !(Traits::key(*at) == key)) at = Traits::hook(*at);
+    return at;
+  }
+  const Connection* find(const Key& key) const { return const_cast<ChainedTable*>(this)->find(key); }
+
+  size_t size() const { return size_; }
+
+  // Takes all out, calling done(connection) for each.
+  template <class Done>
+  void drain(Done done) {
+    for (Connection*& head : buckets_) {
+      while (head != nullptr) {
+        Connection& connection = *head;
+        head = Traits::hook(connection);
+        done(connection);
+      }
+    }
+    size_ = 0;
+  }
+
+ private:
+  static constexpr size_t kFirstBuckets = 64;  // a power of two
+
+  Connection*& bucket(const Key& key) { return buckets_[hash(key) & (buckets_.size() - 1)]; }
+
+  uint64_t hash(const Key& key) const {
+    __extension__ using Wide = unsigned __int128;
+    uint64_t words[3];
+    Traits::words(key, words);
+    uint64_t state = secret_;
+    for (const uint64_t word : words) {  // a folded product for each, as wyhash has it
+      const Wide product = static_cast<Wide>(state ^ word) * (secret_ | 1);
+      state = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ 0x9e3779b97f4a7c15;
+    }
+    return state ^ state >> 32;
+  }
+
+  void grow() {
+    std::vector<Connection*> old(buckets_.size() * 2);
+    old.swap(buckets_);
+    for (Connection* at : old) {
+      while (at != nullptr) {
+        Connection& connection = *at;
+        at = Traits::hook(connection);
+        Connection*& head = bucket(Traits::key(connection));
+        Traits::hook(connection) = head;
+        head = &connection;
+      }
+    }
+  }
+
+  uint64_t secret_;
+  std::vector<Connection*> buckets_;
+  size_t size_ = 0;
+};
+
+struct ByLocalId {
+  using Key = LocalId;
+  static Key key(const Connection& c) { return c.info.local_id; }
+  static Connection*& hook(Connection& c) { return c.next_by_local_id; }
+  static void words(Key key, uint64_t (&words)[3]) { words[0] = key, words[1] = words[2] = 0; }
+};
+
+// A number of the peer's, and whose: over RoCE an address is one GSI and one space of QPNs, whatever GUIDs
+// say (those made of MAC addresses repeat among containers).
+struct PeerNumber {
+  roce::Address peer;
+  uint32_t number = 0;
+
+  friend bool operator==(const PeerNumber&, const PeerNumber&) = default;
+  static void words(const PeerNumber& key, uint64_t (&words)[3]) {
+    std::memcpy(words, key.peer.bytes.data(), 16);
+    words[2] = key.number;
+  }
+};
+
+struct ByRemoteId : PeerNumber {
+  using Key = PeerNumber;
+  static Key key(const Connection& c) { return {c.info.path.destination, c.info.remote_id}; }
+  static Connection*& hook(Connection& c) { return c.next_by_remote_id; }
+};
+
+// The peer's QPN, as the side of a connection knows it that has asked (`is_active`) or answered. Where an
+// address is connected with itself both sides are here, and both may name the same QPN: programs that connect
+// without QPs invent them (rdma-core's cmtime). There the two sides are told apart.
+struct ByRemoteQpn : PeerNumber {
+  using Key = PeerNumber;
+  static Key key(const roce::Address& own, const roce::Address& peer, uint32_t qpn, bool is_active) {
+    return {peer, own == peer && is_active ? qpn | kOtherSide : qpn};
+  }
+  static Key key(const Connection& c) {
+    const ConnectionInfo& info = c.info;
+    return key(info.path.source, info.path.destination, info.remote_qpn, info.is_active);
+  }
+
+ private:
+  static constexpr uint32_t kOtherSide = 1u << 31;  // above all QPNs, which have 24 bits
+
+ public:
+  static Connection*& hook(Connection& c) { return c.next_by_remote_qpn; }
+};
+
+}  // namespace verbena::cm

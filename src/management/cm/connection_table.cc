@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/connection_table.h"
+
+#include <cerrno>
+#include <utility>
+
+namespace verbena::cm {
+namespace {
+
+// For how long a refusal is repeated to a peer that asks again: two retransmissions of a peer with the
+// kernel's timeouts, which are 6 s apart.
+constexpr Duration kLinger = std::chrono::seconds(16);
+
+}  // namespace
+
+ConnectionTable::ConnectionTable(const ManagerConfig& config, Counters& counters, Random random)
+    : config_(config),
+      counters_(counters),
+      half_open_(Quota::Size::of(config.max_half_open), config.own_account),
+      ids_(random.next(), config.id_mask),
+      by_local_id_(random.next()),
+      by_remote_id_(random.next()),
+      by_remote_qpn_(random.next()),
+      sidr_requests_(random.next()) {}
+
+ConnectionTable::~ConnectionTable() {
+  by_local_id_.drain([](Connection& connection) { delete &connection; });
+}
+
+LocalId ConnectionTable::draw_id() {
+  for (;;) {
+    const LocalId id = ids_.next();
+    if (id != 0 && find(id) == nullptr) return id;
+  }
+}
+
+Connection& ConnectionTable::create(uint64_t context, const roce::Path& path, uint32_t account) {
+  auto* const connection = new Connection;
+  connection->info.local_id = draw_id();
+  connection->info.context = context;
+  connection->info.path = path;
+  connection->account = account;
+  by_local_id_.insert(*connection);
+  ++owned_with(*connection);
+  return *connection;
+}
+
+Connection& ConnectionTable::take_up(const ConnectionInfo& agreed, uint64_t context) {
+  auto* const connection = new Connection;
+  connection->info = agreed;
+  connection->info.state = State::kIdle;
+  connection->info.context = context;
+  by_local_id_.insert(*connection);
+  ++owned_with(*connection);
+  enter(*connection, State::kEstablished);
+  insert_remote_numbers(*connection);
+  return *connection;
+}
+
+void ConnectionTable::release(Connection& connection) {
+  unlink_wait(connection);
+  enter(connection, State::kIdle);
+  if (connection.has_owner) --owned_with(connection);
+  by_local_id_.erase(connection);
+  delete &connection;
+}
+
+void ConnectionTable::release_if_done(Connection& connection) {
+  if (!connection.has_owner && connection.info.state == State::kIdle && !connection.lingers) {
+    release(connection);
+  }
+}
+
+void ConnectionTable::disown(Connection& connection) {
+  if (std::exchange(connection.has_owner, false)) --owned_with(connection);
+}
+
+Result<Connection*> ConnectionTable::find_owned(LocalId id) {
+  Connection* const connection = find(id);
+  if (connection == nullptr || !connection->has_owner) return fail(ENOENT);
+  return connection;
+}
+
+Result<Connection*> ConnectionTable::find_owned(LocalId id, StateSet states) {
+  const auto connection = find_owned(id);
+  if (connection && !states.has((*connection)->info.state)) return fail(EINVAL);
+  return connection;
+}
+
+Connection* ConnectionTable::find_crossing(uint64_t service_id, const roce::Address& own,
+                                           const roce::Address& peer) {
+  for (Connection* const mine : peer_to_peer_) {
+    if (mine->service_id == service_id && mine->info.path.destination == peer &&
+        mine->info.path.source == own) {
+      return mine;
+    }
+  }
+  return nullptr;
+}
+
+void ConnectionTable::insert_remote_numbers(Connection& connection) {
+  by_remote_id_.insert(connection);
+  connection.in_remote_ids = true;
+  if (connection.info.remote_qpn == 0) return;  // no QP
+  by_remote_qpn_.insert(connection);
+  connection.in_remote_qpns = true;
+}
+
+void ConnectionTable::insert_sidr_request(Connection& connection) {
+  sidr_requests_.insert(connection);
+  connection.in_sidr_requests = true;
+}
+
+void ConnectionTable::erase_remote_id(Connection& connection) {
+  if (connection.in_remote_ids) by_remote_id_.erase(connection);
+  if (connection.in_sidr_requests) sidr_requests_.erase(connection);
+  connection.in_remote_ids = connection.in_sidr_requests = false;
+}
+
+void ConnectionTable::erase_remote_qpn(Connection& connection) {
+  if (connection.in_remote_qpns) by_remote_qpn_.erase(connection);
+  connection.in_remote_qpns = false;
+}
+
+// As every change of state comes through here, the indexes and counts that depend on it are right.
+void ConnectionTable::enter(Connection& connection, State state) {
+  State& current = connection.info.state;
+  if (kHalfOpen.has(state)) half_open_.take(connection.account);
+  if (kHalfOpen.has(current)) half_open_.give_back(connection.account);
+  if (connection.is_peer_to_peer && kWaitsForRep.has(current) && !kWaitsForRep.has(state)) {
+    std::erase(peer_to_peer_, &connection);
+  }
+  if (!kHoldsRemoteQpn.has(state)) erase_remote_qpn(connection);
+  if (state == State::kIdle && !connection.lingers) erase_remote_id(connection);
+  if (state != State::kEstablished) connection.lap = LapState::kNone;
+  timers_.cancel(connection);
+  if (connection.has_owner) --owned_with(connection);
+  current = state;
+  if (connection.has_owner) ++owned_with(connection);
+}
+
+// As long as packets of the connection can be on their way (IBTA volume 1, 12.9.8.4): the local ACK timeout
+// is that.
+void ConnectionTable::enter_time_wait(Connection& connection, TimePoint now) {
+  enter(connection, State::kTimeWait);
+  wait_until(connection, now + config_.response_time(connection.info.ack_timeout), now);
+}
+
+void ConnectionTable::linger(Connection& connection, TimePoint now) {
+  connection.lingers = true;
+  enter(connection, State::kIdle);
+  wait_until(connection, now + kLinger, now);
+}
+
+void ConnectionTable::stop_waiting(Connection& connection) {
+  unlink_wait(connection);
+  enter(connection, State::kIdle);
+}
+
+void ConnectionTable::await_owner(Connection& connection, TimePoint now) {
+  connection.retries_left = 0;
+  timers_.set(connection, now + config_.longest_silence);
+}
+
+void ConnectionTable::wait_until(Connection& connection, TimePoint when, TimePoint now) {
+  connection.retries_left = 0;
+  timers_.set(connection, when);
+  waits_.push_back(connection);
+  if (++waiting_ > config_.max_waiting) cut_oldest_wait_short(now);
+}
+
+void ConnectionTable::cut_oldest_wait_short(TimePoint now) {
+  ++counters_.time_wait_cut_short;
+  Connection& oldest = waits_.pop_front();
+  --waiting_;
+  if (oldest.has_owner && oldest.info.state == State::kTimeWait) {
+    oldest.retries_left = 0;
+    timers_.set(oldest, now);  // its owner hears of it from on_timer(), as of everything
+    return;
+  }
+  oldest.lingers = false;
+  enter(oldest, State::kIdle);
+  release_if_done(oldest);
+}
+
+void ConnectionTable::unlink_wait(Connection& connection) {
+  connection.lingers = false;
+  if (!connection.wait_hook.is_linked()) return;
+  connection.wait_hook.unlink();
+  --waiting_;
+}
+
+}  // namespace verbena::cm

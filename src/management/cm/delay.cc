@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/delay.h"
+
+#include <cerrno>
+
+#include "management/cm/private_data.h"
+
+namespace verbena::cm {
+
+Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
+                          TimePoint now) {
+  const auto found = table_.find_owned(id, {State::kReqReceived, State::kRepReceived, State::kEstablished});
+  if (!found) return tl::unexpected(found.error());
+  Connection& connection = **found;
+  const State state = connection.info.state;
+  if (state == State::kEstablished && connection.lap != LapState::kReceived) return fail(EINVAL);
+  Mra mra;
+  if (!put(private_data, mra.private_data)) return fail(EINVAL);
+  mra.local_id = connection.info.local_id;
+  mra.remote_id = connection.info.remote_id;
+  mra.service_timeout = service_timeout & 31;
+  if (state == State::kReqReceived) {
+    mra.delayed = Answered::kReq;
+    table_.enter(connection, State::kMraReqSent);
+    table_.await_owner(connection, now);
+  } else if (state == State::kRepReceived) {
+    mra.delayed = Answered::kRep;
+    table_.enter(connection, State::kMraRepSent);
+  } else {
+    mra.delayed = Answered::kOther;
+    connection.lap = LapState::kMraSent;
+  }
+  connection.last = {encode(mra, connection.transaction), true, MessageType::kMra};
+  if (when == MraTime::kNow) sender_.send_again(connection);
+  return {};
+}
+
+// The answer will be late: our next repetition waits for as long as the peer says and a packet takes. Once
+// only, as otherwise a peer could make us wait without end.
+void Delay::handle(const Mra& mra, const Receipt& receipt) {
+  Connection* const connection = table_.find(mra.remote_id);
+  if (connection == nullptr) return drop(DropReason::kUnknownConnection);
+  const ConnectionInfo& info = connection->info;
+  if (info.path.destination != receipt.peer() || (info.remote_id != 0 && info.remote_id != mra.local_id)) {
+    return drop(DropReason::kWrongPeer);
+  }
+  if (!enter_delayed(*connection, mra.delayed)) {
+    const bool again = info.state == State::kMraReqReceived || info.state == State::kMraRepReceived ||
+                       connection->lap == LapState::kMraReceived;
+    return again ? count_duplicate(MessageType::kMra) : drop(DropReason::kUnexpected);
+  }
+  known_peers_.has_answered(receipt.peer(), receipt.now);
+  connection->repeat_after =
+      config_.service_time(mra.service_timeout) + config_.answer_time(info.ack_timeout);
+  table_.set_timer(*connection, receipt.now + connection->repeat_after);
+  owner_.tell(*connection, &Handler::on_delay, mra);
+}
+
+// False if nothing of ours is under way that the peer could delay.
+bool Delay::enter_delayed(Connection& connection, Answered delayed) {
+  const State state = connection.info.state;
+  if (state == State::kReqSent && delayed == Answered::kReq) {
+    table_.enter(connection, State::kMraReqReceived);
+  } else if (state == State::kRepSent && delayed == Answered::kRep) {
+    table_.enter(connection, State::kMraRepReceived);
+  } else if (connection.lap == LapState::kSent && delayed == Answered::kOther) {
+    connection.lap = LapState::kMraReceived;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace verbena::cm

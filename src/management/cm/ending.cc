@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/ending.h"
+
+#include <cerrno>
+
+#include "management/cm/private_data.h"
+
+namespace verbena::cm {
+
+void Ending::send_drep(Connection& connection, ConstBytes private_data, TimePoint now) {
+  Drep drep;
+  drep.local_id = connection.info.local_id;
+  drep.remote_id = connection.info.remote_id;
+  put(private_data, drep.private_data);
+  sender_.send_and_keep(connection, drep);
+  table_.enter_time_wait(connection, now);
+}
+
+Result<void> Ending::disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
+  const auto connection = table_.find_owned(id, {State::kEstablished});
+  if (!connection) return tl::unexpected(connection.error());
+  if (private_data.size() > Dreq{}.private_data.size()) return fail(EINVAL);
+  sender_.send_dreq(**connection, private_data, now);
+  return {};
+}
+
+Result<void> Ending::confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
+  const auto connection = table_.find_owned(id, {State::kDreqReceived});
+  if (!connection) return tl::unexpected(connection.error());
+  if (private_data.size() > Drep{}.private_data.size()) return fail(EINVAL);
+  send_drep(**connection, private_data, now);
+  return {};
+}
+
+void Ending::answer_drep(const Dreq& dreq, const Receipt& receipt) {
+  Drep drep;
+  drep.local_id = dreq.remote_id;
+  drep.remote_id = dreq.local_id;
+  sender_.answer(drep, receipt);
+}
+
+void Ending::handle(const Dreq& dreq, const Receipt& receipt) {
+  Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt);
+  if (connection == nullptr) {
+    // We know no such connection. The peer gets its answer all the same, as the kernel does it, and need not
+    // wait. But a host that guesses at the IDs of others gets none.
+    const bool is_unknown = table_.find(dreq.remote_id) == nullptr;
+    if (is_unknown && !owner_.may_restore(dreq.remote_qpn, receipt)) answer_drep(dreq, receipt);
+  } else if (connection->info.state == State::kIdle) {
+    answer_drep(dreq, receipt);
+  } else if (connection->info.local_qpn != dreq.remote_qpn) {
+    drop(DropReason::kWrongPeer);
+  } else {
+    accept(dreq, *connection, receipt);
+  }
+}
+
+void Ending::accept(const Dreq& dreq, Connection& connection, const Receipt& receipt) {
+  switch (connection.info.state) {
+    case State::kRepSent:  // the RTU is lost, and the connection over before we knew of it
+    case State::kMraRepReceived:
+    case State::kEstablished:
+      table_.enter(connection, State::kDreqReceived);
+      connection.transaction = receipt.transaction;
+      connection.last.kept = false;
+      break;
+    case State::kDreqSent:  // both at once: ours says already that its owner agrees
+      connection.transaction = receipt.transaction;
+      send_drep(connection, {}, receipt.now);
+      break;
+    case State::kTimeWait:
+      count_duplicate(MessageType::kDreq);
+      if (connection.last.kept && connection.last.type == MessageType::kDrep) {
+        sender_.send_again(connection);
+      } else {
+        answer_drep(dreq, receipt);
+      }
+      return;
+    case State::kDreqReceived:
+      count_duplicate(MessageType::kDreq);
+      return;
+    default:
+      drop(DropReason::kUnexpected);
+      return;
+  }
+  owner_.tell(connection, &Handler::on_disconnect_request, dreq);
+}
+
+void Ending::handle(const Drep& drep, const Receipt& receipt) {
+  Connection* const connection = of_peer(drep.remote_id, drep.local_id, receipt);
+  if (connection == nullptr) return;
+  if (connection->info.state != State::kDreqSent) return count_duplicate(MessageType::kDrep);
+  table_.enter_time_wait(*connection, receipt.now);
+  owner_.tell(*connection, &Handler::on_disconnected, &drep);
+}
+
+// An XRC target's QP outlives the program that made it, so its peer is told nothing, as in the kernel.
+void Ending::abandon(Connection& connection, TimePoint now) {
+  switch (connection.info.state) {
+    case State::kEstablished:
+      if (connection.info.qp_type == QpType::kXrcTarget) {
+        table_.enter(connection, State::kIdle);
+      } else {
+        sender_.send_dreq(connection, {}, now);
+      }
+      break;
+    case State::kDreqReceived:
+      send_drep(connection, {}, now);
+      break;
+    default:  // the peer is owed nothing, or gets it already
+      break;
+  }
+}
+
+void Ending::give_up(Connection& connection, TimePoint now) {
+  table_.enter_time_wait(connection, now);
+  owner_.tell(connection, &Handler::on_disconnected, nullptr);
+}
+
+void Ending::end_wait(Connection& connection) {
+  const bool was_time_wait = connection.info.state == State::kTimeWait;
+  table_.stop_waiting(connection);
+  if (was_time_wait) {
+    owner_.tell(connection, &Handler::on_time_wait_exit);
+  } else {
+    table_.release_if_done(connection);
+  }
+}
+
+}  // namespace verbena::cm

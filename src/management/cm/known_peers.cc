@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/known_peers.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace verbena::cm {
+
+size_t KnownPeers::set_of(const roce::Address& peer) const {
+  __extension__ using Wide = unsigned __int128;
+  uint64_t state = secret_;
+  for (const uint64_t word : std::bit_cast<std::array<uint64_t, 2>>(peer.bytes)) {
+    const Wide product = static_cast<Wide>(state ^ word) * (secret_ | 1);
+    state = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ 0x9e3779b97f4a7c15;
+  }
+  return (state & (kSets - 1)) * kWays;
+}
+
+const KnownPeers::Entry* KnownPeers::find(const roce::Address& peer) const {
+  const Entry* const set = &entries_[set_of(peer)];
+  const Entry* const found =
+      std::find_if(set, set + kWays, [&](const Entry& entry) { return entry.peer == peer; });
+  return found != set + kWays ? found : nullptr;
+}
+
+KnownPeers::Entry* KnownPeers::find_or_take(const roce::Address& peer, TimePoint now) {
+  if (const Entry* found = find(peer)) return const_cast<Entry*>(found);
+  Entry* const set = &entries_[set_of(peer)];
+  Entry* const taken = std::find_if(set, set + kWays, [&](const Entry& entry) { return entry.is_free(now); });
+  if (taken == set + kWays) return nullptr;
+  *taken = {.peer = peer};
+  return taken;
+}
+
+// Where there is no room, the one goes that is forgotten soonest: a host that answers is worth more than any
+// that has not, and more than one that was silent for longer.
+KnownPeers::Entry& KnownPeers::entry_of_known(const roce::Address& peer, TimePoint now) {
+  Entry* entry = find_or_take(peer, now);
+  if (entry == nullptr) {
+    Entry* const set = &entries_[set_of(peer)];
+    entry = std::min_element(set, set + kWays,
+                             [](const Entry& a, const Entry& b) { return a.known_until < b.known_until; });
+    *entry = {.peer = peer};
+  }
+  entry->known_until = now + kMemory;
+  return *entry;
+}
+
+void KnownPeers::has_answered(const roce::Address& peer, TimePoint now) {
+  entry_of_known(peer, now);
+}
+
+void KnownPeers::has_answered_from_roce_port(const roce::Address& peer, TimePoint now) {
+  static_assert(kPortMemory <= kMemory);
+  entry_of_known(peer, now).port_until = now + kPortMemory;
+}
+
+bool KnownPeers::has_roce_port(const roce::Address& peer, TimePoint now) const {
+  const Entry* const entry = find(peer);
+  return entry != nullptr && entry->port_until > now;
+}
+
+bool KnownPeers::knows(const roce::Address& peer, TimePoint now) const {
+  const Entry* const entry = find(peer);
+  return entry != nullptr && entry->known_until > now;
+}
+
+bool KnownPeers::may_send_unasked(const roce::Address& peer, TimePoint now) {
+  if (knows(peer, now)) return true;
+  Entry* const entry = find_or_take(peer, now);
+  if (entry == nullptr || entry->next_unasked > now) return false;
+  entry->next_unasked = now + kInterval;
+  return true;
+}
+
+}  // namespace verbena::cm

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "management/cm/mad.h"
+#include "management/cm/reasons.h"
+#include "wire/roce/path.h"
+
+namespace verbena::cm {
+
+// The messages of communication management as values in host order (IBTA volume 1, 12.6 to 12.11). "Local"
+// and "remote" are the sender's words, as in the specification. Reserved bits are zero when sent and ignored
+// when received; private data is always whole, its unused rest zero.
+
+template <size_t N>
+using PrivateData = std::array<uint8_t, N>;
+
+// Enhanced connection establishment: what two adapters of one vendor agree on beyond the standard. The
+// options travel in the attribute modifier, the vendor in bits that were reserved before.
+struct Ece {
+  uint32_t vendor = 0;  // 24 bits; 0: none
+  uint32_t options = 0;
+
+  friend bool operator==(const Ece&, const Ece&) = default;
+};
+
+// The transport of a connection. kXrc is the extended transport type 1 (annex A14).
+enum class Transport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
+inline constexpr uint8_t kExtendedXrc = 1;
+
+// A path as REQ and LAP describe it. Over RoCE there are no LIDs: they are "permissive" whenever the hop
+// limit exceeds 1, which it always does.
+inline constexpr uint16_t kPermissiveLid = 0xffff;
+struct PathFields {
+  uint16_t local_lid = 0;
+  uint16_t remote_lid = 0;
+  roce::Address local_gid;
+  roce::Address remote_gid;
+  uint32_t flow_label = 0;  // 20 bits
+  uint8_t packet_rate = 0;  // 6 bits; 0: that of the port
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+  uint8_t service_level = 0;  // 4 bits
+  bool subnet_local = false;
+  uint8_t local_ack_timeout = 0;  // 5 bits: 4.096 us * 2^n
+
+  bool exists() const { return local_lid != 0 || !local_gid.is_zero(); }
+  friend bool operator==(const PathFields&, const PathFields&) = default;
+};
+
+struct Req {
+  static constexpr MessageType kType = MessageType::kReq;
+  uint32_t local_id = 0;
+  Ece ece{};
+  uint64_t service_id = 0;
+  uint64_t local_ca_guid = 0;
+  uint32_t local_qkey = 0;
+  uint32_t local_qpn = 0;
+  uint8_t responder_resources = 0;
+  uint32_t local_eecn = 0;
+  uint8_t initiator_depth = 0;
+  uint32_t remote_eecn = 0;
+  uint8_t remote_response_timeout = 0;
+  Transport transport = Transport::kRc;
+  bool flow_control = false;
+  uint32_t starting_psn = 0;
+  uint8_t local_response_timeout = 0;
+  uint8_t retry_count = 0;
+  uint16_t pkey = 0xffff;
+  uint8_t path_mtu = 0;  // enum ibv_mtu
+  bool rdc_exists = false;
+  uint8_t rnr_retry_count = 0;
+  uint8_t max_cm_retries = 0;
+  bool srq = false;
+  uint8_t extended_transport = 0;
+  PathFields primary{};
+  PathFields alternate{};
+  bool sap_supported = false;
+  PrivateData<92> private_data{};
+
+  bool is_xrc() const { return transport == Transport::kExtended && extended_transport == kExtendedXrc; }
+  friend bool operator==(const Req&, const Req&) = default;
+};
+
+struct Mra {
+  static constexpr MessageType kType = MessageType::kMra;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  Answered delayed = Answered::kReq;
+  uint8_t service_timeout = 0;
+  PrivateData<222> private_data{};
+
+  friend bool operator==(const Mra&, const Mra&) = default;
+};
+
+struct Rej {
+  static constexpr MessageType kType = MessageType::kRej;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  Answered rejected = Answered::kReq;
+  uint16_t reason = 0;  // RejReason
+  uint8_t ari_length = 0;
+  PrivateData<72> ari{};  // additional reject information
+  PrivateData<148> private_data{};
+
+  bool is(RejReason what) const { return reason == static_cast<uint16_t>(what); }
+  friend bool operator==(const Rej&, const Rej&) = default;
+};
+
+struct Rep {
+  static constexpr MessageType kType = MessageType::kRep;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  uint32_t local_qkey = 0;
+  uint32_t local_qpn = 0;  // not of XRC, whose target has its number in the next field
+  uint32_t local_eecn = 0;
+  Ece ece{};
+  uint32_t starting_psn = 0;
+  uint8_t responder_resources = 0;
+  uint8_t initiator_depth = 0;
+  uint8_t target_ack_delay = 0;
+  uint8_t failover_accepted = 0;
+  bool flow_control = false;
+  uint8_t rnr_retry_count = 0;
+  bool srq = false;
+  uint64_t local_ca_guid = 0;
+  PrivateData<196> private_data{};
+
+  friend bool operator==(const Rep&, const Rep&) = default;
+};
+
+struct Rtu {
+  static constexpr MessageType kType = MessageType::kRtu;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  PrivateData<224> private_data{};
+
+  friend bool operator==(const Rtu&, const Rtu&) = default;
+};
+
+struct Dreq {
+  static constexpr MessageType kType = MessageType::kDreq;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  uint32_t remote_qpn = 0;
+  PrivateData<220> private_data{};
+
+  friend bool operator==(const Dreq&, const Dreq&) = default;
+};
+
+struct Drep {
+  static constexpr MessageType kType = MessageType::kDrep;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  PrivateData<224> private_data{};
+
+  friend bool operator==(const Drep&, const Drep&) = default;
+};
+
+struct Lap {
+  static constexpr MessageType kType = MessageType::kLap;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  uint32_t remote_qpn = 0;
+  uint8_t remote_response_timeout = 0;
+  PathFields alternate{};
+  PrivateData<168> private_data{};
+
+  friend bool operator==(const Lap&, const Lap&) = default;
+};
+
+struct Apr {
+  static constexpr MessageType kType = MessageType::kApr;
+  uint32_t local_id = 0;
+  uint32_t remote_id = 0;
+  uint8_t info_length = 0;
+  AprStatus status = AprStatus::kLoaded;
+  PrivateData<72> info{};
+  PrivateData<148> private_data{};
+
+  friend bool operator==(const Apr&, const Apr&) = default;
+};
+
+struct SidrReq {
+  static constexpr MessageType kType = MessageType::kSidrReq;
+  uint32_t request_id = 0;
+  uint16_t pkey = 0xffff;
+  uint64_t service_id = 0;
+  PrivateData<216> private_data{};
+
+  friend bool operator==(const SidrReq&, const SidrReq&) = default;
+};
+
+struct SidrRep {
+  static constexpr MessageType kType = MessageType::kSidrRep;
+  uint32_t request_id = 0;
+  SidrStatus status = SidrStatus::kValid;
+  uint8_t info_length = 0;
+  Ece ece{};
+  uint32_t qpn = 0;
+  uint64_t service_id = 0;
+  uint32_t qkey = 0;
+  PrivateData<72> info{};
+  PrivateData<136> private_data{};
+
+  friend bool operator==(const SidrRep&, const SidrRep&) = default;
+};
+
+// Why a datagram is not for us; also the reasons under which drops are counted.
+enum class DecodeError : uint8_t { kSize, kVersion, kClass, kMethod, kAttribute, kField };
+
+// Reads the header, and refuses what is no CM message.
+tl::expected<MadHeader, DecodeError> decode_header(ConstBytes mad);
+
+// Reads the message of a datagram whose header said that it is one. Refuses fields that cannot be: lengths
+// beyond their room, IDs of zero where one must be, QPNs that no connection can have.
+// REQUIRES: decode_header(mad) gave Message::kType
+template <class Message>
+tl::expected<Message, DecodeError> decode(ConstBytes mad);
+
+// The whole datagram.
+template <class Message>
+Mad encode(const Message& message, uint64_t transaction);
+
+}  // namespace verbena::cm

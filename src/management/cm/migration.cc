@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/migration.h"
+
+#include <cerrno>
+
+#include "management/cm/private_data.h"
+
+namespace verbena::cm {
+
+Result<void> Migration::load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
+                                            TimePoint now) {
+  const auto found = table_.find_owned(id, {State::kEstablished});
+  if (!found) return tl::unexpected(found.error());
+  Connection& connection = **found;
+  if (!connection.info.is_active || connection.lap != LapState::kNone) return fail(EINVAL);
+  Lap lap;
+  if (!put(private_data, lap.private_data)) return fail(EINVAL);
+  lap.local_id = connection.info.local_id;
+  lap.remote_id = connection.info.remote_id;
+  lap.remote_qpn = connection.info.remote_qpn;
+  lap.remote_response_timeout = connection.info.peer_response_timeout;
+  lap.alternate = path;
+  sender_.begin_transaction(connection);
+  connection.lap = LapState::kSent;
+  sender_.send_until_answered(connection, lap, now);
+  return {};
+}
+
+void Migration::handle(const Lap& lap, const Receipt& receipt) {
+  Connection* const connection = of_peer(lap.remote_id, lap.local_id, receipt);
+  if (connection == nullptr || connection->info.state != State::kEstablished) {
+    refuse(lap, AprStatus::kInvalidCommunicationId, receipt);
+  } else if (connection->info.local_qpn != lap.remote_qpn) {
+    drop(DropReason::kWrongPeer);
+    refuse(lap, AprStatus::kInvalidQpn, receipt);
+  } else if (!config_.alternate_paths) {
+    refuse(lap, AprStatus::kUnsupported, receipt);
+  } else if (connection->info.is_active) {
+    refuse(lap, AprStatus::kRejected, receipt);
+  } else if (connection->lap == LapState::kNone) {
+    connection->lap = LapState::kReceived;
+    connection->transaction = receipt.transaction;
+    connection->last.kept = false;
+    owner_.tell(*connection, &Handler::on_alternate_path, lap);
+  } else {
+    count_duplicate(MessageType::kLap);
+    if (connection->lap == LapState::kMraSent) sender_.send_again(*connection);
+  }
+}
+
+void Migration::refuse(const Lap& lap, AprStatus status, const Receipt& receipt) {
+  Apr apr;
+  apr.local_id = lap.remote_id;
+  apr.remote_id = lap.local_id;
+  apr.status = status;
+  sender_.answer(apr, receipt);
+}
+
+Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, ConstBytes info,
+                                              ConstBytes private_data) {
+  const auto found = table_.find_owned(id, {State::kEstablished});
+  if (!found) return tl::unexpected(found.error());
+  Connection& connection = **found;
+  if (connection.lap != LapState::kReceived && connection.lap != LapState::kMraSent) return fail(EINVAL);
+  Apr apr;
+  if (!put(info, apr.info) || !put(private_data, apr.private_data)) return fail(EINVAL);
+  apr.local_id = connection.info.local_id;
+  apr.remote_id = connection.info.remote_id;
+  apr.info_length = static_cast<uint8_t>(info.size());
+  apr.status = status;
+  connection.lap = LapState::kNone;
+  sender_.send_and_keep(connection, apr);
+  return {};
+}
+
+void Migration::handle(const Apr& apr, const Receipt& receipt) {
+  Connection* const connection = of_peer(apr.remote_id, apr.local_id, receipt);
+  if (connection == nullptr) return;
+  if (connection->lap != LapState::kSent && connection->lap != LapState::kMraReceived) {
+    return count_duplicate(MessageType::kApr);
+  }
+  end(*connection);
+  owner_.tell(*connection, &Handler::on_alternate_path_answer, apr);
+}
+
+void Migration::give_up(Connection& connection) {
+  end(connection);
+  owner_.tell(connection, &Handler::on_unreachable, MessageType::kLap);
+}
+
+// After this another LAP is possible.
+void Migration::end(Connection& connection) {
+  table_.cancel_timer(connection);
+  connection.lap = LapState::kNone;
+  connection.last.kept = false;
+}
+
+}  // namespace verbena::cm

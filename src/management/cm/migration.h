@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "management/cm/messages.h"
+#include "management/cm/parameters.h"
+#include "management/cm/role.h"
+
+namespace verbena::cm {
+
+// Another alternate path for an established connection: LAP and APR out and in. Operations are those of
+// Manager.
+class Migration : private Role {
+ public:
+  explicit Migration(const RoleParts& parts) : Role(parts) {}
+
+  Result<void> load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
+                                   TimePoint now);
+  Result<void> answer_alternate_path(LocalId id, AprStatus status, ConstBytes info, ConstBytes private_data);
+  void handle(const Lap& lap, const Receipt& receipt);
+  void handle(const Apr& apr, const Receipt& receipt);
+
+  // The peer has not answered our LAP: the connection stands as it was.
+  void give_up(Connection& connection);
+
+ private:
+  void refuse(const Lap& lap, AprStatus status, const Receipt& receipt);
+  void end(Connection& connection);
+};
+
+}  // namespace verbena::cm

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/passive_side.h"
+
+#include <cerrno>
+
+#include "management/cm/private_data.h"
+#include "management/cm/spoken_parameters.h"
+
+namespace verbena::cm {
+namespace {
+
+QpType qp_type_of(const Req& req) {
+  if (req.is_xrc()) return QpType::kXrcTarget;
+  return req.transport == Transport::kUc ? QpType::kUc : QpType::kRc;
+}
+
+// Of two REQs that cross (IBTA volume 1, 12.10.4) the one with the greater CA GUID stands; on one adapter,
+// the one with the greater QPN. Its sender ignores the other.
+bool stays_active(const Connection& mine, const Req& req) {
+  if (mine.local_ca_guid != req.local_ca_guid) return mine.local_ca_guid > req.local_ca_guid;
+  return mine.info.local_qpn > req.local_qpn;
+}
+
+// What the REQ says, from our side: the peer's local QPN is our remote QPN.
+void remember(const Req& req, const Arrival& arrival, Connection& connection) {
+  ConnectionInfo& info = connection.info;
+  info.path = answer_path(arrival.path);
+  info.path.flow_label = req.primary.flow_label;
+  info.path.traffic_class = req.primary.traffic_class;
+  info.remote_id = req.local_id;
+  info.is_active = false;
+  info.peer_has_roce_port = arrival.from_roce_port;
+  info.qp_type = qp_type_of(req);
+  info.remote_qpn = req.local_qpn;
+  info.send_psn = req.starting_psn;
+  info.pkey = req.pkey;
+  info.path_mtu = req.path_mtu;
+  info.ack_timeout = req.primary.local_ack_timeout;
+  const ConnectionParameters asked = heard_in(req);
+  info.retry_count = asked.retry_count;
+  info.rnr_retry_count = asked.rnr_retry_count;
+  info.initiator_depth = asked.initiator_depth;
+  info.responder_resources = asked.responder_resources;
+  info.peer_response_timeout = req.local_response_timeout;
+  info.max_cm_retries = req.max_cm_retries;
+  connection.service_id = req.service_id;
+}
+
+// Why no listener could take this REQ.
+std::optional<RejectParameters> refusal_of(const Req& req, const Arrival& arrival) {
+  if (req.transport == Transport::kRd || (req.transport == Transport::kExtended && !req.is_xrc())) {
+    return because(RejReason::kInvalidTransportServiceType);
+  }
+  if (req.path_mtu < 1 || req.path_mtu > 5) return because(RejReason::kInvalidPathMtu);
+  // Answers go where the REQ came from. One that names another host would make us send to that.
+  if (req.primary.local_gid != arrival.path.source || req.primary.remote_gid != arrival.path.destination) {
+    RejectParameters why = because(RejReason::kInvalidGid);
+    why.ari = std::as_bytes(std::span(arrival.path.destination.bytes));
+    return why;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void PassiveSide::handle(const Req& req, const Receipt& receipt) {
+  if (Connection* const known = table_.find_by_remote_id({receipt.peer(), req.local_id})) {
+    return repeat_answer(req, *known, receipt);
+  }
+  const auto refuse = [&](const RejectParameters& why) {
+    sender_.answer_rej(0, req.local_id, Answered::kReq, why, receipt);
+  };
+  if (const auto why = refusal_of(req, receipt.arrival)) return refuse(*why);
+  if (Connection* const mine =
+          table_.find_crossing(req.service_id, receipt.arrival.path.destination, receipt.peer())) {
+    return settle_crossing(*mine, req, receipt);
+  }
+  if (is_stale(req.local_qpn, false, receipt)) return refuse(because(RejReason::kStaleConnection));
+  const Admission admission = owner_.admit(req, receipt);
+  if (admission.verdict == Admission::kRefuse) {
+    refuse(because(admission.reason));
+  } else if (admission.verdict == Admission::kAdmit) {
+    begin(table_.create(admission.context, receipt.arrival.path, admission.account), req, receipt);
+  }
+}
+
+void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receipt& receipt) {
+  ++counters_.peer_to_peer;
+  if (stays_active(mine, req)) {
+    drop(DropReason::kPeerToPeerLost);
+  } else {
+    begin(mine, req, receipt);
+  }
+}
+
+// The REQ again: we repeat our answer, if there was one.
+void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Receipt& receipt) {
+  count_duplicate(MessageType::kReq);
+  if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, receipt.now);
+  switch (connection.info.state) {
+    case State::kMraReqSent:
+    case State::kRepSent:
+      sender_.send_again(connection);
+      break;
+    case State::kIdle:  // lingers
+      if (connection.last.kept) sender_.send_again(connection);
+      break;
+    case State::kTimeWait:
+      sender_.answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
+      break;
+    default:
+      break;
+  }
+}
+
+void PassiveSide::begin(Connection& connection, const Req& req, const Receipt& receipt) {
+  table_.enter(connection, State::kReqReceived);
+  remember(req, receipt.arrival, connection);
+  connection.transaction = receipt.transaction;
+  connection.last.kept = false;
+  connection.timeout = config_.answer_time(req.local_response_timeout);
+  table_.insert_remote_numbers(connection);
+  table_.await_owner(connection, receipt.now);
+  owner_.tell(connection, &Handler::on_request, req, receipt.arrival);
+}
+
+Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
+  const auto found = table_.find_owned(id, {State::kReqReceived, State::kMraReqSent});
+  if (!found) return tl::unexpected(found.error());
+  Connection& connection = **found;
+  ConnectionInfo& info = connection.info;
+  Rep rep;
+  if (!say(reply.parameters, info.qp_type == QpType::kXrcTarget, rep)) return fail(EINVAL);
+  rep.local_id = info.local_id;
+  rep.remote_id = info.remote_id;
+  rep.starting_psn = reply.starting_psn;
+  rep.target_ack_delay = reply.ack_delay;
+  rep.failover_accepted = reply.failover_accepted;
+  rep.local_ca_guid = reply.local_ca_guid;
+  info.local_qpn = reply.parameters.qpn & 0xffffff;
+  info.receive_psn = reply.starting_psn & 0xffffff;
+  info.initiator_depth = reply.parameters.initiator_depth;
+  info.responder_resources = reply.parameters.responder_resources;
+  connection.local_ca_guid = reply.local_ca_guid;
+  table_.enter(connection, State::kRepSent);
+  sender_.send_until_answered(connection, rep, now);
+  return {};
+}
+
+void PassiveSide::handle(const Rtu& rtu, const Receipt& receipt) {
+  Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt);
+  if (connection == nullptr) {
+    // The peer takes a connection for established that is not there.
+    if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, receipt)) {
+      sender_.answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther,
+                         because(RejReason::kInvalidCommunicationId), receipt);
+    }
+    return;
+  }
+  switch (connection->info.state) {
+    case State::kRepSent:
+    case State::kMraRepReceived:
+      table_.enter(*connection, State::kEstablished);
+      connection->last.kept = false;
+      owner_.tell(*connection, &Handler::on_ready, rtu);
+      return;
+    case State::kIdle:
+    case State::kTimeWait:
+      if (connection->last.kept && connection->last.type == MessageType::kRej)
+        sender_.send_again(*connection);
+      [[fallthrough]];
+    default:
+      count_duplicate(MessageType::kRtu);
+      return;
+  }
+}
+
+Result<void> PassiveSide::establish(LocalId id) {
+  const auto connection =
+      table_.find_owned(id, {State::kRepSent, State::kMraRepReceived, State::kEstablished});
+  if (!connection) return tl::unexpected(connection.error());
+  if ((*connection)->info.state == State::kEstablished) return fail(EISCONN);
+  table_.enter(**connection, State::kEstablished);
+  (*connection)->last.kept = false;
+  return {};
+}
+
+}  // namespace verbena::cm

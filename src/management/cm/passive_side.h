@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "management/cm/messages.h"
+#include "management/cm/parameters.h"
+#include "management/cm/role.h"
+
+namespace verbena::cm {
+
+// The side that is asked for a connection: REQ in, REP out, RTU in. Operations are those of Manager.
+class PassiveSide : private Role {
+ public:
+  explicit PassiveSide(const RoleParts& parts) : Role(parts) {}
+
+  Result<void> reply(LocalId id, const ConnectReply& reply, TimePoint now);
+  Result<void> establish(LocalId id);
+  void handle(const Req& req, const Receipt& receipt);
+  void handle(const Rtu& rtu, const Receipt& receipt);
+
+ private:
+  void repeat_answer(const Req& req, Connection& connection, const Receipt& receipt);
+  void settle_crossing(Connection& mine, const Req& req, const Receipt& receipt);
+  void begin(Connection& connection, const Req& req, const Receipt& receipt);
+};
+
+}  // namespace verbena::cm

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/rejection.h"
+
+#include <cerrno>
+
+namespace verbena::cm {
+namespace {
+
+constexpr uint8_t kRejRepetitions = 3;  // of one that nothing answers
+
+}  // namespace
+
+Result<void> Rejection::reject(LocalId id, const RejectParameters& parameters, TimePoint now) {
+  const auto connection = table_.find_owned(id, kRejectable);
+  if (!connection) return tl::unexpected(connection.error());
+  if (parameters.ari.size() > Rej{}.ari.size() ||
+      parameters.private_data.size() > Rej{}.private_data.size()) {
+    return fail(EINVAL);
+  }
+  reject(**connection, parameters, now);
+  return {};
+}
+
+// If the sender of a REQ has not heard the REJ, it repeats the REQ and is answered again. The sender of a REP
+// may take the connection for established and have no reason to say anything: so the REJ is repeated by timer
+// until TIMEWAIT is over.
+void Rejection::reject(Connection& connection, const RejectParameters& why, TimePoint now) {
+  sender_.send_rej(connection, why);
+  switch (connection.info.state) {
+    case State::kReqReceived:
+    case State::kMraReqSent:
+      table_.linger(connection, now);
+      break;
+    case State::kRepSent:
+    case State::kMraRepReceived:
+      repeat_through_time_wait(connection, now);
+      break;
+    default:
+      table_.enter(connection, State::kIdle);
+      break;
+  }
+}
+
+void Rejection::repeat_through_time_wait(Connection& connection, TimePoint now) {
+  table_.enter_time_wait(connection, now);
+  connection.retries_left = kRejRepetitions;
+  connection.repeat_after = config_.response_time(connection.info.ack_timeout) / (kRejRepetitions + 1);
+  table_.set_timer(connection, now + connection.repeat_after);
+}
+
+// A REQ that nothing has answered yet is given up with the reason "timeout", as by ib_destroy_cm_id().
+void Rejection::abandon(Connection& connection, TimePoint now) {
+  if (kWaitsForRep.has(connection.info.state)) {
+    sender_.send_timeout_rej(connection, now);
+    table_.enter(connection, State::kIdle);
+  } else {
+    reject(connection, because(RejReason::kConsumer), now);
+  }
+}
+
+void Rejection::give_up(Connection& connection, TimePoint now) {
+  const MessageType unanswered = connection.last.type;
+  sender_.send_timeout_rej(connection, now);
+  table_.enter(connection, State::kIdle);
+  owner_.tell(connection, &Handler::on_unreachable, unanswered);
+}
+
+// A REJ names our ID, except when its sender gave up before it knew that; then its own ID must do.
+Connection* Rejection::rejected_by(const Rej& rej, const Receipt& receipt) {
+  const roce::Address& peer = receipt.peer();
+  Connection* const connection =
+      rej.remote_id != 0 ? table_.find(rej.remote_id) : table_.find_by_remote_id({peer, rej.local_id});
+  if (connection == nullptr) {
+    drop(DropReason::kUnknownConnection);
+    return nullptr;
+  }
+  const ConnectionInfo& info = connection->info;
+  if (info.path.destination != peer || (info.remote_id != 0 && info.remote_id != rej.local_id)) {
+    drop(DropReason::kWrongPeer);
+    return nullptr;
+  }
+  return connection;
+}
+
+void Rejection::handle(const Rej& rej, const Receipt& receipt) {
+  Connection* const connection = rejected_by(rej, receipt);
+  if (connection == nullptr) return;
+  switch (connection->info.state) {
+    case State::kReqSent:
+    case State::kMraReqReceived:
+    case State::kReqReceived:
+    case State::kMraReqSent:
+    case State::kRepSent:
+    case State::kMraRepReceived:
+      if (rej.is(RejReason::kStaleConnection)) {
+        table_.enter_time_wait(*connection, receipt.now);
+      } else {
+        table_.enter(*connection, State::kIdle);
+      }
+      break;
+    case State::kRepReceived:
+    case State::kMraRepSent:
+    case State::kEstablished:
+      table_.enter_time_wait(*connection, receipt.now);
+      break;
+    case State::kDreqSent:
+      table_.enter_time_wait(*connection, receipt.now);
+      owner_.tell(*connection, &Handler::on_disconnected, nullptr);
+      return;
+    default:
+      drop(DropReason::kUnexpected);
+      return;
+  }
+  connection->last.kept = false;
+  owner_.tell(*connection, &Handler::on_rejected, rej);
+}
+
+}  // namespace verbena::cm

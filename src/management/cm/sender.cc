@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/sender.h"
+
+#include "base/bytes.h"
+#include "management/cm/private_data.h"
+
+namespace verbena::cm {
+
+RejectParameters because(RejReason reason) {
+  RejectParameters why;
+  why.reason = static_cast<uint16_t>(reason);
+  return why;
+}
+
+void Sender::send(const Mad& mad, MessageType type, const roce::Path& path) {
+  ++counters_.sent[static_cast<size_t>(type)];
+  sink_.send(mad, path);
+}
+
+void Sender::send_again(Connection& connection) {
+  Repetition& last = connection.last;
+  send(last.mad, last.type, connection.info.path);
+  const uint16_t repetitions = last.sent;
+  if (last.sent < UINT16_MAX) ++last.sent;
+  if (observer_ == nullptr || !connection.has_owner) return;
+  observer_->on_sent(connection.info, {last.type, last.reason, repetitions});
+}
+
+void Sender::begin_transaction(Connection& connection) const {
+  connection.transaction =
+      static_cast<uint64_t>(config_.transaction_prefix) << 32 | byteswap(connection.info.local_id);
+}
+
+void Sender::await_answer(Connection& connection, TimePoint now) {
+  connection.retries_left = connection.info.max_cm_retries;
+  connection.repeat_after = connection.timeout;
+  table_.set_timer(connection, now + connection.timeout);
+}
+
+void Sender::repeat(Connection& connection, TimePoint now) {
+  --connection.retries_left;
+  if (may_send_unasked(connection, now)) {
+    ++counters_.retransmitted[static_cast<size_t>(connection.last.type)];
+    send_again(connection);
+  }
+  table_.set_timer(connection, now + connection.repeat_after);
+}
+
+// What our own side has begun it may go on with; and what stands has been answered.
+bool Sender::may_send_unasked(Connection& connection, TimePoint now) {
+  const bool is_answer =
+      connection.last.type == MessageType::kRep || connection.last.type == MessageType::kRej;
+  if (connection.info.is_active || !is_answer) return true;
+  const roce::Address& peer = connection.info.path.destination;
+  if (!known_peers_.knows(peer, now) && connection.unasked >= config_.most_unasked) return false;
+  if (!known_peers_.may_send_unasked(peer, now)) return false;
+  if (connection.unasked < config_.most_unasked) ++connection.unasked;
+  return true;
+}
+
+void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
+                        const Receipt& receipt) {
+  Rej rej;
+  rej.local_id = local_id;
+  rej.remote_id = remote_id;
+  rej.rejected = rejected;
+  rej.reason = why.reason;
+  rej.ari_length = static_cast<uint8_t>(why.ari.size());
+  put(why.ari, rej.ari);
+  answer(rej, receipt);
+}
+
+void Sender::send_rej(Connection& connection, const RejectParameters& why) {
+  keep_rej(connection, why);
+  send_again(connection);
+}
+
+void Sender::keep_rej(Connection& connection, const RejectParameters& why) {
+  Rej rej;
+  rej.local_id = connection.info.local_id;
+  rej.remote_id = connection.info.remote_id;
+  rej.rejected = Answered::kOther;
+  rej.reason = why.reason;
+  rej.ari_length = static_cast<uint8_t>(why.ari.size());
+  put(why.ari, rej.ari);
+  put(why.private_data, rej.private_data);
+  switch (connection.info.state) {
+    case State::kReqReceived:
+      rej.local_id = 0;
+      rej.rejected = Answered::kReq;
+      break;
+    case State::kMraReqSent:
+      rej.rejected = Answered::kReq;
+      break;
+    case State::kRepReceived:
+    case State::kMraRepSent:
+      rej.rejected = Answered::kRep;
+      break;
+    default:
+      break;
+  }
+  connection.last = {encode(rej, connection.transaction), true, MessageType::kRej};
+  connection.last.reason = rej.reason;
+}
+
+// The ARI is the sender's CA GUID (IBTA volume 1, table 109): the peer may not know our ID yet.
+void Sender::send_timeout_rej(Connection& connection, TimePoint now) {
+  const bool may_send =
+      connection.info.is_active || known_peers_.may_send_unasked(connection.info.path.destination, now);
+  std::byte guid[8];
+  store_be(guid, connection.local_ca_guid);
+  RejectParameters why = because(RejReason::kTimeout);
+  why.ari = guid;
+  keep_rej(connection, why);
+  if (may_send) send_again(connection);
+}
+
+void Sender::send_dreq(Connection& connection, ConstBytes private_data, TimePoint now) {
+  Dreq dreq;
+  dreq.local_id = connection.info.local_id;
+  dreq.remote_id = connection.info.remote_id;
+  dreq.remote_qpn = connection.info.remote_qpn;
+  put(private_data, dreq.private_data);
+  begin_transaction(connection);
+  table_.enter(connection, State::kDreqSent);
+  send_until_answered(connection, dreq, now);
+}
+
+}  // namespace verbena::cm

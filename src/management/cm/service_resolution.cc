@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/service_resolution.h"
+
+#include <cerrno>
+
+#include "management/cm/private_data.h"
+#include "management/cm/spoken_parameters.h"
+#include "management/cm/timeouts.h"
+
+namespace verbena::cm {
+
+Result<LocalId> ServiceResolution::request(const SidrRequest& request, uint64_t context, TimePoint now) {
+  SidrReq req;
+  if (!say(request.parameters, req)) return fail(EINVAL);
+  Connection& connection = table_.create(context, request.path);
+  connection.info.is_active = true;
+  connection.info.pkey = request.pkey;
+  connection.info.max_cm_retries = request.max_cm_retries;
+  connection.service_id = request.service_id;
+  connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
+  sender_.begin_transaction(connection);
+  req.request_id = connection.info.local_id;
+  req.pkey = request.pkey;
+  req.service_id = request.service_id;
+  table_.enter(connection, State::kSidrReqSent);
+  sender_.send_until_answered(connection, req, now);
+  return connection.info.local_id;
+}
+
+void ServiceResolution::handle(const SidrReq& req, const Receipt& receipt) {
+  if (Connection* const known = table_.find_sidr_request({receipt.peer(), req.request_id})) {
+    count_duplicate(MessageType::kSidrReq);
+    if (known->lingers) sender_.send_again(*known);
+    if (kAwaitsOwner.has(known->info.state)) table_.await_owner(*known, receipt.now);
+    return;
+  }
+  const Admission admission = owner_.admit(req, receipt);
+  if (admission.verdict == Admission::kRefuse) {
+    SidrRep rep;
+    rep.request_id = req.request_id;
+    rep.status = admission.sidr_status;
+    rep.service_id = req.service_id;
+    sender_.answer(rep, receipt);
+  }
+  if (admission.verdict != Admission::kAdmit) return;
+  Connection& connection =
+      table_.create(admission.context, answer_path(receipt.arrival.path), admission.account);
+  connection.info.remote_id = req.request_id;
+  connection.info.pkey = req.pkey;
+  connection.service_id = req.service_id;
+  connection.transaction = receipt.transaction;
+  table_.enter(connection, State::kSidrReqReceived);
+  table_.insert_sidr_request(connection);
+  table_.await_owner(connection, receipt.now);
+  owner_.tell(connection, &Handler::on_sidr_request, req, receipt.arrival);
+}
+
+Result<void> ServiceResolution::reply(LocalId id, const SidrReply& reply, TimePoint now) {
+  const auto connection = table_.find_owned(id, {State::kSidrReqReceived});
+  if (!connection) return tl::unexpected(connection.error());
+  if (reply.info.size() > SidrRep{}.info.size() ||
+      reply.parameters.data().size() > SidrRep{}.private_data.size()) {
+    return fail(EINVAL);
+  }
+  send_rep(**connection, reply, now);
+  return {};
+}
+
+void ServiceResolution::send_rep(Connection& connection, const SidrReply& reply, TimePoint now) {
+  SidrRep rep;
+  say(reply.parameters, rep);
+  rep.request_id = connection.info.remote_id;
+  rep.status = reply.status;
+  rep.info_length = static_cast<uint8_t>(reply.info.size());
+  rep.service_id = connection.service_id;
+  put(reply.info, rep.info);
+  sender_.send_and_keep(connection, rep);
+  table_.linger(connection, now);
+}
+
+void ServiceResolution::handle(const SidrRep& rep, const Receipt& receipt) {
+  Connection* const connection = table_.find(rep.request_id);
+  if (connection == nullptr) {
+    drop(DropReason::kUnknownConnection);
+  } else if (connection->info.path.destination != receipt.peer()) {
+    drop(DropReason::kWrongPeer);
+  } else if (connection->info.state != State::kSidrReqSent) {
+    count_duplicate(MessageType::kSidrRep);
+  } else {
+    note_port_of_answer(*connection, receipt);
+    table_.enter(*connection, State::kIdle);
+    connection->last.kept = false;
+    owner_.tell(*connection, &Handler::on_sidr_reply, rep);
+  }
+}
+
+void ServiceResolution::abandon(Connection& connection, TimePoint now) {
+  if (connection.info.state == State::kSidrReqSent) return table_.enter(connection, State::kIdle);
+  SidrReply refused;
+  refused.status = SidrStatus::kRejected;
+  send_rep(connection, refused, now);
+}
+
+void ServiceResolution::give_up(Connection& connection) {
+  table_.enter(connection, State::kIdle);
+  owner_.tell(connection, &Handler::on_unreachable, MessageType::kSidrReq);
+}
+
+}  // namespace verbena::cm

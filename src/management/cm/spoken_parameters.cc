@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/cm/spoken_parameters.h"
+
+#include <algorithm>
+
+#include "management/cm/ip_service.h"
+#include "management/cm/private_data.h"
+
+namespace verbena::cm {
+namespace {
+
+constexpr uint8_t kMostRetries = 7;  // three bits
+
+uint8_t retries(uint8_t wanted) {
+  return std::min(wanted, kMostRetries);
+}
+
+Ece ece_of(const ConnectionParameters& parameters) {
+  return {parameters.ece_vendor, parameters.ece_options};
+}
+
+template <class Message>
+ConnectionParameters with_data_of(const Message& message) {
+  ConnectionParameters parameters{};
+  [[maybe_unused]] const bool set = parameters.set_data(std::as_bytes(std::span(message.private_data)));
+  return parameters;
+}
+
+void set_ece(ConnectionParameters& parameters, const Ece& ece) {
+  parameters.ece_vendor = ece.vendor;
+  parameters.ece_options = ece.options;
+}
+
+}  // namespace
+
+bool say(const ConnectionParameters& parameters, Req& req) {
+  req.ece = ece_of(parameters);
+  req.local_qkey = parameters.qkey;
+  req.local_qpn = parameters.qpn;
+  req.initiator_depth = parameters.initiator_depth;
+  req.flow_control = parameters.flow_control != 0;
+  if (!req.is_xrc()) {  // an XRC initiator receives nothing: what a responder needs stays zero
+    req.responder_resources = parameters.responder_resources;
+    req.retry_count = retries(parameters.retry_count);
+    req.rnr_retry_count = retries(parameters.rnr_retry_count);
+    req.srq = parameters.srq != 0;
+  }
+  return put(parameters.data(), req.private_data);
+}
+
+bool say(const ConnectionParameters& parameters, bool from_xrc_target, Rep& rep) {
+  rep.ece = ece_of(parameters);
+  rep.local_qkey = parameters.qkey;
+  rep.responder_resources = parameters.responder_resources;
+  rep.rnr_retry_count = retries(parameters.rnr_retry_count);
+  if (from_xrc_target) {
+    rep.local_eecn = parameters.qpn;
+    rep.srq = true;
+  } else {
+    rep.local_qpn = parameters.qpn;
+    rep.initiator_depth = parameters.initiator_depth;
+    rep.flow_control = parameters.flow_control != 0;
+    rep.srq = parameters.srq != 0;
+  }
+  return put(parameters.data(), rep.private_data);
+}
+
+bool say(const ConnectionParameters& parameters, SidrReq& req) {
+  return put(parameters.data(), req.private_data);
+}
+
+bool say(const ConnectionParameters& parameters, SidrRep& rep) {
+  rep.ece = ece_of(parameters);
+  rep.qpn = parameters.qpn;
+  rep.qkey = parameters.qkey;
+  return put(parameters.data(), rep.private_data);
+}
+
+ConnectionParameters heard_in(const Req& req) {
+  ConnectionParameters parameters = with_data_of(req);
+  set_ece(parameters, req.ece);
+  parameters.qpn = req.local_qpn;
+  parameters.responder_resources = req.initiator_depth;
+  parameters.initiator_depth = req.responder_resources;
+  parameters.flow_control = req.flow_control ? 1 : 0;
+  parameters.retry_count = req.retry_count;
+  parameters.rnr_retry_count = req.rnr_retry_count;
+  parameters.srq = req.srq ? 1 : 0;
+  return parameters;
+}
+
+ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target) {
+  ConnectionParameters parameters = with_data_of(rep);
+  set_ece(parameters, rep.ece);
+  parameters.qpn = from_xrc_target ? rep.local_eecn : rep.local_qpn;
+  parameters.responder_resources = rep.initiator_depth;
+  parameters.initiator_depth = rep.responder_resources;
+  parameters.flow_control = rep.flow_control ? 1 : 0;
+  parameters.rnr_retry_count = rep.rnr_retry_count;
+  parameters.srq = rep.srq ? 1 : 0;
+  return parameters;
+}
+
+ConnectionParameters heard_in(const Rej& rej) {
+  return with_data_of(rej);
+}
+
+ConnectionParameters heard_in(const SidrReq& req) {
+  return with_data_of(req);
+}
+
+ConnectionParameters heard_in(const SidrRep& rep) {
+  ConnectionParameters parameters = with_data_of(rep);
+  set_ece(parameters, rep.ece);
+  parameters.qpn = rep.qpn;
+  parameters.qkey = rep.qkey;
+  return parameters;
+}
+
+ConnectionParameters without_ip_header(const ConnectionParameters& parameters) {
+  ConnectionParameters rest = parameters;
+  const ConstBytes data = parameters.data();
+  [[maybe_unused]] const bool set = rest.set_data(data.subspan(std::min(data.size(), IpHeader::kBytes)));
+  return rest;
+}
+
+}  // namespace verbena::cm

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "management/mad/attributes.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "management/mad/mad.h"
+#include "wire/roce/packet.h"
+
+namespace verbena::mad {
+namespace {
+
+// The rates are InfiniBand's next ones at or above Ethernet's.
+constexpr LinkSpeed kLinkSpeeds[] = {
+    {1, 1, 0, 2, 1'000},     // 1X at 2.5 Gb/s
+    {1, 4, 0, 3, 10'000},    // 1X at 10
+    {2, 2, 0, 6, 20'000},    // 4X at 5
+    {1, 4, 2, 15, 25'000},   // 1X EDR
+    {2, 4, 0, 7, 40'000},    // 4X at 10
+    {16, 4, 2, 20, 50'000},  // 2X EDR
+    {2, 4, 2, 16, 100'000},  // 4X EDR
+    {2, 4, 4, 22, 200'000},  // 4X HDR
+    {2, 4, 8, 25, 400'000},  // 4X NDR
+};
+constexpr uint32_t kAssumedMegabits = 10'000;  // of a netdev that does not say
+
+enum PortState : uint8_t { kDown = 1, kActive = 4 };
+enum PhysicalState : uint8_t { kPolling = 2, kDisabled = 3, kLinkUp = 5 };
+constexpr uint8_t kMasterManager = 3;
+
+// CapabilityMask (14.2.5.6).
+constexpr uint32_t kIsSubnetManager = 1u << 1;
+constexpr uint32_t kHasExtendedSpeeds = 1u << 14;
+constexpr uint32_t kManagesConnections = 1u << 16;
+
+constexpr uint32_t kForwardingEntriesPerBlock = 64;
+constexpr uint32_t kPkeysPerBlock = 32;
+constexpr uint8_t kNoPort = 0xff;  // in a forwarding table
+constexpr uint8_t kSubnetTimeout = 18;
+
+// What is in the fields of an attribute, by their place in it.
+class Fields {
+ public:
+  void u8(size_t at, unsigned value) { data_[at] = static_cast<std::byte>(value); }
+  void nibbles(size_t at, unsigned high, unsigned low) { u8(at, high << 4 | low); }
+  void u16(size_t at, unsigned value) { store_be(&data_[at], static_cast<uint16_t>(value)); }
+  void u32(size_t at, uint32_t value) { store_be(&data_[at], value); }
+  void u64(size_t at, uint64_t value) { store_be(&data_[at], value); }
+  AttributeData& data() { return data_; }
+  Attribute done() const { return {data_, {}}; }
+
+ private:
+  AttributeData data_{};
+};
+
+Attribute fault(AttributeFault fault) {
+  return {{}, fault};
+}
+
+Attribute node_description(const Subnet&, const Node& node, uint32_t) {
+  Fields fields;
+  const std::string_view text =
+      node.is_switch() ? std::string_view("Verbena virtual switch") : node.member->adapter.description;
+  std::memcpy(fields.data().data(), text.data(), std::min(text.size(), kMostDescriptionBytes));
+  return fields.done();
+}
+
+Attribute node_info(const Subnet& subnet, const Node& node, uint32_t) {
+  constexpr unsigned kAdapterType = 1, kSwitchType = 2;
+  const uint64_t guid = node.is_switch() ? subnet.switch_guid() : node.member->adapter.guid;
+  Fields fields;
+  fields.u8(0, 1);  // of the datagrams
+  fields.u8(1, 1);  // of the class
+  fields.u8(2, node.is_switch() ? kSwitchType : kAdapterType);
+  fields.u8(3, node.is_switch() ? subnet.switch_ports() : 1);
+  for (const size_t at : {4, 12, 20}) fields.u64(at, guid);  // of system, node and port
+  fields.u16(28, 1);                                         // PartitionCap
+  fields.u8(36, node.entry_port);
+  return fields.done();
+}
+
+Attribute switch_info(const Subnet&, const Node& node, uint32_t) {
+  if (!node.is_switch()) return fault(AttributeFault::kUnknown);
+  Fields fields;
+  fields.u16(0, Subnet::kLastLid);  // LinearFDBCap
+  fields.u16(6, Subnet::kLastLid);  // LinearFDBTop
+  fields.u8(11, 18u << 3);          // LifeTimeValue
+  fields.u16(14, 1);                // PartitionEnforcementCap
+  fields.u8(16, 1u << 3);           // EnhancedPort0: the subnet manager is behind it
+  return fields.done();
+}
+
+void put_speed(Fields& fields, const Adapter& adapter) {
+  const LinkSpeed& speed = link_speed_of(adapter.megabits);
+  fields.u8(29, speed.width);
+  fields.u8(30, speed.width);
+  fields.u8(31, speed.width);
+  fields.nibbles(35, speed.speed, speed.speed);
+  fields.nibbles(62, speed.extended, speed.extended);
+  fields.u8(63, speed.extended);
+  fields.nibbles(36, adapter.path_mtu, 0);  // NeighborMTU
+}
+
+// An adapter's port or the port of the switch that it is plugged into: both have the same link.
+Attribute link_port(const Node& node, const Member& member) {
+  const Adapter& adapter = member.adapter;
+  const LinkSpeed& speed = link_speed_of(adapter.megabits);
+  Fields fields;
+  uint32_t capabilities = speed.extended != 0 ? kHasExtendedSpeeds : 0;
+  if (!node.is_switch()) {
+    fields.u64(8, kDefaultPrefix);
+    fields.u16(16, member.lid);
+    fields.u16(18, Subnet::kSwitchLid);
+    capabilities |= kManagesConnections;
+    fields.u8(50, 1);  // GUIDCap
+    fields.u8(51, kSubnetTimeout);
+  }
+  fields.u32(20, capabilities);
+  fields.u8(28, node.entry_port);
+  put_speed(fields, adapter);
+  fields.nibbles(32, speed.speed, adapter.up ? kActive : kDown);
+  fields.nibbles(33, adapter.up ? kLinkUp : kDisabled, kPolling);
+  fields.nibbles(37, 1, 0);                 // VLCap: VL0
+  fields.nibbles(41, 0, adapter.path_mtu);  // MTUCap
+  fields.nibbles(43, 1, 0);                 // OperationalVLs
+  fields.u8(52, kResponseTime);
+  return fields.done();
+}
+
+Attribute manager_port(const Node& node) {
+  constexpr unsigned kFullMtu = 5;
+  Fields fields;
+  fields.u64(8, kDefaultPrefix);
+  fields.u16(16, Subnet::kSwitchLid);
+  fields.u16(18, Subnet::kSwitchLid);
+  fields.u32(20, kIsSubnetManager);
+  fields.u8(28, node.entry_port);
+  const LinkSpeed& speed = link_speed_of(kAssumedMegabits);
+  for (const size_t at : {29, 30, 31}) fields.u8(at, speed.width);
+  fields.nibbles(32, speed.speed, kActive);
+  fields.nibbles(33, kLinkUp, kPolling);
+  fields.nibbles(35, speed.speed, speed.speed);
+  fields.nibbles(36, kFullMtu, 0);
+  fields.nibbles(37, 1, 0);
+  fields.nibbles(41, 0, kFullMtu);
+  fields.nibbles(43, 1, 0);
+  fields.u8(50, 1);
+  fields.u8(51, kSubnetTimeout);
+  fields.u8(52, kResponseTime);
+  return fields.done();
+}
+
+// A port of the switch that nothing is plugged into.
+Attribute empty_port(const Node& node) {
+  Fields fields;
+  fields.u8(28, node.entry_port);
+  const LinkSpeed& speed = link_speed_of(kAssumedMegabits);
+  for (const size_t at : {29, 30, 31}) fields.u8(at, speed.width);
+  fields.nibbles(32, speed.speed, kDown);
+  fields.nibbles(33, kPolling, kPolling);
+  fields.nibbles(35, speed.speed, speed.speed);
+  fields.nibbles(36, 1, 0);
+  fields.nibbles(37, 1, 0);
+  fields.nibbles(41, 0, 1);
+  fields.nibbles(43, 1, 0);
+  return fields.done();
+}
+
+Attribute port_info(const Subnet& subnet, const Node& node, uint32_t port) {
+  if (!node.is_switch()) {
+    return port <= 1 ? link_port(node, *node.member) : fault(AttributeFault::kInvalid);
+  }
+  if (port == 0) return manager_port(node);
+  if (port > subnet.switch_ports()) return fault(AttributeFault::kInvalid);
+  const Member* member = subnet.at_port(static_cast<uint8_t>(port));
+  return member != nullptr ? link_port(node, *member) : empty_port(node);
+}
+
+Attribute guid_info(const Subnet& subnet, const Node& node, uint32_t block) {
+  if (block != 0) return fault(AttributeFault::kInvalid);
+  Fields fields;
+  fields.u64(0, node.is_switch() ? subnet.switch_guid() : node.member->adapter.guid);
+  return fields.done();
+}
+
+// The upper half of the modifier is a switch's port, the lower one the block.
+Attribute pkey_table(const Subnet& subnet, const Node& node, uint32_t modifier) {
+  const uint32_t port = modifier >> 16;
+  const uint32_t most = node.is_switch() ? subnet.switch_ports() : 1;
+  if ((modifier & 0xffff) != 0 || port > most) return fault(AttributeFault::kInvalid);
+  static_assert(kPkeysPerBlock * sizeof(uint16_t) == kAttributeBytes);
+  Fields fields;
+  fields.u16(0, roce::kDefaultPkey);
+  return fields.done();
+}
+
+// There is one virtual lane, and every service level goes by it.
+Attribute sl_to_vl(const Subnet&, const Node&, uint32_t) {
+  return Fields().done();
+}
+
+Attribute linear_forwarding(const Subnet& subnet, const Node& node, uint32_t block) {
+  if (!node.is_switch()) return fault(AttributeFault::kUnknown);
+  if (block > Subnet::kLastLid / kForwardingEntriesPerBlock) return fault(AttributeFault::kInvalid);
+  Fields fields;
+  fields.data().fill(std::byte{kNoPort});
+  const auto put = [&](uint16_t lid, uint8_t port) {
+    if (lid / kForwardingEntriesPerBlock == block) fields.u8(lid % kForwardingEntriesPerBlock, port);
+  };
+  put(Subnet::kSwitchLid, 0);
+  for (const auto& [port, member] : subnet.members()) {
+    if (member.shown) put(member.lid, port);
+  }
+  return fields.done();
+}
+
+Attribute sm_info(const Subnet& subnet, const Node& node, uint32_t) {
+  if (!node.is_switch()) return fault(AttributeFault::kUnknown);
+  Fields fields;
+  fields.u64(0, subnet.switch_guid());
+  fields.u32(16, subnet.activity());
+  fields.nibbles(20, 0, kMasterManager);
+  return fields.done();
+}
+
+struct Maker {
+  uint16_t attribute;
+  Attribute (*make)(const Subnet& subnet, const Node& node, uint32_t modifier);
+};
+constexpr Maker kMakers[] = {
+    {kNodeDescription, node_description},
+    {kNodeInfo, node_info},
+    {kSwitchInfo, switch_info},
+    {kGuidInfo, guid_info},
+    {kPortInfo, port_info},
+    {kPkeyTable, pkey_table},
+    {kSlToVl, sl_to_vl},
+    {kLinearForwarding, linear_forwarding},
+    {kSmInfo, sm_info},
+};
+
+}  // namespace
+
+const LinkSpeed& link_speed_of(uint32_t megabits) {
+  if (megabits == 0) megabits = kAssumedMegabits;
+  for (const LinkSpeed& each : kLinkSpeeds) {
+    if (megabits <= each.megabits) return each;
+  }
+  return *std::rbegin(kLinkSpeeds);
+}
+
+Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier) {
+  for (const Maker& each : kMakers) {
+    if (each.attribute == attribute) return each.make(subnet, node, modifier);
+  }
+  return fault(AttributeFault::kUnknown);
+}
+
+}  // namespace verbena::mad

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace verbena::mad {
+
+// A management datagram (IBTA volume 1, 13.4).
+inline constexpr size_t kMadBytes = 256;
+inline constexpr size_t kMadHeaderBytes = 24;
+
+// Management classes (table 111).
+inline constexpr uint8_t kClassSubnLid = 0x01;
+inline constexpr uint8_t kClassSubnAdministration = 0x03;
+inline constexpr uint8_t kClassPerformance = 0x04;
+inline constexpr uint8_t kClassDeviceManagement = 0x06;
+inline constexpr uint8_t kClassConnection = 0x07;
+inline constexpr uint8_t kClassDeviceAdministration = 0x10;
+inline constexpr uint8_t kClassBis = 0x12;
+inline constexpr uint8_t kClassSubnDirected = 0x81;
+constexpr bool is_subnet_management(uint8_t management_class) {
+  return management_class == kClassSubnLid || management_class == kClassSubnDirected;
+}
+// Vendor classes of range 2 name their vendor by an OUI, so that several can use one class.
+constexpr bool is_vendor_with_oui(uint8_t management_class) {
+  return management_class >= 0x30 && management_class <= 0x4f;
+}
+
+// Classes whose messages may have several datagrams (rmpp.h).
+constexpr bool has_rmpp(uint8_t management_class) {
+  return management_class == kClassSubnAdministration || management_class == kClassDeviceManagement ||
+         management_class == kClassDeviceAdministration || management_class == kClassBis ||
+         is_vendor_with_oui(management_class);
+}
+
+// Methods (table 112); the answer's has the top bit set.
+inline constexpr uint8_t kMethodGet = 0x01;
+inline constexpr uint8_t kMethodSet = 0x02;
+inline constexpr uint8_t kMethodSend = 0x03;
+inline constexpr uint8_t kMethodTrapRepress = 0x07;
+inline constexpr uint8_t kMethodGetTable = 0x12;  // of subnet administration
+inline constexpr uint8_t kMethodResponse = 0x80;
+
+// Attributes that every class has (table 115).
+inline constexpr uint16_t kAttributeClassPortInfo = 0x0001;
+inline constexpr uint8_t kResponseTime = 16;  // what ours say there
+
+// The status of an answer (table 113).
+enum class MadStatus : uint16_t {
+  kSuccess = 0,
+  kBusy = 0x0001,
+  kBadVersion = 0x0004,
+  kUnsupportedMethod = 0x0008,
+  kUnsupportedAttribute = 0x000c,  // or method with this attribute
+  kInvalidValue = 0x001c,
+  // Of subnet administration (table 186).
+  kNoResources = 0x0100,
+  kRequestInvalid = 0x0200,
+  kNoRecords = 0x0300,
+  kTooManyRecords = 0x0400,
+};
+
+struct Mad {
+  std::array<std::byte, kMadBytes> bytes{};
+
+  const std::byte* at(size_t offset) const { return bytes.data() + offset; }
+  std::byte* at(size_t offset) { return bytes.data() + offset; }
+  uint8_t u8(size_t offset) const { return static_cast<uint8_t>(bytes[offset]); }
+  void set_u8(size_t offset, uint8_t value) { bytes[offset] = std::byte{value}; }
+  template <class T>
+  T get(size_t offset) const {
+    return load_be<T>(at(offset));
+  }
+  template <class T>
+  void set(size_t offset, T value) {
+    store_be(at(offset), value);
+  }
+
+  friend bool operator==(const Mad&, const Mad&) = default;
+};
+static_assert(sizeof(Mad) == kMadBytes);
+
+// Where the fields of the common header lie.
+inline constexpr size_t kBaseVersionAt = 0;
+inline constexpr size_t kClassAt = 1;
+inline constexpr size_t kClassVersionAt = 2;
+inline constexpr size_t kMethodAt = 3;
+inline constexpr size_t kStatusAt = 4;
+inline constexpr size_t kTransactionAt = 8;
+inline constexpr size_t kAttributeAt = 16;
+inline constexpr size_t kModifierAt = 20;
+inline constexpr size_t kOuiAt = 37;  // vendor classes of range 2 (16.5.1)
+inline constexpr uint8_t kBaseVersion = 1;
+
+// The header's fields that decide where a datagram goes.
+struct MadHeader {
+  uint8_t base_version = kBaseVersion;
+  uint8_t management_class = 0;
+  uint8_t class_version = 1;
+  uint8_t method = 0;
+  uint64_t transaction = 0;
+  uint16_t attribute = 0;
+  uint32_t modifier = 0;
+  uint32_t oui = 0;  // of a vendor class of range 2; else 0
+
+  // Whether it answers a request, and so is for the one that made it. A TrapRepress is one (13.4.6.2).
+  bool is_response() const { return (method & kMethodResponse) != 0 || method == kMethodTrapRepress; }
+};
+MadHeader header_of(const Mad& mad);
+
+// The first part of an answer: the request's header, turned round.
+Mad begin_answer(const Mad& request, MadStatus status = MadStatus::kSuccess);
+void set_status(Mad& mad, MadStatus status);
+
+}  // namespace verbena::mad

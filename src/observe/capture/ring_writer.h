@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/time.h"
+#include "observe/capture/layout.h"
+#include "wire/roce/packet.h"
+#include "wire/roce/path.h"
+
+namespace verbena::capture {
+
+// A packet that a process has sent, or several joined ones. Everything pointed to is only borrowed.
+struct SentPacket {
+  TimePoint time;
+  const roce::Path& path;
+  const roce::Headers& headers;
+  std::span<const ConstBytes> payload;  // pieces of user memory; may fault
+  uint32_t payload_bytes;               // their sum
+  uint32_t count = 1;
+  roce::Qpn source = {};  // the sending QP; 0: not at hand
+  uint8_t flags = 0;      // RecordHead::flags
+};
+
+// The writing end of a ring, in the process that sends. Never waits: what finds no room is left out, and
+// counted. One thread at a time.
+class RingWriter {
+ public:
+  // REQUIRES: nobody has written the ring before
+  explicit RingWriter(RingMemory& ring);
+
+  // REQUIRES: memory::install_fault_guard() was called, payload_bytes <= kMostRecordPayload
+  void put(const SentPacket& packet);
+
+ private:
+  bool has_room(uint64_t bytes);
+  bool write_payload(const SentPacket& packet, uint32_t mtu, std::byte* to) const;
+
+  RingMemory& ring_;
+  const uint32_t snap_bytes_;
+  uint64_t written_ = 0;
+  uint64_t taken_ = 0;  // the reader's counter, as last seen
+  uint64_t left_out_ = 0;
+};
+
+}  // namespace verbena::capture

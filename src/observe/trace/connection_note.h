@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "control/protocol/trace_ring.h"
+#include "wire/roce/path.h"
+#include "observe/trace/recorder.h"
+
+namespace verbena::trace {
+
+// The content of an event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent), but for the
+// queue pair.
+struct ConnectionNote {
+  roce::Address peer{};      // zero: not known
+  uint16_t port = 0;         // the peer's, in host order; 0: not known
+  uint32_t id = 0;           // the number of the rdma_cm_id, as `rdma resource show cm_id` has it
+  uint8_t what = 0;          // protocol::TraceCall, cm::MessageType, or enum rdma_cm_event_type
+  uint32_t remote_qpn = 0;   // 0: not known
+  uint16_t repetitions = 0;  // cm::Passage::repetitions
+  // kCmCall: 0, or an errno value: the call failed. kCmSent, kCmReceived: cm::Passage::reason. kCmEvent:
+  // rdma_cm_event::status.
+  int32_t status = 0;
+
+  friend bool operator==(const ConnectionNote&, const ConnectionNote&) = default;
+};
+
+// As the numbers of an event: the peer's address (two), id | port << 32 | repetitions << 48, what | remote
+// QPN
+// << 8 | status << 32.
+Recorder::Numbers packed(const ConnectionNote& note);
+ConnectionNote unpacked(const Recorder::Numbers& numbers);
+
+constexpr bool is_of_connection(Kind kind) {
+  return kind == Kind::kCmCall || kind == Kind::kCmSent || kind == Kind::kCmReceived ||
+         kind == Kind::kCmEvent;
+}
+
+// Any numbers have words. REQUIRES: is_of_connection(kind)
+std::string connection_text(Kind kind, const Recorder::Numbers& numbers);
+// The call, message or event by name: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
+std::string connection_subject(Kind kind, const Recorder::Numbers& numbers);
+// Whether the application takes the event for an error.
+bool is_connection_failure(Kind kind, const Recorder::Numbers& numbers);
+
+}  // namespace verbena::trace

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that allocate, in front of the C library's (or another allocator's that is loaded behind us).
+// Large blocks come from the shared heap if it has them; all else goes on as it is.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "preload/malloc/arrivals.h"
+#include "preload/malloc/heap.h"
+#include "base/interpose.h"
+
+namespace verbena::heap {
+namespace {
+
+// From here on malloc(3), too, asks the kernel for a mapping of its own.
+constexpr size_t kLarge = size_t{128} << 10;
+// Each may be a mapping, of which a process has 65530.
+constexpr size_t kMostBlocks = 16384;
+
+constinit Extent table[kMostBlocks];
+constinit Heap heap(table, kMostBlocks);
+
+size_t page_size() {
+  return static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+bool is_large(size_t bytes) {
+  return __builtin_expect(bytes >= kLarge, 0) && bytes <= PTRDIFF_MAX;
+}
+
+// Whole pages that begin at one are a buffer that something else will look at: a device, a peer.
+bool is_large(size_t alignment, size_t bytes) {
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) return false;
+  return is_large(bytes) || (bytes <= PTRDIFF_MAX && alignment >= page_size() && bytes >= alignment);
+}
+
+void* allocate_aligned(size_t alignment, size_t bytes) {
+  if (!is_large(alignment, bytes)) return nullptr;
+  return heap.allocate({.bytes = bytes, .alignment = alignment});
+}
+
+}  // namespace
+
+INTERPOSE(void*, malloc, (size_t bytes)) {
+  if (is_large(bytes)) {
+    if (void* const block = heap.allocate({.bytes = bytes})) return block;
+  }
+  return next_malloc(bytes);
+}
+
+INTERPOSE(void, free, (void* at)) {
+  if (heap.may_hold(at) && heap.release(at)) return;
+  if (at == nullptr) note_arrival(Arrival::kFree);
+  next_free(at);
+}
+
+INTERPOSE(void*, calloc, (size_t count, size_t bytes)) {
+  size_t all = 0;
+  if (!__builtin_mul_overflow(count, bytes, &all) && is_large(all)) {
+    if (void* const block = heap.allocate({.bytes = all, .zeroed = true})) return block;
+  }
+  return next_calloc(count, bytes);
+}
+
+INTERPOSE(size_t, malloc_usable_size, (void* at)) {
+  if (heap.may_hold(at)) {
+    if (const size_t bytes = heap.usable_size(at)) return bytes;
+  }
+  if (at == nullptr) note_arrival(Arrival::kUsableSize);
+  return next_malloc_usable_size(at);
+}
+
+INTERPOSE(void*, memalign, (size_t alignment, size_t bytes)) {
+  void* const block = allocate_aligned(alignment, bytes);
+  return block != nullptr ? block : next_memalign(alignment, bytes);
+}
+
+INTERPOSE(void*, aligned_alloc, (size_t alignment, size_t bytes)) {
+  void* const block = allocate_aligned(alignment, bytes);
+  return block != nullptr ? block : next_aligned_alloc(alignment, bytes);
+}
+
+INTERPOSE(int, posix_memalign, (void** result, size_t alignment, size_t bytes)) {
+  if (alignment % sizeof(void*) == 0) {
+    if (void* const block = allocate_aligned(alignment, bytes)) {
+      *result = block;
+      return 0;
+    }
+  }
+  return next_posix_memalign(result, alignment, bytes);
+}
+
+INTERPOSE(void*, valloc, (size_t bytes)) {
+  void* const block = allocate_aligned(page_size(), bytes);
+  return block != nullptr ? block : next_valloc(bytes);
+}
+
+INTERPOSE(void*, pvalloc, (size_t bytes)) {
+  void* const block = allocate_aligned(page_size(), bytes);
+  return block != nullptr ? block : next_pvalloc(bytes);
+}
+
+namespace {
+
+// A block that grows is put where it has room to do so, so that it need not be moved each time.
+void* move(void* at, size_t had, size_t bytes) {
+  void* block = is_large(bytes) ? heap.allocate({.bytes = bytes, .grows = true}) : nullptr;
+  if (block == nullptr) block = next_malloc(bytes);
+  if (block != nullptr) std::memcpy(block, at, had < bytes ? had : bytes);
+  return block;
+}
+
+// Of somebody else's block that becomes large. nullptr: it stays where it is.
+void* move_in(void* at, size_t bytes) {
+  const size_t had = next_malloc_usable_size(at);
+  if (had >= kLarge) return nullptr;
+  void* const block = heap.allocate({.bytes = bytes, .grows = true});
+  if (block == nullptr) return nullptr;
+  std::memcpy(block, at, had < bytes ? had : bytes);
+  next_free(at);
+  return block;
+}
+
+// Whether the heap has the block; then *result is the answer.
+bool reallocated(void* at, size_t bytes, void** result) {
+  if (!heap.may_hold(at)) {
+    if (at == nullptr || !is_large(bytes)) return false;
+    *result = move_in(at, bytes);
+    return *result != nullptr;
+  }
+  const size_t had = heap.usable_size(at);
+  if (had == 0) return false;
+  *result = nullptr;
+  if (bytes == 0) {
+    heap.release(at);
+  } else if (heap.resize(at, bytes)) {
+    *result = at;
+  } else {
+    *result = move(at, had, bytes);
+    if (*result != nullptr) heap.release(at);
+  }
+  return true;
+}
+
+}  // namespace
+
+INTERPOSE(void*, realloc, (void* at, size_t bytes)) {
+  void* result = nullptr;
+  if (reallocated(at, bytes, &result)) return result;
+  if (at == nullptr) {
+    note_arrival(Arrival::kRealloc);
+    if (is_large(bytes)) result = heap.allocate({.bytes = bytes, .grows = true});
+    if (result != nullptr) return result;
+  }
+  return next_realloc(at, bytes);
+}
+
+INTERPOSE(void*, reallocarray, (void* at, size_t count, size_t bytes)) {
+  size_t all = 0;
+  void* result = nullptr;
+  if (at == nullptr) note_arrival(Arrival::kReallocArray);
+  if (!__builtin_mul_overflow(count, bytes, &all) && reallocated(at, all, &result)) return result;
+  return next_reallocarray(at, count, bytes);
+}
+
+// C23. A C library that has them need not come by our free() with them.
+extern "C" [[gnu::visibility("default")]] void shown_free_sized(void* at, size_t) __asm__("free_sized");
+void shown_free_sized(void* at, size_t) {
+  shown_free(at);
+}
+extern "C" [[gnu::visibility("default")]] void shown_free_aligned_sized(void* at, size_t,
+                                                                        size_t) __asm__("free_aligned_sized");
+void shown_free_aligned_sized(void* at, size_t, size_t) {
+  shown_free(at);
+}
+
+// What private memory forgets when it is told to, a file would keep. And MADV_FREE, which lets the kernel
+// choose when, is for private memory only.
+INTERPOSE(int, madvise, (void* at, size_t bytes, int advice)) {
+  constexpr int kDontNeedLocked = 24;
+  const bool forgets = advice == MADV_DONTNEED || advice == MADV_FREE || advice == kDontNeedLocked;
+  if (!forgets || !heap.may_hold(at)) return next_madvise(at, bytes, advice);
+  const int answer = next_madvise(at, bytes, advice == MADV_FREE ? MADV_DONTNEED : advice);
+  if (answer == 0) heap.make_zeros(at, bytes);
+  return answer;
+}
+
+// Before any other library's: handlers of fork(2) run around those that are registered later, and see memory
+// as it is to be.
+[[gnu::constructor]] static void begin() {
+  if (!all_arrive_here()) return;
+  const int watched = ::pthread_atfork([] { heap.before_fork(); }, [] { heap.after_fork_in_parent(); },
+                                       [] { heap.after_fork_in_child(); });
+  if (watched == 0) heap.enable();
+}
+
+}  // namespace verbena::heap

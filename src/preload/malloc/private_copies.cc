@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/malloc/private_copies.h"
+
+#include <cstring>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace verbena::heap {
+namespace {
+
+// More mappings than that a process has not, by default (vm.max_map_count).
+constexpr size_t kMostStretches = 65536;
+
+// Takes no memory before it is touched.
+void* zeros(uint64_t bytes) {
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : at;
+}
+
+bool is_zero(const std::byte* at, uint64_t bytes) {
+  return at[0] == std::byte{0} && std::memcmp(at, at + 1, bytes - 1) == 0;
+}
+
+// Without the file's descriptor: by a second mapping, as the program's may not be readable. To look at pages
+// that have not been touched gives them memory; that they are zeros costs none in the copy.
+bool copy_mapped(std::byte* to, std::byte* from, uint64_t bytes) {
+  void* const second = ::mremap(from, 0, bytes, MREMAP_MAYMOVE);
+  if (second == MAP_FAILED) return false;
+  const bool readable = ::mprotect(second, bytes, PROT_READ) == 0;
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto* const source = static_cast<const std::byte*>(second);
+  for (uint64_t done = 0; readable && done < bytes; done += page) {
+    if (!is_zero(source + done, page)) std::memcpy(to + done, source + done, page);
+  }
+  ::munmap(second, bytes);
+  return readable;
+}
+
+}  // namespace
+
+bool PrivateCopies::add(std::byte* at, uint64_t bytes, int protection) {
+  if (stretches_ == nullptr) stretches_ = static_cast<Stretch*>(zeros(kMostStretches * sizeof(Stretch)));
+  if (stretches_ == nullptr || count_ == kMostStretches) return false;
+  stretches_[count_++] = {.at = at, .bytes = bytes, .protection = protection};
+  bytes_ += bytes;
+  return true;
+}
+
+bool PrivateCopies::make(const SharedFile& file, std::byte* window) {
+  if (count_ == 0) return true;
+  copies_ = static_cast<std::byte*>(zeros(bytes_));
+  if (copies_ == nullptr) return false;
+  std::byte* to = copies_;
+  for (size_t i = 0; i < count_; ++i) {
+    const Stretch& from = stretches_[i];
+    const bool copied = file.is_there() ? file.copy(to, static_cast<uint64_t>(from.at - window), from.bytes)
+                                        : copy_mapped(to, from.at, from.bytes);
+    if (!copied) return false;
+    to += from.bytes;
+  }
+  return true;
+}
+
+bool PrivateCopies::move_in() {
+  std::byte* copy = copies_;
+  for (size_t i = 0; i < count_; ++i) {
+    const Stretch& to = stretches_[i];
+    if (to.protection != (PROT_READ | PROT_WRITE) && ::mprotect(copy, to.bytes, to.protection) != 0)
+      return false;
+    if (::mremap(copy, to.bytes, to.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to.at) != to.at) return false;
+    copy += to.bytes;
+  }
+  copies_ = nullptr;
+  return true;
+}
+
+void PrivateCopies::drop() {
+  if (copies_ != nullptr) ::munmap(copies_, bytes_);
+  if (stretches_ != nullptr) ::munmap(stretches_, kMostStretches * sizeof(Stretch));
+  *this = {};
+}
+
+}  // namespace verbena::heap

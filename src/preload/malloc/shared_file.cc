@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/malloc/shared_file.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace verbena::heap {
+namespace {
+
+// Programs count on the lowest numbers: a shell's `exec 3>file`, a test that counts descriptors.
+constexpr int kOutOfTheWay = 960;
+
+bool is_unlimited(__rlimit_resource resource) {
+  rlimit limit;
+  return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
+// A larger file than is allowed would be a SIGXFSZ. Limits on memory are for what is private: shared memory
+// would not be counted, and there might be no room for the copies of a child.
+bool may_be_made() {
+  return is_unlimited(RLIMIT_FSIZE) && is_unlimited(RLIMIT_AS) && is_unlimited(RLIMIT_DATA);
+}
+
+// Where the kernel promises no more memory than there is, it counts private memory when it is mapped, and
+// shared memory when it is touched: then it would be a SIGBUS in place of a null pointer.
+bool is_counted_when_touched() {
+  const int file = ::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char mode = 0;
+  const bool read = ::read(file, &mode, 1) == 1;
+  ::close(file);
+  return read && mode == '2';
+}
+
+int make_file(uint64_t bytes) {
+  const int low = ::memfd_create("verbena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (low < 0) return -1;
+  int file = ::fcntl(low, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  if (file >= 0) {
+    ::close(low);
+  } else {
+    file = low;
+  }
+  // Nobody can make it shorter under the program's feet.
+  if (::ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
+      ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    return file;
+  }
+  ::close(file);
+  return -1;
+}
+
+}  // namespace
+
+bool SharedFile::open(uint64_t bytes) {
+  if (!may_be_made() || is_counted_when_touched()) return false;
+  const int file = make_file(bytes);
+  struct stat made {};
+  if (file < 0 || ::fstat(file, &made) != 0) return false;
+  fd_ = file;
+  device_ = made.st_dev;
+  inode_ = made.st_ino;
+  return true;
+}
+
+bool SharedFile::is_there() const {
+  struct stat found {};
+  return fd_ >= 0 && ::fstat(fd_, &found) == 0 && is(found.st_dev, found.st_ino);
+}
+
+bool SharedFile::map(void* at, uint64_t offset, uint64_t bytes) const {
+  void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd_,
+                              static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) return false;
+  // A kernel before 4.17 takes the address for a wish; another thread may just have closed the descriptor.
+  if (mapped == at && is_there()) return true;
+  ::munmap(mapped, bytes);
+  errno = mapped == at ? EBADF : EEXIST;
+  return false;
+}
+
+void SharedFile::discard(void* at, uint64_t offset, uint64_t bytes) const {
+  // A sandbox may know no fallocate(2).
+  if (is_there() && ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                static_cast<off_t>(bytes)) == 0) {
+    return;
+  }
+  ::madvise(at, bytes, MADV_REMOVE);
+}
+
+bool SharedFile::copy(std::byte* to, uint64_t offset, uint64_t bytes) const {
+  const auto end = static_cast<off_t>(offset + bytes);
+  for (auto at = static_cast<off_t>(offset);;) {
+    at = ::lseek(fd_, at, SEEK_DATA);
+    if (at < 0) return errno == ENXIO;  // no more
+    if (at >= end) return true;
+    const off_t hole = ::lseek(fd_, at, SEEK_HOLE);
+    if (hole < 0) return false;
+    for (const off_t data_end = std::min(hole, end); at < data_end;) {
+      const ssize_t copied =
+          ::pread(fd_, to + (static_cast<uint64_t>(at) - offset), static_cast<size_t>(data_end - at), at);
+      if (copied <= 0 && !(copied < 0 && errno == EINTR)) return false;
+      at += std::max<ssize_t>(copied, 0);
+    }
+    if (at >= end) return true;
+  }
+}
+
+void SharedFile::close() {
+  if (is_there()) ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace verbena::heap

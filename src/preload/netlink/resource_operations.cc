@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// What programs have open: how many of each kind, and the objects of a kind.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "control/client/resources.h"
+#include "base/text.h"
+#include "preload/netlink/exchange.h"
+#include "preload/netlink/owner.h"
+
+namespace verbena::rdma_netlink {
+namespace {
+
+using control::ObjectNumbers;
+using control::QpNumbers;
+using control::SlotStatus;
+using protocol::ObjectKind;
+
+// Where the agent lists 0, the other is not listed, or there is none.
+void put_number(Attributes& entry, rdma_nldev_attr type, uint64_t number) {
+  if (number != 0) entry.put_u32(type, static_cast<uint32_t>(number));
+}
+
+Attributes summarize(const Exchange& exchange, const control::Link& link) {
+  const control::ResourceSummary sum = control::summary_of(exchange.status, link);
+  Attributes table;
+  const auto put = [&](std::string_view name, uint64_t count) {
+    Attributes entry;
+    entry.put_text(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, name);
+    entry.put_u64(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, count);
+    table.put_nest(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, entry);
+  };
+  put("pd", sum.pd);
+  put("cq", sum.cq);
+  put("qp", sum.qp);
+  put("cm_id", sum.cm_id);
+  put("mr", sum.mr);
+  put("ctx", sum.ctx);
+  put("srq", sum.srq);
+  return handle_of(link).put_nest(RDMA_NLDEV_ATTR_RES_SUMMARY, table);
+}
+
+// One object as it is listed: its number, the port it belongs to (0: none yet), and its attributes.
+struct Entry {
+  uint32_t number;
+  uint32_t port;
+  Attributes attributes;
+};
+using Entries = std::vector<Entry>;
+
+template <class Make>
+Entries entries_of(const Exchange& exchange, ObjectKind kind, Make make) {
+  Entries entries;
+  for (const SlotStatus& slot : exchange.status.slots) {
+    for (const ObjectNumbers& object : slot.objects) {
+      if (object.kind != kind || object.device_index != exchange.device->link.device_index) continue;
+      Attributes entry;
+      make(entry, object);
+      put_process(entry, slot.pid, slot.program);
+      entries.push_back({object.number, 0, std::move(entry)});
+    }
+  }
+  return entries;
+}
+
+Attributes describe_qp(const SlotStatus& slot, const QpNumbers& qp, bool in_full) {
+  const bool has_peer = qp.type == IBV_QPT_RC || qp.type == IBV_QPT_UC;
+  const bool is_connected = has_peer || qp.type == IBV_QPT_XRC_SEND || qp.type == IBV_QPT_XRC_RECV;
+  const auto detail = [&](protocol::QpDetail which) { return in_full ? qp.details[which] : 0; };
+  Attributes entry;
+  put_number(entry, RDMA_NLDEV_ATTR_PORT_INDEX, detail(protocol::kQpPort));
+  entry.put_u32(RDMA_NLDEV_ATTR_RES_LQPN, qp.qpn);
+  if (has_peer) entry.put_u32(RDMA_NLDEV_ATTR_RES_RQPN, qp.remote_qpn);
+  if (has_peer && in_full) {
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_RQ_PSN,
+                  static_cast<uint32_t>(detail(protocol::kQpReceivePsn) & 0xffffff));
+  }
+  // Readers take no QP without this one.
+  entry.put_u32(RDMA_NLDEV_ATTR_RES_SQ_PSN, static_cast<uint32_t>(detail(protocol::kQpSendPsn)));
+  if (is_connected && in_full) {
+    entry.put_u8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, static_cast<uint8_t>(detail(protocol::kQpMigration)));
+  }
+  entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<uint8_t>(qp.type));
+  entry.put_u8(RDMA_NLDEV_ATTR_RES_STATE, static_cast<uint8_t>(qp.state));
+  put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, detail(protocol::kQpPd));
+  put_process(entry, slot.pid, slot.program);
+  return entry;
+}
+
+// iproute2 has room for 255 characters of them, commas and all, and leaves out a queue with more. Few are
+// said one by one; of many those that follow each other are said as ranges, and no more than fit.
+Attributes describe_qps_of(const Exchange& exchange, uint32_t srq) {
+  constexpr size_t kFew = 20;
+  constexpr size_t kMostRanges = 14;
+  std::vector<uint32_t> qps = control::qps_of_shared_receives(exchange.status, srq);
+  Attributes table;
+  if (qps.size() <= kFew) {
+    for (const uint32_t qp : qps) {
+      Attributes one;
+      table.put_nest(RDMA_NLDEV_ATTR_RES_QP_ENTRY, one.put_u32(RDMA_NLDEV_ATTR_RES_LQPN, qp));
+    }
+    return table;
+  }
+  std::ranges::sort(qps);
+  size_t ranges = 0;
+  for (size_t first = 0, last = 0; first < qps.size() && ranges < kMostRanges; first = ++last, ++ranges) {
+    while (last + 1 < qps.size() && qps[last + 1] == qps[last] + 1) ++last;
+    Attributes range;
+    range.put_u32(RDMA_NLDEV_ATTR_MIN_RANGE, qps[first]).put_u32(RDMA_NLDEV_ATTR_MAX_RANGE, qps[last]);
+    table.put_nest(RDMA_NLDEV_ATTR_RES_QP_ENTRY, range);
+  }
+  return table;
+}
+
+// As a sockaddr_storage, which is how the kernel has it.
+void put_address(Attributes& entry, rdma_nldev_attr type, const protocol::CmAddress& address) {
+  if (address.family == 0) return;
+  sockaddr_storage storage{};
+  if (address.family == AF_INET) {
+    sockaddr_in four{.sin_family = AF_INET, .sin_port = address.port, .sin_addr = {}, .sin_zero = {}};
+    std::memcpy(&four.sin_addr, address.address, sizeof four.sin_addr);
+    std::memcpy(&storage, &four, sizeof four);
+  } else {
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = address.port;
+    six.sin6_scope_id = address.scope_id;
+    std::memcpy(&six.sin6_addr, address.address, sizeof six.sin6_addr);
+    std::memcpy(&storage, &six, sizeof six);
+  }
+  entry.put(type, std::as_bytes(std::span<const sockaddr_storage, 1>(&storage, 1)));
+}
+
+}  // namespace
+
+// Each kind: by which attribute its objects are named, in which they are listed, and what they say.
+struct Qps {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_LQPN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_QP;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_QP_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    Entries entries;
+    for (const SlotStatus& slot : exchange.status.slots) {
+      const bool in_full = control::lists_objects(exchange.status, slot);
+      for (const QpNumbers& qp : slot.qps) {
+        if (qp.device_index != exchange.device->link.device_index) continue;
+        const auto port = in_full ? static_cast<uint32_t>(qp.details[protocol::kQpPort]) : 0;
+        entries.push_back({qp.qpn, port, describe_qp(slot, qp, in_full)});
+      }
+    }
+    return entries;
+  }
+};
+
+struct CmIds {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_CM_IDN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_CM_ID;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    Entries entries;
+    for (const protocol::CmIdRecord& id : exchange.status.cm_ids) {
+      if (!control::is_of(id, exchange.device->link)) continue;
+      const bool has_device = id.device_index != protocol::kNoDevice;
+      Attributes entry;
+      if (has_device) entry.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_CM_IDN, id.number);
+      put_number(entry, RDMA_NLDEV_ATTR_RES_LQPN, id.local_qpn);
+      if (has_device) entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, id.qp_type);
+      entry.put_u8(RDMA_NLDEV_ATTR_RES_STATE, id.state);
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_PS, id.port_space);
+      put_address(entry, RDMA_NLDEV_ATTR_RES_SRC_ADDR, id.source);
+      put_address(entry, RDMA_NLDEV_ATTR_RES_DST_ADDR, id.destination);
+      put_process(entry, id.pid, load_text(id.program));
+      entries.push_back({id.number, has_device ? kPorts : 0, std::move(entry)});
+    }
+    return entries;
+  }
+};
+
+struct Cqs {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_CQN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_CQ;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_CQ_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    return entries_of(exchange, ObjectKind::kCq, [](Attributes& entry, const ObjectNumbers& cq) {
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_CQN, cq.number);
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_CQE, static_cast<uint32_t>(cq.values[protocol::kCqEntries]));
+      entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, cq.values[protocol::kCqUsers]);
+      entry.put_u8(RDMA_NLDEV_ATTR_DEV_DIM, 0);
+      put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, cq.values[protocol::kCqContext]);
+    });
+  }
+};
+
+struct Mrs {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_MRN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_MR;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_MR_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    return entries_of(exchange, ObjectKind::kMr, [](Attributes& entry, const ObjectNumbers& mr) {
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_MRN, mr.number);
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_RKEY, static_cast<uint32_t>(mr.values[protocol::kMrRemoteKey]));
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_LKEY, static_cast<uint32_t>(mr.values[protocol::kMrLocalKey]));
+      entry.put_u64(RDMA_NLDEV_ATTR_RES_MRLEN, mr.values[protocol::kMrLength]);
+      put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, mr.values[protocol::kMrPd]);
+    });
+  }
+};
+
+struct Pds {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_PDN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_PD;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_PD_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    return entries_of(exchange, ObjectKind::kPd, [](Attributes& entry, const ObjectNumbers& pd) {
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_PDN, pd.number);
+      // A program has no such key; the kernel says so with 0.
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY, 0);
+      entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, pd.values[protocol::kPdUsers]);
+      put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, pd.values[protocol::kPdContext]);
+    });
+  }
+};
+
+struct Contexts {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_CTXN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_CTX;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_CTX_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    return entries_of(exchange, ObjectKind::kContext, [](Attributes& entry, const ObjectNumbers& context) {
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_CTXN, context.number);
+    });
+  }
+};
+
+struct Srqs {
+  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_SRQN;
+  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_SRQ;
+  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_SRQ_ENTRY;
+  static Entries list(const Exchange& exchange) {
+    return entries_of(exchange, ObjectKind::kSrq, [&](Attributes& entry, const ObjectNumbers& srq) {
+      entry.put_u32(RDMA_NLDEV_ATTR_RES_SRQN, srq.number);
+      entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<uint8_t>(srq.values[protocol::kSrqType]));
+      entry.put_nest(RDMA_NLDEV_ATTR_RES_QP, describe_qps_of(exchange, srq.number));
+      put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, srq.values[protocol::kSrqPd]);
+      put_number(entry, RDMA_NLDEV_ATTR_RES_CQN, srq.values[protocol::kSrqCq]);
+    });
+  }
+};
+
+Outcome get_summary(Exchange& exchange) {
+  exchange.answer.message(summarize(exchange, exchange.device->link), false);
+  return {};
+}
+
+Outcome dump_summaries(Exchange& exchange) {
+  for (const control::LinkStatus& device : exchange.status.links) {
+    exchange.answer.message(summarize(exchange, device.link), true);
+  }
+  return {};
+}
+
+template <class Resource>
+Outcome get_resource(Exchange& exchange) {
+  const auto number = exchange.request.u32(Resource::kNumber);
+  if (!number) return refuse(EINVAL, "the request says not which one");
+  for (const Entry& entry : Resource::list(exchange)) {
+    if (entry.number != *number || (exchange.port != 0 && entry.port != 0 && entry.port != exchange.port))
+      continue;
+    Attributes all = handle_of(exchange.device->link);
+    all.append(entry.attributes);
+    exchange.answer.message(all, false);
+    return {};
+  }
+  return refuse(ENOENT, "there is none of this number");
+}
+
+// Of one port, those that belong to it; else all.
+template <class Resource>
+Outcome dump_resources(Exchange& exchange) {
+  std::vector<Attributes> entries;
+  for (const Entry& entry : Resource::list(exchange)) {
+    if (exchange.port != 0 && entry.port != exchange.port) continue;
+    Attributes one;
+    entries.push_back(one.put_nest(Resource::kEntry, entry.attributes));
+  }
+  exchange.answer.table(handle_of(exchange.device->link), Resource::kTable, entries);
+  return {};
+}
+
+#define RESOURCE(Kind)                                      \
+  template Outcome get_resource<Kind>(Exchange & exchange); \
+  template Outcome dump_resources<Kind>(Exchange & exchange);
+RESOURCE(Qps)
+RESOURCE(CmIds)
+RESOURCE(Cqs)
+RESOURCE(Mrs)
+RESOURCE(Pds)
+RESOURCE(Contexts)
+RESOURCE(Srqs)
+
+}  // namespace verbena::rdma_netlink

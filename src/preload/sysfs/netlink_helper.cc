@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/sysfs/netlink_helper.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/unique_fd.h"
+#include "preload/sysfs/errno_keeper.h"
+#include "base/paths/path_text.h"
+
+namespace verbena::sysfs {
+namespace {
+
+using paths::PathText;
+
+constexpr const char* kName = "verbena-rdma-netlink";
+// Where the helper finds what it needs.
+constexpr int kSocket = 3;
+constexpr int kProgram = 4;
+
+// One thread of a process starts a helper at a time. A child of fork() may find the lock taken by a thread
+// that it does not have.
+class StartLock {
+ public:
+  StartLock() {
+    const pid_t self = getpid();
+    for (pid_t owner = 0; !owner_.compare_exchange_weak(owner, self); owner = 0) {
+      if (owner != 0 && owner != self && owner_.compare_exchange_strong(owner, self)) return;
+      sched_yield();
+    }
+  }
+  ~StartLock() { owner_.store(0); }
+
+ private:
+  static constinit std::atomic<pid_t> owner_;
+};
+constinit std::atomic<pid_t> StartLock::owner_{0};
+
+// No handler of the program's may run while a child of clone() shares its memory, or while the lock is held.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    is_changed_ = pthread_sigmask(SIG_SETMASK, &all, &before_) == 0;
+  }
+  ~NoSignals() {
+    if (is_changed_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t before_;
+  bool is_changed_ = false;
+};
+
+bool is_program(const char* path) {
+  struct stat status;
+  return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
+}
+
+// <libraries>/bin when installed; in a build folder its neighbour.
+bool find_program(PathText& program) {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(&start_netlink_helper), &self) == 0) return false;
+  const char* slash = std::strrchr(self.dli_fname, '/');
+  if (self.dli_fname[0] != '/' || slash == nullptr) return false;
+  for (const char* place : {"/bin/", "/../bin/"}) {
+    program = PathText();
+    program.add({self.dli_fname, static_cast<size_t>(slash - self.dli_fname)}).add(place).add(kName);
+    if (program.valid() && is_program(program.c_str())) return true;
+  }
+  return false;
+}
+
+// Programs may take the port of their first socket for their process's number, so the helper's is none.
+uint32_t bind_anywhere(int socket) {
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    sockaddr_nl address{};
+    address.nl_family = AF_NETLINK;
+    if (getrandom(&address.nl_pid, sizeof address.nl_pid, GRND_NONBLOCK) != sizeof address.nl_pid) return 0;
+    address.nl_pid |= 1u << 31;
+    if (bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return address.nl_pid;
+    if (errno != EADDRINUSE) return 0;
+  }
+  return 0;
+}
+
+// What both children work with; they share our memory.
+struct Start {
+  const char* program;
+  int socket;
+  int process;
+  char* second_stack;
+  int flags = CLONE_VM | CLONE_VFORK;  // of clone(2)
+  bool has_begun = false;
+};
+
+constexpr size_t kStackBytes = 64 << 10;
+
+void put_at(int fd, int number) {
+  if (fd == number) {
+    syscall(SYS_fcntl, fd, F_SETFD, 0);
+  } else {
+    syscall(SYS_dup3, fd, number, 0);
+  }
+}
+
+void close_from(unsigned first) {
+  if (syscall(SYS_close_range, first, ~0u, 0) == 0) return;
+  for (unsigned fd = first; fd < 1024; ++fd) syscall(SYS_close, fd);
+}
+
+// Becomes the helper. Standard input and output must not be held open: who reads what the program prints
+// waits for their end.
+int become_helper(void* argument) {
+  auto& start = *static_cast<Start*>(argument);
+  const auto socket = static_cast<int>(syscall(SYS_fcntl, start.socket, F_DUPFD, kProgram + 1));
+  const auto process = static_cast<int>(syscall(SYS_fcntl, start.process, F_DUPFD, kProgram + 1));
+  const auto nothing = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR));
+  if (socket < 0 || process < 0 || nothing < 0) return 1;
+  for (int fd = 0; fd < kSocket; ++fd) put_at(nothing, fd);
+  put_at(socket, kSocket);
+  put_at(process, kProgram);
+  close_from(kProgram + 1);
+  syscall(SYS_setsid);
+  syscall(SYS_chdir, "/");
+  sigset_t none;
+  sigemptyset(&none);
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, _NSIG / 8);
+  char name[] = "verbena-rdma-netlink";
+  char* const words[] = {name, nullptr};
+  start.has_begun = true;  // unless what follows returns
+  syscall(SYS_execve, start.program, words, environ);
+  start.has_begun = false;
+  return 1;
+}
+
+// The program shall neither wait for the helper nor hear of its end, so it is no child of the program.
+int leave_helper_to_others(void* argument) {
+  auto& start = *static_cast<Start*>(argument);
+  return clone(become_helper, start.second_stack, start.flags | SIGCHLD, argument) > 0 ? 0 : 1;
+}
+
+// Both children run on stacks of their own, as posix_spawn(3)'s does, while the thread that called waits.
+bool run(Start& start) {
+  void* stacks = mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (stacks == MAP_FAILED) return false;
+  char* const first_stack = static_cast<char*>(stacks) + kStackBytes;
+  start.second_stack = first_stack + kStackBytes;
+  // No signal says that this child has ended, and wait(2) does not find it.
+  int child = clone(leave_helper_to_others, first_stack, start.flags, &start);
+  const bool is_fork = child < 0 && errno == EINVAL;
+  // qemu-user makes a fork() of this call, and only with SIGCHLD. Then nothing is written to our memory.
+  if (is_fork) child = clone(leave_helper_to_others, first_stack, start.flags | SIGCHLD, &start);
+  int status = 1;
+  if (child > 0) {
+    while (waitpid(child, &status, __WALL) < 0 && errno == EINTR) {
+    }
+  }
+  if (is_fork) start.has_begun = status == 0;
+  munmap(stacks, 2 * kStackBytes);
+  return start.has_begun;
+}
+
+uint32_t start_helper() {
+  PathText program;
+  if (!find_program(program)) return 0;
+  const UniqueFd socket(
+      static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK)));
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!socket || !process) return 0;
+  const uint32_t port = bind_anywhere(socket.get());
+  Start start{
+      .program = program.c_str(), .socket = socket.get(), .process = process.get(), .second_stack = nullptr};
+  return port != 0 && run(start) ? port : 0;
+}
+
+}  // namespace
+
+constinit std::atomic<uint32_t> netlink_helper{0};
+
+uint32_t start_netlink_helper(uint32_t gone) {
+  const ErrnoKeeper keeper;
+  const NoSignals no_signals;
+  const StartLock lock;
+  static constinit uid_t user = 0;  // whose the helper is
+  uint32_t port = netlink_helper_port();
+  if (port == 0 || port == gone || user != getuid()) {
+    port = start_helper();
+    if (port != 0) netlink_helper.store(port, std::memory_order_release);
+    user = getuid();
+  }
+  return port;
+}
+
+}  // namespace verbena::sysfs

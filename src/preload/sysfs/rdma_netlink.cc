@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sockets of NETLINK_RDMA, on which programs such as iproute2's `rdma` ask the kernel for RDMA devices.
+//
+// Where an agent has a directory, such a socket becomes one of NETLINK_USERSOCK, on which processes write to
+// each other, and what the program sends to the kernel is sent to a helper process, which answers it. All
+// else of the socket is the kernel's own: bind, getsockname, poll, receiving, options, dup, close. So there
+// is nothing to be remembered about descriptors, and of the calls that all programs make only these three go
+// through here: in a program without such a socket their way to the C library's costs a load and a
+// comparison.
+#include <atomic>
+#include <cerrno>
+
+#include <linux/netlink.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/interpose.h"
+#include "preload/sysfs/errno_keeper.h"
+#include "preload/sysfs/netlink_helper.h"
+#include "preload/sysfs/shown_path.h"
+#include "base/paths/state_path.h"
+
+namespace verbena::sysfs {
+namespace {
+
+// Whether a program sends to the kernel on a socket of ours. The kernel itself takes nothing on sockets of
+// NETLINK_USERSOCK, so who writes to it there means a helper. What the program says is looked at only once it
+// has opened a socket of NETLINK_RDMA: until then not even a pointer that leads nowhere is followed.
+[[gnu::noinline]] bool is_to_helper(int socket, const void* address, socklen_t size) {
+  if (address == nullptr || size < sizeof(sockaddr_nl)) return false;
+  const auto* const to = static_cast<const sockaddr_nl*>(address);
+  if (to->nl_family != AF_NETLINK || to->nl_pid != 0 || to->nl_groups != 0) return false;
+  const ErrnoKeeper keeper;
+  int protocol = -1;
+  socklen_t protocol_size = sizeof protocol;
+  return getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_size) == 0 &&
+         protocol == NETLINK_USERSOCK;
+}
+
+bool has_helper() {
+  return __builtin_expect(netlink_helper_port() != 0, 0);
+}
+
+// The kernel answers at once, the helper a moment later. What it has sent to a socket that is closed by now
+// may so reach the next one, whose port is the same: it is waited for, and thrown away, before a socket asks
+// its first question.
+constexpr int kPatienceMs = 10'000;
+
+bool is_answer_to(uint32_t sequence, const nlmsghdr& message, ssize_t size) {
+  return size >= static_cast<ssize_t>(sizeof message) && message.nlmsg_type == NLMSG_ERROR &&
+         message.nlmsg_seq == sequence;
+}
+
+// The helper answers in the order in which it is asked.
+bool wait_for_former_answers(int socket, const sockaddr_nl& helper) {
+  static constinit std::atomic<uint32_t> last{0};
+  const uint32_t sequence = ~last.fetch_add(1, std::memory_order_relaxed);
+  const nlmsghdr question{.nlmsg_len = NLMSG_HDRLEN,
+                          .nlmsg_type = NLMSG_NOOP,
+                          .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+                          .nlmsg_seq = sequence,
+                          .nlmsg_pid = 0};
+  if (syscall(SYS_sendto, socket, &question, sizeof question, 0, &helper, sizeof helper) < 0) return false;
+  for (;;) {
+    nlmsghdr message{};
+    const ssize_t size = recv(socket, &message, sizeof message, MSG_DONTWAIT);
+    if (is_answer_to(sequence, message, size)) return true;
+    pollfd wait{.fd = socket, .events = POLLIN, .revents = 0};
+    if (size < 0 && errno != EINTR && (errno != EAGAIN || poll(&wait, 1, kPatienceMs) == 0)) return true;
+  }
+}
+
+// From then on the socket takes messages of the helper's only: anybody could write to it otherwise.
+bool connect_to(int socket, const sockaddr_nl& helper) {
+  sockaddr_nl peer{};
+  socklen_t size = sizeof peer;
+  const bool has_peer = getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+  if (has_peer && peer.nl_pid == helper.nl_pid) return true;
+  return connect(socket, reinterpret_cast<const sockaddr*>(&helper), sizeof helper) == 0 &&
+         wait_for_former_answers(socket, helper);
+}
+
+// Calls function(address), which sends, with the helper's address.
+template <class Function>
+ssize_t send_to_helper(int socket, Function function) {
+  uint32_t port = netlink_helper_port();
+  for (bool is_second = false;; is_second = true) {
+    sockaddr_nl helper{};
+    helper.nl_family = AF_NETLINK;
+    helper.nl_pid = port;
+    const ssize_t sent = connect_to(socket, helper) ? function(helper) : -1;
+    if (sent >= 0 || errno != ECONNREFUSED || is_second) return sent;
+    // A child of fork() outlives the process whose helper it has used.
+    port = start_netlink_helper(port);
+    if (port == 0) return sent;
+  }
+}
+
+}  // namespace
+
+INTERPOSE(int, socket, (int domain, int type, int protocol)) {
+  if (__builtin_expect(domain == AF_NETLINK && protocol == NETLINK_RDMA, 0)) {
+    const bool has_agent = paths::find_state_path(chosen_directory()).valid();
+    if (has_agent && start_netlink_helper(0) != 0) {
+      const int ours = next_socket(domain, type, NETLINK_USERSOCK);
+      if (ours >= 0) return ours;
+    }
+  }
+  return next_socket(domain, type, protocol);
+}
+
+INTERPOSE(ssize_t, sendto,
+          (int socket, const void* data, size_t size, int flags, const void* address,
+           socklen_t address_size)) {
+  if (has_helper() && is_to_helper(socket, address, address_size)) {
+    return send_to_helper(socket, [&](const sockaddr_nl& helper) {
+      return next_sendto(socket, data, size, flags, &helper, sizeof helper);
+    });
+  }
+  return next_sendto(socket, data, size, flags, address, address_size);
+}
+
+INTERPOSE(ssize_t, sendmsg, (int socket, const msghdr* message, int flags)) {
+  if (has_helper() && message != nullptr && is_to_helper(socket, message->msg_name, message->msg_namelen)) {
+    return send_to_helper(socket, [&](const sockaddr_nl& helper) {
+      msghdr addressed = *message;
+      addressed.msg_name = const_cast<sockaddr_nl*>(&helper);
+      return next_sendmsg(socket, &addressed, flags);
+    });
+  }
+  return next_sendmsg(socket, message, flags);
+}
+
+}  // namespace verbena::sysfs

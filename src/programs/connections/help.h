@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#pragma once
-
-namespace verbena::programs {
-
-// What --help says of a program behind its usage text: its options with their units, and examples.
-void print_help(const char* program);
-
-}  // namespace verbena::programs

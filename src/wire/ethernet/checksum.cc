@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire/ethernet/checksum.h"
+
+#include <algorithm>
+
+namespace verbena::ethernet {
+namespace {
+
+constexpr uint32_t kUdpHeaderBytes = 8;
+constexpr uint32_t kTcpHeaderBytes = 20;
+
+const uint8_t* at(ConstBytes frame, uint32_t offset) {
+  return reinterpret_cast<const uint8_t*>(frame.data()) + offset;
+}
+
+// Where a frame's TCP or UDP part is, and where its checksum is in it; no bytes when the part is incomplete,
+// as in a fragment.
+struct Transport {
+  uint32_t bytes = 0;
+  uint32_t checksum_at = 0;
+};
+
+Transport transport_of(ConstBytes frame, const FrameHeaders& headers) {
+  const FlowKey& key = headers.key;
+  if (!key.has(kTcp) && !key.has(kUdp)) return {};
+  if ((key.fragment & kMoreFragments) != 0) return {};
+  const uint8_t* network = at(frame, headers.network_offset);
+  const uint32_t network_bytes = headers.transport_offset - headers.network_offset;
+  // A frame may be padded: the length is what the IP header says.
+  uint32_t bytes = load_be<uint16_t>(network + (key.has(kIpv4) ? 2 : 4));
+  if (key.has(kIpv4)) {
+    if (bytes < network_bytes) return {};
+    bytes -= network_bytes;
+  }
+  const uint32_t least = key.has(kTcp) ? kTcpHeaderBytes : kUdpHeaderBytes;
+  if (bytes < least || bytes > frame.size() - headers.transport_offset) return {};
+  return {bytes, headers.transport_offset + (key.has(kTcp) ? 16u : 6u)};
+}
+
+uint64_t pseudo_header(const FlowKey& key, uint32_t bytes) {
+  const size_t address_bytes = key.has(kIpv4) ? 4 : 16;
+  uint64_t sum = uint64_t{key.protocol} + bytes;
+  sum = sum_words({reinterpret_cast<const std::byte*>(key.source_ip.data()), address_bytes}, sum);
+  return sum_words({reinterpret_cast<const std::byte*>(key.destination_ip.data()), address_bytes}, sum);
+}
+
+uint16_t transport_sum(ConstBytes frame, const FrameHeaders& headers, const Transport& transport) {
+  return folded(sum_words(frame.subspan(headers.transport_offset, transport.bytes),
+                          pseudo_header(headers.key, transport.bytes)));
+}
+
+// Zero says "none" in UDP, so a sum that is zero is sent as its other form (RFC 768).
+uint16_t as_sent(uint16_t checksum, bool udp) {
+  return udp && checksum == 0 ? uint16_t{0xffff} : checksum;
+}
+
+}  // namespace
+
+// The byte order does not matter to the sum (RFC 1071, 2B): it is taken in the machine's order, four bytes at
+// a time, and swapped at the end.
+uint64_t sum_words(ConstBytes bytes, uint64_t sum) {
+  const uint8_t* data = at(bytes, 0);
+  size_t left = bytes.size();
+  uint64_t native = 0;
+  for (; left >= sizeof(uint32_t); left -= sizeof(uint32_t), data += sizeof(uint32_t)) {
+    uint32_t word;
+    std::memcpy(&word, data, sizeof word);
+    native += word;
+  }
+  uint32_t rest = 0;
+  if (left > 0) std::memcpy(&rest, data, left);
+  return sum + byteswap(folded(native + rest));
+}
+
+uint16_t folded(uint64_t sum) {
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>(sum);
+}
+
+void fill_checksums(Bytes frame, const FrameHeaders& headers) {
+  const FlowKey& key = headers.key;
+  if (key.has(kIpv4)) {
+    const Bytes network =
+        frame.subspan(headers.network_offset, headers.transport_offset - headers.network_offset);
+    store_be<uint16_t>(network.data() + 10, 0);
+    store_be<uint16_t>(network.data() + 10, static_cast<uint16_t>(~folded(sum_words(network))));
+  }
+  const Transport transport = transport_of(frame, headers);
+  if (transport.bytes == 0) return;
+  std::byte* checksum = frame.data() + transport.checksum_at;
+  store_be<uint16_t>(checksum, 0);
+  const auto value = static_cast<uint16_t>(~transport_sum(frame, headers, transport));
+  store_be<uint16_t>(checksum, as_sent(value, key.has(kUdp)));
+}
+
+bool checksums_good(ConstBytes frame, const FrameHeaders& headers, bool transport_checked) {
+  const FlowKey& key = headers.key;
+  if (!key.has(kIpv4) && !key.has(kIpv6)) return false;
+  if (key.has(kIpv4)) {
+    const ConstBytes network =
+        frame.subspan(headers.network_offset, headers.transport_offset - headers.network_offset);
+    if (folded(sum_words(network)) != 0xffff) return false;
+  }
+  if (transport_checked) return true;
+  const Transport transport = transport_of(frame, headers);
+  if (transport.bytes == 0) return !key.has(kTcp) && !key.has(kUdp);
+  const bool none = load_be<uint16_t>(at(frame, transport.checksum_at)) == 0;
+  if (none && key.has(kUdp)) return key.has(kIpv4);
+  return transport_sum(frame, headers, transport) == 0xffff;
+}
+
+bool complete_checksum(Bytes frame, uint32_t start, uint32_t offset) {
+  if (start > frame.size() || frame.size() - start < 2 || offset > frame.size() - start - 2) return false;
+  const auto value = static_cast<uint16_t>(~folded(sum_words(frame.subspan(start))));
+  store_be<uint16_t>(frame.data() + start + offset, value == 0 ? uint16_t{0xffff} : value);
+  return true;
+}
+
+}  // namespace verbena::ethernet

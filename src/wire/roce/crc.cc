@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <bit>
+
+#include "wire/roce/crc_kernels.h"
+#include "wire/roce/crc_polynomial.h"
+#include "wire/roce/icrc.h"
+
+namespace verbena::roce {
+
+namespace crc {
+namespace {
+
+// The three entry points are pointers that begin at a function which chooses the kernel at the first call and
+// stores its own. Not an ifunc: those run before the library is relocated, and before sanitizers are ready.
+// Choosing twice, in two threads, comes to the same; nothing is published but the pointer itself.
+uint32_t first_update(uint32_t state, const std::byte* from, size_t size);
+uint32_t first_copy(uint32_t state, std::byte* to, const std::byte* from, size_t size);
+uint32_t first_multiply(uint32_t a, uint32_t b);
+
+constinit std::atomic<decltype(Kernel::update)> chosen_update{first_update};
+constinit std::atomic<decltype(Kernel::copy)> chosen_copy{first_copy};
+constinit std::atomic<decltype(Kernel::multiply)> chosen_multiply{first_multiply};
+
+constexpr const Kernel* kKernels[] = {
+#if defined(__x86_64__)
+    &kAvx512Kernel,
+    &kAvx2Kernel,
+    &kPclmulKernel,
+#endif
+    &kPortableKernel,
+};
+
+const Kernel& choose() {
+  for (const Kernel* kernel : kKernels) {
+    if (!kernel->usable()) continue;
+    chosen_update.store(kernel->update, std::memory_order_relaxed);
+    chosen_copy.store(kernel->copy, std::memory_order_relaxed);
+    chosen_multiply.store(kernel->multiply, std::memory_order_relaxed);
+    return *kernel;
+  }
+  __builtin_unreachable();  // the last kernel is always usable
+}
+
+uint32_t first_update(uint32_t state, const std::byte* from, size_t size) {
+  return choose().update(state, from, size);
+}
+uint32_t first_copy(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
+  return choose().copy(state, to, from, size);
+}
+uint32_t first_multiply(uint32_t a, uint32_t b) {
+  return choose().multiply(a, b);
+}
+
+}  // namespace
+
+std::span<const Kernel* const> kernels() {
+  return kKernels;
+}
+
+uint32_t fast_multiply(uint32_t a, uint32_t b) {
+  return chosen_multiply.load(std::memory_order_relaxed)(a, b);
+}
+
+}  // namespace crc
+
+uint32_t crc_update(uint32_t state, ConstBytes data) {
+  return crc::chosen_update.load(std::memory_order_relaxed)(state, data.data(), data.size());
+}
+
+uint32_t crc_update_word(uint32_t state, uint32_t word) {
+  using crc::kTables;
+  static_assert(std::endian::native == std::endian::little);
+  state ^= word;
+  return kTables[3][state & 0xff] ^ kTables[2][state >> 8 & 0xff] ^ kTables[1][state >> 16 & 0xff] ^
+         kTables[0][state >> 24];
+}
+
+uint32_t crc_of_zeros(uint32_t state, uint32_t bytes) {
+  return crc::multiply(state, crc::x_to(8 * int64_t{bytes}));
+}
+
+uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from) {
+  return crc::chosen_copy.load(std::memory_order_relaxed)(state, to, from.data(), from.size());
+}
+
+}  // namespace verbena::roce

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <immintrin.h>
+
+#include "wire/roce/crc_polynomial.h"
+
+// Parts of the CRC kernels for x86 with carry-less multiplication, shared by the 128-, 256- and 512-bit ones.
+//
+// A block of the message, loaded as it lies in memory, is a reflected polynomial: its first bit is the
+// highest power. Carry-less multiplication of two reflected 64-bit values gives their product times x,
+// reflected in 128 bits (a product has 127 bits, and they stand at the low end); every constant below is
+// therefore one power lower than one would expect. Folding moves a block D bits further down the message:
+// both its 64-bit halves are multiplied by a residue of their distance, which leaves at most 96 bits each,
+// and added to the block that is there.
+#define VERBENA_PCLMUL __attribute__((target("sse4.1,pclmul"), always_inline)) inline
+
+namespace verbena::roce::crc {
+
+// The residue of x^n as the high half of a 64-bit factor: the product stays in its place ...
+template <int64_t kPower>
+inline constexpr uint64_t kFoldFactor = static_cast<uint64_t>(x_to(kPower)) << 32;
+// ... and as the low half: the product comes 32 bits lower, as the final reduction wants it.
+template <int64_t kPower>
+inline constexpr uint64_t kFinalFactor = x_to(kPower);
+
+// The upper 64 coefficients of the quotient x^96 / P, reflected: Barrett's constant.
+constexpr uint64_t quotient_of_x96() {
+  uint64_t quotient = 0;
+  uint32_t rest = kOne;  // long division: x^k modulo P; the coefficient carried out of x^31 is the next digit
+  for (int k = 0; k < 96; ++k) {
+    const uint64_t digit = rest & 1;
+    rest = times_x(rest);
+    // Digit number k-31 of 65, the highest first; the last one (k = 95) is left out.
+    if (k >= 31 && k < 95) quotient |= digit << (k - 31);
+  }
+  return quotient;
+}
+inline constexpr uint64_t kQuotient = quotient_of_x96();
+inline constexpr uint64_t kShiftedPolynomial = static_cast<uint64_t>(kPolynomial) << 1 | 1;
+
+// A window onto sixteen of these is a shuffle that moves bytes up or down.
+alignas(64) inline constexpr uint8_t kShuffle[48] = {
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+    0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
+
+// Moves the bytes of `a` by `places` toward the end of the message (up in the register), zeros behind them.
+// REQUIRES: places <= 16
+VERBENA_PCLMUL __m128i move_up(__m128i a, size_t places) {
+  return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 - places)));
+}
+// The other way. REQUIRES: places <= 16
+VERBENA_PCLMUL __m128i move_down(__m128i a, size_t places) {
+  return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + places)));
+}
+
+// A load the compiler may not repeat: what is stored and what is fed to the CRC must be the same bytes.
+VERBENA_PCLMUL __m128i load16(const std::byte* from) {
+  __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  asm("" : "+x"(value));
+  return value;
+}
+template <class T>
+inline __attribute__((always_inline)) T load_once(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  asm("" : "+r"(value));
+  return value;
+}
+VERBENA_PCLMUL void store16(std::byte* to, __m128i value) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
+}
+
+// `a` folded by the distance of `factors`, onto `b`.
+VERBENA_PCLMUL __m128i fold(__m128i a, __m128i factors, __m128i b) {
+  const __m128i low = _mm_clmulepi64_si128(a, factors, 0x00);
+  const __m128i high = _mm_clmulepi64_si128(a, factors, 0x11);
+  return _mm_xor_si128(_mm_xor_si128(low, high), b);
+}
+template <int64_t kDistance>
+VERBENA_PCLMUL __m128i fold_factors() {
+  return _mm_set_epi64x(static_cast<int64_t>(kFoldFactor<kDistance - 1>),
+                        static_cast<int64_t>(kFoldFactor<kDistance + 63>));
+}
+
+// A polynomial of 96 bits (its highest power in bit 0) modulo P, by Barrett's method. The quotient is exact,
+// as polynomials have no carries: T = high * x^32 + low, and high * quotient_of_x96 is right in every digit
+// kept.
+VERBENA_PCLMUL uint32_t reduce96(__m128i a) {
+  const __m128i constants =
+      _mm_set_epi64x(static_cast<int64_t>(kShiftedPolynomial), static_cast<int64_t>(kQuotient));
+  const __m128i quotient = _mm_clmulepi64_si128(a, constants, 0x00);
+  const __m128i product = _mm_clmulepi64_si128(quotient, constants, 0x10);
+  return static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(product, a), 2));
+}
+
+// The state that sixteen bytes leave (the state before them already added to their first four).
+VERBENA_PCLMUL uint32_t reduce128(__m128i a) {
+  const __m128i factor = _mm_cvtsi64_si128(static_cast<int64_t>(kFinalFactor<95>));
+  return reduce96(_mm_xor_si128(_mm_clmulepi64_si128(a, factor, 0x00), _mm_srli_si128(a, 8)));
+}
+
+// Fewer than sixteen bytes. Zeros in front of a message change nothing once the state is added to its first
+// four bytes, so they are moved to the end of a register.
+template <bool kCopy>
+VERBENA_PCLMUL uint32_t run_short(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
+  if (size >= 8) {
+    // The last eight bytes overlap the first; of the overlap only the first load counts.
+    const size_t more = size - 8;
+    const uint64_t first = load_once<uint64_t>(from);
+    const uint64_t last = load_once<uint64_t>(from + more);
+    const __m128i both =
+        _mm_unpacklo_epi64(_mm_cvtsi64_si128(static_cast<int64_t>(first)),
+                           move_down(_mm_cvtsi64_si128(static_cast<int64_t>(last)), 8 - more));
+    if constexpr (kCopy) {
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to), both);
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to + more), move_down(both, more));
+    }
+    return reduce128(move_up(_mm_xor_si128(both, _mm_cvtsi32_si128(static_cast<int>(state))), 16 - size));
+  }
+  if (size >= 4) {
+    const size_t more = size - 4;
+    const uint64_t first = load_once<uint32_t>(from);
+    const uint64_t last = load_once<uint32_t>(from + more);
+    const uint64_t both = first | last >> 8 * (4 - more) << 32;
+    if constexpr (kCopy) {
+      const auto low = static_cast<uint32_t>(both);
+      const auto high = static_cast<uint32_t>(both >> 8 * more);
+      std::memcpy(to, &low, sizeof low);
+      std::memcpy(to + more, &high, sizeof high);
+    }
+    return reduce96(_mm_cvtsi64_si128(static_cast<int64_t>((both ^ state) << (64 - 8 * size))));
+  }
+  for (; size > 0; --size, ++from) {
+    const auto byte = load_once<uint8_t>(from);
+    if constexpr (kCopy) *to++ = static_cast<std::byte>(byte);
+    state = state >> 8 ^ kTables[0][(state ^ byte) & 0xff];
+  }
+  return state;
+}
+
+// The rest of a message behind a folded block `a`; `previous` is the block before `from` as it was loaded.
+template <bool kCopy>
+VERBENA_PCLMUL uint32_t run_rest(__m128i a, __m128i previous, std::byte* to, const std::byte* from,
+                                 size_t size) {
+  for (; size >= 16; size -= 16, from += 16) {
+    previous = load16(from);
+    if constexpr (kCopy) {
+      store16(to, previous);
+      to += 16;
+    }
+    a = fold(a, fold_factors<128>(), previous);
+  }
+  if (size == 0) return reduce128(a);
+  // A load that ends with the message; of it only the new bytes count. What was there before them comes from
+  // the previous block, both for the CRC (folded) and for the store (as loaded).
+  const __m128i last = load16(from + size - 16);
+  const __m128i is_new = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + size));
+  if constexpr (kCopy) {
+    store16(to + size - 16, _mm_blendv_epi8(_mm_shuffle_epi8(previous, is_new), last, is_new));
+  }
+  return reduce128(fold(move_up(a, 16 - size), fold_factors<128>(),
+                        _mm_blendv_epi8(_mm_shuffle_epi8(a, is_new), last, is_new)));
+}
+
+VERBENA_PCLMUL uint32_t clmul_multiply(uint32_t a, uint32_t b) {
+  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)),
+                                               _mm_cvtsi32_si128(static_cast<int>(b)), 0x00);
+  // Bit 0 is x^62; reduce96() takes x^95 there.
+  const auto bits = static_cast<uint64_t>(_mm_cvtsi128_si64(product));
+  return reduce96(_mm_set_epi64x(static_cast<int64_t>(bits >> 31), static_cast<int64_t>(bits << 33)));
+}
+
+}  // namespace verbena::roce::crc

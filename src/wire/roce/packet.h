@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "wire/roce/opcode.h"
+#include "wire/roce/psn.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::roce {
+
+inline constexpr uint16_t kUdpPort = 4791;
+inline constexpr uint16_t kDefaultPkey = 0xffff;
+// Whether a packet's P_Key is of the default partition, with full or limited membership: its top bit (IBTA
+// volume 1, 10.9.1.1).
+constexpr bool is_default_pkey(uint16_t pkey) {
+  return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff);
+}
+inline constexpr uint32_t kBthBytes = 12;
+inline constexpr uint32_t kRethBytes = 16;
+inline constexpr uint32_t kAtomicEthBytes = 28;
+inline constexpr uint32_t kAethBytes = 4;
+inline constexpr uint32_t kAtomicAckEthBytes = 8;
+inline constexpr uint32_t kImmediateBytes = 4;
+inline constexpr uint32_t kIethBytes = 4;
+inline constexpr uint32_t kDethBytes = 8;
+inline constexpr uint32_t kXrcethBytes = 4;
+inline constexpr uint32_t kFethBytes = 4;
+inline constexpr uint32_t kIcrcBytes = 4;
+// BTH and the longest chain of extension headers: an XRC atomic request (12 + 4 + 28), with room to spare.
+inline constexpr uint32_t kMaxHeaderBytes = 64;
+inline constexpr uint32_t kMaxPathMtu = 4096;
+
+// Every header of one packet, as values in host order. Which of the extension fields count is said by the
+// opcode (see kOpcodes); the others are ignored on encoding and zero after parsing.
+struct Headers {
+  // BTH (IBTA volume 1, 9.2)
+  uint8_t opcode = 0;
+  bool solicited = false;
+  bool migrated = false;  // MigReq
+  uint8_t pad = 0;        // bytes of padding after the payload, 0-3
+  uint8_t header_version = 0;
+  uint16_t pkey = kDefaultPkey;
+  bool fecn = false;
+  bool becn = false;
+  Qpn destination;
+  bool ack_request = false;
+  Psn psn;
+
+  uint32_t xrc_srq = 0;  // XRCETH
+  // DETH
+  uint32_t qkey = 0;
+  Qpn source;
+  // FETH
+  uint8_t flush_type = 0;         // PLT: 4 bits
+  uint8_t flush_selectivity = 0;  // SEL: 2 bits
+  // RETH; AtomicETH uses address and rkey too
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t dma_length = 0;
+  // AtomicETH
+  uint64_t swap_add = 0;
+  uint64_t compare = 0;
+  // AETH
+  uint8_t syndrome = 0;
+  uint32_t msn = 0;              // 24 bits
+  uint64_t atomic_original = 0;  // AtomicAckETH
+  uint32_t immediate = 0;        // ImmDt, in host order of the wire's big-endian word
+  uint32_t invalidate_rkey = 0;  // IETH
+
+  const OpcodeInfo& info() const { return kOpcodes[opcode]; }
+  Service service() const { return service_of(opcode); }
+  Operation operation() const { return operation_of(opcode); }
+};
+
+// Why a UDP payload is no packet of ours; also the reasons under which drops are counted.
+enum class ParseError : uint8_t { kTruncated, kUnknownOpcode, kBadVersion, kBadPadding, kUnexpectedPayload };
+const char* parse_error_name(ParseError error);
+
+// One received packet. `payload` points into the receive buffer and is without padding and ICRC.
+struct Packet {
+  Headers headers;
+  ConstBytes payload;
+  // It stands for so many packets of one message that follow each other: the headers' opcode says whether the
+  // first begins the message and the last ends it, the PSN is the first one's. Always 1 on a network.
+  uint32_t count = 1;
+};
+
+// Reads one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
+tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
+
+// The same, and of the headers alone, as encode() wrote them, with nothing behind them. What there is in
+// `packet` and `headers` counts if there is no error. (To hand them out would be to copy them, which costs as
+// much as to read them.) REQUIRES: `packet` is a new one
+std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet);
+std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
+
+// Bytes of the BTH and extension headers of an opcode. REQUIRES: kOpcodes[opcode].exists()
+inline uint32_t header_bytes(uint8_t opcode) {
+  return kHeaderBytes[opcode];
+}
+
+// Writes BTH and extension headers; returns their length. REQUIRES: the opcode exists, out has room for
+// header_bytes(opcode)
+uint32_t encode(const Headers& headers, Bytes out);
+
+// A BTH with nothing behind it, of the default partition and without a mark of congestion: all the headers
+// that most packets have. To write and to read it takes a tenth of what encode() and parse_headers() do.
+struct PlainHeaders {
+  uint8_t opcode = 0;
+  uint8_t pad = 0;
+  bool solicited = false;
+  bool ack_request = false;
+  Qpn destination;
+  Psn psn;
+};
+
+inline Headers headers_of(const PlainHeaders& plain) {
+  Headers headers;
+  headers.opcode = plain.opcode;
+  headers.pad = plain.pad;
+  headers.solicited = plain.solicited;
+  headers.ack_request = plain.ack_request;
+  headers.destination = plain.destination;
+  headers.psn = plain.psn;
+  return headers;
+}
+
+// The first eight bytes of a BTH as one word, and the last four as another (IBTA volume 1, 9.2).
+struct PlainWords {
+  static constexpr unsigned kOpcodeShift = 56;
+  static constexpr uint64_t kSolicited = uint64_t{0x80} << 48;
+  static constexpr unsigned kPadShift = 52;
+  static constexpr uint64_t kPartition = uint64_t{kDefaultPkey} << 32;
+  // MigReq, version, partition, congestion and what is reserved beside it.
+  static constexpr uint64_t kFixed = uint64_t{0x4f} << 48 | uint64_t{0xffff} << 32 | uint64_t{0xff} << 24;
+  static constexpr uint32_t kAckRequest = 0x80000000;
+};
+
+// Writes the last four bytes of a BTH, and returns them as one word, as it lies there.
+inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
+  store_be(to, psn.value() | (ack_request ? PlainWords::kAckRequest : 0));
+  uint32_t word;
+  std::memcpy(&word, to, sizeof word);
+  return word;
+}
+
+// As encode() would. REQUIRES: the opcode has no extension headers, `to` has room for kBthBytes
+inline void encode_plain(const PlainHeaders& plain, std::byte* to) {
+  using Words = PlainWords;
+  store_be(to, uint64_t{plain.opcode} << Words::kOpcodeShift | (plain.solicited ? Words::kSolicited : 0) |
+                   uint64_t{plain.pad} << Words::kPadShift | Words::kPartition | plain.destination.value());
+  store_be(to + 8, plain.psn.value() | (plain.ack_request ? Words::kAckRequest : 0));
+}
+
+// False if the kBthBytes there say anything else, or in a version that we do not know. The opcode may be any.
+inline bool parse_plain(const std::byte* from, PlainHeaders& plain) {
+  using Words = PlainWords;
+  const auto first = load_be<uint64_t>(from);
+  if ((first & Words::kFixed) != Words::kPartition) return false;
+  const auto last = load_be<uint32_t>(from + 8);
+  plain.opcode = static_cast<uint8_t>(first >> Words::kOpcodeShift);
+  plain.pad = static_cast<uint8_t>(first >> Words::kPadShift & 3);
+  plain.solicited = (first & Words::kSolicited) != 0;
+  plain.ack_request = (last & Words::kAckRequest) != 0;
+  plain.destination = Qpn(static_cast<uint32_t>(first) & Qpn::kMask);
+  plain.psn = Psn(last);
+  return true;
+}
+
+// Bytes of padding that bring a payload to a multiple of four.
+constexpr uint8_t padding_of(uint32_t payload_bytes) {
+  return static_cast<uint8_t>(-payload_bytes & 3);
+}
+
+}  // namespace verbena::roce

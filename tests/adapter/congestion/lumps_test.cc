@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/congestion/lumps.h"
+
+#include <gtest/gtest.h>
+
+namespace verbena::congestion {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kRate = 10'000'000;  // bytes a second: 10,000 in a millisecond
+
+class Arrivals {
+ public:
+  // So many in a round, `bytes` each, so far apart.
+  void come(uint64_t round, int count, uint64_t bytes, Duration apart) {
+    for (int i = 0; i < count; ++i) {
+      now_ += apart;
+      lumps_.on_arrival(round, bytes, kRate, now_);
+    }
+  }
+  void wait(Duration time) { now_ += time; }
+  double lump() const { return static_cast<double>(lumps_.get()); }
+
+ private:
+  Lumps lumps_;
+  TimePoint now_{std::chrono::hours(1)};
+};
+
+TEST(Lumps, AreSmallWhereBytesArriveEvenly) {
+  Arrivals arrivals;
+  arrivals.come(1, 100, 10'000, milliseconds(1));
+  EXPECT_NEAR(arrivals.lump(), 10'000, 5);
+}
+
+TEST(Lumps, HoldWhatHasComeAtOnceAfterAStall) {
+  Arrivals arrivals;
+  arrivals.come(1, 100, 10'000, milliseconds(1));
+  arrivals.wait(milliseconds(9));
+  arrivals.come(1, 10, 10'000, Duration(0));
+  // Nothing more than the rate had come in the stall: it counts from its end.
+  EXPECT_NEAR(arrivals.lump(), 100'000, 5);
+}
+
+TEST(Lumps, GrowWhileMoreComesThanTheRateExplains) {
+  Arrivals arrivals;
+  arrivals.come(1, 11, 20'000, milliseconds(1));
+  EXPECT_NEAR(arrivals.lump(), 120'000, 5);
+}
+
+TEST(Lumps, AreForgottenAfterSomeRounds) {
+  Arrivals arrivals;
+  arrivals.come(1, 10, 10'000, Duration(0));
+  uint64_t round = 2;
+  for (; round <= RoundMaximum::kRounds; ++round) arrivals.come(round, 20, 10'000, milliseconds(1));
+  EXPECT_NEAR(arrivals.lump(), 100'000, 5);
+  for (; round <= 2 * RoundMaximum::kRounds; ++round) arrivals.come(round, 20, 10'000, milliseconds(1));
+  EXPECT_NEAR(arrivals.lump(), 10'000, 5);
+}
+
+}  // namespace
+}  // namespace verbena::congestion

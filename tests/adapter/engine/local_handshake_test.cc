@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handshake of a channel, ended at each of its steps by another process that closes, says nonsense, says
+// what comes at another time, or says nothing more. What it had is given back, its QPs go by the port or
+// find that nobody answers, and the next process that comes is reached as if nothing had been.
+//
+// Who is asked by the agent offers; the other accepts. Then both present themselves:
+//
+//                the other's step 1           its step 2
+//   we offer     accepts (then we present)    presents itself
+//   they offer   offers (then we accept,      presents itself
+//                and present)
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "base/lingering_socket.h"
+#include "adapter/engine/local_peers.h"
+#include "adapter/engine/support/handshake.h"
+#include "adapter/engine/support/shard_test.h"
+#include "adapter/memory/guarded.h"
+
+namespace verbena::engine {
+namespace {
+
+using roce::Operation;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Descriptors, and mappings of channels and boards.
+struct Held {
+  size_t descriptors = 0;
+  size_t mappings = 0;
+  friend bool operator==(const Held&, const Held&) = default;
+};
+Held held() {
+  Held now;
+  for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    ++now.descriptors;
+  }
+  std::ifstream lines("/proc/self/maps");
+  for (std::string line; std::getline(lines, line);) {
+    now.mappings += line.find("memfd:verbena-") != std::string::npos ? 1 : 0;
+  }
+  return now;
+}
+
+// The other process, as far as it keeps to the rules.
+class Other {
+ public:
+  explicit Other(UniqueFd socket) : socket_(std::move(socket)), board_(OwnBoard::make()) {}
+
+  void say(const void* bytes, size_t count, std::optional<int> file = std::nullopt) const {
+    ASSERT_TRUE(send_with_credentials(socket_.get(), {static_cast<const std::byte*>(bytes), count}, file)
+                    .has_value());
+  }
+  void say(uint32_t type, std::optional<int> file = std::nullopt) const {
+    const Said said{.type = type};
+    say(&said, sizeof said, file);
+  }
+  void offer() {
+    auto made = ChannelMapping::make();
+    ASSERT_TRUE(made);
+    channel_.emplace(std::move(made->first));
+    say(kOffer, made->second.get());
+  }
+  void accept() const { say(kAccept); }
+  // Either of the two, as a library says it that tells which processes it sees.
+  void greet(uint32_t type, uint32_t sees) {
+    auto made = ChannelMapping::make();
+    ASSERT_TRUE(made);
+    channel_.emplace(std::move(made->first));
+    const SaidWithSight greeting{.said = {.type = type}, .sees = sees};
+    say(&greeting, sizeof greeting, type == kOffer ? std::optional(made->second.get()) : std::nullopt);
+  }
+  void present(bool with_file = true, bool with_cookie = true) const {
+    const Said kind{.type = kPresent};
+    Presentation said{};
+    std::memcpy(&said, &kind, sizeof kind);
+    said.cookie_address = reinterpret_cast<uintptr_t>(board_->cookie().bytes.data());
+    if (with_cookie) std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
+    say(&said, sizeof said, with_file ? std::optional(board_->file()) : std::nullopt);
+  }
+  void present_with(int file) const {
+    const Said kind{.type = kPresent};
+    Presentation said{};
+    std::memcpy(&said, &kind, sizeof kind);
+    say(&said, sizeof said, file);
+  }
+  void close() { socket_.reset(); }
+  // The next message: its bytes; 0 when it has hung up, nothing when there is none.
+  std::optional<size_t> hear() const {
+    std::array<std::byte, 256> buffer;
+    const auto heard = hear_from(socket_.get(), buffer);
+    return heard ? std::optional(heard->bytes) : std::nullopt;
+  }
+  // Whether the other end has presented itself.
+  bool is_shown_memory() const {
+    while (const auto bytes = hear()) {
+      if (*bytes == sizeof(Presentation)) return true;
+    }
+    return false;
+  }
+  bool is_hung_up_on() const {
+    for (;;) {
+      const auto bytes = hear();
+      if (!bytes) return false;
+      if (*bytes == 0) return true;
+    }
+  }
+
+ private:
+  UniqueFd socket_;
+  std::unique_ptr<OwnBoard> board_;
+  std::optional<ChannelMapping> channel_;
+};
+
+enum class Asker : uint8_t { kWe, kThey };
+
+class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
+ protected:
+  static constexpr int kSteps = 2;  // after the first the line is open
+
+  Handshake() {
+    memory::install_fault_guard();
+    path.source = path.destination = address();
+    peers = std::make_unique<LocalPeers>(
+        *shard, [](uint32_t) -> Result<void> { return {}; }, board.get());
+    peers->set_addresses({address()});
+    connected = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes(), path, other_qpn());
+    add(*connected);
+    (void)meet(0);  // what the first of all leaves is there
+    look();
+    test::await_discards();
+  }
+  ~Handshake() override {
+    shard->exclusively([&] { shard->remove(*connected); });
+    connected.reset();
+  }
+
+  static roce::Address address() {
+    const uint8_t ipv4[] = {10, 0, 0, 1};
+    return roce::Address::from_ipv4(ipv4);
+  }
+  static bool we_ask() { return GetParam() == Asker::kWe; }
+  // Our QP makes us ask in any case: of two that ask at once the lower slot's question counts.
+  static uint32_t other_slot() { return we_ask() ? kSlot + 1 : kSlot - 1; }
+  static roce::Qpn other_qpn() { return roce::Qpn::in_slot(other_slot(), 4); }
+
+  // The other process, which has taken so many of its steps.
+  std::unique_ptr<Other> meet(int steps) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    auto other = std::make_unique<Other>(UniqueFd(ends[1]));
+    peers->connect({shard->slot(), other_slot(), we_ask(), 0, UniqueFd(ends[0])});
+    look();
+    if (steps > 0) we_ask() ? other->accept() : other->offer();
+    look();
+    if (steps > 1) other->present();
+    look();
+    return other;
+  }
+  // What came by the sockets is read.
+  void look() {
+    shard->exclusively([&] {
+      peers->on_woken();
+      peers->receive(64, {});
+    });
+  }
+
+  // What a QP sends that is connected to the other process.
+  std::vector<Operation> by_the_port() {
+    sent();
+    connected->post();
+    shard->ring(*connected);
+    shard->poll();
+    EXPECT_EQ(connected->unsent(), 0u) << "nobody waits";
+    return sent();
+  }
+  // A line that was open when it ended may have packets in it: those that follow go after them, and their
+  // timers find that nobody answers.
+  void goes_where_it_should(int steps) {
+    if (steps == 0) {
+      EXPECT_THAT(by_the_port(), ElementsAre(Operation::kSendOnly));
+    } else {
+      EXPECT_THAT(by_the_port(), IsEmpty());
+    }
+  }
+  void the_next_is_reached() {
+    auto other = meet(kSteps);
+    EXPECT_FALSE(other->is_hung_up_on());
+    EXPECT_NE(shard->exclusively([&] { return peers->find(path, other_qpn()); }), nullptr);
+    EXPECT_THAT(by_the_port(), IsEmpty()) << "by memory";
+    other.reset();
+    look();
+  }
+  // With another process each time, from one that offers nothing to one that is through: it ends so.
+  template <class End>
+  void ended_at_each_step(End end) {
+    for (int steps = 0; steps <= kSteps; ++steps) {
+      SCOPED_TRACE(testing::Message() << "after " << steps << " steps");
+      // QPs of a line that was open stay with it: one that is new each time begins at the port.
+      shard->exclusively([&] { shard->remove(*connected); });
+      connected = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes(), path, other_qpn());
+      add(*connected);
+      (void)by_the_port();
+      const Held before = held();
+      {
+        auto other = meet(steps);
+        end(*other);
+        look();
+        goes_where_it_should(steps);
+      }
+      look();
+      EXPECT_EQ(held(), before);
+      goes_where_it_should(steps);
+    }
+    the_next_is_reached();
+  }
+
+  roce::Path path;
+  std::unique_ptr<OwnBoard> board = OwnBoard::make();
+  std::unique_ptr<LocalPeers> peers;
+  std::unique_ptr<ScriptedQp> connected;
+};
+
+TEST_P(Handshake, IsWholeWhenNobodyEndsIt) {
+  the_next_is_reached();
+}
+
+TEST_P(Handshake, WhoClosesLeavesNothing) {
+  ended_at_each_step([](Other& other) { other.close(); });
+}
+
+TEST_P(Handshake, WhoSaysNonsenseIsHungUpOn) {
+  for (const size_t bytes : {2, 15, 16, 17, 39, 40, 41, 100}) {
+    SCOPED_TRACE(bytes);
+    ended_at_each_step([&](Other& other) {
+      const std::vector<std::byte> nonsense(bytes, std::byte{'x'});
+      other.say(nonsense.data(), bytes);
+      look();
+      EXPECT_TRUE(other.is_hung_up_on());
+    });
+  }
+}
+
+TEST_P(Handshake, WhoSpeaksAnotherVersionIsHungUpOn) {
+  for (const uint32_t type : {kOffer, kAccept, kPresent}) {
+    ended_at_each_step([&](Other& other) {
+      const Said said{.version = shm::kLayoutVersion + 1, .type = type};
+      other.say(&said, sizeof said);
+      look();
+      EXPECT_TRUE(other.is_hung_up_on());
+    });
+  }
+}
+
+TEST_P(Handshake, WhoOffersAgainIsHungUpOn) {
+  const int first = we_ask() ? 0 : 1;
+  for (int steps = first; steps <= kSteps; ++steps) {
+    auto other = meet(steps);
+    other->offer();
+    look();
+    EXPECT_TRUE(other->is_hung_up_on()) << steps;
+  }
+  the_next_is_reached();
+}
+
+TEST_P(Handshake, WhoAcceptsWhatWasNotOfferedIsHungUpOn) {
+  const int first = we_ask() ? 1 : 0;
+  for (int steps = first; steps <= kSteps; ++steps) {
+    auto other = meet(steps);
+    other->accept();
+    look();
+    EXPECT_TRUE(other->is_hung_up_on()) << steps;
+  }
+  the_next_is_reached();
+}
+
+TEST_P(Handshake, WhoPresentsItselfTooSoonIsHungUpOn) {
+  auto other = meet(0);
+  other->present();
+  look();
+  EXPECT_TRUE(other->is_hung_up_on());
+  goes_where_it_should(0);
+}
+
+// Nothing is lost but that its memory is reached by packets.
+TEST_P(Handshake, WhoPresentsItselfBadlyIsReachedByPackets) {
+  for (const auto& [with_file, with_cookie] : {std::pair(false, true), {true, false}, {false, false}}) {
+    const Held before = held();
+    {
+      auto other = meet(1);
+      other->present(with_file, with_cookie);
+      look();
+      EXPECT_FALSE(other->is_hung_up_on());
+      EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
+    }
+    look();
+    EXPECT_EQ(held(), before);
+  }
+}
+
+// In a container with a pid namespace of its own a process does not see those outside, though they see it.
+TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
+  for (const uint32_t sees : {sight_of_processes(), sight_of_processes() + 1, 0u}) {
+    SCOPED_TRACE(sees);
+    auto other = meet(0);
+    other->greet(we_ask() ? kAccept : kOffer, sees);
+    look();
+    EXPECT_EQ(other->is_shown_memory(), sees == sight_of_processes());
+    EXPECT_FALSE(other->is_hung_up_on());
+    EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
+    other.reset();
+    look();
+  }
+}
+
+// It keeps to the rules as far as it goes, and then is stopped. What waits for it waits at no one's cost.
+TEST_P(Handshake, WhoSaysNothingMoreHoldsNobodyUp) {
+  for (int steps = 0; steps <= kSteps; ++steps) {
+    const Held before = held();
+    {
+      const auto other = meet(steps);
+      for (int i = 0; i < 10; ++i) look();
+      goes_where_it_should(steps);
+      EXPECT_FALSE(other->is_hung_up_on());
+    }
+    look();
+    EXPECT_EQ(held(), before) << steps;
+    shard->exclusively([&] { shard->remove(*connected); });
+    connected = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes(), path, other_qpn());
+    add(*connected);
+  }
+}
+
+// ---- what is sent along
+
+// With each message at each step: it is no message's file, or comes where none is expected, or more than one.
+// The thread that finds it holds the shard's lock.
+TEST_P(Handshake, WhoSendsWhatTakesLongToCloseHoldsNobodyUp) {
+  const std::vector<std::byte> ring(1);
+  const std::vector<std::byte> nonsense(17, std::byte{'x'});
+  const Said bell{.type = kBell, .takes_bells = 1};
+  const std::vector<std::pair<const char*, std::function<void(Other&, int)>>> messages{
+      {"a ring", [&](Other& other, int file) { other.say(ring.data(), ring.size(), file); }},
+      {"nothing", [&](Other& other, int file) { other.say(ring.data(), 0, file); }},
+      {"nonsense", [&](Other& other, int file) { other.say(nonsense.data(), nonsense.size(), file); }},
+      {"an offer", [&](Other& other, int file) { other.say(kOffer, file); }},
+      {"an answer", [&](Other& other, int file) { other.say(kAccept, file); }},
+      {"a presentation", [&](Other& other, int file) { other.present_with(file); }},
+      {"a bell", [&](Other& other, int file) { other.say(&bell, sizeof bell, file); }},
+  };
+  for (const auto& [name, say] : messages) {
+    for (int steps = 0; steps <= kSteps; ++steps) {
+      SCOPED_TRACE(testing::Message() << name << " after " << steps << " steps");
+      const Held before = held();
+      test::LingeringSocket slow;
+      {
+        auto other = meet(steps);
+        say(*other, slow.fd());
+        slow.reset();
+        const TimePoint began = MonotonicClock::now();
+        look();
+        look();
+        EXPECT_TRUE(other->is_hung_up_on());
+        EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+      }
+      look();
+      slow.cut_short();
+      EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+    }
+  }
+}
+
+// A line that is given up is closed with all that is in its socket.
+TEST_P(Handshake, WhatALineThatEndsHasNotReadHoldsNobodyUp) {
+  for (int steps = 0; steps <= kSteps; ++steps) {
+    SCOPED_TRACE(testing::Message() << "after " << steps << " steps");
+    const Held before = held();
+    test::LingeringSocket slow;
+    {
+      auto other = meet(steps);
+      const std::vector<std::byte> nonsense(17, std::byte{'x'});
+      other->say(nonsense.data(), nonsense.size());
+      other->say(kOffer, slow.fd());
+      slow.reset();
+      const TimePoint began = MonotonicClock::now();
+      look();
+      EXPECT_TRUE(other->is_hung_up_on());
+      EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+    }
+    slow.cut_short();
+    EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+  }
+}
+
+// There is a line already, and the agent brings another socket, in which the other has written.
+TEST_P(Handshake, ASocketThatIsNotNeededHoldsNobodyUp) {
+  auto other = meet(kSteps);
+  const Held before = held();
+  test::LingeringSocket slow;
+  {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    const Other again{UniqueFd(ends[1])};
+    again.say(kOffer, slow.fd());
+    slow.reset();
+    const TimePoint began = MonotonicClock::now();
+    peers->connect({shard->slot(), other_slot(), we_ask(), 0, UniqueFd(ends[0])});
+    EXPECT_LT(MonotonicClock::now() - began, test::LingeringSocket::kAtOnce);
+    EXPECT_TRUE(again.is_hung_up_on());
+  }
+  EXPECT_FALSE(other->is_hung_up_on());
+  slow.cut_short();
+  EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+}
+
+// ---- what is offered
+
+class Offered : public Handshake {
+ protected:
+  // What is no channel's memory.
+  void refuses(int file) {
+    const Held before = held();
+    {
+      auto other = meet(0);
+      other->say(kOffer, file);
+      look();
+      EXPECT_TRUE(other->is_hung_up_on());
+      goes_where_it_should(0);
+    }
+    EXPECT_TRUE(test::becomes_true([&] { return held() == before; }));
+  }
+};
+
+TEST_P(Offered, MemoryIsNotUsedThatMayShrink) {
+  const UniqueFd file(::memfd_create("channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), sizeof(shm::ChannelMemory)), 0);
+  refuses(file.get());
+}
+
+TEST_P(Offered, MemoryIsNotUsedThatIsTooSmall) {
+  const UniqueFd file(::memfd_create("channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  refuses(file.get());
+}
+
+TEST_P(Offered, MemoryIsNotUsedThatIsNotFormatted) {
+  const UniqueFd file(::memfd_create("channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), sizeof(shm::ChannelMemory)), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  refuses(file.get());
+}
+
+TEST_P(Offered, WhatIsNoFileOfMemoryIsNotUsed) {
+  const UniqueFd file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  refuses(file.get());
+}
+
+TEST_P(Offered, NothingIsNotUsed) {
+  const Held before = held();
+  {
+    auto other = meet(0);
+    other->say(kOffer);
+    look();
+    EXPECT_TRUE(other->is_hung_up_on());
+  }
+  EXPECT_EQ(held(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(AskedBy, Handshake, testing::Values(Asker::kWe, Asker::kThey),
+                         [](const auto& one) { return one.param == Asker::kWe ? "Us" : "Them"; });
+INSTANTIATE_TEST_SUITE_P(AskedBy, Offered, testing::Values(Asker::kThey), [](const auto&) { return "Them"; });
+
+}  // namespace
+}  // namespace verbena::engine

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "control/model/message_socket.h"
+#include "base/bytes.h"
+#include "base/unique_fd.h"
+#include "adapter/shm/layout.h"
+
+namespace verbena::engine {
+
+// A message of the handshake of a channel's two ends, as the other end writes it (adapter/shm/local_line.cc): of
+// an older library, if it does not say that it takes bells.
+struct Said {
+  uint32_t magic = shm::kChannelMagic;
+  uint32_t version = shm::kLayoutVersion;
+  uint32_t type = 0;
+  uint32_t takes_bells = 0;
+};
+// An offer or its answer, with what newer libraries add.
+struct SaidWithSight {
+  Said said;
+  uint32_t sends_copies = 1;
+  uint32_t sees = 0;  // sight_of_processes()
+};
+inline constexpr uint32_t kOffer = 1;
+inline constexpr uint32_t kAccept = 2;
+inline constexpr uint32_t kPresent = 3;
+inline constexpr uint32_t kBell = 4;
+inline constexpr uint32_t kAskForGroup = 5;
+
+struct Heard {
+  size_t bytes = 0;  // 0: it has hung up
+  UniqueFd file;
+};
+// The next message that an end has got from ours, which is trusted. Nothing: there is none.
+inline std::optional<Heard> hear_from(int socket, Bytes buffer) {
+  auto received = control::receive_message(socket, buffer, 1);
+  if (!received && received.error().code == EAGAIN) return std::nullopt;
+  if (!received) return Heard{};
+  return Heard{received->bytes, received->fds.empty() ? UniqueFd() : std::move(received->fds[0])};
+}
+
+}  // namespace verbena::engine

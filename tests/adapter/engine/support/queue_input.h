@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "adapter/engine/input.h"
+#include "adapter/engine/shard.h"
+#include "adapter/engine/support/queue_port.h"
+
+namespace verbena::engine {
+
+// A further input of a shard, out of a queue in memory: everything is for one QP.
+class QueueInput : public Input {
+ public:
+  QueueInput(Shard& shard, transport::QueuePair& qp) : shard_(shard), qp_(qp) {}
+
+  int fd() const override { return abandoned ? -1 : arriving.readable_fd(); }
+
+  uint32_t receive(uint32_t budget, TimePoint) override {
+    ++times_asked;
+    uint32_t received = 0;
+    for (std::vector<std::byte> bytes; received < budget && arriving.pop(bytes); ++received) {
+      const auto packet = roce::parse(bytes);
+      shard_.deliver(qp_, {*packet, path_, static_cast<uint32_t>(bytes.size())});
+    }
+    return received;
+  }
+
+  void abandon() override { abandoned = true; }
+
+  // Any thread.
+  void packet_arrives() {
+    roce::Headers headers;
+    headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
+    headers.destination = roce::kMulticastQpn;
+    arriving.push(datagram(headers));
+  }
+
+  PacketQueue arriving;
+  uint32_t times_asked = 0;
+  bool abandoned = false;
+
+ private:
+  Shard& shard_;
+  transport::QueuePair& qp_;
+  roce::Path path_;
+};
+
+}  // namespace verbena::engine

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/net/udp/route_check.h"
+
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <net/if.h>
+
+#include "adapter/net/net_namespace.h"
+#include "adapter/net/packets.h"
+
+namespace verbena::net::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+// A wait that must end before its time is over has this much.
+constexpr Duration kEnough = minutes(1);
+constexpr Duration kShort = milliseconds(50);
+
+struct Addresses {
+  const char* name;
+  const char* own;
+  const char* peer;
+  const char* nobody;     // an address of the same network that no host has
+  const char* elsewhere;  // an address that no route leads to
+};
+
+// Two hosts; the test's thread is in the first.
+class RouteCheck : public ::testing::TestWithParam<Addresses> {
+ protected:
+  void SetUp() override {
+    if (!can_make_namespaces()) GTEST_SKIP() << "network namespaces need root";
+    hosts_ = std::make_unique<TwoHosts>(1500);
+    here_ = std::make_unique<InNamespace>(hosts_->a);
+  }
+  int check(const char* destination, Duration patience) {
+    const auto checked = check_route(path(GetParam().own, destination), patience);
+    return checked ? 0 : checked.error().code;
+  }
+
+  std::unique_ptr<TwoHosts> hosts_;
+  std::unique_ptr<InNamespace> here_;
+};
+
+TEST_P(RouteCheck, FindsANeighbourThatAnswers) {
+  EXPECT_EQ(check(GetParam().peer, kEnough), 0);
+  // Now it is known.
+  EXPECT_EQ(check(GetParam().peer, Duration(0)), 0);
+}
+
+TEST_P(RouteCheck, ANeighbourThatDoesNotAnswerIsATimeout) {
+  const TimePoint began = MonotonicClock::now();
+  EXPECT_EQ(check(GetParam().nobody, kShort), ETIMEDOUT);
+  EXPECT_GE(MonotonicClock::now() - began, kShort);
+}
+
+TEST_P(RouteCheck, WithoutPatienceNobodyLooksForANeighbour) {
+  EXPECT_EQ(check(GetParam().nobody, Duration(0)), 0);
+  // The kernel has looked for this one, and found none.
+  run(std::string("ip neigh add ") + GetParam().nobody + " dev veth-a nud failed");
+  EXPECT_EQ(check(GetParam().nobody, Duration(0)), ETIMEDOUT);
+}
+
+TEST_P(RouteCheck, WaitsForANeighbourThatComes) {
+  std::thread comes([&] {
+    const InNamespace there(hosts_->b);
+    const std::string bits =
+        std::string(GetParam().nobody).find(':') == std::string::npos ? "/24" : "/64 nodad";
+    run(std::string("ip addr add ") + GetParam().nobody + bits + " dev veth-b");
+  });
+  EXPECT_EQ(check(GetParam().nobody, kEnough), 0);
+  comes.join();
+}
+
+TEST_P(RouteCheck, ARouterThatDoesNotAnswerIsATimeout) {
+  run(std::string("ip route add ") + GetParam().elsewhere + " via " + GetParam().nobody);
+  EXPECT_EQ(check(GetParam().elsewhere, kShort), ETIMEDOUT);
+  run(std::string("ip route replace ") + GetParam().elsewhere + " via " + GetParam().peer);
+  EXPECT_EQ(check(GetParam().elsewhere, kEnough), 0);
+}
+
+TEST_P(RouteCheck, WithoutARouteThereIsNothingToWaitFor) {
+  EXPECT_EQ(check(GetParam().elsewhere, kEnough), ENETUNREACH);
+}
+
+TEST_P(RouteCheck, AnAddressOfThisHostNeedsNoNeighbour) {
+  EXPECT_EQ(check(GetParam().own, kEnough), 0);
+}
+
+TEST_P(RouteCheck, ADeviceWithoutArpHasNoNeighboursToWaitFor) {
+  run("ip tuntap add dev tun0 mode tun && ip link set tun0 up");
+  run(std::string("ip route add ") + GetParam().elsewhere + " dev tun0");
+  EXPECT_EQ(check(GetParam().elsewhere, kEnough), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Veth, RouteCheck,
+    ::testing::Values(Addresses{"Ipv4", "10.47.91.1", "10.47.91.2", "10.47.91.77", "203.0.113.5"},
+                      Addresses{"Ipv6", "fd47:91::1", "fd47:91::2", "fd47:91::77", "2001:db8::1"}),
+    [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace verbena::net::testing

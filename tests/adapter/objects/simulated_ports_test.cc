@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs over ports that are not the agent's socket: the engine takes those of the factory that it is given.
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "adapter/objects/support/endpoint.h"
+#include "adapter/process/engine.h"
+#include "adapter/net/sim/loopback_port.h"
+
+namespace verbena::adapter::testing {
+namespace {
+
+// Ports that lead back to their shard, for packets of at most so many bytes of payload.
+class OverLoopbackPorts : public ::testing::Test {
+ protected:
+  OverLoopbackPorts() {
+    ::setenv("VERBENA_LOCAL", "off", 1);
+    engine::Engine::set_port_factory([this](net::Ways, net::PortCounters& counters) -> Result<net::PortList> {
+      counters_.push_back(&counters);
+      net::PortList ports;
+      ports.push_back(std::make_unique<net::LoopbackPort>(counters, kMaxPayload));
+      return ports;
+    });
+  }
+  ~OverLoopbackPorts() override {
+    engine::Engine::set_port_factory(net::open_ports);
+    ::unsetenv("VERBENA_LOCAL");
+  }
+
+  static constexpr uint32_t kMaxPayload = 2048;
+  std::vector<net::PortCounters*> counters_;  // of each port that was made
+};
+
+TEST_F(OverLoopbackPorts, MessagesGoByTheFactorysPorts) {
+  Pair pair;
+  ASSERT_EQ(counters_.size(), 1u);
+  fill_random(pair.a.bytes(), 7);
+  const size_t bytes = pair.a.bytes().size();
+  const ibv_sge from = pair.a.piece(0, bytes);
+  ASSERT_EQ(pair.b.post_receive(2, pair.b.piece(0, bytes)), 0);
+  ASSERT_EQ(pair.a.post_send(send_request(1), {&from, 1}), 0);
+  EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(pair.b.completion().byte_len, bytes);
+  EXPECT_TRUE(std::ranges::equal(pair.a.bytes(), pair.b.bytes()));
+  EXPECT_GE(counters_.front()->received_packets, bytes / 1024);
+}
+
+// As the kernel does for a path MTU beyond the port's (rxe_qp_chk_attr()).
+TEST_F(OverLoopbackPorts, APathMtuLargerThanTheRoutesIsRefused) {
+  Options options;
+  options.mtu = IBV_MTU_4096;
+  Endpoint endpoint(options);
+  ibv_qp_attr attr = init_attributes(options);
+  ASSERT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, init_mask(IBV_QPT_RC)), 0);
+  attr = rtr_attributes(endpoint, endpoint.address());
+  EXPECT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, rtr_mask(IBV_QPT_RC)), EINVAL);
+  EXPECT_EQ(endpoint.state(), IBV_QPS_INIT);
+  attr.path_mtu = IBV_MTU_2048;
+  EXPECT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, rtr_mask(IBV_QPT_RC)), 0) << "what the route carries";
+}
+
+}  // namespace
+}  // namespace verbena::adapter::testing

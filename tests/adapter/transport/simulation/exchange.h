@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "adapter/transport/simulation/host.h"
+
+namespace verbena::transport {
+
+// Which QPs exchange messages, and where their receive requests come from.
+enum class Exchanging : uint8_t {
+  kUc,        // UC, receives of their own
+  kUcShared,  // UC, all from one shared queue
+  kRcShared,  // RC, all from one shared queue
+  kXrc,       // XRC: each message names one of several shared queues
+};
+
+struct ExchangeOptions {
+  uint64_t seed = 1;
+  Exchanging what = Exchanging::kUc;
+  net::Conditions conditions;
+  uint32_t senders = 1;
+  uint32_t queues = 1;     // shared ones, of kXrc
+  uint32_t messages = 50;  // of each sender
+  uint32_t max_message = 5000;
+  uint32_t mtu = 1024;
+  uint32_t receives = 32;  // posted at most, in each queue
+  uint32_t limit = 0;      // with it a shared queue is filled up only when it says that it is low
+  uint8_t timeout = 1;     // as in ibv_qp_attr: 8 us
+  uint32_t lateness = 0;   // how many times in a thousand receives are posted late
+
+  static ExchangeOptions draw(uint64_t seed, Exchanging what);
+};
+
+// Several QPs of one host send messages to their peers on another over a simulated network, and everything
+// that comes of it is checked. Of a reliable service: each message arrives once, in its sender's order,
+// intact. Of UC: what arrives is so, and what does not has left no receive request behind and written nothing
+// but its own bytes in its own place. Of shared queues: each request is used for one message and comes back.
+class Exchange {
+ public:
+  explicit Exchange(const ExchangeOptions& options);
+
+  // Until all is sent and the network silent. False: something was found wrong; complaint() says what.
+  bool run();
+  const std::string& complaint() const { return complaint_; }
+
+  uint64_t sent() const { return uint64_t{options_.senders} * options_.messages; }
+  uint64_t arrived() const { return arrived_; }    // of the messages that take a receive
+  uint64_t expected() const { return expected_; }  // likewise, had nothing been lost
+  uint64_t limit_events() const { return limit_.events; }
+  uint64_t not_ready() const { return hosts_[1]->counter(kRnrNaksSent); }
+  uint64_t sent_again() const { return hosts_[0]->counter(kRetransmittedPackets); }
+  net::SimulatedNetwork& network() { return network_; }
+
+ private:
+  struct Message {
+    ibv_wr_opcode opcode = IBV_WR_SEND_WITH_IMM;
+    uint32_t length = 0;
+    uint32_t source = 0;  // what is sent, or read
+    uint32_t place = 0;   // WRITE: in the target; READ, atomic: in the landing
+    uint32_t queue = 0;   // of kXrc
+
+    bool takes_receive() const {
+      return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    }
+    bool writes() const { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
+  };
+  struct Sender {
+    SimulatedQp* from = nullptr;
+    SimulatedQp* to = nullptr;
+    Buffer* target = nullptr;   // its WRITEs', each in a place of its own
+    Buffer* landing = nullptr;  // of its READs and atomics, likewise
+    std::vector<Message> messages;
+    uint32_t posted = 0;
+    uint32_t completed = 0;
+    std::vector<bool> arrived;
+    std::vector<int64_t> last_of_queue;  // the last to arrive from each queue
+  };
+  // Where receive requests are posted and complete; each has a place in the inbox, its wr_id.
+  struct Inbox {
+    uint32_t index = 0;
+    queues::RecvQueue* ring = nullptr;
+    queues::CompletionQueue* cq = nullptr;
+    queues::SharedReceiveQueue* shared = nullptr;
+    Buffer* buffer = nullptr;
+    std::vector<bool> posted;
+    TimePoint idle_until = kNever;
+  };
+  struct Limit : queues::LimitListener {
+    void on_limit_reached() override { ++events; }
+    uint64_t events = 0;
+  };
+
+  bool reliable() const {
+    return options_.what == Exchanging::kRcShared || options_.what == Exchanging::kXrc;
+  }
+  void make_queues();
+  void make_sender(uint32_t index);
+  void connect(Sender& sender);
+  Message draw_message(uint32_t& place, uint32_t& landing);
+  bool post_sends();
+  void post(Sender& sender, uint32_t number);
+  void post_receives(Inbox& inbox);
+  void poll();
+  template <class Take>
+  static void take_all(queues::CompletionQueue& cq, Take take);
+  void on_sent(Sender& sender, const ibv_wc& wc);
+  void on_received(Inbox& inbox, const ibv_wc& wc);
+  bool is_done(const Sender& sender, const Message& m) const;
+  bool step();
+  bool all_complete() const;
+  void check_end();
+  void check_writes(const Sender& sender);
+  void check_receives();
+  void complain(const std::string& what) {
+    if (complaint_.empty()) complaint_ = what;
+  }
+
+  const ExchangeOptions options_;
+  Random random_;
+  net::SimulatedNetwork network_;
+  TimePoint started_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  Limit limit_;
+  SimulatedQp nobody_;  // hears what the CQs of XRC have to tell
+  queues::SharedReceiveQueueTable table_{0};
+  std::vector<std::unique_ptr<queues::CompletionQueue>> cqs_;
+  std::vector<std::unique_ptr<queues::SharedReceiveQueue>> shared_;
+  std::deque<Inbox> inboxes_;
+  std::deque<Sender> senders_;
+  Buffer* source_ = nullptr;
+  Buffer* library_ = nullptr;
+  Buffer* counter_ = nullptr;
+  uint64_t added_ = 0;
+  uint64_t arrived_ = 0;
+  uint64_t expected_ = 0;
+  std::string complaint_;
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "adapter/transport/delegate.h"
+#include "adapter/transport/support/endpoint.h"
+
+namespace verbena::transport {
+
+// A process that has a shared receive queue for XRC which targets of other processes are sent to: its memory,
+// its queue, and a delegate for one target. What goes in and what comes out waits until the test moves it.
+class QueueOwner final : public DelegateAnswers {
+ public:
+  static constexpr uint64_t kDomain = 9;  // what this process calls it
+  static constexpr memory::PdId kPd = 33;
+
+  explicit QueueOwner(uint32_t its_slot) : slot(its_slot), table(its_slot) {
+    cq = *queues::CompletionQueue::create(1 << 12, &log);
+    srq = *queues::SharedReceiveQueue::create({.requests = 1 << 10,
+                                               .sges = 2,
+                                               .pd = kPd,
+                                               .cq = cq.get(),
+                                               .number = *table.reserve(),
+                                               .xrc_domain = kDomain});
+    table.add(*srq);
+  }
+
+  uint32_t number() const { return srq->number(); }
+
+  void post(uint64_t wr_id, ibv_sge piece) {
+    ibv_recv_wr wr{};
+    wr.wr_id = wr_id;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    ASSERT_TRUE(post_recv(*srq, wr));
+  }
+
+  // A request that a target passes on.
+  void queue(const PassedRequest& request) {
+    arriving.push_back({request.packet.headers,
+                        {request.packet.payload.begin(), request.packet.payload.end()},
+                        request.target.attributes(),
+                        request.target.config().qpn,
+                        request.run,
+                        request.msn,
+                        request.repeated});
+  }
+  // Executes the oldest. REQUIRES: there is one
+  void take_next() {
+    const Arriving next = std::move(arriving.front());
+    arriving.pop_front();
+    if (delegate == nullptr) {
+      if (next.repeated) return;
+      QpConfig config;
+      config.qpn = next.qpn;
+      config.keys = &memory.keys();
+      config.srqs = &table;
+      config.xrc_domain = kDomain;
+      config.routes = &routes;
+      delegate = std::make_unique<Delegate>(config, *this);
+      delegate->attributes() = next.attributes;
+      delegate->begin();
+    }
+    roce::Headers headers = next.headers;
+    headers.ack_request = true;
+    if (!next.repeated) delegate->follow(next.run, headers.psn, next.msn);
+    const roce::Path& path = delegate->attributes().path;
+    const roce::Packet packet{headers, next.payload};
+    delegate->on_packet({packet, path_between(path.destination, path.source), 0}, TimePoint{});
+    delegate->answer_lost_completions();
+  }
+  void transmit(uint32_t budget = 1000) {
+    if (delegate != nullptr && delegate->has_urgent()) delegate->transmit(TimePoint{}, budget, true);
+  }
+  void end_target() {
+    if (delegate != nullptr && delegate->state() != IBV_QPS_ERR) delegate->enter(IBV_QPS_ERR);
+    delegate.reset();
+  }
+
+  struct Arriving {
+    roce::Headers headers;
+    std::vector<std::byte> payload;
+    QpAttributes attributes;
+    roce::Qpn qpn;
+    uint32_t run, msn;
+    bool repeated;
+  };
+  const uint32_t slot;
+  TestMemory memory;
+  EventLog log;
+  queues::SharedReceiveQueueTable table;
+  std::unique_ptr<queues::CompletionQueue> cq;
+  std::unique_ptr<queues::SharedReceiveQueue> srq;
+  std::unique_ptr<Delegate> delegate;
+  std::deque<Arriving> arriving;
+  std::deque<OwnerAnswer> answers;
+  RecordingSink wire;  // to the requester
+  TestRoutes routes{wire};
+
+ private:
+  void answer(const Delegate&, const OwnerAnswer& answer, bool) override {
+    answers.push_back(answer);
+    answers.back().owner = slot;
+  }
+};
+
+}  // namespace verbena::transport

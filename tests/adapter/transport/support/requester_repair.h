@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "adapter/transport/arrivals.h"
+#include "adapter/transport/support/requester_test.h"
+
+namespace verbena::transport {
+
+// A requester that knows its path, and whose peer tells what has arrived beyond a gap. Its next PSN is 101.
+class RequesterRepair : public RequesterTest {
+ protected:
+  // One message there and back in a millisecond: the requester knows the path.
+  void SetUp() override {
+    RequesterTest::SetUp();
+    post(IBV_WR_SEND, 10);
+    e.transmitted();
+    e.now += std::chrono::milliseconds(1);
+    acknowledge(100);
+    expect_sent(1);
+  }
+  // A round trip later: the peer expects `expected` and has what is in the ranges.
+  void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges) {
+    tell(expected, ranges, expected);
+  }
+  void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges, uint32_t psn) {
+    e.now += std::chrono::milliseconds(1);
+    Arrivals arrivals;
+    arrivals.expected = roce::Psn(expected);
+    for (const auto& [first, limit] : ranges) {
+      arrivals.ranges[arrivals.count++] = {roce::Psn(first), limit - first};
+    }
+    std::array<std::byte, Arrivals::kMostBytes> payload;
+    const uint32_t bytes = arrivals.write(payload);
+    roce::Headers headers;
+    headers.opcode = roce::kArrivalsOpcode;
+    headers.destination = roce::Qpn(0x11);
+    headers.psn = roce::Psn(psn) - Arrivals::kPast;
+    e.receive(headers, {payload.data(), bytes});
+  }
+  // What was sent, but for the answers to what it is told.
+  std::vector<uint32_t> sent_again() {
+    std::vector<uint32_t> all;
+    for (const SentPacket& p : e.transmitted()) {
+      if (p.headers.opcode == roce::kHeardOpcode) {
+        ++heard;
+      } else {
+        all.push_back(p.psn());
+      }
+    }
+    return all;
+  }
+  int heard = 0;
+};
+
+}  // namespace verbena::transport

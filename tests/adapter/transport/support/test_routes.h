@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "adapter/transport/packet_io.h"
+#include "adapter/transport/route.h"
+
+namespace verbena::transport {
+
+// A way such as sockets give: many packets in one system call, and it may lose them.
+inline constexpr Traits kSocketTraits{.max_payload = 4096,
+                                      .burst_bytes = 65507,
+                                      .burst_packets = 64,
+                                      .charge_per_packet = 64,
+                                      .lossless = false,
+                                      .progress = Traits::Progress::kDescriptor,
+                                      .blind_burst_bytes = 160 * 1024,
+                                      .blind_bytes_per_microsecond = 1250};
+
+// Another process of this host, by memory: what is small goes together, and nothing is lost.
+inline constexpr Traits kMemoryTraits{.max_payload = 4096,
+                                      .burst_bytes = 1 << 20,
+                                      .burst_packets = 256,
+                                      .joined_bytes = 4096,
+                                      .joined_messages = kMostJoinedMessages,
+                                      .carries_acknowledgements = true,
+                                      .lossless = true};
+
+// One route to everywhere.
+class TestRoutes final : public Routes {
+ public:
+  std::string obstacle(const roce::Path&, roce::Qpn) override { return known_obstacle; }
+  std::string known_obstacle;
+
+  explicit TestRoutes(PacketSink& sink, const Traits& traits = kSocketTraits)
+      : route{.traits = traits, .sink = &sink} {}
+  const Route& find(const roce::Path&, roce::Qpn) override {
+    ++asked;
+    return route;
+  }
+
+  Route route;
+  int asked = 0;
+};
+
+}  // namespace verbena::transport

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// What receivers of datagrams tell those who ask, and how fast senders are by that.
+#include <algorithm>
+#include <array>
+
+#include "adapter/transport/datagram_receipt.h"
+#include "adapter/transport/recent_peers.h"
+#include "adapter/transport/support/ud_test.h"
+
+namespace verbena::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+TEST(ReceiptRequest, SaysWhatItWasWrittenWith) {
+  std::array<std::byte, ReceiptRequest::kBytes> payload;
+  ReceiptRequest{roce::Psn(0xfffffe), roce::Qpn(0x123456), 0x89abcdef}.write(payload);
+  const auto read = ReceiptRequest::read(payload);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->next, roce::Psn(0xfffffe));
+  EXPECT_EQ(read->sender, roce::Qpn(0x123456));
+  EXPECT_EQ(read->qkey, 0x89abcdefu);
+  EXPECT_FALSE(ReceiptRequest::read(std::span(payload).first(11)));
+}
+
+TEST(DatagramReceipt, SaysWhatItWasWrittenWith) {
+  std::array<std::byte, DatagramReceipt::kBytes> payload;
+  const Receipt receipt{.expected = roce::Psn(77), .missing = 5, .incast = {.senders = 16, .dip = 5}};
+  DatagramReceipt{receipt, roce::Qpn(0x123456)}.write(payload);
+  const auto read = DatagramReceipt::read(payload);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->receipt.expected, roce::Psn(77));
+  EXPECT_EQ(read->receipt.missing, 5u);
+  EXPECT_EQ(read->receipt.incast.senders, 16u);
+  EXPECT_EQ(read->receiver, roce::Qpn(0x123456));
+  EXPECT_FALSE(DatagramReceipt::read(std::span(payload).first(11)));
+}
+
+TEST(RecentPeers, ForgetWhoWasNotLookedForForLongest) {
+  RecentPeers<int> peers;
+  constexpr uint32_t kPeers = 1000;
+  for (uint32_t i = 0; i < kPeers; ++i) {
+    const auto [value, is_new] = peers.get(ipv4(1), roce::Qpn(i));
+    EXPECT_TRUE(is_new);
+    EXPECT_EQ(*value, 0) << "nothing is left of who was there before";
+    *value = static_cast<int>(i);
+    ASSERT_NE(peers.find(ipv4(1), roce::Qpn(0)), nullptr) << "it is looked for all the time";
+  }
+  uint32_t known = 0;
+  for (uint32_t i = 0; i < kPeers; ++i) {
+    const int* const value = peers.find(ipv4(1), roce::Qpn(i));
+    if (value == nullptr) continue;
+    ++known;
+    EXPECT_EQ(*value, static_cast<int>(i));
+  }
+  EXPECT_EQ(known, RecentPeers<int>::kPlaces);
+  EXPECT_EQ(peers.find(ipv4(2), roce::Qpn(kPeers - 1)), nullptr);
+}
+
+class UdReceipts : public UdTest {
+ protected:
+  static std::vector<SentPacket> of(uint8_t opcode, std::vector<SentPacket> packets) {
+    std::erase_if(packets, [=](const SentPacket& p) { return p.headers.opcode != opcode; });
+    return packets;
+  }
+
+  // ---- as the receiver's peer
+
+  void datagrams(uint32_t count, uint32_t from = 0x99) {
+    for (uint32_t i = 0; i < count; ++i) {
+      roce::Headers headers = datagram(payload_);
+      headers.source = roce::Qpn(from);
+      EXPECT_EQ(receive(headers, payload_, peer_), Verdict::kAccepted);
+    }
+  }
+  void ask(uint32_t next, uint32_t from = 0x99, uint32_t qkey = kQkey) {
+    std::array<std::byte, ReceiptRequest::kBytes> payload;
+    ReceiptRequest{roce::Psn(next), roce::Qpn(from), qkey}.write(payload);
+    word(roce::kReceiptRequestOpcode, payload);
+  }
+  std::vector<DatagramReceipt> receipts() {
+    std::vector<DatagramReceipt> all;
+    for (const SentPacket& p : of(roce::kReceiptOpcode, e.transmitted())) {
+      all.push_back(*DatagramReceipt::read(p.payload));
+      EXPECT_EQ(all.back().receiver, roce::Qpn(0x11));
+      EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
+      EXPECT_EQ(p.path.destination, ipv4(9));
+      EXPECT_EQ(p.path.source, ipv4(1));
+    }
+    return all;
+  }
+
+  // ---- as the sender's peer
+
+  void post_much(uint32_t count = 64) {
+    for (uint32_t i = 0; i < count; ++i) post(kDatagram);
+  }
+  // Keeps requests posted until it holds back, or has sent so many. The datagrams that left.
+  uint32_t send_up_to(uint32_t most) {
+    uint32_t sent = 0;
+    while (sent < most) {
+      if (e.qp->send_queue().empty()) post_much();
+      const auto packets = e.transmitted();
+      const auto requests = of(roce::kReceiptRequestOpcode, packets);
+      requests_.insert(requests_.end(), requests.begin(), requests.end());
+      ibv_wc wc;
+      while (e.send_cq->poll(1, &wc) == 1) EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+      const size_t left = packets.size() - requests.size();
+      if (left == 0) break;
+      sent += static_cast<uint32_t>(left);
+    }
+    return sent;
+  }
+  // What it has asked since the last call.
+  std::vector<ReceiptRequest> requests() {
+    std::vector<ReceiptRequest> all;
+    for (const SentPacket& p : std::exchange(requests_, {})) {
+      all.push_back(*ReceiptRequest::read(p.payload));
+      EXPECT_EQ(p.headers.destination, roce::Qpn(0x77));
+      EXPECT_EQ(all.back().sender, roce::Qpn(0x11));
+      EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
+      EXPECT_EQ(all.back().qkey, kQkey);
+    }
+    return all;
+  }
+  void receipt(roce::Psn expected, uint32_t missing = 0, uint32_t receiver = 0x77) {
+    std::array<std::byte, DatagramReceipt::kBytes> payload;
+    const Receipt receipt{.expected = expected, .missing = missing, .incast = {}};
+    DatagramReceipt{receipt, roce::Qpn(receiver)}.write(payload);
+    word(roce::kReceiptOpcode, payload);
+  }
+  void word(uint8_t opcode, ConstBytes payload = {}) {
+    roce::Headers headers;
+    headers.opcode = opcode;
+    headers.destination = roce::Qpn(0x11);
+    EXPECT_EQ(receive(headers, payload, peer_), Verdict::kAccepted);
+  }
+  // It is told of all that has been sent, and goes on from there.
+  void answer() {
+    const auto asked = requests();
+    ASSERT_FALSE(asked.empty());
+    receipt(asked.back().next);
+  }
+  static constexpr uint32_t kDatagram = 1024;
+  static constexpr uint32_t kFirst = DatagramFlow::kUntoldBytes / kDatagram;
+
+  roce::Path peer_ = path_between(ipv4(9), ipv4(1));
+
+ private:
+  const std::vector<std::byte> payload_ = std::vector<std::byte>(64);
+  std::vector<SentPacket> requests_;
+};
+
+// ---- the receiver
+
+TEST_F(UdReceipts, GoToWhoAsks) {
+  datagrams(3);
+  EXPECT_THAT(receipts(), IsEmpty());
+  ask(100);
+  EXPECT_TRUE(e.qp->has_urgent());
+  auto told = receipts();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].receipt.expected, roce::Psn(100));
+  EXPECT_EQ(told[0].receipt.missing, 0u) << "of what came before nothing is known";
+  EXPECT_FALSE(e.qp->has_urgent());
+}
+
+TEST_F(UdReceipts, CountWhatIsMissingAlsoWhereThereIsNoRequestToReceiveWith) {
+  ask(100);
+  datagrams(3);
+  ask(105);
+  datagrams(2);  // those were late
+  ask(107);
+  EXPECT_EQ(receipts().back().receipt.missing, 2u);
+  ask(107);
+  datagrams(2);
+  ask(107);
+  EXPECT_EQ(receipts().back().receipt.missing, 0u);
+}
+
+TEST_F(UdReceipts, CountEachSenderForItself) {
+  ask(100, 0x98);
+  ask(500, 0x99);
+  datagrams(2, 0x98);
+  datagrams(1, 0x99);
+  ask(102, 0x98);
+  ask(504, 0x99);
+  auto told = receipts();
+  ASSERT_THAT(told, SizeIs(2));
+  std::ranges::sort(told, {}, [](const DatagramReceipt& r) { return r.receipt.expected.value(); });
+  EXPECT_EQ(told[0].receipt.missing, 0u);
+  EXPECT_EQ(told[1].receipt.missing, 3u);
+}
+
+TEST_F(UdReceipts, BeginAgainWithASenderThatDoes) {
+  ask(100);
+  ask(0x700000);
+  datagrams(1);
+  ask(0x700001);
+  ask(0x700000);  // overtaken
+  const auto told = receipts();
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().receipt.expected, roce::Psn(0x700001));
+}
+
+TEST_F(UdReceipts, AreNotForWhoMaySendNoDatagrams) {
+  ask(100, 0x99, kQkey + 1);
+  EXPECT_THAT(receipts(), IsEmpty());
+  word(roce::kReceiptRequestOpcode, std::vector<std::byte>(5));
+  EXPECT_THAT(receipts(), IsEmpty());
+}
+
+TEST_F(UdReceipts, AndNoticesGoToTheSenderOfMarkedDatagrams) {
+  peer_.traffic_class = 3;
+  datagrams(3);
+  const auto notices = of(roce::kCnpOpcode, e.transmitted());
+  ASSERT_THAT(notices, SizeIs(1)) << "one in a while";
+  EXPECT_EQ(notices[0].headers.destination, roce::Qpn(0x99));
+  EXPECT_EQ(notices[0].path.destination, ipv4(9));
+  EXPECT_EQ(notices[0].path.traffic_class, 0);
+  EXPECT_EQ(e.path_number(kPathMarkedPackets), 3u);
+}
+
+TEST_F(UdReceipts, AreForgottenWhenTheQueuePairIsReset) {
+  ask(100);
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  EXPECT_THAT(receipts(), IsEmpty());
+}
+
+// ---- the sender
+
+TEST_F(UdReceipts, AreNotAskedForByWhoSendsLittle) {
+  for (uint32_t round = 0; round < 100; ++round) {
+    for (uint32_t i = 1; i < kFirst; ++i) post(kDatagram);
+    EXPECT_THAT(e.transmitted(), SizeIs(kFirst - 1));
+    EXPECT_EQ(e.qp->deadline(), kNever);
+    e.now += DatagramFlow::kUntoldTime + milliseconds(1);
+    ibv_wc wc;
+    while (e.send_cq->poll(1, &wc) == 1) continue;
+  }
+}
+
+TEST_F(UdReceipts, AreAskedForAndWaitedForByWhoSendsMuch) {
+  EXPECT_EQ(send_up_to(1000), kFirst);
+  EXPECT_THAT(requests(), SizeIs(1));
+  EXPECT_FALSE(e.qp->has_urgent());
+  EXPECT_EQ(e.qp->deadline(), e.now + DatagramFlow::kPatience);
+}
+
+TEST_F(UdReceipts, ThatDoNotComeAreWaitedForTwiceAndThenNoMore) {
+  uint32_t waits = 0;
+  for (uint32_t sent = 0; sent < 20000;) {
+    sent += send_up_to(20000);
+    if (sent >= 20000) break;
+    ++waits;
+    ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
+  }
+  EXPECT_EQ(waits, DatagramFlow::kMostWaits);
+  EXPECT_THAT(requests(), SizeIs(testing::AllOf(testing::Ge(6u), testing::Le(12u)))) << "it asks, if seldom";
+}
+
+TEST_F(UdReceipts, LetAWindowLeave) {
+  send_up_to(1000);
+  e.now += milliseconds(1);
+  answer();
+  EXPECT_TRUE(e.qp->has_urgent());
+  const uint32_t window = send_up_to(20000);
+  EXPECT_GT(window, 4u);
+  EXPECT_LT(window, 20000u);
+  const auto asked = requests();
+  ASSERT_FALSE(asked.empty());
+  EXPECT_EQ(send_up_to(20000), 0u);
+  e.now += milliseconds(1);
+  receipt(asked.back().next);
+  EXPECT_GT(send_up_to(20000), 0u);
+  EXPECT_GT(e.path_number(kPathRoundTrip), 0u);
+}
+
+TEST_F(UdReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
+  send_up_to(1000);
+  answer();
+  send_up_to(20000);
+  answer();
+  const uint64_t before = e.path_number(kPathWindow);
+  send_up_to(20000);
+  receipt(requests().back().next, 2);
+  EXPECT_LT(e.path_number(kPathWindow), before);
+}
+
+TEST_F(UdReceipts, OfWhatWasNotSentOrOfOthersAreNotBelieved) {
+  send_up_to(1000);
+  const roce::Psn next = requests().back().next;
+  receipt(next + 1000);
+  receipt(next - (1u << 20));
+  receipt(next, 0, 0x78);
+  word(roce::kReceiptOpcode, std::vector<std::byte>(11));
+  EXPECT_FALSE(e.qp->has_urgent());
+  peer_ = path_between(ipv4(10), ipv4(1));
+  receipt(next);
+  EXPECT_FALSE(e.qp->has_urgent());
+}
+
+TEST_F(UdReceipts, ThatStopComingAreNotWaitedForForLong) {
+  send_up_to(1000);
+  answer();
+  const TimePoint begun = e.now;
+  for (uint32_t sent = 0; sent < 20000;) {
+    sent += send_up_to(20000);
+    if (sent >= 20000) break;
+    ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
+  }
+  EXPECT_LT(e.now - begun, std::chrono::seconds(1)) << "twenty megabytes to a peer that is gone";
+}
+
+TEST_F(UdReceipts, AreOfOneReceiverAndOthersAreSentToAsEver) {
+  send_up_to(1000);
+  answer();
+  send_up_to(20000);
+  ASSERT_NO_FATAL_FAILURE(answer());
+  while (!e.qp->send_queue().empty()) {
+    if (send_up_to(1) == 0) e.wait_for_timer();
+  }
+  path = path_between(ipv4(1), ipv4(33));
+  for (uint32_t i = 0; i < kFirst; ++i) post(kDatagram);
+  EXPECT_EQ(e.qp->deadline(), kNever);
+  uint32_t left = 0;
+  for (const SentPacket& p : e.transmitted()) left += p.path.destination == ipv4(33) ? 1 : 0;
+  EXPECT_GE(left, kFirst);
+}
+
+TEST_F(UdReceipts, AreNotNeededWhereNothingIsLost) {
+  e.qp->enter(IBV_QPS_RESET);
+  e.routes.route.traits.lossless = true;
+  e.bring_up();
+  EXPECT_EQ(send_up_to(20000), 20000u + (64 - 20000 % 64) % 64);
+  EXPECT_THAT(requests(), IsEmpty());
+}
+
+// The queue pair sends to others, too, by ways that lose nothing.
+TEST_F(UdReceipts, BoundWhatGoesByTheWayThatTheyAreOf) {
+  send_up_to(1000);
+  e.now += milliseconds(1);
+  Route memory = e.routes.route;
+  memory.traits.lossless = true;
+  std::swap(e.routes.route, memory);
+  const roce::Path before = std::exchange(path, path_between(ipv4(1), ipv4(1)));
+  e.now += DatagramFlow::kPatience;
+  e.qp->on_timer(e.now);
+  while (!e.qp->send_queue().empty()) send_up_to(1);
+  post(kDatagram);
+  EXPECT_EQ(send_up_to(1), 1u);
+  ASSERT_NO_FATAL_FAILURE(answer());
+  std::swap(e.routes.route, memory);
+  path = before;
+  EXPECT_LT(send_up_to(20000), 20000u);
+}
+
+// The question that is repeated before anything else is sent there.
+TEST_F(UdReceipts, AreAskedForWithTheQkeyOfWhatIsToFollow) {
+  send_up_to(1000);
+  EXPECT_THAT(requests(), SizeIs(1));
+  e.now += DatagramFlow::kPatience;
+  e.qp->on_timer(e.now);
+  while (!e.qp->send_queue().empty()) {
+    if (send_up_to(1) == 0) e.wait_for_timer();
+  }
+  const roce::Path before = std::exchange(path, path_between(ipv4(1), ipv4(33)));
+  post(kDatagram);
+  send_up_to(1);
+  path = before;
+  e.now += DatagramFlow::kPatience;
+  send_up_to(1000);
+  EXPECT_FALSE(requests().empty()) << "each has the right Q_Key";
+}
+
+TEST_F(UdReceipts, AreNotAskedForOfAWholeGroup) {
+  std::array<std::byte, ReceiptRequest::kBytes> payload;
+  ReceiptRequest{roce::Psn(100), roce::Qpn(0x99), kQkey}.write(payload);
+  roce::Headers headers;
+  headers.opcode = roce::kReceiptRequestOpcode;
+  headers.destination = roce::kMulticastQpn;
+  EXPECT_EQ(receive(headers, payload, peer_), Verdict::kAccepted);
+  EXPECT_THAT(receipts(), IsEmpty());
+}
+
+// Where the way back is full it is that way that has to have room again.
+TEST_F(UdReceipts, WaitForTheWayThatTheyGo) {
+  e.qp->enter(IBV_QPS_RESET);
+  e.bring_up();
+  EXPECT_EQ(e.qp->route().sink, no_route().sink) << "it has sent nothing";
+  ask(100);
+  e.sink.room = 0;
+  EXPECT_EQ(e.transmit(), TransmitResult::kBusy);
+  EXPECT_EQ(e.qp->route().sink, &e.sink);
+  e.sink.room = -1;
+  EXPECT_THAT(receipts(), SizeIs(1));
+}
+
+TEST_F(UdReceipts, ThatAreRepeatedPostponeNothing) {
+  send_up_to(1000);
+  answer();
+  send_up_to(20000);
+  const roce::Psn told = requests().front().next - 1;
+  receipt(told);
+  send_up_to(20000);
+  const TimePoint waits_until = e.qp->deadline();
+  for (int i = 0; i < 5; ++i) {
+    e.now += milliseconds(1);
+    receipt(told);
+    send_up_to(20000);
+    EXPECT_EQ(e.qp->deadline(), waits_until);
+  }
+}
+
+TEST_F(UdReceipts, AndNoticesSlowTheSenderDown) {
+  send_up_to(1000);
+  answer();
+  send_up_to(20000);
+  answer();
+  const uint64_t before = e.path_number(kPathWindow);
+  word(roce::kCnpOpcode);
+  EXPECT_EQ(e.path_number(kPathCongestionNotices), 1u);
+  send_up_to(20000);
+  answer();
+  EXPECT_LT(e.path_number(kPathWindow), before);
+}
+
+}  // namespace
+}  // namespace verbena::transport

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program of connection management leaves when it ends is cleared away in slices, which nobody sees.
+#include <cerrno>
+
+#include <gtest/gtest.h>
+
+#include "agent/cm/gone_clients.h"
+#include "agent/cm/status.h"
+#include "agent/cm/in_process.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uid_t kUser = 4242;
+constexpr uid_t kOtherUser = 4243;
+constexpr uint16_t kPort = 7471;
+
+class GoneClientsTest : public CmInProcess {
+ protected:
+  Program program(uid_t user = kUser) { return CmInProcess::program(user); }
+  size_t left(uid_t user = kUser) { return service_.usage_of(user).identifiers; }
+  bool is_clear() { return service_.gone_clients().empty(); }
+};
+
+TEST_F(GoneClientsTest, ClearsAwayWhatAProgramLeavesLittleByLittle) {
+  Program large = program();
+  large.create_many(GoneClients::kAtOnce * 4);
+  large.end();
+  EXPECT_EQ(status_of(service_).identifiers, 0u) << "nobody sees them any more";
+  EXPECT_TRUE(service_.owes_farewells()) << "the agent must not end yet";
+  size_t rounds = 0;
+  for (size_t before = left(); !is_clear(); before = left(), ++rounds) {
+    loop_.run_round();
+    EXPECT_LE(before - left(), GoneClients::kAtOnce);
+    ASSERT_LT(rounds, 10u);
+  }
+  EXPECT_GE(rounds, 3u);
+  EXPECT_EQ(left(), 0u);
+  EXPECT_FALSE(service_.owes_farewells());
+}
+
+TEST_F(GoneClientsTest, OneThatHasLittleIsDoneWithAtOnce) {
+  Program small = program();
+  small.create_many(GoneClients::kAtOnce / 2);
+  small.end();
+  EXPECT_TRUE(is_clear());
+  EXPECT_EQ(left(), 0u);
+}
+
+// As the kernel, which destroys them all before it answers.
+TEST_F(GoneClientsTest, WhatGoesWithAnEventChannelIsDestroyedLittleByLittle) {
+  Program large = program();
+  const uint32_t bound = large.create();
+  ASSERT_EQ(large.bind(bound, kPort), 0);
+  large.create_many(GoneClients::kAtOnce * 4);
+  ASSERT_EQ(large.close(), 0);
+  EXPECT_GE(large.slices, 4u);
+  EXPECT_EQ(left(), 0u);
+  EXPECT_EQ(status_of(service_).identifiers, 0u);
+  EXPECT_EQ(large.bind(bound, kPort + 1), ENOENT);
+  EXPECT_EQ(large.close(), ENOENT);
+  Program other = program(kOtherUser);
+  EXPECT_EQ(other.bind(other.create(), kPort), 0);
+}
+
+TEST_F(GoneClientsTest, IdentifiersOfOtherEventChannelsStay) {
+  Program two = program();
+  two.create_many(GoneClients::kAtOnce);
+  const uint32_t stays = two.create(2u);
+  two.create_many(GoneClients::kAtOnce);
+  ASSERT_EQ(two.close(), 0);
+  EXPECT_EQ(left(), 1u);
+  EXPECT_EQ(two.bind(stays, kPort), 0);
+}
+
+TEST_F(GoneClientsTest, AProgramMayEndWhileItsEventChannelIsClosed) {
+  Program large = program();
+  large.create_many(GoneClients::kAtOnce * 3);
+  large.begin_to_close();
+  large.end();
+  while (!is_clear()) loop_.run_round();
+  EXPECT_EQ(left(), 0u);
+  EXPECT_EQ(status_of(service_).identifiers, 0u);
+}
+
+// A server that is started again the moment after it has ended finds its port free.
+TEST_F(GoneClientsTest, APortIsFreeAsSoonAsItsProgramHasEnded) {
+  Program server = program();
+  for (uint16_t port = kPort; port < kPort + 1000; ++port) ASSERT_EQ(server.bind(server.create(), port), 0);
+  Program other = program(kOtherUser);
+  EXPECT_EQ(other.bind(other.create(), kPort), EADDRNOTAVAIL);
+  server.end();
+  ASSERT_FALSE(is_clear()) << "else nothing is tried";
+  for (uint16_t port = kPort; port < kPort + 1000; ++port) ASSERT_EQ(other.bind(other.create(), port), 0);
+  while (!is_clear()) loop_.run_round();
+  Program third = program();
+  EXPECT_EQ(third.bind(third.create(), kPort), EADDRNOTAVAIL) << "what was cleared away was not the other's";
+}
+
+TEST_F(GoneClientsTest, WhatAUserHasLeftIsNotInTheWayOfItsNextProgram) {
+  Program first = program();
+  Program second = program();
+  first.create_many(ClientLimits::kMaxIdentifiers);
+  second.create_many(ClientLimits::kMaxIdentifiers);
+  Program third = program();
+  EXPECT_EQ(third.create(), 0u) << "the user has all that it may have";
+  first.end();
+  third.create_many(3 * GoneClients::kAtOnce);
+}
+
+// An agent that ends knows nothing of programs that have ended before it, and the next one is to know
+// nothing.
+TEST_F(GoneClientsTest, AnAgentThatEndsClearsAwayTheRest) {
+  Program large = program(kOtherUser);
+  for (uint16_t port = kPort; port < kPort + 1000; ++port) ASSERT_EQ(large.bind(large.create(), port), 0);
+  large.end();
+  EXPECT_TRUE(service_.ledger().has_others());
+  service_.abandon();
+  EXPECT_FALSE(service_.ledger().has_others());
+}
+
+}  // namespace
+}  // namespace verbena::agent

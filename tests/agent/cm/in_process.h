@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+
+#include "agent/sessions/client_sockets.h"
+#include "agent/cm/client.h"
+#include "agent/cm/gone_clients.h"
+#include "agent/cm/service.h"
+#include "agent/event_loop.h"
+#include "control/protocol/connection_messages.h"
+
+namespace verbena::agent {
+
+// A program, and the answer to its last request.
+class Program : private CmClientHost {
+ public:
+  Program(CmService& service, ForeignCloser& closer, uid_t user) : user_(user), service_(service) {
+    CmClientHost& host = *this;
+    client_ = std::make_unique<CmClient>(service, host);
+    open(1, closer);
+    open(2, closer);
+  }
+
+  // An identifier; 0: refused.
+  uint32_t create(uint32_t channel = 1) {
+    protocol::CmCreateRequest request{};
+    request.id = ++last_;
+    request.channel = channel;
+    request.port_space = RDMA_PS_TCP;
+    return ask(protocol::MessageType::kCmCreateId, request) == 0 ? last_ : 0;
+  }
+  void create_many(size_t count) {
+    for (size_t i = 0; i < count; ++i) ASSERT_NE(create(), 0u) << i;
+  }
+  int listen(uint32_t id) {
+    protocol::CmListenRequest request{};
+    request.id = id;
+    return ask(protocol::MessageType::kCmListen, request);
+  }
+  int destroy(uint32_t id) {
+    protocol::CmIdRequest request{};
+    request.id = id;
+    return ask(protocol::MessageType::kCmDestroyId, request);
+  }
+  int bind(uint32_t id, uint16_t port) {
+    protocol::CmBindRequest request{};
+    request.id = id;
+    request.address.family = AF_INET;
+    request.address.port = htons(port);
+    return ask(protocol::MessageType::kCmBind, request);
+  }
+  void begin_to_close() {
+    protocol::CmChannelRequest request{};
+    request.channel = 1;
+    ask(protocol::MessageType::kCmCloseChannel, request);
+  }
+  int close() {
+    const int before = answer_ = kNoAnswer;
+    begin_to_close();
+    for (slices = 1; client_->is_busy(); ++slices) {
+      EXPECT_EQ(answer_, before) << "it is answered when all are gone";
+      client_->go_on();
+    }
+    return answer_;
+  }
+  size_t slices = 0;  // of the last close()
+  void end() { service_.gone_clients().add(std::move(client_)); }
+
+ private:
+  void open(uint32_t channel, ForeignCloser& closer) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+    events_[channel - 1].reset(ends[0]);
+    protocol::CmChannelRequest request{};
+    request.channel = channel;
+    EXPECT_EQ(
+        ask(protocol::MessageType::kCmOpenChannel, request, ClientFile(UniqueFd(ends[1]), user_, closer)), 0);
+  }
+  template <class Request>
+  int ask(protocol::MessageType type, Request request, ClientFile file = {}) {
+    request.header = protocol::request_header(type, 0);
+    client_->handle(request.header, protocol::bytes_of(request), std::move(file));
+    return answer_;
+  }
+  void send_reply(ConstBytes) override { answer_ = 0; }
+  void send_error(const protocol::MessageHeader&, int error, std::string_view) override { answer_ = error; }
+  void hang_up() override {}
+  uid_t user() const override { return user_; }
+  bool may_use_qpn(uint32_t) const override { return true; }
+
+  static constexpr int kNoAnswer = -1;
+  const uid_t user_;
+  CmService& service_;
+  std::array<UniqueFd, 2> events_;
+  uint32_t last_ = 0;
+  int answer_ = 0;
+  std::unique_ptr<CmClient> client_;
+};
+
+// A service without a wire, and what its programs need.
+class CmInProcess : public ::testing::Test {
+ protected:
+  Program program(uid_t user) { return {service_, closer_, user}; }
+
+  EventLoop loop_{Duration::zero()};
+  ForeignCloser closer_;
+  CmService service_{loop_,
+                     4791,
+                     {.no_wire_reason = [] { return std::string(); },
+                      .on_quiet = [] {},
+                      .is_orphan = [](uint32_t) { return false; }}};
+};
+
+}  // namespace verbena::agent

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/links/link_publisher.h"
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control/model/link_table_file.h"
+
+namespace verbena::agent {
+namespace {
+
+using control::Link;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> names(const std::vector<Link>& links) {
+  std::vector<std::string> names;
+  for (const Link& link : links) names.push_back(link.name);
+  return names;
+}
+
+class LinkPublisherTest : public ::testing::Test {
+ protected:
+  void add_netdev(uint32_t index, const std::string& name, std::array<uint8_t, 4> ipv4) {
+    Netdev netdev;
+    netdev.index = index;
+    netdev.name = name;
+    netdev.up = netdev.carrier = true;
+    netdev.loopback = name == "lo";
+    netdev.mtu = 1500;
+    table.netdev_changed(netdev);
+    NetdevAddress address;
+    address.address = roce::Address::from_ipv4(ipv4.data());
+    address.prefix = 24;
+    table.address_changed(index, address);
+  }
+  std::vector<std::string> shown() const {
+    const auto snapshot = control::read_link_file(publisher.file());
+    return snapshot ? names(snapshot->links) : std::vector<std::string>{"no file"};
+  }
+
+  LinkTable table;
+  bool awaits_programs = false;
+  std::vector<std::vector<std::string>> before;  // of each change
+  LinkPublisher publisher{table,
+                          {.awaits_programs = [this] { return awaits_programs; },
+                           .on_change = [this](const auto& links) { before.push_back(names(links)); }}};
+};
+
+TEST_F(LinkPublisherTest, ShowsNothingUntilItBegins) {
+  add_netdev(2, "eth0", {10, 0, 0, 1});
+  publisher.publish();
+  EXPECT_EQ(publisher.file(), -1);
+  publisher.begin();
+  EXPECT_THAT(shown(), ElementsAre("rxe_eth0"));
+  EXPECT_THAT(before, ElementsAre(IsEmpty()));
+}
+
+TEST_F(LinkPublisherTest, SaysOfAChangeWhatWasShownUntilThen) {
+  publisher.begin();
+  add_netdev(2, "eth0", {10, 0, 0, 1});
+  publisher.publish();
+  publisher.publish();
+  EXPECT_THAT(before, ElementsAre(IsEmpty(), IsEmpty())) << "what has not changed is no news";
+  add_netdev(3, "eth1", {10, 0, 1, 1});
+  publisher.publish();
+  EXPECT_THAT(before.back(), ElementsAre("rxe_eth0"));
+}
+
+TEST_F(LinkPublisherTest, ShowsAtOnceWhatTheUserAddsAndDeletes) {
+  publisher.begin();
+  add_netdev(2, "eth0", {10, 0, 0, 1});
+  ASSERT_TRUE(publisher.add("mine", "eth0"));
+  EXPECT_THAT(shown(), ElementsAre("mine"));
+  ASSERT_TRUE(publisher.remove("mine"));
+  EXPECT_THAT(shown(), IsEmpty());
+  const auto again = publisher.remove("mine");
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().code, 0);
+}
+
+TEST_F(LinkPublisherTest, LoopbacksLinkStaysWhileASessionHasSeenIt) {
+  add_netdev(1, "lo", {127, 0, 0, 1});
+  publisher.begin();
+  publisher.session_came(7);
+  publisher.session_came(8);
+  add_netdev(2, "eth0", {10, 0, 0, 1});
+  publisher.publish();
+  EXPECT_EQ(shown().size(), 2u);
+  publisher.session_came(9);  // sees it too
+  publisher.session_went(7);
+  publisher.session_went(8);
+  EXPECT_EQ(shown().size(), 2u);
+  publisher.session_went(9);
+  EXPECT_THAT(shown(), ElementsAre("rxe_eth0"));
+}
+
+TEST_F(LinkPublisherTest, LoopbacksLinkStaysWhileAProgramIsAwaitedThatMayHaveSeenIt) {
+  add_netdev(1, "lo", {127, 0, 0, 1});
+  publisher.begin();
+  awaits_programs = true;
+  add_netdev(2, "eth0", {10, 0, 0, 1});
+  publisher.publish();
+  EXPECT_EQ(shown().size(), 2u);
+  awaits_programs = false;
+  publisher.consider_loopback();
+  EXPECT_THAT(shown(), ElementsAre("rxe_eth0"));
+}
+
+}  // namespace
+}  // namespace verbena::agent

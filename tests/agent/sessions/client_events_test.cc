@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/sessions/client_events.h"
+
+#include <cerrno>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control/model/message_socket.h"
+
+namespace verbena::agent {
+namespace {
+
+using control::receive_message;
+using control::send_message;
+using protocol::MessageType;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uid_t kUser = 1000;
+
+// Word that no process has the domain open.
+control::DomainPeer no_peer(uint64_t domain) {
+  control::DomainPeer peer;
+  peer.domain = domain;
+  peer.error = ENOENT;
+  return peer;
+}
+
+// Word that nobody has the slot.
+control::SlotChannel no_channel(uint32_t peer_slot) {
+  return {1, peer_slot, true, ENOENT, {}};
+}
+
+protocol::ChannelMessage ask_for_channel(uint32_t own_slot, uint32_t peer_slot) {
+  return {protocol::request_header(MessageType::kAskChannel, 0), own_slot, peer_slot, 0, 0};
+}
+
+class ClientEventsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    publisher.begin();
+    client = open(events);
+  }
+  static UniqueFd open(ClientEvents& events, uint16_t version = protocol::kProtocolVersion) {
+    auto end = events.open(version);
+    EXPECT_TRUE(end);
+    return end ? std::move(*end) : UniqueFd();
+  }
+  ClientEvents::Surroundings surroundings() {
+    return {.on_ask_peer = [this](uint64_t domain, uint32_t) { asked.push_back(domain); },
+            .on_ask_channel = [this](uint32_t own_slot,
+                                     uint32_t peer_slot) { channels.emplace_back(own_slot, peer_slot); },
+            .on_end = [this] { ended = true; }};
+  }
+  // The next event that the client finds; none.
+  std::optional<protocol::PeerMessage> read() { return read(client); }
+  static std::optional<protocol::PeerMessage> read(const UniqueFd& from) {
+    protocol::PeerMessage message{};
+    const auto received = receive_message(from.get(), std::as_writable_bytes(std::span(&message, 1)));
+    return received && received->bytes > 0 ? std::optional(message) : std::nullopt;
+  }
+  void say(MessageType type, uint32_t sequence) {
+    ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(protocol::request_header(type, sequence))));
+    loop.run_round();
+  }
+
+  EventLoop loop;
+  LinkTable table;
+  LinkPublisher publisher{table, {.awaits_programs = [] { return false; }, .on_change = [](const auto&) {}}};
+  std::vector<uint64_t> asked;
+  std::vector<std::pair<uint32_t, uint32_t>> channels;  // that were asked for: own slot, the other
+  bool ended = false;
+  ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
+  ClientEvents events{loop, sockets, kUser, publisher, surroundings()};
+  UniqueFd client;
+};
+
+TEST_F(ClientEventsTest, AClientThatDoesNotReadCostsOneMessageOfLinks) {
+  events.links_changed();
+  events.links_changed();
+  events.links_changed();
+  const auto first = read();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->header.type, static_cast<uint16_t>(MessageType::kLinksChanged));
+  EXPECT_FALSE(read());
+  say(MessageType::kLinksSeen, first->header.sequence);
+  EXPECT_TRUE(read()) << "there is a newer table than it was told of";
+  EXPECT_FALSE(read());
+}
+
+TEST_F(ClientEventsTest, AnAnswerToAnotherMessageIsNone) {
+  events.links_changed();
+  const auto first = read();
+  ASSERT_TRUE(first);
+  events.links_changed();
+  say(MessageType::kLinksSeen, first->header.sequence + 1);
+  EXPECT_FALSE(read());
+}
+
+TEST_F(ClientEventsTest, TellsOfNoMorePeersThanTheClientHasReadOf) {
+  for (uint32_t i = 0; i < protocol::kMostPeersUnseen; ++i) {
+    ASSERT_TRUE(events.tell_peer(no_peer(i), kUser));
+  }
+  EXPECT_FALSE(events.tell_peer(no_peer(99), kUser));
+  ASSERT_TRUE(read());
+  say(MessageType::kPeerSeen, 0);
+  EXPECT_TRUE(events.tell_peer(no_peer(100), kUser));
+}
+
+TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
+  protocol::PeerMessage message{};
+  message.header = protocol::request_header(MessageType::kAskPeer, 0);
+  message.domain = 7;
+  ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(message)));
+  loop.run_round();
+  EXPECT_THAT(asked, ElementsAre(7u));
+  EXPECT_FALSE(ended);
+  client.reset();
+  loop.run_round();
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
+  for (uint32_t i = 0; i < protocol::kMostChannelsUnseen; ++i) {
+    ASSERT_TRUE(events.tell_channel(no_channel(i), kUser));
+  }
+  EXPECT_FALSE(events.tell_channel(no_channel(99), kUser));
+  EXPECT_TRUE(events.tell_peer(no_peer(1), kUser)) << "these are counted apart";
+  ASSERT_TRUE(read());
+  say(MessageType::kChannelSeen, 0);
+  EXPECT_TRUE(events.tell_channel(no_channel(100), kUser));
+  EXPECT_FALSE(events.tell_channel(no_channel(101), kUser));
+}
+
+TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
+  ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(ask_for_channel(3, 4))));
+  ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(ask_for_channel(5, 6)).first(28)));
+  loop.run_round();
+  EXPECT_THAT(channels, ElementsAre(std::pair(3u, 4u))) << "half a message is none";
+}
+
+TEST_F(ClientEventsTest, AClientOfAVersionWithoutChannelsIsNeverToldOfOne) {
+  ClientEvents old_events(loop, sockets, kUser, publisher, surroundings());
+  const UniqueFd old_client = open(old_events, protocol::kFirstVersionWithChannels - 1);
+  EXPECT_FALSE(old_events.tell_channel(no_channel(1), kUser));
+  EXPECT_FALSE(read(old_client));
+  ASSERT_TRUE(send_message(old_client.get(), protocol::bytes_of(ask_for_channel(3, 4))));
+  loop.run_round();
+  EXPECT_THAT(channels, IsEmpty());
+  EXPECT_FALSE(ended);
+}
+
+TEST_F(ClientEventsTest, IsSilentOnceItIsStopped) {
+  events.stop();
+  events.links_changed();
+  EXPECT_FALSE(events.tell_peer(no_peer(1), kUser));
+  EXPECT_FALSE(events.tell_channel(no_channel(1), kUser));
+  EXPECT_FALSE(read());
+}
+
+}  // namespace
+}  // namespace verbena::agent

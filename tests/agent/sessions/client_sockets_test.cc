@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients send along, and what they do not take.
+#include "agent/sessions/client_sockets.h"
+
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/model/message_socket.h"
+#include "base/lingering_socket.h"
+#include "base/watched_pipe.h"
+
+namespace verbena::agent {
+namespace {
+
+using control::receive_message;
+using control::send_message;
+using test::becomes_true;
+using test::LingeringSocket;
+using test::WatchedPipe;
+
+constexpr uid_t kUser = 1000;
+constexpr uid_t kOther = 1001;
+const std::array kWord{std::byte{1}};
+
+struct Ends {
+  Ends() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    ours.reset(ends[0]);
+    theirs.reset(ends[1]);
+  }
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+
+TEST(ForeignCloserTest, ClosesAndCounts) {
+  ForeignCloser closer;
+  WatchedPipe pipe;
+  closer.close(kUser, std::move(pipe.writing));
+  EXPECT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
+  EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
+  closer.close(kUser, UniqueFd());
+  EXPECT_EQ(closer.waiting(kUser), 0u);
+}
+
+// Ten seconds and more would pass if it waited for each.
+TEST(ForeignCloserTest, ASocketThatLingersHoldsUpNobodyForLong) {
+  ForeignCloser closer;
+  std::array<LingeringSocket, 3> slow;
+  const TimePoint begun = MonotonicClock::now();
+  for (LingeringSocket& each : slow) closer.close(kUser, each.take());
+  EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kAtOnce);
+  EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
+  EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kLingers);
+}
+
+TEST(ForeignCloserTest, ManyUsersAreServedByTurns) {
+  ForeignCloser closer;
+  for (uid_t user = 1; user < 300; ++user) {
+    WatchedPipe pipe;
+    closer.close(user, std::move(pipe.writing));
+    ASSERT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
+  }
+}
+
+class ClientSocketTest : public ::testing::Test {
+ protected:
+  static constexpr Quota::Size kUnread{.all = 90, .reserve = 0};  // 60 for one user
+
+  // Sends one descriptor. False: it may not.
+  bool send() {
+    if (!socket->may_send(1)) return false;
+    return socket->send(kWord, {&file, 1}).has_value();
+  }
+  size_t send_all() {
+    size_t sent = 0;
+    while (sent < 1000 && send()) ++sent;
+    return sent;
+  }
+  static void read_all(const UniqueFd& from) {
+    std::array<std::byte, 8> buffer;
+    for (auto got = receive_message(from.get(), buffer); got && got->bytes > 0;)
+      got = receive_message(from.get(), buffer);
+  }
+
+  EventLoop loop;
+  ClientSockets sockets{loop, kUnread, 0};
+  Ends ends;
+  std::optional<ClientSocket> socket{std::in_place, sockets, kUser, std::move(ends.ours)};
+  UniqueFd null{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  const int file = null.get();
+};
+
+TEST_F(ClientSocketTest, AUserWhoTakesNothingGetsNoMoreThanItsShare) {
+  EXPECT_EQ(send_all(), 60u);
+  EXPECT_TRUE(sockets.unread().allows(kOther));
+  read_all(ends.theirs);
+  EXPECT_TRUE(send());
+  EXPECT_EQ(sockets.unread().of(kUser), 1u) << "what was taken counts no more";
+}
+
+// More than 2,024, and each greeting waits for the kernel's search for sockets that nobody can receive.
+TEST(ClientSockets, AreNotSentSoMuchThatTheKernelMakesUsWait) {
+  EXPECT_LT(ClientSockets::room_for_replies(ClientSockets::room_with(1 << 20)).all, 2024u - 256u);
+  EXPECT_EQ(ClientSockets::room_for_replies(ClientSockets::room_with(256)).all, 128u);
+}
+
+// Programs that do not read events (new links, channels) keep nobody from getting replies.
+TEST_F(ClientSocketTest, EventsLeaveRoomForReplies) {
+  Ends events, replies;
+  ClientSockets all(loop, ClientSockets::room_with(1 << 14), 0);
+  ClientSocket told(all, kUser, std::move(events.ours));
+  ClientSocket asked(all, kOther, std::move(replies.ours), ClientSockets::For::kReplies);
+  for (int i = 0; i < 10; ++i) all.sent(kUser, 200, ClientSockets::For::kEvents);
+  EXPECT_TRUE(asked.may_send(3));
+  for (int i = 0; i < 10; ++i) all.sent(kUser, 200, ClientSockets::For::kReplies);
+  EXPECT_FALSE(asked.may_send(3));
+  EXPECT_TRUE(told.may_send(1));
+  for (int i = 0; i < 10; ++i) {
+    all.taken(kUser, 200, ClientSockets::For::kEvents);
+    all.taken(kUser, 200, ClientSockets::For::kReplies);
+  }
+  EXPECT_TRUE(asked.may_send(3));
+}
+
+// One of each user: who waits for room is woken by a descriptor that is taken.
+TEST_F(ClientSocketTest, WhoWaitsForRoomIsWokenInTurns) {
+  Ends first, second, third;
+  std::string woken;
+  const auto watch = [&](const Ends& one, char name) {
+    const int fd = one.ours.get();
+    ASSERT_TRUE(send_message(one.theirs.get(), kWord));
+    loop.watch_for(kUser, fd, 0, [&woken, name, fd, this](uint32_t events) {
+      if ((events & EPOLLIN) != 0) woken += name;
+      loop.set_events(fd, 0);
+      return false;
+    });
+  };
+  watch(first, 'a');
+  watch(second, 'b');
+  watch(third, 'c');
+  sockets.await_room(kUser, first.ours.get());
+  const uint64_t ticket = sockets.await_room(kUser, second.ours.get());
+  sockets.await_room(kOther, third.ours.get());
+  ASSERT_TRUE(send());
+  read_all(ends.theirs);
+  EXPECT_TRUE(socket->is_read());
+  loop.run_round();
+  EXPECT_EQ(woken, "ac");
+  sockets.cancel_wait(kUser, ticket);
+  ASSERT_TRUE(send());
+  read_all(ends.theirs);
+  EXPECT_TRUE(socket->is_read());
+  loop.in_next_round([] {});
+  loop.run_round();
+  EXPECT_EQ(woken, "ac") << "it waits no more";
+  for (const Ends* each : {&first, &second, &third}) loop.forget(each->ours.get());
+}
+
+TEST_F(ClientSocketTest, WhatLiesUnreadCountsAfterItsConnectionIsGone) {
+  EXPECT_EQ(send_all(), 60u);
+  socket.reset();
+  EXPECT_EQ(sockets.unread().of(kUser), 60u);
+  Ends again;
+  socket.emplace(sockets, kUser, std::move(again.ours));
+  EXPECT_FALSE(send());
+  read_all(ends.theirs);
+  while (sockets.unread().of(kUser) != 0) loop.run_round();
+  EXPECT_TRUE(send());
+}
+
+TEST_F(ClientSocketTest, WhatLiesUnreadIsGoneWithTheClient) {
+  EXPECT_EQ(send_all(), 60u);
+  socket.reset();
+  ends.theirs.reset();
+  while (sockets.unread().of(kUser) != 0) loop.run_round();
+  EXPECT_TRUE(sockets.unread().allows(kUser));
+}
+
+TEST_F(ClientSocketTest, AnEndedConnectionIsSeenAtOnce) {
+  ASSERT_TRUE(send());
+  socket.reset();
+  std::array<std::byte, 8> buffer;
+  EXPECT_EQ(receive_message(ends.theirs.get(), buffer)->bytes, 1u);
+  EXPECT_EQ(receive_message(ends.theirs.get(), buffer)->bytes, 0u);
+}
+
+TEST_F(ClientSocketTest, NobodyWaitsForWhatAClientSends) {
+  LingeringSocket slow;
+  const int fd = slow.fd();
+  ASSERT_TRUE(send_message(ends.theirs.get(), kWord, {&fd, 1}));
+  slow.reset();
+  const TimePoint begun = MonotonicClock::now();
+  std::array<std::byte, 8> buffer;
+  const auto seen = socket->look(buffer);
+  ASSERT_TRUE(seen);
+  EXPECT_TRUE(seen->has_files);
+  EXPECT_FALSE(seen->file);
+  {
+    const auto taken = socket->look(buffer, true);
+    ASSERT_TRUE(taken);
+    EXPECT_FALSE(taken->has_files);
+    EXPECT_TRUE(taken->file);
+    socket->drop();
+  }
+  ASSERT_TRUE(send_message(ends.theirs.get(), kWord, {&file, 1}));
+  socket.reset();
+  EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kAtOnce);
+  EXPECT_TRUE(becomes_true([&] { return sockets.closer().waiting(kUser) == 0; }));
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whom the agent lets in, and in which order.
+#include "agent/sessions/client_table.h"
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/network_namespace.h"
+#include "agent/sessions/raw_connection.h"
+
+namespace verbena::agent {
+namespace {
+
+using control::AgentAddress;
+using test::RawConnection;
+
+// A table with two names. Each client that is let in is noted by the name that it came by.
+class ClientTableTest : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (IsSkipped()) return;
+    std::vector<UniqueFd> sockets;
+    sockets.push_back(bound_to(first_));
+    sockets.push_back(bound_to(second_));
+    ASSERT_TRUE(table_.listen(std::move(sockets)));
+  }
+  ~ClientTableTest() override {
+    table_.clear();
+    for (const std::string& path : {first_, second_}) std::filesystem::remove(path);
+  }
+
+  static UniqueFd bound_to(const std::string& path) {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const AgentAddress address{std::string_view(path)};
+    EXPECT_EQ(::bind(socket.get(), address.address(), address.length), 0);
+    return socket;
+  }
+  void run_rounds() {
+    loop_.in_next_round([] {});
+    loop_.run_round();
+  }
+  // The path by which the client of this accepted socket came.
+  static std::string name_of(int socket) {
+    sockaddr_un name{};
+    socklen_t length = sizeof name;
+    EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &length), 0);
+    return name.sun_path;
+  }
+
+  const std::string first_ = "/tmp/client-table-a-" + std::to_string(::getpid());
+  const std::string second_ = "/tmp/client-table-b-" + std::to_string(::getpid());
+  std::vector<std::string> came_by_;
+  EventLoop loop_{std::chrono::hours(1)};  // all that users have to do is done in one round
+  ClientSockets sockets_{loop_, {.all = 16, .reserve = 4}, ::geteuid()};
+  ClientTable table_{loop_,
+                     sockets_,
+                     ClientTable::room_with(1024),
+                     {.make_session =
+                          [this](uint64_t, UniqueFd socket, const ucred&) {
+                            came_by_.push_back(name_of(socket.get()));
+                            return std::unique_ptr<Session>();
+                          },
+                      .on_come = [](uint64_t) {},
+                      .on_go = [](uint64_t) {}}};
+};
+
+TEST_F(ClientTableTest, TakesItsNamesInTurns) {
+  std::vector<RawConnection> crowd;
+  for (int i = 0; i < 20; ++i) crowd.emplace_back(AgentAddress(std::string_view(first_)));
+  const RawConnection other{AgentAddress(std::string_view(second_))};
+  EXPECT_TRUE(table_.accept_one());
+  EXPECT_TRUE(table_.accept_one());
+  while (table_.accept_one()) {
+  }
+  EXPECT_TRUE(came_by_.empty()) << "a session begins in its user's turn";
+  EXPECT_EQ(table_.size(), 21u) << "but counts";
+  run_rounds();
+  EXPECT_EQ(came_by_.size(), 21u);
+  EXPECT_EQ(std::vector(came_by_.begin(), came_by_.begin() + 2), (std::vector{first_, second_}));
+}
+
+TEST(ClientTable, HasRoomForAsManyAsThereAreDescriptorsFor) {
+  EXPECT_EQ(ClientTable::room_with(1 << 20).all, 8192u);
+  const Quota::Size few = ClientTable::room_with(256);
+  EXPECT_LE(few.all * 3, 128u);
+  EXPECT_GE(few.all, 40u);
+  EXPECT_GT(few.reserve, 0u);
+}
+
+// The file system shows it the socket file all the same.
+TEST_F(ClientTableTest, RefusesAProcessOfAnotherNetworkNamespace) {
+  {
+    const test::NetworkNamespace elsewhere;
+    ASSERT_TRUE(elsewhere.entered());
+    RawConnection stranger{AgentAddress(std::string_view(first_))};
+    ASSERT_TRUE(stranger.connected());
+    EXPECT_TRUE(table_.accept_one());
+    EXPECT_TRUE(stranger.is_hung_up());
+  }
+  run_rounds();
+  EXPECT_TRUE(came_by_.empty());
+  const RawConnection neighbour{AgentAddress(std::string_view(first_))};
+  EXPECT_TRUE(table_.accept_one());
+  run_rounds();
+  EXPECT_EQ(came_by_, std::vector{first_});
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose programs hold how much of the agent's memory in files.
+#include "agent/sessions/held_files.h"
+
+#include <cerrno>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/sealed_file.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uid_t kUser = 1000;
+constexpr uid_t kOther = 1001;
+constexpr uid_t kOwn = 500;
+constexpr size_t kLarge = 8 << 20;
+
+UniqueFd file_in_memory() {
+  auto file = make_memory_file("test", 4096);
+  EXPECT_TRUE(file && seal_size(file->get(), F_SEAL_WRITE));
+  return file ? std::move(*file) : UniqueFd();
+}
+
+class HeldFilesTest : public ::testing::Test {
+ protected:
+  // As many files of that size as the user gets.
+  std::vector<UniqueFd> take_all(uid_t user, size_t bytes = kLarge) {
+    std::vector<UniqueFd> taken;
+    while (auto file = files_.lend(user, file_in_memory().get(), bytes)) taken.push_back(std::move(*file));
+    return taken;
+  }
+
+  EventLoop loop_;
+  HeldFiles files_{loop_, kOwn};
+};
+
+TEST_F(HeldFilesTest, AFileCountsUntilNobodyHasItOpen) {
+  auto lent = files_.lend(kUser, file_in_memory().get(), kLarge);
+  ASSERT_TRUE(lent);
+  EXPECT_EQ(files_.held_by(kUser), kLarge / HeldFiles::kBlockBytes);
+  UniqueFd copy(::fcntl(lent->get(), F_DUPFD_CLOEXEC, 0));
+  lent->reset();
+  EXPECT_GT(files_.held_by(kUser), 0u) << "another process may have such a copy";
+  void* const mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, copy.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  copy.reset();
+  EXPECT_GT(files_.held_by(kUser), 0u) << "it is mapped";
+  ::munmap(mapped, 4096);
+  EXPECT_EQ(files_.held_by(kUser), 0u);
+}
+
+TEST_F(HeldFilesTest, CanBeReadOnly) {
+  const auto lent = files_.lend(kUser, file_in_memory().get(), 4096);
+  ASSERT_TRUE(lent);
+  EXPECT_LT(::write(lent->get(), "x", 1), 0);
+  char byte = 1;
+  EXPECT_EQ(::pread(lent->get(), &byte, 1, 0), 1);
+}
+
+TEST_F(HeldFilesTest, AUserGetsAShareAndLeavesOthersTheirs) {
+  auto taken = take_all(kUser);
+  EXPECT_GT(taken.size(), 0u);
+  EXPECT_LE(taken.size() * kLarge, size_t{20} << 20);
+  const auto refused = files_.lend(kUser, file_in_memory().get(), kLarge);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EDQUOT);
+  EXPECT_TRUE(files_.lend(kOther, file_in_memory().get(), 4096));
+  EXPECT_TRUE(files_.lend(kOwn, file_in_memory().get(), 4096));
+  taken.pop_back();
+  EXPECT_TRUE(files_.lend(kUser, file_in_memory().get(), kLarge)) << "once it has closed one";
+}
+
+TEST_F(HeldFilesTest, ManySmallFilesCount) {
+  const auto taken = take_all(kUser, 1);
+  EXPECT_LE(taken.size(), HeldFiles::kBlocks.all);
+}
+
+TEST_F(HeldFilesTest, TheSameFileCountsOnce) {
+  const UniqueFd kept = file_in_memory();
+  std::vector<UniqueFd> lent;
+  for (int i = 0; i < 100; ++i) {
+    auto file = files_.lend(kUser, kept.get(), kLarge);
+    ASSERT_TRUE(file);
+    lent.push_back(std::move(*file));
+  }
+  EXPECT_EQ(files_.held_by(kUser), kLarge / HeldFiles::kBlockBytes);
+  lent.clear();
+  EXPECT_EQ(files_.held_by(kUser), 0u) << "the agent's own is not counted";
+}
+
+TEST_F(HeldFilesTest, KnowsWhetherASessionHasOne) {
+  EXPECT_FALSE(files_.holds(7));
+  auto lent = files_.lend(kUser, file_in_memory().get(), 4096, 7);
+  ASSERT_TRUE(lent);
+  EXPECT_TRUE(files_.holds(7));
+  EXPECT_FALSE(files_.holds(8));
+  lent->reset();
+  EXPECT_FALSE(files_.holds(7));
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/orphans.h"
+
+#include <chrono>
+#include <csignal>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/slots/process.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+namespace {
+
+// A child that lives until it is told to end.
+class Child {
+ public:
+  Child() : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::pause();
+    ::_exit(0);
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  pid_t pid() const { return pid_; }
+  void end() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+LentSlot slot_of(uint32_t index, const Borrower& borrower) {
+  LentSlot slot;
+  slot.index = index;
+  slot.borrower = borrower;
+  return slot;
+}
+
+class OrphansTest : public ::testing::Test {
+ protected:
+  bool watch(Orphans& orphans, uint32_t index, const Borrower& borrower) {
+    return orphans.watch(slot_of(index, borrower), [this](uint32_t slot) { ended_ = slot; });
+  }
+  void run_until_one_ends() {
+    while (ended_ == 0) loop_.run_round();
+  }
+
+  EventLoop loop_;
+  Child child_;
+  uint32_t ended_ = 0;
+};
+
+TEST_F(OrphansTest, SeesTheEndOfAProcessByItsPidfdWhateverItsPidIsHere) {
+  Orphans orphans(loop_);
+  Borrower borrower;
+  borrower.pid = 1;  // somebody else here
+  borrower.process = share_process(watch_process(child_.pid()));
+  ASSERT_TRUE(watch(orphans, 5, borrower));
+  child_.end();
+  run_until_one_ends();
+  EXPECT_EQ(ended_, 5u);
+  EXPECT_TRUE(orphans.remove(5));
+  EXPECT_TRUE(orphans.empty());
+}
+
+TEST_F(OrphansTest, SeesThatAProcessHasEndedAlready) {
+  Orphans orphans(loop_);
+  Borrower borrower;
+  borrower.process = share_process(watch_process(child_.pid()));
+  child_.end();
+  EXPECT_FALSE(watch(orphans, 5, borrower));
+}
+
+// The vault of an older agent has pids alone.
+TEST_F(OrphansTest, KnowsAProcessWithoutAPidfdByItsPidAndStart) {
+  Orphans orphans(loop_);
+  Borrower borrower;
+  borrower.pid = child_.pid();
+  borrower.start_time = start_time_of(child_.pid());
+  EXPECT_TRUE(watch(orphans, 5, borrower));
+  borrower.start_time += 2;
+  EXPECT_FALSE(watch(orphans, 6, borrower)) << "a later process of this number";
+}
+
+TEST_F(OrphansTest, GivesUpAProcessThatItCannotSeeAfterAWhile) {
+  Orphans orphans(loop_, Duration::zero());
+  ASSERT_TRUE(watch(orphans, 5, Borrower{}));
+  EXPECT_TRUE(orphans.contains(5));
+  run_until_one_ends();
+  EXPECT_EQ(ended_, 5u);
+}
+
+TEST_F(OrphansTest, DoesNotGiveUpOneThatHasComeBack) {
+  Orphans orphans(loop_, Duration::zero());
+  ASSERT_TRUE(watch(orphans, 5, Borrower{}));
+  EXPECT_TRUE(orphans.remove(5));
+  ASSERT_TRUE(watch(orphans, 6, Borrower{}));
+  run_until_one_ends();
+  EXPECT_EQ(ended_, 6u);
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/process.h"
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace verbena::agent {
+namespace {
+
+constexpr int kCannot = 77;
+
+// The exit status of a child that does this.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool move_clocks(std::string_view offsets) {
+  if (::unshare(CLONE_NEWTIME) != 0) return false;
+  const UniqueFd file(::open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC));
+  return file && ::write(file.get(), offsets.data(), offsets.size()) == static_cast<ssize_t>(offsets.size());
+}
+
+TEST(StartTime, IsUnknownOfNoProcess) {
+  EXPECT_EQ(start_time_of(0), 0U);
+  EXPECT_EQ(start_time_of(-1), 0U);
+}
+
+TEST(StartTime, TellsProcessesApartThatStartedAtDifferentTimes) {
+  const uint64_t own = start_time_of(::getpid());
+  EXPECT_GT(own, start_time_of(1));
+  EXPECT_TRUE(is_same_start(own, own));
+  EXPECT_TRUE(is_same_start(own, own + 1));
+  EXPECT_FALSE(is_same_start(own, own + 2));
+}
+
+class StartTimeOffsets : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Of, StartTimeOffsets,
+                         ::testing::Values("boottime 1000000 0\n", "boottime 5 123456789\n",
+                                           "boottime 0 0\n"));
+
+TEST_P(StartTimeOffsets, TheTimeIsTheSameForReadersOfOtherTimeNamespaces) {
+  const pid_t asked_for = ::getpid();
+  const uint64_t here = start_time_of(asked_for);
+  const int status = in_child([&] {
+    if (!move_clocks(GetParam())) return kCannot;
+    return in_child([&] { return is_same_start(start_time_of(asked_for), here) ? 0 : 1; });
+  });
+  if (status == kCannot) GTEST_SKIP() << "no time namespaces here";
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/slot_table.h"
+
+#include <cerrno>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/network_namespace.h"
+#include "agent/slots/process.h"
+#include "agent/slots/slot_packets.h"
+#include "agent/takeover/vault.h"
+#include "agent/slots/wire.h"
+#include "control/protocol/status_page.h"
+
+namespace verbena::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+void take_back_all(SlotTable& slots, uint64_t session, TimePoint now) {
+  for (const LentSlot& slot : slots.lent_to(session)) {
+    EXPECT_TRUE(slots.take_back(slot.index, session, now));
+  }
+}
+
+constexpr TimePoint kStart{std::chrono::hours(1)};
+constexpr uid_t kOwn = 500;
+
+Borrower borrower(uint64_t session, uid_t uid = 1000) {
+  Borrower borrower;
+  borrower.session = session;
+  borrower.uid = uid;
+  borrower.pid = 42;
+  borrower.program = "test";
+  return borrower;
+}
+
+// One whose process does not get the socket itself.
+Borrower without_socket(uint64_t session, uid_t uid) {
+  Borrower one = borrower(session, uid);
+  one.shares_port = false;
+  return one;
+}
+
+class SlotTableTest : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (!IsSkipped()) wire_.open();
+  }
+  Wire wire_{roce::kUdpPort};
+  SlotTable slots_{wire_, kOwn};
+};
+
+TEST_F(SlotTableTest, LendsTheLongestFreeSlotThatHasRested) {
+  for (uint32_t index = 1; index <= 3; ++index) EXPECT_EQ(slots_.lend(borrower(1), kStart)->index, index);
+  ASSERT_TRUE(slots_.take_back(2, 1, kStart + std::chrono::seconds(1)));
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart + std::chrono::seconds(2)));
+  EXPECT_EQ(slots_.lend(borrower(1), kStart + std::chrono::seconds(2))->index, 4u);
+  EXPECT_EQ(slots_.lend(borrower(1), kStart + std::chrono::seconds(5))->index, 2u);
+  EXPECT_EQ(slots_.lend(borrower(1), kStart + std::chrono::seconds(5))->index, 1u);
+}
+
+TEST_F(SlotTableTest, NeverLendsOneUsersSocketToAnother) {
+  EXPECT_EQ(slots_.lend(borrower(1, 1000), kStart)->index, 1u);
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  EXPECT_EQ(slots_.lend(borrower(2, 1001), kStart + std::chrono::hours(1))->index, 2u);
+  EXPECT_EQ(slots_.lend(borrower(3, 1000), kStart + std::chrono::hours(1))->index, 1u);
+}
+
+TEST_F(SlotTableTest, LendsASlotToAnotherUserAfterALongRestIfNobodyHasItsSocket) {
+  EXPECT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(5))->index, 2u);
+  EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(31))->index, 1u);
+}
+
+TEST_F(SlotTableTest, RemembersInTheVaultWhoseSocketsNobodyHas) {
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(slots_.lend(without_socket(1, 1000), kStart));
+  ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
+  for (const uint32_t index : {1u, 2u}) ASSERT_TRUE(slots_.take_back(index, 1, kStart));
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  Vault::Contents contents = Vault::take(vault->client_end());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  ASSERT_TRUE(after.adopt(contents, kStart));
+  const TimePoint later = kStart + std::chrono::minutes(1);
+  EXPECT_EQ(after.lend(borrower(2, 1001), later)->index, 1u);
+  EXPECT_EQ(after.lend(borrower(2, 1001), later)->index, 3u);
+}
+
+TEST_F(SlotTableTest, LeavesSlotsForOthersWhateverOneUserTakes) {
+  Wire none(roce::kUdpPort);
+  SlotTable slots(none, kOwn);
+  size_t taken = 0;
+  Result<LentSlot> last = slots.lend(borrower(1), kStart);
+  for (; last; last = slots.lend(borrower(1), kStart)) ++taken;
+  EXPECT_EQ(last.error().code, EDQUOT);
+  EXPECT_LT(taken, SlotTable::kSize.all - SlotTable::kSize.reserve);
+  EXPECT_TRUE(slots.lend(borrower(2, 1001), kStart));
+  EXPECT_TRUE(slots.lend(borrower(3, kOwn), kStart));
+  take_back_all(slots, 1, kStart);
+  EXPECT_TRUE(slots.lend(borrower(1), kStart));
+}
+
+// Who takes and gives back without end would else keep all slots resting.
+TEST_F(SlotTableTest, SlotsThatRestCountForTheUserWhoHadThem) {
+  Wire none(roce::kUdpPort);
+  SlotTable slots(none, kOwn);
+  TimePoint now = kStart;
+  for (int round = 0; round < 20; ++round, now += std::chrono::seconds(1)) {
+    size_t taken = 0;
+    while (slots.lend(borrower(1), now)) ++taken;
+    EXPECT_GT(taken, 0u) << "its own, after a rest or without";
+    take_back_all(slots, 1, now);
+    EXPECT_TRUE(slots.lend(borrower(2, 1001), now)) << round;
+  }
+  take_back_all(slots, 2, now);
+  now += std::chrono::seconds(31);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(slots.lend(borrower(3, 1002), now));
+}
+
+Borrower stranger(uint64_t session, uid_t uid) {
+  Borrower stranger = borrower(session, uid);
+  stranger.shares_port = false;
+  return stranger;
+}
+
+// They have never had the socket.
+TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
+  const auto lent = slots_.lend(stranger(1, 1000), kStart);
+  ASSERT_TRUE(lent);
+  EXPECT_TRUE(lent->handed_over);
+  ASSERT_TRUE(slots_.take_back(lent->index, 1, kStart));
+  EXPECT_EQ(slots_.lend(stranger(2, 1001), kStart + std::chrono::hours(1))->index, lent->index);
+  ASSERT_TRUE(slots_.take_back(lent->index, 2, kStart + std::chrono::hours(1)));
+  const auto with_socket = slots_.lend(borrower(3, 0), kStart + std::chrono::hours(2));
+  EXPECT_EQ(with_socket->index, lent->index);
+  EXPECT_FALSE(with_socket->handed_over);
+}
+
+// Its socket is there by then, and is lent as soon as it can be.
+TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
+  ASSERT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
+  std::vector<UniqueFd> others;
+  do {
+    others.emplace_back(::dup(0));
+  } while (others.back().get() < 200);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(others.back().get()) + 3;  // a status page and a socket
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto refused = slots_.lend(without_socket(1, 1000), kStart);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EMFILE);
+  EXPECT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 2u);
+}
+
+TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
+  ASSERT_TRUE(slots_.lend(borrower(1, 0), kStart));
+  const auto lent = slots_.lend(stranger(2, 1000), kStart);
+  ASSERT_TRUE(lent);
+  control::Slot slot;
+  slot.handed_over = wire_.take_receiver(lent->index);
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  wire_.mute(lent->index);  // the courier ends here
+  Wire next_wire(roce::kUdpPort);
+  SlotTable next(next_wire, kOwn);
+  Vault::Contents contents = Vault::take(vault->client_end());
+  ASSERT_TRUE(next.adopt(contents, kStart));
+  next_wire.unmute(lent->index);
+  EXPECT_TRUE(next.find_lent(lent->index)->handed_over);
+  EXPECT_FALSE(next.find_lent(1)->handed_over);
+  ASSERT_TRUE(test::send_to_slot(lent->index, 7));
+  EXPECT_THAT(test::received_tags(slot), ElementsAre(7u));
+  // And the one after that.
+  EXPECT_GE(next.record(lent->index).courier_end, 0);
+}
+
+TEST_F(SlotTableTest, LendsASocketWithoutWhatCameForItsLastOwner) {
+  control::Slot slot;
+  slot.socket = UniqueFd(::dup(slots_.lend(borrower(1), kStart)->socket));
+  ASSERT_TRUE(test::send_to_slot(1, 10));
+  EXPECT_THAT(test::received_tags(slot), ElementsAre(10u));
+  ASSERT_TRUE(test::send_to_slot(1, 11));
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  ASSERT_TRUE(test::send_to_slot(1, 12));
+  EXPECT_THAT(test::received_tags(slot), IsEmpty());
+  ASSERT_EQ(slots_.lend(borrower(2), kStart + std::chrono::hours(1))->index, 1u);
+  EXPECT_THAT(test::received_tags(slot), IsEmpty());
+  ASSERT_TRUE(test::send_to_slot(1, 13));
+  EXPECT_THAT(test::received_tags(slot), ElementsAre(13u));
+}
+
+TEST_F(SlotTableTest, TakesASlotBackOnlyFromItsBorrower) {
+  ASSERT_TRUE(slots_.lend(borrower(1), kStart));
+  EXPECT_EQ(slots_.take_back(1, 2, kStart).error().code, ENOENT);
+  EXPECT_EQ(slots_.take_back(2, 1, kStart).error().code, ENOENT);
+  EXPECT_TRUE(slots_.take_back(1, 1, kStart));
+  EXPECT_EQ(slots_.take_back(1, 1, kStart).error().code, ENOENT);
+}
+
+std::vector<uint32_t> indexes_of(const std::vector<LentSlot>& slots) {
+  std::vector<uint32_t> indexes;
+  for (const LentSlot& slot : slots) indexes.push_back(slot.index);
+  return indexes;
+}
+
+// The agent asks for that whenever a client comes or goes, so it is kept rather than counted.
+TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
+  for (const uint64_t session : {1, 2, 1}) ASSERT_TRUE(slots_.lend(borrower(session), kStart));
+  ASSERT_TRUE(slots_.lend(borrower(3, kOwn), kStart));
+  EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(1, 3));
+  EXPECT_THAT(indexes_of(slots_.lent_to(3)), ElementsAre(4));
+  EXPECT_EQ(slots_.lent_to_other_users(), 3u);
+  ASSERT_TRUE(slots_.take_back(1, 1, kStart));
+  EXPECT_FALSE(slots_.take_back(2, 1, kStart)) << "not its own";
+  EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(3));
+  EXPECT_EQ(slots_.lent_to_other_users(), 2u);
+  take_back_all(slots_, 1, kStart);
+  take_back_all(slots_, 3, kStart);
+  EXPECT_THAT(slots_.lent_to(1), IsEmpty());
+  EXPECT_FALSE(slots_.first_lent_to(1));
+  EXPECT_THAT(indexes_of(slots_.lent_to(2)), ElementsAre(2));
+  EXPECT_EQ(slots_.lent_to_other_users(), 1u);
+}
+
+TEST_F(SlotTableTest, KnowsItOfTheSlotsOfAFormerAgentToo) {
+  ASSERT_TRUE(slots_.lend(borrower(1), kStart));
+  ASSERT_TRUE(slots_.lend(borrower(2, kOwn), kStart));
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  Vault::Contents contents = Vault::take(vault->client_end());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  ASSERT_TRUE(after.adopt(contents, kStart));
+  EXPECT_EQ(after.lent_to_other_users(), 1u);
+  EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(1, 2));
+  ASSERT_TRUE(after.keep(1, borrower(7)));
+  EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(2));
+  EXPECT_THAT(indexes_of(after.lent_to(7)), ElementsAre(1));
+  EXPECT_EQ(after.lent_to_other_users(), 1u);
+  take_back_all(after, 7, kStart);
+  EXPECT_EQ(after.lent_to_other_users(), 0u);
+}
+
+TEST_F(SlotTableTest, RunsOutAtTheMulticastSlotAndThenUsesWhatHasNotRested) {
+  uint32_t last = 0;
+  for (uint32_t i = 1; i < roce::Qpn::kSlots - 1; ++i) {
+    const auto slot = slots_.lend(borrower(1, kOwn), kStart);
+    if (!slot) GTEST_SKIP() << "not enough descriptors here";
+    last = slot->index;
+  }
+  EXPECT_EQ(last, roce::Qpn::kSlots - 2);
+  EXPECT_EQ(slots_.lend(borrower(1, kOwn), kStart).error().code, ENOSPC);
+  ASSERT_TRUE(slots_.take_back(500, 1, kStart));
+  EXPECT_EQ(slots_.lend(borrower(1, kOwn), kStart)->index, 500u);
+}
+
+TEST_F(SlotTableTest, NumbersSlotsWithoutAWireFromTheTop) {
+  Wire none(roce::kUdpPort);  // was never opened
+  SlotTable slots(none, kOwn);
+  const auto slot = slots.lend(borrower(1), kStart);
+  ASSERT_TRUE(slot);
+  EXPECT_EQ(slot->index, roce::Qpn::kSlots - 2);
+  EXPECT_EQ(slot->socket, -1);
+  EXPECT_EQ(slots.lend(borrower(1), kStart)->index, roce::Qpn::kSlots - 3);
+}
+
+uint64_t cookie_of(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  EXPECT_EQ(::getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &length), 0);
+  return cookie;
+}
+
+TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  // Often enough that the vault has to be written again several times.
+  TimePoint now = kStart;
+  for (int i = 0; i < 300; ++i) {
+    now += std::chrono::seconds(1);
+    const auto slot = slots_.lend(borrower(1), now);
+    ASSERT_TRUE(slot);
+    ASSERT_TRUE(vault->put_slot(slots_.record(slot->index)));
+    if (i % 3 != 0) {
+      ASSERT_TRUE(slots_.take_back(slot->index, 1, now));
+      ASSERT_TRUE(vault->put_slot(slots_.record(slot->index)));
+    }
+    if (!vault->is_long()) continue;
+    ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  }
+  const auto expected = slots_.records();
+  std::vector<uint64_t> cookies;
+  for (const SlotRecord& slot : expected) cookies.push_back(cookie_of(slot.socket));
+
+  Vault::Contents contents = Vault::take(vault->client_end());
+  ASSERT_EQ(contents.slots.size(), expected.size());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  ASSERT_TRUE(after.adopt(contents, now));
+  ASSERT_EQ(wire.size(), wire_.size());
+  const auto records = after.records();
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].index, expected[i].index);
+    EXPECT_EQ(records[i].lent, expected[i].lent);
+    EXPECT_EQ(records[i].uid, expected[i].uid);
+    EXPECT_EQ(cookie_of(records[i].socket), cookies[i]);
+  }
+}
+
+TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
+  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  Vault::Contents contents = Vault::take(vault->client_end());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  ASSERT_TRUE(after.adopt(contents, kStart));
+  EXPECT_EQ(after.keep(1, borrower(7, 1001)).error().code, ENOENT);
+  EXPECT_EQ(after.keep(2, borrower(7, 1000)).error().code, ENOENT);
+  Borrower another = borrower(7, 1000);
+  another.pid = 43;
+  EXPECT_EQ(after.keep(1, another).error().code, ENOENT) << "another process of the user";
+  Borrower later = borrower(7, 1000);
+  later.start_time = 12345;
+  EXPECT_EQ(after.keep(1, later).error().code, ENOENT) << "a later process of the same number";
+  EXPECT_TRUE(after.keep(1, borrower(7, 1000)));
+  EXPECT_EQ(after.keep(1, borrower(8, 1000)).error().code, ENOENT);
+}
+
+// The next agent's table, taken from the vault.
+class NextAgent {
+ public:
+  explicit NextAgent(const SlotTable& before) {
+    auto vault = Vault::create();
+    if (!vault || !vault->rewrite(before.records(), {})) return;
+    Vault::Contents contents = Vault::take(vault->client_end());
+    is_there_ = slots_.adopt(contents, kStart).has_value();
+  }
+  bool is_there() const { return is_there_; }
+  SlotTable& slots() { return slots_; }
+
+ private:
+  Wire wire_{roce::kUdpPort};
+  SlotTable slots_{wire_, kOwn};
+  bool is_there_ = false;
+};
+
+// As in two containers of a pod: what was pid 42 for one agent is somebody else for the next, or nobody.
+TEST_F(SlotTableTest, KnowsAProcessByItsStatusPageWhereItsPidIsAnother) {
+  const auto lent = slots_.lend(borrower(1, 1000), kStart);
+  ASSERT_TRUE(lent);
+  const protocol::SlotSecret secret = protocol::secret_in(lent->page);
+  ASSERT_TRUE(protocol::is_set(secret));
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  Borrower unseen = borrower(7, 1000);
+  unseen.pid = 0;
+  EXPECT_EQ(next.slots().claim(1, {}, unseen).error().code, ENOENT);
+  EXPECT_EQ(next.slots().claim(1, {secret[0], secret[1] + 1}, unseen).error().code, ENOENT);
+  EXPECT_EQ(next.slots().claim(2, secret, unseen).error().code, ENOENT);
+  EXPECT_EQ(next.slots().claim(1, secret, borrower(7, 1001)).error().code, ENOENT) << "another user";
+  EXPECT_TRUE(next.slots().claim(1, secret, unseen));
+  EXPECT_EQ(next.slots().claim(1, secret, unseen).error().code, ENOENT) << "it has come back already";
+}
+
+TEST_F(SlotTableTest, GivesASlotOfAProcessThatItDoesNotSeeToNoneThatDoesNotKnowTheSecret) {
+  Borrower unseen = borrower(1, 1000);
+  unseen.pid = 0;
+  ASSERT_TRUE(slots_.lend(unseen, kStart));
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  unseen.session = 7;
+  EXPECT_EQ(next.slots().keep(1, unseen).error().code, ENOENT);
+}
+
+TEST_F(SlotTableTest, GivesNoTwoSlotsTheSameSecret) {
+  const auto one = slots_.lend(borrower(1), kStart), other = slots_.lend(borrower(1), kStart);
+  ASSERT_TRUE(one && other);
+  EXPECT_NE(protocol::secret_in(one->page), protocol::secret_in(other->page));
+}
+
+TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
+  Borrower self = borrower(1, 1000);  // "pid 42", as it would be in another pid namespace
+  self.process = share_process(watch_process(::getpid()));
+  ASSERT_TRUE(self.process);
+  ASSERT_TRUE(slots_.lend(self, kStart));
+  ASSERT_TRUE(slots_.lend(without_socket(2, 1001), kStart)) << "a courier's end comes before it";
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  const Borrower adopted = next.slots().find_lent(1)->borrower;
+  ASSERT_TRUE(adopted.process);
+  EXPECT_EQ(adopted.pid, ::getpid());
+  EXPECT_TRUE(is_same_start(adopted.start_time, start_time_of(::getpid())));
+  EXPECT_FALSE(next.slots().find_lent(2)->borrower.process);
+  EXPECT_TRUE(next.slots().find_lent(2)->handed_over);
+  NextAgent after(next.slots());
+  ASSERT_TRUE(after.is_there());
+  EXPECT_EQ(after.slots().find_lent(1)->borrower.pid, ::getpid());
+}
+
+TEST_F(SlotTableTest, RefusesAVaultThatLacksASocket) {
+  auto vault = Vault::create();
+  ASSERT_TRUE(vault);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(slots_.lend(borrower(1), kStart));
+  auto records = slots_.records();
+  records.erase(records.begin() + 1);
+  ASSERT_TRUE(vault->rewrite(records, {}));
+  Vault::Contents contents = Vault::take(vault->client_end());
+  Wire wire(roce::kUdpPort);
+  SlotTable after(wire, kOwn);
+  EXPECT_FALSE(after.adopt(contents, kStart));
+  EXPECT_FALSE(wire.has_sockets());
+}
+
+TEST_F(SlotTableTest, RefusesSocketsThatAreNotTheGroups) {
+  Wire wire(roce::kUdpPort);
+  const auto refused = [&](int fd) {
+    std::vector<UniqueFd> sockets;
+    sockets.emplace_back(fd);
+    return !wire.adopt(std::move(sockets));
+  };
+  EXPECT_TRUE(refused(::socket(AF_INET, SOCK_DGRAM, 0)));
+  EXPECT_TRUE(refused(::socket(AF_UNIX, SOCK_DGRAM, 0)));
+  EXPECT_TRUE(refused(::socket(AF_INET, SOCK_STREAM, 0)));
+  EXPECT_TRUE(refused(::open("/dev/null", O_RDONLY)));
+  std::vector<UniqueFd> twice;
+  twice.emplace_back(::dup(wire_.socket(0)));
+  twice.emplace_back(::dup(wire_.socket(0)));
+  EXPECT_FALSE(wire.adopt(std::move(twice)));
+}
+
+TEST(Vault, IgnoresWhatIsNoVault) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+  const UniqueFd in(ends[0]);
+  const UniqueFd out(ends[1]);
+  for (size_t length : {1u, 8u, 9u, 96u, 500u}) {
+    const std::vector<char> garbage(length, 'v');
+    ASSERT_EQ(::send(in.get(), garbage.data(), length, 0), static_cast<ssize_t>(length));
+  }
+  EXPECT_TRUE(Vault::take(out.get()).slots.empty());
+  const UniqueFd null(::open("/dev/null", O_RDONLY));
+  EXPECT_TRUE(Vault::take(null.get()).slots.empty());
+}
+
+}  // namespace
+}  // namespace verbena::agent

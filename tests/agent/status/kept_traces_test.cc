@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces of processes that have ended: which are kept, and which are forgotten first.
+#include "agent/status/kept_traces.h"
+
+#include <set>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "agent/status/traced_page.h"
+#include "observe/trace/reader.h"
+
+namespace verbena::agent {
+namespace {
+
+using testing::Contains;
+using testing::Not;
+using trace::Kind;
+
+constexpr TimePoint kStart{std::chrono::hours(1)};
+
+class KeptTracesTest : public testing::Test {
+ protected:
+  std::vector<pid_t> pids(TimePoint now = kStart) {
+    std::vector<pid_t> all;
+    uint64_t from = 0;
+    while (const KeptTraces::Kept* one = kept.find(from, now)) {
+      all.push_back(one->pid);
+      from = one->number + 1;
+    }
+    return all;
+  }
+  KeptTraces kept;
+};
+
+TEST_F(KeptTracesTest, WhatAProcessHasWrittenIsThereWhenItsPageIsGone) {
+  {
+    TracedPage page;
+    page.write(Kind::kTimeout);
+    page.write_details(3);
+    kept.keep(slot_of(page, 1), false, kStart);
+  }
+  const KeptTraces::Kept* one = kept.find(0, kStart);
+  ASSERT_NE(one, nullptr);
+  EXPECT_EQ(one->program, "test");
+  EXPECT_EQ(one->uid, 1000u);
+  EXPECT_EQ(one->slot, 7u);
+  const auto events = trace::Reader(one->file.get(), 0).read();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[0].kind, Kind::kTimeout);
+  EXPECT_EQ(events[3].numbers[0], 2u);
+}
+
+TEST_F(KeptTracesTest, NobodyCanChangeACopy) {
+  TracedPage page;
+  page.write(Kind::kTimeout);
+  kept.keep(slot_of(page, 1), false, kStart);
+  const int file = kept.find(0, kStart)->file.get();
+  EXPECT_LT(::pwrite(file, "x", 1, 0), 0);
+  EXPECT_NE(::ftruncate(file, 0), 0);
+}
+
+TEST_F(KeptTracesTest, AProcessThatHasWrittenNothingLeavesNothing) {
+  const TracedPage page;
+  kept.keep(slot_of(page, 1), false, kStart);
+  EXPECT_EQ(kept.find(0, kStart), nullptr);
+  EXPECT_FALSE(kept.last_notable());
+}
+
+TEST_F(KeptTracesTest, OfSixteenProcessesTheOldestGoesForTheNext) {
+  TracedPage page;
+  page.write(Kind::kTimeout);
+  for (uint64_t session = 1; session <= 17; ++session) kept.keep(slot_of(page, session), false, kStart);
+  EXPECT_EQ(pids().size(), KeptTraces::kMostProcesses);
+  EXPECT_THAT(pids(), Not(Contains(1)));
+  EXPECT_THAT(pids(), Contains(17));
+}
+
+TEST_F(KeptTracesTest, WhatEndedWellGoesBeforeWhatDidNot) {
+  TracedPage page;
+  page.write(Kind::kQpMade);
+  kept.keep(slot_of(page, 1), false, kStart);
+  kept.keep(slot_of(page, 2), true, kStart);
+  for (uint64_t session = 3; session <= 17; ++session) kept.keep(slot_of(page, session), false, kStart);
+  EXPECT_THAT(pids(), Contains(1));
+  EXPECT_THAT(pids(), Not(Contains(2)));
+}
+
+TEST_F(KeptTracesTest, OneUsersProgramsDoNotDriveOutAnothers) {
+  TracedPage page;
+  page.write(Kind::kTimeout);
+  kept.keep(slot_of(page, 1, 1000), false, kStart);
+  for (uint64_t session = 2; session <= 60; ++session) kept.keep(slot_of(page, session, 1001), false, kStart);
+  EXPECT_THAT(pids(), Contains(1));
+  EXPECT_EQ(pids().size(), KeptTraces::kMostProcesses);
+}
+
+TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
+  TracedPage page;
+  page.write(Kind::kTimeout, protocol::kTraceEntries);
+  page.write_details(protocol::kTraceEntries);
+  for (int slot = 0; slot < 100; ++slot) kept.keep(slot_of(page, 1), false, kStart);
+  size_t bytes = 0;
+  uint64_t from = 0;
+  while (const KeptTraces::Kept* one = kept.find(from, kStart)) {
+    bytes += one->bytes;
+    from = one->number + 1;
+  }
+  EXPECT_LE(bytes, KeptTraces::kMostBytes);
+  EXPECT_GT(bytes, KeptTraces::kMostBytes - (1 << 20)) << "and not much fewer";
+}
+
+TEST_F(KeptTracesTest, WhatEndedWellIsForgottenAfterAMinute) {
+  TracedPage quiet;
+  quiet.write(Kind::kQpMade);
+  TracedPage troubled;
+  troubled.write(Kind::kTimeout);
+  kept.keep(slot_of(quiet, 1), true, kStart);
+  kept.keep(slot_of(troubled, 2), true, kStart);
+  EXPECT_EQ(pids(kStart + KeptTraces::kQuietTime / 2).size(), 2u);
+  EXPECT_THAT(pids(kStart + KeptTraces::kQuietTime), testing::ElementsAre(2));
+  EXPECT_EQ(kept.last_notable(), kStart);
+}
+
+// Its process may have written anything there.
+TEST_F(KeptTracesTest, APageThatClaimsEverythingIsCopiedOnce) {
+  TracedPage page;
+  page.write(Kind::kTimeout);
+  const uint64_t much = UINT64_MAX;
+  for (const size_t ring :
+       {offsetof(protocol::TraceRings, events), offsetof(protocol::TraceRings, details)}) {
+    const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, traces) + ring);
+    ASSERT_EQ(::pwrite(page.fd(), &much, sizeof much, at), 8);
+  }
+  kept.keep(slot_of(page, 1), false, kStart);
+  const KeptTraces::Kept* one = kept.find(0, kStart);
+  ASSERT_NE(one, nullptr);
+  EXPECT_LE(one->bytes, sizeof(protocol::TraceRings));
+  EXPECT_LE(trace::Reader(one->file.get(), 0).read().size(), 2 * protocol::kTraceEntries);
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/slots/slot_table.h"
+#include "base/unique_fd.h"
+#include "control/protocol/status_page.h"
+#include "observe/trace/recorder.h"
+
+namespace verbena::agent {
+
+// A slot's page, as its process has written it.
+class TracedPage {
+ public:
+  TracedPage() : file_(::memfd_create("page", MFD_CLOEXEC)) {
+    EXPECT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+    page_ = static_cast<protocol::StatusPage*>(
+        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
+  }
+  ~TracedPage() { ::munmap(page_, sizeof(protocol::StatusPage)); }
+  TracedPage(const TracedPage&) = delete;
+  TracedPage& operator=(const TracedPage&) = delete;
+
+  int fd() const { return file_.get(); }
+  void write(trace::Kind kind, size_t times = 1) {
+    trace::Recorder recorder(page_->traces);
+    for (size_t i = 0; i < times; ++i) recorder.note(roce::Qpn(0x11), kind, {i});
+  }
+  void write_details(size_t times) {
+    trace::Recorder recorder(page_->traces);
+    for (size_t i = 0; i < times; ++i) recorder.detail(roce::Qpn(0x11), trace::Kind::kPosted, {i});
+  }
+
+ private:
+  UniqueFd file_;
+  protocol::StatusPage* page_ = nullptr;
+};
+
+inline LentSlot slot_of(const TracedPage& page, uint64_t session, uid_t uid = 1000) {
+  LentSlot slot;
+  slot.index = 7;
+  slot.page = page.fd();
+  slot.borrower.session = session;
+  slot.borrower.pid = static_cast<pid_t>(session);
+  slot.borrower.uid = uid;
+  slot.borrower.program = "test";
+  return slot;
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/takeover/stopped_processes.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/network_namespace.h"
+#include "agent/slots/wire.h"
+#include "adapter/net/udp/udp_port.h"
+#include "control/protocol/responder_progress.h"
+#include "control/protocol/status_page.h"
+#include "wire/roce/aeth.h"
+#include "adapter/transport/packet_io.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr uint32_t kSlot = 1;
+constexpr uint32_t kRemoteQpn = 0x123456;
+constexpr uint32_t kExpected = 210;
+
+roce::Address loopback() {
+  roce::Address address{};
+  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  return address;
+}
+
+class StoppedProcessesTest : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (IsSkipped()) return;
+    wire_.open();
+    ASSERT_TRUE(wire_.add());
+    wire_.unmute(0);
+    wire_.unmute(kSlot);
+    net::UdpPortOptions options;
+    auto sender = net::UdpPort::create(UniqueFd(::fcntl(wire_.socket(0), F_DUPFD_CLOEXEC, 3)), options);
+    ASSERT_TRUE(sender);
+    sender_ = std::move(*sender);
+    page_.reset(::memfd_create("page", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(page_.get(), sizeof(protocol::StatusPage)), 0);
+    void* const at =
+        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, page_.get(), 0);
+    ASSERT_NE(at, MAP_FAILED);
+    mapped_ = static_cast<protocol::StatusPage*>(at);
+    protocol::QpStatus& status = mapped_->qps[kQpn.index()];
+    status.in_use = 1;
+    status.qpn = kQpn.value();
+    status.type = IBV_QPT_RC;
+    status.state = IBV_QPS_RTS;
+    status.remote_qpn = kRemoteQpn;
+    show(7);
+    stopped_processes_.slot_changed(kSlot, lent());
+  }
+  void TearDown() override {
+    if (mapped_ != nullptr) ::munmap(mapped_, sizeof(protocol::StatusPage));
+    NamespaceTest::TearDown();
+  }
+
+  LentSlot lent() const {
+    LentSlot slot;
+    slot.index = kSlot;
+    slot.lending = 1;
+    slot.socket = wire_.socket(kSlot);
+    slot.page = page_.get();
+    slot.borrower.pid = ::getpid();
+    return slot;
+  }
+  void show(uint8_t rnr_retry) {
+    mapped_->details[kQpn.index()].numbers[protocol::kQpReceivePsn] =
+        protocol::encode({.expected = kExpected, .msn = 9, .rnr_retry = rnr_retry, .is_exact = true});
+  }
+  void send(uint32_t psn, roce::Operation operation = roce::Operation::kSendOnly) {
+    roce::Headers headers;
+    headers.opcode = roce::make_opcode(roce::Service::kRc, operation);
+    headers.destination = kQpn;
+    headers.psn = roce::Psn(psn);
+    roce::Path path;
+    path.source = path.destination = loopback();
+    const std::array<std::byte, 64> bytes{};
+    const ConstBytes payload(bytes);
+    ASSERT_EQ(sender_->send({path, headers, {&payload, 1}, 64}), transport::SendStatus::kSent);
+    ASSERT_TRUE(sender_->flush());
+  }
+  // Runs the loop until it is so. False: it did not become so in ten seconds.
+  bool run_until(const std::function<bool()>& condition) {
+    const TimePoint end = MonotonicClock::now() + std::chrono::seconds(10);
+    while (!condition()) {
+      if (MonotonicClock::now() > end) return false;
+      loop_.at(MonotonicClock::now() + std::chrono::milliseconds(5), [] {});
+      loop_.run_round();
+    }
+    return true;
+  }
+  int64_t words() const {
+    return std::ranges::count_if(
+        answers_, [](const auto& answer) { return answer.first.opcode == roce::kStoppedOpcode; });
+  }
+  std::optional<roce::Headers> rnr_nak() const {
+    for (const auto& [headers, path] : answers_) {
+      if (headers.opcode != roce::kStoppedOpcode &&
+          roce::aeth_kind(headers.syndrome) == roce::AethKind::kRnrNak)
+        return headers;
+    }
+    return std::nullopt;
+  }
+  bool await_answers(size_t count) {
+    return run_until([&] { return answers_.size() >= count; });
+  }
+
+  const roce::Qpn kQpn = roce::Qpn::in_slot(kSlot, 7);
+  Wire wire_{roce::kUdpPort};
+  UniqueFd page_;
+  protocol::StatusPage* mapped_ = nullptr;
+  std::unique_ptr<net::UdpPort> sender_;
+  EventLoop loop_;
+  bool stopped_ = true;
+  int looked_ = 0;
+  std::vector<std::pair<roce::Headers, roce::Path>> answers_;
+  StoppedProcesses stopped_processes_{
+      loop_,
+      roce::kUdpPort,
+      {.send = [this](const roce::Headers& headers,
+                      const roce::Path& path) { answers_.emplace_back(headers, path); },
+       .flush = [] {},
+       .is_stopped =
+           [this](pid_t) {
+             ++looked_;
+             return stopped_;
+           }}};
+};
+
+TEST_F(StoppedProcessesTest, AnswersEachRequestWithAWordAndAnAcknowledgement) {
+  send(205);
+  ASSERT_TRUE(await_answers(2));
+  const auto& [word, path] = answers_[0];
+  EXPECT_EQ(word.opcode, roce::kStoppedOpcode);
+  EXPECT_EQ(word.destination.value(), kRemoteQpn);
+  EXPECT_EQ(word.psn, roce::Psn(205)) << "the requester has had no acknowledgement of it";
+  EXPECT_EQ(path.destination, loopback());
+  const roce::Headers& again = answers_[1].first;
+  EXPECT_EQ(again.opcode, roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge));
+  EXPECT_EQ(again.syndrome, roce::ack_syndrome());
+  EXPECT_EQ(again.psn, roce::Psn(204));
+  EXPECT_EQ(again.msn, 9u);
+  send(205);
+  EXPECT_TRUE(run_until([&] { return words() == 2; })) << "each time";
+}
+
+// Adapters drop acknowledgements of what is acknowledged already.
+TEST_F(StoppedProcessesTest, SendsAnRnrNakToAPeerThatAcknowledgementsDoNotKeep) {
+  send(205);
+  send(206);
+  ASSERT_TRUE(await_answers(2));
+  const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(150);
+  ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
+  send(207);
+  ASSERT_TRUE(run_until([&] { return words() == 2; }));
+  EXPECT_FALSE(rnr_nak()) << "another request is not one that comes again";
+  send(205);
+  ASSERT_TRUE(run_until([&] { return rnr_nak().has_value(); }));
+  EXPECT_EQ(rnr_nak()->psn, roce::Psn(205));
+  EXPECT_EQ(rnr_nak()->msn, 9u);
+}
+
+TEST_F(StoppedProcessesTest, AcknowledgesNothingThatIsNotExecuted) {
+  send(215);
+  ASSERT_TRUE(await_answers(4));
+  for (const auto& [headers, path] : answers_) {
+    EXPECT_EQ(headers.psn, roce::Psn(headers.opcode == roce::kStoppedOpcode ? kExpected : kExpected - 1));
+  }
+}
+
+TEST_F(StoppedProcessesTest, SendsNoRnrNakWhereRetriesAreFinite) {
+  show(6);
+  send(205);
+  ASSERT_TRUE(await_answers(1));
+  const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(150);
+  ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
+  send(205);
+  ASSERT_TRUE(run_until([&] { return words() == 2; }));
+  EXPECT_FALSE(rnr_nak());
+}
+
+// Linux rxe sets its timer back at every response.
+TEST_F(StoppedProcessesTest, RepeatsTheAcknowledgementBeforeTheRequest) {
+  for (const uint8_t rnr_retry : std::to_array<uint8_t>({6, 7})) {
+    show(rnr_retry);
+    const size_t first = answers_.size();
+    send(215);
+    ASSERT_TRUE(await_answers(first + 5));
+    int repeated = 0;
+    for (size_t i = first; i < answers_.size(); ++i) {
+      const roce::Headers& headers = answers_[i].first;
+      if (headers.opcode == roce::kStoppedOpcode || headers.syndrome != roce::ack_syndrome()) continue;
+      ++repeated;
+      EXPECT_EQ(headers.psn, roce::Psn(kExpected - 1)) << "nothing is acknowledged that is not executed";
+      EXPECT_EQ(headers.destination.value(), kRemoteQpn);
+    }
+    EXPECT_GE(repeated, 3);
+  }
+}
+
+TEST_F(StoppedProcessesTest, RemindsNobodyWhenTheProcessGoesOn) {
+  show(6);
+  send(205);
+  ASSERT_TRUE(await_answers(3));
+  stopped_ = false;
+  const int before = looked_;
+  ASSERT_TRUE(run_until([&] { return looked_ > before; }));
+  answers_.clear();
+  const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(100);
+  ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(StoppedProcessesTest, SaysNothingForAProcessThatRuns) {
+  stopped_ = false;
+  send(205);
+  ASSERT_TRUE(run_until([&] { return looked_ >= 3; }));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(StoppedProcessesTest, LooksAtNoProcessThatReadsItsSocket) {
+  send(205);
+  std::array<std::byte, 256> packet;
+  ASSERT_TRUE(
+      run_until([&] { return ::recv(wire_.socket(kSlot), packet.data(), packet.size(), MSG_DONTWAIT) > 0; }));
+  const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(100);
+  ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
+  EXPECT_EQ(looked_, 0);
+}
+
+TEST_F(StoppedProcessesTest, AnswersNoResponseAndNoUnknownQp) {
+  mapped_->qps[kQpn.index()].qpn = kQpn.value() + 1;
+  send(205);
+  ASSERT_TRUE(run_until([&] { return looked_ >= 2; }));
+  mapped_->qps[kQpn.index()].qpn = kQpn.value();
+  send(205, roce::Operation::kReadResponseMiddle);
+  const int before = looked_;
+  ASSERT_TRUE(run_until([&] { return looked_ > before + 1; }));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(StoppedProcessesTest, LeavesThePacketsToTheProcess) {
+  send(205);
+  send(206);
+  ASSERT_TRUE(await_answers(2));
+  stopped_ = false;
+  const int before = looked_;
+  ASSERT_TRUE(run_until([&] { return looked_ > before; }));
+  std::array<std::byte, 256> packet;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_GT(::recv(wire_.socket(kSlot), packet.data(), packet.size(), MSG_DONTWAIT), 0);
+  }
+  EXPECT_LT(::recv(wire_.socket(kSlot), packet.data(), packet.size(), MSG_DONTWAIT), 0);
+}
+
+// Else packets that come later would be lost unseen, and their senders would give up.
+TEST_F(StoppedProcessesTest, TakesTheOldestPacketsWhenTheSocketIsHalfFull) {
+  const int bytes = 32 << 10;
+  ASSERT_EQ(::setsockopt(wire_.socket(kSlot), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+  for (uint32_t i = 0; i < 400; ++i) {
+    const auto before = words();
+    send(205);
+    ASSERT_TRUE(run_until([&] { return words() > before; })) << i;
+  }
+}
+
+TEST_F(StoppedProcessesTest, ForgetsASlotThatIsGivenBack) {
+  send(205);
+  ASSERT_TRUE(await_answers(2));
+  stopped_processes_.slot_changed(kSlot, std::nullopt);
+  answers_.clear();
+  send(205);
+  const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(100);
+  ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
+  EXPECT_TRUE(answers_.empty());
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "control/client/agent_dialer.h"
+#include "control/client/fake_agent.h"
+#include "base/time.h"
+#include "control/protocol/status_page.h"
+#include "base/text.h"
+
+namespace verbena::control::test {
+
+// A host on which a test says which agent runs, one after the other; its dialers lead there. Outlives them.
+class FakeHost {
+ public:
+  // From now on this agent listens, a process of this user.
+  FakeAgent& run(FakeAgent::Script script, uid_t user = ::geteuid()) {
+    const std::lock_guard lock(mutex_);
+    return agents_.emplace_back(std::move(script), user);
+  }
+  // What listens once a client has started an agent. Without it clients may not start one.
+  void let_start(FakeAgent::Script script) {
+    const std::lock_guard lock(mutex_);
+    startable_.push_back(std::move(script));
+  }
+  // The same, but it takes so long.
+  void let_start_slowly(FakeAgent::Script script, Duration start) {
+    let_start(std::move(script));
+    const std::lock_guard lock(mutex_);
+    start_ = start;
+  }
+  // The same, and meanwhile this other one begins to listen.
+  void let_start_slowly_beside(FakeAgent::Script other, FakeAgent::Script script, Duration start) {
+    let_start_slowly(std::move(script), start);
+    const std::lock_guard lock(mutex_);
+    other_ = std::move(other);
+  }
+  // Clients may start agents, but none comes to listen.
+  void let_start_in_vain() {
+    const std::lock_guard lock(mutex_);
+    in_vain_ = true;
+  }
+  FakeAgent& agent() {
+    const std::lock_guard lock(mutex_);
+    return agents_.back();
+  }
+  // How often one was looked for, and started.
+  int opened() {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
+  int started() {
+    const std::lock_guard lock(mutex_);
+    return started_;
+  }
+
+  std::unique_ptr<AgentDialer> dialer() { return std::make_unique<Dialer>(*this); }
+
+ private:
+  class Dialer final : public AgentDialer {
+   public:
+    explicit Dialer(FakeHost& host) : host_(host) {}
+    Result<AgentConnection> open() override { return host_.open(); }
+    bool may_start() const override { return host_.may_start(); }
+    Result<UniqueFd> start() override { return host_.start(); }
+
+   private:
+    FakeHost& host_;
+  };
+
+  Result<AgentConnection> open() {
+    const std::lock_guard lock(mutex_);
+    ++opened_;
+    if (start_ > Duration::zero() && listens_at_ && MonotonicClock::now() >= *listens_at_) {
+      start_ = Duration::zero();
+      agents_.emplace_back(std::move(startable_.front()));
+      startable_.erase(startable_.begin());
+    }
+    if (agents_.empty() || agents_.back().is_dead()) return fail(ECONNREFUSED);
+    return agents_.back().connection();
+  }
+  bool may_start() {
+    const std::lock_guard lock(mutex_);
+    return in_vain_ || !startable_.empty();
+  }
+  Result<UniqueFd> start() {
+    const std::lock_guard lock(mutex_);
+    ++started_;
+    if (start_ > Duration::zero()) return start_slowly();
+    if (!startable_.empty()) {
+      agents_.emplace_back(std::move(startable_.front()));
+      startable_.erase(startable_.begin());
+    }
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return fail(errno);
+    ::close(ends[1]);
+    return UniqueFd(ends[0]);
+  }
+  // A timer is as readable as a pipe that is closed; the agent listens when it is.
+  Result<UniqueFd> start_slowly() {
+    UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(start_);
+    const itimerspec when{{}, {seconds.count(), (start_ - seconds).count()}};
+    if (!timer || ::timerfd_settime(timer.get(), 0, &when, nullptr) != 0) return fail(errno);
+    listens_at_ = MonotonicClock::now() + start_;
+    if (other_) agents_.emplace_back(std::move(*std::exchange(other_, std::nullopt)));
+    return timer;
+  }
+
+  std::mutex mutex_;
+  std::list<FakeAgent> agents_;  // the last one listens
+  std::vector<FakeAgent::Script> startable_;
+  std::optional<FakeAgent::Script> other_;
+  bool in_vain_ = false;
+  Duration start_{};  // how long the next one takes to start
+  std::optional<TimePoint> listens_at_;
+  int opened_ = 0;
+  int started_ = 0;
+};
+
+inline constexpr char kNoWire[] = "this agent has no wire";
+
+// The secret in a slot's status page; slot 1 has none, as with an older agent.
+constexpr protocol::SlotSecret secret_of(uint32_t slot) {
+  return slot == 1 ? protocol::SlotSecret{} : protocol::SlotSecret{slot, 0x5ec7e7};
+}
+
+// An agent without a wire: it has these links and lends slots, from 1 on; all else it agrees to.
+inline FakeAgent::Script lend_slots(std::vector<Link> links = {}) {
+  LinkSnapshot snapshot;
+  snapshot.links = std::move(links);
+  return [snapshot, next = uint32_t{1}](const FakeAgent::Request& request) mutable {
+    using protocol::MessageType;
+    if (request.type() == MessageType::kHello) {
+      return FakeAgent::greet(request, protocol::kProtocolVersion, protocol::kServesXrcDomains, snapshot);
+    }
+    FakeAgent::Answer answer = FakeAgent::agree(request);
+    if (request.type() == MessageType::kGetLinks) answer.fds.push_back(std::move(*write_link_file(snapshot)));
+    if (request.type() == MessageType::kTakeSlot) {
+      protocol::TakeSlotReply reply{};
+      reply.header = FakeAgent::header(request, protocol::kProtocolVersion);
+      reply.index = next++;
+      store_text(reply.no_wire_reason, kNoWire);
+      answer = FakeAgent::say(reply);
+      UniqueFd page(::memfd_create("status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0 ||
+          ::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+        std::abort();
+      }
+      const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, secret));
+      const protocol::SlotSecret secret = secret_of(reply.index);
+      if (::pwrite(page.get(), secret.data(), sizeof secret, at) != sizeof secret) std::abort();
+      answer.fds.push_back(std::move(page));
+    }
+    return answer;
+  };
+}
+
+}  // namespace verbena::control::test

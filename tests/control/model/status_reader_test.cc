@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/model/status_reader.h"
+
+#include <cstddef>
+#include <vector>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "base/unique_fd.h"
+#include "control/protocol/status_page.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::control {
+namespace {
+
+class StatusPageFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    file_.reset(::memfd_create("page", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    page_ = static_cast<protocol::StatusPage*>(memory);
+  }
+  void TearDown() override { ::munmap(page_, sizeof(protocol::StatusPage)); }
+  std::vector<uint32_t> qpns() const {
+    SlotStatus slot;
+    read_status_page(file_.get(), slot);
+    std::vector<uint32_t> qpns;
+    for (const QpNumbers& qp : slot.qps) qpns.push_back(qp.qpn);
+    return qpns;
+  }
+  UniqueFd file_;
+  protocol::StatusPage* page_ = nullptr;
+};
+
+TEST_F(StatusPageFile, SaysNothingUntilItIsBegun) {
+  page_->qps[0].in_use = 1;
+  EXPECT_TRUE(qpns().empty());
+  page_->magic = protocol::StatusPage::kMagic;
+  EXPECT_EQ(qpns().size(), 1u);
+}
+
+TEST_F(StatusPageFile, IsReadWhereverQpsAre) {
+  page_->magic = protocol::StatusPage::kMagic;
+  Random random(7);
+  std::vector<uint32_t> expected;
+  // QPs do not lie on page boundaries: among these are such that begin in one page and end in the next.
+  for (uint32_t index = 0; index < page_->qps.size(); index += 1 + static_cast<uint32_t>(random.below(200))) {
+    page_->qps[index].in_use = 1;
+    page_->qps[index].qpn = index;
+    expected.push_back(index);
+  }
+  page_->qps.back().in_use = 1;
+  page_->qps.back().qpn = 4711;
+  if (expected.back() == page_->qps.size() - 1) expected.pop_back();
+  expected.push_back(4711);
+  EXPECT_EQ(qpns(), expected);
+}
+
+TEST_F(StatusPageFile, NumbersOfAQpThatIsGoneAreThereOnRequest) {
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->qps[7].qpn = 4711;
+  page_->qps[7].counters[0] = 12;
+  EXPECT_THAT(qpns(), testing::IsEmpty());
+  SlotStatus slot;
+  read_status_page(file_.get(), slot, QpChoice::kAll);
+  ASSERT_EQ(slot.qps.size(), 1u);
+  EXPECT_EQ(slot.qps[0].qpn, 4711u);
+  EXPECT_EQ(slot.qps[0].counters[0], 12u);
+}
+
+TEST_F(StatusPageFile, TellsAllNumbersOfAQp) {
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->port[protocol::kPortSendErrors] = 3;
+  protocol::QpStatus& qp = page_->qps[21];
+  qp.in_use = 1;
+  qp.qpn = 1;
+  qp.type = 2;
+  qp.state = 3;
+  qp.remote_qpn = 4;
+  qp.device_index = 5;
+  for (size_t i = 0; i < qp.counters.size(); ++i) qp.counters[i] = 100 + i;
+  for (size_t i = 0; i < page_->more[21].numbers.size(); ++i)
+    page_->more[21].numbers[i] = 100 + protocol::kQpNumbers + i;
+  SlotStatus slot;
+  read_status_page(file_.get(), slot);
+  EXPECT_EQ(slot.port[protocol::kPortSendErrors], 3u);
+  ASSERT_EQ(slot.qps.size(), 1u);
+  EXPECT_EQ(slot.qps[0].type, 2u);
+  EXPECT_EQ(slot.qps[0].state, 3u);
+  EXPECT_EQ(slot.qps[0].remote_qpn, 4u);
+  EXPECT_EQ(slot.qps[0].device_index, 5u);
+  for (size_t i = 0; i < slot.qps[0].counters.size(); ++i) EXPECT_EQ(slot.qps[0].counters[i], 100 + i);
+}
+
+TEST_F(StatusPageFile, TakesPayloadForOctetsIfALibraryDoesNotCountThem) {
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->qps[3].in_use = 1;
+  page_->qps[3].counters[transport::kSentBytes] = 4096;
+  SlotStatus slot;
+  read_status_page(file_.get(), slot);
+  EXPECT_EQ(slot.qps.at(0).counters[transport::kSentOctets], 4096u);
+}
+
+TEST_F(StatusPageFile, TellsAQpsPathWhereItHasRoomForOne) {
+  page_->magic = protocol::StatusPage::kMagic;
+  for (const uint32_t index : {0u, 200u}) {
+    page_->qps[index].in_use = 1;
+    page_->paths[index].numbers[transport::kPathWindow] = 1000 + index;
+  }
+  SlotStatus slot;
+  read_status_page(file_.get(), slot);
+  ASSERT_EQ(slot.qps.size(), 2u);
+  EXPECT_EQ(slot.qps[0].path[transport::kPathWindow], 1000u);
+  EXPECT_EQ(slot.qps[1].path[transport::kPathWindow], 1200u);
+  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutPaths), 0);  // as of an older agent
+  SlotStatus without;
+  read_status_page(file_.get(), without);
+  ASSERT_EQ(without.qps.size(), 2u);
+  EXPECT_EQ(without.qps[1].path[transport::kPathWindow], 0u);
+  ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+}
+
+TEST_F(StatusPageFile, ListsObjectsAndWhatQpsHaveOfThem) {
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->qps[5].in_use = 1;
+  page_->qps[5].qpn = roce::Qpn::in_slot(2, 5).value();
+  page_->details[5].numbers[protocol::kQpPd] = protocol::number_of(2, 700);
+  page_->object_counts.places = 701;
+  page_->object_counts.of_kind[static_cast<size_t>(protocol::ObjectKind::kPd)] = 3;
+  page_->objects[700].kind = static_cast<uint64_t>(protocol::ObjectKind::kPd);
+  page_->objects[700].device_index = 4;
+  page_->objects[700].values[protocol::kPdUsers] = 1;
+  page_->objects[9].kind = 4711;  // of a later version
+  SlotStatus slot;
+  slot.index = 2;
+  read_status_page(file_.get(), slot);
+  read_objects(file_.get(), slot);
+  EXPECT_TRUE(slot.lists_objects);
+  ASSERT_EQ(slot.objects.size(), 1u);
+  EXPECT_EQ(slot.objects[0].number, protocol::number_of(2, 700));
+  EXPECT_EQ(slot.objects[0].device_index, 4u);
+  EXPECT_EQ(slot.objects[0].values[protocol::kPdUsers], 1u);
+  EXPECT_EQ(slot.object_totals[static_cast<size_t>(protocol::ObjectKind::kPd)], 3u);
+  EXPECT_EQ(slot.qps.at(0).details[protocol::kQpPd], protocol::number_of(2, 700));
+  page_->object_counts.places = UINT64_MAX;  // no more are read than there is room for
+  read_objects(file_.get(), slot);
+  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutObjects), 0);  // as of an older agent
+  SlotStatus old;
+  read_objects(file_.get(), old);
+  EXPECT_FALSE(old.lists_objects);
+  ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+}
+
+TEST_F(StatusPageFile, MayBeAnyFileWithoutHarm) {
+  SlotStatus slot;
+  for (const off_t length : {off_t{0}, off_t{7}, off_t{100}, off_t{100000}}) {
+    page_->magic = protocol::StatusPage::kMagic;
+    page_->qps[0].in_use = 1;
+    ASSERT_EQ(::ftruncate(file_.get(), length), 0);
+    read_status_page(file_.get(), slot);
+    ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+  }
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  read_status_page(null.get(), slot);
+  read_status_page(-1, slot);
+}
+
+}  // namespace
+}  // namespace verbena::control

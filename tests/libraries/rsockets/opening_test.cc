@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections come to stand, or fail with the error of a socket.
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "adapter/objects/support/environment.h"
+#include "agent/agent_process.h"
+#include "libraries/rsockets/support/rsockets.h"
+
+namespace verbena::rsockets::testing {
+namespace {
+
+// A port on which nobody listens.
+in_port_t deserted_port() {
+  return port_of(listener());
+}
+
+TEST(Opening, OtherKindsOfSocketAreRefused) {
+  const struct {
+    int domain, type, protocol;
+  } kinds[] = {{AF_UNIX, SOCK_STREAM, 0},
+               {AF_INET, SOCK_RAW, 0},
+               {AF_INET, SOCK_STREAM, IPPROTO_UDP},
+               {AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0}};
+  for (const auto& [domain, type, protocol] : kinds) {
+    EXPECT_EQ(::rsocket(domain, type, protocol), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+  }
+}
+
+TEST(Opening, RefusedWhereNobodyListens) {
+  Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(connect_to(socket, deserted_port()), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+}
+
+TEST(Opening, CanBeTriedAgainAfterARefusal) {
+  Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(socket, deserted_port()), -1);
+  const Rsocket from = listener();
+  EXPECT_EQ(connect_to(socket, port_of(from)), 0) << errno;
+}
+
+TEST(Opening, CanBeTriedAgainAfterNoAgentWasThere) {
+  using adapter::testing::Environment;
+  adapter::testing::isolated([] {
+    Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(socket, deserted_port()), -1);
+    Environment::kill_agent(SIGKILL);
+    EXPECT_EQ(connect_to(socket, 7471), -1);
+    EXPECT_EQ(errno, ECONNREFUSED);
+    sockaddr_in name{};
+    socklen_t length = sizeof name;
+    EXPECT_EQ(::rgetsockname(socket, reinterpret_cast<sockaddr*>(&name), &length), 0);
+    Environment::start_agent();
+    const Rsocket from = listener();
+    EXPECT_EQ(connect_to(socket, port_of(from)), 0) << errno;
+  });
+}
+
+TEST(Opening, WithoutBlockingIsInProgressThenWritable) {
+  const Rsocket from = listener();
+  Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+  set_nonblocking(socket);
+  ASSERT_EQ(connect_to(socket, port_of(from)), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  EXPECT_EQ(poll_for(socket, POLLOUT), POLLOUT);
+  EXPECT_EQ(option(socket, SOL_SOCKET, SO_ERROR), 0);
+  EXPECT_EQ(connect_to(socket, port_of(from)), 0) << "as a socket says it once";
+  EXPECT_EQ(connect_to(socket, port_of(from)), -1);
+  EXPECT_EQ(errno, EISCONN);
+}
+
+TEST(Opening, WithoutBlockingTellsOfARefusalBySoError) {
+  Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+  set_nonblocking(socket);
+  ASSERT_EQ(connect_to(socket, deserted_port()), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  EXPECT_NE(poll_for(socket, POLLOUT) & POLLERR, 0);
+  EXPECT_EQ(option(socket, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
+  EXPECT_EQ(option(socket, SOL_SOCKET, SO_ERROR), 0) << "once";
+}
+
+TEST(Opening, SendingOnAnUnconnectedSocketIsEnotconn) {
+  Rsocket socket(::rsocket(AF_INET, SOCK_STREAM, 0));
+  char byte = 0;
+  EXPECT_EQ(::rsend(socket, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(::rrecv(socket, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(::rshutdown(socket, SHUT_RDWR), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+}
+
+TEST(Opening, BoundPortIsTaken) {
+  const Rsocket first = listener();
+  Rsocket second(::rsocket(AF_INET, SOCK_STREAM, 0));
+  Loopback same(AF_INET, port_of(first));
+  EXPECT_EQ(::rbind(second, same.get(), same.size()), -1);
+  EXPECT_EQ(errno, EADDRNOTAVAIL);  // as on the kernel's devices: loopback counts as a wildcard
+}
+
+TEST(Accepting, WithoutBlockingIsEagainUntilSomebodyComes) {
+  const Rsocket from = listener();
+  set_nonblocking(from);
+  EXPECT_EQ(::raccept(from, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(poll_for(from, POLLIN, 0), 0);
+  const Rsocket client = connected_to(port_of(from));
+  EXPECT_EQ(poll_for(from, POLLIN), POLLIN);
+  sockaddr_in peer{};
+  socklen_t length = sizeof peer;
+  const Rsocket server(::raccept(from, reinterpret_cast<sockaddr*>(&peer), &length));
+  ASSERT_GE(server, 0) << errno;
+  EXPECT_EQ(peer.sin_port, port_of(client));
+  EXPECT_EQ(::rfcntl(server, F_GETFL) & O_NONBLOCK, 0) << "not inherited";
+}
+
+TEST(Accepting, ThoseBeyondTheBacklogWaitAndAreServedInTheEnd) {
+  constexpr int kClients = 12;
+  const Rsocket from = listener(1);
+  const in_port_t port = port_of(from);
+  std::atomic<int> connected{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&] {
+      const Rsocket client = connected_to(port);
+      ++connected;
+      EXPECT_EQ(receive_text(client), "served");
+    });
+  }
+  EXPECT_TRUE(test::eventually([&] { return connected.load() >= 1; }));
+  EXPECT_LE(connected.load(), 2) << "a backlog of one takes two, as TCP does";
+  for (int i = 0; i < kClients; ++i) {
+    const Rsocket server(::raccept(from, nullptr, nullptr));
+    ASSERT_GE(server, 0) << errno;
+    send_text(server, "served");
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+TEST(Accepting, ClosedListenerEndsThoseItDidNotAccept) {
+  Rsocket from = listener();
+  const Rsocket client = connected_to(port_of(from));
+  from.close();
+  // An end; or a refusal, if the listener had not heard yet that the client had its answer.
+  char byte;
+  EXPECT_LE(::rrecv(client, &byte, sizeof byte, 0), 0);
+}
+
+TEST(Accepting, OneListenerServesManyClients) {
+  const Rsocket from = listener();
+  std::vector<Rsocket> clients, servers;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(connected_to(port_of(from)));
+    servers.emplace_back(::raccept(from, nullptr, nullptr));
+    send_text(clients.back(), std::to_string(i));
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(receive_text(servers[static_cast<size_t>(i)]), std::to_string(i));
+}
+
+}  // namespace
+}  // namespace verbena::rsockets::testing

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libraries/rsockets/send_ring.h"
+
+#include <gtest/gtest.h>
+
+namespace verbena::rsockets {
+namespace {
+
+TEST(RsocketSendRing, PlacesFollowEachOther) {
+  SendRing ring(100);
+  EXPECT_EQ(ring.take(60).pieces[0].offset, 0u);
+  const auto place = ring.take(40);
+  EXPECT_EQ(place.count, 1u);
+  EXPECT_EQ(place.pieces[0].offset, 60u);
+  EXPECT_EQ(ring.take(1).pieces[0].offset, 0u);
+}
+
+TEST(RsocketSendRing, WrappingPlaceIsInTwoPieces) {
+  SendRing ring(100);
+  ring.take(70);
+  const auto place = ring.take(50);
+  ASSERT_EQ(place.count, 2u);
+  EXPECT_EQ(place.pieces[0].offset, 70u);
+  EXPECT_EQ(place.pieces[0].length, 30u);
+  EXPECT_EQ(place.pieces[1].offset, 0u);
+  EXPECT_EQ(place.pieces[1].length, 20u);
+  EXPECT_EQ(ring.take(5).pieces[0].offset, 20u);
+}
+
+}  // namespace
+}  // namespace verbena::rsockets

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rsockets' thread, with a connection manager of the test's own.
+#include "libraries/rsockets/service.h"
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <future>
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+namespace {
+
+std::atomic<bool> flooded{false};  // there is always another event
+rdma_event_channel channel{::eventfd(1, EFD_CLOEXEC)};
+rdma_cm_id nobodys{};
+rdma_cm_event event{};
+
+}  // namespace
+
+extern "C" {
+rdma_event_channel* rdma_create_event_channel() {
+  return &channel;
+}
+void rdma_destroy_event_channel(rdma_event_channel*) {}
+int rdma_get_cm_event(rdma_event_channel*, rdma_cm_event** found) {
+  event.id = &nobodys;
+  *found = &event;
+  if (flooded) return 0;
+  errno = EAGAIN;
+  return -1;
+}
+int rdma_ack_cm_event(rdma_cm_event*) {
+  return 0;
+}
+}
+
+namespace verbena::rsockets {
+namespace {
+
+struct Reader : ServiceClient {
+  explicit Reader(int number) : fd(number) {}
+  void on_readable() override {
+    eventfd_t count;
+    if (::eventfd_read(fd, &count) == 0) heard.set_value();
+  }
+  const int fd;
+  std::promise<void> heard;
+};
+
+TEST(ServiceTest, ConnectionEventsWithoutEndLeaveDatagramsTheirTurn) {
+  const auto service = Service::instance();
+  ASSERT_TRUE(service);
+  flooded = true;
+  const auto reader = std::make_shared<Reader>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ASSERT_TRUE((*service)->watch(reader->fd, reader));
+  ::eventfd_write(reader->fd, 1);
+  EXPECT_EQ(reader->heard.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  flooded = false;
+  (*service)->forget(reader->fd);
+}
+
+}  // namespace
+}  // namespace verbena::rsockets
