@@ -27,11 +27,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "adapter/net/sim/loopback_port.h"
 #include "adapter/objects/support/endpoint.h"
 #include "adapter/objects/support/environment.h"
-#include "base/format.h"
 #include "adapter/process/engine.h"
-#include "adapter/net/sim/loopback_port.h"
+#include "base/format.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::adapter::testing {
@@ -39,7 +39,7 @@ namespace {
 
 constexpr uint32_t kBatch = 16;  // messages posted together
 constexpr uint32_t kBytes = 64;
-constexpr size_t kMostWorkers = 16;
+constexpr size_t kMaxWorkers = 16;
 
 struct Arguments {
   std::vector<size_t> counts{1, 2, 4};
@@ -61,7 +61,7 @@ struct alignas(64) Outcome {
 // What parent and workers share.
 struct Board {
   pthread_barrier_t begin;
-  std::array<Outcome, kMostWorkers> results;
+  std::array<Outcome, kMaxWorkers> results;
 };
 
 Board& make_board(size_t workers) {
@@ -262,7 +262,7 @@ int main(int argc, char** argv) {
   app.add_option("--milliseconds", arguments.milliseconds, "Length of each");
   CLI11_PARSE(app, argc, argv);
   for (const size_t count : arguments.counts) {
-    if (count < 1 || count > verbena::engine::kMostShards) fail("a number of threads");
+    if (count < 1 || count > verbena::engine::kMaxShards) fail("a number of threads");
   }
   Environment environment;
   environment.SetUp();

@@ -9,8 +9,8 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
-#include "net/measure.h"
 #include "adapter/net/udp/socket_address.h"
+#include "net/measure.h"
 
 namespace verbena::bench {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <sys/socket.h>
 
-#include "net/measure.h"
 #include "adapter/net/udp/socket_address.h"
+#include "net/measure.h"
 
 namespace verbena::bench {
 namespace {

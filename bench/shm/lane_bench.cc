@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "adapter/memory/guarded.h"
 #include "adapter/shm/lane_reader.h"
 #include "adapter/shm/lane_writer.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::shm {
 namespace {

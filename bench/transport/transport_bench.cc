@@ -5,8 +5,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "wire/roce/aeth.h"
 #include "adapter/transport/support/endpoint.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 namespace {

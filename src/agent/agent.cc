@@ -12,16 +12,16 @@
 #include <unistd.h>
 
 #include "agent/descriptor_limit.h"
-#include "agent/status/left_traces.h"
 #include "agent/slots/process.h"
 #include "agent/slots/process_state.h"
+#include "agent/status/left_traces.h"
 #include "agent/status/state_sweeper.h"
-#include "control/model/agent_starter.h"
-#include "control/model/message_socket.h"
 #include "base/log.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
+#include "control/model/agent_starter.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -157,7 +157,7 @@ LinkPublisher::Surroundings Agent::link_surroundings() {
           .on_change = [this](const std::vector<control::Link>& before) { on_links(before); }};
 }
 
-SlotLending::Surroundings Agent::slot_surroundings() {
+SlotLeases::Surroundings Agent::slot_surroundings() {
   return {.on_wire = [this] { on_wire(); },
           .on_slot =
               [this](uint32_t slot) {
@@ -176,7 +176,7 @@ SlotLending::Surroundings Agent::slot_surroundings() {
                 links_.consider_loopback();
                 consider_idle();
               },
-          .on_end = [this](const LentSlot& slot,
+          .on_end = [this](const LeasedSlot& slot,
                            bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }};
 }
 
@@ -265,7 +265,7 @@ void Agent::on_settled() {
   link_table_.set_wire(wire_.has_sockets());
   links_.begin();
   watch_port();
-  for (const LentSlot& slot : slot_table_.lent()) slot_changed(slot.index);
+  for (const LeasedSlot& slot : slot_table_.lent()) slot_changed(slot.index);
   vault_.rewrite();
   clients_.for_each([](Session& session) { session.resume(); });
 }
@@ -284,7 +284,7 @@ void Agent::on_wire() {
 
 void Agent::watch_port() {
   if (wire_.has_sockets() || std::exchange(watches_port_, true)) return;
-  loop_.at(MonotonicClock::now() + SlotLending::kWireInterval, [this] {
+  loop_.at(MonotonicClock::now() + SlotLeases::kWireInterval, [this] {
     watches_port_ = false;
     slots_.seek_wire(MonotonicClock::now());
     watch_port();

@@ -7,30 +7,30 @@
 #include <optional>
 #include <set>
 
-#include "agent/takeover/agent_name.h"
-#include "agent/sessions/client_sockets.h"
-#include "agent/sessions/client_table.h"
 #include "agent/cm/service.h"
-#include "agent/status/counter_publisher.h"
-#include "agent/slots/domain_table.h"
 #include "agent/event_loop.h"
-#include "agent/status/kept_traces.h"
 #include "agent/links/link_publisher.h"
 #include "agent/links/link_table.h"
+#include "agent/links/netlink_monitor.h"
 #include "agent/mad/discovery.h"
 #include "agent/mad/dispatcher.h"
-#include "agent/links/netlink_monitor.h"
+#include "agent/sessions/client_sockets.h"
+#include "agent/sessions/client_table.h"
 #include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session.h"
-#include "agent/slots/slot_lending.h"
+#include "agent/slots/domain_table.h"
+#include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
+#include "agent/status/counter_publisher.h"
+#include "agent/status/kept_traces.h"
 #include "agent/status/state_sweeper.h"
 #include "agent/status/state_writer.h"
+#include "agent/takeover/agent_name.h"
 #include "agent/takeover/stopped_processes.h"
-#include "agent/takeover/succession.h"
-#include "agent/takeover/vault_record.h"
-#include "agent/slots/wire.h"
+#include "agent/takeover/takeover.h"
+#include "agent/takeover/takeover_record.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
@@ -70,7 +70,7 @@ class Agent {
   MadDispatcher::Surroundings mad_surroundings();
   Discovery::Surroundings discovery_surroundings();
   LinkPublisher::Surroundings link_surroundings();
-  SlotLending::Surroundings slot_surroundings();
+  SlotLeases::Surroundings slot_surroundings();
   StoppedProcesses::Surroundings stopped_surroundings();
   void slot_changed(uint32_t slot);
   ClientTable::Surroundings client_surroundings();
@@ -107,7 +107,7 @@ class Agent {
   Wire wire_;
   SlotTable slot_table_;
   DomainTable domain_table_;
-  VaultRecord vault_;
+  TakeoverRecord vault_;
   bool misses_state_directory_ = false;
   KeptTraces kept_traces_;
   CmService cm_;
@@ -115,9 +115,9 @@ class Agent {
   CounterPublisher counters_;
   MadDispatcher mads_;
   std::optional<Discovery> discovery_;
-  SlotLending slots_;
+  SlotLeases slots_;
   StoppedProcesses stopped_;  // after the sockets that it watches
-  Succession succession_;
+  Takeover succession_;
   RefusedPrograms refused_;
   Requests requests_;
   const Session::Parts for_sessions_;

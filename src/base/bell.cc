@@ -17,7 +17,7 @@ namespace verbena {
 namespace {
 
 // About as many rings as a socket holds.
-constexpr int kMostAtOnce = 16;
+constexpr int kMaxAtOnce = 16;
 
 std::optional<int> option_of(int fd, int option) {
   int value = 0;
@@ -90,7 +90,7 @@ bool Bell::hear() const {
   };
   if (!take_one()) return false;
   // Those that came with it; not all that somebody may go on to send.
-  for (int more = 0; more < kMostAtOnce && take_one(); ++more) {
+  for (int more = 0; more < kMaxAtOnce && take_one(); ++more) {
   }
   return true;
 }

@@ -17,7 +17,7 @@ constexpr size_t kStack = 256 << 10;
 
 // No lock and nothing allocated: this holds at every moment at which somebody may fork, and at which the
 // process may end. Descriptors, counted from 1.
-std::array<std::atomic<int>, kMostDiscarded> places{};
+std::array<std::atomic<int>, kMaxDiscarded> places{};
 std::atomic<bool> at_work{false};
 
 // The thread is not in the child, wherever it was in the parent. What it had still to close, the child has,

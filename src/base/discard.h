@@ -8,7 +8,7 @@
 namespace verbena {
 
 // So many descriptors wait to be closed at most. What is more stays open.
-inline constexpr size_t kMostDiscarded = 1024;
+inline constexpr size_t kMaxDiscarded = 1024;
 
 // Closes a descriptor that another process has handed us, in its own time. How long it takes to close what
 // one does not know is up to who made it (a TCP socket with SO_LINGER, a file whose server does not answer):

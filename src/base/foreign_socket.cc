@@ -14,7 +14,7 @@ constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
 // CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
 constexpr size_t kFileRoom = CMSG_LEN(sizeof(int));
 // Of one end that hangs up while the other goes on ringing.
-constexpr int kMostLeft = 64;
+constexpr int kMaxLeft = 64;
 
 union Control {
   cmsghdr alignment;
@@ -90,7 +90,7 @@ UniqueFd ForeignSocket::part() {
 bool ForeignSocket::becomes_empty() const {
   const int on = 1;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
-  for (int i = 0; i < kMostLeft; ++i) {
+  for (int i = 0; i < kMaxLeft; ++i) {
     const auto left = look({}, {.sender = true});
     if (!left && left.error().code == EAGAIN) return true;
     if (!left) continue;  // the end of the other is told once, before what lies there

@@ -14,7 +14,7 @@ namespace verbena {
 namespace {
 
 constexpr std::string_view kNames[] = {"none", "error", "warning", "info", "debug"};
-constexpr size_t kMostShown = 40;
+constexpr size_t kMaxShown = 40;
 
 struct Wish {
   LogLevel level = LogLevel::kNone;
@@ -40,7 +40,7 @@ void complain_of(const Wish& wish) {
   try {
     log_line(LogLevel::kWarning,
              verbena::format("VERBENA_LOG={} is not one of none, error, warning, info, debug; taken as '{}'",
-                             std::string_view(wish.unknown).substr(0, kMostShown),
+                             std::string_view(wish.unknown).substr(0, kMaxShown),
                              kNames[static_cast<size_t>(wish.level)]));
   } catch (...) {  // out of memory: as for any other line
   }

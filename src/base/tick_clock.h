@@ -42,13 +42,13 @@ class TickClock {
 
  private:
   static constexpr unsigned kShift = 32;
-  static constexpr uint64_t kMostTicks = uint64_t{1} << 40;      // some minutes
+  static constexpr uint64_t kMaxTicks = uint64_t{1} << 40;       // some minutes
   static constexpr Duration kLongest = std::chrono::seconds(1);  // to be learned from
   static constexpr uint64_t kTolerance = 1024;
 
   // Nanoseconds a tick, times 2^32; 0: that cannot be.
   static uint64_t scale_of(uint64_t ticks, Duration time) {
-    if (ticks >= kMostTicks || time <= Duration::zero() || time > kLongest) return 0;
+    if (ticks >= kMaxTicks || time <= Duration::zero() || time > kLongest) return 0;
     return (static_cast<uint64_t>(time.count()) << kShift) / ticks;
   }
   static bool agree(uint64_t a, uint64_t b) {

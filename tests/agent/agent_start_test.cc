@@ -28,8 +28,8 @@
 #include "agent/sessions/other_users.h"
 #include "agent/slots/slot_packets.h"
 #include "control/client/admin.h"
-#include "control/model/agent_starter.h"
 #include "control/client/client.h"
+#include "control/model/agent_starter.h"
 
 namespace verbena {
 namespace {

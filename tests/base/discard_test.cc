@@ -47,7 +47,7 @@ TEST(Discard, NobodyWaitsForWhatTakesLong) {
 TEST(Discard, WhatIsMoreThanItHoldsStaysOpen) {
   rlimit limit;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_max < 2 * kMostDiscarded) GTEST_SKIP() << "needs more descriptors";
+  if (limit.rlim_max < 2 * kMaxDiscarded) GTEST_SKIP() << "needs more descriptors";
   const rlimit more{limit.rlim_max, limit.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &more), 0);
   const size_t before = open_descriptors();
@@ -55,7 +55,7 @@ TEST(Discard, WhatIsMoreThanItHoldsStaysOpen) {
   discard(slow.take());
   ASSERT_TRUE(becomes_true(is_discarding));
   WatchedPipe one;
-  for (size_t i = 0; i < kMostDiscarded; ++i) discard(UniqueFd(::dup(one.writing.get())));
+  for (size_t i = 0; i < kMaxDiscarded; ++i) discard(UniqueFd(::dup(one.writing.get())));
   const int beyond = one.writing.get();
   discard(std::move(one.writing));
   slow.cut_short();

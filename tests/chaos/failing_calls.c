@@ -20,11 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { kMostRanges = 8 };
+enum { kMaxRanges = 8 };
 static struct {
   uintptr_t begin;
   uintptr_t end;
-} ranges[kMostRanges];
+} ranges[kMaxRanges];
 static int range_count;
 static long fail_at;
 static long fail_from;
@@ -37,7 +37,7 @@ static int note_library(struct dl_phdr_info* info, size_t size, void* data) {
   if (strstr(info->dlpi_name, "libibverbs.so") == NULL && strstr(info->dlpi_name, "librdmacm.so") == NULL &&
       strstr(info->dlpi_name, "libstdc++.so") == NULL)
     return 0;
-  for (int i = 0; i < info->dlpi_phnum && range_count < kMostRanges; ++i) {
+  for (int i = 0; i < info->dlpi_phnum && range_count < kMaxRanges; ++i) {
     const ElfW(Phdr)* part = &info->dlpi_phdr[i];
     if (part->p_type != PT_LOAD || (part->p_flags & PF_X) == 0) continue;
     ranges[range_count].begin = info->dlpi_addr + part->p_vaddr;

@@ -21,10 +21,10 @@
 
 #include "agent/sessions/misdeeds.h"
 #include "agent/sessions/raw_connection.h"
-#include "control/client/client.h"
-#include "control/model/message_socket.h"
 #include "base/lingering_socket.h"
 #include "base/unique_fd.h"
+#include "control/client/client.h"
+#include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"
 

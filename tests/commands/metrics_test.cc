@@ -131,7 +131,7 @@ TEST(HttpRequest, WhatIsNotServedIsRefused) {
   EXPECT_EQ(judge_request("GET /metrics HTTP/2.0\r\n\r\n")->status, 505);
   EXPECT_EQ(judge_request("\r\n\r\n")->status, 400);
   EXPECT_EQ(judge_request("GET\r\n\r\n")->status, 400);
-  EXPECT_EQ(judge_request(std::string(kMostRequestBytes, 'x'))->status, 431);
+  EXPECT_EQ(judge_request(std::string(kMaxRequestBytes, 'x'))->status, 431);
 }
 
 constexpr std::string_view kRequest = "GET /metrics HTTP/1.1\r\n\r\n";
@@ -270,7 +270,7 @@ TEST_F(MetricsServerTest, SilentClientsKeepNobodyOutWhereDescriptorsAreFew) {
 
 TEST_F(MetricsServerTest, GarbageIsRefused) {
   const UniqueFd client = server_.connect();
-  say(client, std::string(2 * kMostRequestBytes, '\xff'));
+  say(client, std::string(2 * kMaxRequestBytes, '\xff'));
   // What has not been read makes the kernel reset the connection; the next client is served all the same.
   for (int i = 0; i < 20; ++i) server_.step();
   EXPECT_THAT(server_.ask(), StartsWith("HTTP/1.1 200"));

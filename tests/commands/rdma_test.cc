@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "control/client/example_status.h"
 #include "commands/rdma/batch_line.h"
 #include "commands/rdma/filters.h"
 #include "commands/rdma/run.h"
+#include "control/client/example_status.h"
 
 namespace verbena::commands::rdma {
 namespace {

@@ -16,9 +16,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "observe/capture/ring_writer.h"
 #include "adapter/memory/guarded.h"
 #include "control/protocol/status_page.h"
+#include "observe/capture/ring_writer.h"
 
 namespace verbena::commands {
 namespace {

@@ -7,15 +7,15 @@
 #include <infiniband/verbs.h>
 #include <nlohmann/json.hpp>
 
-#include "management/cm/counters.h"
-#include "management/cm/parameters.h"
 #include "adapter/net/port.h"
+#include "adapter/transport/counters.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
 #include "commands/verbena/status_filter.h"
 #include "commands/verbena/status_json.h"
 #include "commands/verbena/status_text.h"
-#include "adapter/transport/counters.h"
+#include "management/cm/counters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::commands {
 namespace {
@@ -27,14 +27,14 @@ using testing::Not;
 control::AgentStatus example() {
   constexpr uint8_t kAddress[] = {192, 0, 2, 1};
   control::Link link{.name = "rxe_eth0",
-                          .device_index = 3,
-                          .netdev = "eth0",
-                          .interface_index = 2,
-                          .mac = {0x52, 0x54, 0, 0x77, 0, 1},
-                          .mtu = 1500,
-                          .up = true,
-                          .automatic = true,
-                          .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
+                     .device_index = 3,
+                     .netdev = "eth0",
+                     .interface_index = 2,
+                     .mac = {0x52, 0x54, 0, 0x77, 0, 1},
+                     .mtu = 1500,
+                     .up = true,
+                     .automatic = true,
+                     .gids = {{.index = 1, .gid = roce::Address::from_ipv4(kAddress)}}};
   control::QpNumbers qp{
       .qpn = 0x1011, .type = IBV_QPT_RC, .state = IBV_QPS_RTS, .remote_qpn = 0x2012, .device_index = 3};
   qp.counters[transport::kSentPackets] = 77;

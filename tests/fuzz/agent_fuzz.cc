@@ -19,14 +19,14 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "control/model/message_socket.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "control/model/message_socket.h"
+#include "control/protocol/connection_messages.h"
+#include "control/protocol/messages.h"
 #include "fuzz/agent_world.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "control/protocol/connection_messages.h"
-#include "control/protocol/messages.h"
-#include "base/text.h"
 
 namespace verbena::agent {
 namespace {
@@ -37,8 +37,8 @@ using protocol::MessageType;
 
 constexpr uid_t kVictim = 1001;
 constexpr uint16_t kVictimsPort = 7000;
-constexpr size_t kMostPrograms = 4;
-constexpr int kMostRounds = 10'000;
+constexpr size_t kMaxPrograms = 4;
+constexpr int kMaxRounds = 10'000;
 
 // What programs send along. They are of this process, and what is sent is a copy.
 struct Files {
@@ -361,7 +361,7 @@ class Scene {
 
   void come() {
     static constexpr uid_t kUsers[] = {1000, 1000, 1002, 1002, 1000, 1002, kVictim, 0};
-    if (programs_.size() == kMostPrograms) return;
+    if (programs_.size() == kMaxPrograms) return;
     const uid_t user = kUsers[choices_->below(std::size(kUsers))];
     was_root_here_ |= user == 0;
     Program& program = *programs_.emplace_back(std::make_unique<Program>(world_, user));
@@ -512,7 +512,7 @@ class Scene {
 
   std::vector<uint32_t> lent() {
     std::vector<uint32_t> slots;
-    for (const LentSlot& slot : world_.slots().lent()) slots.push_back(slot.index);
+    for (const LeasedSlot& slot : world_.slots().lent()) slots.push_back(slot.index);
     return slots;
   }
 
@@ -524,7 +524,7 @@ class Scene {
     // What peers are owed, and all that only waits.
     CmService& cm = world_.connection_management();
     for (int i = 0; i < 3 || cm.manager().size() > 0; ++i) {
-      VERBENA_REQUIRE(i < kMostRounds);
+      VERBENA_REQUIRE(i < kMaxRounds);
       world_.pass(std::chrono::hours(1));
       world_.run();
     }

@@ -15,15 +15,15 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "adapter/net/udp/multicast_socket.h"
+#include "adapter/transport/packet_io.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/neighbours.h"
 #include "agent/cm/port_limits.h"
 #include "agent/cm/route_query.h"
 #include "agent/slots/process.h"
-#include "observe/capture/ring_file.h"
 #include "fuzz/require.h"
-#include "adapter/net/udp/multicast_socket.h"
-#include "adapter/transport/packet_io.h"
+#include "observe/capture/ring_file.h"
 
 namespace verbena {
 namespace agent {
@@ -279,7 +279,7 @@ AgentWorld::AgentWorld(bool has_wire)
                },
            .on_survivor = [] {},
            .on_return = [] {},
-           .on_end = [this](const LentSlot& slot,
+           .on_end = [this](const LeasedSlot& slot,
                             bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
       succession_({loop_, wire_, lending_, link_table_, cm_, served_by_vault_}, [] {}),
       requests_{

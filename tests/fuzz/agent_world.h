@@ -8,26 +8,26 @@
 #include <memory>
 #include <vector>
 
-#include "agent/sessions/client_sockets.h"
+#include "adapter/net/port.h"
 #include "agent/cm/service.h"
-#include "agent/status/counter_publisher.h"
-#include "agent/slots/domain_table.h"
 #include "agent/event_loop.h"
-#include "agent/status/kept_traces.h"
 #include "agent/links/link_publisher.h"
 #include "agent/links/link_table.h"
 #include "agent/mad/dispatcher.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session.h"
-#include "agent/slots/slot_lending.h"
+#include "agent/slots/domain_table.h"
+#include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
-#include "agent/takeover/succession.h"
-#include "agent/takeover/vault_record.h"
 #include "agent/slots/wire.h"
-#include "management/cm/mad.h"
+#include "agent/status/counter_publisher.h"
+#include "agent/status/kept_traces.h"
+#include "agent/takeover/takeover.h"
+#include "agent/takeover/takeover_record.h"
 #include "fuzz/choices.h"
-#include "adapter/net/port.h"
+#include "management/cm/mad.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {
@@ -98,15 +98,15 @@ class AgentWorld {
   Wire wire_;
   SlotTable slots_;
   DomainTable domains_;
-  VaultRecord vault_;
+  TakeoverRecord vault_;
   KeptTraces kept_traces_;
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
   MadDispatcher mads_;
-  SlotLending lending_;
+  SlotLeases lending_;
   ServedUsers served_by_vault_;
-  Succession succession_;
+  Takeover succession_;
   RefusedPrograms refused_;
   Requests requests_;
   const Session::Parts parts_;

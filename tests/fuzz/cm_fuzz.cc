@@ -5,25 +5,25 @@
 #include <algorithm>
 #include <cstring>
 
-#include "management/cm/support/endpoint.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
+#include "management/cm/support/endpoint.h"
 
 namespace verbena::cm {
 namespace {
 
 using fuzz::Choices;
 
-constexpr size_t kMostHalfOpen = 8;
-constexpr size_t kMostWaiting = 8;
-constexpr size_t kMostIds = 32;
+constexpr size_t kMaxHalfOpen = 8;
+constexpr size_t kMaxWaiting = 8;
+constexpr size_t kMaxIds = 32;
 // Of what is left when the owner has given up everything: each sends and waits as often as it may.
-constexpr int kMostTimers = 10'000;
+constexpr int kMaxTimers = 10'000;
 
 ManagerConfig config() {
   ManagerConfig config;
-  config.max_half_open = kMostHalfOpen;
-  config.max_waiting = kMostWaiting;
+  config.max_half_open = kMaxHalfOpen;
+  config.max_waiting = kMaxWaiting;
   config.alternate_paths = true;
   return config;
 }
@@ -65,8 +65,8 @@ class Conversation {
     receive(choices);
     VERBENA_REQUIRE(host_.sent.size() <= 2);  // an answer, and a DREQ for a stale connection
     host_.sent.clear();
-    VERBENA_REQUIRE(host_.manager.half_open() <= kMostHalfOpen);
-    VERBENA_REQUIRE(host_.manager.waiting() <= kMostWaiting);
+    VERBENA_REQUIRE(host_.manager.half_open() <= kMaxHalfOpen);
+    VERBENA_REQUIRE(host_.manager.waiting() <= kMaxWaiting);
     for (const Event& event : host_.heard) remember(event.id);
     host_.heard.clear();
   }
@@ -75,7 +75,7 @@ class Conversation {
     for (const LocalId id : ids_) std::ignore = host_.manager.destroy(id, now_);
     ids_.clear();
     for (int i = 0; host_.manager.deadline() != kNever; ++i) {
-      VERBENA_REQUIRE(i < kMostTimers);
+      VERBENA_REQUIRE(i < kMaxTimers);
       now_ = std::max(now_, host_.manager.deadline());
       host_.manager.on_timer(now_);
       host_.sent.clear();
@@ -88,7 +88,7 @@ class Conversation {
 
   void remember(LocalId id) {
     if (std::ranges::find(ids_, id) == ids_.end()) ids_.push_back(id);
-    if (ids_.size() > kMostIds) {
+    if (ids_.size() > kMaxIds) {
       std::ignore = host_.manager.destroy(ids_.front(), now_);
       ids_.erase(ids_.begin());
     }

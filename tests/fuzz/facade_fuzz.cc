@@ -18,10 +18,10 @@
 #include <sys/syscall.h>
 
 #include "base/map_line.h"
-#include "preload/sysfs/shown_path.h"
+#include "base/paths/state_path.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "base/paths/state_path.h"
+#include "preload/sysfs/shown_path.h"
 
 namespace {
 

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <vector>
 
+#include "fuzz/require.h"
 #include "wire/ethernet/checksum.h"
 #include "wire/ethernet/receive_hash.h"
 #include "wire/ethernet/segmentation.h"
 #include "wire/ethernet/steering_table.h"
-#include "fuzz/require.h"
 
 namespace verbena::ethernet {
 namespace {

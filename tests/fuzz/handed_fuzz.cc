@@ -11,11 +11,11 @@
 
 #include <sys/socket.h>
 
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/handed_receiver.h"
 #include "control/protocol/handed_datagram.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 #include "wire/roce/icrc.h"
 #include "wire/roce/packet.h"
 
@@ -34,7 +34,7 @@ class Sorter final : public PacketHandler {
     const roce::Qpn destination = incoming.packet.headers.destination;
     VERBENA_REQUIRE(destination.slot() == kSlot || destination == roce::kMulticastQpn);
     VERBENA_REQUIRE(incoming.packet.headers.info().exists());
-    VERBENA_REQUIRE(incoming.packet.payload.size() <= protocol::kMostHandedBytes);
+    VERBENA_REQUIRE(incoming.packet.payload.size() <= protocol::kMaxHandedBytes);
   }
   uint32_t packets = 0;
 };

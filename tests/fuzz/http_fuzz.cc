@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "commands/verbena/http_request.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "commands/verbena/http_request.h"
 
 namespace verbena {
 namespace {
@@ -43,7 +43,7 @@ void check(const std::string& text, size_t first) {
   const std::string_view part = std::string_view(text).substr(0, first);
   const auto early = commands::judge_request(part);
   const auto whole = commands::judge_request(text);
-  VERBENA_REQUIRE(whole || text.size() < commands::kMostRequestBytes);
+  VERBENA_REQUIRE(whole || text.size() < commands::kMaxRequestBytes);
   if (!whole) return;
   VERBENA_REQUIRE(is_known(whole->status));
   // What has been answered is not taken back, unless it was that it is too long.

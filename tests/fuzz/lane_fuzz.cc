@@ -8,15 +8,15 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/shm/local_packets.h"
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
+#include "adapter/memory/guarded.h"
 #include "adapter/shm/board.h"
 #include "adapter/shm/disturbed_word.h"
 #include "adapter/shm/lane_reader.h"
 #include "adapter/shm/lane_support.h"
 #include "adapter/shm/lane_writer.h"
-#include "adapter/memory/guarded.h"
+#include "adapter/shm/local_packets.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 
 namespace verbena::shm {
 namespace {
@@ -28,15 +28,15 @@ struct SmallFormat {
   using Word = DisturbedWord;
   static constexpr uint32_t kEntries = 8;
   static constexpr RingSizes kRingBytes{1024, 2048, 4096};
-  static constexpr uint32_t kMostPayload = 256;
-  static constexpr uint32_t kMostCopied = 128;
+  static constexpr uint32_t kMaxPayload = 256;
+  static constexpr uint32_t kMaxCopied = 128;
   static constexpr uint32_t kLeastAtStart = 64;
-  static constexpr uint32_t kMostUsedAgain = 512;
+  static constexpr uint32_t kMaxUsedAgain = 512;
   static void full_fence() { DisturbedWord::disturb(); }
 };
 using SmallLane = BasicLane<SmallFormat>;
 
-constexpr uint32_t kMostAccesses = 5;  // of one call: has_room() and wait_for_room() are two
+constexpr uint32_t kMaxAccesses = 5;  // of one call: has_room() and wait_for_room() are two
 
 // What the other process does when it gets a turn.
 void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
@@ -78,9 +78,9 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
         entry.sequence.value = near_index + 1;
         return;
       }
-      entry.content.head_bytes = static_cast<uint8_t>(choices.below(kMostHead + 1));
+      entry.content.head_bytes = static_cast<uint8_t>(choices.below(kMaxHead + 1));
       entry.content.payload_bytes =
-          (choices.number<uint16_t>() % (SmallFormat::kMostPayload + 1)) & kPayloadBytesMask;
+          (choices.number<uint16_t>() % (SmallFormat::kMaxPayload + 1)) & kPayloadBytesMask;
       entry.content.from_start = choices.yes();
       entry.sequence.value = near_index + 1;
   }
@@ -128,15 +128,15 @@ class Victim {
       default:
         read();
     }
-    VERBENA_REQUIRE(DisturbedWord::accesses <= kMostAccesses);
+    VERBENA_REQUIRE(DisturbedWord::accesses <= kMaxAccesses);
   }
 
  private:
   void put(Choices& choices) {
-    const uint32_t bytes = choices.below(SmallFormat::kMostPayload);
+    const uint32_t bytes = choices.below(SmallFormat::kMaxPayload);
     const ConstBytes piece(payload_, bytes);
     const bool was_broken = writer_.is_broken();
-    const Put put = writer_.put(EntryKind::kPacket, ConstBytes(payload_, choices.below(kMostHead + 1)),
+    const Put put = writer_.put(EntryKind::kPacket, ConstBytes(payload_, choices.below(kMaxHead + 1)),
                                 {&piece, 1}, bytes);
     VERBENA_REQUIRE(put == Put::kFull || (put == Put::kDone && !was_broken));
   }
@@ -148,9 +148,9 @@ class Victim {
     VERBENA_REQUIRE(!was_broken && !reader_.is_broken());
     ++near_index_;
     VERBENA_REQUIRE(is_known(read.kind));
-    VERBENA_REQUIRE(read.head.size() <= kMostHead && read.payload.size() <= SmallFormat::kMostPayload);
+    VERBENA_REQUIRE(read.head.size() <= kMaxHead && read.payload.size() <= SmallFormat::kMaxPayload);
     const ConstBytes own(reinterpret_cast<const std::byte*>(&reader_), sizeof reader_);
-    const bool is_copied = read.payload.size() <= SmallFormat::kMostCopied;
+    const bool is_copied = read.payload.size() <= SmallFormat::kMaxCopied;
     VERBENA_REQUIRE(lies_in(read.head, own));
     VERBENA_REQUIRE(lies_in(read.payload, is_copied ? own : ConstBytes(lane_.payload)));
     std::memcpy(payload_, read.payload.data(), read.payload.size());  // so that the sanitizer looks
@@ -160,7 +160,7 @@ class Victim {
   uint32_t near_index_;
   BasicLaneWriter<SmallFormat> writer_;
   BasicLaneReader<SmallFormat> reader_;
-  std::byte payload_[SmallFormat::kMostPayload] = {};
+  std::byte payload_[SmallFormat::kMaxPayload] = {};
 };
 
 void check_lane(Choices& choices) {
@@ -188,9 +188,9 @@ void check_packets(Choices& choices) {
   while (!choices.empty()) {
     static constexpr EntryKind kKinds[] = {EntryKind::kPacket, EntryKind::kMessages, EntryKind::kPath};
     const EntryKind kind = kKinds[choices.below(8) == 0 ? 2 : choices.below(2)];
-    const ConstBytes head = choices.bytes(choices.below(kMostHead + 1));
-    static std::byte payload[kMostPayload];
-    const uint32_t bytes = choices.yes() ? choices.number<uint16_t>() % (kMostPayload + 1) : 0;
+    const ConstBytes head = choices.bytes(choices.below(kMaxHead + 1));
+    static std::byte payload[kMaxPayload];
+    const uint32_t bytes = choices.yes() ? choices.number<uint16_t>() % (kMaxPayload + 1) : 0;
     const ConstBytes piece(payload, bytes);
     if (writer.put(kind, head, {&piece, 1}, bytes) == Put::kDone) put += kind != EntryKind::kPath;
     if (choices.below(4) != 0 && !choices.empty()) continue;
@@ -199,7 +199,7 @@ void check_packets(Choices& choices) {
     const auto take = [&](const transport::IncomingPacket& packet) {
       const roce::Headers& headers = packet.packet.headers;
       VERBENA_REQUIRE(headers.info().exists());
-      VERBENA_REQUIRE(packet.packet.count >= 1 && packet.packet.payload.size() <= kMostPayload);
+      VERBENA_REQUIRE(packet.packet.count >= 1 && packet.packet.payload.size() <= kMaxPayload);
       VERBENA_REQUIRE(packet.path.flow_label <= 0xfffff);
       const auto& messages = packet.messages;
       packets += std::max<uint32_t>(static_cast<uint32_t>(messages.size()), 1);
@@ -214,7 +214,7 @@ void check_packets(Choices& choices) {
         [&](const transport::PlainSend& message, const roce::Path& path) {
           if (message.payload.size() % 2 != 0) return false;  // it comes again, as a packet
           VERBENA_REQUIRE(message.headers.opcode == transport::PlainSend::kOpcode);
-          VERBENA_REQUIRE(message.payload.size() <= kMostPayload && path.flow_label <= 0xfffff);
+          VERBENA_REQUIRE(message.payload.size() <= kMaxPayload && path.flow_label <= 0xfffff);
           ++taken, ++packets;
           return true;
         },

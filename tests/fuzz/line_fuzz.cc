@@ -16,15 +16,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/bell.h"
-#include "base/sealed_file.h"
+#include "adapter/engine/support/handshake.h"
+#include "adapter/memory/guarded.h"
 #include "adapter/shm/local_line.h"
 #include "adapter/shm/own_board.h"
 #include "adapter/shm/peer_memory.h"
-#include "adapter/engine/support/handshake.h"
+#include "base/bell.h"
+#include "base/sealed_file.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::engine {
 namespace {
@@ -132,10 +132,10 @@ class Other {
       default: {
         shm::Entry& entry = lane.entries[written_ % shm::kEntries];
         entry.content.kind = shm::EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
-        entry.content.head_bytes = static_cast<uint8_t>(choices.below(shm::kMostHead + 2));
-        static_assert(shm::kMostPayload + 1 < 0x8000);  // what fits there
-        entry.content.payload_bytes = choices.number<uint16_t>() % (shm::kMostPayload + 2) & 0x7fff;
-        const ConstBytes head = choices.bytes(choices.below(shm::kMostHead));
+        entry.content.head_bytes = static_cast<uint8_t>(choices.below(shm::kMaxHead + 2));
+        static_assert(shm::kMaxPayload + 1 < 0x8000);  // what fits there
+        entry.content.payload_bytes = choices.number<uint16_t>() % (shm::kMaxPayload + 2) & 0x7fff;
+        const ConstBytes head = choices.bytes(choices.below(shm::kMaxHead));
         if (!head.empty()) std::memcpy(entry.content.body, head.data(), head.size());
         entry.sequence = ++written_;
       }
@@ -234,7 +234,7 @@ void run(Choices& choices) {
     VERBENA_REQUIRE(!was_lost || line->state() == LocalLine::State::kLost);
     VERBENA_REQUIRE(!was_open || line->was_open());
     VERBENA_REQUIRE(!line->is_open() || line->has_lanes());
-    VERBENA_REQUIRE(line->wanted().size() <= LocalLine::kMostGroups);
+    VERBENA_REQUIRE(line->wanted().size() <= LocalLine::kMaxGroups);
     for (const GroupKey& group : line->wanted()) VERBENA_REQUIRE(group.group.is_multicast());
     VERBENA_REQUIRE(board != nullptr || line->peer_memory() == nullptr || line->was_open());
   }

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <set>
 
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 #include "management/mad/administration.h"
 #include "management/mad/announcement.h"
 #include "management/mad/performance.h"
 #include "management/mad/subnet.h"
 #include "management/mad/subnet_management.h"
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
 
 namespace verbena::mad {
 namespace {
@@ -53,7 +53,7 @@ Mad any_mad(fuzz::Choices& choices) {
 }
 
 void check(const Subnet& subnet) {
-  VERBENA_REQUIRE(subnet.members().size() <= Subnet::kMostMembers);
+  VERBENA_REQUIRE(subnet.members().size() <= Subnet::kMaxMembers);
   VERBENA_REQUIRE(subnet.own().adapter.guid == kOwnGuid);
   std::set<uint16_t> lids{Subnet::kSwitchLid};
   std::set<uint64_t> guids;
@@ -61,7 +61,7 @@ void check(const Subnet& subnet) {
     VERBENA_REQUIRE(port != 0 && member.switch_port == port);
     VERBENA_REQUIRE(member.lid != 0 && member.lid <= Subnet::kLastLid && lids.insert(member.lid).second);
     VERBENA_REQUIRE(guids.insert(member.adapter.guid).second);
-    VERBENA_REQUIRE(member.adapter.description.size() <= kMostDescriptionBytes);
+    VERBENA_REQUIRE(member.adapter.description.size() <= kMaxDescriptionBytes);
   }
 }
 
@@ -74,7 +74,7 @@ void ask(Subnet& subnet, Performance& performance, const Mad& mad, uint16_t lid)
     wanted_destination(mad);
     const auto answer = answer_administration(subnet, mad);
     VERBENA_REQUIRE(!answer || answer->size() >= kAdministrationDataAt);
-    VERBENA_REQUIRE(!answer || answer->size() <= kAdministrationDataAt + kMostTableBytes);
+    VERBENA_REQUIRE(!answer || answer->size() <= kAdministrationDataAt + kMaxTableBytes);
   } else if (management_class == kClassPerformance) {
     PortCounters counters;
     counters.sent_packets = mad.get<uint64_t>(kMadBytes - 8);

@@ -22,8 +22,7 @@ using protocol::ObjectKind;
 constexpr size_t kReadersRoom = 4096;
 
 AgentStatus busy() {
-  control::Link link{
-      .name = "rxe0", .device_index = 3, .netdev = "eth0", .interface_index = 2, .mac = {}};
+  control::Link link{.name = "rxe0", .device_index = 3, .netdev = "eth0", .interface_index = 2, .mac = {}};
   control::SlotStatus slot;
   slot.index = 1;
   slot.pid = 149;

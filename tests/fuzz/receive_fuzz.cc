@@ -3,10 +3,10 @@
 // only the memory that they were given. Address and undefined-behaviour sanitizers watch.
 #include <cstring>
 
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
 #include "adapter/transport/support/endpoint.h"
 #include "adapter/transport/uc.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 
 namespace verbena::transport {
 namespace {

@@ -7,15 +7,15 @@
 #include <cstring>
 #include <memory>
 
+#include "adapter/memory/guarded.h"
+#include "adapter/shm/lane_support.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 #include "observe/capture/frame_builder.h"
 #include "observe/capture/pcapng.h"
 #include "observe/capture/ring_reader.h"
 #include "observe/capture/ring_writer.h"
 #include "observe/capture/wire_packets.h"
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
-#include "adapter/shm/lane_support.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::capture {
 namespace {
@@ -23,7 +23,7 @@ namespace {
 using fuzz::Choices;
 
 constexpr uint32_t kUsed = 64 * 1024;  // of the ring, by an input
-constexpr uint32_t kMostRecords = kRingBytes / kRecordUnit;
+constexpr uint32_t kMaxRecords = kRingBytes / kRecordUnit;
 
 class Ring {
  public:
@@ -51,7 +51,7 @@ RecordHead head_from(Choices& choices, uint64_t there) {
   if ((help & 1) != 0) head.kind = RecordKind::kPacket;
   if ((help & 2) != 0) head.bytes = static_cast<uint32_t>(there);
   if ((help & 4) != 0) head.count = static_cast<uint8_t>(1 + head.count % 16);
-  if ((help & 8) != 0) head.payload_bytes %= kMostRecordPayload + 1;
+  if ((help & 8) != 0) head.payload_bytes %= kMaxRecordPayload + 1;
   if ((help & 16) != 0) head.source_address = head.destination_address;
   if ((help & 32) != 0) {
     const uint32_t mtu = path_mtu_of(head.payload_bytes, head.count);
@@ -68,7 +68,7 @@ RecordHead head_from(Choices& choices, uint64_t there) {
 void check_record(const Record& record) {
   static FrameBuilder builder;
   static PcapngWriter file;
-  VERBENA_REQUIRE(record.count >= 1 && record.payload_bytes <= kMostRecordPayload);
+  VERBENA_REQUIRE(record.count >= 1 && record.payload_bytes <= kMaxRecordPayload);
   VERBENA_REQUIRE(record.payload.size() <= record.payload_bytes);
   VERBENA_REQUIRE(record.path.source.is_ipv4() == record.path.destination.is_ipv4());
   uint32_t all = 0;
@@ -105,7 +105,7 @@ void check_reader(Choices& choices) {
     ring.written = choices.below(16) == 0 ? choices.number<uint64_t>() : at;
     const bool was_broken = reader->is_broken();
     while (const Record* record = reader->front()) {
-      VERBENA_REQUIRE(!was_broken && ++records <= kMostRecords);
+      VERBENA_REQUIRE(!was_broken && ++records <= kMaxRecords);
       check_record(*record);
       if (choices.below(8) == 0) ring.written = choices.number<uint64_t>();
       reader->pop();

@@ -4,10 +4,10 @@
 // it may be; and a sender sends no segment that there is not.
 #include <chrono>
 
-#include "management/mad/rmpp_receiver.h"
-#include "management/mad/rmpp_sender.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
+#include "management/mad/rmpp_receiver.h"
+#include "management/mad/rmpp_sender.h"
 
 namespace verbena::mad {
 namespace {

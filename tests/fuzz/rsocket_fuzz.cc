@@ -42,8 +42,8 @@ struct Device {
   ibv_qp qp{};
   std::vector<ibv_mr> regions;
   uint32_t receives = 0;
-  uint32_t most_receives = 0;
-  uint32_t most_sends = 0;
+  uint32_t max_receives = 0;
+  uint32_t max_sends = 0;
   std::deque<uint64_t> sent;
   std::deque<ibv_wc> completed;
   uint64_t posted_since = 0;  // by the side that is tried, since the peer did something
@@ -52,7 +52,7 @@ struct Device {
     regions.clear();
     sent.clear();
     completed.clear();
-    receives = most_receives = most_sends = 0;
+    receives = max_receives = max_sends = 0;
     posted_since = 0;
   }
   bool is_registered(const ibv_sge& piece) const {
@@ -66,7 +66,7 @@ struct Device {
 Device device;
 
 int post_send(ibv_qp*, ibv_send_wr* request, ibv_send_wr**) {
-  VERBENA_REQUIRE(request->next == nullptr && device.sent.size() < device.most_sends);
+  VERBENA_REQUIRE(request->next == nullptr && device.sent.size() < device.max_sends);
   for (int i = 0; i < request->num_sge; ++i) {
     const ibv_sge& piece = request->sg_list[i];
     const bool is_inline = (request->send_flags & IBV_SEND_INLINE) != 0;
@@ -84,7 +84,7 @@ int post_send(ibv_qp*, ibv_send_wr* request, ibv_send_wr**) {
 
 int post_recv(ibv_qp*, ibv_recv_wr* request, ibv_recv_wr**) {
   for (; request != nullptr; request = request->next) ++device.receives;
-  VERBENA_REQUIRE(device.receives <= device.most_receives);
+  VERBENA_REQUIRE(device.receives <= device.max_receives);
   return 0;
 }
 
@@ -105,8 +105,8 @@ extern "C" {
 using verbena::rsockets::device;
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr* attributes) {
-  device.most_receives = attributes->cap.max_recv_wr;
-  device.most_sends = attributes->cap.max_send_wr;
+  device.max_receives = attributes->cap.max_recv_wr;
+  device.max_sends = attributes->cap.max_send_wr;
   device.qp.context = &device.context;
   device.qp.pd = &device.domain;
   id->qp = &device.qp;
@@ -161,7 +161,7 @@ int ibv_dereg_mr(ibv_mr*) {
 namespace verbena::rsockets {
 namespace {
 
-constexpr size_t kMostData = 4096;
+constexpr size_t kMaxData = 4096;
 
 Sizes sizes_from(Choices& choices) {
   Sizes sizes;
@@ -300,8 +300,8 @@ class Connection {
   }
 
   void send() {
-    static std::byte data[kMostData];
-    const auto bytes = static_cast<size_t>(1 + choices_.number<uint16_t>() % kMostData);
+    static std::byte data[kMaxData];
+    const auto bytes = static_cast<size_t>(1 + choices_.number<uint16_t>() % kMaxData);
     const iovec pieces[] = {{data, bytes / 2}, {data + bytes / 2, bytes - bytes / 2}};
     Buffers from(pieces, 2);
     if (!stream_->is_writable() || !stream_->window().may_send()) return;
@@ -312,8 +312,8 @@ class Connection {
   }
 
   void read() {
-    static std::byte data[kMostData];
-    const iovec piece{data, choices_.number<uint16_t>() % kMostData};
+    static std::byte data[kMaxData];
+    const iovec piece{data, choices_.number<uint16_t>() % kMaxData};
     const size_t peeked = stream_->peek(Buffers(&piece, 1));
     Buffers into(&piece, 1);
     const size_t read = stream_->read(into);
@@ -322,14 +322,14 @@ class Connection {
 
   // riowrite(): where to is read from the table that the peer writes.
   void write_mapped() {
-    static std::byte data[kMostData];
+    static std::byte data[kMaxData];
     const uint64_t offset = choices_.yes() ? choices_.byte() : choices_.number<uint64_t>();
     const auto to = stream_->mapped_by_peer().find(offset);
     if (!to || !stream_->is_up() || !stream_->window().has_room()) return;
     VERBENA_REQUIRE(to->length > 0);
     const iovec piece{data, 1u + choices_.byte()};
     Buffers from(&piece, 1);
-    const auto written = stream_->write(from, kMostData, *to);
+    const auto written = stream_->write(from, kMaxData, *to);
     VERBENA_REQUIRE(written && *written <= to->length);
   }
 

@@ -16,19 +16,19 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-#include "agent/status/counter_collector.h"
-#include "agent/status/counter_sweep.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
-#include "control/model/status_reader.h"
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
-#include "control/protocol/status_page.h"
+#include "agent/status/counter_collector.h"
+#include "agent/status/counter_sweep.h"
 #include "base/text.h"
-#include "wire/roce/qpn.h"
 #include "commands/verbena/sending_qps.h"
 #include "commands/verbena/status_json.h"
 #include "commands/verbena/status_text.h"
+#include "control/model/status_reader.h"
+#include "control/protocol/status_page.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
+#include "wire/roce/qpn.h"
 
 namespace {
 
@@ -40,7 +40,7 @@ using verbena::protocol::StatusPage;
 Choices* at_hand = nullptr;
 uint32_t slot_at_hand = 0;
 alignas(4096) char nothing[4096];
-size_t most_read = 0;
+size_t max_read = 0;
 
 constexpr size_t kQpsOffset = offsetof(StatusPage, qps);
 
@@ -73,7 +73,7 @@ int __real_mincore(void* at, size_t bytes, unsigned char* pages);
 
 ssize_t __wrap_pread(int fd, void* to, size_t bytes, off_t at) {
   if (at_hand == nullptr) return __real_pread(fd, to, bytes, at);
-  most_read += bytes;
+  max_read += bytes;
   const auto offset = static_cast<size_t>(at);
   VERBENA_REQUIRE(offset + bytes <= sizeof(StatusPage));
   std::memset(to, 0, bytes);
@@ -146,11 +146,11 @@ class Counting {
       const Page page(choices, slots_[choices.below(3)].index);
       const size_t wanted = choices.number<uint16_t>();
       if (choices.yes()) sweep.begin();
-      most_read = 0;
+      max_read = 0;
       // At most what is left of one page of each kind beyond what was wanted.
       constexpr size_t kOfOneRead = 256 + 3 * 2048;
       VERBENA_REQUIRE(sweep.advance(wanted) <= wanted + 2 * kOfOneRead);
-      VERBENA_REQUIRE(most_read <= (wanted + 2 * kOfOneRead + 1) * sizeof(QpStatus));
+      VERBENA_REQUIRE(max_read <= (wanted + 2 * kOfOneRead + 1) * sizeof(QpStatus));
       VERBENA_REQUIRE(collector.devices().size() == std::size(kDevices));
     }
   }
@@ -159,7 +159,7 @@ class Counting {
   void forge(Choices& choices) {
     agent::CounterCollector collector(kOwn);
     collector.set_devices({std::begin(kDevices), std::end(kDevices)});
-    const agent::LentSlot& slot = slots_[1];
+    const agent::LeasedSlot& slot = slots_[1];
     control::QpsRead read;
     bool counts = false;
     while (!choices.empty()) {
@@ -184,7 +184,7 @@ class Counting {
  private:
   agent::Wire wire_{4791};
   agent::SlotTable table_{wire_, kOwn};
-  std::vector<agent::LentSlot> slots_;
+  std::vector<agent::LeasedSlot> slots_;
 };
 
 // Whether a terminal would show it and do nothing else: neither a control character nor one of the second
@@ -213,10 +213,9 @@ void check_display(Choices& choices, uint32_t lot) {
     choices.fill(name);
     slot.program = load_text(name);
     const Page page(choices, slot.index);
-    most_read = 0;
-    control::read_status_page(
-        3, slot, choices.yes() ? control::QpChoice::kAll : control::QpChoice::kInUse);
-    VERBENA_REQUIRE(most_read <= sizeof(StatusPage) + sizeof(uint64_t));
+    max_read = 0;
+    control::read_status_page(3, slot, choices.yes() ? control::QpChoice::kAll : control::QpChoice::kInUse);
+    VERBENA_REQUIRE(max_read <= sizeof(StatusPage) + sizeof(uint64_t));
     VERBENA_REQUIRE(slot.qps.size() <= protocol::kQpsPerSlot);
     status.slots.push_back(std::move(slot));
   }

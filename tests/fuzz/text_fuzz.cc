@@ -12,16 +12,16 @@
 
 #include <CLI/CLI.hpp>
 
-#include "agent/links/link_table.h"
-#include "adapter/shm/process_map.h"
 #include "adapter/engine/processor_demand.h"
 #include "adapter/engine/shard_dealing.h"
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
+#include "adapter/shm/process_map.h"
+#include "agent/links/link_table.h"
 #include "base/text.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/link_arguments.h"
 #include "commands/verbena/run_environment.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 
 namespace verbena {
 namespace {
@@ -183,8 +183,8 @@ void check_values(Choices& choices) {
   const Text text(choices.rest());
   switch (which) {
     case 0: {
-      const size_t shards = engine::most_shards(text.view(), 4);
-      VERBENA_REQUIRE(shards >= 1 && shards <= engine::kMostShards);
+      const size_t shards = engine::max_shards(text.view(), 4);
+      VERBENA_REQUIRE(shards >= 1 && shards <= engine::kMaxShards);
       break;
     }
     case 1:

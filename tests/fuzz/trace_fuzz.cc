@@ -15,10 +15,10 @@
 
 #include "agent/status/trace_copy.h"
 #include "base/unique_fd.h"
+#include "commands/verbena/trace_lines.h"
+#include "control/protocol/trace_ring.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "control/protocol/trace_ring.h"
-#include "commands/verbena/trace_lines.h"
 #include "observe/trace/reader.h"
 
 namespace verbena {
@@ -31,7 +31,7 @@ using protocol::TraceRings;
 using trace::Event;
 using Words = std::array<uint64_t, protocol::kTraceWords>;
 
-constexpr size_t kMostEvents = 2 * protocol::kTraceEntries;
+constexpr size_t kMaxEvents = 2 * protocol::kTraceEntries;
 
 // What the process has mapped, and others read as a file. The same for all inputs, and empty before each.
 class HostileRings {
@@ -97,7 +97,7 @@ class HostileRings {
 };
 
 void check(const std::vector<Event>& events, bool in_order) {
-  VERBENA_REQUIRE(events.size() <= kMostEvents);
+  VERBENA_REQUIRE(events.size() <= kMaxEvents);
   TimePoint before = TimePoint::min();
   for (const Event& event : events) {
     VERBENA_REQUIRE(!in_order || before <= event.time);

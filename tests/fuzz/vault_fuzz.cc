@@ -23,14 +23,14 @@
 #include "agent/cm/ledger.h"
 #include "agent/links/link_table.h"
 #include "agent/slots/slot_table.h"
-#include "agent/takeover/vault.h"
 #include "agent/slots/wire.h"
+#include "agent/takeover/takeover_state.h"
+#include "base/text.h"
 #include "control/model/link_table_file.h"
 #include "control/model/message_socket.h"
+#include "control/protocol/link_table_layout.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "control/protocol/link_table_layout.h"
-#include "base/text.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {
@@ -85,7 +85,7 @@ class Giver {
     }
   }
 
-  // As vault.cc writes them.
+  // As takeover_state.cc writes them.
   struct Header {
     uint32_t magic = 0x746c7576;
     uint32_t slots = 0;
@@ -140,7 +140,7 @@ void check_slots(Choices& choices) {
   const int before = ::dup(giver.client_end());
   ::close(before);
   {
-    Vault::Contents contents = Vault::take(giver.client_end());
+    TakeoverState::Contents contents = TakeoverState::take(giver.client_end());
     std::set<int> owned;
     for (const UniqueFd& fd : contents.fds) VERBENA_REQUIRE(!fd || owned.insert(fd.get()).second);
     std::set<uint32_t> indexes;
@@ -154,7 +154,7 @@ void check_slots(Choices& choices) {
     Wire wire(4791);
     SlotTable slots(wire, kOwn);
     const bool adopted = slots.adopt(contents, kStart).has_value();
-    for (const LentSlot& slot : slots.lent()) {
+    for (const LeasedSlot& slot : slots.lent()) {
       VERBENA_REQUIRE(adopted && slot.index > 0 && slot.index < SlotTable::kEnd && slot.page >= 0);
       VERBENA_REQUIRE(slot.borrower.session == 0);
       // Nobody else can come for it.
@@ -166,7 +166,7 @@ void check_slots(Choices& choices) {
       VERBENA_REQUIRE(slots.keep(slot.index, stranger));
       VERBENA_REQUIRE(!slots.keep(slot.index, stranger));
     }
-    for (const LentSlot& slot : slots.lent_to(5)) {
+    for (const LeasedSlot& slot : slots.lent_to(5)) {
       VERBENA_REQUIRE(slots.take_back(slot.index, 5, kStart).has_value());
     }
     VERBENA_REQUIRE(slots.lent().empty());

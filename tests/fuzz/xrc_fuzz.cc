@@ -12,13 +12,13 @@
 
 #include <sys/socket.h>
 
-#include "adapter/xrc/domain_peers.h"
-#include "adapter/xrc/peer_messages.h"
 #include "adapter/engine/support/queue_port.h"
-#include "fuzz/choices.h"
-#include "fuzz/require.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/transport/rc.h"
+#include "adapter/xrc/domain_peers.h"
+#include "adapter/xrc/peer_messages.h"
+#include "fuzz/choices.h"
+#include "fuzz/require.h"
 
 namespace verbena::engine {
 namespace {
@@ -31,7 +31,7 @@ constexpr uint32_t kSlot = 3;
 constexpr uint32_t kOtherSlot = 9;
 constexpr uint32_t kMtu = 256;
 constexpr memory::PdId kPd = 4;
-constexpr uint32_t kMostReceives = 8;
+constexpr uint32_t kMaxReceives = 8;
 
 TimePoint time_now{std::chrono::hours(1)};
 
@@ -87,7 +87,7 @@ class Host final : private queues::CompletionListener, private transport::QpEven
   }
   void make_queue() {
     shard_.exclusively([&] {
-      queue_ = *queues::SharedReceiveQueue::create({.requests = kMostReceives,
+      queue_ = *queues::SharedReceiveQueue::create({.requests = kMaxReceives,
                                                     .sges = 1,
                                                     .pd = kPd,
                                                     .cq = cq_.get(),

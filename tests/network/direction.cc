@@ -46,9 +46,9 @@ bool Direction::run(int stop) {
 
 int Direction::take_frames() {
   for (int taken = 0; taken < kFramesAtOnce; ++taken) {
-    if (!room_) room_ = std::make_unique_for_overwrite<std::byte[]>(Tap::kMostFrameBytes);
+    if (!room_) room_ = std::make_unique_for_overwrite<std::byte[]>(Tap::kMaxFrameBytes);
     Offload offload;
-    const Tap::Read read = from_.read(offload, {room_.get(), Tap::kMostFrameBytes});
+    const Tap::Read read = from_.read(offload, {room_.get(), Tap::kMaxFrameBytes});
     if (read.status == Tap::Read::Status::kGone) return -1;
     if (read.status == Tap::Read::Status::kNothing) return taken;
     admit(frame_of(offload, read.bytes), MonotonicClock::now());

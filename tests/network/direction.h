@@ -6,8 +6,8 @@
 #include <queue>
 #include <vector>
 
-#include "base/time.h"
 #include "adapter/net/sim/link_model.h"
+#include "base/time.h"
 #include "network/super_frame.h"
 #include "network/tap.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "wire/ethernet/flow_key.h"
 #include "network/offload.h"
+#include "wire/ethernet/flow_key.h"
 
 namespace verbena::network {
 

@@ -9,9 +9,9 @@
 
 #include "base/random.h"
 #include "base/seed.h"
+#include "network/super_frames.h"
 #include "wire/ethernet/checksum.h"
 #include "wire/ethernet/segmentation.h"
-#include "network/super_frames.h"
 
 namespace verbena::network {
 namespace {

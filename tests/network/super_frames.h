@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "wire/ethernet/frames.h"
 #include "network/super_frame.h"
+#include "wire/ethernet/frames.h"
 
 namespace verbena::network::testing {
 

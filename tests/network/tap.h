@@ -16,7 +16,7 @@ namespace verbena::network {
 class Tap {
  public:
   // More than any frame has: 64 KiB of IP and its headers.
-  static constexpr size_t kMostFrameBytes = 66 * 1024;
+  static constexpr size_t kMaxFrameBytes = 66 * 1024;
 
   struct Read {
     enum class Status : uint8_t { kFrame, kNothing, kGone } status;

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "wire/ethernet/checksum.h"
 #include "network/super_frames.h"
+#include "wire/ethernet/checksum.h"
 
 namespace verbena::network {
 namespace {

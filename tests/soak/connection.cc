@@ -13,7 +13,7 @@
 namespace verbena::soak {
 namespace {
 
-constexpr uint32_t kMostInline = 64;
+constexpr uint32_t kMaxInline = 64;
 constexpr int kWindowAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr int kOthersAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -69,14 +69,14 @@ bool Connection::prepare() {
   wanted.cap.max_recv_wr = kDepth;
   wanted.cap.max_send_sge = 3;
   wanted.cap.max_recv_sge = 1;
-  wanted.cap.max_inline_data = kMostInline;
+  wanted.cap.max_inline_data = kMaxInline;
   wanted.qp_type = IBV_QPT_RC;
   if (rdma_create_qp(id_, common_.pd, &wanted) != 0) return false;
   shadow_.resize(size_t{kCells} * cell_bytes_);
   window_.resize(shadow_.size() + kLooseBytes);
   slots_.resize(size_t{kDepth} * cell_bytes_);
   snapshots_.resize(slots_.size());
-  buffers_.resize(shares_receives_ ? 0 : size_t{kDepth} * kMostMessage);
+  buffers_.resize(shares_receives_ ? 0 : size_t{kDepth} * kMaxMessage);
   window_region_ = register_memory(common_.pd, window_, kWindowAccess | IBV_ACCESS_MW_BIND);
   slots_region_ = register_memory(common_.pd, slots_, IBV_ACCESS_LOCAL_WRITE);
   for (ibv_mw*& window : windows_) window = ibv_alloc_mw(common_.pd, IBV_MW_TYPE_2);
@@ -260,7 +260,7 @@ void Connection::plan_message(Request& request, Work& work) {
   } else if (returned_key_ != 0 && !next.is_write) {
     return_key(request);
   }
-  if (next.bytes <= kMostInline && draw_.one_in(2)) request.wr.send_flags |= IBV_SEND_INLINE;
+  if (next.bytes <= kMaxInline && draw_.one_in(2)) request.wr.send_flags |= IBV_SEND_INLINE;
   if (draw_.one_in(4)) request.wr.send_flags |= IBV_SEND_SOLICITED;
 }
 
@@ -278,7 +278,7 @@ void Connection::plan_write(Request& request, Work& work) {
   aim_at(request, cell, offset);
   request.wr.opcode = IBV_WR_RDMA_WRITE;
   request.wr.send_flags |= IBV_SEND_FENCE;
-  if (work.bytes <= kMostInline && draw_.one_in(2)) request.wr.send_flags |= IBV_SEND_INLINE;
+  if (work.bytes <= kMaxInline && draw_.one_in(2)) request.wr.send_flags |= IBV_SEND_INLINE;
 }
 
 void Connection::plan_read(Request& request, Work& work) {
@@ -418,7 +418,7 @@ void Connection::verify_message(const ibv_wc& completion, uint32_t buffer, Count
   if ((completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) != expected.is_write)
     fault(describe() + "a message of another kind");
   std::vector<std::byte>& memory = shares_receives_ ? common_.srq_memory : buffers_;
-  const std::span<const std::byte> got(memory.data() + size_t{buffer} * kMostMessage, expected.bytes);
+  const std::span<const std::byte> got(memory.data() + size_t{buffer} * kMaxMessage, expected.bytes);
   if (!expected.is_write) {
     if (!is_filled(got, expected.pattern)) fault(describe() + "a message with other bytes");
     counts.bytes_verified += expected.bytes;
@@ -429,7 +429,7 @@ void Connection::verify_message(const ibv_wc& completion, uint32_t buffer, Count
 void Connection::post_receive(uint32_t buffer) {
   std::vector<std::byte>& memory = shares_receives_ ? common_.srq_memory : buffers_;
   const ibv_mr* const region = shares_receives_ ? common_.srq_region : buffers_region_;
-  ibv_sge piece{reinterpret_cast<uintptr_t>(memory.data() + size_t{buffer} * kMostMessage), kMostMessage,
+  ibv_sge piece{reinterpret_cast<uintptr_t>(memory.data() + size_t{buffer} * kMaxMessage), kMaxMessage,
                 region->lkey};
   ibv_recv_wr wr{};
   wr.wr_id = uint64_t{1} << 63 | buffer;

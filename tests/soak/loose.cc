@@ -58,7 +58,7 @@ bool Loose::make(ibv_pd* pd, ibv_cq* cq) {
   wanted.qp_type = IBV_QPT_UC;
   wanted.sq_sig_all = 1;
   uc_ = ibv_create_qp(pd, &wanted);
-  slots_.resize(size_t{kLooseDepth} * kMostMessage);
+  slots_.resize(size_t{kLooseDepth} * kMaxMessage);
   buffers_.resize(slots_.size());
   slots_region_ = ibv_reg_mr(pd, slots_.data(), slots_.size(), 0);
   buffers_region_ = ibv_reg_mr(pd, buffers_.data(), buffers_.size(), IBV_ACCESS_LOCAL_WRITE);
@@ -93,7 +93,7 @@ bool Loose::connect(const ibv_qp_attr& path, const Greeting& theirs) {
 }
 
 bool Loose::post_receive(uint32_t buffer) {
-  ibv_sge piece{reinterpret_cast<uintptr_t>(buffers_.data() + size_t{buffer} * kMostMessage), kMostMessage,
+  ibv_sge piece{reinterpret_cast<uintptr_t>(buffers_.data() + size_t{buffer} * kMaxMessage), kMaxMessage,
                 buffers_region_->lkey};
   ibv_recv_wr wr{};
   wr.wr_id = kReceiveMark | buffer;
@@ -119,8 +119,8 @@ void Loose::go_on() {
 }
 
 void Loose::send_uc() {
-  std::byte* const slot = slots_.data() + posted_ % kLooseDepth * kMostMessage;
-  ibv_sge piece{reinterpret_cast<uintptr_t>(slot), write_message(slot, posted_, kMostMessage),
+  std::byte* const slot = slots_.data() + posted_ % kLooseDepth * kMaxMessage;
+  ibv_sge piece{reinterpret_cast<uintptr_t>(slot), write_message(slot, posted_, kMaxMessage),
                 slots_region_->lkey};
   ibv_send_wr wr{};
   wr.wr_id = posted_;
@@ -131,7 +131,7 @@ void Loose::send_uc() {
     wr.opcode = draw_.one_in(2) ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.imm_data = htonl(piece.length);
     wr.wr.rdma.remote_addr =
-        theirs_.window + uint64_t{kCells} * theirs_.cell_bytes + draw_.below(kLooseBytes - kMostMessage);
+        theirs_.window + uint64_t{kCells} * theirs_.cell_bytes + draw_.below(kLooseBytes - kMaxMessage);
     wr.wr.rdma.rkey = theirs_.uc_key;
   }
   ibv_send_wr* refused = nullptr;
@@ -141,7 +141,7 @@ void Loose::send_uc() {
 // What it is made of may be used again at once: it is sent inline. One that finds no room is one that is
 // lost.
 void Loose::send_datagram() {
-  std::byte message[kMostDatagram];
+  std::byte message[kMaxDatagram];
   ibv_sge piece{reinterpret_cast<uintptr_t>(message), write_message(message, datagrams_, 200), 0};
   ibv_send_wr wr{};
   wr.wr_id = datagrams_++;
@@ -173,7 +173,7 @@ std::string Loose::receive(const ibv_wc& completion) {
   const auto buffer = static_cast<uint32_t>(completion.wr_id);
   LooseHeader header;
   std::string complaint =
-      check_loose(buffers_.data() + size_t{buffer} * kMostMessage, completion.byte_len, header);
+      check_loose(buffers_.data() + size_t{buffer} * kMaxMessage, completion.byte_len, header);
   if (!complaint.empty()) return complaint;
   if (header.seed != theirs_.seed) return "a message of somebody else";
   if (header.number < next_expected_) return "a message out of turn, or once more";

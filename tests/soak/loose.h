@@ -15,7 +15,7 @@ namespace verbena::soak {
 
 inline constexpr uint32_t kQkey = 0x4711;
 inline constexpr uint32_t kGrhBytes = 40;
-inline constexpr uint32_t kMostDatagram = 900;  // fits any path MTU here
+inline constexpr uint32_t kMaxDatagram = 900;  // fits any path MTU here
 inline constexpr uint32_t kLooseDepth = 8;
 
 // What every message that may be lost begins with: whose it is, and which, so that all of its bytes are
@@ -91,7 +91,7 @@ class Datagrams {
 
  private:
   static constexpr uint32_t kReceives = 256;
-  static constexpr uint32_t kBufferBytes = kGrhBytes + kMostDatagram;
+  static constexpr uint32_t kBufferBytes = kGrhBytes + kMaxDatagram;
   // The numbers of a sender that have come: the newest, and which of the 64 before it.
   struct Seen {
     uint64_t newest = 0;

@@ -10,8 +10,8 @@ namespace verbena::soak {
 // A connection's window into memory: cells of one size. The first is for atomics; each other is written by
 // the other end, and read back.
 inline constexpr uint32_t kCells = 8;
-inline constexpr uint32_t kDepth = 16;          // requests of one end under way, and receives of one QP
-inline constexpr uint32_t kMostMessage = 8192;  // longest SEND; the length of a receive buffer
+inline constexpr uint32_t kDepth = 16;         // requests of one end under way, and receives of one QP
+inline constexpr uint32_t kMaxMessage = 8192;  // longest SEND; the length of a receive buffer
 inline constexpr uint32_t kSmallCell = 8192;
 inline constexpr uint32_t kLooseBytes = 64 * 1024;  // behind the cells
 inline constexpr uint32_t kLargeCell = 128 * 1024;  // many packets even by memory
@@ -52,7 +52,7 @@ inline Message message(uint64_t seed, uint64_t n, uint32_t cell_bytes) {
   made.has_key = !made.is_write && draw.one_in(40);
   made.has_immediate = made.is_write || made.has_key || draw.one_in(3);
   made.cell = 1 + draw.below(kCells - 1);
-  const uint32_t most = made.is_write ? cell_bytes : kMostMessage;
+  const uint32_t most = made.is_write ? cell_bytes : kMaxMessage;
   // Often short, seldom as long as can be, now and then empty.
   made.bytes = draw.one_in(3) ? draw.below(most + 1) : draw.below(64);
   return made;

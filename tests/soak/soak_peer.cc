@@ -44,7 +44,7 @@ using std::chrono::milliseconds;
 constexpr uint32_t kSharedReceives = 512;
 constexpr int kResolveMs = 2000;
 constexpr milliseconds kRetryAfter(200);
-constexpr uint32_t kMostPolls = 64;  // in a row
+constexpr uint32_t kMaxPolls = 64;  // in a row
 
 volatile std::sig_atomic_t asked_for_quiet = 0;
 volatile std::sig_atomic_t asked_to_end = 0;
@@ -153,7 +153,7 @@ class Process {
     wanted.attr.max_wr = kSharedReceives;
     wanted.attr.max_sge = 1;
     common_.srq = ibv_create_srq(common_.pd, &wanted);
-    common_.srq_memory.resize(size_t{kSharedReceives} * kMostMessage);
+    common_.srq_memory.resize(size_t{kSharedReceives} * kMaxMessage);
     common_.srq_region =
         ibv_reg_mr(common_.pd, common_.srq_memory.data(), common_.srq_memory.size(), IBV_ACCESS_LOCAL_WRITE);
     common_.tally_region = ibv_reg_mr(common_.pd, &common_.tally, sizeof common_.tally,
@@ -169,8 +169,8 @@ class Process {
   }
 
   void post_shared(uint32_t buffer) {
-    ibv_sge piece{reinterpret_cast<uintptr_t>(common_.srq_memory.data() + size_t{buffer} * kMostMessage),
-                  kMostMessage, common_.srq_region->lkey};
+    ibv_sge piece{reinterpret_cast<uintptr_t>(common_.srq_memory.data() + size_t{buffer} * kMaxMessage),
+                  kMaxMessage, common_.srq_region->lkey};
     ibv_recv_wr wr{};
     wr.wr_id = uint64_t{1} << 63 | buffer;
     wr.sg_list = &piece;
@@ -184,10 +184,10 @@ class Process {
     bool some = false;
     while (handle_event()) some = true;
     uint32_t polled = 0;
-    while (polled < kMostPolls && poll_completions()) ++polled;
+    while (polled < kMaxPolls && poll_completions()) ++polled;
     poll_loose();
     // A QP's receives of the SRQ must have been polled before it goes, or the SRQ loses them.
-    if (polled < kMostPolls) bury();
+    if (polled < kMaxPolls) bury();
     if (asked_to_end != 0) return true;
     for (const auto& connection : connections_) {
       if (!connection->is_established()) continue;

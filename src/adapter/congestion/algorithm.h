@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "base/time.h"
 #include "adapter/congestion/incast.h"
+#include "base/time.h"
 
 namespace verbena::congestion {
 

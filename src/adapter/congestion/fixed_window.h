@@ -21,14 +21,14 @@ class FixedWindow {
     packet_bytes_ = sizes.packet;
     run_bytes_ = sizes.run;
     start_ = std::max(2 * sizes.burst, least());
-    most_ = most * start_;
+    max_ = most * start_;
     slow_start_until_ = start_;
     credit_ = 0;
     set(start_);
   }
 
   uint32_t start() const { return start_; }
-  uint32_t most() const { return most_; }
+  uint32_t most() const { return max_; }
 
   uint32_t bytes() const { return bytes_; }
   // As much of it as is whole runs, once it holds one: a packet left over would cost as much on its way as
@@ -36,7 +36,7 @@ class FixedWindow {
   uint32_t usable() const { return usable_; }
 
   void on_acknowledged(uint32_t bytes) {
-    if (bytes_ >= most_) return;
+    if (bytes_ >= max_) return;
     if (bytes_ < slow_start_until_) {
       set(std::min(bytes_ + bytes, slow_start_until_));
       return;
@@ -44,7 +44,7 @@ class FixedWindow {
     credit_ += bytes;
     if (credit_ < bytes_) return;
     credit_ -= bytes_;
-    set(std::min(bytes_ + packet_bytes_, most_));
+    set(std::min(bytes_ + packet_bytes_, max_));
   }
 
   // A gap that the peer reported: some packets got through.
@@ -69,7 +69,7 @@ class FixedWindow {
   uint32_t packet_bytes_ = 0;
   uint32_t run_bytes_ = 0;
   uint32_t start_ = 0;
-  uint32_t most_ = 0;
+  uint32_t max_ = 0;
   uint32_t bytes_ = 0;
   uint32_t usable_ = 0;
   uint32_t slow_start_until_ = 0;

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <new>
 
+#include "adapter/congestion/bbr.h"
 #include "adapter/congestion/fixed_algorithm.h"
-#include "adapter/congestion/probing.h"
 
 namespace verbena::congestion {
 namespace {
 
 std::unique_ptr<Algorithm> make_algorithm(Kind kind, const Sizes& sizes) {
-  if (kind == Kind::kProbing) return std::make_unique<Probing>(sizes);
+  if (kind == Kind::kBbr) return std::make_unique<Bbr>(sizes);
   return std::make_unique<FixedAlgorithm>(sizes);
 }
 
@@ -43,35 +43,36 @@ void Flow::use(Kind kind) noexcept {
 
 void Flow::obey() {
   allowance_ = algorithm_->allowance();
-  pace_.set(allowance_.rate, 2 * sizes_.packet, sizes_.burst);
+  pacer_.set(allowance_.rate, 2 * sizes_.packet, sizes_.burst);
 }
 
 void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
                 TimePoint now) {
-  pace_.sent(bytes, now);
-  if (run_is_open_ && !runs_.empty() && runs_.back().limit() == first && runs_.back().repeated == repeated) {
-    runs_.back().packets += packets;
+  pacer_.sent(bytes, now);
+  if (run_is_open_ && !trains_.empty() && trains_.back().limit() == first &&
+      trains_.back().repeated == repeated) {
+    trains_.back().packets += packets;
     return;
   }
   if (in_flight == 0) delivered_at_ = delivered_sent_ = now;
   run_is_open_ = true;
-  runs_.add({.first = first,
-             .packets = packets,
-             .repeated = repeated,
-             .limited = delivered_ < limited_until_,
-             .sent = now,
-             .delivered = delivered_,
-             .delivered_at = delivered_at_,
-             .delivered_sent = delivered_sent_});
+  trains_.add({.first = first,
+               .packets = packets,
+               .repeated = repeated,
+               .limited = delivered_ < limited_until_,
+               .sent = now,
+               .delivered = delivered_,
+               .delivered_at = delivered_at_,
+               .delivered_sent = delivered_sent_});
 }
 
 void Flow::starts_over(roce::Psn from) {
-  runs_.drop_from(from);
+  trains_.drop_from(from);
 }
 
 void Flow::took_time(roce::Psn first, roce::Psn limit) {
   const roce::Psn last = limit - 1;
-  const Run* run = runs_.find(last);
+  const PacketTrain* run = trains_.find(last);
   if (run == nullptr || run->repeated) return;
   const auto packets = static_cast<uint64_t>(limit - first);
   if (timed_.packets == 0) timed_.first_sent = run->sent;
@@ -91,7 +92,7 @@ void Flow::answered(uint64_t in_flight, TimePoint now) {
     sample.round_trip = std::max(now - timed_.sent_on_average(), Duration(1));
     round_trip_.on_sample(sample.round_trip);
   }
-  if (const Run* run = timed_.latest ? runs_.find(*timed_.latest) : nullptr) {
+  if (const PacketTrain* run = timed_.latest ? trains_.find(*timed_.latest) : nullptr) {
     sample.sent_at = run->delivered;
     sample.limited = run->limited;
     delivered_sent_ = std::max(delivered_sent_, run->sent);
@@ -112,7 +113,7 @@ void Flow::lost(uint64_t bytes) {
 }
 
 void Flow::timed_out() {
-  pace_.forget();
+  pacer_.forget();
   algorithm_->on_timeout();
   obey();
 }

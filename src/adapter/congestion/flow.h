@@ -7,9 +7,9 @@
 
 #include "adapter/congestion/algorithm.h"
 #include "adapter/congestion/kind.h"
-#include "adapter/congestion/pace.h"
-#include "adapter/congestion/round_trip.h"
-#include "adapter/congestion/runs.h"
+#include "adapter/congestion/pacer.h"
+#include "adapter/congestion/packet_trains.h"
+#include "adapter/congestion/rtt_estimator.h"
 #include "wire/roce/psn.h"
 
 namespace verbena::congestion {
@@ -33,18 +33,18 @@ class Flow {
   void sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
             TimePoint now);
   // Packets sent again out of their row.
-  void repaired(uint32_t bytes, TimePoint now) { pace_.sent(bytes, now); }
+  void repaired(uint32_t bytes, TimePoint now) { pacer_.sent(bytes, now); }
   // What is sent next leaves at another time.
   void end_run() { run_is_open_ = false; }
   // There is nothing to send, though more might be in flight.
   void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
   void starts_over(roce::Psn from);
-  bool may_send(TimePoint now) const { return pace_.allows(now); }
+  bool may_send(TimePoint now) const { return pacer_.allows(now); }
   // The same when another packet of so many bytes has left.
-  bool may_send_after(uint32_t bytes, TimePoint now) const { return pace_.allows_after(bytes, now); }
+  bool may_send_after(uint32_t bytes, TimePoint now) const { return pacer_.allows_after(bytes, now); }
   // The same, where so many bytes leave together at this pace.
-  bool may_send_after_run(uint32_t bytes, TimePoint now) const { return pace_.allows_after_run(bytes, now); }
-  TimePoint may_send_at() const { return pace_.next(); }
+  bool may_send_after_run(uint32_t bytes, TimePoint now) const { return pacer_.allows_after_run(bytes, now); }
+  TimePoint may_send_at() const { return pacer_.next(); }
 
   // ---- what arrives
 
@@ -54,7 +54,7 @@ class Flow {
   // The peer has told what these were told of since the last such call.
   void answered(uint64_t in_flight, TimePoint now);
   // Everything before is done with.
-  void settled(roce::Psn limit) { runs_.drop_before(limit); }
+  void settled(roce::Psn limit) { trains_.drop_before(limit); }
   void lost(uint64_t bytes);
   void timed_out();
   void marked();
@@ -64,12 +64,12 @@ class Flow {
 
   uint64_t window() const { return allowance_.window; }
   uint64_t rate() const { return allowance_.rate; }
-  const RoundTrip& round_trip() const { return round_trip_; }
+  const RttEstimator& round_trip() const { return round_trip_; }
   // When what has arrived last of all that was sent once had left.
   TimePoint latest_sent() const { return delivered_sent_; }
   // When the packet left for the first time; kNever if that is not known any more.
   TimePoint sent_at(roce::Psn psn) const {
-    const Run* run = runs_.find(psn);
+    const PacketTrain* run = trains_.find(psn);
     return run != nullptr ? run->sent : kNever;
   }
 
@@ -80,9 +80,9 @@ class Flow {
   Kind kind_;
   std::unique_ptr<Algorithm> algorithm_;
   Allowance allowance_;
-  Pace pace_;
-  RoundTrip round_trip_;
-  Runs runs_;
+  Pacer pacer_;
+  RttEstimator round_trip_;
+  PacketTrains trains_;
   bool run_is_open_ = false;
   uint64_t delivered_ = 0;
   uint64_t answered_ = 0;  // of these, the algorithm has been told of

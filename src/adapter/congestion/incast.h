@@ -7,7 +7,7 @@ namespace verbena::congestion {
 
 // What a receiver tells its senders of each other. One word, for an atomic of it to be one instruction.
 struct alignas(8) Incast {
-  static constexpr uint32_t kMostSenders = 181;
+  static constexpr uint32_t kMaxSenders = 181;
   static constexpr uint8_t kDips = 8;  // they are numbered in turn
 
   uint32_t senders = 1;  // had all of them equal parts

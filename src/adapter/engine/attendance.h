@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/time.h"
 #include "adapter/engine/driving.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 

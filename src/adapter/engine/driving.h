@@ -20,7 +20,7 @@ inline constexpr int kEngineRounds = 16;
 // each time the guess was wrong (it went to wait on its memory, and packets waited for somebody to look),
 // halved after so many looks in a row that found it right.
 inline constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
-inline constexpr Duration kMostTakeOverAfter = std::chrono::microseconds(12'800);
+inline constexpr Duration kMaxTakeOverAfter = std::chrono::microseconds(12'800);
 inline constexpr uint32_t kSteadyLooks = 16;
 // Longer than an application that polls stays away between two verbs, also when an engine thread, its own or
 // its peer's, has taken its processor for a moment.

@@ -122,7 +122,7 @@ DrivingPolicy::Rest DrivingPolicy::rests(TimePoint now, const Pending& pending, 
   const bool drove_already = std::exchange(engine_drives_, true);
   // Packets waited while nobody listened: the application had not really taken over.
   if (brought_something_ && !drove_already) {
-    take_over_after_ = std::min(take_over_after_ * 2, kMostTakeOverAfter);
+    take_over_after_ = std::min(take_over_after_ * 2, kMaxTakeOverAfter);
   }
   engine_comes_at_ = pending.now ? now : std::min(pending.exact, next_timer);
   if (pending.acknowledgements) engine_comes_at_ = std::min(engine_comes_at_, attendance_.near_until());

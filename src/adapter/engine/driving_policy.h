@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/time.h"
 #include "adapter/engine/attendance.h"
 #include "adapter/engine/driving.h"
 #include "adapter/engine/halt_polling.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 

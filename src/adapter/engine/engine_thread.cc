@@ -18,16 +18,17 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "adapter/memory/guarded.h"
 #include "base/cancellation_off.h"
 #include "base/log.h"
 #include "base/plain_poll.h"
 #include "base/signals_blocked.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::engine {
 namespace {
 
-// How often the thread looks, when it is awake anyway, whether the handlers of adapter/memory/guarded.h are in place.
+// How often the thread looks, when it is awake anyway, whether the handlers of adapter/memory/guarded.h are
+// in place.
 constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 
 enum Source : uint32_t { kWakeup, kAlarm, kPackets, kBell, kSending, kControl };

@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "adapter/engine/processor_demand.h"
+#include "adapter/engine/shard.h"
 #include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "adapter/engine/processor_demand.h"
-#include "adapter/engine/shard.h"
 
 namespace verbena::engine {
 

@@ -10,9 +10,9 @@
 #include <linux/if_packet.h>
 #include <pthread.h>
 
+#include "adapter/memory/guarded.h"
 #include "base/log.h"
 #include "wire/ethernet/checksum.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::engine {
 namespace {

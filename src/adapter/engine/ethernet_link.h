@@ -8,12 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "base/result.h"
 #include "adapter/engine/input.h"
 #include "adapter/engine/shard.h"
-#include "wire/ethernet/steering_table.h"
 #include "adapter/net/packet/packet_socket.h"
 #include "adapter/transport/raw.h"
+#include "base/result.h"
+#include "wire/ethernet/steering_table.h"
 
 namespace verbena::engine {
 

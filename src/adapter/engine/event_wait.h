@@ -3,9 +3,9 @@
 
 #include <cerrno>
 
-#include "base/result.h"
 #include "adapter/engine/shard.h"
 #include "adapter/queues/event_channel.h"
+#include "base/result.h"
 
 namespace verbena::engine {
 

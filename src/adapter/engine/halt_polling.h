@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/time.h"
 #include "adapter/engine/processor_demand.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 
@@ -21,14 +21,14 @@ class HaltPolling {
   static constexpr Duration kWaking = std::chrono::microseconds(20);
   // The part of all time that may be spent on asking in vain, and what of it may be saved up.
   static constexpr int64_t kVainPart = 16;
-  static constexpr Duration kMostCredit = std::chrono::milliseconds(1);
+  static constexpr Duration kMaxCredit = std::chrono::milliseconds(1);
   // For so long it does not ask after somebody wanted the processor: twice as long each time, until there has
   // been peace for a multiple of that. And the longer, the longer others had the processor.
   static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
-  static constexpr Duration kMostBar = std::chrono::milliseconds(256);
+  static constexpr Duration kMaxBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
   static constexpr int kBarByLost = 8;
-  static constexpr Duration kMostBarByLost = std::chrono::seconds(1);  // it may just have been stopped
+  static constexpr Duration kMaxBarByLost = std::chrono::seconds(1);  // it may just have been stopped
   // What counts as a while, and after how long without a look it begins again.
   static constexpr Duration kWhile = std::chrono::microseconds(300);
   static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
@@ -58,7 +58,7 @@ class HaltPolling {
   void rests(TimePoint now, bool found) {
     if (found) {
       rests_since_ = now;
-      credit_ = std::min(kMostCredit, credit_ + (now - credited_at_) / kVainPart);
+      credit_ = std::min(kMaxCredit, credit_ + (now - credited_at_) / kVainPart);
       credited_at_ = now;
       asking_ = window_ > Duration::zero() && credit_ >= window_ && now >= barred_until_;
     } else if (asking_ && now - rests_since_ >= window_) {
@@ -87,8 +87,8 @@ class HaltPolling {
     if (lost == Duration::zero() && !wanted_for_a_while(now)) return;
     wanted_since_ = kNotYet;
     const bool peace = now - barred_until_ > kPeaceInBars * bar_;
-    bar_ = peace ? first_bar_ : std::min(bar_ * 2, kMostBar);
-    barred_until_ = now + std::max(bar_, std::min(kBarByLost * lost, kMostBarByLost));
+    bar_ = peace ? first_bar_ : std::min(bar_ * 2, kMaxBar);
+    barred_until_ = now + std::max(bar_, std::min(kBarByLost * lost, kMaxBarByLost));
   }
 
   void stops() { asking_ = false; }
@@ -109,7 +109,7 @@ class HaltPolling {
   TimePoint rests_since_ = kNotYet;  // since a packet was served
   Duration window_{};
   bool asking_ = false;
-  Duration credit_ = kMostCredit;
+  Duration credit_ = kMaxCredit;
   TimePoint credited_at_{};
   Duration first_bar_;
   Duration bar_ = first_bar_;

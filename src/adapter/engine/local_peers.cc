@@ -12,10 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "adapter/shm/capture_tap.h"
 #include "base/cancellation_off.h"
 #include "base/log.h"
 #include "base/plain_poll.h"
-#include "adapter/shm/capture_tap.h"
 
 namespace verbena::engine {
 namespace {
@@ -38,13 +38,13 @@ constexpr uint32_t kRoundsPerLook = 1024;
 // under way, as programs have it, would wait while the receiver works and the other way round.
 constexpr uint32_t kTurn = 32;
 // Of one slot, if no answer comes to them.
-constexpr uint8_t kMostQuestions = 8;
+constexpr uint8_t kMaxQuestions = 8;
 // Slots that have asked for a channel with us, but not we for one with them. Each channel costs a descriptor,
 // and every poll a look; and any process of the host may ask, of whatever user. One that we want to speak to
 // we ask ourselves.
-constexpr size_t kMostGuests = 64;
+constexpr size_t kMaxGuests = 64;
 // Sixteen sockets are read in each. What the kernel tells of comes in turns.
-constexpr int kMostRounds = 4;
+constexpr int kMaxRounds = 4;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
 // Memory of another process that has not been used for as long, or for twice as long, is unmapped.
@@ -156,7 +156,7 @@ void LocalPeers::on_alarm() {
   bool again = false;
   for (const auto& peer : peers_) {
     if (abandoned_ || peer == nullptr || peer->has_line()) continue;
-    if (peer->questions == 0 || peer->questions >= kMostQuestions) continue;
+    if (peer->questions == 0 || peer->questions >= kMaxQuestions) continue;
     again = true;
     if (now < peer->asked_until || now < peer->refused_until || question_came_to_nothing(*peer)) continue;
     (void)ask(*peer, now);
@@ -348,7 +348,7 @@ bool LocalPeers::has_room_for_guest(const LocalPeer& guest) const {
     const bool is_other = peer != nullptr && peer.get() != &guest;
     return is_other && !peer->is_wanted && peer->line(LocalPeer::kAskedByThem) != nullptr;
   });
-  return static_cast<size_t>(others) < kMostGuests;
+  return static_cast<size_t>(others) < kMaxGuests;
 }
 
 // It is about to offer, so there is no point in asking ourselves.
@@ -411,7 +411,7 @@ void LocalPeers::read_sockets() {
   const CancellationOff whole;
   for (int round = 0;; ++round) {
     // Who rings without end is always ready: the rest of them have their turn in the next call.
-    if (round == kMostRounds) {
+    if (round == kMaxRounds) {
       must_read_sockets_ = true;
       break;
     }

@@ -11,15 +11,15 @@
 #include <optional>
 #include <vector>
 
-#include "control/model/slot_channel.h"
-#include "base/own_fd.h"
 #include "adapter/engine/alarms.h"
 #include "adapter/engine/input.h"
-#include "adapter/shm/local_peer.h"
-#include "adapter/shm/local_ways.h"
 #include "adapter/engine/multicast_ways.h"
 #include "adapter/engine/shard.h"
+#include "adapter/shm/local_peer.h"
+#include "adapter/shm/local_ways.h"
 #include "adapter/shm/wide_rings.h"
+#include "base/own_fd.h"
+#include "control/model/slot_channel.h"
 
 namespace verbena::engine {
 

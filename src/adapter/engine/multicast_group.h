@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <functional>
 
-#include "base/unique_fd.h"
 #include "adapter/engine/input.h"
 #include "adapter/engine/local_peers.h"
 #include "adapter/engine/shard.h"
 #include "adapter/net/udp/receiver.h"
-#include "wire/roce/path.h"
 #include "adapter/transport/multicast.h"
 #include "adapter/transport/multicast_copies.h"
+#include "base/unique_fd.h"
+#include "wire/roce/path.h"
 
 namespace verbena::engine {
 

@@ -29,7 +29,7 @@ Result<void> MulticastGroups::attach(const Key& key, const transport::Attachment
 Result<void> MulticastGroups::join(const Key& key, const transport::Attachment& attachment) {
   const uint32_t interface = surroundings_.interface_of(key.device_index);
   if (interface == 0) return fail(ENODEV);
-  if (groups_.size() >= kMost) return fail(ENOMEM);
+  if (groups_.size() >= kMax) return fail(ENOMEM);
   Result<UniqueFd> socket = surroundings_.join(key);
   if (!socket) return tl::unexpected(socket.error());
   try {

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
+#include "adapter/engine/multicast_group.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "adapter/engine/multicast_group.h"
 
 namespace verbena::engine {
 
@@ -34,7 +34,7 @@ class MulticastGroups {
   };
 
   // More would take too many of the application's descriptors.
-  static constexpr size_t kMost = 512;
+  static constexpr size_t kMax = 512;
 
   MulticastGroups(Shard& shard, Surroundings surroundings)
       : shard_(shard), surroundings_(std::move(surroundings)) {}

@@ -39,7 +39,7 @@ const Route& MulticastWays::find(const roce::Path& path, const Route& by_port) {
 void MulticastWays::clear() {
   for (const auto& way : ways_) way->members.clear();
   // Of groups to which something has been sent QPs have the routes.
-  if (ways_.size() == kMostGroups) std::erase_if(ways_, [](const auto& way) { return way->port == nullptr; });
+  if (ways_.size() == kMaxGroups) std::erase_if(ways_, [](const auto& way) { return way->port == nullptr; });
 }
 
 bool MulticastWays::add(const GroupKey& group, LocalPeer& member) {
@@ -47,12 +47,12 @@ bool MulticastWays::add(const GroupKey& group, LocalPeer& member) {
   const bool is_new = way == nullptr;
   try {
     if (is_new) {
-      if (ways_.size() == kMostGroups) return false;
+      if (ways_.size() == kMaxGroups) return false;
       way = ways_.emplace_back(std::make_unique<Way>(group)).get();
     }
     auto& members = way->members;
     const bool is_there = std::ranges::find(members, &member) != members.end();
-    if (members.size() < kMostMembers && !is_there) members.push_back(&member);
+    if (members.size() < kMaxMembers && !is_there) members.push_back(&member);
     return is_new;
   } catch (const std::bad_alloc&) {
     return is_new && way != nullptr;

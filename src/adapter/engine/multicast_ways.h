@@ -22,8 +22,8 @@ class LocalPeer;
 class MulticastWays {
  public:
   // Groups beyond that go by their ports alone, and so do members.
-  static constexpr size_t kMostGroups = 256;
-  static constexpr size_t kMostMembers = 256;
+  static constexpr size_t kMaxGroups = 256;
+  static constexpr size_t kMaxMembers = 256;
 
   // The route of what goes by this path and this port; itself, where nobody is to have a copy. It lives as
   // long as we do.

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "adapter/net/port.h"
+#include "adapter/shm/local_ways.h"
+#include "adapter/transport/queue_pair.h"
+#include "adapter/transport/route.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/time.h"
-#include "adapter/shm/local_ways.h"
-#include "adapter/net/port.h"
-#include "adapter/transport/queue_pair.h"
-#include "adapter/transport/route.h"
 
 namespace verbena::engine {
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr Duration kValidity = std::chrono::microseconds(50);
 // The kernel adds the figure up over all processors: where there are hundreds it is asked the more rarely.
-constexpr int kMostPart = 50;
+constexpr int kMaxPart = 50;
 // Until a second look. Many are gone by then: an engine thread that looks, a thread of the kernel's.
 constexpr int kFewTimes = 5;
 // How often it looks which processors the thread may use.
@@ -52,7 +52,7 @@ bool ProcessorDemand::wanted(TimePoint now) {
   wanted_ = seems_wanted_ && was_wanted;
   const Duration took = MonotonicClock::now() - now;
   const bool is_final = wanted_ == seems_wanted_;
-  valid_until_ = now + (is_final ? std::max(kValidity, kMostPart * took) : kFewTimes * took);
+  valid_until_ = now + (is_final ? std::max(kValidity, kMaxPart * took) : kFewTimes * took);
   return wanted_;
 }
 

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "base/log.h"
 #include "adapter/engine/port_counters.h"
 #include "adapter/engine/secret.h"
+#include "base/log.h"
 
 namespace verbena::engine {
 

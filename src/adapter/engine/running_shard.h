@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "control/client/client.h"
 #include "adapter/engine/engine_thread.h"
 #include "adapter/engine/local_peers.h"
 #include "adapter/engine/multicast_groups.h"
@@ -13,6 +12,7 @@
 #include "adapter/engine/status_mapping.h"
 #include "adapter/memory/readers.h"
 #include "adapter/net/port_factory.h"
+#include "control/client/client.h"
 
 namespace verbena::engine {
 

@@ -48,10 +48,10 @@ constexpr DropReason reason_of(Verdict verdict) {
 // thread, and for each shard, as a thread may poll several in turn: shards whose slots differ by a multiple
 // share a count.
 constexpr uint32_t kMissesPerYield = 4;
-[[gnu::tls_model("initial-exec")]] constinit thread_local std::array<uint32_t, kMostShards> misses{};
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::array<uint32_t, kMaxShards> misses{};
 
 uint32_t& misses_of(uint32_t slot) {
-  return misses[slot % kMostShards];
+  return misses[slot % kMaxShards];
 }
 
 }  // namespace

@@ -8,7 +8,19 @@
 
 #include <pthread.h>
 
-#include "control/client/client.h"
+#include "adapter/engine/alarms.h"
+#include "adapter/engine/doorbells.h"
+#include "adapter/engine/driving_policy.h"
+#include "adapter/engine/input.h"
+#include "adapter/engine/port_asking.h"
+#include "adapter/engine/ports.h"
+#include "adapter/engine/qp_round.h"
+#include "adapter/engine/shown_objects.h"
+#include "adapter/engine/timer_wheel.h"
+#include "adapter/net/port.h"
+#include "adapter/queues/event_channel.h"
+#include "adapter/shm/own_board.h"
+#include "adapter/transport/queue_pair.h"
 #include "base/bell.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
@@ -16,21 +28,9 @@
 #include "base/result.h"
 #include "base/section_lock.h"
 #include "base/time.h"
-#include "adapter/engine/alarms.h"
-#include "adapter/engine/doorbells.h"
-#include "adapter/engine/driving_policy.h"
-#include "adapter/engine/input.h"
-#include "adapter/shm/own_board.h"
-#include "adapter/engine/port_asking.h"
-#include "adapter/engine/ports.h"
-#include "adapter/engine/qp_round.h"
-#include "adapter/engine/shown_objects.h"
-#include "adapter/engine/timer_wheel.h"
-#include "adapter/net/port.h"
+#include "control/client/client.h"
 #include "control/protocol/status_page.h"
-#include "adapter/queues/event_channel.h"
 #include "observe/trace/recorder.h"
-#include "adapter/transport/queue_pair.h"
 
 namespace verbena::engine {
 

@@ -7,14 +7,14 @@
 
 namespace verbena::engine {
 
-size_t most_shards(std::optional<std::string_view> wish, size_t processors) {
+size_t max_shards(std::optional<std::string_view> wish, size_t processors) {
   if (wish) {
     size_t number = 0;
     const auto [end, error] = std::from_chars(wish->data(), wish->data() + wish->size(), number);
     const bool whole = error == std::errc() && end == wish->data() + wish->size();
-    if (whole && number >= 1 && number <= kMostShards) return number;
+    if (whole && number >= 1 && number <= kMaxShards) return number;
   }
-  return std::clamp<size_t>(processors / 2, 1, kMostShards);
+  return std::clamp<size_t>(processors / 2, 1, kMaxShards);
 }
 
 size_t deal(std::span<const uint32_t> loads, size_t most) {

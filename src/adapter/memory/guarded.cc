@@ -8,11 +8,11 @@
 
 #include <ucontext.h>
 
-#include "base/bulk_copy.h"
-#include "base/time.h"
 #include "adapter/memory/code_ranges.h"
 #include "adapter/memory/fault_handlers.h"
 #include "adapter/memory/small_copy.h"
+#include "base/bulk_copy.h"
+#include "base/time.h"
 
 #ifdef __SANITIZE_THREAD__
 #include <csetjmp>

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cache_line.h"
 #include "adapter/memory/key_table.h"
+#include "base/cache_line.h"
 
 namespace verbena::memory {
 

@@ -7,8 +7,8 @@
 
 namespace verbena::memory {
 
-// Shows the keys of a table to others than its readers: to other processes (adapter/shm/own_board.h). Told of each
-// change by KeyTable.
+// Shows the keys of a table to others than its readers: to other processes (adapter/shm/own_board.h). Told of
+// each change by KeyTable.
 class KeyPublisher {
  public:
   virtual ~KeyPublisher() = default;

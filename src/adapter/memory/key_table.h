@@ -7,12 +7,12 @@
 #include <mutex>
 #include <optional>
 
-#include "base/result.h"
-#include "base/section_lock.h"
-#include "base/siphash.h"
 #include "adapter/memory/key_publisher.h"
 #include "adapter/memory/readers.h"
 #include "adapter/memory/region.h"
+#include "base/result.h"
+#include "base/section_lock.h"
+#include "base/siphash.h"
 
 namespace verbena::memory {
 

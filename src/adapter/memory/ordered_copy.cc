@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/bulk_copy.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/small_copy.h"
+#include "base/bulk_copy.h"
 
 namespace verbena::memory {
 namespace {

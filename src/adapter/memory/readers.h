@@ -17,9 +17,9 @@ namespace verbena::memory {
 // knows then that nobody has it any more. The readers pay nothing for it.
 class Readers {
  public:
-  static constexpr size_t kMost = 16;
+  static constexpr size_t kMax = 16;
 
-  // REQUIRES: there are less than kMost. The lock stays until it is removed
+  // REQUIRES: there are less than kMax. The lock stays until it is removed
   void add(const SectionLock& lock) { replace(nullptr, &lock); }
   // REQUIRES: nobody waits, or reads under this lock, any more
   void remove(const SectionLock& lock) { replace(&lock, nullptr); }
@@ -40,7 +40,7 @@ class Readers {
     std::abort();
   }
 
-  std::array<std::atomic<const SectionLock*>, kMost> locks_{};
+  std::array<std::atomic<const SectionLock*>, kMax> locks_{};
 };
 
 }  // namespace verbena::memory

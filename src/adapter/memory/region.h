@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "adapter/memory/opening.h"
 #include "base/intrusive_list.h"
 #include "base/result.h"
-#include "adapter/memory/opening.h"
 
 namespace verbena::memory {
 

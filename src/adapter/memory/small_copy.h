@@ -16,13 +16,13 @@ namespace verbena::memory {
 // The sanitizers would not see what it touches, and other processors have no such copy: there it does not
 // exist.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-inline constexpr size_t kMostSmallCopy = 64;
+inline constexpr size_t kMaxSmallCopy = 64;
 #else
-inline constexpr size_t kMostSmallCopy = 0;
+inline constexpr size_t kMaxSmallCopy = 0;
 #endif
 
 constexpr bool is_small_copy(size_t bytes) {
-  return bytes - 1 < kMostSmallCopy;
+  return bytes - 1 < kMaxSmallCopy;
 }
 
 // Copies upwards: who has seen the last byte change sees all of them, and an aligned word that ends with it

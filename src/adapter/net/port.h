@@ -7,12 +7,12 @@
 #include <memory>
 #include <vector>
 
+#include "adapter/transport/packet_io.h"
+#include "adapter/transport/route.h"
 #include "base/cache_line.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "wire/roce/packet.h"
-#include "adapter/transport/packet_io.h"
-#include "adapter/transport/route.h"
 
 namespace verbena::net {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "adapter/net/port.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "adapter/net/port.h"
 
 namespace verbena::net {
 

@@ -7,8 +7,8 @@
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/open_device.h"
 #include "adapter/objects/user_count.h"
-#include "libraries/libibverbs/provider/newer_objects.h"
 #include "adapter/transport/completion_counts.h"
+#include "libraries/libibverbs/provider/newer_objects.h"
 
 namespace verbena::adapter {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/objects/completion_queues.h"
 
+#include "adapter/engine/event_wait.h"
 #include "adapter/objects/extended_polling.h"
 #include "adapter/objects/limits.h"
 #include "base/failed_call.h"
-#include "adapter/engine/event_wait.h"
 
 namespace verbena::adapter {
 namespace {

@@ -15,8 +15,8 @@
 #include "adapter/objects/open_device.h"
 #include "adapter/objects/protection_domains.h"
 #include "adapter/objects/user_count.h"
-#include "base/cache_line.h"
 #include "adapter/queues/completion_queue.h"
+#include "base/cache_line.h"
 
 namespace verbena::adapter {
 

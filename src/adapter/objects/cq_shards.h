@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <mutex>
 
-#include "base/spin_lock.h"
 #include "adapter/engine/alarms.h"
 #include "adapter/engine/shard.h"
 #include "adapter/engine/shard_dealing.h"
 #include "adapter/queues/completion_queue.h"
+#include "base/spin_lock.h"
 
 namespace verbena::adapter {
 
@@ -63,7 +63,7 @@ class CqShards {
   };
   Member* find(const engine::Shard& shard);
 
-  std::array<Member, engine::kMostShards> members_;
+  std::array<Member, engine::kMaxShards> members_;
   std::atomic<uint32_t> used_{0};  // members from here on were never used
   SpinLock lock_;
 };

@@ -7,9 +7,9 @@
 #include "adapter/objects/receive_posting.h"
 #include "adapter/objects/send_request.h"
 #include "adapter/objects/shared_receive_queues.h"
+#include "adapter/transport/qp_state.h"
 #include "base/failed_call.h"
 #include "base/probes.h"
-#include "adapter/transport/qp_state.h"
 
 namespace verbena::adapter {
 namespace {

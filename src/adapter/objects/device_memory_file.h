@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "adapter/memory/file_mapping.h"
 #include "base/own_fd.h"
 #include "base/result.h"
-#include "adapter/memory/file_mapping.h"
 
 namespace verbena::adapter {
 

@@ -6,13 +6,13 @@
 #include "adapter/objects/device_capabilities.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/mtu_values.h"
-#include "control/model/port_speed.h"
+#include "adapter/transport/send_request.h"
+#include "adapter/transport/tag_matching.h"
 #include "base/device_clock.h"
 #include "base/failed_call.h"
 #include "base/log.h"
+#include "control/model/port_speed.h"
 #include "wire/roce/packet.h"
-#include "adapter/transport/send_request.h"
-#include "adapter/transport/tag_matching.h"
 
 namespace verbena::adapter {
 namespace {
@@ -59,7 +59,7 @@ ibv_device_attr_ex DeviceQueries::device() const {
   a.max_srq_wr = kMaxSrqWr;
   a.max_srq_sge = kMaxSge;
   a.max_pkeys = kPkeyTableLength;
-  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMost);
+  a.max_mcast_grp = static_cast<int>(engine::MulticastGroups::kMax);
   a.max_mcast_qp_attach = kMaxQp;
   a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
   a.local_ca_ack_delay = 15;
@@ -105,8 +105,7 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
 
 int DeviceQueries::gid(uint8_t port, int index, ibv_gid& gid) const {
   if (const int error = check_port(port); error != 0) return error;
-  if (const int error = check_index(index, control::kGidTableLength, "gid_tbl_len"); error != 0)
-    return error;
+  if (const int error = check_index(index, control::kGidTableLength, "gid_tbl_len"); error != 0) return error;
   gid = {};
   const auto now = device_.link();
   if (now == nullptr) return 0;
@@ -118,8 +117,7 @@ int DeviceQueries::gid(uint8_t port, int index, ibv_gid& gid) const {
 
 int DeviceQueries::gid_entry(uint8_t port, uint32_t index, ibv_gid_entry& entry) const {
   if (const int error = check_port(port); error != 0) return error;
-  if (const int error = check_index(index, control::kGidTableLength, "gid_tbl_len"); error != 0)
-    return error;
+  if (const int error = check_index(index, control::kGidTableLength, "gid_tbl_len"); error != 0) return error;
   for (const ibv_gid_entry& found : gid_table()) {
     if (found.gid_index != index) continue;
     entry = found;

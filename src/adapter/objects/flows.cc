@@ -3,8 +3,8 @@
 
 #include "adapter/objects/flow_specs.h"
 #include "adapter/objects/qp.h"
-#include "base/failed_call.h"
 #include "adapter/transport/raw.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 

@@ -3,10 +3,10 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/engine/ethernet_link.h"
 #include "adapter/objects/counters.h"
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/open_device.h"
-#include "adapter/engine/ethernet_link.h"
 
 namespace verbena::adapter {
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "adapter/objects/object_limit.h"
-#include "base/only_one.h"
-#include "adapter/process/most_regions.h"
+#include "adapter/process/max_regions.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
+#include "base/only_one.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::adapter {
@@ -38,7 +38,7 @@ inline constexpr int kCompletionVectors = 8;
 inline constexpr uint8_t kPorts = 1;
 inline constexpr uint16_t kPkeyTableLength = 1;
 
-static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMostRegions, "one table holds both");
+static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMaxRegions, "one table holds both");
 // Two numbers of slot 0 and one of the last slot are no QP's. One shard, of one slot, may have to do.
 static_assert(kMaxQp + 3 <= roce::Qpn::kPerSlot);
 

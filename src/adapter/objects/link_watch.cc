@@ -17,12 +17,10 @@ LinkWatch::~LinkWatch() {
   if (!device_.inherited()) events_.withdraw(device_.events());
 }
 
-void LinkWatch::on_links(const std::vector<control::Link>& before,
-                         const std::vector<control::Link>& now) {
+void LinkWatch::on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) {
   const auto find = [&](const std::vector<control::Link>& links) -> const control::Link* {
-    const auto at = std::find_if(links.begin(), links.end(), [&](const control::Link& l) {
-      return l.device_index == device_.index();
-    });
+    const auto at = std::find_if(links.begin(), links.end(),
+                                 [&](const control::Link& l) { return l.device_index == device_.index(); });
     return at == links.end() ? nullptr : &*at;
   };
   const control::Link* was = find(before);

@@ -21,8 +21,7 @@ class LinkWatch : private engine::LinkListener {
   ~LinkWatch() override;
 
  private:
-  void on_links(const std::vector<control::Link>& before,
-                const std::vector<control::Link>& now) override;
+  void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
   void disappear();
 
   OpenDevice& device_;

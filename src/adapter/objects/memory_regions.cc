@@ -6,13 +6,13 @@
 
 #include <unistd.h>
 
+#include "adapter/memory/dma_buf.h"
+#include "adapter/memory/guarded.h"
+#include "adapter/memory/placement.h"
 #include "adapter/objects/device_memory.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/protection_domains.h"
 #include "base/failed_call.h"
-#include "adapter/memory/dma_buf.h"
-#include "adapter/memory/guarded.h"
-#include "adapter/memory/placement.h"
 
 namespace verbena::adapter {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/objects/memory_windows.h"
 
+#include "adapter/memory/window.h"
 #include "adapter/objects/memory_regions.h"
 #include "adapter/objects/protection_domains.h"
 #include "base/failed_call.h"
-#include "adapter/memory/window.h"
 
 namespace verbena::adapter {
 

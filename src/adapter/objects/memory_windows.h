@@ -3,10 +3,10 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/memory/region.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/open_device.h"
-#include "adapter/memory/region.h"
 
 namespace verbena::adapter {
 
@@ -23,8 +23,8 @@ struct Mw : ibv_mw {
   memory::Region window;
 };
 
-// The memory windows of a context. What binds and invalidates them are requests, and adapter/memory/window.h has the
-// rules.
+// The memory windows of a context. What binds and invalidates them are requests, and adapter/memory/window.h
+// has the rules.
 class MemoryWindows {
  public:
   explicit MemoryWindows(OpenDevice& device) : device_(device) {}

@@ -8,8 +8,8 @@
 #include <new>
 
 #include "adapter/objects/qp.h"
-#include "base/failed_call.h"
 #include "adapter/queues/status_words.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {

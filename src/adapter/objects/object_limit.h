@@ -13,7 +13,7 @@ namespace verbena::adapter {
 // How many objects of a kind there may be. Thread-safe.
 class ObjectLimit {
  public:
-  explicit ObjectLimit(uint32_t most) : most_(most) {}
+  explicit ObjectLimit(uint32_t most) : max_(most) {}
 
   // The place of one object, given back with it. Objects that count for nothing have none.
   class Place {
@@ -35,17 +35,17 @@ class ObjectLimit {
     ObjectLimit* of_ = nullptr;
   };
 
-  uint32_t most() const { return most_; }
+  uint32_t most() const { return max_; }
 
   // ENOMEM when there are as many as may be, as the kernel's drivers answer.
   Result<Place> take() {
-    if (taken_.fetch_add(1, std::memory_order_relaxed) < most_) return Place(this);
+    if (taken_.fetch_add(1, std::memory_order_relaxed) < max_) return Place(this);
     taken_.fetch_sub(1, std::memory_order_relaxed);
-    return fail(because(ENOMEM, "the process has as many of these as it may have: {}", most_));
+    return fail(because(ENOMEM, "the process has as many of these as it may have: {}", max_));
   }
 
  private:
-  const uint32_t most_;
+  const uint32_t max_;
   std::atomic<uint32_t> taken_{0};
 };
 

@@ -6,11 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "adapter/memory/guarded.h"
+#include "adapter/memory/key_table.h"
 #include "adapter/objects/memory_regions.h"
 #include "adapter/objects/protection_domains.h"
 #include "base/failed_call.h"
-#include "adapter/memory/guarded.h"
-#include "adapter/memory/key_table.h"
 
 namespace verbena::adapter {
 namespace {

@@ -7,11 +7,11 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/objects/command_file.h"
-#include "control/model/link.h"
 #include "adapter/process/engine.h"
+#include "adapter/queues/event_channel.h"
+#include "control/model/link.h"
 #include "libraries/libibverbs/provider/live_objects.h"
 #include "libraries/libibverbs/provider/provider.h"
-#include "adapter/queues/event_channel.h"
 #include "wire/roce/path.h"
 
 namespace verbena::adapter {

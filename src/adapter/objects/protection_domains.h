@@ -5,13 +5,13 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/memory/region.h"
 #include "adapter/objects/custom_memory.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/open_device.h"
 #include "adapter/objects/thread_domains.h"
 #include "adapter/objects/user_count.h"
-#include "adapter/memory/region.h"
 
 namespace verbena::adapter {
 

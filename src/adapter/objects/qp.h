@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/engine/shard.h"
 #include "adapter/objects/async_events.h"
 #include "adapter/objects/event_account.h"
 #include "adapter/objects/object_limit.h"
@@ -15,13 +16,12 @@
 #include "adapter/objects/raw_side.h"
 #include "adapter/objects/send_batch.h"
 #include "adapter/objects/user_count.h"
+#include "adapter/transport/queue_pair.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
-#include "adapter/engine/shard.h"
 #include "libraries/libibverbs/provider/live_objects.h"
 #include "wire/roce/path.h"
-#include "adapter/transport/queue_pair.h"
 
 namespace verbena::adapter {
 

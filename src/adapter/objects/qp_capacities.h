@@ -4,8 +4,8 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/objects/custom_memory.h"
-#include "base/result.h"
 #include "adapter/queues/work_queue.h"
+#include "base/result.h"
 
 namespace verbena::adapter {
 

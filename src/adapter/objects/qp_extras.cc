@@ -3,8 +3,8 @@
 
 #include "adapter/objects/protection_domains.h"
 #include "adapter/objects/send_rules.h"
-#include "base/failed_call.h"
 #include "adapter/queues/status_words.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {

@@ -6,16 +6,16 @@
 #include "adapter/objects/limits.h"
 #include "adapter/objects/mtu_values.h"
 #include "adapter/objects/queue_pairs.h"
-#include "base/failed_call.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/qp_state.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {
 
 // PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
 constexpr uint32_t kPsnMask = 0xffffff;
-constexpr uint32_t kMostQpn = 0xffffff;
+constexpr uint32_t kMaxQpn = 0xffffff;
 // What goes beyond, rate limits, is for raw packets only; and queries know nothing of it (nor do
 // rdma-core's).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
@@ -31,7 +31,7 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {IBV_QP_PKEY_INDEX, "pkey_index", [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; },
      kPkeyTableLength - 1, " (pkey_tbl_len - 1)"},
-    {IBV_QP_DEST_QPN, "dest_qp_num", [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMostQpn},
+    {IBV_QP_DEST_QPN, "dest_qp_num", [](const ibv_qp_attr& a) { return a.dest_qp_num; }, kMaxQpn},
     {IBV_QP_TIMEOUT, "timeout", [](const ibv_qp_attr& a) { return uint32_t{a.timeout}; }, 31},
     {IBV_QP_RETRY_CNT, "retry_cnt", [](const ibv_qp_attr& a) { return uint32_t{a.retry_cnt}; }, 7},
     {IBV_QP_RNR_RETRY, "rnr_retry", [](const ibv_qp_attr& a) { return uint32_t{a.rnr_retry}; }, 7},

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "adapter/memory/window.h"
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/indirection_tables.h"
 #include "adapter/objects/limits.h"
@@ -17,14 +18,13 @@
 #include "adapter/objects/send_rules.h"
 #include "adapter/objects/shared_receive_queues.h"
 #include "adapter/objects/xrc_domain_handles.h"
-#include "base/failed_call.h"
-#include "base/only_one.h"
-#include "adapter/memory/window.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/queue_owners.h"
 #include "adapter/transport/rc.h"
 #include "adapter/transport/uc.h"
 #include "adapter/transport/ud.h"
+#include "base/failed_call.h"
+#include "base/only_one.h"
 
 namespace verbena::adapter {
 namespace {
@@ -207,7 +207,7 @@ transport::QpConfig QueuePairs::common_config(const ibv_qp_init_attr_ex& attr, i
   config.keys = &device_.keys();
   config.routes = &shard.routes();
   config.repairs = wants_repairs();
-  if (config.repairs) config.congestion = congestion::Kind::kProbing;
+  if (config.repairs) config.congestion = congestion::Kind::kBbr;
   config.incast = &device_.engine()->incast();
   config.listener = &core;
   config.trace = &shard.trace();

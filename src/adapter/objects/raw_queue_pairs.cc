@@ -12,9 +12,9 @@
 #include "adapter/objects/qp_capacities.h"
 #include "adapter/objects/queue_pairs.h"
 #include "adapter/objects/send_rules.h"
-#include "base/failed_call.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/raw.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {

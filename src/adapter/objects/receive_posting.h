@@ -5,8 +5,8 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/failed_call.h"
 #include "adapter/queues/work_queue.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 

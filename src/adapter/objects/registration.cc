@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/objects/registration.h"
 
+#include "adapter/memory/window.h"
 #include "adapter/objects/protection_domains.h"
 #include "base/failed_call.h"
-#include "adapter/memory/window.h"
 
 namespace verbena::adapter {
 

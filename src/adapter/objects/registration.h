@@ -4,12 +4,12 @@
 #include <atomic>
 #include <memory>
 
-#include "adapter/objects/device_memory_file.h"
-#include "adapter/objects/user_count.h"
 #include "adapter/engine/shown_objects.h"
 #include "adapter/memory/file_mapping.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/memory/region.h"
+#include "adapter/objects/device_memory_file.h"
+#include "adapter/objects/user_count.h"
 
 namespace verbena::adapter {
 

@@ -4,19 +4,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "adapter/memory/guarded.h"
+#include "adapter/memory/placement.h"
 #include "adapter/objects/address_handles.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/memory_windows.h"
 #include "adapter/objects/protection_domains.h"
 #include "adapter/objects/qp.h"
 #include "adapter/objects/send_request.h"
-#include "base/failed_call.h"
-#include "base/probes.h"
-#include "adapter/memory/guarded.h"
-#include "adapter/memory/placement.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/send_request.h"
+#include "base/failed_call.h"
+#include "base/probes.h"
 
 namespace verbena::adapter {
 namespace {

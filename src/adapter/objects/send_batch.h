@@ -7,8 +7,8 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/objects/send_rules.h"
-#include "base/spin_lock.h"
 #include "adapter/queues/work_queue.h"
+#include "base/spin_lock.h"
 
 namespace verbena::adapter {
 

@@ -5,16 +5,16 @@
 #include <array>
 #include <cstring>
 
+#include "adapter/memory/guarded.h"
 #include "adapter/objects/address_handles.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/protection_domains.h"
 #include "adapter/objects/send_rules.h"
-#include "base/failed_call.h"
-#include "base/probes.h"
-#include "adapter/memory/guarded.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/send_request.h"
+#include "base/failed_call.h"
+#include "base/probes.h"
 
 namespace verbena::adapter {
 namespace {

@@ -8,8 +8,8 @@
 #include "adapter/objects/protection_domains.h"
 #include "adapter/objects/receive_posting.h"
 #include "adapter/objects/xrc_domain_handles.h"
-#include "base/failed_call.h"
 #include "adapter/transport/queue_pair.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {

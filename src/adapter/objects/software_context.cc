@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "adapter/memory/guarded.h"
 #include "adapter/objects/async_event_delivery.h"
 #include "adapter/objects/data_path.h"
 #include "adapter/objects/device_queries.h"
@@ -13,7 +14,6 @@
 #include "adapter/objects/multicast.h"
 #include "adapter/objects/raw_queue_pairs.h"
 #include "base/failed_call.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::adapter {
 

@@ -25,8 +25,8 @@
 #include "adapter/objects/shared_receive_queues.h"
 #include "adapter/objects/thread_domains.h"
 #include "adapter/objects/xrc_domain_handles.h"
-#include "control/model/link.h"
 #include "base/own_fd.h"
+#include "control/model/link.h"
 #include "libraries/libibverbs/provider/provider.h"
 
 namespace verbena::adapter {

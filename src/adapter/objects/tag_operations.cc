@@ -2,8 +2,8 @@
 // The list of tagged buffers of a shared receive queue for tag matching: ibv_post_srq_ops(3).
 #include "adapter/objects/limits.h"
 #include "adapter/objects/shared_receive_queues.h"
-#include "base/failed_call.h"
 #include "adapter/queues/tag_list.h"
+#include "base/failed_call.h"
 
 namespace verbena::adapter {
 namespace {

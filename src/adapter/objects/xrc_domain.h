@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
-#include "base/result.h"
 #include "adapter/process/engine.h"
+#include "base/result.h"
 
 namespace verbena::adapter {
 

@@ -13,16 +13,16 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "control/model/agent_starter.h"
+#include "adapter/engine/secret.h"
+#include "adapter/engine/shard_dealing.h"
+#include "adapter/process/host_addresses.h"
+#include "adapter/process/max_regions.h"
 #include "base/at_exit.h"
 #include "base/discard.h"
 #include "base/log.h"
 #include "base/only_one.h"
 #include "base/signals_blocked.h"
-#include "adapter/process/host_addresses.h"
-#include "adapter/process/most_regions.h"
-#include "adapter/engine/secret.h"
-#include "adapter/engine/shard_dealing.h"
+#include "control/model/agent_starter.h"
 
 namespace verbena::engine {
 namespace {
@@ -42,12 +42,12 @@ size_t processors() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<size_t>(CPU_COUNT(&set)) : 1;
 }
 
-size_t most_shards_here() {
+size_t max_shards_here() {
   const char* wish = std::getenv("VERBENA_SHARDS");  // NOLINT(concurrency-mt-unsafe): read once, early
-  if (wish == nullptr) return most_shards(std::nullopt, processors());
-  const size_t most = most_shards(wish, processors());
+  if (wish == nullptr) return max_shards(std::nullopt, processors());
+  const size_t most = max_shards(wish, processors());
   if (wish != std::to_string(most)) {
-    log_warning("VERBENA_SHARDS={} has no effect: it has to be a number from 1 to {}", wish, kMostShards);
+    log_warning("VERBENA_SHARDS={} has no effect: it has to be a number from 1 to {}", wish, kMaxShards);
   }
   return most;
 }
@@ -194,9 +194,9 @@ Engine::Engine(std::shared_ptr<control::Client> client, net::PortFactory open_po
     : client_(std::move(client)),
       open_ports_(std::move(open_ports)),
       id_(next_engine()),
-      most_(most_shards_here()),
+      max_(max_shards_here()),
       board_(LocalPeers::is_wanted() ? OwnBoard::make() : nullptr),
-      keys_(random_secret(), kMostRegions) {
+      keys_(random_secret(), kMaxRegions) {
   if (board_ != nullptr) keys_.set_publisher(*board_);
 }
 
@@ -237,7 +237,7 @@ Engine::~Engine() {
 
 Shard& Engine::shard_for_new_qp() {
   if (inherited_ || lost_) return home();
-  if (most_ == 1 && may_take_qps(home())) return home();
+  if (max_ == 1 && may_take_qps(home())) return home();
   if (dealt.engine != id_ || !may_take_qps(*dealt.shard)) {
     Shard& shard = deal_shard();
     dealt = {id_, &shard};
@@ -255,7 +255,7 @@ Shard& Engine::deal_shard() {
     if (may_take_qps(shards_[i]->shard())) candidates.push_back(i);
   }
   const TimePoint now = MonotonicClock::now();
-  size_t chosen = deal_among(candidates, now >= next_start_ && running < kMostShards);
+  size_t chosen = deal_among(candidates, now >= next_start_ && running < kMaxShards);
   if (chosen == running && !start_another()) {
     next_start_ = now + kSlotInterval;
     chosen = deal_among(candidates, false);
@@ -267,12 +267,12 @@ Shard& Engine::deal_shard() {
 // The number of running shards for one that is yet to be started. Without any candidate the first one, which
 // then does without a wire.
 size_t Engine::deal_among(std::span<const size_t> candidates, bool may_start) {
-  std::array<uint32_t, kMostShards> loads{};
+  std::array<uint32_t, kMaxShards> loads{};
   for (size_t i = 0; i < candidates.size(); ++i) {
     loads[i] = shards_[candidates[i]]->shard().qp_count() + threads_[candidates[i]];
   }
   if (candidates.empty() && !may_start) return 0;
-  const size_t chosen = deal({loads.data(), candidates.size()}, may_start ? most_ : candidates.size());
+  const size_t chosen = deal({loads.data(), candidates.size()}, may_start ? max_ : candidates.size());
   return chosen == candidates.size() ? started_.load(std::memory_order_relaxed) : candidates[chosen];
 }
 
@@ -355,8 +355,7 @@ void Engine::capture(control::SlotCapture news) {
 // The agent tells of a capture as soon as it lends the slot.
 void Engine::capture_early(RunningShard& shard) {
   const std::lock_guard guard(captures_mutex_);
-  const auto early =
-      std::ranges::find(early_captures_, shard.shard().slot(), &control::SlotCapture::slot);
+  const auto early = std::ranges::find(early_captures_, shard.shard().slot(), &control::SlotCapture::slot);
   if (early == early_captures_.end()) return;
   if (shard.local_peers() != nullptr) shard.local_peers()->capture(early->ring);
   early_captures_.erase(early);

@@ -10,19 +10,19 @@
 #include <thread>
 #include <vector>
 
-#include "control/client/client.h"
-#include "base/intrusive_list.h"
-#include "base/result.h"
-#include "base/spin_lock.h"
-#include "adapter/xrc/domain_peers.h"
 #include "adapter/engine/multicast_groups.h"
-#include "adapter/shm/own_board.h"
 #include "adapter/engine/running_shard.h"
 #include "adapter/engine/shard.h"
 #include "adapter/engine/shard_dealing.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/net/port_factory.h"
 #include "adapter/queues/shared_receive_queue_table.h"
+#include "adapter/shm/own_board.h"
+#include "adapter/xrc/domain_peers.h"
+#include "base/intrusive_list.h"
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "control/client/client.h"
 
 namespace verbena::engine {
 
@@ -30,8 +30,7 @@ namespace verbena::engine {
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
-  virtual void on_links(const std::vector<control::Link>& before,
-                        const std::vector<control::Link>& now) = 0;
+  virtual void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) = 0;
   ListHook link_hook;
 };
 
@@ -148,7 +147,7 @@ class Engine {
   const std::shared_ptr<control::Client> client_;
   const net::PortFactory open_ports_;
   const uint64_t id_;
-  const size_t most_;
+  const size_t max_;
   std::atomic<bool> inherited_{false};
   const std::unique_ptr<OwnBoard> board_;  // null: others have no direct access to our memory
   memory::KeyTable keys_;
@@ -163,7 +162,7 @@ class Engine {
   IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
 
   // Filled from the front; those that count are there until the end.
-  std::array<std::unique_ptr<RunningShard>, kMostShards> shards_;
+  std::array<std::unique_ptr<RunningShard>, kMaxShards> shards_;
   std::atomic<size_t> started_{0};
   std::optional<queues::SharedReceiveQueueTable> xrc_queues_;  // from start() on
   std::unique_ptr<DomainPeers> domain_peers_;
@@ -180,7 +179,7 @@ class Engine {
   std::atomic<bool> traces_details_{false};
 
   std::mutex dealing_;  // held while the agent is asked for a slot
-  std::array<uint32_t, kMostShards> threads_{};
+  std::array<uint32_t, kMaxShards> threads_{};
   TimePoint next_start_{};
 };
 

@@ -8,11 +8,11 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/queues/completion.h"
+#include "adapter/queues/mapped_array.h"
 #include "base/cache_line.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
-#include "adapter/queues/completion.h"
-#include "adapter/queues/mapped_array.h"
 
 namespace verbena::queues {
 

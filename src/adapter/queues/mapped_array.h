@@ -6,9 +6,9 @@
 
 #include <sys/mman.h>
 
-#include "base/result.h"
 #include "adapter/queues/ring_memory.h"
 #include "adapter/queues/ring_pool.h"
+#include "base/result.h"
 
 namespace verbena::queues {
 

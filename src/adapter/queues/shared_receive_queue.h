@@ -7,12 +7,12 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/cache_line.h"
-#include "base/result.h"
-#include "base/spin_lock.h"
 #include "adapter/memory/region.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
+#include "base/cache_line.h"
+#include "base/result.h"
+#include "base/spin_lock.h"
 
 namespace verbena::queues {
 

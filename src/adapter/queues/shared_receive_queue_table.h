@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/result.h"
 #include "adapter/queues/shared_receive_queue.h"
+#include "base/result.h"
 
 namespace verbena::queues {
 
@@ -15,15 +15,15 @@ namespace verbena::queues {
 class SharedReceiveQueueTable {
  public:
   static constexpr uint32_t kIndexBits = 14;
-  static constexpr uint32_t kMost = 1u << kIndexBits;
+  static constexpr uint32_t kMax = 1u << kIndexBits;
 
   explicit SharedReceiveQueueTable(uint32_t slot) : slot_(slot) {}
 
   // A number that no queue has, not used for as long as possible. Never 0. Errors: ENOMEM.
   Result<uint32_t> reserve() {
-    if (entries_.empty()) entries_.resize(kMost);
-    for (uint32_t tried = 0; tried < kMost; ++tried) {
-      next_ = (next_ + 1) % kMost;
+    if (entries_.empty()) entries_.resize(kMax);
+    for (uint32_t tried = 0; tried < kMax; ++tried) {
+      next_ = (next_ + 1) % kMax;
       const uint32_t number = slot_ << kIndexBits | next_;
       if (number == 0 || entries_[next_].reserved) continue;
       entries_[next_].reserved = true;
@@ -31,8 +31,8 @@ class SharedReceiveQueueTable {
     }
     return fail(ENOMEM);
   }
-  void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMost].queue = &queue; }
-  void remove(uint32_t number) { entries_[number % kMost] = {}; }
+  void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMax].queue = &queue; }
+  void remove(uint32_t number) { entries_[number % kMax] = {}; }
 
   static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
   // Whether the number is one of this process's, if there is such a queue.
@@ -40,7 +40,7 @@ class SharedReceiveQueueTable {
 
   SharedReceiveQueue* find(uint32_t number) const {
     if (!is_own(number) || entries_.empty()) return nullptr;
-    return entries_[number % kMost].queue;
+    return entries_[number % kMax].queue;
   }
 
  private:

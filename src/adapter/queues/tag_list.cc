@@ -25,7 +25,7 @@ uint32_t TagList::free_place() {
     first_free_ = at(place).next;
     return place;
   }
-  return fresh_ < most_ ? fresh_++ : kNone;
+  return fresh_ < max_ ? fresh_++ : kNone;
 }
 
 Result<uint32_t> TagList::add(const Buffer& buffer) {

@@ -7,9 +7,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/result.h"
 #include "adapter/queues/mapped_array.h"
 #include "adapter/queues/shared_receive_queue.h"
+#include "base/result.h"
 
 namespace verbena::queues {
 
@@ -32,7 +32,7 @@ class TagList {
 
   static Result<std::unique_ptr<TagList>> create(uint32_t most);
 
-  uint32_t capacity() const { return most_; }
+  uint32_t capacity() const { return max_; }
 
   // Appends a buffer; the handle is what remove() knows it by. Errors: ENOMEM when the list is full.
   // REQUIRES: buffer.list.size() <= kMaxSge
@@ -64,14 +64,14 @@ class TagList {
     HeldReceive receive;
   };
 
-  TagList(MappedArray entries, uint32_t most) : entries_(std::move(entries)), most_(most) {}
+  TagList(MappedArray entries, uint32_t most) : entries_(std::move(entries)), max_(most) {}
   Entry& at(uint32_t place) const { return reinterpret_cast<Entry*>(entries_.data())[place]; }
   uint32_t search(uint64_t tag) const;
   uint32_t free_place();
   void unlink(uint32_t place);
 
   MappedArray entries_;
-  const uint32_t most_;
+  const uint32_t max_;
   uint32_t first_ = kNone;
   uint32_t last_ = kNone;
   uint32_t first_free_ = kNone;  // of the places that have been used; linked by `next`

@@ -8,10 +8,10 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/cache_line.h"
-#include "base/result.h"
 #include "adapter/memory/window.h"
 #include "adapter/queues/mapped_array.h"
+#include "base/cache_line.h"
+#include "base/result.h"
 #include "wire/roce/path.h"
 #include "wire/roce/psn.h"
 #include "wire/roce/qpn.h"

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "base/time.h"
 #include "adapter/shm/channel_memory.h"
 #include "adapter/shm/visit.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 

@@ -16,7 +16,8 @@ using Words = BoardLine::Words;
 constexpr Access kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr uint32_t kTakesReads = 1u << 31;  // beside a QP's rights
 
-// Identities of keys are random (adapter/memory/key_table.h), indices of QPs follow each other: their low bits do.
+// Identities of keys are random (adapter/memory/key_table.h), indices of QPs follow each other: their low
+// bits do.
 uint32_t home_of_key(uint32_t key) {
   return key >> 8;
 }

@@ -8,9 +8,9 @@
 #include <optional>
 #include <type_traits>
 
-#include "base/cache_line.h"
-#include "adapter/shm/board_line.h"
 #include "adapter/memory/opening.h"
+#include "adapter/shm/board_line.h"
+#include "base/cache_line.h"
 
 namespace verbena::shm {
 
@@ -112,8 +112,8 @@ struct FoundAccess {
   bool operator==(const FoundAccess&) const = default;
 };
 
-// If the owner would carry the request out, by the same checks as its own (adapter/transport/responder.cc). Nothing:
-// it might refuse; it may say so itself.
+// If the owner would carry the request out, by the same checks as its own (adapter/transport/responder.cc).
+// Nothing: it might refuse; it may say so itself.
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request);
 
 // The same, for who asks again and again by the same QPs and keys: of the last few it remembers what the

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "adapter/shm/layout.h"
-#include "wire/roce/aeth.h"
 #include "adapter/transport/gather.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::engine {
 namespace {
@@ -14,7 +14,7 @@ using capture::kByInitiator;
 using capture::kPeersAnswer;
 using roce::Operation;
 
-static_assert(shm::kMostPayload <= capture::kMostRecordPayload);
+static_assert(shm::kMaxPayload <= capture::kMaxRecordPayload);
 
 roce::Path reversed(const roce::Path& path) {
   roce::Path back = path;
@@ -77,7 +77,7 @@ void CaptureTap::put(TimePoint time, const roce::Path& path, const roce::Headers
 }
 
 void CaptureTap::put(Message& message, std::span<const ConstBytes> payload, uint32_t bytes, uint32_t mtu) {
-  const uint32_t most = std::max(capture::kMostRecordPayload / mtu, 1u) * mtu;
+  const uint32_t most = std::max(capture::kMaxRecordPayload / mtu, 1u) * mtu;
   uint32_t offset = 0;
   do {
     const uint32_t part = std::min(bytes - offset, most);

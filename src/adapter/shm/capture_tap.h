@@ -4,12 +4,12 @@
 #include <memory>
 #include <span>
 
+#include "adapter/transport/direct_access.h"
+#include "adapter/transport/packet_io.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "observe/capture/ring_file.h"
 #include "observe/capture/ring_writer.h"
-#include "adapter/transport/direct_access.h"
-#include "adapter/transport/packet_io.h"
 
 namespace verbena::engine {
 

@@ -3,9 +3,9 @@
 
 #include <utility>
 
+#include "adapter/shm/layout.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "adapter/shm/layout.h"
 
 namespace verbena::engine {
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "adapter/shm/layout.h"
 #include "base/bytes.h"
 #include "base/prefetch.h"
-#include "adapter/shm/layout.h"
 
 namespace verbena::shm {
 
@@ -26,7 +26,7 @@ class BasicLaneReader {
   struct Read {
     EntryKind kind;
     ConstBytes head;     // a private copy
-    ConstBytes payload;  // a private copy up to kMostCopied; a longer one may change while it is read
+    ConstBytes payload;  // a private copy up to kMaxCopied; a longer one may change while it is read
   };
 
   // `first`: as given to format().
@@ -116,8 +116,8 @@ class BasicLaneReader {
  private:
   static bool is_valid(const EntryContent& content) {
     if (is_of_ring(content.kind)) return content.head_bytes == 0 && content.payload_bytes == 0;
-    return is_known(content.kind) && content.head_bytes <= kMostHead &&
-           content.payload_bytes <= Format::kMostPayload;
+    return is_known(content.kind) && content.head_bytes <= kMaxHead &&
+           content.payload_bytes <= Format::kMaxPayload;
   }
 
   const BasicEntry<Format>& entry() const { return lane_->entries[next_ % Format::kEntries]; }
@@ -131,7 +131,7 @@ class BasicLaneReader {
     const PayloadPlace place = place_payload(payload_next_, bytes, ring_bytes_);
     payload_next_ = place.end;
     const std::byte* from = lane_->payload + (place.begin & (ring_bytes_ - 1));
-    if (bytes > Format::kMostCopied) return {from, bytes};
+    if (bytes > Format::kMaxCopied) return {from, bytes};
     std::memcpy(copied_.data(), from, bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return {copied_.data(), bytes};
@@ -146,7 +146,7 @@ class BasicLaneReader {
   bool asleep_ = false;  // reader_sleeps may be set
   bool broken_ = false;
   alignas(kCacheLine) EntryContent content_{};
-  alignas(kCacheLine) std::array<std::byte, Format::kMostCopied> copied_;
+  alignas(kCacheLine) std::array<std::byte, Format::kMaxCopied> copied_;
 };
 
 using LaneReader = BasicLaneReader<LaneFormat>;

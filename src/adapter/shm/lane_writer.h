@@ -6,10 +6,10 @@
 #include <cstring>
 #include <span>
 
+#include "adapter/memory/guarded.h"
+#include "adapter/shm/layout.h"
 #include "base/bytes.h"
 #include "base/prefetch.h"
-#include "adapter/shm/layout.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::shm {
 
@@ -55,7 +55,7 @@ class BasicLaneWriter {
         payload_freed_(payload_next_) {}
 
   // `payload` is user memory, and may fault.
-  // REQUIRES: head.size() <= kMostHead, payload_bytes <= kMostPayload, and is what the pieces have together
+  // REQUIRES: head.size() <= kMaxHead, payload_bytes <= kMaxPayload, and is what the pieces have together
   Put put(EntryKind kind, ConstBytes head, std::span<const ConstBytes> payload = {},
           uint32_t payload_bytes = 0) {
     return put_with(
@@ -225,7 +225,7 @@ class BasicLaneWriter {
   // first caches. Those that follow each other would wait for lines that the reader has only just left.
   bool begins_again() const {
     const uint32_t used = payload_next_ & (ring_bytes_ - 1);
-    return payload_freed_ == payload_next_ && used - 1 < Format::kMostUsedAgain;
+    return payload_freed_ == payload_next_ && used - 1 < Format::kMaxUsedAgain;
   }
   uint32_t start() const { return next_start(payload_next_, ring_bytes_); }
   // REQUIRES: begins_again(), of which it is the start()

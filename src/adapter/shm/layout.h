@@ -30,15 +30,15 @@ enum class RingWidth : uint8_t { kNarrow, kWide, kWidest };
 inline constexpr size_t kRingWidths = 3;
 using RingSizes = std::array<uint32_t, kRingWidths>;  // in bytes, each a power of two
 inline constexpr RingSizes kRingBytes{64 * 1024, 256 * 1024, 1024 * 1024};
-inline constexpr uint32_t kMostPayload = 16 * 1024;  // of one entry
-inline constexpr uint32_t kMostHead = 52;            // an entry's line less what describes it
-inline constexpr uint32_t kMostCopied = 256;         // longer payloads are read where they lie
+inline constexpr uint32_t kMaxPayload = 16 * 1024;  // of one entry
+inline constexpr uint32_t kMaxHead = 52;            // an entry's line less what describes it
+inline constexpr uint32_t kMaxCopied = 256;         // longer payloads are read where they lie
 // What a pair of processes may cost while its rings are narrow.
-inline constexpr uint32_t kMostChannelBytes = 256 * 1024;
+inline constexpr uint32_t kMaxChannelBytes = 256 * 1024;
 // Shorter payloads do not begin the ring again (EntryContent::from_start), nor does any when more has been
 // used.
 inline constexpr uint32_t kLeastAtStart = 1024;
-inline constexpr uint32_t kMostUsedAgain = 8 * 1024;
+inline constexpr uint32_t kMaxUsedAgain = 8 * 1024;
 inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
 
 // kMessages: several small messages, a packet each on a network.
@@ -87,14 +87,14 @@ struct EntryContent {
   // How many entries the writer has taken out of the other lane of its channel: what that lane's `consumed`
   // is going to be, or a later one. Free-running.
   uint32_t taken;
-  std::byte body[kMostHead];
+  std::byte body[kMaxHead];
 };
 
 inline constexpr uint32_t kPayloadBytesMask = (1u << 15) - 1;  // what payload_bytes holds
-static_assert(kMostPayload <= kPayloadBytesMask);
+static_assert(kMaxPayload <= kPayloadBytesMask);
 
 constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
-  return head_bytes + payload_bytes <= kMostHead;
+  return head_bytes + payload_bytes <= kMaxHead;
 }
 
 // What a lane is made of. Tests make lanes that are smaller, and of words that let a scheduler step in
@@ -103,10 +103,10 @@ struct LaneFormat {
   using Word = std::atomic<uint32_t>;
   static constexpr uint32_t kEntries = shm::kEntries;
   static constexpr RingSizes kRingBytes = shm::kRingBytes;
-  static constexpr uint32_t kMostPayload = shm::kMostPayload;
-  static constexpr uint32_t kMostCopied = shm::kMostCopied;
+  static constexpr uint32_t kMaxPayload = shm::kMaxPayload;
+  static constexpr uint32_t kMaxCopied = shm::kMaxCopied;
   static constexpr uint32_t kLeastAtStart = shm::kLeastAtStart;
-  static constexpr uint32_t kMostUsedAgain = shm::kMostUsedAgain;
+  static constexpr uint32_t kMaxUsedAgain = shm::kMaxUsedAgain;
 
   // No load after it happens before a store ahead of it.
   static void full_fence() {
@@ -140,8 +140,8 @@ struct BasicLane {
   static_assert((Format::kEntries & (Format::kEntries - 1)) == 0);
   static_assert(are_powers_that_grow(Format::kRingBytes));
   // The longest payload finds room when a quarter of the ring has been given back, wherever it must begin.
-  static_assert(Format::kMostPayload % kPayloadUnit == 0 &&
-                Format::kMostPayload <= Format::kRingBytes.front() / 4);
+  static_assert(Format::kMaxPayload % kPayloadUnit == 0 &&
+                Format::kMaxPayload <= Format::kRingBytes.front() / 4);
 
   // The reader's: how many entries it has given back. Free-running.
   alignas(kCacheLine) typename Format::Word consumed;
@@ -207,7 +207,7 @@ static_assert(offsetof(Lane, in_access) == 192);
 static_assert(offsetof(Lane, entries) == 256 && offsetof(Lane, payload) == 256 + kEntries * kEntryBytes);
 static_assert(sizeof(Lane) == offsetof(Lane, payload) + kRingBytes.back());
 static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));
-static_assert(sizeof(ChannelMemory) - 2 * (kRingBytes.back() - kRingBytes.front()) <= kMostChannelBytes);
+static_assert(sizeof(ChannelMemory) - 2 * (kRingBytes.back() - kRingBytes.front()) <= kMaxChannelBytes);
 static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_destructible_v<ChannelMemory>);
 
 // Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a

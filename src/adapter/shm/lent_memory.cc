@@ -16,7 +16,7 @@ bool LentMemory::take(ConstBytes list) {
   count_ = static_cast<uint32_t>(list.size() / kPiece);
   bytes_ = 0;
   for (const shm::LentPiece& piece : std::span(pieces_).first(count_)) {
-    if (piece.bytes > kMostLentBytes - bytes_) return false;
+    if (piece.bytes > kMaxLentBytes - bytes_) return false;
     bytes_ += static_cast<uint32_t>(piece.bytes);
   }
   return bytes_ > 0;

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "base/bytes.h"
-#include "adapter/shm/peer_memory.h"
-#include "adapter/shm/layout.h"
 #include "adapter/queues/work_queue.h"
+#include "adapter/shm/layout.h"
+#include "adapter/shm/peer_memory.h"
 #include "adapter/transport/packet_io.h"
+#include "base/bytes.h"
 
 namespace verbena::engine {
 

@@ -10,10 +10,10 @@
 #include <new>
 #include <utility>
 
-#include "control/model/message_socket.h"
+#include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
-#include "adapter/net/udp/system_calls.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::engine {
 namespace {
@@ -72,10 +72,10 @@ Greeting greeting(HandshakeType type) {
 
 constexpr size_t kRingBytes = 1;
 // Messages. There are four in a handshake.
-constexpr int kMostAtOnce = 16;
+constexpr int kMaxAtOnce = 16;
 
 // Boards of other versions are shown, too, and not used. One that is longer than any takes long to close.
-constexpr size_t kMostOfBoard = 16 << 20;
+constexpr size_t kMaxOfBoard = 16 << 20;
 
 // Whether this, or nothing (-1), is what comes with such a message: then it is closed at once. What it is
 // good for is another matter.
@@ -84,7 +84,7 @@ bool may_come_with(HandshakeType type, int file) {
     case HandshakeType::kOffer:
       return has_sealed_size(file, sizeof(shm::ChannelMemory));
     case HandshakeType::kPresent:
-      return file < 0 || sealed_size(file).value_or(SIZE_MAX) <= kMostOfBoard;
+      return file < 0 || sealed_size(file).value_or(SIZE_MAX) <= kMaxOfBoard;
     case HandshakeType::kBell:
       return Bell::is_ringing_end(file);
     case HandshakeType::kAccept:
@@ -180,7 +180,7 @@ void LocalLine::ring() {
 void LocalLine::read_socket() {
   std::array<std::byte, sizeof(Presentation)> buffer;
   bool is_ring = false;
-  for (int i = 0; i < kMostAtOnce && state_ != State::kLost && !is_ring; ++i) {
+  for (int i = 0; i < kMaxAtOnce && state_ != State::kLost && !is_ring; ++i) {
     auto message = socket_.look(buffer, {.sender = awaits_presentation_, .file = may_bring_file()});
     if (!message && message.error().code == EAGAIN) return;
     hung_up_ = message.has_value() && message->bytes == 0;
@@ -292,9 +292,9 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
 
 LocalLine::Asked LocalLine::ask_for(const GroupKey& group) {
   if (std::ranges::find(asked_, group) != asked_.end()) return Asked::kBefore;
-  if (asked_.size() == kMostGroups) return Asked::kNo;
+  if (asked_.size() == kMaxGroups) return Asked::kNo;
   try {
-    asked_.reserve(kMostGroups);
+    asked_.reserve(kMaxGroups);
   } catch (const std::bad_alloc&) {
     return Asked::kNo;
   }
@@ -334,7 +334,7 @@ void LocalLine::want(const GroupKey& group, bool wanted) {
   if (wanted == (known != wanted_.end())) return;
   if (!wanted) {
     wanted_.erase(known);
-  } else if (wanted_.size() == kMostGroups || !group.group.is_multicast()) {
+  } else if (wanted_.size() == kMaxGroups || !group.group.is_multicast()) {
     return;
   } else {
     try {

@@ -5,16 +5,16 @@
 #include <optional>
 #include <vector>
 
-#include "base/bell.h"
-#include "base/foreign_socket.h"
-#include "base/own_fd.h"
-#include "base/poll_entry.h"
-#include "base/result.h"
 #include "adapter/shm/channel_memory.h"
 #include "adapter/shm/group_key.h"
 #include "adapter/shm/local_packets.h"
 #include "adapter/shm/own_board.h"
 #include "adapter/shm/peer_memory.h"
+#include "base/bell.h"
+#include "base/foreign_socket.h"
+#include "base/own_fd.h"
+#include "base/poll_entry.h"
+#include "base/result.h"
 
 namespace verbena::engine {
 
@@ -65,7 +65,7 @@ class LocalLine {
   void abandon();
 
   // Of how many groups one end has copies.
-  static constexpr size_t kMostGroups = 64;
+  static constexpr size_t kMaxGroups = 64;
   enum class Asked : uint8_t { kNo, kJustNow, kBefore };
   // Asks the other for a copy of each datagram that it sends to the group (MulticastWays). kNo: it is of an
   // older version, or it cannot be said just now.

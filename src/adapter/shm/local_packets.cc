@@ -19,20 +19,20 @@ constexpr uint8_t kCarriesAcknowledgement = 0x80;
 constexpr size_t kPsnBytes = 3;
 constexpr size_t kAcknowledgementBytes = kPsnBytes + roce::kAethBytes;
 constexpr uint32_t kLongestHeaders = roce::kBthBytes + roce::kXrcethBytes + roce::kAtomicEthBytes;
-static_assert(kCountBytes + kAcknowledgementBytes + kLongestHeaders <= shm::kMostHead);
+static_assert(kCountBytes + kAcknowledgementBytes + kLongestHeaders <= shm::kMaxHead);
 
 constexpr uint32_t kLeastPathMtu = 256;
-constexpr uint32_t kMostJoined = shm::kMostPayload / kLeastPathMtu;
-static_assert(kMostJoined < kCarriesAcknowledgement);
-static_assert(kMostLentPackets < kCarriesAcknowledgement);
-static_assert(queues::kMaxSge * sizeof(shm::LentPiece) <= shm::kMostPayload);
+constexpr uint32_t kMaxJoined = shm::kMaxPayload / kLeastPathMtu;
+static_assert(kMaxJoined < kCarriesAcknowledgement);
+static_assert(kMaxLentPackets < kCarriesAcknowledgement);
+static_assert(queues::kMaxSge * sizeof(shm::LentPiece) <= shm::kMaxPayload);
 
 // Of messages that go together the byte says how many there are, and their lengths, a byte each, follow the
 // BTH.
-static_assert(kCountBytes + kAcknowledgementBytes + roce::kBthBytes + transport::kMostJoinedMessages <=
-              shm::kMostHead);
-static_assert(transport::kMostJoinedMessages * transport::kLongestJoinedMessage <= shm::kMostPayload);
-static_assert(transport::kMostJoinedMessages < kCarriesAcknowledgement);
+static_assert(kCountBytes + kAcknowledgementBytes + roce::kBthBytes + transport::kMaxJoinedMessages <=
+              shm::kMaxHead);
+static_assert(transport::kMaxJoinedMessages * transport::kLongestJoinedMessage <= shm::kMaxPayload);
+static_assert(transport::kMaxJoinedMessages < kCarriesAcknowledgement);
 
 constexpr uint8_t kSendOnly = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 constexpr uint8_t kAcknowledge = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
@@ -46,7 +46,7 @@ struct PathHead {
   uint8_t hop_limit;
   uint16_t reserved;
 };
-static_assert(sizeof(PathHead) == 40 && sizeof(PathHead) <= shm::kMostHead);
+static_assert(sizeof(PathHead) == 40 && sizeof(PathHead) <= shm::kMaxHead);
 
 SendStatus status_of(LaneWriter::Put put) {
   switch (put) {
@@ -163,7 +163,7 @@ SendStatus PacketWriter::put(const transport::OutgoingPacket& packet,
   const auto write = [&](std::byte* head) {
     head[0] = static_cast<std::byte>(packet.count | (kCarries ? kCarriesAcknowledgement : 0));
     if constexpr (kCarries) write_carried(*carried, head + kCountBytes);
-    roce::encode(packet.headers, {head + kAhead, shm::kMostHead - kAhead});
+    roce::encode(packet.headers, {head + kAhead, shm::kMaxHead - kAhead});
   };
   const size_t bytes = kAhead + roce::header_bytes(packet.headers.opcode);
   return status_of(
@@ -198,7 +198,7 @@ SendStatus PacketWriter::put_lent(const transport::OutgoingPacket& packet,
   const auto write = [&](std::byte* head) {
     head[0] = static_cast<std::byte>(packet.count | (carried != nullptr ? kCarriesAcknowledgement : 0));
     if (carried != nullptr) write_carried(*carried, head + kCountBytes);
-    roce::encode(packet.headers, {head + ahead, shm::kMostHead - ahead});
+    roce::encode(packet.headers, {head + ahead, shm::kMaxHead - ahead});
   };
   const ConstBytes pieces = std::as_bytes(std::span(list).first(count));
   return status_of(lane_.put_with<kAcknowledgementEntries>(
@@ -233,7 +233,7 @@ std::optional<roce::ParseError> PacketReader::parse(const shm::LaneReader::Read&
   const auto [count, carries] = ahead;
   if (read.head.size() < ahead.bytes()) return ParseError::kTruncated;
   ConstBytes encoded = read.head.subspan(ahead.bytes());
-  if (count == 0 || count > (is_lent_ ? kMostLentPackets : kMostJoined)) return ParseError::kTruncated;
+  if (count == 0 || count > (is_lent_ ? kMaxLentPackets : kMaxJoined)) return ParseError::kTruncated;
   if (read.kind == EntryKind::kMessages) {
     if (!take_lengths(encoded, count, read.payload.size())) return ParseError::kTruncated;
     encoded = encoded.first(encoded.size() - count);
@@ -256,7 +256,7 @@ std::optional<roce::ParseError> PacketReader::parse(const shm::LaneReader::Read&
 bool PacketReader::is_plain(ConstBytes head, ConstBytes payload) {
   if (head.empty()) return false;
   const Ahead ahead(head[0]);
-  if (ahead.count == 0 || ahead.count > kMostJoined) return false;
+  if (ahead.count == 0 || ahead.count > kMaxJoined) return false;
   if (head.size() != ahead.bytes() + roce::kBthBytes) return false;
   if (!roce::parse_plain(&head[ahead.bytes()], plain_.headers)) return false;
   if (plain_.headers.opcode != transport::PlainSend::kOpcode) return false;
@@ -269,7 +269,7 @@ bool PacketReader::is_plain(ConstBytes head, ConstBytes payload) {
 
 // They are the head's last bytes, in the reader's copy of it, and their sum is what there is of payload.
 bool PacketReader::take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes) {
-  if (count > transport::kMostJoinedMessages || count > head.size()) return false;
+  if (count > transport::kMaxJoinedMessages || count > head.size()) return false;
   const ConstBytes lengths = head.last(count);
   size_t sum = 0;
   for (const std::byte length : lengths) sum += static_cast<size_t>(length);

@@ -4,20 +4,20 @@
 #include <cstdint>
 #include <optional>
 
-#include "adapter/shm/lent_memory.h"
-#include "adapter/shm/wide_rings.h"
 #include "adapter/shm/lane_reader.h"
 #include "adapter/shm/lane_writer.h"
-#include "wire/roce/packet.h"
-#include "wire/roce/path.h"
+#include "adapter/shm/lent_memory.h"
+#include "adapter/shm/wide_rings.h"
 #include "adapter/transport/packet_io.h"
 #include "adapter/transport/route.h"
+#include "wire/roce/packet.h"
+#include "wire/roce/path.h"
 
 namespace verbena::engine {
 
 // Of one entry whose payload is lent. It is fetched at once, with the shard's lock held.
-inline constexpr uint32_t kMostLentBytes = 256 * 1024;
-inline constexpr uint32_t kMostLentPackets = 127;
+inline constexpr uint32_t kMaxLentBytes = 256 * 1024;
+inline constexpr uint32_t kMaxLentPackets = 127;
 
 // What a channel between two processes of a host is like for transport.
 inline constexpr transport::Traits kLocalTraits{
@@ -26,10 +26,10 @@ inline constexpr transport::Traits kLocalTraits{
     .burst_bytes = 1 << 20,
     .burst_packets = 256,
     .charge_per_packet = 0,
-    .joined_bytes = shm::kMostPayload,
-    .lent_bytes = kMostLentBytes,
-    .lent_packets = kMostLentPackets,
-    .joined_messages = transport::kMostJoinedMessages,
+    .joined_bytes = shm::kMaxPayload,
+    .lent_bytes = kMaxLentBytes,
+    .lent_packets = kMaxLentPackets,
+    .joined_messages = transport::kMaxJoinedMessages,
     .carries_acknowledgements = true,
     .lossless = true,
     .progress = transport::Traits::Progress::kDescriptor,
@@ -60,7 +60,7 @@ class PacketWriter {
   RingUse& ring_use() { return ring_use_; }
 
  private:
-  static constexpr shm::Room kRoom{shm::kMostPayload, kAcknowledgementEntries};
+  static constexpr shm::Room kRoom{shm::kMaxPayload, kAcknowledgementEntries};
 
   struct Waiting {
     roce::Qpn destination;
@@ -128,7 +128,7 @@ class PacketReader {
         refuse(*error);
       } else {
         received.packets += packet_count();
-        cost += (packet_count() + 1) / 2 + (is_lent_ ? lent_.bytes() / shm::kMostPayload : 0);
+        cost += (packet_count() + 1) / 2 + (is_lent_ ? lent_.bytes() / shm::kMaxPayload : 0);
         give(take);
       }
       // The other may go on while the rest is read.

@@ -7,15 +7,15 @@
 #include <memory>
 #include <optional>
 
-#include "base/foreign_socket.h"
-#include "base/intrusive_list.h"
-#include "base/time.h"
+#include "adapter/net/port.h"
 #include "adapter/shm/local_line.h"
 #include "adapter/shm/local_ways.h"
 #include "adapter/shm/stream_ways.h"
-#include "adapter/net/port.h"
 #include "adapter/transport/packet_io.h"
 #include "adapter/transport/route.h"
+#include "base/foreign_socket.h"
+#include "base/intrusive_list.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "adapter/transport/queue_pair.h"
+#include "adapter/transport/route.h"
 #include "base/intrusive_list.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/path.h"
 #include "wire/roce/qpn.h"
-#include "adapter/transport/queue_pair.h"
-#include "adapter/transport/route.h"
 
 namespace verbena::engine {
 

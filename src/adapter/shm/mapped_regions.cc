@@ -8,10 +8,10 @@
 #include <infiniband/verbs.h>
 #include <sys/resource.h>
 
+#include "adapter/memory/guarded.h"
+#include "adapter/shm/peer_mapping.h"
 #include "base/cancellation_off.h"
 #include "base/log.h"
-#include "adapter/shm/peer_mapping.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::engine {
 namespace {
@@ -80,7 +80,7 @@ void MappedRegions::look(const shm::Board& board) {
 
 std::unique_ptr<MappedRegions::Mapped> MappedRegions::map(const shm::ShownKey& key) {
   // Memory that is paged on demand is what lies there at the moment, and may be another with each request.
-  if ((key.access & IBV_ACCESS_ON_DEMAND) != 0 || key.length == 0 || key.length > kMostBytes) return nullptr;
+  if ((key.access & IBV_ACCESS_ON_DEMAND) != 0 || key.length == 0 || key.length > kMaxBytes) return nullptr;
   if (key.length > UINT64_MAX - key.base || !may_take_addresses()) return nullptr;
   const auto process = ProcessFolder::open(process_);
   if (!process) return nullptr;
@@ -89,7 +89,7 @@ std::unique_ptr<MappedRegions::Mapped> MappedRegions::map(const shm::ShownKey& k
   const auto stretch = map->find(key.base, key.base + key.length);
   if (!stretch) return nullptr;
   auto found = map_peer_memory(*process, *stretch, key.length, board_file_.device);
-  if (!found || found->memory.bytes() > kMostBytes) return nullptr;
+  if (!found || found->memory.bytes() > kMaxBytes) return nullptr;
 
   found->memory.keep_out_of_dumps();
   auto mapped = std::make_unique<Mapped>();
@@ -101,7 +101,7 @@ std::unique_ptr<MappedRegions::Mapped> MappedRegions::map(const shm::ShownKey& k
 
 void MappedRegions::add(std::unique_ptr<Mapped> mapped) {
   const auto is_full = [&] {
-    return mapped_.size() == kMost || mapped_bytes_ + mapped->memory.bytes() > kMostBytes;
+    return mapped_.size() == kMax || mapped_bytes_ + mapped->memory.bytes() > kMaxBytes;
   };
   while (is_full()) {
     drop(**std::ranges::min_element(mapped_, {}, [](const auto& other) { return other->last_use; }));

@@ -8,11 +8,11 @@
 
 #include <sys/types.h>
 
-#include "base/time.h"
-#include "adapter/shm/process_map.h"
-#include "adapter/shm/board.h"
 #include "adapter/memory/file_mapping.h"
 #include "adapter/memory/guarded.h"
+#include "adapter/shm/board.h"
+#include "adapter/shm/process_map.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 
@@ -25,12 +25,12 @@ namespace verbena::engine {
 // there are, how much they cover, and the time spent on looking are bounded. What has not been used for a
 // while is unmapped, so that memory which its owner has given up is not kept.
 //
-// A file may be shortened under our feet, so every access is guarded (adapter/memory/guarded.h). For the shard's
-// lock holder.
+// A file may be shortened under our feet, so every access is guarded (adapter/memory/guarded.h). For the
+// shard's lock holder.
 class MappedRegions {
  public:
-  static constexpr size_t kMost = 64;
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 38;  // of addresses
+  static constexpr size_t kMax = 64;
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 38;  // of addresses
   static constexpr uint32_t kUsesBeforeLook = 8;
 
   // `board_file`: of the board of this process. It tells the process from others of the same number.

@@ -71,12 +71,12 @@ void OwnBoard::show(const transport::QueuePair& qp) {
   if (!qp.takes_direct_access()) return hide(qpn);
   const transport::QpAttributes& attributes = qp.attributes();
   show(shm::BoardQp{.qpn = qpn.value(),
-                      .pd = qp.config().pd,
-                      .access = attributes.access,
-                      .destination = attributes.destination.value(),
-                      .receive_psn = attributes.receive_psn.value(),
-                      .send_psn = attributes.send_psn.value(),
-                      .takes_reads = attributes.max_dest_rd_atomic > 0});
+                    .pd = qp.config().pd,
+                    .access = attributes.access,
+                    .destination = attributes.destination.value(),
+                    .receive_psn = attributes.receive_psn.value(),
+                    .send_psn = attributes.send_psn.value(),
+                    .takes_reads = attributes.max_dest_rd_atomic > 0});
 }
 
 void OwnBoard::show(const shm::BoardQp& qp) {

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <memory>
 
-#include "base/own_fd.h"
-#include "base/spin_lock.h"
+#include "adapter/memory/key_publisher.h"
 #include "adapter/shm/access_watch.h"
 #include "adapter/shm/board.h"
-#include "adapter/memory/key_publisher.h"
 #include "adapter/transport/queue_pair.h"
+#include "base/own_fd.h"
+#include "base/spin_lock.h"
 
 namespace verbena::engine {
 
@@ -21,8 +21,8 @@ struct Cookie {
   std::array<std::byte, kBytes> bytes{};
 };
 
-// What this process shows to others of its keys and QPs (adapter/shm/board.h), and who may be using it. One for a
-// process. Thread-safe.
+// What this process shows to others of its keys and QPs (adapter/shm/board.h), and who may be using it. One
+// for a process. Thread-safe.
 class OwnBoard final : public memory::KeyPublisher {
  public:
   // nullptr: the kernel has not what it takes. Then no other process comes to our memory.

@@ -22,7 +22,7 @@ namespace verbena::engine {
 namespace {
 
 // More are not looked through.
-constexpr int kMostFiles = 4096;
+constexpr int kMaxFiles = 4096;
 
 UniqueFd open_in(int folder, const char* path, int flags) {
   return UniqueFd(::openat(folder, path, flags | O_CLOEXEC));
@@ -77,7 +77,7 @@ class Folder {
 UniqueFd open_of_its_files(const ProcessFolder& process, const SharedStretch& stretch) {
   Folder files(process.open("fd", O_RDONLY | O_DIRECTORY));
   std::array<char, 4096> name;
-  for (int i = 0; i < kMostFiles; ++i) {
+  for (int i = 0; i < kMaxFiles; ++i) {
     const dirent* const entry = files.next();
     if (entry == nullptr) break;
     const ssize_t bytes = ::readlinkat(files.fd(), entry->d_name, name.data(), name.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "adapter/shm/process_map.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "adapter/shm/process_map.h"
 
 namespace verbena::engine {
 

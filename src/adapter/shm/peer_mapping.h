@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "base/result.h"
+#include "adapter/memory/file_mapping.h"
 #include "adapter/shm/process_folder.h"
 #include "adapter/shm/process_map.h"
-#include "adapter/memory/file_mapping.h"
+#include "base/result.h"
 
 namespace verbena::engine {
 

@@ -14,22 +14,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/log.h"
-#include "base/sealed_file.h"
 #include "adapter/memory/atomics.h"
 #include "adapter/memory/ordered_copy.h"
 #include "adapter/net/udp/system_calls.h"
-#include "base/paths/users.h"
 #include "adapter/queues/work_queue.h"
+#include "base/log.h"
+#include "base/paths/users.h"
+#include "base/sealed_file.h"
 
 namespace verbena::engine {
 namespace {
 
 constexpr size_t kBoardBytes = sizeof(shm::Board);
 // Up to here /proc/PID/mem is faster, which copies twice.
-constexpr uint64_t kMostShort = 8192;
+constexpr uint64_t kMaxShort = 8192;
 // Longer WRITEs are faster by packets, which both sides copy at once, where the memory is not mapped.
-constexpr uint64_t kMostWritten = 4096;
+constexpr uint64_t kMaxWritten = 4096;
 
 using Vectors = std::array<iovec, queues::kMaxSge + 1>;
 
@@ -246,7 +246,7 @@ bool PeerMemory::read(const shm::AccessRequest& request, uint64_t offset, uint64
 bool PeerMemory::write(const shm::AccessRequest& request, uint64_t offset, uint64_t bytes,
                        std::span<const ConstBytes> from) {
   const bool expected = mapped_.expects(request.rkey);
-  const bool is_short = memory_ && request.bytes <= kMostWritten;
+  const bool is_short = memory_ && request.bytes <= kMaxWritten;
   if (!expected && !(is_short && is_asleep())) {
     mapped_.look(*board_);
     return false;
@@ -258,8 +258,8 @@ bool PeerMemory::write(const shm::AccessRequest& request, uint64_t offset, uint6
   });
 }
 
-// The owner's engine executes them by the same instructions (adapter/memory/atomics.h): so they are atomic towards
-// each other, on every route.
+// The owner's engine executes them by the same instructions (adapter/memory/atomics.h): so they are atomic
+// towards each other, on every route.
 std::optional<uint64_t> PeerMemory::change(const shm::AccessRequest& request,
                                            const transport::AtomicChange& change) {
   const bool expected = mapped_.expects(request.rkey);
@@ -278,7 +278,7 @@ std::optional<uint64_t> PeerMemory::change(const shm::AccessRequest& request,
 }
 
 bool PeerMemory::copy(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) {
-  return bytes <= kMostShort || !knows_by_number_ ? copy_short(at, bytes, to) : copy_long(at, bytes, to);
+  return bytes <= kMaxShort || !knows_by_number_ ? copy_short(at, bytes, to) : copy_long(at, bytes, to);
 }
 
 bool PeerMemory::copy_and_measure(uint64_t at, uint64_t bytes, std::span<const ConstBytes> to) {

@@ -8,16 +8,16 @@
 
 #include <sys/socket.h>
 
-#include "base/bytes.h"
-#include "base/own_fd.h"
+#include "adapter/shm/board.h"
+#include "adapter/shm/layout.h"
 #include "adapter/shm/mapped_regions.h"
 #include "adapter/shm/own_board.h"
 #include "adapter/shm/read_ways.h"
-#include "adapter/shm/board.h"
-#include "adapter/shm/layout.h"
 #include "adapter/shm/visit.h"
-#include "control/protocol/status_page.h"
 #include "adapter/transport/direct_access.h"
+#include "base/bytes.h"
+#include "base/own_fd.h"
+#include "control/protocol/status_page.h"
 
 namespace verbena::engine {
 
@@ -88,8 +88,7 @@ class PeerMemory {
   // Whether what its process lends is fetched; the kernel may refuse at any time.
   bool can_fetch() const { return memory_ && knows_by_number_; }
   // Fetches what a QP of the process has lent. False: the QP has been changed, or there is no such memory.
-  bool fetch(const shm::Lender& lender, std::span<const shm::LentPiece> from,
-             std::span<const ConstBytes> to);
+  bool fetch(const shm::Lender& lender, std::span<const shm::LentPiece> from, std::span<const ConstBytes> to);
 
   // Some of it is mapped. It is to be asked now and then to drop what is not used any more.
   bool has_mappings() const { return !mapped_.empty(); }

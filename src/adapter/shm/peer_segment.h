@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "base/result.h"
 #include "adapter/shm/peer_mapping.h"
+#include "base/result.h"
 
 namespace verbena::engine {
 

@@ -18,7 +18,7 @@ namespace {
 // What the kernel calls System V segments (ipc/shm.c), with a key in hexadecimal behind it.
 constexpr std::string_view kSegmentName = "/SYSV";
 // Some ten thousand mappings. To read them takes some milliseconds.
-constexpr size_t kMostText = 1 << 20;
+constexpr size_t kMaxText = 1 << 20;
 
 FileIdentity file_of(const MapLine& line) {
   return {line.device, line.inode};
@@ -59,7 +59,7 @@ Result<ProcessMap> ProcessMap::read(const ProcessFolder& process) {
   for (;;) {
     constexpr size_t kPiece = 1 << 16;
     const size_t before = text.size();
-    if (before >= kMostText) return fail(E2BIG);
+    if (before >= kMaxText) return fail(E2BIG);
     text.resize(before + kPiece);
     const ssize_t bytes = ::read(file.get(), text.data() + before, kPiece);
     if (bytes < 0 && errno != EINTR) return fail(errno);

@@ -8,8 +8,8 @@
 
 #include <sys/types.h>
 
-#include "base/result.h"
 #include "adapter/shm/process_folder.h"
+#include "base/result.h"
 
 namespace verbena::engine {
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/time.h"
 #include "adapter/shm/lane_writer.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 
@@ -22,7 +22,7 @@ struct RingUse {
 // Reads no clock. For the shard's lock holder.
 class WideRings {
  public:
-  static constexpr size_t kMost = 4;
+  static constexpr size_t kMax = 4;
   // A lane that was full more rarely carries no stream.
   static constexpr uint32_t kTimesFull = 16;
   // How long an unused one stays wide if others want to be, and how often they look.
@@ -38,7 +38,7 @@ class WideRings {
     for_each([&](shm::LaneWriter& other, RingUse& use) {
       if (other.is_wide() && !(is_unused(other, use, now) && give_up(other))) ++wide;
     });
-    if (wide < kMost) {
+    if (wide < kMax) {
       lane.use_ring(shm::RingWidth::kWide);
     } else {
       next_look_ = now + kLookInterval;

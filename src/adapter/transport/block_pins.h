@@ -47,7 +47,7 @@ class BlockPin {
 // For the shard's lock holder, as the requester itself.
 class BlockPins {
  public:
-  static constexpr uint32_t kMost = 64;
+  static constexpr uint32_t kMax = 64;
 
   // `until`: past the last packet there. False: it cannot be held. REQUIRES: `until` never goes back
   bool hold(roce::Psn until, const BlockPin& pin) noexcept {
@@ -55,8 +55,8 @@ class BlockPins {
       at(count_ - 1).until = until;
       return true;
     }
-    if (held_ == nullptr) held_.reset(new (std::nothrow) std::array<Held, kMost>);
-    if (held_ == nullptr || count_ == kMost) return false;
+    if (held_ == nullptr) held_.reset(new (std::nothrow) std::array<Held, kMax>);
+    if (held_ == nullptr || count_ == kMax) return false;
     at(count_++) = {until, pin.again()};
     return true;
   }
@@ -73,14 +73,14 @@ class BlockPins {
     roce::Psn until;
     BlockPin pin;
   };
-  Held& at(uint32_t index) { return (*held_)[(first_ + index) % kMost]; }
+  Held& at(uint32_t index) { return (*held_)[(first_ + index) % kMax]; }
   void release_first() {
     at(0).pin = BlockPin();
-    first_ = (first_ + 1) % kMost;
+    first_ = (first_ + 1) % kMax;
     --count_;
   }
 
-  std::unique_ptr<std::array<Held, kMost>> held_;  // made when it is first needed: few requesters have any
+  std::unique_ptr<std::array<Held, kMax>> held_;  // made when it is first needed: few requesters have any
   uint32_t first_ = 0;
   uint32_t count_ = 0;
 };

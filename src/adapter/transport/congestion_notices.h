@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "adapter/transport/packet_io.h"
 #include "base/time.h"
 #include "wire/roce/path.h"
 #include "wire/roce/qpn.h"
-#include "adapter/transport/packet_io.h"
 
 namespace verbena::transport {
 

@@ -29,7 +29,7 @@ void DatagramFlow::forget() {
   told_.reset();
   untold_ = 0;
   seldom_ = 0;
-  waits_ = kMostWaits - 1;
+  waits_ = kMaxWaits - 1;
 }
 
 void DatagramFlow::sent(uint32_t bytes, TimePoint now) {
@@ -48,23 +48,24 @@ void DatagramFlow::sent_untold(uint32_t bytes, TimePoint now) {
   untold_ += bytes;
   if (untold_ < kUntoldBytes << 2 * seldom_) return;
   untold_ = 0;
-  seldom_ = std::min(seldom_ + 1, kMostSeldom);
+  seldom_ = std::min(seldom_ + 1, kMaxSeldom);
   owes_request_ = true;
-  if (waits_ == kMostWaits) return;
+  if (waits_ == kMaxWaits) return;
   ++waits_;
   waits_until_ = now + kPatience;
 }
 
-bool DatagramFlow::on_receipt(const Receipt& receipt, const ToldFlow::Settings& settings, TimePoint now) {
-  const int32_t behind = next_ - receipt.expected;
-  if (behind < 0 || behind >= ToldFlow::kFurthest) return false;
+bool DatagramFlow::on_report(const ReceiverReport& report, const ReceiverDrivenFlow::Settings& settings,
+                             TimePoint now) {
+  const int32_t behind = next_ - report.expected;
+  if (behind < 0 || behind >= ReceiverDrivenFlow::kFurthest) return false;
   if (!told_) {
     waits_until_ = TimePoint();
     told_.emplace();
     told_->begin(traits_, settings, next_);
     told_->joins();
   }
-  return told_->on_receipt(receipt, now);
+  return told_->on_report(report, now);
 }
 
 }  // namespace verbena::transport

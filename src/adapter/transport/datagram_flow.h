@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <optional>
 
+#include "adapter/transport/receiver_driven_flow.h"
+#include "adapter/transport/receiver_report.h"
+#include "adapter/transport/route.h"
 #include "base/time.h"
 #include "wire/roce/psn.h"
-#include "adapter/transport/receipt.h"
-#include "adapter/transport/route.h"
-#include "adapter/transport/told_flow.h"
 
 namespace verbena::transport {
 
 // How fast a datagram queue pair sends to one other. Who sends much asks what has come of it
-// (datagram_receipt.h). A receiver that answers is sent as much as the path to it carries; one that does not
+// (datagram_report.h). A receiver that answers is sent as much as the path to it carries; one that does not
 // (adapters, Linux rxe) gets all there is at once, as ever, and so does one that has stopped answering. The
 // first answer is waited for, a short time and not often: an answer that is not waited for, nor the question,
 // would get through where most of what is sent at once is lost.
@@ -25,10 +25,10 @@ class DatagramFlow {
   // as many, and so on.
   static constexpr uint64_t kUntoldBytes = 16 * 1024;
   static constexpr Duration kUntoldTime = std::chrono::milliseconds(10);
-  static constexpr uint32_t kMostSeldom = 4;
+  static constexpr uint32_t kMaxSeldom = 4;
   // For how long an answer is waited for, and how often.
   static constexpr Duration kPatience = std::chrono::milliseconds(50);
-  static constexpr uint32_t kMostWaits = 2;
+  static constexpr uint32_t kMaxWaits = 2;
 
   // The first to this destination is the `first` that it is counted as: who does not know it makes no
   // receipts up. `traits`: of the way there. To be called once.
@@ -39,7 +39,7 @@ class DatagramFlow {
 
   // ---- what leaves
 
-  // When the next may leave: `now`, or later. Something else is to be known then, or when on_receipt() says
+  // When the next may leave: `now`, or later. Something else is to be known then, or when on_report() says
   // so.
   TimePoint may_send_at(TimePoint now);
   // The next has left.
@@ -56,7 +56,7 @@ class DatagramFlow {
   // ---- what comes
 
   // False: it is not by one who gets our datagrams.
-  bool on_receipt(const Receipt& receipt, const ToldFlow::Settings& settings, TimePoint now);
+  bool on_report(const ReceiverReport& report, const ReceiverDrivenFlow::Settings& settings, TimePoint now);
   void on_mark(TimePoint now) {
     if (told_) told_->on_mark(now);
   }
@@ -80,7 +80,7 @@ class DatagramFlow {
   uint32_t seldom_ = 0;  // four times as many so many times
   uint32_t waits_ = 0;
   TimePoint waits_until_{};
-  std::optional<ToldFlow> told_;  // of one that answers
+  std::optional<ReceiverDrivenFlow> told_;  // of one that answers
 };
 
 }  // namespace verbena::transport

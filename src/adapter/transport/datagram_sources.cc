@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/datagram_sources.h"
 
-#include "adapter/transport/told_flow.h"
+#include "adapter/transport/receiver_driven_flow.h"
 
 namespace verbena::transport {
 namespace {
@@ -28,10 +28,10 @@ DatagramSource& DatagramSources::get(const roce::Path& incoming, roce::Qpn sende
 
 // What came since the request before is compared with how many were sent since. A request may overtake
 // datagrams on its way: what is missing then is there with the next.
-void DatagramSources::on_request(const ReceiptRequest& request, const roce::Path& incoming) {
+void DatagramSources::on_request(const ReportRequest& request, const roce::Path& incoming) {
   DatagramSource& source = get(incoming, request.sender);
   const int32_t sent = request.next - source.asked_with;
-  const bool is_old = sent < 0 && sent > -ToldFlow::kMostInFlight;
+  const bool is_old = sent < 0 && sent > -ReceiverDrivenFlow::kMaxInFlight;
   if (source.has_asked && is_old) return;
   source.back = way_back(incoming);
   // One that counts from elsewhere has begun again.

@@ -3,14 +3,14 @@
 
 #include <cstdint>
 
+#include "adapter/transport/congestion_notices.h"
+#include "adapter/transport/datagram_report.h"
+#include "adapter/transport/incast_meter.h"
+#include "adapter/transport/recent_peers.h"
 #include "base/time.h"
 #include "wire/roce/path.h"
 #include "wire/roce/psn.h"
 #include "wire/roce/qpn.h"
-#include "adapter/transport/congestion_notices.h"
-#include "adapter/transport/datagram_receipt.h"
-#include "adapter/transport/incast_meter.h"
-#include "adapter/transport/recent_peers.h"
 
 namespace verbena::transport {
 
@@ -40,7 +40,7 @@ class DatagramSources {
     return sources_.find(incoming.source, sender);
   }
   // By how `incoming` came it is answered.
-  void on_request(const ReceiptRequest& request, const roce::Path& incoming);
+  void on_request(const ReportRequest& request, const roce::Path& incoming);
   void on_marked(const roce::Path& incoming, roce::Qpn sender, TimePoint now);
   // It is to have a receipt without having asked.
   void owe(DatagramSource& source);

@@ -10,11 +10,11 @@
 
 #include <unistd.h>
 
-#include "base/format.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/queues/status_words.h"
-#include "wire/roce/prefix.h"
 #include "adapter/transport/gather.h"
+#include "base/format.h"
+#include "wire/roce/prefix.h"
 
 namespace verbena::transport {
 namespace {

@@ -6,9 +6,9 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/queues/work_queue.h"
+#include "adapter/transport/queue_pair.h"
 #include "wire/roce/aeth.h"
 #include "wire/roce/packet.h"
-#include "adapter/transport/queue_pair.h"
 
 namespace verbena::transport {
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "base/bytes.h"
-#include "wire/ethernet/flow_key.h"
 #include "adapter/memory/key_finder.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
+#include "base/bytes.h"
+#include "wire/ethernet/flow_key.h"
 
 namespace verbena::transport {
 

@@ -9,9 +9,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/bytes.h"
 #include "adapter/memory/key_finder.h"
 #include "adapter/queues/work_queue.h"
+#include "base/bytes.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::transport {

@@ -146,7 +146,7 @@ uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> len
   Receives& receives = qp_.receives();
   if (in_message() || receives.tags() != nullptr) return 0;
   LocalKeys keys(qp_.keys(), receives.pd(), IBV_ACCESS_LOCAL_WRITE);
-  std::array<queues::CompletionQueue::Differing, kMostJoinedMessages> taken;
+  std::array<queues::CompletionQueue::Differing, kMaxJoinedMessages> taken;
   uint32_t count = 0;
   for (const uint8_t length : lengths.first(std::min(lengths.size(), taken.size()))) {
     const queues::RecvWqe* const wqe = receives.current();

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <span>
 
-#include "wire/roce/aeth.h"
-#include "wire/roce/packet.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/misfit.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/tag_matching.h"
+#include "wire/roce/aeth.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::transport {
 

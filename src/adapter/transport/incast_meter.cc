@@ -38,7 +38,7 @@ void IncastMeter::note(double bytes, TimePoint now) {
 
 // In this interval not all have said yet what they were sent.
 uint32_t IncastMeter::senders() const {
-  const double most = Incast::kMostSenders;
+  const double most = Incast::kMaxSenders;
   return static_cast<uint32_t>(std::lround(std::min(std::max(last_.senders(), sums_.senders()), most)));
 }
 

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "adapter/congestion/incast.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
-#include "adapter/congestion/incast.h"
 
 namespace verbena::transport {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/result.h"
 #include "adapter/transport/packet_io.h"
 #include "adapter/transport/queue_pair.h"
+#include "base/result.h"
 
 namespace verbena::transport {
 

@@ -54,7 +54,7 @@ MulticastCopies::Sender* MulticastCopies::find(roce::Qpn qpn, roce::Psn psn, Tim
   const auto known = std::ranges::find(senders_, qpn, [](const auto& sender) { return sender->qpn; });
   if (known != senders_.end()) return known->get();
   try {
-    if (senders_.size() < kMostSenders) {
+    if (senders_.size() < kMaxSenders) {
       senders_.push_back(std::make_unique<Sender>());
       senders_.back()->qpn = qpn;
       senders_.back()->newest = psn;

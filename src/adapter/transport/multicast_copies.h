@@ -20,7 +20,7 @@ namespace verbena::transport {
 class MulticastCopies {
  public:
   static constexpr uint32_t kWindow = 1 << 15;
-  static constexpr size_t kMostSenders = 64;
+  static constexpr size_t kMaxSenders = 64;
   // One that has not been heard for so long makes room for another.
   static constexpr Duration kForgottenAfter = std::chrono::seconds(10);
 

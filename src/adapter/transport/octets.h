@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
+#include "adapter/transport/packet_io.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
-#include "adapter/transport/packet_io.h"
 
 namespace verbena::transport {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/time.h"
 #include "adapter/transport/route.h"
+#include "base/time.h"
 
 namespace verbena::transport {
 

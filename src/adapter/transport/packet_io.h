@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <span>
 
+#include "adapter/transport/block_pins.h"
 #include "base/bytes.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
-#include "adapter/transport/block_pins.h"
 
 namespace verbena::transport {
 
@@ -64,7 +64,7 @@ inline roce::Headers headers_of_message(const roce::Headers& headers, std::span<
 
 // How long each such message may be, in bytes, and how many may go together.
 inline constexpr uint32_t kLongestJoinedMessage = 128;
-inline constexpr uint32_t kMostJoinedMessages = 16;
+inline constexpr uint32_t kMaxJoinedMessages = 16;
 static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
 // A SEND of RC in one packet, or in some that are joined, with nothing but its data: what most messages are

@@ -9,8 +9,8 @@ void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_f
   const auto show = [&](PathNumber which, uint64_t value) {
     numbers[which].store(value, std::memory_order_relaxed);
   };
-  static constexpr congestion::RoundTrip kUnknown;
-  const congestion::RoundTrip& round_trip = flow != nullptr ? flow->round_trip() : kUnknown;
+  static constexpr congestion::RttEstimator kUnknown;
+  const congestion::RttEstimator& round_trip = flow != nullptr ? flow->round_trip() : kUnknown;
   show(kPathRoundTrip, static_cast<uint64_t>(round_trip.smoothed().count()));
   show(kPathUsualRoundTrip, static_cast<uint64_t>(round_trip.usual().count()));
   show(kPathWindow, flow != nullptr ? flow->window() : 0);

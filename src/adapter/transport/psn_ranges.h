@@ -18,7 +18,7 @@ namespace verbena::transport {
 class PsnRanges {
  public:
   // A peer that leaves out every other packet makes no more of them.
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMax = 4096;
   struct Range {
     roce::Psn first;
     roce::Psn limit;
@@ -65,7 +65,7 @@ class PsnRanges {
 
  private:
   bool insert(std::vector<Range>::const_iterator before, const Range& range) {
-    if (ranges_.size() >= kMost) return false;
+    if (ranges_.size() >= kMax) return false;
     try {
       ranges_.insert(before, range);
     } catch (const std::bad_alloc&) {

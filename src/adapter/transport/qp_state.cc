@@ -5,9 +5,9 @@
 #include <new>
 #include <string>
 
+#include "adapter/queues/status_words.h"
 #include "base/failed_call.h"
 #include "base/format.h"
-#include "adapter/queues/status_words.h"
 
 namespace verbena::transport {
 namespace {

@@ -14,7 +14,7 @@ namespace verbena::transport {
 class QueuePair;
 
 // A request that an XRC target takes for a shared receive queue of another process.
-struct PassedRequest {
+struct ForwardedRequest {
   const QueuePair& target;
   const roce::Packet& packet;
   // Requests that follow each other without a gap have the same; a larger one says that what was not answered
@@ -50,7 +50,7 @@ class QueueOwners {
   // A run that was never there before. Never 0.
   virtual uint32_t new_run() = 0;
   // False: there is no room now. In the order of calls, to one and the same owner.
-  virtual bool pass(const PassedRequest& request) = 0;
+  virtual bool pass(const ForwardedRequest& request) = 0;
   // The target takes no more requests; a message that has begun will not end.
   virtual void end(const QueuePair& target) = 0;
 };

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 
-#include "base/log.h"
-#include "base/text.h"
 #include "adapter/queues/flush_request.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/tag_matching.h"
+#include "base/log.h"
+#include "base/text.h"
 
 namespace verbena::transport {
 namespace {
@@ -197,9 +197,9 @@ void QueuePair::say_failed(const queues::SendWqe& wqe, ibv_wc_status status) con
 }
 
 void QueuePair::hear_refusal(ConstBytes words) try {
-  constexpr size_t kMostBytes = 400;
+  constexpr size_t kMaxBytes = 400;
   const auto* text = reinterpret_cast<const char*>(words.data());
-  peer_words_ = printable({text, std::min(words.size(), kMostBytes)});
+  peer_words_ = printable({text, std::min(words.size(), kMaxBytes)});
 } catch (const std::bad_alloc&) {
   peer_words_.clear();
 }

@@ -8,17 +8,10 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/cache_line.h"
-#include "base/intrusive_list.h"
-#include "base/log.h"
-#include "base/spin_lock.h"
-#include "base/time.h"
 #include "adapter/congestion/kind.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
-#include "wire/roce/aeth.h"
-#include "observe/trace/recorder.h"
 #include "adapter/transport/completion_counts.h"
 #include "adapter/transport/counters.h"
 #include "adapter/transport/gather.h"
@@ -29,6 +22,13 @@
 #include "adapter/transport/path_numbers.h"
 #include "adapter/transport/receives.h"
 #include "adapter/transport/route.h"
+#include "base/cache_line.h"
+#include "base/intrusive_list.h"
+#include "base/log.h"
+#include "base/spin_lock.h"
+#include "base/time.h"
+#include "observe/trace/recorder.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 

@@ -76,7 +76,7 @@ bool RcQueuePair::understands(uint8_t opcode) const {
       return true;
     case roce::kRefusalOpcode:
       return route().traits.lossless;
-    case roce::kArrivalsOpcode:
+    case roce::kSackOpcode:
     case roce::kStoppedOpcode:
       return role_ != Role::kXrcTarget;
     case roce::kHeardOpcode:

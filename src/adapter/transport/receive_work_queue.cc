@@ -19,12 +19,12 @@ void ReceiveWorkQueue::flush() {
 
 bool ReceiveWorkQueue::on_frame(const IncomingFrame& frame) {
   if (state() != IBV_WQS_RDY) return false;
-  const FrameReceipt receipt = receive_frame(queue_, config_, keys_, frame);
-  if (receipt == FrameReceipt::kFault || receipt == FrameReceipt::kLost) {
+  const FrameReceipt report = receive_frame(queue_, config_, keys_, frame);
+  if (report == FrameReceipt::kFault || report == FrameReceipt::kLost) {
     enter(IBV_WQS_ERR);
     if (listener_ != nullptr) listener_->on_work_queue_fatal();
   }
-  return receipt != FrameReceipt::kDropped;
+  return report != FrameReceipt::kDropped;
 }
 
 }  // namespace verbena::transport

@@ -7,9 +7,9 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/transport/frame_receipt.h"
 #include "base/spin_lock.h"
 #include "wire/ethernet/receive_hash.h"
-#include "adapter/transport/frame_receipt.h"
 
 namespace verbena::transport {
 

@@ -8,7 +8,7 @@ namespace verbena::transport {
 
 RepeatedReads RepeatedReads::read(ConstBytes payload) {
   RepeatedReads reads;
-  for (; payload.size() >= kRequestBytes && reads.count < kMost; payload = payload.subspan(kRequestBytes)) {
+  for (; payload.size() >= kRequestBytes && reads.count < kMax; payload = payload.subspan(kRequestBytes)) {
     reads.requests[reads.count++] = {roce::Psn(load_be<uint32_t>(&payload[0])),
                                      load_be<uint64_t>(&payload[4]), load_be<uint32_t>(&payload[12]),
                                      load_be<uint32_t>(&payload[16])};
@@ -16,7 +16,7 @@ RepeatedReads RepeatedReads::read(ConstBytes payload) {
   return reads;
 }
 
-uint32_t RepeatedReads::write(std::array<std::byte, kMostBytes>& payload) const {
+uint32_t RepeatedReads::write(std::array<std::byte, kMaxBytes>& payload) const {
   std::byte* at = payload.data();
   for (const Request& request : all()) {
     store_be<uint32_t>(at, request.psn.value());
@@ -29,7 +29,7 @@ uint32_t RepeatedReads::write(std::array<std::byte, kMostBytes>& payload) const 
 }
 
 void RepeatedReads::add(const Request& request) {
-  if (count == kMost) {
+  if (count == kMax) {
     std::move(requests.begin() + 1, requests.end(), requests.begin());
     --count;
   }

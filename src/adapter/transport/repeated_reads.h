@@ -14,14 +14,14 @@ namespace verbena::transport {
 // Requests are executed in their order (IBTA volume 1, 9.7.5.1), so behind one that was lost no data comes
 // for a round trip, whatever the path carries: half of the time on one of 10 ms that loses one packet in a
 // hundred. A request is small beside its data, so each is named twice in what follows it. Who has them all
-// passes over it, as over any word of no service (arrivals.h); only one that has told of arrivals is told.
+// passes over it, as over any word of no service (sack.h); only one that has told of arrivals is told.
 struct RepeatedReads {
-  static constexpr uint32_t kMost = 4;
+  static constexpr uint32_t kMax = 4;
   // So many new ones make a word.
   static constexpr uint32_t kNew = 2;
   // A PSN and a RETH.
   static constexpr uint32_t kRequestBytes = 4 + roce::kRethBytes;
-  static constexpr uint32_t kMostBytes = kMost * kRequestBytes;
+  static constexpr uint32_t kMaxBytes = kMax * kRequestBytes;
 
   struct Request {
     roce::Psn psn;
@@ -33,7 +33,7 @@ struct RepeatedReads {
   // Reads a packet's payload: as many as are whole.
   static RepeatedReads read(ConstBytes payload);
   // Writes the payload. Returns the bytes used.
-  uint32_t write(std::array<std::byte, kMostBytes>& payload) const;
+  uint32_t write(std::array<std::byte, kMaxBytes>& payload) const;
 
   // The oldest goes, if there is no room.
   void add(const Request& request);
@@ -43,7 +43,7 @@ struct RepeatedReads {
   std::span<const Request> all() const& { return {requests.data(), count}; }
   std::span<const Request> all() && = delete;  // nothing would hold them
 
-  std::array<Request, kMost> requests;  // in the order in which they were sent
+  std::array<Request, kMax> requests;  // in the order in which they were sent
   uint32_t count = 0;
 };
 
@@ -64,7 +64,7 @@ class ReadsByWord {
     uint32_t bytes = 0;
     bool awaited = false;
   };
-  std::array<Request, 4 * RepeatedReads::kMost> requests_;
+  std::array<Request, 4 * RepeatedReads::kMax> requests_;
   uint32_t next_ = 0;
 };
 

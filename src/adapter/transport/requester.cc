@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapter/transport/reorder_buffer.h"
+#include "adapter/transport/send_request.h"
 #include "base/probes.h"
 #include "wire/roce/aeth.h"
-#include "adapter/transport/kept_packets.h"
-#include "adapter/transport/send_request.h"
 
 namespace verbena::transport {
 namespace {
@@ -18,7 +18,7 @@ using roce::Psn;
 
 // More bursts than this are never in flight, however small their packets: a receiver's buffer counts packets,
 // too.
-constexpr uint32_t kMostBursts = 16;
+constexpr uint32_t kMaxBursts = 16;
 // While what is missing is sent again, and again, so many windows may follow it.
 constexpr uint32_t kWindowsBehindGap = 8;
 // Where messages go by memory they wait for others as soon as the peer is so many behind: before it would
@@ -27,14 +27,14 @@ constexpr uint32_t kMessagesBehind = 8;
 // Of shorter messages nothing is lent, in bytes: to fetch takes a system call.
 constexpr uint32_t kLeastLent = 1 << 16;
 // Bytes in flight, whatever the path.
-constexpr uint32_t kMostInFlight = 1u << 30;
+constexpr uint32_t kMaxInFlight = 1u << 30;
 // A window of fewer is used to its last packet.
 constexpr uint32_t kLeastRunsInWindow = 3;
 // With fewer, both ends would wait for each other.
 constexpr uint32_t kLeastRunsForPairs = 4;
 // A long path needs no more acknowledgements in a round trip, unless that would be longer runs in between.
 constexpr uint32_t kAsksInWindow = 64;
-constexpr uint32_t kMostRunsUnasked = 8;
+constexpr uint32_t kMaxRunsUnasked = 8;
 constexpr uint32_t kPair = 2;
 
 // What is wrong with a request by itself; such a one is never sent. (Posting refuses what it can see; the
@@ -58,7 +58,7 @@ Requester::Sizes Requester::sizes_of(const Traits& traits, uint32_t mtu) const {
   sizes.joined = service_ == roce::Service::kRc ? traits.packets_joined(mtu) : 1;
   sizes.lent = service_ == roce::Service::kRc ? traits.packets_lent(mtu) : 0;
   sizes.joined_messages = service_ == roce::Service::kRc ? traits.joined_messages : 1;
-  sizes.most_packets = static_cast<int32_t>(kMostBursts * traits.burst_packets);
+  sizes.max_packets = static_cast<int32_t>(kMaxBursts * traits.burst_packets);
   if (!traits.lossless) {
     sizes.gather_requests = traits.burst_packets;
     sizes.gather_bytes = (traits.burst_bytes + traits.burst_packets - 1) / traits.burst_packets;
@@ -107,7 +107,7 @@ void Requester::on_route() {
   } else {
     show_path();
   }
-  holes_.reset(unacked_);
+  scoreboard_.reset(unacked_);
   answers_.reset(unacked_);
   held_up_ = unacked_;
   latest_reads_.clear();
@@ -120,8 +120,8 @@ void Requester::on_route() {
 }
 
 void Requester::obey_flow() {
-  window_ = static_cast<uint32_t>(std::min<uint64_t>(flow_->window(), kMostInFlight));
-  runs_unasked_ = std::clamp(window_ / sizes_.run_bytes / kAsksInWindow, kPair, kMostRunsUnasked);
+  window_ = static_cast<uint32_t>(std::min<uint64_t>(flow_->window(), kMaxInFlight));
+  runs_unasked_ = std::clamp(window_ / sizes_.run_bytes / kAsksInWindow, kPair, kMaxRunsUnasked);
   show_path();
 }
 
@@ -153,7 +153,7 @@ void Requester::halt() {
   running_ = false;
   highest_ = unacked_;
   users_ = 0;
-  holes_.reset(unacked_);
+  scoreboard_.reset(unacked_);
   answers_.reset(unacked_);
   pins_.clear();
   heard_due_ = probe_due_ = false;
@@ -200,7 +200,7 @@ bool Requester::can_send_new() const {
   if (asks_next_) return true;  // it was in flight before
   // In SQD requests that have begun go on, no new one begins.
   if (qp_.state() != IBV_QPS_RTS && cursor_ == assigned_) return false;
-  if (next_ - unacked_ >= most_packets()) return false;
+  if (next_ - unacked_ >= max_packets()) return false;
   if (holds_new() && has_outstanding() && !next_.is_before(highest_)) return false;
   const SendWqe& wqe = ring().at(cursor_);
   if (!may_start(wqe)) return false;
@@ -236,11 +236,11 @@ bool Requester::pace_allows(const SendWqe& wqe, TimePoint now) const {
 // Counted from the first that is missing. Where much is lost a packet may be lost twice and three times, and
 // each time takes longer than a round trip: so windows of others may follow it meanwhile. A path that holds
 // much may hold more packets than a machine's own networks ever do.
-int32_t Requester::most_packets() const {
-  if (!flow_) return sizes_.most_packets;
+int32_t Requester::max_packets() const {
+  if (!flow_) return sizes_.max_packets;
   const uint32_t of_window = kWindowsBehindGap * (window_ / full_packet());
-  return std::max(sizes_.most_packets,
-                  static_cast<int32_t>(std::min(of_window, KeptPackets::kMostAhead / 2)));
+  return std::max(sizes_.max_packets,
+                  static_cast<int32_t>(std::min(of_window, ReorderBuffer::kMaxAhead / 2)));
 }
 
 bool Requester::may_gather() const {
@@ -273,10 +273,10 @@ uint32_t Requester::part_packets() const {
   const uint64_t packet = full_packet();
   const uint64_t window = window_ / packet;
   const uint64_t moment = std::min<uint64_t>(flow_->rate() / kMoments / packet, sizes_.run_packets);
-  const uint64_t most_at_once = std::max<uint64_t>(qp_.attributes().max_rd_atomic, 1);
-  const uint64_t to_fill_it = 2 * window / most_at_once;
+  const uint64_t max_at_once = std::max<uint64_t>(qp_.attributes().max_rd_atomic, 1);
+  const uint64_t to_fill_it = 2 * window / max_at_once;
   const uint64_t behind_gap =
-      std::min(kWindowsBehindGap * window / most_at_once, window / kLeastPartsOfWindow);
+      std::min(kWindowsBehindGap * window / max_at_once, window / kLeastPartsOfWindow);
   const uint64_t needed = std::min<uint64_t>(std::max(to_fill_it, behind_gap), 4 * sizes_.run_packets);
   return static_cast<uint32_t>(std::max({std::min(moment, window / 4), needed, kLeast}));
 }
@@ -440,7 +440,7 @@ bool Requester::more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32
   if (holds_new() && !(next_ + packets).is_before(highest_)) return false;
   const uint32_t cost = bytes + packets * sizes_.charge;
   if (inflight_ + cost + full_packet() > window_) return false;
-  if (next_ + packets - unacked_ >= most_packets()) return false;
+  if (next_ + packets - unacked_ >= max_packets()) return false;
   if (flow_ && runs_unasked_ <= kPair && !flow_->may_send_after(cost, sending_at_)) return false;
   if (!ends) return true;
   if (last + 1 == ring().posted()) return false;

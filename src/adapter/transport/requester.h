@@ -8,7 +8,7 @@
 
 #include "adapter/congestion/fixed_window.h"
 #include "adapter/congestion/flow.h"
-#include "adapter/transport/holes.h"
+#include "adapter/transport/loss_scoreboard.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/repeated_reads.h"
 
@@ -85,7 +85,7 @@ class Requester {
     uint32_t joined = 1;           // packets of one message that go as one
     uint32_t lent = 0;             // those whose payload stays here
     uint32_t joined_messages = 1;  // small ones
-    int32_t most_packets = 0;      // in flight
+    int32_t max_packets = 0;       // in flight
     // Requests of at most so many bytes, or those that may be joined, may wait until so many are together,
     // while so many before them have not been acknowledged.
     uint32_t gather_requests = 0;
@@ -162,7 +162,7 @@ class Requester {
   // So many packets, joined or not, which use the PSNs up to `past`: those of a READ's answer, too.
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes, uint32_t packets);
   void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
-  int32_t most_packets() const;
+  int32_t max_packets() const;
   void stop_at_cursor(ibv_wc_status status);
   bool has_unasked() const { return unacked_.is_before(next_) && asked_.is_before(next_); }
   // Packets are in flight that did not ask for an acknowledgement, in the belief that more would follow, and
@@ -187,13 +187,13 @@ class Requester {
   // Repair
   bool can_send_new() const;
   bool can_repair() const;
-  const Holes* holes_to_repair() const;
-  const Holes::Hole* first_lost() const {
-    const Holes::Hole* hole = holes_.first_lost();
+  const LossScoreboard* holes_to_repair() const;
+  const LossScoreboard::Hole* first_lost() const {
+    const LossScoreboard::Hole* hole = scoreboard_.first_lost();
     return hole != nullptr ? hole : answers_.first_lost();
   }
   TransmitResult repair(TimePoint now, uint32_t& budget);
-  SendStatus repair_one(Holes& holes, TimePoint now);
+  SendStatus repair_one(LossScoreboard& holes, TimePoint now);
   // One packet of a request that carries data. The bytes are counted.
   SendStatus put_data_again(const queues::SendWqe& wqe, roce::Psn psn, bool ack_request);
   void count_sent_again(roce::Psn first);
@@ -217,21 +217,21 @@ class Requester {
     }
   }
   void left_flight(uint32_t bytes, bool was_lost);
-  void note_time(roce::Psn first, roce::Psn limit, Holes::State state);
-  void note_answer_time(roce::Psn first, roce::Psn limit, Holes::State state);
+  void note_time(roce::Psn first, roce::Psn limit, LossScoreboard::State state);
+  void note_answer_time(roce::Psn first, roce::Psn limit, LossScoreboard::State state);
   void take_arrived(roce::Psn from, roce::Psn limit, bool was_lost);
   void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
-  uint64_t give_up_hole(const Holes& holes, Holes::Hole& hole);
+  uint64_t give_up_hole(const LossScoreboard& holes, LossScoreboard::Hole& hole);
   void progressed_flow(TimePoint now);
   // It has been told of the gap that a NAK tells of, by one who keeps what came after it.
   bool knows_of_gap() const {
-    return tells_arrivals_ && !holes_.empty() && holes_.all().front().first == unacked_;
+    return tells_arrivals_ && !scoreboard_.empty() && scoreboard_.all().front().first == unacked_;
   }
-  void note_closed(const Holes::Hole& hole, TimePoint now);
+  void note_closed(const LossScoreboard::Hole& hole, TimePoint now);
   void note_repeated(roce::Psn psn, TimePoint now);
   void note_disorder(TimePoint now);
   void find_lost(TimePoint now);
-  uint64_t give_up_overdue(Holes& holes, TimePoint now);
+  uint64_t give_up_overdue(LossScoreboard& holes, TimePoint now);
 
   // Answers that come before their turn
   // Not those to what is still to be sent again: it is not in flight.
@@ -339,8 +339,8 @@ class Requester {
   // Between unacked_ and the last that is known to have arrived: requests at the peer, and here what answers
   // READs and atomics. What is before the latest answer is done by the peer, so of other requests nothing is
   // missing there.
-  Holes holes_;
-  Holes answers_;
+  LossScoreboard scoreboard_;
+  LossScoreboard answers_;
   roce::Psn held_up_;            // answers before this PSN wait for a request that was lost, or may do so
   bool tells_arrivals_ = false;  // the peer keeps what comes early, and tells what it has
   bool heard_due_ = false;       // it is to be told that it is understood

@@ -4,9 +4,9 @@
 #include <cassert>
 #include <utility>
 
-#include "wire/roce/aeth.h"
 #include "adapter/transport/requester.h"
 #include "adapter/transport/send_request.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 namespace {
@@ -313,7 +313,7 @@ void Requester::on_read_response(const roce::Packet& packet, TimePoint now) {
   }
   const Psn limit = part_of(*wqe, last).limit;
   if (last.is_before(next_) && limit == last + 1 && reads_outstanding_ > 0) --reads_outstanding_;
-  if (!holes_.empty()) note_requests(limit, now);
+  if (!scoreboard_.empty()) note_requests(limit, now);
   settle(*wqe, last + 1);
   if (last == wqe->last_psn) retire(IBV_WC_SUCCESS);
   progressed(now);
@@ -371,7 +371,7 @@ void Requester::start_over() {
   next_ = asked_ = unacked_;
   cursor_ = head_;
   if (flow_) flow_->starts_over(next_);
-  holes_.reset(next_);
+  scoreboard_.reset(next_);
   answers_.reset(next_);
   latest_reads_.clear();
   reads_not_named_ = 0;

@@ -14,12 +14,12 @@ using queues::SendWqe;
 using roce::Operation;
 
 // What is done at once, with the shard's lock held.
-constexpr uint32_t kMostAtOnce = 1 << 20;
+constexpr uint32_t kMaxAtOnce = 1 << 20;
 // What counts as one packet in the shard's budget.
 constexpr uint32_t kBytesPerPacket = 4096;
 // Where requests follow each other without a pause, there is never a moment in which nothing is under way.
 // After so many that might have gone direct one such moment is made, if it pays.
-constexpr uint32_t kMostInARow = 64;
+constexpr uint32_t kMaxInARow = 64;
 
 bool might_go_direct(const SendWqe& wqe) {
   if (is_atomic(wqe)) return wqe.length >= sizeof(uint64_t);
@@ -41,7 +41,7 @@ bool Requester::may_go_direct(const SendWqe& wqe) const {
                                                             uint32_t& budget) {
   const QpConfig& config = qp_.config();
   const uint32_t offset = std::exchange(direct_bytes_, 0);
-  const uint32_t bytes = std::min(wqe.length - offset, kMostAtOnce);
+  const uint32_t bytes = std::min(wqe.length - offset, kMaxAtOnce);
   Pieces pieces;
   if (wqe.is_inline()) {
     pieces.add({wqe.inline_data(), wqe.length});
@@ -134,7 +134,7 @@ bool Requester::must_drain_for_direct(const SendWqe& wqe) {
     return false;
   }
   one_sided_bytes_ += wqe.length;
-  if (++one_sided_run_ % kMostInARow != 0 || !heard_ || service_ != roce::Service::kRc) return false;
+  if (++one_sided_run_ % kMaxInARow != 0 || !heard_ || service_ != roce::Service::kRc) return false;
   const uint64_t bytes = std::exchange(one_sided_bytes_, 0);
   return has_outstanding() && !holds_new() &&
          qp_.route().direct->is_best_for({bytes, wqe.rkey, wqe.length, is_read(wqe)});

@@ -20,11 +20,12 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   const SendWqe& wqe = owner_of(psn);
   if (!needs_response(wqe)) return;
   note_reached(psn, now);
-  if (!holes_.empty()) note_requests(part_of(wqe, psn).limit, now);
+  if (!scoreboard_.empty()) note_requests(part_of(wqe, psn).limit, now);
   if (psn.is_before(answers_.top())) {
     bool is_missing = false;
-    answers_.for_each_part(
-        psn, psn + 1, [&](Psn, Psn, Holes::State state) { is_missing = state != Holes::State::kArrived; });
+    answers_.for_each_part(psn, psn + 1, [&](Psn, Psn, LossScoreboard::State state) {
+      is_missing = state != LossScoreboard::State::kArrived;
+    });
     if (!is_missing) return note_repeated(psn, now);
   }
   // A packet that does not answer the request is found again in its turn, and fails the request then.
@@ -33,11 +34,11 @@ void Requester::on_early_answer(const roce::Packet& packet, TimePoint now) {
   if (taken != IBV_WC_SUCCESS) return;
   answers_.fill(
       psn, psn + packet.count, now,
-      [&](Psn from, Psn limit, Holes::State state) {
+      [&](Psn from, Psn limit, LossScoreboard::State state) {
         note_answer_time(from, limit, state);
-        answered_early(from, limit, state == Holes::State::kLost);
+        answered_early(from, limit, state == LossScoreboard::State::kLost);
       },
-      [&](const Holes::Hole& hole) { note_closed(hole, now); });
+      [&](const LossScoreboard::Hole& hole) { note_closed(hole, now); });
   flow_->answered(inflight_, now);
   obey_flow();
   retries_left_ = qp_.attributes().retry_count;
@@ -89,10 +90,12 @@ void Requester::note_reached(Psn limit, TimePoint now) {
 void Requester::note_requests(Psn limit, TimePoint now) {
   if (limit.is_after(next_)) limit = next_;
   if (!unacked_.is_before(limit)) return;
-  holes_.fill(
+  scoreboard_.fill(
       unacked_, limit, now,
-      [&](Psn from, Psn to, Holes::State state) { take_arrived(from, to, state == Holes::State::kLost); },
-      [&](const Holes::Hole& hole) { note_closed(hole, now); });
+      [&](Psn from, Psn to, LossScoreboard::State state) {
+        take_arrived(from, to, state == LossScoreboard::State::kLost);
+      },
+      [&](const LossScoreboard::Hole& hole) { note_closed(hole, now); });
 }
 
 void Requester::answered_early(Psn from, Psn limit, bool was_lost) {
@@ -106,7 +109,7 @@ void Requester::answered_early(Psn from, Psn limit, bool was_lost) {
 void Requester::take_early() {
   while (running_ && head_ != assigned_ && unacked_.is_before(answers_.top())) {
     Psn limit = answers_.top();
-    for (const Holes::Hole& hole : answers_.all()) {
+    for (const LossScoreboard::Hole& hole : answers_.all()) {
       if (!hole.limit.is_after(unacked_)) continue;
       limit = hole.first;
       break;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where packets may be lost: what is missing is sent again, and nothing else, if the peer keeps what came
-// after it (arrivals.h). One that does not is sent everything again from the gap on, as ever.
+// after it (sack.h). One that does not is sent everything again from the gap on, as ever.
 #include <algorithm>
 #include <bit>
 
-#include "base/probes.h"
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/congestion_notices.h"
-#include "adapter/transport/kept_packets.h"
+#include "adapter/transport/reorder_buffer.h"
 #include "adapter/transport/requester.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
+#include "base/probes.h"
 
 namespace verbena::transport {
 namespace {
@@ -18,10 +18,10 @@ using queues::SendWqe;
 using roce::Psn;
 
 // A network that is known to be so unruly is waited for as long as a round trip.
-constexpr uint8_t kMostDisorder = 8;
+constexpr uint8_t kMaxDisorder = 8;
 constexpr int64_t kPartsOfDisorder = 4;
 constexpr uint8_t kLossesToForget = 16;
-constexpr uint8_t kMostProbes = 6;
+constexpr uint8_t kMaxProbes = 6;
 // So many READs are named again after a loss.
 constexpr uint32_t kReadsToName = 1024;
 // What is sent again within such a part of a round trip is looked at together.
@@ -48,23 +48,24 @@ SendWqe& Requester::owner_of(Psn psn) {
 // ---- what has arrived
 
 void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
-  const Arrivals arrivals = Arrivals::read(packet.payload);
+  const Sack arrivals = Sack::read(packet.payload);
   if (!running_ || !flow_) return;
   // It comes from one who expects a packet of ours, or expected one that was sent a little before.
-  const Psn theirs = packet.headers.psn + Arrivals::kPast;
-  if (theirs.is_after(highest_) || unacked_ - theirs >= static_cast<int32_t>(KeptPackets::kMostAhead)) return;
+  const Psn theirs = packet.headers.psn + Sack::kPast;
+  if (theirs.is_after(highest_) || unacked_ - theirs >= static_cast<int32_t>(ReorderBuffer::kMaxAhead))
+    return;
   tells_arrivals_ = true;
   // One of ours also tells of marked packets, so they may be marked.
   CongestionNotices::allow_marks(qp_.attributes().path);
   flow_->use(qp_.config().congestion);
   on_incast(arrivals.incast);
-  if (heard_sent_ < Arrivals::kMostUnheard) heard_due_ = true;
+  if (heard_sent_ < Sack::kMaxUnheard) heard_due_ = true;
   // While everything is sent again it is all under way.
   if (!has_outstanding() || next_.is_before(highest_)) return;
   bool is_news = false;
-  const auto arrived = [&](Psn from, Psn limit, Holes::State state) {
+  const auto arrived = [&](Psn from, Psn limit, LossScoreboard::State state) {
     note_time(from, limit, state);
-    take_arrived(from, limit, state == Holes::State::kLost);
+    take_arrived(from, limit, state == LossScoreboard::State::kLost);
     is_news = true;
   };
   // False: the rest is not to be looked at, as nobody has sent it, or there are more holes than are
@@ -73,14 +74,15 @@ void Requester::on_arrivals(const roce::Packet& packet, TimePoint now) {
     if (first.is_before(unacked_)) first = unacked_;
     if (!first.is_before(limit)) return true;
     return !limit.is_after(highest_) &&
-           holes_.fill(first, limit, now, arrived, [&](const Holes::Hole& h) { note_closed(h, now); });
+           scoreboard_.fill(first, limit, now, arrived,
+                            [&](const LossScoreboard::Hole& h) { note_closed(h, now); });
   };
   // The acknowledgement of what is before the expected one may come later. One that continues another says
   // nothing if that was lost.
   bool goes_on =
-      arrivals.continues ? !arrivals.expected.is_after(holes_.top()) : fill(unacked_, arrivals.expected);
+      arrivals.continues ? !arrivals.expected.is_after(scoreboard_.top()) : fill(unacked_, arrivals.expected);
   for (uint32_t i = 0; goes_on && i < arrivals.count; ++i) {
-    const Arrivals::Range& range = arrivals.ranges[i];
+    const Sack::Range& range = arrivals.ranges[i];
     goes_on = fill(range.first, range.first + range.count);
   }
   if (is_news) {
@@ -103,12 +105,12 @@ void Requester::on_incast(const congestion::Incast& incast) {
 
 // How long packets take, and how many arrive, is seen by those that were sent once: an answer to others may
 // be to either time.
-void Requester::note_time(Psn first, Psn limit, Holes::State state) {
-  if (state == Holes::State::kUnderWay) flow_->took_time(first, limit);
+void Requester::note_time(Psn first, Psn limit, LossScoreboard::State state) {
+  if (state == LossScoreboard::State::kUnderWay) flow_->took_time(first, limit);
 }
 
 // Answers that may have waited for a request that was lost tell nothing.
-void Requester::note_answer_time(Psn first, Psn limit, Holes::State state) {
+void Requester::note_answer_time(Psn first, Psn limit, LossScoreboard::State state) {
   if (!first.is_before(held_up_)) note_time(first, limit, state);
 }
 
@@ -133,22 +135,22 @@ void Requester::take_arrived(Psn from, Psn limit, bool was_lost) {
 // [unacked_, limit) of the request is done with.
 void Requester::settle_flow(const SendWqe& wqe, Psn limit) {
   if (!unacked_.is_before(limit)) return;
-  const Holes& holes = needs_response(wqe) ? answers_ : holes_;
-  holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, Holes::State state) {
-    if (state == Holes::State::kArrived) return;
+  const LossScoreboard& holes = needs_response(wqe) ? answers_ : scoreboard_;
+  holes.for_each_part(unacked_, limit, [&](Psn from, Psn to, LossScoreboard::State state) {
+    if (state == LossScoreboard::State::kArrived) return;
     if (needs_response(wqe)) {
       note_answer_time(from, to, state);
     } else {
       note_time(from, to, state);
     }
-    left_flight(flight_bytes(wqe, from, to), state == Holes::State::kLost);
+    left_flight(flight_bytes(wqe, from, to), state == LossScoreboard::State::kLost);
   });
 }
 
 void Requester::progressed_flow(TimePoint now) {
   take_early();
-  for (Holes* holes : {&holes_, &answers_}) {
-    for (const Holes::Hole& hole : holes->all()) {
+  for (LossScoreboard* holes : {&scoreboard_, &answers_}) {
+    for (const LossScoreboard::Hole& hole : holes->all()) {
       if (!hole.first.is_before(unacked_)) break;
       note_closed(hole, now);
     }
@@ -168,8 +170,8 @@ void Requester::progressed_flow(TimePoint now) {
 }
 
 // What closes sooner than its repair could was not lost, only late: such networks are given more time.
-void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
-  const congestion::RoundTrip& round_trip = flow_->round_trip();
+void Requester::note_closed(const LossScoreboard::Hole& hole, TimePoint now) {
+  const congestion::RttEstimator& round_trip = flow_->round_trip();
   if (hole.lost || !hole.again || hole.begun || !round_trip.is_known()) return;
   // What was sent again before this, and is not here, has been overtaken.
   if (now - hole.since >= round_trip.usual() / 2) repaired_at_ = std::max(repaired_at_, hole.since);
@@ -188,7 +190,7 @@ void Requester::note_closed(const Holes::Hole& hole, TimePoint now) {
 void Requester::note_disorder(TimePoint now) {
   if (now < disorder_counts_at_) return;
   disorder_counts_at_ = now + flow_->round_trip().smoothed() / kPartsOfDisorder;
-  disorder_ = std::min<uint8_t>(disorder_ + 1, kMostDisorder);
+  disorder_ = std::min<uint8_t>(disorder_ + 1, kMaxDisorder);
   losses_ = 0;
 }
 
@@ -202,7 +204,7 @@ void Requester::note_repeated(Psn psn, TimePoint now) {
 
 // How long a packet may be missing that others have overtaken (as in RFC 8985, 6.2).
 Duration Requester::patience() const {
-  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  const congestion::RttEstimator& round_trip = flow_->round_trip();
   // A peer that does not tell is asked for much at once, which had better not be in vain.
   const uint8_t disorder = tells_arrivals_ ? disorder_ : std::max<uint8_t>(disorder_, 2);
   return std::min(round_trip.usual() / 4 * (1 << disorder), round_trip.timeout());
@@ -210,18 +212,18 @@ Duration Requester::patience() const {
 
 // How long an answer to a repair may take.
 Duration Requester::answer_time() const {
-  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  const congestion::RttEstimator& round_trip = flow_->round_trip();
   const Duration least = round_trip.is_known() ? kLeastTimeout : qp_.config().least_ack_timeout;
   return std::max(round_trip.timeout(), least);
 }
 
 // How long it is waited for: longer from time to time in silence, which says nothing of the path.
 Duration Requester::repair_timeout() const {
-  return answer_time() * (1 << std::min(probes_, kMostProbes));
+  return answer_time() * (1 << std::min(probes_, kMaxProbes));
 }
 
 // Answers how many bytes the path has lost by that: of a READ's request it is one packet.
-uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
+uint64_t Requester::give_up_hole(const LossScoreboard& holes, LossScoreboard::Hole& hole) {
   hole.lost = true;
   const auto packets = static_cast<uint64_t>(hole.limit - hole.first);
   qp_.count_on_path(kPathLostPackets, packets);
@@ -231,7 +233,7 @@ uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
   for_each_owner(hole.first, hole.limit, [&](const SendWqe& wqe, Psn from, Psn to) {
     const uint32_t part = flight_bytes(wqe, from, to);
     bytes += part;
-    lost += &holes == &holes_ && is_read(wqe) ? std::min(part, full_packet()) : part;
+    lost += &holes == &scoreboard_ && is_read(wqe) ? std::min(part, full_packet()) : part;
   });
   inflight_ -= static_cast<uint32_t>(std::min<uint64_t>(inflight_, bytes));
   reads_to_name_ = kReadsToName;
@@ -242,22 +244,22 @@ uint64_t Requester::give_up_hole(const Holes& holes, Holes::Hole& hole) {
 // arrived, or everything should have.
 void Requester::find_lost(TimePoint now) {
   overdue_ = kNever;
-  if (holes_.empty() && answers_.empty()) return;
+  if (scoreboard_.empty() && answers_.empty()) return;
   const uint64_t answers = give_up_overdue(answers_, now);
-  const uint64_t bytes = answers + give_up_overdue(holes_, now);
+  const uint64_t bytes = answers + give_up_overdue(scoreboard_, now);
   if (answers > 0) qp_.count(kImpliedLosses);
   if (bytes == 0) return;
   flow_->lost(bytes);
   obey_flow();
 }
 
-uint64_t Requester::give_up_overdue(Holes& holes, TimePoint now) {
+uint64_t Requester::give_up_overdue(LossScoreboard& holes, TimePoint now) {
   const Duration wait = patience();
   uint64_t bytes = 0;
-  for (Holes::Hole& hole : holes.all()) {
+  for (LossScoreboard::Hole& hole : holes.all()) {
     if (hole.lost) continue;
     TimePoint due = hole.since + wait;
-    const bool was_overtaken = &holes == &holes_ && std::max(flow_->latest_sent(), repaired_at_) > due;
+    const bool was_overtaken = &holes == &scoreboard_ && std::max(flow_->latest_sent(), repaired_at_) > due;
     if (hole.again && !was_overtaken) due = std::max(due + repair_timeout(), hole.answer_due);
     if (due > now) {
       overdue_ = std::min(overdue_, due);
@@ -280,9 +282,9 @@ bool Requester::can_repair() const {
 
 // Those whose first lost packet may be sent now. What is missing first may always be, as what is in flight
 // may wait for it: answers to requests that came behind a missing one.
-const Holes* Requester::holes_to_repair() const {
+const LossScoreboard* Requester::holes_to_repair() const {
   const bool allowed = window_allows(full_packet());
-  for (const Holes* holes : {&holes_, &answers_}) {
+  for (const LossScoreboard* holes : {&scoreboard_, &answers_}) {
     const bool in_order = holes == &answers_ && !tells_arrivals_;
     if (holes->first_lost() != nullptr && ((allowed && !in_order) || holes->all().front().lost)) return holes;
   }
@@ -301,7 +303,7 @@ TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
       paced_until_ = flow_->may_send_at();
       return TransmitResult::kPaced;
     } else {
-      status = repair_one(holes_to_repair() == &holes_ ? holes_ : answers_, now);
+      status = repair_one(holes_to_repair() == &scoreboard_ ? scoreboard_ : answers_, now);
     }
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) go_back();  // the request fails when its turn comes
@@ -311,8 +313,8 @@ TransmitResult Requester::repair(TimePoint now, uint32_t& budget) {
   return TransmitResult::kIdle;
 }
 
-SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
-  const Holes::Hole& hole = *holes.first_lost();
+SendStatus Requester::repair_one(LossScoreboard& holes, TimePoint now) {
+  const LossScoreboard::Hole& hole = *holes.first_lost();
   const Psn first = hole.first;
   const SendWqe& wqe = owner_of(first);
   Psn limit = first + 1;
@@ -334,13 +336,13 @@ SendStatus Requester::repair_one(Holes& holes, TimePoint now) {
   if (status != SendStatus::kSent) return status;
   flow_->repaired(flight_bytes(wqe, first, limit), now);
   const TimePoint overtaken_by = now + patience();
-  const Holes::Repair sent{.at = now,
-                           .answer_due = overtaken_by + answer_time(),
-                           .together = flow_->round_trip().smoothed() / kPartsOfRoundTrip,
-                           .asked = needs_response(wqe)};
+  const LossScoreboard::Repair sent{.at = now,
+                                    .answer_due = overtaken_by + answer_time(),
+                                    .together = flow_->round_trip().smoothed() / kPartsOfRoundTrip,
+                                    .asked = needs_response(wqe)};
   holes.sent_again(limit, sent, [&](Psn from, Psn to) { inflight_ += flight_bytes(wqe, from, to); });
   // Answers to what was sent since then wait until it is there, and tell no round trip.
-  if (&holes == &holes_) held_up_ = next_;
+  if (&holes == &scoreboard_) held_up_ = next_;
   count_sent_again(first);
   // Should it be lost, too, somebody has to notice.
   overdue_ = std::min(overdue_, overtaken_by + repair_timeout());
@@ -399,7 +401,7 @@ SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
 }
 
 SendStatus Requester::send_heard() {
-  const SendStatus status = qp_.send_word(roce::kHeardOpcode, unacked_ - Arrivals::kPast);
+  const SendStatus status = qp_.send_word(roce::kHeardOpcode, unacked_ - Sack::kPast);
   if (status != SendStatus::kSent) return status;
   heard_due_ = false;
   ++heard_sent_;
@@ -420,9 +422,9 @@ void Requester::name_reads(uint32_t& budget) {
   reads_not_named_ = 0;
   if (latest_reads_.count == 0) return;  // they have been answered
   --budget;
-  std::array<std::byte, RepeatedReads::kMostBytes> space;
+  std::array<std::byte, RepeatedReads::kMaxBytes> space;
   const uint32_t bytes = latest_reads_.write(space);
-  qp_.send_word(roce::kRepeatedReadsOpcode, unacked_ - Arrivals::kPast, {space.data(), bytes});
+  qp_.send_word(roce::kRepeatedReadsOpcode, unacked_ - Sack::kPast, {space.data(), bytes});
 }
 
 // ---- silence
@@ -431,11 +433,11 @@ void Requester::name_reads(uint32_t& budget) {
 // overdue are asked for. Threads share processors, so it takes some milliseconds at least. Where no round
 // trip is known, that timeout alone says when they are, if the peer answers at all. REQUIRES: flow_
 void Requester::await_probe(TimePoint now) {
-  const congestion::RoundTrip& round_trip = flow_->round_trip();
+  const congestion::RttEstimator& round_trip = flow_->round_trip();
   if (!round_trip.is_known() && !fails_at_) return;
   const Duration least = qp_.config().least_ack_timeout / 4;
   const Duration wait = std::max({2 * round_trip.smoothed(), round_trip.timeout(), least});
-  probe_deadline_ = now + wait * (1 << std::min(probes_, kMostProbes));
+  probe_deadline_ = now + wait * (1 << std::min(probes_, kMaxProbes));
 }
 
 void Requester::on_probe(TimePoint now) {
@@ -443,7 +445,7 @@ void Requester::on_probe(TimePoint now) {
   if (!has_outstanding() || rnr_deadline_ != kNever) return;
   if (refused_at_) {
     // After a while the answers to what came before are known to be lost.
-    if (probes_++ == kMostProbes) return fail_head(IBV_WC_RETRY_EXC_ERR);
+    if (probes_++ == kMaxProbes) return fail_head(IBV_WC_RETRY_EXC_ERR);
     return await_probe(now);
   }
   if (next_.is_before(highest_)) {
@@ -453,7 +455,7 @@ void Requester::on_probe(TimePoint now) {
     const bool stands_still = has_no_timer && paced_until_ == kNever && !can_send_new();
     if (!stopped_ && !stands_still) return;
     go_back();
-    probes_ = std::min<uint8_t>(probes_ + 1, kMostProbes);
+    probes_ = std::min<uint8_t>(probes_ + 1, kMaxProbes);
     return await_probe(now);
   }
   note_requests(answers_.top(), now);
@@ -462,10 +464,10 @@ void Requester::on_probe(TimePoint now) {
     probe_due_ = true;
   } else if (!tells_arrivals_) {
     return;  // the acknowledgement timer goes back
-  } else if (holes_.extend(next_, now)) {
+  } else if (scoreboard_.extend(next_, now)) {
     // Not even that was answered: all that is not known to be there is not.
-    for (Holes* holes : {&holes_, &answers_}) {
-      for (Holes::Hole& hole : holes->all()) {
+    for (LossScoreboard* holes : {&scoreboard_, &answers_}) {
+      for (LossScoreboard::Hole& hole : holes->all()) {
         if (!hole.lost) give_up_hole(*holes, hole);
       }
     }
@@ -473,7 +475,7 @@ void Requester::on_probe(TimePoint now) {
     // All requests are there: it is the answers that do not get through.
     if (first_lost() == nullptr) probe_due_ = true;
   }
-  probes_ = std::min(probes_, kMostProbes);
+  probes_ = std::min(probes_, kMaxProbes);
   await_probe(now);
 }
 

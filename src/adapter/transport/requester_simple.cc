@@ -16,7 +16,7 @@ using roce::Operation;
 namespace {
 
 // Packets, or what counts as one in a copy.
-constexpr uint32_t kMostAtOnce = 64;
+constexpr uint32_t kMaxAtOnce = 64;
 
 }  // namespace
 
@@ -47,8 +47,8 @@ bool Requester::may_be_joined(const SendWqe& wqe) {
 struct Requester::Together {
   uint32_t count = 0;
   uint32_t bytes = 0;
-  std::array<ConstBytes, kMostJoinedMessages> pieces;
-  std::array<uint8_t, kMostJoinedMessages> lengths;
+  std::array<ConstBytes, kMaxJoinedMessages> pieces;
+  std::array<uint8_t, kMaxJoinedMessages> lengths;
 };
 
 // Those that begin at the cursor, up to the first that is anything else.
@@ -75,7 +75,7 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
   if (cursor_ == posted) return true;
   if (!may_send_simply()) [[unlikely]]
     return false;
-  for (uint32_t budget = kMostAtOnce; cursor_ != posted;) {
+  for (uint32_t budget = kMaxAtOnce; cursor_ != posted;) {
     if (budget == 0) return false;
     SendWqe& wqe = ring().at(cursor_);
     if (qp_.route().direct != nullptr && may_go_direct(wqe)) {
@@ -88,7 +88,7 @@ bool Requester::send_simple(TimePoint now, std::optional<Acknowledgement>& ackno
     const uint32_t packets = wqe.length <= mtu() ? 1 : packets_for(wqe.length, mtu());
     if (!window_allows(wqe.length + packets * sizes_.charge)) [[unlikely]]
       return false;
-    if (next_ - unacked_ >= sizes_.most_packets && inflight_ > 0) [[unlikely]]
+    if (next_ - unacked_ >= sizes_.max_packets && inflight_ > 0) [[unlikely]]
       return false;
     const uint32_t most = std::min({posted - cursor_, sizes_.joined_messages, budget});
     if (most > 1) [[unlikely]] {

@@ -22,7 +22,7 @@ uint32_t Requester::middles_together(const SendWqe& wqe, uint32_t most) const {
 
   const uint32_t cost = full_packet();
   const uint32_t run = std::min(sizes_.run_bytes, window_ / 2);
-  const int32_t may_follow = most_packets() - (next_ - unacked_);
+  const int32_t may_follow = max_packets() - (next_ - unacked_);
   if (inflight_ + cost > window_ || since_ack_request_ >= asks_after(0) || may_follow <= 0) return 0;
   const uint32_t until_asked = run - since_ack_request_ % run;
   uint32_t count = std::min({most, packets - index - 1, (window_ - inflight_) / cost,

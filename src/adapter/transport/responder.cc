@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <span>
 
-#include "base/log.h"
 #include "adapter/memory/atomics.h"
-#include "control/protocol/responder_progress.h"
-#include "wire/roce/prefix.h"
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/gather.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
+#include "base/log.h"
+#include "control/protocol/responder_progress.h"
+#include "wire/roce/prefix.h"
 
 namespace verbena::transport {
 namespace {
@@ -33,16 +33,16 @@ constexpr Duration kFirstLook = std::chrono::microseconds(50);
 constexpr int kLookPart = 4;
 
 // What a request is answered with; nothing: an acknowledgement.
-std::optional<Replies::Kind> answer_to(Operation operation) {
+std::optional<ResponderResources::Kind> answer_to(Operation operation) {
   switch (operation) {
     case Operation::kReadRequest:
-      return Replies::Kind::kRead;
+      return ResponderResources::Kind::kRead;
     case Operation::kCompareSwap:
     case Operation::kFetchAdd:
-      return Replies::Kind::kAtomic;
+      return ResponderResources::Kind::kAtomic;
     case Operation::kAtomicWrite:
     case Operation::kFlush:
-      return Replies::Kind::kEmpty;
+      return ResponderResources::Kind::kEmpty;
     default:
       return std::nullopt;
   }
@@ -220,7 +220,7 @@ void Responder::execute_read(const roce::Packet& packet) {
   }
   const uint32_t packets = packets_for(headers.dma_length, mtu());
   message_ended();
-  Replies::Resource resource;
+  ResponderResources::Resource resource;
   resource.valid = true;
   resource.first = expected_;
   resource.last = expected_ + (packets - 1);
@@ -251,9 +251,9 @@ void Responder::execute_atomic(const roce::Packet& packet) {
           : memory::fetch_add_guarded(at, headers.swap_add);
   if (!original) return refuse(NakCode::kRemoteAccess);
   message_ended();
-  Replies::Resource resource;
+  ResponderResources::Resource resource;
   resource.valid = true;
-  resource.kind = Replies::Kind::kAtomic;
+  resource.kind = ResponderResources::Kind::kAtomic;
   resource.first = resource.last = expected_;
   resource.msn = msn_;
   resource.original = *original;
@@ -267,7 +267,7 @@ void Responder::repeat(const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
   const Operation operation = headers.operation();
   const bool read = operation == Operation::kReadRequest;
-  const std::optional<Replies::Kind> kind = answer_to(operation);
+  const std::optional<ResponderResources::Kind> kind = answer_to(operation);
   if (!kind) {
     acknowledgement_due_ = true;
     return;
@@ -275,9 +275,9 @@ void Responder::repeat(const roce::Packet& packet) {
   if (service_ == roce::Service::kXrc && qp_.is_elsewhere(headers.xrc_srq))
     return passed_.pass_again(packet, msn_);
   if (read && by_word_.take(headers.psn, headers.dma_length)) return;
-  const Replies::Resource* resource = replies_.saved(headers.psn, *kind);
+  const ResponderResources::Resource* resource = replies_.saved(headers.psn, *kind);
   if (resource == nullptr) return;
-  Replies::Resource answer = *resource;
+  ResponderResources::Resource answer = *resource;
   if (read) {
     // It may ask for the rest only, beginning with any packet.
     const uint64_t skipped = uint64_t{static_cast<uint32_t>(headers.psn - resource->first)} * mtu();
@@ -289,7 +289,7 @@ void Responder::repeat(const roce::Packet& packet) {
     answer.address = headers.address;
     answer.length = headers.dma_length;
     // So a peer that understands learns that it may ask for any part of an answer.
-    if (keeps() && !is_heard_ && unheard_ < Arrivals::kMostUnheard) arrivals_due_ = true;
+    if (keeps() && !is_heard_ && unheard_ < Sack::kMaxUnheard) arrivals_due_ = true;
   }
   replies_.repeat(answer);
 }
@@ -352,7 +352,7 @@ void Responder::note_refusal(const roce::Packet& packet) try {
 SendStatus Responder::send_refusal() {
   if (refusal_.empty()) return SendStatus::kSent;
   const SendStatus status =
-      qp_.send_word(roce::kRefusalOpcode, expected_ - Arrivals::kPast, std::as_bytes(std::span(refusal_)));
+      qp_.send_word(roce::kRefusalOpcode, expected_ - Sack::kPast, std::as_bytes(std::span(refusal_)));
   if (status != SendStatus::kBusy) refusal_.clear();
   return status;
 }
@@ -443,7 +443,7 @@ void Responder::ask_for_expected() {
 // ---- requests that other processes execute
 
 void Responder::pass_on(const roce::Packet& packet) {
-  using Result = PassedRequests::Result;
+  using Result = ForwardedRequests::Result;
   const auto [result, psns] = passed_.pass(packet, {expected_, msn_, inbound_.in_message()});
   if (result == Result::kNotReady) {
     not_ready();
@@ -469,7 +469,7 @@ void Responder::on_unanswered(const roce::Packet& packet, TimePoint now) {
     if (is_heard_) arrivals_due_ = true;
   }
   if (nak_ || !passed_.asks_for_patience(now)) return;
-  nak_ = Nak{roce::rnr_syndrome(PassedRequests::kPatienceTimer), answered() + 1};
+  nak_ = Nak{roce::rnr_syndrome(ForwardedRequests::kPatienceTimer), answered() + 1};
 }
 
 void Responder::on_owner_answer(const OwnerAnswer& answer) {
@@ -480,19 +480,19 @@ void Responder::on_owner_gone(uint32_t owner, NakCode code) {
   if (running_) take(passed_.on_owner_gone(owner, code));
 }
 
-void Responder::take(const PassedRequests::Verdict& verdict) {
+void Responder::take(const ForwardedRequests::Verdict& verdict) {
   expected_ = expected_ - verdict.taken_back;
   if (verdict.msn) msn_ = *verdict.msn;
   if (verdict.acknowledge) acknowledgement_due_ = true;
   switch (verdict.next) {
-    case PassedRequests::Verdict::Next::kNothing:
+    case ForwardedRequests::Verdict::Next::kNothing:
       return;
-    case PassedRequests::Verdict::Next::kGoOn:
+    case ForwardedRequests::Verdict::Next::kGoOn:
       if (kept_.has(expected_)) return execute_kept();
       return ask_for_expected();
-    case PassedRequests::Verdict::Next::kNotReady:
+    case ForwardedRequests::Verdict::Next::kNotReady:
       return not_ready();
-    case PassedRequests::Verdict::Next::kRefuse:
+    case ForwardedRequests::Verdict::Next::kRefuse:
       qp_.count(kErrorNaksSent);
       return give_up({roce::nak_syndrome(verdict.code), expected_}, verdict.event);
   }
@@ -521,9 +521,10 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget, TimePoint now) {
   if (has_late_receive()) on_late_receive(now);
   while (!replies_.empty()) {
     if (budget == 0) return TransmitResult::kMore;
-    Replies::Reply& reply = replies_.front();
-    const SendStatus status = reply.resource.kind == Replies::Kind::kAtomic ? send_atomic_acknowledge(reply)
-                                                                            : send_read_response(reply);
+    ResponderResources::Reply& reply = replies_.front();
+    const SendStatus status = reply.resource.kind == ResponderResources::Kind::kAtomic
+                                  ? send_atomic_acknowledge(reply)
+                                  : send_read_response(reply);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
     if (status == SendStatus::kFault) {  // the region went away after the request was taken
       if (!reply.is_given_again()) {
@@ -564,7 +565,7 @@ void Responder::fail_read(Psn psn) {
 
 // The peer most likely has what it asked for again, and has invalidated the key since. If it does not have
 // it, this NAK says why no answer comes. The part that was never sent follows, with a NAK of its own.
-SendStatus Responder::refuse_repetition(Replies::Reply& reply) {
+SendStatus Responder::refuse_repetition(ResponderResources::Reply& reply) {
   const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
   const SendStatus status = send_acknowledge(nak.syndrome, nak.psn);
   if (status == SendStatus::kBusy) return status;
@@ -591,8 +592,8 @@ bool Responder::transmit_acknowledgement() {
 }
 
 // One packet of it, or several joined.
-SendStatus Responder::send_read_response(Replies::Reply& reply) {
-  const Replies::Resource& r = reply.resource;
+SendStatus Responder::send_read_response(ResponderResources::Reply& reply) {
+  const ResponderResources::Resource& r = reply.resource;
   const uint32_t most = service_ == roce::Service::kRc ? qp_.route().traits.packets_joined(mtu()) : 1;
   const uint32_t offset = static_cast<uint32_t>(reply.next - r.first) * mtu();
   const uint32_t bytes = std::min(most * mtu(), r.length - offset);
@@ -622,7 +623,7 @@ SendStatus Responder::send_read_response(Replies::Reply& reply) {
   return status;
 }
 
-SendStatus Responder::send_atomic_acknowledge(Replies::Reply& reply) {
+SendStatus Responder::send_atomic_acknowledge(ResponderResources::Reply& reply) {
   roce::Headers headers = headers_for(Operation::kAtomicAcknowledge, reply.resource.first);
   headers.syndrome = roce::ack_syndrome();
   headers.msn = reply.resource.msn;

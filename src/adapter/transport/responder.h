@@ -6,18 +6,18 @@
 #include <span>
 #include <string>
 
-#include "wire/roce/aeth.h"
+#include "adapter/transport/forwarded_requests.h"
 #include "adapter/transport/inbound.h"
-#include "adapter/transport/kept_packets.h"
-#include "adapter/transport/passed_requests.h"
 #include "adapter/transport/queue_owners.h"
 #include "adapter/transport/queue_pair.h"
+#include "adapter/transport/reorder_buffer.h"
 #include "adapter/transport/repeated_reads.h"
-#include "adapter/transport/replies.h"
+#include "adapter/transport/responder_resources.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 
-struct Arrivals;
+struct Sack;
 
 // The receiving half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7 and 9.7.5): executes
 // requests in order, acknowledges, answers READs and atomics, and repeats the answers to duplicates from what
@@ -116,7 +116,7 @@ class Responder {
   SendStatus send_refusal();
   void note_nak(const Nak& nak);
   void fail_read(roce::Psn psn);
-  SendStatus refuse_repetition(Replies::Reply& reply);
+  SendStatus refuse_repetition(ResponderResources::Reply& reply);
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
   void not_ready();  // RNR NAK
@@ -140,7 +140,7 @@ class Responder {
   void pass_on(const roce::Packet& packet);
   void hold_back(const roce::Packet& packet);
   void on_unanswered(const roce::Packet& packet, TimePoint now);
-  void take(const PassedRequests::Verdict& verdict);
+  void take(const ForwardedRequests::Verdict& verdict);
   // The last PSN that may be acknowledged.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
@@ -148,11 +148,11 @@ class Responder {
   void show_progress() const {
     if (qp_.config().progress != nullptr) qp_.config().progress->store(progress(), std::memory_order_relaxed);
   }
-  SendStatus send_read_response(Replies::Reply& reply);
-  SendStatus send_atomic_acknowledge(Replies::Reply& reply);
+  SendStatus send_read_response(ResponderResources::Reply& reply);
+  SendStatus send_atomic_acknowledge(ResponderResources::Reply& reply);
   SendStatus send_acknowledge(uint8_t syndrome, roce::Psn psn);
   SendStatus send_arrivals();
-  SendStatus send_arrivals(const Arrivals& arrivals);
+  SendStatus send_arrivals(const Sack& arrivals);
   roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
 
   void message_ended() { msn_ = (msn_ + 1) & 0xffffff; }
@@ -162,8 +162,8 @@ class Responder {
   QueuePair& qp_;
   const roce::Service service_;
   Inbound inbound_;
-  Replies replies_;
-  PassedRequests passed_;
+  ResponderResources replies_;
+  ForwardedRequests passed_;
   bool running_ = false;
   bool refusing_ = false;
   roce::Psn expected_;
@@ -182,7 +182,7 @@ class Responder {
   // again: the NAK for it was taken back, or asked for an earlier packet.
   std::optional<roce::Psn> dropped_;
   std::string refusal_;  // its words, for a peer that gets them
-  KeptPackets kept_;     // what came after a gap, waits for an owner's answer or for a receive request
+  ReorderBuffer kept_;   // what came after a gap, waits for an owner's answer or for a receive request
   ReadsByWord by_word_;
   bool arrivals_due_ = false;  // the peer is to be told of it
   bool is_heard_ = false;      // and understands

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/responder.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
 
 namespace verbena::transport {
@@ -28,7 +28,7 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentP
   if (is_gap && gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
   }
-  if (keeps() && lent == nullptr && ahead < KeptPackets::kMostAhead) {
+  if (keeps() && lent == nullptr && ahead < ReorderBuffer::kMaxAhead) {
     if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
     const bool is_occasion = !kept_.empty() && (gap_is_new || packet.headers.ack_request);
     if (is_occasion && may_tell(gap_is_new)) arrivals_due_ = true;
@@ -59,14 +59,14 @@ void Responder::ask_for_dropped() {
 }
 
 bool Responder::may_tell(bool gap_is_new) {
-  if (is_heard_ || unheard_ < Arrivals::kMostUnheard) return true;
-  return gap_is_new && ++unheard_gaps_ % Arrivals::kGapsUnheard == 0;
+  if (is_heard_ || unheard_ < Sack::kMaxUnheard) return true;
+  return gap_is_new && ++unheard_gaps_ % Sack::kGapsUnheard == 0;
 }
 
 // Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
 bool Responder::knows_where_we_are(Psn word) const {
-  const int32_t behind = expected_ - (word + Arrivals::kPast);
-  return behind >= 0 && behind < static_cast<int32_t>(KeptPackets::kMostAhead);
+  const int32_t behind = expected_ - (word + Sack::kPast);
+  return behind >= 0 && behind < static_cast<int32_t>(ReorderBuffer::kMaxAhead);
 }
 
 void Responder::on_heard(Psn psn) {
@@ -78,7 +78,7 @@ void Responder::on_repeated_reads(const roce::Packet& word, TimePoint now) {
   const RepeatedReads reads = RepeatedReads::read(word.payload);
   for (const RepeatedReads::Request& request : reads.all()) {
     const int32_t ahead = request.psn - expected_;
-    if (!running_ || ahead < 0 || ahead >= static_cast<int32_t>(KeptPackets::kMostAhead)) continue;
+    if (!running_ || ahead < 0 || ahead >= static_cast<int32_t>(ReorderBuffer::kMaxAhead)) continue;
     if (kept_.has(request.psn)) continue;
     roce::Headers headers;
     headers.opcode = roce::make_opcode(service_, Operation::kReadRequest);
@@ -112,15 +112,15 @@ void Responder::execute_kept() {
 
 // As many packets as it takes, up to a bound: the rest is told when what is missing before it has come.
 SendStatus Responder::send_arrivals() {
-  Arrivals arrivals;
+  Sack arrivals;
   arrivals.expected = expected_;
   if (qp_.config().incast != nullptr) arrivals.incast = qp_.config().incast->get();
-  const uint32_t most = Arrivals::most_at(mtu());
+  const uint32_t most = Sack::max_at(mtu());
   uint32_t packets = 0;
   SendStatus status = SendStatus::kSent;
   const auto send = [&] {
     status = send_arrivals(arrivals);
-    return status == SendStatus::kSent && ++packets < Arrivals::kMostPackets;
+    return status == SendStatus::kSent && ++packets < Sack::kMaxPackets;
   };
   kept_.for_each_range(expected_, [&](Psn first, uint32_t count) {
     if (first == arrivals.expected) {  // what waits for its turn alone
@@ -135,21 +135,20 @@ SendStatus Responder::send_arrivals() {
     arrivals.count = 0;
     return goes_on;
   });
-  if ((arrivals.count > 0 || packets == 0) && packets < Arrivals::kMostPackets &&
-      status == SendStatus::kSent) {
+  if ((arrivals.count > 0 || packets == 0) && packets < Sack::kMaxPackets && status == SendStatus::kSent) {
     send();
   }
   if (status != SendStatus::kSent) return status;
   arrivals_due_ = false;
-  if (!is_heard_ && unheard_ < Arrivals::kMostUnheard) ++unheard_;
+  if (!is_heard_ && unheard_ < Sack::kMaxUnheard) ++unheard_;
   return status;
 }
 
-SendStatus Responder::send_arrivals(const Arrivals& arrivals) {
-  std::array<std::byte, Arrivals::kMostBytes> space;
+SendStatus Responder::send_arrivals(const Sack& arrivals) {
+  std::array<std::byte, Sack::kMaxBytes> space;
   const uint32_t bytes = arrivals.write(space);
   show_progress();
-  return qp_.send_word(roce::kArrivalsOpcode, expected_ - Arrivals::kPast, {space.data(), bytes});
+  return qp_.send_word(roce::kSackOpcode, expected_ - Sack::kPast, {space.data(), bytes});
 }
 
 }  // namespace verbena::transport

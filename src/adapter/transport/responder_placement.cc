@@ -12,9 +12,9 @@ using roce::NakCode;
 
 void Responder::answer_empty() {
   message_ended();
-  Replies::Resource resource;
+  ResponderResources::Resource resource;
   resource.valid = true;
-  resource.kind = Replies::Kind::kEmpty;
+  resource.kind = ResponderResources::Kind::kEmpty;
   resource.first = resource.last = expected_;
   resource.msn = msn_;
   replies_.add(resource);

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <string>
 
+#include "adapter/transport/direct_access.h"
+#include "adapter/transport/packet_io.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
 #include "wire/roce/qpn.h"
-#include "adapter/transport/direct_access.h"
-#include "adapter/transport/packet_io.h"
 
 namespace verbena::transport {
 

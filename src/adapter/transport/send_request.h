@@ -9,9 +9,9 @@
 
 #include "adapter/queues/flush_request.h"
 #include "adapter/queues/work_queue.h"
-#include "wire/roce/packet.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/queue_pair.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::transport {
 

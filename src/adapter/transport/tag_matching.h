@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "base/bytes.h"
 #include "adapter/transport/queue_pair.h"
+#include "base/bytes.h"
 
 namespace verbena::transport {
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <new>
 
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/qp_state.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
 
 namespace verbena::transport {
@@ -47,7 +47,7 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     flow_.on_mark(now);
     show_path();
   } else if (headers.opcode == roce::kReceiptOpcode) {
-    on_receipt(incoming.packet, now);
+    on_report(incoming.packet, now);
   } else if (headers.opcode == roce::kHeardOpcode) {
     on_heard(headers.psn);
   } else {
@@ -132,9 +132,9 @@ void UcQueuePair::drop_message() {
 
 // ---- what has come, and what may be sent
 
-void UcQueuePair::on_receipt(const roce::Packet& packet, TimePoint now) {
-  const auto receipt = Receipt::read(packet.payload);
-  if (!receipt || !flow_.on_receipt(*receipt, now)) return;
+void UcQueuePair::on_report(const roce::Packet& packet, TimePoint now) {
+  const auto report = ReceiverReport::read(packet.payload);
+  if (!report || !flow_.on_report(*report, now)) return;
   // One of ours also tells of marked packets, so they may be marked.
   CongestionNotices::allow_marks(attributes().path);
   if (!flow_.is_full()) paced_until_ = kNever;
@@ -143,7 +143,7 @@ void UcQueuePair::on_receipt(const roce::Packet& packet, TimePoint now) {
 
 // Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
 void UcQueuePair::on_heard(Psn psn) {
-  const int32_t behind = expected_ - (psn + Arrivals::kPast);
+  const int32_t behind = expected_ - (psn + Sack::kPast);
   if (behind >= 0 && behind < kOvertaken) owed_.on_heard();
 }
 
@@ -156,18 +156,18 @@ SendStatus UcQueuePair::send_words() {
 }
 
 SendStatus UcQueuePair::send_receipt() {
-  Receipt receipt{.expected = expected_, .missing = owed_.missing(), .incast = {}};
-  if (config().incast != nullptr) receipt.incast = config().incast->get();
-  std::array<std::byte, Receipt::kBytes> space;
-  receipt.write(space);
-  const SendStatus status = send_word(roce::kReceiptOpcode, expected_ - Arrivals::kPast, space);
+  ReceiverReport report{.expected = expected_, .missing = owed_.missing(), .incast = {}};
+  if (config().incast != nullptr) report.incast = config().incast->get();
+  std::array<std::byte, ReceiverReport::kBytes> space;
+  report.write(space);
+  const SendStatus status = send_word(roce::kReceiptOpcode, expected_ - Sack::kPast, space);
   if (status == SendStatus::kBusy) return status;
   owed_.on_sent();
   return status;
 }
 
 SendStatus UcQueuePair::send_thanks() {
-  const SendStatus status = send_word(roce::kHeardOpcode, next_ - Arrivals::kPast);
+  const SendStatus status = send_word(roce::kHeardOpcode, next_ - Sack::kPast);
   if (status == SendStatus::kBusy) return status;
   flow_.on_thanks_sent();
   return status;

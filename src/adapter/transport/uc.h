@@ -7,15 +7,15 @@
 #include "adapter/transport/inbound.h"
 #include "adapter/transport/incast_meter.h"
 #include "adapter/transport/queue_pair.h"
-#include "adapter/transport/receipts_owed.h"
-#include "adapter/transport/told_flow.h"
+#include "adapter/transport/receiver_driven_flow.h"
+#include "adapter/transport/reports_owed.h"
 
 namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
 // sent. A message of which a packet is lost, or for which the receiver has no request, is dropped whole; what
 // an RDMA WRITE had written before stays written. A peer of ours tells what has come, so that no more is sent
-// than the path carries (receipt.h).
+// than the path carries (receiver_report.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -39,7 +39,7 @@ class UcQueuePair : public QueuePair {
 
  private:
   void on_message_packet(const IncomingPacket& incoming, TimePoint now);
-  void on_receipt(const roce::Packet& packet, TimePoint now);
+  void on_report(const roce::Packet& packet, TimePoint now);
   void on_heard(roce::Psn psn);
   bool owes_word() const { return notices_.is_due() || owed_.is_due() || flow_.owes_thanks(); }
   SendStatus send_words();
@@ -64,14 +64,14 @@ class UcQueuePair : public QueuePair {
   Inbound inbound_{*this};
   roce::Psn expected_;
   bool established_ = false;  // the peer has been heard of in RTR
-  ReceiptsOwed owed_;
+  ReportsOwed owed_;
   CongestionNotices notices_;
   IncastShare incast_;
 
   // Sending
   roce::Psn next_;
   uint32_t packet_ = 0;  // of the request being sent: how many of its packets are on their way
-  ToldFlow flow_;
+  ReceiverDrivenFlow flow_;
   TimePoint paced_until_ = kNever;
   // Who was using what the oldest request has taken away (memory::KeyTable); 0: nobody.
   uint64_t users_ = 0;

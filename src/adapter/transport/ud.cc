@@ -5,11 +5,11 @@
 #include <new>
 #include <string>
 
-#include "base/format.h"
-#include "wire/roce/ip_header.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/qp_state.h"
+#include "base/format.h"
+#include "wire/roce/ip_header.h"
 
 namespace verbena::transport {
 namespace {
@@ -156,26 +156,27 @@ void UdQueuePair::on_word(const IncomingPacket& incoming, TimePoint now) {
     case roce::kReceiptRequestOpcode:
       return on_request(incoming);
     case roce::kReceiptOpcode:
-      return on_receipt(incoming, now);
+      return on_report(incoming, now);
     default:
       return on_notice(incoming.path.source, now);
   }
 }
 
 void UdQueuePair::on_request(const IncomingPacket& incoming) {
-  const auto request = ReceiptRequest::read(incoming.packet.payload);
+  const auto request = ReportRequest::read(incoming.packet.payload);
   if (!request || request->qkey != attributes().qkey || sources() == nullptr) return;
   sources_->on_request(*request, incoming.path);
 }
 
-void UdQueuePair::on_receipt(const IncomingPacket& incoming, TimePoint now) {
-  const auto answer = DatagramReceipt::read(incoming.packet.payload);
+void UdQueuePair::on_report(const IncomingPacket& incoming, TimePoint now) {
+  const auto answer = DatagramReport::read(incoming.packet.payload);
   if (!answer || !flows_) return;
   DatagramFlow* const flow = flows_->find(incoming.path.source, answer->receiver);
   if (flow == nullptr) return;
   const QpConfig& c = config();
-  const ToldFlow::Settings settings{c.congestion, c.repairs, attributes().path_mtu, c.least_ack_timeout};
-  if (!flow->on_receipt(answer->receipt, settings, now)) return;
+  const ReceiverDrivenFlow::Settings settings{c.congestion, c.repairs, attributes().path_mtu,
+                                              c.least_ack_timeout};
+  if (!flow->on_report(answer->report, settings, now)) return;
   waits_until_ = kNever;
   if (c.path_numbers != nullptr) show_path(*c.path_numbers, flow->path(), flow->in_flight());
 }
@@ -210,10 +211,10 @@ SendStatus UdQueuePair::send_words_to(DatagramSource& source) {
 }
 
 SendStatus UdQueuePair::send_receipt(const Route& route, DatagramSource& source) {
-  DatagramReceipt answer{{.expected = source.asked_with, .missing = source.missing, .incast = {}},
-                         config().qpn};
-  if (config().incast != nullptr) answer.receipt.incast = config().incast->get();
-  std::array<std::byte, DatagramReceipt::kBytes> space;
+  DatagramReport answer{{.expected = source.asked_with, .missing = source.missing, .incast = {}},
+                        config().qpn};
+  if (config().incast != nullptr) answer.report.incast = config().incast->get();
+  std::array<std::byte, DatagramReport::kBytes> space;
   answer.write(space);
   roce::Headers headers;
   headers.opcode = roce::kReceiptOpcode;
@@ -226,8 +227,8 @@ SendStatus UdQueuePair::send_receipt(const Route& route, DatagramSource& source)
 // What has come of those that went to where route() leads, if it is time to ask.
 SendStatus UdQueuePair::ask_for_receipt() {
   if (flow_ == nullptr || !flow_->owes_request()) return SendStatus::kSent;
-  std::array<std::byte, ReceiptRequest::kBytes> space;
-  ReceiptRequest{flow_->next(), config().qpn, routed_to_->qkey}.write(space);
+  std::array<std::byte, ReportRequest::kBytes> space;
+  ReportRequest{flow_->next(), config().qpn, routed_to_->qkey}.write(space);
   roce::Headers headers;
   headers.opcode = roce::kReceiptRequestOpcode;
   headers.destination = routed_to_->qpn;

@@ -59,7 +59,7 @@ class UdQueuePair : public QueuePair {
   void note_source(const IncomingPacket& incoming, TimePoint now);
   void on_word(const IncomingPacket& incoming, TimePoint now);
   void on_request(const IncomingPacket& incoming);
-  void on_receipt(const IncomingPacket& incoming, TimePoint now);
+  void on_report(const IncomingPacket& incoming, TimePoint now);
   void on_notice(const roce::Address& from, TimePoint now);
   DatagramSources* sources();
 

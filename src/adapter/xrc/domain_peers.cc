@@ -23,7 +23,7 @@ using roce::NakCode;
 constexpr Duration kFlushInterval = std::chrono::milliseconds(1);
 // An agent may be restarted; and how long it may take for that until its answer is taken to be "nobody".
 constexpr Duration kAskInterval = std::chrono::milliseconds(100);
-constexpr uint32_t kMostAsked = 20;
+constexpr uint32_t kMaxAsked = 20;
 
 }  // namespace
 
@@ -71,7 +71,7 @@ OwnerPeer* DomainPeers::find_owner(const Peer::Key& key) {
   }
 }
 
-bool DomainPeers::pass(const transport::PassedRequest& request) {
+bool DomainPeers::pass(const transport::ForwardedRequest& request) {
   const uint32_t slot = queues::SharedReceiveQueueTable::slot_of(request.packet.headers.xrc_srq);
   OwnerPeer* owner = find_owner({request.target.config().xrc_domain, slot});
   return owner != nullptr && owner->pass(request);
@@ -100,7 +100,7 @@ void DomainPeers::ask_again() {
   std::vector<Peer::Key> silent;
   for (const auto& [key, owner] : owners_) {
     if (owner->link().is_open()) continue;
-    if (owner->asked < kMostAsked) {
+    if (owner->asked < kMaxAsked) {
       ask(*owner);
     } else {
       silent.push_back(key);

@@ -5,14 +5,14 @@
 #include <map>
 #include <memory>
 
-#include "control/model/domain_peer.h"
-#include "base/own_fd.h"
 #include "adapter/engine/input.h"
-#include "adapter/xrc/owner_peer.h"
 #include "adapter/engine/shard.h"
-#include "adapter/xrc/target_peer.h"
 #include "adapter/queues/shared_receive_queue_table.h"
 #include "adapter/transport/queue_owners.h"
+#include "adapter/xrc/owner_peer.h"
+#include "adapter/xrc/target_peer.h"
+#include "base/own_fd.h"
+#include "control/model/domain_peer.h"
 
 namespace verbena::engine {
 
@@ -42,7 +42,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
 
   // QueueOwners
   uint32_t new_run() override;
-  bool pass(const transport::PassedRequest& request) override;
+  bool pass(const transport::ForwardedRequest& request) override;
   void end(const transport::QueuePair& target) override;
 
   // Input

@@ -40,7 +40,7 @@ iovec piece_of(const void* data, size_t bytes) {
 
 }  // namespace
 
-bool OwnerPeer::pass(const transport::PassedRequest& request) {
+bool OwnerPeer::pass(const transport::ForwardedRequest& request) {
   RequestMessage message = message_about(request.target);
   message.type = PeerMessage::kRequest;
   message.repeated = request.repeated ? 1 : 0;

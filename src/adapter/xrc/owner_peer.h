@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "adapter/xrc/peer.h"
 #include "adapter/engine/shard.h"
 #include "adapter/transport/queue_owners.h"
+#include "adapter/xrc/peer.h"
 
 namespace verbena::engine {
 
@@ -16,7 +16,7 @@ class OwnerPeer final : public Peer {
   OwnerPeer(Shard& shard, transport::QueueOwners& owners, const Key& key, PeerKeeper& keeper)
       : Peer(key, keeper), shard_(shard), owners_(owners) {}
 
-  bool pass(const transport::PassedRequest& request);
+  bool pass(const transport::ForwardedRequest& request);
   void end(roce::Qpn target);
 
   // How often the agent has been asked.

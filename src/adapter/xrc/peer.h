@@ -4,8 +4,8 @@
 #include <compare>
 #include <cstdint>
 
-#include "base/poll_entry.h"
 #include "adapter/xrc/peer_link.h"
+#include "base/poll_entry.h"
 
 namespace verbena::engine {
 

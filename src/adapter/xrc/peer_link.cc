@@ -58,7 +58,7 @@ bool PeerLink::send(std::span<const iovec> pieces) {
 bool PeerLink::keep(std::span<const iovec> pieces) {
   size_t bytes = 0;
   for (const iovec& piece : pieces) bytes += piece.iov_len;
-  if (waiting_bytes_ + bytes > kMostWaiting) return false;
+  if (waiting_bytes_ + bytes > kMaxWaiting) return false;
   try {
     std::vector<std::byte> message;
     message.reserve(bytes);

@@ -18,7 +18,7 @@ namespace verbena::engine {
 class PeerLink {
  public:
   // So much may wait.
-  static constexpr size_t kMostWaiting = 512 << 10;
+  static constexpr size_t kMaxWaiting = 512 << 10;
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }

@@ -22,7 +22,7 @@ enum class PeerMessage : uint8_t {
 struct RequestMessage {
   uint32_t magic;
   PeerMessage type;
-  uint8_t repeated;  // transport::PassedRequest
+  uint8_t repeated;  // transport::ForwardedRequest
   uint8_t max_dest_rd_atomic;
   uint8_t min_rnr_timer;
   uint32_t run;

@@ -78,7 +78,7 @@ bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
   if (!packet || !is_sound(message)) return false;
   const auto known = delegates_.find(message.qpn);
   if (known == delegates_.end() && message.repeated != 0) return true;  // answered by one that is gone
-  transport::Delegate* delegate = known != delegates_.end() ? known->second.get() : make(message);
+  transport::StandIn* delegate = known != delegates_.end() ? known->second.get() : make(message);
   if (delegate == nullptr) return false;
   if (message.repeated == 0) {
     set_changeable(delegate->attributes(), message);
@@ -91,7 +91,7 @@ bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
   return true;
 }
 
-transport::Delegate* TargetPeer::make(const RequestMessage& message) {
+transport::StandIn* TargetPeer::make(const RequestMessage& message) {
   transport::QpConfig config;
   config.qpn = roce::Qpn(message.qpn);
   config.keys = &keys_;
@@ -99,7 +99,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
   config.srqs = &queues_;
   config.xrc_domain = key().domain;
   try {
-    auto made = std::make_unique<transport::Delegate>(config, answers());
+    auto made = std::make_unique<transport::StandIn>(config, answers());
     transport::QpAttributes& attributes = made->attributes();
     attributes.path_mtu = message.path_mtu;
     attributes.max_dest_rd_atomic = message.max_dest_rd_atomic;
@@ -111,7 +111,7 @@ transport::Delegate* TargetPeer::make(const RequestMessage& message) {
   }
 }
 
-void TargetPeer::answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
+void TargetPeer::answer(const transport::StandIn& delegate, const transport::OwnerAnswer& answer,
                         bool after_packets) {
   // What is not flushed now is late, and the requester asks again.
   if (after_packets) shard_.push();

@@ -4,11 +4,11 @@
 #include <map>
 #include <memory>
 
-#include "adapter/xrc/peer.h"
-#include "adapter/xrc/peer_messages.h"
 #include "adapter/engine/shard.h"
 #include "adapter/memory/key_table.h"
-#include "adapter/transport/delegate.h"
+#include "adapter/transport/stand_in.h"
+#include "adapter/xrc/peer.h"
+#include "adapter/xrc/peer_messages.h"
 
 namespace verbena::engine {
 
@@ -30,14 +30,14 @@ class TargetPeer final : public Peer, private transport::DelegateAnswers {
   void forget(const queues::SharedReceiveQueue& queue);
 
  private:
-  using Delegates = std::map<uint32_t, std::unique_ptr<transport::Delegate>>;
+  using Delegates = std::map<uint32_t, std::unique_ptr<transport::StandIn>>;
 
   transport::DelegateAnswers& answers() { return *this; }
   bool take(ConstBytes message) override;
   bool take_request(const RequestMessage& message, ConstBytes packet);
-  transport::Delegate* make(const RequestMessage& message);
+  transport::StandIn* make(const RequestMessage& message);
   void end(Delegates::iterator delegate);
-  void answer(const transport::Delegate& delegate, const transport::OwnerAnswer& answer,
+  void answer(const transport::StandIn& delegate, const transport::OwnerAnswer& answer,
               bool after_packets) override;
 
   Shard& shard_;

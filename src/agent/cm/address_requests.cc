@@ -10,8 +10,8 @@
 #include "agent/cm/client.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
-#include "control/model/path_mtu.h"
 #include "base/format.h"
+#include "control/model/path_mtu.h"
 
 namespace verbena::agent {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/refusals.h"
-#include "control/model/path_mtu.h"
 #include "base/format.h"
-#include "base/unique_fd.h"
 #include "base/text.h"
+#include "base/unique_fd.h"
+#include "control/model/path_mtu.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::agent {

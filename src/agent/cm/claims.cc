@@ -71,7 +71,7 @@ void Claims::yield_port(uint16_t port_space, const PortBinding& to, uid_t user) 
 
 bool Claims::take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now) {
   if (!hold(now) && !is_awaited) return false;
-  if (without_ledger_) return ++believed_[user] <= kMostWithoutLedger;
+  if (without_ledger_) return ++believed_[user] <= kMaxWithoutLedger;
   const auto found = connections_.find(connection.local_id);
   if (found == connections_.end()) return false;
   const LedgerEntry& entry = found->second.entry;

@@ -26,7 +26,7 @@ class Claims {
  public:
   using Spaces = std::map<uint16_t, PortSpace>;
   // Connections of a user that are believed where there is no ledger.
-  static constexpr size_t kMostWithoutLedger = 16384;
+  static constexpr size_t kMaxWithoutLedger = 16384;
 
   // Claims are entered into the ledger: should this agent die, too, they hold with the next one.
   // REQUIRES: both outlive this

@@ -178,8 +178,7 @@ void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message,
 }
 
 template <class Result>
-void CmClient::answer(const protocol::MessageHeader& header,
-                      const control::AdminResult<Result>& outcome) {
+void CmClient::answer(const protocol::MessageHeader& header, const control::AdminResult<Result>& outcome) {
   if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
   const protocol::MessageHeader head = protocol::reply_header(header);
   if constexpr (std::is_same_v<Result, void>) {

@@ -28,8 +28,8 @@
 
 namespace verbena::agent {
 
-// One client's part of connection management. Gives each request of control/protocol/connection_messages.h to the
-// role whose subject it is, answers it, and tells the client what peers and links do to its identifiers.
+// One client's part of connection management. Gives each request of control/protocol/connection_messages.h to
+// the role whose subject it is, answers it, and tells the client what peers and links do to its identifiers.
 // Trusts nothing in requests. When it has gone, its identifiers are destroyed, by cm/gone_clients.h. Of the
 // agent's thread.
 class CmClient : public PortOwner {

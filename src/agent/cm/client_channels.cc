@@ -28,7 +28,7 @@ ClientChannels::~ClientChannels() {
 }
 
 control::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest& request,
-                                                     ClientFile events) {
+                                                ClientFile events) {
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");
   if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");

@@ -15,9 +15,9 @@
 #include "agent/cm/identifier.h"
 #include "base/quota.h"
 #include "base/unique_fd.h"
-#include "management/cm/observer.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/trace_ring.h"
+#include "management/cm/observer.h"
 #include "observe/trace/connection_note.h"
 #include "observe/trace/recorder.h"
 

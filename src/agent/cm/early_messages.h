@@ -22,7 +22,7 @@ namespace verbena::agent {
 class EarlyMessages {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(100);
-  static constexpr size_t kMost = 64;  // there is room for no more
+  static constexpr size_t kMax = 64;  // there is room for no more
 
   struct Message {
     cm::Mad mad;
@@ -32,7 +32,7 @@ class EarlyMessages {
   };
 
   // What has waited for kPatience already leaves half of it to others.
-  bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMost : kMost / 2); }
+  bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMax : kMax / 2); }
   // One that its sender has repeated is kept once. REQUIRES: a whole MAD; deadlines never go back
   void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
   // Of the first; kNever: there is none.

@@ -7,7 +7,7 @@ namespace verbena::agent {
 
 void EndedListeners::add(const CmClient& client, uint16_t port, TimePoint now) {
   while (!listeners_.empty() &&
-         (listeners_.size() == kMost || listeners_.front().ended + kRemembered <= now)) {
+         (listeners_.size() == kMax || listeners_.front().ended + kRemembered <= now)) {
     listeners_.pop_front();
   }
   listeners_.push_back({&client, port, now});

@@ -20,7 +20,7 @@ class CmClient;
 class EndedListeners {
  public:
   static constexpr Duration kRemembered = std::chrono::seconds(1);
-  static constexpr size_t kMost = 64;  // of more the oldest are forgotten
+  static constexpr size_t kMax = 64;  // of more the oldest are forgotten
 
   // REQUIRES: `now` never goes back
   void add(const CmClient& client, uint16_t port, TimePoint now);

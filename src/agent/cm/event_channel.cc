@@ -8,8 +8,8 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-#include "control/model/message_socket.h"
 #include "base/log.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {

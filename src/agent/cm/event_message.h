@@ -2,8 +2,8 @@
 #pragma once
 
 #include "agent/cm/identifier.h"
-#include "management/cm/manager.h"
 #include "control/protocol/connection_messages.h"
+#include "management/cm/manager.h"
 
 namespace verbena::agent {
 

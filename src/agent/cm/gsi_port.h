@@ -7,11 +7,11 @@
 #include <memory>
 #include <utility>
 
+#include "adapter/net/udp/udp_port.h"
 #include "agent/event_loop.h"
 #include "base/result.h"
 #include "management/cm/events.h"
 #include "management/cm/mad.h"
-#include "adapter/net/udp/udp_port.h"
 
 namespace verbena::agent {
 

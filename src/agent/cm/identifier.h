@@ -11,8 +11,8 @@
 #include "agent/cm/link_directory.h"
 #include "agent/cm/neighbours.h"
 #include "agent/cm/port_space.h"
-#include "management/cm/events.h"
 #include "control/protocol/connection_messages.h"
+#include "management/cm/events.h"
 
 namespace verbena::agent {
 

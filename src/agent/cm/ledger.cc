@@ -34,7 +34,7 @@ Ledger::Ledger(std::function<void()> on_others)
     : file_(::memfd_create("verbena-ledger", MFD_CLOEXEC)),
       on_others_(std::move(on_others)),
       own_(::geteuid()),
-      quota_(Quota::Size::of(kMost), own_) {
+      quota_(Quota::Size::of(kMax), own_) {
   const LedgerHeader header;
   if (file_ && ::pwrite(file_.get(), &header, sizeof header, 0) != sizeof header) file_.reset();
   if (!file_) log_warning("ports would not survive the agent's end: no ledger can be made: errno {}", errno);
@@ -90,7 +90,7 @@ std::vector<LedgerEntry> Ledger::read(int file) {
   if (std::memcmp(&header, &expected, sizeof header) != 0) return entries;
   constexpr size_t kAtOnce = 512;
   std::vector<LedgerEntry> read(kAtOnce);
-  for (Number number = 1; number <= kMost; number += kAtOnce) {
+  for (Number number = 1; number <= kMax; number += kAtOnce) {
     const ssize_t bytes = ::pread(file, read.data(), kAtOnce * sizeof(LedgerEntry), place_of(number));
     if (bytes <= 0) break;
     const auto end = read.begin() + bytes / static_cast<ssize_t>(sizeof(LedgerEntry));

@@ -43,7 +43,7 @@ class Ledger {
  public:
   // Entries are numbered from 1; 0: none.
   using Number = uint32_t;
-  static constexpr Number kMost = 1048576;
+  static constexpr Number kMax = 1048576;
 
   // `on_others`: users other than the agent's own have begun to have entries, or have none any more.
   // A ledger whose file cannot be made takes nothing, which says its fd().

@@ -20,8 +20,7 @@ void LinkDirectory::update(std::vector<control::Link> links) {
   links_ = std::move(links);
   for (const control::Link& link : links_) {
     by_device_[link.device_index] = &link;
-    for (const control::GidEntry& entry : link.gids)
-      by_gid_.emplace(entry.gid, Place{&link, entry.index});
+    for (const control::GidEntry& entry : link.gids) by_gid_.emplace(entry.gid, Place{&link, entry.index});
   }
 }
 

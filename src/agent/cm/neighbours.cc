@@ -12,9 +12,9 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
+#include "adapter/net/udp/neighbour_search.h"
 #include "agent/cm/neighbour_message.h"
 #include "base/log.h"
-#include "adapter/net/udp/neighbour_search.h"
 
 namespace verbena::agent {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "agent/cm/identifier.h"
 #include "agent/cm/request_admission.h"
+#include "control/protocol/connection_messages.h"
 #include "management/cm/events.h"
 #include "management/cm/observer.h"
-#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

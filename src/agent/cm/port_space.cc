@@ -53,8 +53,8 @@ bool PortSpace::holds(const Holders& holders, uid_t user) {
 }
 
 bool PortSpace::is_full(const Holders& holders) {
-  return holders.size() >= kMostHolders &&
-         holders.size() - static_cast<size_t>(std::ranges::count_if(holders, has_gone)) >= kMostHolders;
+  return holders.size() >= kMaxHolders &&
+         holders.size() - static_cast<size_t>(std::ranges::count_if(holders, has_gone)) >= kMaxHolders;
 }
 
 // A port counts once for each user that holds it, however many identifiers the user has there.

@@ -46,7 +46,7 @@ struct PortRange {
 class PortSpace {
  public:
   // So many may have one port.
-  static constexpr size_t kMostHolders = 8192;
+  static constexpr size_t kMaxHolders = 8192;
 
   // `own`: the agent's own user, who like root may take all.
   explicit PortSpace(uid_t own = 0) : shares_({.all = 0, .reserve = 0}, own) {}

@@ -10,9 +10,9 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
+#include "base/text.h"
 #include "control/model/path_mtu.h"
 #include "management/cm/ip_service.h"
-#include "base/text.h"
 
 namespace verbena::agent {
 namespace {

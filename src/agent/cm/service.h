@@ -29,10 +29,10 @@
 #include "agent/cm/tally.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
-#include "control/model/link.h"
 #include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "control/model/link.h"
 #include "management/cm/manager.h"
 
 namespace verbena::agent {

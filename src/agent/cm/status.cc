@@ -70,7 +70,7 @@ protocol::CmStatus status_of(CmService& service) {
 }
 
 CmIdListing::CmIdListing(const CmService& service, std::optional<uid_t> user)
-    : service_(service), user_(user), most_(std::min<size_t>(there_are(), protocol::kMostCmIdRecords)) {}
+    : service_(service), user_(user), max_(std::min<size_t>(there_are(), protocol::kMaxCmIdRecords)) {}
 
 const CmService::Clients& CmIdListing::clients() const {
   static const CmService::Clients kNone;
@@ -90,7 +90,7 @@ std::vector<protocol::CmIdRecord> CmIdListing::next(size_t most) {
   const CmService::Clients& all = clients();
   auto client = all.lower_bound(client_);
   if (client != all.end() && client->first != client_) next_id_ = 0;  // that one has gone
-  for (size_t i = 0; i < most && client != all.end() && listed_ < most_; ++i) {
+  for (size_t i = 0; i < most && client != all.end() && listed_ < max_; ++i) {
     const ClientIdentifiers::Map& ids = client->second->identifiers();
     const auto id = next_id_ > UINT32_MAX ? ids.end() : ids.lower_bound(static_cast<uint32_t>(next_id_));
     if (id == ids.end()) {
@@ -102,7 +102,7 @@ std::vector<protocol::CmIdRecord> CmIdListing::next(size_t most) {
     ++listed_;
     next_id_ = uint64_t{id->first} + 1;
   }
-  is_done_ = client == all.end() || listed_ == most_;
+  is_done_ = client == all.end() || listed_ == max_;
   if (!is_done_) client_ = client->first;
   return records;
 }

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "control/model/link_table_file.h"
 #include "base/log.h"
+#include "control/model/link_table_file.h"
 
 namespace verbena::agent {
 
@@ -50,8 +50,7 @@ control::AdminResult<void> LinkPublisher::rename(std::string_view name, std::str
   return renamed;
 }
 
-control::AdminResult<void> LinkPublisher::set_peers(std::string_view name,
-                                                         std::vector<roce::Prefix> peers) {
+control::AdminResult<void> LinkPublisher::set_peers(std::string_view name, std::vector<roce::Prefix> peers) {
   auto set = table_.set_peers(name, std::move(peers));
   if (set) publish();
   return set;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "agent/links/link_table.h"
+#include "base/unique_fd.h"
 #include "control/model/admin_error.h"
 #include "control/model/link.h"
-#include "base/unique_fd.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::agent {

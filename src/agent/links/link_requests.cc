@@ -10,10 +10,10 @@
 
 #include <unistd.h>
 
-#include "agent/cm/refusals.h"
-#include "control/model/peer_record.h"
 #include "adapter/net/udp/multicast_socket.h"
+#include "agent/cm/refusals.h"
 #include "base/text.h"
+#include "control/model/peer_record.h"
 
 namespace verbena::agent {
 namespace {

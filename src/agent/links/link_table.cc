@@ -29,7 +29,7 @@ std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
 }
 
 // So many are never made.
-constexpr uint32_t kMostDeviceIndex = 1u << 30;
+constexpr uint32_t kMaxDeviceIndex = 1u << 30;
 
 bool is_valid_name(std::string_view name) {
   if (name.empty() || name.size() >= protocol::kLinkNameBytes || name == "." || name == "..") return false;
@@ -183,7 +183,7 @@ control::AdminResult<void> LinkTable::set_peers(std::string_view name, std::vect
 
 void LinkTable::restore(const control::LinkSnapshot& snapshot) {
   links_.clear();
-  next_device_index_ = std::min(snapshot.next_device_index, kMostDeviceIndex);
+  next_device_index_ = std::min(snapshot.next_device_index, kMaxDeviceIndex);
   for (const uint32_t interface_index : snapshot.deleted) {
     const auto found = netdevs_.find(interface_index);
     if (found != netdevs_.end()) found->second.link_deleted = true;
@@ -191,7 +191,7 @@ void LinkTable::restore(const control::LinkSnapshot& snapshot) {
   for (const control::Link& link : snapshot.links) {
     // A process may have put together what it says an agent left.
     const bool is_sound =
-        is_valid_name(link.name) && link.device_index < kMostDeviceIndex &&
+        is_valid_name(link.name) && link.device_index < kMaxDeviceIndex &&
         std::ranges::find(links_, link.device_index, &KnownLink::device_index) == links_.end();
     if (!is_sound || find_link(link.name) != nullptr || find_link_over(link.interface_index) != nullptr)
       continue;
@@ -227,13 +227,12 @@ bool LinkTable::settle() {
   }
   for (const KnownLink& link : links_) now.links.push_back(describe(link));
   // Programs that take the first device are to get one that reaches other hosts.
-  std::sort(now.links.begin(), now.links.end(),
-            [&](const control::Link& a, const control::Link& b) {
-              const auto rank = [&](const control::Link& link) {
-                return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
-              };
-              return rank(a) < rank(b);
-            });
+  std::sort(now.links.begin(), now.links.end(), [&](const control::Link& a, const control::Link& b) {
+    const auto rank = [&](const control::Link& link) {
+      return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
+    };
+    return rank(a) < rank(b);
+  });
   if (now == settled_) return false;
   ++now.generation;
   settled_ = std::move(now);

@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 
-#include "agent/sessions/acting_for.h"
 #include "agent/log/log_queue.h"
+#include "agent/sessions/acting_for.h"
 #include "base/detached_thread.h"
 #include "base/format.h"
 

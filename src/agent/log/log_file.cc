@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/unique_fd.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
+#include "base/unique_fd.h"
 
 namespace verbena::agent {
 namespace {

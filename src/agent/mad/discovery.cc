@@ -6,10 +6,10 @@
 #include <chrono>
 #include <utility>
 
+#include "adapter/net/udp/multicast_socket.h"
 #include "agent/seed.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
-#include "adapter/net/udp/multicast_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -20,7 +20,7 @@ constexpr Duration kInterval = 10s;
 constexpr Duration kLeastInterval = 100ms;
 constexpr Duration kLongestAnswer = 50ms;  // by chance within it, so that not all answer at once
 constexpr Duration kSettling = 300ms;
-constexpr uint32_t kMostAtOnce = 64;
+constexpr uint32_t kMaxAtOnce = 64;
 
 // Of the ranges that are for a site's own use (RFC 2365), and for what nobody has assigned (RFC 4291).
 constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 86, 66}};
@@ -56,7 +56,7 @@ class Discovery::Listener final : private net::PacketHandler {
         path_(path),
         receiver_(std::move(socket), discovery.port_, roce::kMulticastQpn.slot(), discovery.counters_) {
     discovery_.loop_.watch(receiver_.fd(), EPOLLIN,
-                           [this](uint32_t) { receiver_.receive(*this, kMostAtOnce); });
+                           [this](uint32_t) { receiver_.receive(*this, kMaxAtOnce); });
   }
   ~Listener() override { discovery_.loop_.forget(receiver_.fd()); }
   Listener(const Listener&) = delete;

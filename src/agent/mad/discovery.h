@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "adapter/net/port.h"
+#include "adapter/net/udp/receiver.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent/mad/link_fabrics.h"
@@ -15,8 +17,6 @@
 #include "base/time.h"
 #include "management/cm/mad.h"
 #include "management/mad/announcement.h"
-#include "adapter/net/port.h"
-#include "adapter/net/udp/receiver.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {

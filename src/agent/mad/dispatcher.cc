@@ -194,7 +194,7 @@ void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, 
 void MadDispatcher::send_single(uint64_t port, const protocol::UserMad& header, const Mad& mad,
                                 const std::optional<Correspondent>& to) {
   const bool waits = !mad::header_of(mad).is_response() && header.timeout_ms != 0;
-  if (waits && !wait_for_answer(port, header, mad, to, std::min(header.retries, kMostRetries))) {
+  if (waits && !wait_for_answer(port, header, mad, to, std::min(header.retries, kMaxRetries))) {
     // Segments that a program cuts itself have all the same transaction.
     if (!mad::is_rmpp(mad)) return;
   }
@@ -270,8 +270,7 @@ void MadDispatcher::dispatch(LinkFabric& fabric, const Mad& mad, uint16_t lid, c
   if (lid == Subnet::kSwitchLid) return ask_switch(fabric, mad);
   // A LID that nobody has: no answer.
   if (lid != here.lid || take(fabric, mad, here) || !wants_answer(mad)) return;
-  take_answer(fabric.link.device_index, mad::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes,
-              here);
+  take_answer(fabric.link.device_index, mad::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes, here);
 }
 
 // Whom a path is asked for is looked for under that address: it need not have announced itself.
@@ -323,7 +322,7 @@ LinkFabric* MadDispatcher::fabric_with(const roce::Address& address, uint32_t in
 uint16_t MadDispatcher::lid_of(LinkFabric& fabric, const roce::Path& arrival) {
   const LinkFabric* own = fabric_with(arrival.source, arrival.interface_index);
   const mad::Member* member = own != nullptr ? fabric.subnet.by_guid(own->subnet.own().adapter.guid)
-                                                : fabric.subnet.meet(arrival.source, MonotonicClock::now());
+                                             : fabric.subnet.meet(arrival.source, MonotonicClock::now());
   return member != nullptr ? member->lid : uint16_t{0};
 }
 
@@ -396,9 +395,9 @@ bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const C
     const mad::Adapter& own = fabric.subnet.own().adapter;
     answer(fabric,
            mad::answer_agent_info(request, {.version = VERBENA_VERSION,
-                                               .description = own.description,
-                                               .path_mtu = own.path_mtu,
-                                               .asked_by = from.path.destination}),
+                                            .description = own.description,
+                                            .path_mtu = own.path_mtu,
+                                            .asked_by = from.path.destination}),
            from);
     return true;
   }

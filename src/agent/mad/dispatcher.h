@@ -11,7 +11,6 @@
 
 #include <sys/types.h>
 
-#include "agent/sessions/client_sockets.h"
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent/mad/correspondent.h"
@@ -20,10 +19,11 @@
 #include "agent/mad/open_port.h"
 #include "agent/mad/registrations.h"
 #include "agent/mad/waiting_requests.h"
-#include "control/model/device_counters.h"
+#include "agent/sessions/client_sockets.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/model/device_counters.h"
 #include "management/cm/events.h"
 #include "management/cm/mad.h"
 #include "management/mad/mad.h"

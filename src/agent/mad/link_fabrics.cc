@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/model/path_mtu.h"
 #include "base/bytes.h"
 #include "base/format.h"
+#include "control/model/path_mtu.h"
 
 namespace verbena::agent {
 namespace {
@@ -35,7 +35,7 @@ std::optional<roce::Path> LinkFabric::path_to(const roce::Address& destination) 
 mad::Adapter adapter_of(const Link& link, const std::string& host) {
   mad::Adapter adapter;
   adapter.guid = load_be<uint64_t>(control::guid_of(link).data());
-  adapter.description = verbena::format("{} {}", host, link.name).substr(0, mad::kMostDescriptionBytes);
+  adapter.description = verbena::format("{} {}", host, link.name).substr(0, mad::kMaxDescriptionBytes);
   adapter.megabits = link.speed;
   adapter.path_mtu = control::path_mtu_of(link.mtu);
   adapter.up = link.is_active();

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/time.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
-#include "base/time.h"
 #include "management/mad/performance.h"
 #include "management/mad/subnet.h"
 #include "wire/roce/path.h"

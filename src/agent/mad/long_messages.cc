@@ -18,8 +18,8 @@ using mad::RmppSender;
 // What programs have on its way, in blocks. A message may always be as long as there is.
 constexpr size_t kBlock = size_t{64} << 10;
 constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
-constexpr size_t kMostOfPort = mad::kMostRmppBytes;
-constexpr size_t kMostSendingsOfPort = 256;
+constexpr size_t kMaxOfPort = mad::kMaxRmppBytes;
+constexpr size_t kMaxSendingsOfPort = 256;
 // Datagrams of one message in a piece of its user's turn.
 constexpr int kAtOnce = 32;
 
@@ -35,10 +35,10 @@ LongMessages::LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings
 // ---- what is sent
 
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
-  if (!quota_.allows(user, blocks_of(mad::kMostRmppBytes))) return false;
+  if (!quota_.allows(user, blocks_of(mad::kMaxRmppBytes))) return false;
   const auto found = load_of_port_.find(port);
   return found == load_of_port_.end() ||
-         (found->second.bytes < kMostOfPort && found->second.messages < kMostSendingsOfPort);
+         (found->second.bytes < kMaxOfPort && found->second.messages < kMaxSendingsOfPort);
 }
 
 bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
@@ -52,7 +52,7 @@ bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
   load.bytes += message.size();
   ++load.messages;
   const auto wait = std::chrono::milliseconds(sending.header.timeout_ms);
-  const uint32_t retries = std::min(sending.header.retries, kMostRetries);
+  const uint32_t retries = std::min(sending.header.retries, kMaxRetries);
   const auto entry = sendings_
                          .emplace(key, Entry{std::move(sending), RmppSender(std::move(message), wait, retries,
                                                                             MonotonicClock::now())})

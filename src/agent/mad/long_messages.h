@@ -15,9 +15,9 @@
 #include "agent/mad/correspondent.h"
 #include "agent/mad/registrations.h"
 #include "base/quota.h"
+#include "control/protocol/mad_messages.h"
 #include "management/mad/rmpp_receiver.h"
 #include "management/mad/rmpp_sender.h"
-#include "control/protocol/mad_messages.h"
 
 namespace verbena::agent {
 
@@ -65,8 +65,7 @@ class LongMessages {
 
   // The request that a message answers while it is still being sent: it need not be any more. Or only
   // whether there is one.
-  std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer,
-                                  const roce::Address& from);
+  std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const roce::Address& from);
   bool awaits(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const {
     return find(device_index, answer, from) != sendings_.end();
   }

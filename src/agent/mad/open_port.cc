@@ -67,8 +67,7 @@ bool OpenPort::take(ConstBytes message, ClientFile file) {
     return true;
   }
   const size_t bytes = header.length > protocol::kUserMadBytes ? header.length - protocol::kUserMadBytes : 0;
-  const bool can_be =
-      mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= mad::kMostRmppBytes;
+  const bool can_be = mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= mad::kMaxRmppBytes;
   if (!can_be) return false;
   std::vector<std::byte> whole(bytes);
   std::ranges::copy(mad, whole.begin());
@@ -85,7 +84,7 @@ void OpenPort::resume() {
 
 void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
   header.length = static_cast<uint32_t>(sizeof header + mad.size());
-  const bool in_file = mad.size() > protocol::kMostMadBytesInline;
+  const bool in_file = mad.size() > protocol::kMaxMadBytesInline;
   const ConstBytes in_message = mad.first(in_file ? protocol::kMadBytes : mad.size());
   std::vector<std::byte> message(sizeof header + in_message.size());
   std::memcpy(message.data(), &header, sizeof header);

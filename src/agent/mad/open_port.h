@@ -6,8 +6,8 @@
 
 #include <sys/types.h>
 
-#include "agent/sessions/client_sockets.h"
 #include "agent/event_loop.h"
+#include "agent/sessions/client_sockets.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"

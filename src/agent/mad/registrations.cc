@@ -3,15 +3,15 @@
 
 #include <cerrno>
 
-#include "management/mad/rmpp.h"
 #include "control/protocol/mad_messages.h"
+#include "management/mad/rmpp.h"
 
 namespace verbena::agent {
 namespace {
 
 constexpr uint8_t kClasses = 0x50;   // MAX_MGMT_CLASS
 constexpr uint8_t kVersions = 0x83;  // MAX_MGMT_VERSION
-constexpr uint32_t kMostOui = 0xffffff;
+constexpr uint32_t kMaxOui = 0xffffff;
 constexpr uint8_t kMethodBits = 0x7f;
 
 // The two classes of subnet management share their methods.
@@ -25,9 +25,8 @@ bool Registrations::can_be(const MadAgent& agent) {
   const uint8_t management_class = agent.management_class;
   const bool directed = management_class == mad::kClassSubnDirected;
   if ((management_class >= kClasses && !directed) || agent.class_version >= kVersions) return false;
-  if (mad::is_vendor_with_oui(management_class) && (agent.oui == 0 || agent.oui > kMostOui)) return false;
-  if (agent.rmpp_version > 1 || (agent.rmpp_version == 1 && !mad::has_rmpp(management_class)))
-    return false;
+  if (mad::is_vendor_with_oui(management_class) && (agent.oui == 0 || agent.oui > kMaxOui)) return false;
+  if (agent.rmpp_version > 1 || (agent.rmpp_version == 1 && !mad::has_rmpp(management_class))) return false;
   return agent.queue_pair == (mad::is_subnet_management(management_class) ? 0 : 1);
 }
 
@@ -52,11 +51,11 @@ bool Registrations::is_free(const MadAgent& agent) const {
 // That number, or the lowest that is free.
 Result<uint32_t> Registrations::id_for(uint64_t port, std::optional<uint32_t> number) const {
   if (number) {
-    if (*number >= protocol::kMostMadAgents) return fail(EINVAL);
+    if (*number >= protocol::kMaxMadAgents) return fail(EINVAL);
     if (find(port, *number) != nullptr) return fail(EEXIST);
     return *number;
   }
-  for (uint32_t id = 0; id < protocol::kMostMadAgents; ++id) {
+  for (uint32_t id = 0; id < protocol::kMaxMadAgents; ++id) {
     if (find(port, id) == nullptr) return id;
   }
   return fail(ENOMEM);

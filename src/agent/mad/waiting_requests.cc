@@ -17,7 +17,7 @@ bool WaitingRequests::add(WaitingRequest request, TimePoint now) {
 
 bool WaitingRequests::has_room(uint64_t port) const {
   const auto found = of_port_.find(port);
-  return found == of_port_.end() || found->second.size() < kMostOfPort;
+  return found == of_port_.end() || found->second.size() < kMaxOfPort;
 }
 
 void WaitingRequests::erase(Map::const_iterator entry) {

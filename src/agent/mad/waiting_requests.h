@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "base/time.h"
-#include "management/mad/mad.h"
 #include "control/protocol/mad_messages.h"
+#include "management/mad/mad.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {
 
 // However often a program wants it.
-inline constexpr uint32_t kMostRetries = 100;
+inline constexpr uint32_t kMaxRetries = 100;
 
 // A request that a program has sent and that wants an answer.
 struct WaitingRequest {
   uint64_t port = 0;
   protocol::UserMad header{};  // as the program sent it
-  mad::Mad mad;             // its transaction ID made ours
+  mad::Mad mad;                // its transaction ID made ours
   roce::Path path;             // to another host; destination zero: it did not leave this one
   Duration timeout{};
   uint32_t retries = 0;  // that are left
@@ -34,7 +34,7 @@ struct WaitingRequest {
 class WaitingRequests {
  public:
   // A port has no more; what it sends beyond waits in its socket.
-  static constexpr size_t kMostOfPort = 256;
+  static constexpr size_t kMaxOfPort = 256;
 
   // False: there is one with this transaction ID.
   bool add(WaitingRequest request, TimePoint now);

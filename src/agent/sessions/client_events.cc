@@ -64,7 +64,7 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
 }
 
 bool ClientEvents::say_peer(const control::DomainPeer& peer) {
-  if (stopped_ || !socket_ || peers_unseen_ >= protocol::kMostPeersUnseen) return false;
+  if (stopped_ || !socket_ || peers_unseen_ >= protocol::kMaxPeersUnseen) return false;
   protocol::PeerMessage message{};
   message.header = protocol::request_header(MessageType::kPeer, 0, version_);
   message.header.error = peer.error;
@@ -82,7 +82,7 @@ bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
 
 bool ClientEvents::say_channel(const control::SlotChannel& channel) {
   if (stopped_ || !socket_ || !knows_channels()) return false;
-  if (channels_unseen_ >= protocol::kMostChannelsUnseen) return false;
+  if (channels_unseen_ >= protocol::kMaxChannelsUnseen) return false;
   protocol::ChannelMessage message{};
   message.header = protocol::request_header(MessageType::kChannel, 0, version_);
   message.header.error = channel.error;
@@ -94,7 +94,7 @@ bool ClientEvents::say_channel(const control::SlotChannel& channel) {
 
 bool ClientEvents::tell_capture(control::SlotCapture capture) {
   if (stopped_ || !socket_ || !knows_captures()) return false;
-  if (capture.ring && captures_unseen_ >= protocol::kMostCapturesUnseen) return false;
+  if (capture.ring && captures_unseen_ >= protocol::kMaxCapturesUnseen) return false;
   protocol::CaptureMessage message{};
   message.header = protocol::request_header(MessageType::kCapture, 0, version_);
   message.slot = capture.slot;
@@ -103,7 +103,7 @@ bool ClientEvents::tell_capture(control::SlotCapture capture) {
 
 bool ClientEvents::tell_trace(bool on) {
   if (stopped_ || !socket_ || !knows_traces()) return false;
-  if (on && traces_unseen_ >= protocol::kMostTracesUnseen) return false;
+  if (on && traces_unseen_ >= protocol::kMaxTracesUnseen) return false;
   protocol::TraceMessage message{};
   message.header = protocol::request_header(MessageType::kTraceDetails, 0, version_);
   message.on = on ? 1 : 0;

@@ -7,15 +7,15 @@
 
 #include <sys/types.h>
 
-#include "agent/sessions/client_sockets.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_publisher.h"
-#include "control/model/domain_peer.h"
-#include "control/model/slot_capture.h"
-#include "control/model/slot_channel.h"
+#include "agent/sessions/client_sockets.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/model/domain_peer.h"
+#include "control/model/slot_capture.h"
+#include "control/model/slot_channel.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {

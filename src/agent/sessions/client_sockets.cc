@@ -123,7 +123,7 @@ size_t ClientSocket::unread() {
 }
 
 bool ClientSocket::may_send(size_t files) {
-  return unread() + files <= kMostUnread && all_.allows(user_, files, what_);
+  return unread() + files <= kMaxUnread && all_.allows(user_, files, what_);
 }
 
 Result<void> ClientSocket::send(ConstBytes message, std::span<const int> fds) {

@@ -92,7 +92,7 @@ class ClientSockets {
 class ClientSocket {
  public:
   // What a client may leave of our descriptors, beside what is always sent.
-  static constexpr size_t kMostUnread = 256;
+  static constexpr size_t kMaxUnread = 256;
 
   // REQUIRES: nobody else has a copy of our end
   ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket,
@@ -122,7 +122,7 @@ class ClientSocket {
   // Whether it has taken all descriptors that it was sent.
   bool is_read() { return unread() == 0; }
   // Whether it takes none.
-  bool is_clogged() { return unread() >= kMostUnread; }
+  bool is_clogged() { return unread() >= kMaxUnread; }
   // One message, now or not at all. EAGAIN: it does not fit; ETOOMANYREFS: the kernel takes no more.
   Result<void> send(ConstBytes message, std::span<const int> fds = {});
 

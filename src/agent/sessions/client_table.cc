@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "agent/sessions/acting_for.h"
-#include "control/model/message_socket.h"
 #include "base/log.h"
 #include "base/network_namespace.h"
-#include "base/time.h"
 #include "base/paths/users.h"
+#include "base/time.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {

@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "agent/sessions/client_sockets.h"
 #include "agent/event_loop.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/sessions/session.h"
 #include "base/quota.h"
 #include "base/result.h"

@@ -122,7 +122,7 @@ size_t ForeignCloser::waiting(uid_t user) const {
 }
 
 bool ForeignCloser::is_behind(uid_t user) const {
-  if (waiting(user) < kMostOfUser) return false;
+  if (waiting(user) < kMaxOfUser) return false;
   return MonotonicClock::now() - users_.at(user)->progress.load() > kPatience;
 }
 

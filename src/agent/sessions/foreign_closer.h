@@ -25,7 +25,7 @@ class ForeignCloser {
  public:
   // Of a user who has so many waiting, none of which could be closed for so long, nothing more should be
   // taken.
-  static constexpr size_t kMostOfUser = 256;
+  static constexpr size_t kMaxOfUser = 256;
   static constexpr Duration kPatience = std::chrono::seconds(1);
 
   ForeignCloser();

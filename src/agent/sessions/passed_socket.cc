@@ -12,9 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "control/model/message_socket.h"
 #include "base/log.h"
 #include "base/paths/users.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {

@@ -24,7 +24,7 @@ using protocol::MessageType;
 using protocol::read_as;
 
 // No reply brings more.
-constexpr size_t kMostFilesOfReply = 3;
+constexpr size_t kMaxFilesOfReply = 3;
 
 // For so long a request waits for its user's programs to take what they were sent.
 constexpr Duration kPatience = std::chrono::seconds(5);
@@ -159,7 +159,7 @@ void Session::listen() {
 // never takes anything is told so.
 bool Session::may_go_on() {
   const TimePoint now = MonotonicClock::now();
-  const bool has_room = socket_.is_clogged() || socket_.may_send(kMostFilesOfReply);
+  const bool has_room = socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
   const TimePoint until = wait_ ? wait_->until : now + kPatience;
   end_wait();
   if (has_room || now >= until) return true;
@@ -236,7 +236,7 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
     log_info("client {} does not take the descriptors that it has asked for: dropped", client_.pid);
     return close();
   }
-  if (brings_descriptors(message) && !socket_.may_send(kMostFilesOfReply)) {
+  if (brings_descriptors(message) && !socket_.may_send(kMaxFilesOfReply)) {
     return send_error(header, EMFILE, "programs of this user have not taken the descriptors they were sent");
   }
   handle(header, message, std::move(file));

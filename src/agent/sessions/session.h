@@ -10,23 +10,23 @@
 
 #include <sys/socket.h>
 
-#include "agent/status/capture_requests.h"
-#include "agent/slots/channel_requests.h"
-#include "agent/sessions/client_events.h"
-#include "agent/sessions/client_sockets.h"
 #include "agent/cm/client.h"
-#include "agent/slots/domain_requests.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_requests.h"
 #include "agent/mad/requests.h"
+#include "agent/sessions/client_events.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session_reply.h"
+#include "agent/slots/channel_requests.h"
+#include "agent/slots/domain_requests.h"
 #include "agent/slots/slot_requests.h"
+#include "agent/status/capture_requests.h"
 #include "agent/status/status_requests.h"
-#include "agent/takeover/succession.h"
 #include "agent/status/trace_requests.h"
-#include "agent/takeover/vault_record.h"
+#include "agent/takeover/takeover.h"
+#include "agent/takeover/takeover_record.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "control/protocol/messages.h"
@@ -55,10 +55,10 @@ class Session : private CmClient::Host {
     EventLoop& loop;
     ClientSockets& sockets;
     Requests& requests;
-    Succession& succession;
-    const VaultRecord& vault;
+    Takeover& succession;
+    const TakeoverRecord& vault;
     const LinkPublisher& links;
-    const SlotLending& slots;
+    const SlotLeases& slots;
     CmService& connection_management;
     RefusedPrograms& refused;
     const ServedUsers& served;

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/model/admin_error.h"
 #include "base/unique_fd.h"
+#include "control/model/admin_error.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <utility>
 
-#include "agent/slots/slot_lending.h"
-#include "control/model/slot_channel.h"
+#include "agent/slots/slot_leases.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/model/slot_channel.h"
 
 namespace verbena::agent {
 
@@ -18,7 +18,7 @@ class ChannelRequests {
  public:
   // Tells a session. False: it does not hear of this. `other`: the user at the other end.
   using Tell = std::function<bool(uint64_t session, control::SlotChannel channel, uid_t other)>;
-  ChannelRequests(const SlotLending& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
+  ChannelRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
   // The session asks for a channel from a slot of its own to another, which may be its own as well. Both are
   // told, the other one first.
@@ -29,7 +29,7 @@ class ChannelRequests {
   Result<uint64_t> session_with(uint32_t slot) const;
   Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
 
-  const SlotLending& slots_;
+  const SlotLeases& slots_;
   const Tell tell_;
 };
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <functional>
 
-#include "agent/slots/domain_table.h"
 #include "agent/sessions/foreign_closer.h"
 #include "agent/sessions/session_reply.h"
-#include "agent/slots/slot_lending.h"
+#include "agent/slots/domain_table.h"
+#include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
 #include "control/model/domain_peer.h"
 #include "control/protocol/messages.h"
@@ -19,7 +19,7 @@ class DomainRequests {
  public:
   // Tells a session of another process, which is of the user `other`. False: it does not hear of this.
   using Tell = std::function<bool(uint64_t session, control::DomainPeer peer, uid_t other)>;
-  DomainRequests(DomainTable& domains, const SlotLending& slots, Tell tell)
+  DomainRequests(DomainTable& domains, const SlotLeases& slots, Tell tell)
       : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
 
   RequestResult<> open_domain(const Borrower& client, const protocol::DomainRequest& request,
@@ -31,7 +31,7 @@ class DomainRequests {
 
  private:
   DomainTable& domains_;
-  const SlotLending& slots_;
+  const SlotLeases& slots_;
   const Tell tell_;
 };
 

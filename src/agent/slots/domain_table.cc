@@ -39,7 +39,7 @@ Result<void> DomainTable::open(const Member& member, int file, uint32_t device_i
        ++each) {
     ++open;
   }
-  if (open >= kMostOfSession || !members_.allows(member.user)) return fail(ENOMEM);
+  if (open >= kMaxOfSession || !members_.allows(member.user)) return fail(ENOMEM);
   const Name name{member.session, member.name};
   if (names_.contains(name)) return fail(EINVAL);
   const FileId id{::makedev(identity->stx_dev_major, identity->stx_dev_minor), identity->stx_ino,

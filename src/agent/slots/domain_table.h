@@ -33,7 +33,7 @@ class DomainTable {
   };
 
   // A process has no use for more.
-  static constexpr size_t kMostOfSession = 256;
+  static constexpr size_t kMaxOfSession = 256;
   // Of all users together; each domain costs a descriptor.
   static constexpr Quota::Size kMembers{.all = 8192, .reserve = 1024};
 

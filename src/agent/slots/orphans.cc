@@ -16,7 +16,7 @@ std::optional<SharedProcess> Orphans::find_process(const Borrower& borrower) {
   return process && is_same_start(start_time_of(borrower.pid), borrower.start_time) ? process : nullptr;
 }
 
-bool Orphans::watch(const LentSlot& slot, OnEnd on_end) {
+bool Orphans::watch(const LeasedSlot& slot, OnEnd on_end) {
   if (orphans_.contains(slot.index)) return true;
   auto end = [index = slot.index, on_end = std::move(on_end)] { on_end(index); };
   const auto process = find_process(slot.borrower);

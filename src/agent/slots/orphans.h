@@ -28,7 +28,7 @@ class Orphans {
   Orphans& operator=(const Orphans&) = delete;
 
   // False: the process has ended already.
-  bool watch(const LentSlot& slot, OnEnd on_end);
+  bool watch(const LeasedSlot& slot, OnEnd on_end);
   // True: there was one.
   bool remove(uint32_t slot);
   bool contains(uint32_t slot) const { return orphans_.contains(slot); }

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "control/model/agent_silence.h"
 #include "base/format.h"
+#include "control/model/agent_silence.h"
 
 namespace verbena::agent {
 namespace {

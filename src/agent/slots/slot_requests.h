@@ -2,7 +2,7 @@
 #pragma once
 
 #include "agent/sessions/session_reply.h"
-#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
 #include "control/protocol/messages.h"
@@ -12,7 +12,7 @@ namespace verbena::agent {
 // What clients ask of slots.
 class SlotRequests {
  public:
-  SlotRequests(SlotLending& slots, Wire& wire) : slots_(slots), wire_(wire) {}
+  SlotRequests(SlotLeases& slots, Wire& wire) : slots_(slots), wire_(wire) {}
 
   RequestResult<protocol::TakeSlotReply> take_slot(const Borrower& client,
                                                    const protocol::TakeSlotRequest& request);
@@ -21,7 +21,7 @@ class SlotRequests {
   RequestResult<> return_slot(const Borrower& client, const protocol::SlotRequest& request);
 
  private:
-  SlotLending& slots_;
+  SlotLeases& slots_;
   Wire& wire_;
 };
 

@@ -51,7 +51,7 @@ void take_process(Borrower& borrower, UniqueFd pidfd) {
 
 }  // namespace
 
-Result<LentSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
+Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   forgive_rested(now);
   const Wanted wanted{borrower.uid, now, quota_.allows(borrower.uid)};
   if (borrower.shares_port && !is_trusted(borrower.uid) && wire_.is_held_up()) return fail(EBUSY);
@@ -212,7 +212,7 @@ void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   wire_.mute(index);
 }
 
-Result<void> SlotTable::adopt(Vault::Contents& contents, TimePoint now) {
+Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) {
   const auto own = [&](int fd) {
     const auto found = std::find_if(contents.fds.begin(), contents.fds.end(),
                                     [&](const UniqueFd& owned) { return owned.get() == fd; });
@@ -255,35 +255,35 @@ void SlotTable::hand_on(uint32_t index, UniqueFd courier_end) {
   if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);
 }
 
-std::optional<LentSlot> SlotTable::find_lent(uint32_t index) const {
+std::optional<LeasedSlot> SlotTable::find_lent(uint32_t index) const {
   for (auto entry = entries_.lower_bound(index); entry != entries_.end(); ++entry) {
     if (entry->second.lent) return describe(entry->first, entry->second);
   }
   return std::nullopt;
 }
 
-std::optional<LentSlot> SlotTable::find_lent_to(uid_t user, uint32_t index) const {
+std::optional<LeasedSlot> SlotTable::find_lent_to(uid_t user, uint32_t index) const {
   const auto found = by_user_.lower_bound({user, index});
   if (found == by_user_.end() || found->first != user) return std::nullopt;
   return describe(found->second, entries_.at(found->second));
 }
 
-std::optional<LentSlot> SlotTable::first_lent_to(uint64_t session) const {
+std::optional<LeasedSlot> SlotTable::first_lent_to(uint64_t session) const {
   const auto found = by_borrower_.lower_bound({session, 0});
   if (found == by_borrower_.end() || found->first != session) return std::nullopt;
   return describe(found->second, entries_.at(found->second));
 }
 
-std::vector<LentSlot> SlotTable::lent() const {
-  std::vector<LentSlot> lent;
+std::vector<LeasedSlot> SlotTable::lent() const {
+  std::vector<LeasedSlot> lent;
   for (const auto& [index, entry] : entries_) {
     if (entry.lent) lent.push_back(describe(index, entry));
   }
   return lent;
 }
 
-std::vector<LentSlot> SlotTable::lent_to(uint64_t session) const {
-  std::vector<LentSlot> lent;
+std::vector<LeasedSlot> SlotTable::lent_to(uint64_t session) const {
+  std::vector<LeasedSlot> lent;
   const auto end = by_borrower_.end();
   for (auto at = by_borrower_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
     lent.push_back(describe(at->second, entries_.at(at->second)));
@@ -291,7 +291,7 @@ std::vector<LentSlot> SlotTable::lent_to(uint64_t session) const {
   return lent;
 }
 
-LentSlot SlotTable::describe(uint32_t index, const Entry& entry) const {
+LeasedSlot SlotTable::describe(uint32_t index, const Entry& entry) const {
   return {index, entry.lending, wire_.socket(index), entry.handed_over, entry.page.get(), entry.borrower};
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "agent/slots/process.h"
-#include "agent/takeover/vault.h"
 #include "agent/slots/wire.h"
+#include "agent/takeover/takeover_state.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/time.h"
@@ -42,7 +42,7 @@ inline uint64_t process_number(const Borrower& borrower) {
   return borrower.start_time << kPidBits | static_cast<uint32_t>(borrower.pid);
 }
 
-struct LentSlot {
+struct LeasedSlot {
   uint32_t index = 0;
   uint64_t lending = 0;      // no two lendings have the same, of whatever slot
   int socket = -1;           // -1: no wire
@@ -52,7 +52,7 @@ struct LentSlot {
 };
 
 // How packets come to it.
-inline protocol::SlotWire wire_of(const LentSlot& slot) {
+inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
   if (slot.socket < 0) return protocol::SlotWire::kNone;
   return slot.handed_over ? protocol::SlotWire::kHandedOver : protocol::SlotWire::kSocket;
 }
@@ -73,7 +73,7 @@ class SlotTable {
   SlotTable(Wire& wire, uid_t own) : wire_(wire), own_(own), quota_(kSize, own) {}
 
   // ENOSPC: all are lent; EDQUOT: the user has its share; EMFILE and the like: no more can be made.
-  Result<LentSlot> lend(const Borrower& borrower, TimePoint now);
+  Result<LeasedSlot> lend(const Borrower& borrower, TimePoint now);
   // A process from before the agent's restart comes back for its slot. ENOENT: it was not lent to this
   // process.
   Result<void> keep(uint32_t index, const Borrower& borrower);
@@ -85,16 +85,16 @@ class SlotTable {
 
   // The slots of an agent that died, from its vault; takes the sockets over into the wire. Those that were
   // lent stay so, with session 0.
-  Result<void> adopt(Vault::Contents& contents, TimePoint now);
+  Result<void> adopt(TakeoverState::Contents& contents, TimePoint now);
 
   // The first lent slot from `index` on.
-  std::optional<LentSlot> find_lent(uint32_t index) const;
+  std::optional<LeasedSlot> find_lent(uint32_t index) const;
   // The same of those that are lent to this user.
-  std::optional<LentSlot> find_lent_to(uid_t user, uint32_t index) const;
-  std::vector<LentSlot> lent() const;
+  std::optional<LeasedSlot> find_lent_to(uid_t user, uint32_t index) const;
+  std::vector<LeasedSlot> lent() const;
   // They look only at what is lent to the session, as clients come and go all the time.
-  std::vector<LentSlot> lent_to(uint64_t session) const;
-  std::optional<LentSlot> first_lent_to(uint64_t session) const;
+  std::vector<LeasedSlot> lent_to(uint64_t session) const;
+  std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
   size_t lent_to_other_users() const { return lent_to_other_users_; }
   // All slots as they go into the vault.
   std::vector<SlotRecord> records() const;
@@ -130,7 +130,7 @@ class SlotTable {
   // A slot that has rested so long, if it was this user's, or as between users.
   static bool may_have(const Wanted& wanted, const Entry& entry, Duration rest);
   std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
-  LentSlot describe(uint32_t index, const Entry& entry) const;
+  LeasedSlot describe(uint32_t index, const Entry& entry) const;
   // A slot of a process of this user that has not come back yet; nullptr: it is none.
   Entry* find_orphan(uint32_t index, uid_t user);
   void give_to(uint32_t index, Entry& entry, const Borrower& borrower);

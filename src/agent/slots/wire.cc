@@ -15,12 +15,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/slots/port_holder.h"
-#include "base/format.h"
-#include "base/log.h"
 #include "adapter/net/udp/peer_filter.h"
 #include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/udp_port.h"
+#include "agent/slots/port_holder.h"
+#include "base/format.h"
+#include "base/log.h"
 
 namespace verbena::agent {
 namespace {
@@ -198,7 +198,7 @@ Result<void> Wire::steer() {
 
 void Wire::mute(uint32_t slot) {
   if (socket(slot) < 0) return;
-  if (courier_ != nullptr) courier_->end(slot);
+  if (forwarder_ != nullptr) forwarder_->end(slot);
   receivers_.erase(slot);
   use(slot, [slot](int socket) {
     if (!attach_filter(socket, kNothing)) log_warning("slot {} cannot be muted: errno {}", slot, errno);
@@ -244,9 +244,9 @@ bool Wire::guard(int socket) const {
 // ---- for processes that must not have the socket
 
 Result<void> Wire::engage_courier() {
-  if (courier_ != nullptr) return {};
+  if (forwarder_ != nullptr) return {};
   try {
-    courier_ = std::make_unique<Courier>();
+    forwarder_ = std::make_unique<Forwarder>();
   } catch (const std::system_error& error) {
     return fail(error.code().value());
   }
@@ -255,7 +255,7 @@ Result<void> Wire::engage_courier() {
 
 Result<void> Wire::hand_over(uint32_t slot) {
   if (const auto engaged = engage_courier(); !engaged) return engaged;
-  auto receiver = courier_->begin(slot, socket(slot));
+  auto receiver = forwarder_->begin(slot, socket(slot));
   if (!receiver) return fail(receiver.error().code);
   receivers_[slot] = std::move(*receiver);
   return {};
@@ -268,7 +268,7 @@ UniqueFd Wire::take_receiver(uint32_t slot) {
 
 Result<void> Wire::go_on_handing_over(uint32_t slot, UniqueFd courier_end) {
   if (const auto engaged = engage_courier(); !engaged) return engaged;
-  return courier_->go_on(slot, socket(slot), std::move(courier_end));
+  return forwarder_->go_on(slot, socket(slot), std::move(courier_end));
 }
 
 }  // namespace verbena::agent

@@ -11,11 +11,11 @@
 
 #include <linux/filter.h>
 
-#include "agent/slots/courier.h"
+#include "agent/slots/forwarder.h"
 #include "agent/slots/socket_calls.h"
-#include "control/model/link.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/model/link.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::agent {
@@ -76,7 +76,7 @@ class Wire {
   // of the pair (stopped_agent.h).
   void hang_up(uint32_t slot);
   // The end by which it is handed over, for the next agent, which goes on with it; -1: it is not.
-  int courier_end(uint32_t slot) const { return courier_ != nullptr ? courier_->end_of(slot) : -1; }
+  int courier_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
   Result<void> go_on_handing_over(uint32_t slot, UniqueFd courier_end);
 
  private:
@@ -93,7 +93,7 @@ class Wire {
   std::set<uint32_t> shared_;
   SocketCalls calls_;
   std::map<uint32_t, UniqueFd> receivers_;
-  std::unique_ptr<Courier> courier_;  // from the first slot on that is handed over
+  std::unique_ptr<Forwarder> forwarder_;  // from the first slot on that is handed over
   std::string reason_;
   bool may_be_ours_ = false;
   uint32_t failures_ = 0;  // of open(), one after the other

@@ -10,8 +10,8 @@
 #include "agent/cm/refusals.h"
 #include "agent/sessions/read_only.h"
 #include "base/format.h"
-#include "observe/capture/ring_file.h"
 #include "base/text.h"
+#include "observe/capture/ring_file.h"
 
 namespace verbena::agent {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using protocol::CaptureNewsReply;
 
 // A capturer that fetches nothing costs so many rings at most, beside what is lent.
-constexpr size_t kMostNews = 4096;
+constexpr size_t kMaxNews = 4096;
 // When so much is not fetched yet, what has come and gone meanwhile is left out: each ring is two megabytes,
 // and a process can take slots and give them back without end.
 constexpr size_t kMuchNews = 256;
@@ -56,7 +56,7 @@ RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Borrower
   return reply;
 }
 
-bool CaptureRequests::wants(const LentSlot& slot) const {
+bool CaptureRequests::wants(const LeasedSlot& slot) const {
   // Lent by a former agent, to a process that is yet to come and say so: slot_changed() is called then.
   if (slot.borrower.session == 0) return false;
   return capturer_->uid == 0 || capturer_->uid == slot.borrower.uid;
@@ -74,8 +74,8 @@ void CaptureRequests::slot_changed(uint32_t slot) {
   if (is_lent) begin(*lent);
 }
 
-void CaptureRequests::begin(const LentSlot& slot) {
-  if (!wants(slot) || news_.size() >= kMostNews) return;
+void CaptureRequests::begin(const LeasedSlot& slot) {
+  if (!wants(slot) || news_.size() >= kMaxNews) return;
   News news;
   news.message.slot = slot.index;
   news.message.pid = slot.borrower.pid;
@@ -88,7 +88,7 @@ void CaptureRequests::begin(const LentSlot& slot) {
   news_.push_back(std::move(news));
 }
 
-Result<void> CaptureRequests::hand_ring(const LentSlot& slot, News& news) {
+Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
   if (slot.borrower.protocol_version < protocol::kFirstVersionWithCaptures) return fail(EOPNOTSUPP);
   news.page = reopen_read_only(slot.page);
   if (!news.page) return fail(errno);

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "agent/sessions/session_reply.h"
-#include "agent/slots/slot_lending.h"
-#include "control/model/slot_capture.h"
+#include "agent/slots/slot_leases.h"
 #include "base/unique_fd.h"
+#include "control/model/slot_capture.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
@@ -27,7 +27,7 @@ class CaptureRequests {
  public:
   // Tells a session. False: it does not hear of this.
   using Tell = std::function<bool(uint64_t session, control::SlotCapture capture)>;
-  CaptureRequests(const SlotLending& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
+  CaptureRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
   RequestResult<> start_capture(const Borrower& client, const protocol::StartCaptureRequest& request);
   RequestResult<protocol::CaptureNewsReply> get_capture_news(const Borrower& client,
@@ -45,12 +45,12 @@ class CaptureRequests {
     UniqueFd page;
   };
 
-  bool wants(const LentSlot& slot) const;
-  void begin(const LentSlot& slot);
-  Result<void> hand_ring(const LentSlot& slot, News& news);
+  bool wants(const LeasedSlot& slot) const;
+  void begin(const LeasedSlot& slot);
+  Result<void> hand_ring(const LeasedSlot& slot, News& news);
   void end(uint32_t slot);
 
-  const SlotLending& slots_;
+  const SlotLeases& slots_;
   const Tell tell_;
   std::optional<Borrower> capturer_;
   uint32_t snap_bytes_ = 0;

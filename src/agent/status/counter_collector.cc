@@ -12,7 +12,7 @@ void CounterCollector::set_devices(const std::vector<uint32_t>& devices) {
   for (const uint32_t device : devices) devices_[device];
 }
 
-void CounterCollector::collect(const LentSlot& slot, const control::QpsRead& read) {
+void CounterCollector::collect(const LeasedSlot& slot, const control::QpsRead& read) {
   Seen& seen = seen_[slot.lending];
   for (size_t i = 0; i < read.qps.size(); ++i) {
     const control::QpNumbers& qp = read.qps[i];
@@ -34,7 +34,7 @@ void CounterCollector::collect(const LentSlot& slot, const control::QpsRead& rea
   }
 }
 
-void CounterCollector::forget(const LentSlot& slot) {
+void CounterCollector::forget(const LeasedSlot& slot) {
   const auto seen = seen_.find(slot.lending);
   if (seen == seen_.end()) return;
   room_.give_back(slot.borrower.uid, seen->second.size());

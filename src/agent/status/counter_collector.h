@@ -10,9 +10,9 @@
 #include <sys/types.h>
 
 #include "agent/slots/slot_table.h"
+#include "base/quota.h"
 #include "control/model/device_counters.h"
 #include "control/model/status_reader.h"
-#include "base/quota.h"
 
 namespace verbena::agent {
 
@@ -34,9 +34,9 @@ class CounterCollector {
   void set_devices(const std::vector<uint32_t>& devices);
   // Adds what some QPs of a slot have counted since the last call. What a QP counted can be read until its
   // number is given to another, which is late.
-  void collect(const LentSlot& slot, const control::QpsRead& read);
+  void collect(const LeasedSlot& slot, const control::QpsRead& read);
   // The slot was looked at for the last time: it will be another's.
-  void forget(const LentSlot& slot);
+  void forget(const LeasedSlot& slot);
   void link_downed(uint32_t device_index);
   // By Link::device_index.
   const std::map<uint32_t, DeviceCounters>& devices() const { return devices_; }
@@ -46,7 +46,7 @@ class CounterCollector {
   using Seen = std::unordered_map<uint32_t, Numbers>;  // by place in the slot
 
   std::map<uint32_t, DeviceCounters> devices_;
-  std::map<uint64_t, Seen> seen_;  // by LentSlot::lending
+  std::map<uint64_t, Seen> seen_;  // by LeasedSlot::lending
   Quota room_;
 };
 

@@ -21,7 +21,7 @@ constexpr size_t kAtOnce = 1024;
 constexpr Duration kRest = std::chrono::milliseconds(1);
 
 // Of one user.
-constexpr size_t kMostUnfinished = 64;
+constexpr size_t kMaxUnfinished = 64;
 
 }  // namespace
 
@@ -69,13 +69,13 @@ void CounterPublisher::collect_regularly() {
   });
 }
 
-void CounterPublisher::finish(const LentSlot& slot) {
+void CounterPublisher::finish(const LeasedSlot& slot) {
   sweep_.finish(slot);
   read();
 }
 
 bool CounterPublisher::is_behind(uid_t user) const {
-  return sweep_.unfinished(user) >= kMostUnfinished;
+  return sweep_.unfinished(user) >= kMaxUnfinished;
 }
 
 void CounterPublisher::show() {

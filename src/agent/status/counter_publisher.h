@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "agent/status/counter_collector.h"
-#include "agent/status/counter_sweep.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_table.h"
 #include "agent/slots/slot_table.h"
+#include "agent/status/counter_collector.h"
+#include "agent/status/counter_sweep.h"
 #include "agent/status/state_writer.h"
 #include "base/time.h"
 
@@ -33,7 +33,7 @@ class CounterPublisher {
   // A slot was lent: from now on there is something to collect.
   void collect_regularly();
   // The same for the last time: the slot will be another's. What it brings is seen after show().
-  void finish(const LentSlot& slot);
+  void finish(const LeasedSlot& slot);
   // Whether so many slots of the user have come back with so much in them that it may have no more for now.
   bool is_behind(uid_t user) const;
   void show();

@@ -5,8 +5,8 @@
 
 #include <fcntl.h>
 
-#include "control/model/status_reader.h"
 #include "base/log.h"
+#include "control/model/status_reader.h"
 
 namespace verbena::agent {
 
@@ -16,7 +16,7 @@ void CounterSweep::begin() {
   place_ = 0;
 }
 
-void CounterSweep::finish(const LentSlot& slot) {
+void CounterSweep::finish(const LeasedSlot& slot) {
   UniqueFd page(::fcntl(slot.page, F_DUPFD_CLOEXEC, 0));
   if (!page) {
     log_warning("the last counters of slot {} are lost: errno {}", slot.index, errno);

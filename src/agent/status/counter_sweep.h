@@ -10,8 +10,8 @@
 
 #include <sys/types.h>
 
-#include "agent/status/counter_collector.h"
 #include "agent/slots/slot_table.h"
+#include "agent/status/counter_collector.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -29,7 +29,7 @@ class CounterSweep {
   // Begins a round through all slots, if none is under way.
   void begin();
   // The slot is about to come back. Its page stays open until it has been read.
-  void finish(const LentSlot& slot);
+  void finish(const LeasedSlot& slot);
   // Whether there is more to read, of this round or of slots that came back.
   bool has_work() const { return next_.has_value() || !ended_.empty(); }
   // Reads about so much, in QpsRead::work. Answers how much it was.
@@ -39,7 +39,7 @@ class CounterSweep {
 
  private:
   struct Ended {
-    LentSlot slot;
+    LeasedSlot slot;
     UniqueFd page;
     uint32_t place = 0;
   };
@@ -59,13 +59,13 @@ class CounterSweep {
 // milliseconds' worth of it at once.
 class SweepAllowance {
  public:
-  static constexpr size_t kMost = 16 * 1024;
+  static constexpr size_t kMax = 16 * 1024;
   static constexpr size_t kPerMillisecond = 2 * 1024;
 
   size_t at(TimePoint now) {
     const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
     if (passed <= 0) return left_;
-    left_ = std::min<size_t>(kMost,
+    left_ = std::min<size_t>(kMax,
                              left_ + static_cast<size_t>(std::min<int64_t>(passed, 1000)) * kPerMillisecond);
     since_ = now;
     return left_;
@@ -73,7 +73,7 @@ class SweepAllowance {
   void spend(size_t work) { left_ -= std::min(left_, work); }
 
  private:
-  size_t left_ = kMost;
+  size_t left_ = kMax;
   TimePoint since_{};
 };
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/model/device_counters.h"
-#include "control/model/port_speed.h"
 #include "base/bytes.h"
 #include "base/format.h"
+#include "control/model/device_counters.h"
+#include "control/model/port_speed.h"
 #include "management/mad/subnet.h"
 
 namespace verbena::agent {

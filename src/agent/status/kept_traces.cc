@@ -14,7 +14,7 @@
 
 namespace verbena::agent {
 
-void KeptTraces::keep(const LentSlot& slot, bool in_order, TimePoint now) {
+void KeptTraces::keep(const LeasedSlot& slot, bool in_order, TimePoint now) {
   // One of a former agent's that never came back may have neither pid nor session.
   const uint64_t process = process_number(slot.borrower);
   keep_copy({.process = process != 0 ? process : new_process(),
@@ -54,7 +54,7 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
 void KeptTraces::add(Kept kept) {
   kept.number = next_++;
   kept_.push_back(std::move(kept));
-  while (processes() > kMostProcesses || bytes() > kMostBytes || kept_.size() > kMostTraces) forget_one();
+  while (processes() > kMaxProcesses || bytes() > kMaxBytes || kept_.size() > kMaxTraces) forget_one();
 }
 
 const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {

@@ -23,10 +23,10 @@ class ConnectionTrace;
 // no error at all, is forgotten after a minute.
 class KeptTraces {
  public:
-  static constexpr size_t kMostProcesses = 16;
-  static constexpr size_t kMostBytes = 16 << 20;
+  static constexpr size_t kMaxProcesses = 16;
+  static constexpr size_t kMaxBytes = 16 << 20;
   // Each takes a descriptor. A process has one for each slot, and one for its connections.
-  static constexpr size_t kMostTraces = 64;
+  static constexpr size_t kMaxTraces = 64;
   static constexpr Duration kQuietTime = std::chrono::minutes(1);
 
   struct Kept {
@@ -44,7 +44,7 @@ class KeptTraces {
   };
 
   // The slot's process has ended, or has given the slot back: before the page goes.
-  void keep(const LentSlot& slot, bool in_order, TimePoint now);
+  void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
   // The same of the connections of a client that has gone.
   void keep(const ConnectionTrace& trace, TimePoint now);
   // The first from this number on; nullptr: none. Forgets first what is to be forgotten by now.

@@ -19,8 +19,8 @@
 #include "base/paths/root_only.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/users.h"
-#include "control/protocol/messages.h"
 #include "base/text.h"
+#include "control/protocol/messages.h"
 #include "control/protocol/trace_ring.h"
 
 namespace verbena::agent {
@@ -30,7 +30,7 @@ constexpr uint64_t kMagic = 0x7665726265'6c7401;  // "verbe", "lt", layout 1
 constexpr size_t kBootIdBytes = 40;
 constexpr size_t kHeadBytes = 4096;  // so that holes stay holes
 constexpr size_t kStride = kHeadBytes + (sizeof(protocol::TraceRings) + 4095) / 4096 * 4096;
-constexpr size_t kMostRecords = 64;
+constexpr size_t kMaxRecords = 64;
 
 // One slot's record: this, and kHeadBytes behind its beginning the rings.
 struct Head {
@@ -98,7 +98,7 @@ Result<void> leave_traces(const KeptTraces& kept, const std::string& path) {
   size_t records = 0;
   int error = 0;
   kept.for_each_notable([&](const KeptTraces::Kept& each) {
-    if (records == kMostRecords || error != 0) return;
+    if (records == kMaxRecords || error != 0) return;
     const size_t at = records++ * kStride;
     const Head head = head_of(each, common);
     const auto copied = copy_rings(each.file.get(), 0, file.get(), at + kHeadBytes);
@@ -120,7 +120,7 @@ void take_left_traces(KeptTraces& kept, const std::string& path, TimePoint now) 
   if (!is_ours) return;
   const Head common = common_head();
   std::map<uint64_t, uint64_t> processes;
-  for (size_t record = 0; record < kMostRecords; ++record) {
+  for (size_t record = 0; record < kMaxRecords; ++record) {
     const size_t at = record * kStride;
     Head head;
     if (::pread(file.get(), &head, sizeof head, static_cast<off_t>(at)) != sizeof head) return;

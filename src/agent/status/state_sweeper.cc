@@ -13,12 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/takeover/agent_name.h"
 #include "agent/status/left_traces.h"
+#include "agent/takeover/agent_name.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "base/same_file.h"
 #include "base/paths/state_path.h"
+#include "base/same_file.h"
 
 namespace verbena::agent {
 namespace {

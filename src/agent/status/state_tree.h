@@ -18,8 +18,8 @@ namespace verbena::agent {
 using control::DeviceCounters;
 
 // Keeps the directory in which programs see the devices as they would in /sys and /dev (see
-// base/paths/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new one.
-// What is no longer shown is removed apart from that, as it takes long (state_sweeper.h).
+// base/paths/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new
+// one. What is no longer shown is removed apart from that, as it takes long (state_sweeper.h).
 //
 // The directory belongs to us alone (make_state_directory() saw to that), so what lies in it may be believed,
 // but it may be out of date: an agent that was killed leaves it behind. No failure here is serious: it is

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "agent/status/state_tree.h"
-#include "control/model/link.h"
 #include "base/time.h"
+#include "control/model/link.h"
 
 namespace verbena::agent {
 

@@ -5,14 +5,14 @@
 #include <optional>
 
 #include "agent/cm/service.h"
-#include "agent/status/counter_publisher.h"
-#include "agent/sessions/held_files.h"
 #include "agent/links/link_publisher.h"
+#include "agent/sessions/held_files.h"
 #include "agent/sessions/refused_programs.h"
 #include "agent/sessions/session_reply.h"
-#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
+#include "agent/status/counter_publisher.h"
 #include "control/protocol/connection_status.h"
 #include "control/protocol/messages.h"
 
@@ -24,7 +24,7 @@ class StatusRequests {
   struct Subjects {
     const LinkPublisher& links;
     const Wire& wire;
-    const SlotLending& slots;
+    const SlotLeases& slots;
     CounterPublisher& counters;
     const RefusedPrograms& refused;
     CmService& connection_management;

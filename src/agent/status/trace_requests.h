@@ -9,9 +9,9 @@
 
 #include "agent/cm/connection_trace.h"
 #include "agent/sessions/held_files.h"
-#include "agent/status/kept_traces.h"
 #include "agent/sessions/session_reply.h"
-#include "agent/slots/slot_lending.h"
+#include "agent/slots/slot_leases.h"
+#include "agent/status/kept_traces.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
@@ -24,7 +24,7 @@ class TraceRequests {
  public:
   // Tells a session. False: it does not hear of this.
   using Tell = std::function<bool(uint64_t session, bool on)>;
-  TraceRequests(const SlotLending& slots, KeptTraces& kept, const ConnectionTraces& connections,
+  TraceRequests(const SlotLeases& slots, KeptTraces& kept, const ConnectionTraces& connections,
                 HeldFiles& files, Tell tell)
       : slots_(slots), kept_(kept), connections_(connections), files_(files), tell_(std::move(tell)) {}
 
@@ -41,7 +41,7 @@ class TraceRequests {
   bool is_wanted(uint64_t process) const;
   size_t wanted_by(uint64_t client) const;
 
-  const SlotLending& slots_;
+  const SlotLeases& slots_;
   KeptTraces& kept_;
   const ConnectionTraces& connections_;
   HeldFiles& files_;

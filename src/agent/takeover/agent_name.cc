@@ -11,13 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/model/message_socket.h"
 #include "base/log.h"
-#include "base/same_file.h"
-#include "base/time.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
+#include "base/same_file.h"
+#include "base/time.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {

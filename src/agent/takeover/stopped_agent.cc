@@ -43,18 +43,18 @@ void StoppedAgent::run() {
 
 void StoppedAgent::consider() {
   const bool stopped = is_stopped(agent_);
-  if (stopped && !courier_) begin();
-  if (!stopped && courier_) end();
+  if (stopped && !forwarder_) begin();
+  if (!stopped && forwarder_) end();
 }
 
 void StoppedAgent::begin() try {
   log_info("the agent (pid {}) is stopped: packets are forwarded in its place", agent_);
-  contents_ = Vault::look(vault_.get());
-  courier_.emplace();
+  contents_ = TakeoverState::look(vault_.get());
+  forwarder_.emplace();
   for (const SlotRecord& slot : contents_.slots) {
     if (!slot.lent || slot.socket < 0 || slot.courier_end < 0) continue;
     UniqueFd end(::fcntl(slot.courier_end, F_DUPFD_CLOEXEC, 3));
-    const auto goes_on = courier_->go_on(slot.index, slot.socket, std::move(end));
+    const auto goes_on = forwarder_->go_on(slot.index, slot.socket, std::move(end));
     if (!goes_on) log_warning("slot {} gets no packets: errno {}", slot.index, goes_on.error().code);
   }
 } catch (const std::system_error& error) {
@@ -62,7 +62,7 @@ void StoppedAgent::begin() try {
 }
 
 void StoppedAgent::end() {
-  courier_.reset();
+  forwarder_.reset();
   contents_ = {};
 }
 

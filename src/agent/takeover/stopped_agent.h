@@ -8,8 +8,8 @@
 
 #include <sys/types.h>
 
-#include "agent/slots/courier.h"
-#include "agent/takeover/vault.h"
+#include "agent/slots/forwarder.h"
+#include "agent/takeover/takeover_state.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -44,8 +44,8 @@ class StoppedAgent {
   pid_t agent_ = 0;
   UniqueFd vault_;
   // The thread's own
-  Vault::Contents contents_;
-  std::optional<Courier> courier_;  // while the agent is stopped; takes descriptors of `contents_`
+  TakeoverState::Contents contents_;
+  std::optional<Forwarder> forwarder_;  // while the agent is stopped; takes descriptors of `contents_`
   std::thread thread_;
 };
 

@@ -13,11 +13,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
-#include "base/log.h"
 #include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/socket_address.h"
+#include "agent/sessions/acting_for.h"
+#include "base/log.h"
 #include "control/protocol/responder_progress.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
@@ -73,7 +73,7 @@ bool read_entry(int page, size_t array, uint32_t index, Entry& entry) {
 // One slot: idle while its socket is watched, then curious, and, while its process is stopped, answering.
 class StoppedProcesses::Slot final : private net::PacketHandler {
  public:
-  Slot(StoppedProcesses& of, const LentSlot& lent)
+  Slot(StoppedProcesses& of, const LeasedSlot& lent)
       : of_(of),
         loop_(of.loop_),
         index_(lent.index),
@@ -93,7 +93,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
-  bool is_of(const LentSlot& lent) const {
+  bool is_of(const LeasedSlot& lent) const {
     return lent.lending == lending_ && lent.socket == socket_ && lent.borrower.pid == pid_;
   }
 
@@ -332,7 +332,7 @@ StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings 
 
 StoppedProcesses::~StoppedProcesses() = default;
 
-void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LentSlot>& lent) {
+void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlot>& lent) {
   const auto found = slots_.find(slot);
   const bool is_watched = lent && lent->index == slot && lent->socket >= 0 && lent->borrower.pid > 0;
   if (is_watched && found != slots_.end() && found->second->is_of(*lent)) return;

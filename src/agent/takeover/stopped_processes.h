@@ -11,10 +11,10 @@
 
 #include <sys/types.h>
 
+#include "adapter/net/port.h"
 #include "agent/event_loop.h"
 #include "agent/slots/slot_table.h"
 #include "base/time.h"
-#include "adapter/net/port.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
 
@@ -58,7 +58,7 @@ class StoppedProcesses {
   StoppedProcesses& operator=(const StoppedProcesses&) = delete;
 
   // This process has the slot from now on; nothing: nobody has it, and its socket may be closed.
-  void slot_changed(uint32_t slot, const std::optional<LentSlot>& lent);
+  void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& lent);
 
  private:
   class Slot;

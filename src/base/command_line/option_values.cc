@@ -11,13 +11,12 @@
 
 #include <strings.h>
 
-#include "base/format.h"
 #include "base/command_line/suggestion.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace verbena::command_line {
 namespace {
-
 
 // All of the text, or nothing.
 std::optional<uint64_t> number_in(std::string_view text) {

@@ -6,13 +6,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/format.h"
 #include "base/command_line/suggestion.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace verbena::command_line {
 namespace {
-
 
 std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });

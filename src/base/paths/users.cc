@@ -14,10 +14,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/peer_pidfd.h"
-#include "base/same_file.h"
 #include "base/paths/path_text.h"
 #include "base/paths/root_only.h"
+#include "base/peer_pidfd.h"
+#include "base/same_file.h"
 
 namespace verbena::paths {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "agent/event_loop.h"
 #include "agent/status/state_writer.h"
-#include "control/client/client.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
+#include "control/client/client.h"
 
 namespace verbena::agent {
 

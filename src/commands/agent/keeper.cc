@@ -15,8 +15,8 @@
 
 #include "agent/sessions/helper_names.h"
 #include "agent/takeover/stopped_agent.h"
-#include "control/client/client.h"
 #include "base/time.h"
+#include "control/client/client.h"
 
 namespace verbena::agent {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "control/model/agent_status.h"
 #include "commands/doctor/finding.h"
 #include "commands/doctor/netdevs.h"
+#include "control/model/agent_status.h"
 
 // What a doctor looks at, a function for each subject. Each adds at least one finding of its subject.
 namespace verbena::commands::doctor {
@@ -23,8 +23,7 @@ void look_at_port(const std::optional<control::AgentStatus>& agent, Findings& fi
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings);
 
 // Links, their addresses, and what of a packet fits on the way. Pure.
-void look_at_links(const std::vector<control::LinkStatus>& links, const Netdevs& netdevs,
-                   Findings& findings);
+void look_at_links(const std::vector<control::LinkStatus>& links, const Netdevs& netdevs, Findings& findings);
 
 // What this process, and so what it starts, may have at most.
 void look_at_limits(Findings& findings);

@@ -20,7 +20,7 @@
 namespace verbena::commands::doctor {
 namespace {
 
-constexpr size_t kMostBytes = 8 << 20;
+constexpr size_t kMaxBytes = 8 << 20;
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
@@ -86,7 +86,7 @@ bool read_some(int fd, std::string& into) {
   const ssize_t count = ::read(fd, block.data(), block.size());
   if (count < 0) return errno == EINTR || errno == EAGAIN;
   into.append(block.data(),
-              std::min(static_cast<size_t>(count), kMostBytes - std::min(kMostBytes, into.size())));
+              std::min(static_cast<size_t>(count), kMaxBytes - std::min(kMaxBytes, into.size())));
   return count > 0;
 }
 

@@ -19,8 +19,8 @@ namespace verbena::commands::doctor {
 namespace {
 
 // Programs that are larger than any table of theirs may be; names are shorter than paths.
-constexpr size_t kMostTableBytes = 1 << 20;
-constexpr size_t kMostNameBytes = 4096;
+constexpr size_t kMaxTableBytes = 1 << 20;
+constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxNames = 1024;
 
 class Reader {
@@ -34,7 +34,7 @@ class Reader {
 
   template <class T>
   std::vector<T> table(uint64_t at, uint64_t bytes) const {
-    std::vector<T> entries(std::min<uint64_t>(bytes, kMostTableBytes) / sizeof(T));
+    std::vector<T> entries(std::min<uint64_t>(bytes, kMaxTableBytes) / sizeof(T));
     const size_t whole = read_bytes(at, entries.data(), entries.size() * sizeof(T)) / sizeof(T);
     entries.resize(whole);
     return entries;
@@ -42,7 +42,7 @@ class Reader {
 
   // Up to its zero byte, or up to `most`.
   std::string text(uint64_t at, uint64_t most) const {
-    std::string name(std::min<uint64_t>(most, kMostNameBytes), '\0');
+    std::string name(std::min<uint64_t>(most, kMaxNameBytes), '\0');
     name.resize(read_bytes(at, name.data(), name.size()));
     return name.substr(0, name.find('\0'));
   }
@@ -87,7 +87,7 @@ void walk(const Reader& reader, uint64_t at, Elf64_Word Entry::*next, size_t& le
 
 void read_versions(const Reader& reader, std::span<const Elf64_Phdr> segments,
                    std::span<const Elf64_Dyn> entries, uint64_t names, ElfFile& file) {
-  const auto text = [&](uint64_t name) { return reader.text(names + name, kMostNameBytes); };
+  const auto text = [&](uint64_t name) { return reader.text(names + name, kMaxNameBytes); };
   size_t left = kMaxNames;
   const auto needs = value_of(DT_VERNEED, entries);
   if (const auto at = needs ? offset_of(*needs, segments) : std::nullopt) {
@@ -127,7 +127,7 @@ void read_dynamic(const Reader& reader, std::span<const Elf64_Phdr> segments, co
     file.dynamic_names.assign(text.begin(), text.end());
   }
   const auto text = [&](std::optional<uint64_t> name) {
-    return name ? reader.text(*names + *name, kMostNameBytes) : std::string();
+    return name ? reader.text(*names + *name, kMaxNameBytes) : std::string();
   };
   file.rpath = text(value_of(DT_RPATH, entries));
   file.runpath = text(value_of(DT_RUNPATH, entries));

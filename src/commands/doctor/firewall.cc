@@ -13,7 +13,7 @@ namespace {
 enum class Match { kNo, kMaybe, kYes };
 
 // As deep as the kernel lets chains jump.
-constexpr int kMostJumps = 16;
+constexpr int kMaxJumps = 16;
 
 bool names(const std::string& pattern, const std::string& name) {
   if (pattern.empty() || pattern.back() != '*') return pattern == name;
@@ -91,7 +91,7 @@ class Walk {
 
   // `sure`: every such packet comes here, not only some.
   End visit(const Chain& chain, bool sure, int depth) {
-    if (depth > kMostJumps) return End::kOpen;
+    if (depth > kMaxJumps) return End::kOpen;
     bool some_returned = false;
     for (const Rule& rule : chain.rules) {
       const Match matched = match(rule, probe_);

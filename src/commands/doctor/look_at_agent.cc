@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/client/admin.h"
-#include "control/model/agent_starter.h"
 #include "base/format.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
@@ -19,6 +17,8 @@
 #include "commands/doctor/command_output.h"
 #include "commands/verbena/installation.h"
 #include "commands/verbena/names.h"
+#include "control/client/admin.h"
+#include "control/model/agent_starter.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -198,8 +198,7 @@ std::optional<control::AgentStatus> look_at_agent(Findings& findings) {
     if (own == 0) break;
   }
   const auto installation = Installation::of_this_program();
-  const std::string program =
-      control::find_agent_program(installation ? installation->agent.string() : "");
+  const std::string program = control::find_agent_program(installation ? installation->agent.string() : "");
   auto admin = connect(program);
   if (!admin) {
     const control::AdminError& error = admin.error();

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/format.h"
-#include "base/unique_fd.h"
 #include "base/paths/missing_system_file.h"
+#include "base/unique_fd.h"
 #include "commands/doctor/checks.h"
 
 namespace verbena::commands::doctor {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "control/model/path_mtu.h"
 #include "base/format.h"
 #include "commands/doctor/checks.h"
 #include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
+#include "control/model/path_mtu.h"
 
 namespace verbena::commands::doctor {
 namespace {

@@ -12,13 +12,13 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "control/client/mad_client.h"
 #include "base/unique_fd.h"
-#include "management/mad/announcement.h"
-#include "wire/roce/packet.h"
 #include "commands/doctor/echo.h"
 #include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
+#include "control/client/mad_client.h"
+#include "management/mad/announcement.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -87,8 +87,8 @@ void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
   const auto client = MadClient::connect(one.link.device_index, {.start_agent = false, .agent_program = {}});
   if (!client) return;
   TimePoint began = MonotonicClock::now();
-  auto answer = (*client)->ask(peer, mad::agent_info_request(1).bytes, mad::kAnnouncementOui,
-                               kMadPatience, kMadRetries);
+  auto answer = (*client)->ask(peer, mad::agent_info_request(1).bytes, mad::kAnnouncementOui, kMadPatience,
+                               kMadRetries);
   if (!answer) return;
   look.round_trip = MonotonicClock::now() - began;
   look.kind = PeerKind::kOther;

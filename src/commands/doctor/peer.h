@@ -7,10 +7,10 @@
 
 #include <sys/socket.h>
 
-#include "control/model/agent_status.h"
 #include "base/time.h"
-#include "management/mad/agent_info.h"
 #include "commands/doctor/finding.h"
+#include "control/model/agent_status.h"
+#include "management/mad/agent_info.h"
 
 namespace verbena::commands::doctor {
 

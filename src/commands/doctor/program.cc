@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "program";
-constexpr int kMostInterpreters = 4;
+constexpr int kMaxInterpreters = 4;
 
 // A program, or else a library of this folder.
 fs::path find_file(const std::string& name) {
@@ -155,7 +155,7 @@ bool is_program(const std::string& name) {
 Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings) {
   fs::path program = find_file(name);
   if (program.empty()) return fail(ENOENT);
-  for (int i = 0; i < kMostInterpreters; ++i) {
+  for (int i = 0; i < kMaxInterpreters; ++i) {
     const auto file = read_elf_file(program);
     if (file) {
       look_at_elf_file(program, *file, installation, findings);

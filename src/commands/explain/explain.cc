@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "base/format.h"
 #include "base/command_line/suggestion.h"
+#include "base/format.h"
 #include "commands/explain/search.h"
 #include "commands/explain/table.h"
 #include "commands/verbena/commands.h"

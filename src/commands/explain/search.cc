@@ -11,8 +11,8 @@
 #include <span>
 #include <system_error>
 
-#include "base/format.h"
 #include "adapter/queues/status_words.h"
+#include "base/format.h"
 
 namespace verbena::commands::explanations {
 namespace {

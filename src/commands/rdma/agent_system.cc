@@ -9,9 +9,9 @@
 
 #include <poll.h>
 
-#include "control/client/client.h"
 #include "base/format.h"
 #include "commands/verbena/installation.h"
+#include "control/client/client.h"
 
 namespace verbena::commands::rdma {
 namespace {

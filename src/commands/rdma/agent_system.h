@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "control/client/admin.h"
 #include "commands/rdma/system.h"
+#include "control/client/admin.h"
 
 namespace verbena::commands::rdma {
 

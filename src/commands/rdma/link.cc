@@ -2,8 +2,8 @@
 // rdma link: ports and the network devices under them; links are made and deleted.
 #include <cerrno>
 
-#include "control/client/resources.h"
 #include "commands/rdma/command.h"
+#include "control/client/resources.h"
 
 namespace verbena::commands::rdma {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers what a program under `verbena run` asks on sockets of NETLINK_RDMA. The preload
-// (preload/sysfs/rdma_netlink.cc) starts one beside a program that opens the first such socket; it ends with that
-// program. It is no command for users: descriptor 3 is the socket of NETLINK_USERSOCK on which the program's
-// sockets write to it, 4 a pidfd of the program.
+// (preload/sysfs/rdma_netlink.cc) starts one beside a program that opens the first such socket; it ends with
+// that program. It is no command for users: descriptor 3 is the socket of NETLINK_USERSOCK on which the
+// program's sockets write to it, 4 a pidfd of the program.
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "base/paths/users.h"
-#include "preload/netlink/service.h"
 #include "commands/rdma/agent_system.h"
+#include "preload/netlink/service.h"
 
 namespace {
 

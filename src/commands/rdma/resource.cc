@@ -4,9 +4,9 @@
 #include <array>
 #include <cerrno>
 
-#include "control/client/resources.h"
 #include "commands/rdma/command.h"
 #include "commands/rdma/resource_rows.h"
+#include "control/client/resources.h"
 
 namespace verbena::commands::rdma {
 namespace {
@@ -86,8 +86,7 @@ bool refuses_raw(Command& command) {
   return true;
 }
 
-using RowsOfPort = std::vector<Row> (*)(const control::AgentStatus&, const control::Link&,
-                                        uint32_t);
+using RowsOfPort = std::vector<Row> (*)(const control::AgentStatus&, const control::Link&, uint32_t);
 using RowsOfDevice = std::vector<Row> (*)(const control::AgentStatus&, const control::Link&);
 
 int show_of_ports(Command& command, std::span<const FilterName> names, RowsOfPort rows) {

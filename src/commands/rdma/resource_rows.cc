@@ -8,10 +8,10 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "control/client/resources.h"
+#include "adapter/queues/status_words.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "adapter/queues/status_words.h"
+#include "control/client/resources.h"
 
 namespace verbena::commands::rdma {
 namespace {

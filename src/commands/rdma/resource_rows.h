@@ -3,17 +3,15 @@
 
 #include <vector>
 
-#include "control/model/agent_status.h"
 #include "commands/rdma/row.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 
 // The objects of a device, as rows; by slot and number. Those of QPs and of connection identifiers that
 // belong to `port`, where 0 is for those that have none yet.
-std::vector<Row> qp_rows(const control::AgentStatus& status, const control::Link& link,
-                         uint32_t port);
-std::vector<Row> cm_id_rows(const control::AgentStatus& status, const control::Link& link,
-                            uint32_t port);
+std::vector<Row> qp_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
+std::vector<Row> cm_id_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
 std::vector<Row> cq_rows(const control::AgentStatus& status, const control::Link& link);
 std::vector<Row> mr_rows(const control::AgentStatus& status, const control::Link& link);
 std::vector<Row> pd_rows(const control::AgentStatus& status, const control::Link& link);

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "control/model/agent_status.h"
 #include "commands/rdma/filters.h"
 #include "commands/rdma/printer.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 

@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "control/model/device_counters.h"
 #include "commands/rdma/command.h"
 #include "commands/rdma/resource_rows.h"
+#include "control/model/device_counters.h"
 
 namespace verbena::commands::rdma {
 namespace {

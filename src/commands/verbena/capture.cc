@@ -12,9 +12,8 @@
 #include <CLI/CLI.hpp>
 #include <poll.h>
 
-#include "control/client/capture_client.h"
-#include "base/format.h"
 #include "base/command_line/option_values.h"
+#include "base/format.h"
 #include "commands/verbena/capture_links.h"
 #include "commands/verbena/capture_output.h"
 #include "commands/verbena/commands.h"
@@ -25,6 +24,7 @@
 #include "commands/verbena/names.h"
 #include "commands/verbena/recorder.h"
 #include "commands/verbena/report.h"
+#include "control/client/capture_client.h"
 
 namespace verbena::commands {
 
@@ -54,14 +54,14 @@ constexpr const char* kCaptureExamples =
     "A user captures with their own agent; only root captures what root's agent serves.\n";
 
 constexpr uint32_t kLeastSnap = 64;
-constexpr uint32_t kMostSnap = 262'144;
+constexpr uint32_t kMaxSnap = 262'144;
 
 // How long to sleep when there was nothing: a ring of a busy process is full within milliseconds.
 constexpr Duration kShortPause = std::chrono::milliseconds(1);
 constexpr Duration kLongPause = std::chrono::milliseconds(10);  // while there is no process
 constexpr Duration kNewsInterval = std::chrono::milliseconds(5);
 // For what is in the rings at the end.
-constexpr Duration kMostAtEnd = std::chrono::seconds(2);
+constexpr Duration kMaxAtEnd = std::chrono::seconds(2);
 
 struct CaptureWish {
   std::string file;
@@ -154,7 +154,7 @@ void Capture::drain() {
     next_news_ = TimePoint::min();
     take_news(end);
   }
-  while (MonotonicClock::now() < end + kMostAtEnd && !recorder_.is_complete()) {
+  while (MonotonicClock::now() < end + kMaxAtEnd && !recorder_.is_complete()) {
     if (recorder_.record(end, MonotonicClock::now()) == 0 || !write_out()) break;
   }
 }
@@ -239,7 +239,7 @@ void add_capture(CLI::App& verbena, int& status) {
   command->add_option("FILE", wish->file, "where to: a pcapng file, or '-' for standard output")->required();
   command
       ->add_option("--snaplen", choice.snap_bytes, "of each packet at most so many bytes, 64 to 262144 (all)")
-      ->transform(whole_number("a number of bytes from 64 to 262144", kLeastSnap, kMostSnap))
+      ->transform(whole_number("a number of bytes from 64 to 262144", kLeastSnap, kMaxSnap))
       ->type_name("BYTES");
   command->add_option("--link", choice.link, "only packets from or to an address of this link")
       ->type_name("NAME");

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "control/model/link.h"
 #include "base/time.h"
+#include "control/model/link.h"
 #include "observe/capture/frame_builder.h"
 #include "wire/roce/path.h"
 

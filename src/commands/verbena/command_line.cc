@@ -12,8 +12,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/format.h"
 #include "base/command_line/usage_errors.h"
+#include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/message.h"

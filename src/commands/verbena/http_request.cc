@@ -51,7 +51,7 @@ HttpVerdict judge_line(std::string_view line) {
 std::optional<HttpVerdict> judge_request(std::string_view received) {
   const size_t end = std::min(received.find("\r\n\r\n"), received.find("\n\n"));
   if (end == std::string_view::npos) {
-    if (received.size() < kMostRequestBytes) return std::nullopt;
+    if (received.size() < kMaxRequestBytes) return std::nullopt;
     return HttpVerdict{.status = 431};
   }
   return judge_line(received.substr(0, received.find_first_of("\r\n")));

@@ -10,7 +10,7 @@ namespace verbena::commands {
 
 // As much of HTTP/1.1 as it takes to be asked for metrics. Pure: the bytes are anybody's.
 
-inline constexpr size_t kMostRequestBytes = 4096;
+inline constexpr size_t kMaxRequestBytes = 4096;
 
 struct HttpVerdict {
   int status = 200;

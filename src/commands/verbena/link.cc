@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "control/client/admin.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
@@ -16,6 +15,7 @@
 #include "commands/verbena/status_filter.h"
 #include "commands/verbena/status_json.h"
 #include "commands/verbena/status_text.h"
+#include "control/client/admin.h"
 
 namespace verbena::commands {
 namespace {

@@ -9,13 +9,13 @@
 
 #include <CLI/CLI.hpp>
 
-#include "control/client/admin.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/message.h"
 #include "commands/verbena/metrics_server.h"
 #include "commands/verbena/metrics_text.h"
+#include "control/client/admin.h"
 
 namespace verbena::commands {
 namespace {

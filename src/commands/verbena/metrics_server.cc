@@ -189,8 +189,8 @@ bool MetricsServer::serve(Connection& connection, TimePoint now) {
 }
 
 bool MetricsServer::receive(Connection& connection, TimePoint now) {
-  std::array<char, kMostRequestBytes> buffer;
-  const size_t room = kMostRequestBytes - std::min(connection.received.size(), kMostRequestBytes - 1);
+  std::array<char, kMaxRequestBytes> buffer;
+  const size_t room = kMaxRequestBytes - std::min(connection.received.size(), kMaxRequestBytes - 1);
   const ssize_t bytes = ::recv(connection.socket.get(), buffer.data(), room, 0);
   if (bytes < 0) return errno == EAGAIN || errno == EINTR;
   if (bytes == 0) return false;

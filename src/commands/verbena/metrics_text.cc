@@ -14,12 +14,12 @@
 
 #include <unistd.h>
 
-#include "base/format.h"
-#include "management/cm/counters.h"
-#include "management/cm/parameters.h"
 #include "adapter/net/port.h"
+#include "base/format.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
+#include "management/cm/counters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::commands {
 namespace {

@@ -7,10 +7,10 @@
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
-#include "control/model/path_mtu.h"
+#include "adapter/queues/status_words.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "adapter/queues/status_words.h"
+#include "control/model/path_mtu.h"
 
 namespace verbena::commands {
 namespace {

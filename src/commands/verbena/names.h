@@ -22,7 +22,7 @@ std::string qp_state_name(uint32_t state);  // enum ibv_qp_state: "RTS"
 std::string_view port_counter_name(size_t counter);
 
 std::vector<std::string> peers_as_text(const control::Link& link);  // empty: it accepts all
-std::string gid_as_text(const roce::Address& gid);  // as ibv_devinfo -v: ::ffff:192.0.2.1
+std::string gid_as_text(const roce::Address& gid);                  // as ibv_devinfo -v: ::ffff:192.0.2.1
 std::string guid_as_text(const control::Link& link);
 std::string mac_as_text(const control::Link& link);
 uint32_t active_mtu(const control::Link& link);          // the largest path MTU, in bytes

@@ -30,10 +30,9 @@ struct ProcessStatus : control::SlotStatus {
 
 // How many of the process's completion queues have overrun.
 inline size_t overrun_cqs(const ProcessStatus& process) {
-  return static_cast<size_t>(
-      std::ranges::count_if(process.objects, [](const control::ObjectNumbers& one) {
-        return one.kind == protocol::ObjectKind::kCq && one.values[protocol::kCqOverrun] != 0;
-      }));
+  return static_cast<size_t>(std::ranges::count_if(process.objects, [](const control::ObjectNumbers& one) {
+    return one.kind == protocol::ObjectKind::kCq && one.values[protocol::kCqOverrun] != 0;
+  }));
 }
 
 // In the order of their first slots. Where the agent does not know the pid, each slot counts as a process of

@@ -17,11 +17,12 @@ namespace {
 using capture::PcapngWriter;
 using capture::Record;
 
-constexpr uint64_t kMostAtOnce = 1024;
-constexpr size_t kMostComments = 65'536;
+constexpr uint64_t kMaxAtOnce = 1024;
+constexpr size_t kMaxComments = 65'536;
 constexpr uint32_t kLeastHeaders =
     ethernet::kHeaderBytes + roce::kIpv4HeaderBytes + roce::kUdpHeaderBytes + roce::kBthBytes;
-// As Verbena's sockets: source ports are of this range, one for each pair of slots (adapter/net/udp/send_sockets.h).
+// As Verbena's sockets: source ports are of this range, one for each pair of slots
+// (adapter/net/udp/send_sockets.h).
 constexpr uint16_t kFirstPort = 0xc000;
 constexpr uint32_t kPorts = 0x4000;
 
@@ -100,7 +101,7 @@ uint64_t Recorder::record(TimePoint limit, TimePoint now) {
   for (const auto& source : sources_) push(*source);
 
   uint64_t records = 0;
-  for (; !due.empty() && records < kMostAtOnce && !is_complete(); ++records) {
+  for (; !due.empty() && records < kMaxAtOnce && !is_complete(); ++records) {
     std::ranges::pop_heap(due, is_later);
     Source& source = *due.back();
     due.pop_back();
@@ -160,7 +161,7 @@ void Recorder::write(Source& source, const Record& record, TimePoint now) {
 }
 
 const std::string& Recorder::comment(uint32_t slot, roce::Qpn from, const Record& record) {
-  if (comments_.size() >= kMostComments) comments_.clear();
+  if (comments_.size() >= kMaxComments) comments_.clear();
   const roce::Qpn to = record.headers.destination;
   const uint64_t key = uint64_t{from.value()} | uint64_t{to.value()} << 24 | uint64_t{slot} << 48 |
                        uint64_t{record.by_initiator} << 58;

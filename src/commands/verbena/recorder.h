@@ -10,14 +10,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "control/client/capture_client.h"
 #include "base/time.h"
+#include "commands/verbena/capture_links.h"
+#include "commands/verbena/sending_qps.h"
+#include "control/client/capture_client.h"
 #include "observe/capture/frame_builder.h"
 #include "observe/capture/pcapng.h"
 #include "observe/capture/ring_file.h"
 #include "observe/capture/ring_reader.h"
-#include "commands/verbena/capture_links.h"
-#include "commands/verbena/sending_qps.h"
 
 namespace verbena::commands {
 

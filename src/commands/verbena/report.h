@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "control/model/admin_error.h"
-#include "control/model/agent_status.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/message.h"
 #include "commands/verbena/names.h"
+#include "control/model/admin_error.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands {
 

@@ -11,8 +11,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "control/client/admin.h"
-#include "control/model/agent_starter.h"
 #include "base/log.h"
 #include "base/paths/missing_system_file.h"
 #include "commands/doctor/elf_file.h"
@@ -25,6 +23,8 @@
 #include "commands/verbena/sanitizers.h"
 #include "commands/verbena/settings.h"
 #include "commands/verbena/start_program.h"
+#include "control/client/admin.h"
+#include "control/model/agent_starter.h"
 
 namespace verbena::commands {
 namespace {

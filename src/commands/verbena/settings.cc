@@ -10,9 +10,9 @@
 
 #include <unistd.h>
 
-#include "base/format.h"
-#include "base/command_line/suggestion.h"
 #include "adapter/engine/shard_dealing.h"
+#include "base/command_line/suggestion.h"
+#include "base/format.h"
 #include "commands/verbena/names.h"
 
 namespace verbena::commands {
@@ -22,7 +22,7 @@ bool is_shard_count(std::string_view value) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   return error == std::errc() && end == value.data() + value.size() && number >= 1 &&
-         number <= engine::kMostShards;
+         number <= engine::kMaxShards;
 }
 bool is_on_or_off(std::string_view value) {
   return value == "off" || value == "0" || value == "on" || value == "1";
@@ -41,7 +41,7 @@ struct Setting {
 };
 
 const Setting kSettings[] = {
-    {"VERBENA_SHARDS", is_shard_count, verbena::format("a number from 1 to {}", engine::kMostShards)},
+    {"VERBENA_SHARDS", is_shard_count, verbena::format("a number from 1 to {}", engine::kMaxShards)},
     {"VERBENA_LOCAL", is_on_or_off, "'off', or not set"},
     {"VERBENA_HALT_POLLING", is_zero_or_one, "'0', or not set"},
     {"VERBENA_CONGESTION", is_congestion_control, "'fixed', or not set"},

@@ -5,10 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "control/client/admin.h"
-#include "base/format.h"
-#include "base/command_line/option_values.h"
 #include "adapter/queues/status_words.h"
+#include "base/command_line/option_values.h"
+#include "base/format.h"
 #include "commands/verbena/agent_absence.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
@@ -17,6 +16,7 @@
 #include "commands/verbena/status_filter.h"
 #include "commands/verbena/status_json.h"
 #include "commands/verbena/status_text.h"
+#include "control/client/admin.h"
 
 namespace verbena::commands {
 

@@ -6,11 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "management/cm/counters.h"
-#include "management/cm/parameters.h"
 #include "adapter/net/port.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
+#include "management/cm/counters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::commands {
 namespace {

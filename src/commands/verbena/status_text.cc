@@ -5,14 +5,14 @@
 #include <map>
 #include <sstream>
 
-#include "base/format.h"
-#include "management/cm/counters.h"
-#include "management/cm/parameters.h"
 #include "adapter/net/port.h"
+#include "base/format.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
 #include "commands/verbena/table.h"
 #include "commands/verbena/top_table.h"
+#include "management/cm/counters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::commands {
 namespace {

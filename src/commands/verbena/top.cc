@@ -13,15 +13,15 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "control/client/admin.h"
-#include "base/format.h"
 #include "base/command_line/option_values.h"
+#include "base/format.h"
 #include "commands/verbena/agent_absence.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/end_signals.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/message.h"
 #include "commands/verbena/top_screen.h"
+#include "control/client/admin.h"
 
 namespace verbena::commands {
 

@@ -4,10 +4,10 @@
 #include <functional>
 #include <vector>
 
-#include "control/model/admin_error.h"
-#include "control/model/agent_status.h"
 #include "base/time.h"
 #include "commands/verbena/top_table.h"
+#include "control/model/admin_error.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands {
 

@@ -25,9 +25,8 @@ struct TopSettings {
 // What `verbena top` shows of the time between two looks at an agent. Pure.
 //
 // Rates are of what a QP has counted meanwhile; one that is new counts from its beginning.
-std::vector<std::string> top_lines(const control::AgentStatus& before,
-                                   const control::AgentStatus& now, double seconds,
-                                   const TopSettings& settings);
+std::vector<std::string> top_lines(const control::AgentStatus& before, const control::AgentStatus& now,
+                                   double seconds, const TopSettings& settings);
 
 // "1.5G", "37k", "12": at most five characters.
 std::string short_number(double number);

@@ -14,9 +14,8 @@
 #include <unistd.h>
 
 #include "agent/status/left_traces.h"
-#include "control/client/trace_client.h"
-#include "base/format.h"
 #include "base/command_line/option_values.h"
+#include "base/format.h"
 #include "commands/verbena/agent_absence.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/end_signals.h"
@@ -25,6 +24,7 @@
 #include "commands/verbena/message.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/trace_lines.h"
+#include "control/client/trace_client.h"
 #include "observe/trace/reader.h"
 
 namespace verbena::commands {

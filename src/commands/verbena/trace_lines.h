@@ -8,8 +8,8 @@
 
 #include <sys/types.h>
 
-#include "control/client/trace_client.h"
 #include "base/time.h"
+#include "control/client/trace_client.h"
 #include "observe/trace/reader.h"
 
 namespace verbena::commands {

@@ -10,13 +10,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/format.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
 #include "control/client/agent_session.h"
 #include "control/model/link_table_file.h"
 #include "control/model/peer_record.h"
 #include "control/model/status_reader.h"
-#include "base/format.h"
-#include "base/unique_fd.h"
-#include "base/text.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::control {
@@ -24,10 +24,10 @@ namespace {
 
 AdminResult<void> check_link_name(std::string_view name) {
   if (name.size() < protocol::kLinkNameBytes) return {};
-  return tl::unexpected(AdminError{
-      EINVAL, verbena::format("'{}' has {} characters, and a link's name at most {}",
-                              printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
-                              name.size(), protocol::kLinkNameBytes - 1)});
+  return tl::unexpected(
+      AdminError{EINVAL, verbena::format("'{}' has {} characters, and a link's name at most {}",
+                                         printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
+                                         name.size(), protocol::kLinkNameBytes - 1)});
 }
 
 // The agent tells only whether a link is up. The answer is of this network namespace, which is the agent's.
@@ -169,7 +169,7 @@ AdminResult<void> Admin::read_cm_ids(AgentStatus& status) {
     if (answer.error().code == EOPNOTSUPP) return {};  // an agent from before there was a list
     return tl::unexpected(std::move(answer.error()));
   }
-  const uint32_t count = std::min(answer->message.count, protocol::kMostCmIdRecords);
+  const uint32_t count = std::min(answer->message.count, protocol::kMaxCmIdRecords);
   status.cm_ids_left_out = answer->message.left_out;
   status.cm_ids.resize(count);
   const size_t bytes = count * sizeof(protocol::CmIdRecord);

@@ -6,11 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include "control/model/admin_error.h"
+#include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
 #include "control/client/agent_dialer.h"
+#include "control/model/admin_error.h"
 #include "control/model/agent_status.h"
-#include "base/unique_fd.h"
 #include "control/protocol/messages.h"
 #include "wire/roce/prefix.h"
 

@@ -11,11 +11,11 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "control/model/agent_silence.h"
-#include "control/model/message_socket.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "control/model/agent_silence.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::control {
 namespace {

@@ -8,10 +8,10 @@
 
 #include <sys/types.h>
 
-#include "control/model/admin_error.h"
 #include "base/bytes.h"
 #include "base/own_fd.h"
 #include "base/time.h"
+#include "control/model/admin_error.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {

@@ -10,13 +10,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/model/agent_starter.h"
-#include "control/model/message_socket.h"
 #include "base/failed_call.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
+#include "control/model/agent_starter.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::control {
 namespace {

@@ -7,12 +7,12 @@
 #include <thread>
 #include <utility>
 
-#include "control/model/admin_error.h"
-#include "control/client/agent_connection.h"
-#include "control/model/agent_silence.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
+#include "control/client/agent_connection.h"
+#include "control/model/admin_error.h"
+#include "control/model/agent_silence.h"
 
 namespace verbena::control {
 

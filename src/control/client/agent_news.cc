@@ -3,9 +3,9 @@
 
 #include <utility>
 
+#include "base/discard.h"
 #include "control/model/link_table_file.h"
 #include "control/model/message_socket.h"
-#include "base/discard.h"
 
 namespace verbena::control {
 namespace {
@@ -14,7 +14,7 @@ using protocol::MessageType;
 
 // Descriptors of other processes that are yet to be closed. A process that sends one that takes long to close
 // sends a second, by another socket, and each is one less for the program.
-constexpr size_t kMostToClose = 32;
+constexpr size_t kMaxToClose = 32;
 
 void answer(const AgentEvent& event, MessageType type) {
   const auto seen = protocol::request_header(type, event.header.sequence);
@@ -100,7 +100,7 @@ bool AgentNews::on_event(AgentEvent event) {
 }
 
 std::vector<MessageType> AgentNews::take_owed() {
-  if (discarding() >= kMostToClose) return {};
+  if (discarding() >= kMaxToClose) return {};
   const std::lock_guard lock(mutex_);
   return std::exchange(owed_, {});
 }

@@ -8,10 +8,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "control/model/message_socket.h"
 #include "base/log.h"
-#include "base/plain_poll.h"
 #include "base/paths/users.h"
+#include "base/plain_poll.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::control {
 namespace {

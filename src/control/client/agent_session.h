@@ -14,14 +14,14 @@
 
 #include <sys/types.h>
 
-#include "control/model/admin_error.h"
-#include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "base/bytes.h"
 #include "base/failed_call.h"
 #include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "control/client/agent_connection.h"
+#include "control/client/agent_dialer.h"
+#include "control/model/admin_error.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {
@@ -85,10 +85,10 @@ struct SessionOptions {
 //
 // Thread-safe. Two locks: that of turns is held for as long as the agent takes; the other, of events, is
 // never held across anything that waits. Taken in that order. The vault is what the next agent needs to have
-// the wire again (agent/takeover/vault.h), where the agent trusts us with it: the first process that greets it should
-// bring it, or it serves without. It goes to an agent of the same user only, and is forgotten where there is
-// none: a process that root's agent has trusted, and that is another user's by now, may meet any program of
-// that user under the agent's name.
+// the wire again (agent/takeover/takeover_state.h), where the agent trusts us with it: the first process that
+// greets it should bring it, or it serves without. It goes to an agent of the same user only, and is
+// forgotten where there is none: a process that root's agent has trusted, and that is another user's by now,
+// may meet any program of that user under the agent's name.
 class AgentSession {
  public:
   // The restorers are called in this order; `listener` may be null: events are read and dropped.

@@ -3,9 +3,9 @@
 
 #include <cerrno>
 
+#include "base/text.h"
 #include "control/client/agent_session.h"
 #include "control/model/link_table_file.h"
-#include "base/text.h"
 
 namespace verbena::control {
 namespace {

@@ -10,11 +10,11 @@
 
 #include <sys/types.h>
 
-#include "control/model/admin_error.h"
+#include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
 #include "control/client/agent_dialer.h"
+#include "control/model/admin_error.h"
 #include "control/model/link.h"
-#include "base/unique_fd.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {

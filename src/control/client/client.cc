@@ -7,10 +7,10 @@
 
 #include <fcntl.h>
 
+#include "base/text.h"
 #include "control/model/link_table_file.h"
 #include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"
-#include "base/text.h"
 
 namespace verbena::control {
 

@@ -6,18 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+#include "base/unique_fd.h"
 #include "control/client/agent_dialer.h"
 #include "control/client/agent_news.h"
 #include "control/client/agent_session.h"
+#include "control/client/held_slots.h"
+#include "control/client/open_domains.h"
 #include "control/model/device_counters.h"
 #include "control/model/domain_peer.h"
-#include "control/client/held_slots.h"
 #include "control/model/link.h"
-#include "control/client/open_domains.h"
 #include "control/model/slot_capture.h"
 #include "control/model/slot_channel.h"
-#include "base/result.h"
-#include "base/unique_fd.h"
 #include "wire/roce/path.h"
 
 namespace verbena::control {
@@ -50,8 +50,9 @@ class Client {
   Result<Slot> take_slot();
   Result<void> return_slot(uint32_t index);
 
-  // A socket for the packets of a multicast group on a link: see adapter/net/udp/multicast_socket.h. The agent keeps
-  // no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is no wire.
+  // A socket for the packets of a multicast group on a link: see adapter/net/udp/multicast_socket.h. The
+  // agent keeps no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is
+  // no wire.
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group);
 
   // Joins the XRC domain of a file on a link, for the targets and queues of a slot of ours; `domain` is what
@@ -94,7 +95,7 @@ class Client {
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
   // The agent's process (0: unknown, or no agent), and a copy of the end of its takeover state
-  // (agent/takeover/vault.h), if the agent has given it to us.
+  // (agent/takeover/takeover_state.h), if the agent has given it to us.
   struct VaultEnd {
     pid_t agent = 0;
     UniqueFd end;

@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "control/client/agent_session.h"
 #include "base/bytes.h"
 #include "base/plain_poll.h"
+#include "control/client/agent_session.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/client/agent_session.h"
 #include "base/own_fd.h"
+#include "control/client/agent_session.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {

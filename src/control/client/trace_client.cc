@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "base/text.h"
 #include "control/client/agent_session.h"
 #include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"
-#include "base/text.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::control {

@@ -8,12 +8,12 @@
 
 #include <sys/types.h>
 
+#include "adapter/transport/counters.h"
+#include "adapter/transport/path_numbers.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
 #include "control/protocol/connection_status.h"
 #include "control/protocol/status_page.h"
-#include "adapter/transport/counters.h"
-#include "adapter/transport/path_numbers.h"
 
 namespace verbena::control {
 

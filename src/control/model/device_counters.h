@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "control/protocol/messages.h"
 #include "adapter/transport/counters.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::control {
 

@@ -10,10 +10,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "control/model/message_socket.h"
 #include "control/model/peer_record.h"
 #include "control/protocol/link_table_layout.h"
-#include "base/text.h"
 
 namespace verbena::control {
 namespace {
@@ -66,7 +66,7 @@ bool take_lengths(const protocol::LinkTableHeader& header, RecordLengths& length
 
 // False: more than there may be, or no network.
 bool take_peers(const protocol::LinkRecord& record, Link& link) {
-  if (record.peer_count > protocol::kMostPeersOfLink) return false;
+  if (record.peer_count > protocol::kMaxPeersOfLink) return false;
   for (uint32_t i = 0; i < record.peer_count; ++i) {
     const auto peer = load_peer(record.peers[i]);
     if (!peer) return false;

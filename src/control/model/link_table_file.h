@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "control/model/link.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/model/link.h"
 
 namespace verbena::control {
 

@@ -13,8 +13,8 @@
 namespace verbena::protocol {
 
 // The part of the agent protocol that carries connection management: what the kernel's rdma_ucm is to
-// librdmacm. The agent has the state machines (management/cm/) and QP1; a program has identifiers (rdma_cm_id) that it
-// numbers itself, and event channels.
+// librdmacm. The agent has the state machines (management/cm/) and QP1; a program has identifiers
+// (rdma_cm_id) that it numbers itself, and event channels.
 //
 // Requests travel as all others do (messages.h): on a connection that has said hello, each answered by one
 // reply. Events travel on channels: a channel is a SOCK_SEQPACKET socket pair that the program made. One end

@@ -17,9 +17,9 @@ inline constexpr size_t kCmPrivateBytes = 224;
 
 // What one end says of a connection that is being set up. One value goes all the way: rdma_connect() and
 // rdma_accept() make it of rdma_conn_param, the agent gets it in CmConnectRequest, the connection manager
-// writes it into the REQ or REP (management/cm/spoken_parameters.h). What the peer says comes back as another such
-// value, by CmEvent to rdma_cm_event. Of the peer's words it has those that ours are: its initiator depth is
-// our responder resources.
+// writes it into the REQ or REP (management/cm/spoken_parameters.h). What the peer says comes back as another
+// such value, by CmEvent to rdma_cm_event. Of the peer's words it has those that ours are: its initiator
+// depth is our responder resources.
 //
 // Part of the agent protocol: plain bytes, of a fixed size. What came from outside may have any values.
 struct ConnectionParameters {

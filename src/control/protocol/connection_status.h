@@ -64,6 +64,6 @@ struct CmIdsReply {
   uint32_t left_out;  // how many more there are
 };
 static_assert(sizeof(CmIdsReply) == 24);
-inline constexpr uint32_t kMostCmIdRecords = 1u << 16;
+inline constexpr uint32_t kMaxCmIdRecords = 1u << 16;
 
 }  // namespace verbena::protocol

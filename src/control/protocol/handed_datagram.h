@@ -25,6 +25,6 @@ struct HandedDatagram {
 static_assert(sizeof(HandedDatagram) == 56);
 
 // The longest that there is, merged or not.
-inline constexpr size_t kMostHandedBytes = 65536;
+inline constexpr size_t kMaxHandedBytes = 65536;
 
 }  // namespace verbena::protocol

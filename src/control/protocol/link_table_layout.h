@@ -44,7 +44,7 @@ struct LinkRecord {
   uint16_t speed;  // 100 Mb/s; 0: not known
   // From version 5 on:
   uint32_t peer_count;  // 0: it hears all
-  PeerRecord peers[kMostPeersOfLink];
+  PeerRecord peers[kMaxPeersOfLink];
 };
 static_assert(sizeof(LinkRecord) == kLinkRecordBytesInVersion4 + 404);
 

@@ -21,7 +21,7 @@ namespace verbena::protocol {
 // session that opened it has ended.
 //
 // A message of more than kMadBytes travels with a file, which has what is beyond these, and whose size is
-// sealed (base/sealed_file.h); from the agent only one of more than kMostMadBytesInline. `length` then says
+// sealed (base/sealed_file.h); from the agent only one of more than kMaxMadBytesInline. `length` then says
 // how long it is. Only ports that were opened with kMadLongMessages take files, in either direction, and only
 // on them `status` counts in what the program sends: what it sends with ETIMEDOUT comes back at once, as if
 // it had not been answered. So the next agent gives back what the one before had not.
@@ -91,11 +91,11 @@ struct UserMad {
 static_assert(sizeof(UserMad) == 64);
 
 inline constexpr size_t kUserMadBytes = sizeof(UserMad);
-// What a program may send without a file; at all, as much as RMPP carries (management/mad/rmpp.h). The least of it is
-// a header with that of RMPP behind, as the kernel wants it.
+// What a program may send without a file; at all, as much as RMPP carries (management/mad/rmpp.h). The least
+// of it is a header with that of RMPP behind, as the kernel wants it.
 inline constexpr size_t kMadBytes = 256;
-inline constexpr size_t kMostMadBytesInline = size_t{129} << 10;
+inline constexpr size_t kMaxMadBytesInline = size_t{129} << 10;
 inline constexpr size_t kLeastSentMadBytes = 36;
-inline constexpr uint32_t kMostMadAgents = 32;  // of a port
+inline constexpr uint32_t kMaxMadAgents = 32;  // of a port
 
 }  // namespace verbena::protocol

@@ -19,9 +19,10 @@ namespace verbena::protocol {
 // ErrorReply. Descriptors travel by SCM_RIGHTS; from a client to the agent only the vault, the files of
 // XRC domains and event channels (connection_messages.h).
 //
-// A root agent listens on a file in its directory (base/paths/state_path.h) and on the abstract name "@verbena/0",
-// and serves everybody; a user's on a file of the user's and on "@verbena/<uid>", and serves that user. Both
-// ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to take.
+// A root agent listens on a file in its directory (base/paths/state_path.h) and on the abstract name
+// "@verbena/0", and serves everybody; a user's on a file of the user's and on "@verbena/<uid>", and serves
+// that user. Both ends check the other's credentials (SO_PEERCRED): an abstract name is free for anyone to
+// take.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
 inline constexpr uint16_t kProtocolVersion = 6;
@@ -80,15 +81,15 @@ enum class MessageType : uint16_t {
   kLinksChanged,  // agent to client: header [link table]. The next one is sent when this one was answered by
   kLinksSeen,     // client to agent: header. So a client that does not read costs one message, never more.
   kAskPeer,       // client to agent: PeerMessage. The way to a slot in a domain; answered by kPeer.
-  kPeer,          // agent to client: PeerMessage [socket?]. At most kMostPeersUnseen lie unanswered.
+  kPeer,          // agent to client: PeerMessage [socket?]. At most kMaxPeersUnseen lie unanswered.
   kPeerSeen,      // client to agent: header
   kAskChannel,    // client to agent: ChannelMessage. The way to another slot; answered by kChannel.
-  kChannel,       // agent to client: ChannelMessage [socket?]. At most kMostChannelsUnseen lie unanswered.
+  kChannel,       // agent to client: ChannelMessage [socket?]. At most kMaxChannelsUnseen lie unanswered.
   kChannelSeen,   // client to agent: header
   kCapture,       // agent to client: CaptureMessage [ring?]. Begins, or without a ring ends.
-  kCaptureSeen,   // client to agent: header. Nothing begins while kMostCapturesUnseen lie unanswered.
+  kCaptureSeen,   // client to agent: header. Nothing begins while kMaxCapturesUnseen lie unanswered.
   kTraceDetails,  // agent to client: TraceMessage
-  kTraceDetailsSeen,  // client to agent: header. Nothing begins while kMostTracesUnseen lie unanswered.
+  kTraceDetailsSeen,  // client to agent: header. Nothing begins while kMaxTracesUnseen lie unanswered.
 
   kClaimSlot = 24,  // ClaimSlotRequest -> header: kKeepSlot by what the status page says
 
@@ -226,7 +227,7 @@ struct PeerRecord {
   uint8_t reserved[3];
 };
 static_assert(sizeof(PeerRecord) == 20);
-inline constexpr size_t kMostPeersOfLink = 20;
+inline constexpr size_t kMaxPeersOfLink = 20;
 
 // The link hears these only; count 0: all again.
 struct PeersRequest {
@@ -234,7 +235,7 @@ struct PeersRequest {
   char name[kLinkNameBytes];
   uint32_t count;
   uint32_t reserved;
-  PeerRecord peers[kMostPeersOfLink];
+  PeerRecord peers[kMaxPeersOfLink];
 };
 static_assert(sizeof(PeersRequest) == 488 && sizeof(PeersRequest) <= kMaxAgentMessageBytes);
 
@@ -270,7 +271,7 @@ struct PeerMessage {
   uint32_t asked;        // in kPeer: the client is the one that asked
 };
 static_assert(sizeof(PeerMessage) == 32);
-inline constexpr uint32_t kMostPeersUnseen = 64;
+inline constexpr uint32_t kMaxPeersUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithChannels = 3;
 
@@ -287,18 +288,19 @@ struct ChannelMessage {
   uint32_t reserved;
 };
 static_assert(sizeof(ChannelMessage) == 32);
-inline constexpr uint32_t kMostChannelsUnseen = 64;
+inline constexpr uint32_t kMaxChannelsUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithCaptures = 4;
 
-// The packets that a slot sends by memory are to go into a ring, too (observe/capture/layout.h), or no longer.
+// The packets that a slot sends by memory are to go into a ring, too (observe/capture/layout.h), or no
+// longer.
 struct CaptureMessage {
   MessageHeader header;
   uint32_t slot;  // of the client that gets this
   uint32_t reserved;
 };
 static_assert(sizeof(CaptureMessage) == 24);
-inline constexpr uint32_t kMostCapturesUnseen = 64;
+inline constexpr uint32_t kMaxCapturesUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithTraces = 6;
 
@@ -309,7 +311,7 @@ struct TraceMessage {
   uint32_t reserved;
 };
 static_assert(sizeof(TraceMessage) == 24);
-inline constexpr uint32_t kMostTracesUnseen = 64;
+inline constexpr uint32_t kMaxTracesUnseen = 64;
 
 // No message on the event socket is longer.
 inline constexpr size_t kMaxEventBytes = 32;

@@ -12,9 +12,9 @@
 
 #include <infiniband/umad.h>
 
-#include "control/model/port_speed.h"
 #include "base/bytes.h"
 #include "base/c_abi.h"
+#include "control/model/port_speed.h"
 #include "libraries/libibumad/agent_link.h"
 #include "libraries/libibumad/debug.h"
 

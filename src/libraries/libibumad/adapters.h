@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "control/model/link.h"
 #include "base/result.h"
+#include "control/model/link.h"
 
 namespace verbena::umad {
 

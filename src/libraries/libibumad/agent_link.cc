@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/model/link_table_file.h"
-#include "control/model/message_socket.h"
 #include "base/only_one.h"
 #include "base/plain_poll.h"
+#include "control/model/link_table_file.h"
+#include "control/model/message_socket.h"
 #include "libraries/libibumad/epoll_sets.h"
 
 namespace verbena::umad {
@@ -78,15 +78,14 @@ void AgentLink::after_fork_in_child() {
 
 template <class Reply, class Request>
 Result<control::Answer<Reply>> AgentLink::call_in(Turn& turn, MessageType type, const Request& request,
-                                                       size_t min_fds) {
+                                                  size_t min_fds) {
   auto answer = turn.call<Reply>(type, request, min_fds);
   if (!answer) return fail(answer.error().code);
   return std::move(*answer);
 }
 
 template <class Reply, class Request>
-Result<control::Answer<Reply>> AgentLink::call(MessageType type, const Request& request,
-                                                    size_t min_fds) {
+Result<control::Answer<Reply>> AgentLink::call(MessageType type, const Request& request, size_t min_fds) {
   Turn turn(session_);
   return call_in<Reply>(turn, type, request, min_fds);
 }

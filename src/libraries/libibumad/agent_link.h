@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "control/client/agent_session.h"
-#include "control/model/link.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/client/agent_session.h"
+#include "control/model/link.h"
 #include "control/protocol/mad_messages.h"
 #include "libraries/libibumad/open_ports.h"
 
@@ -39,7 +39,7 @@ class AgentLink {
   using Turn = control::AgentSession::Turn;
   template <class Reply = protocol::PlainReply, class Request>
   static Result<control::Answer<Reply>> call_in(Turn& turn, protocol::MessageType type,
-                                                     const Request& request, size_t min_fds = 0);
+                                                const Request& request, size_t min_fds = 0);
   static Result<std::vector<control::Link>> links_in(Turn& turn);
   struct Opened {
     UniqueFd socket;
@@ -50,8 +50,7 @@ class AgentLink {
   Result<void> revive_once(int socket);
   static Result<void> register_in(Turn& turn, uint64_t number, const OpenedPort& port);
   template <class Reply, class Request>
-  Result<control::Answer<Reply>> call(protocol::MessageType type, const Request& request,
-                                           size_t min_fds = 0);
+  Result<control::Answer<Reply>> call(protocol::MessageType type, const Request& request, size_t min_fds = 0);
 
   control::AgentSession session_;
 

@@ -14,7 +14,7 @@ namespace verbena::umad {
 namespace {
 
 // A program that never reads its answers awaits them without end.
-constexpr size_t kMostAwaited = 4096;
+constexpr size_t kMaxAwaited = 4096;
 
 constinit OnlyOne<OpenPorts> current_ports;
 
@@ -110,7 +110,7 @@ void OpenPorts::sent(int socket, const protocol::UserMad& header, ConstBytes mad
   std::copy_n(mad.begin(), std::min(mad.size(), awaited.mad.size()), awaited.mad.begin());
   const std::lock_guard lock(mutex_);
   const auto port = ports_.find(socket);
-  if (port == ports_.end() || port->second.awaited.size() >= kMostAwaited) return;
+  if (port == ports_.end() || port->second.awaited.size() >= kMaxAwaited) return;
   port->second.awaited[key_of(header, mad)] = awaited;
 }
 

@@ -15,17 +15,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/model/message_socket.h"
 #include "base/c_abi.h"
 #include "base/plain_poll.h"
 #include "base/sealed_file.h"
 #include "base/time.h"
-#include "management/mad/rmpp.h"
+#include "control/model/message_socket.h"
 #include "control/protocol/mad_messages.h"
 #include "libraries/libibumad/adapters.h"
 #include "libraries/libibumad/agent_link.h"
 #include "libraries/libibumad/debug.h"
 #include "libraries/libibumad/open_ports.h"
+#include "management/mad/rmpp.h"
 
 namespace verbena::umad {
 namespace {
@@ -142,7 +142,7 @@ ssize_t write_to(int port, ConstBytes message, int file) {
 int fault_of(int port, uint32_t agent, ConstBytes mad) {
   if (mad.size() <= protocol::kMadBytes) return 0;
   if (!mad::is_rmpp(mad) || !OpenPorts::current().cuts_for(port, agent)) return EINVAL;
-  if (mad.size() > mad::kMostRmppBytes) return ENOMEM;
+  if (mad.size() > mad::kMaxRmppBytes) return ENOMEM;
   return OpenPorts::current().takes_long(port) ? 0 : EOPNOTSUPP;
 }
 
@@ -323,7 +323,7 @@ VERBENA_ABI int umad_send(int port, int agent, void* umad, int length, int timeo
   if (debug_level() > 1) umad_dump(umad);
   errno = 0;
   const bool can_be = length >= static_cast<int>(kLeastSentMadBytes) && agent >= 0 &&
-                      agent < static_cast<int>(verbena::protocol::kMostMadAgents);
+                      agent < static_cast<int>(verbena::protocol::kMaxMadAgents);
   if (!can_be) {
     errno = EINVAL;
     return -EIO;

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/only_one.h"
-#include "base/unique_fd.h"
 #include "base/paths/state_directory.h"
+#include "base/unique_fd.h"
 #include "libraries/libibverbs/abi.h"
 
 namespace {

@@ -27,8 +27,7 @@ constexpr int kPauseWithoutMemoryMs = 10;
 
 AgentLink::AgentLink(IdentifierTable& identifiers, std::unique_ptr<control::AgentDialer> dialer)
     : identifiers_(identifiers),
-      session_(std::move(dialer), {this}, nullptr,
-               {.attend_limit = control::Patience::kAsLongAsItLives}) {}
+      session_(std::move(dialer), {this}, nullptr, {.attend_limit = control::Patience::kAsLongAsItLives}) {}
 
 AgentLink::InCall::InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
     : link_(link), identifier_(identifier), during_(during) {

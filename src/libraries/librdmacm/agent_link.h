@@ -9,9 +9,9 @@
 #include <span>
 #include <utility>
 
-#include "control/client/agent_session.h"
 #include "base/own_fd.h"
 #include "base/result.h"
+#include "control/client/agent_session.h"
 #include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/identifier.h"
 #include "libraries/librdmacm/identifier_table.h"

@@ -17,7 +17,8 @@
 namespace verbena::rdmacm {
 
 // An event channel: what the application knows as rdma_event_channel, and the pair of sockets behind it
-// (control/protocol/connection_messages.h). The application reads `fd`; the other end is the agent's, and ours.
+// (control/protocol/connection_messages.h). The application reads `fd`; the other end is the agent's, and
+// ours.
 //
 // Taking events back out (for an identifier that is destroyed or moves to another channel) must not lose the
 // order of the others, nor make a descriptor readable that has nothing to read, or the other way round. So

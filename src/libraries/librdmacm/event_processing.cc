@@ -7,7 +7,6 @@
 #include <arpa/inet.h>
 
 #include "base/settle_context.h"
-#include "management/cm/reasons.h"
 #include "libraries/librdmacm/calls.h"
 #include "libraries/librdmacm/ece.h"
 #include "libraries/librdmacm/events.h"
@@ -15,6 +14,7 @@
 #include "libraries/librdmacm/newer.h"
 #include "libraries/librdmacm/path.h"
 #include "libraries/librdmacm/qp_attributes.h"
+#include "management/cm/reasons.h"
 
 namespace verbena::rdmacm {
 namespace {

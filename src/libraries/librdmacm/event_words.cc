@@ -6,8 +6,8 @@
 
 #include "base/failed_call.h"
 #include "base/format.h"
-#include "management/cm/event_names.h"
 #include "libraries/librdmacm/addresses.h"
+#include "management/cm/event_names.h"
 
 namespace verbena::rdmacm {
 namespace {

@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "management/cm/event_names.h"
 #include "libraries/librdmacm/abi.h"
 #include "libraries/librdmacm/newer.h"
+#include "management/cm/event_names.h"
 
 static_assert(verbena::cm::kEventNames == verbena::rdmacm::kAddressInformationError + 1);
 

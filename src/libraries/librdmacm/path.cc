@@ -7,8 +7,8 @@
 
 #include <arpa/inet.h>
 
-#include "control/model/message_socket.h"
 #include "base/text.h"
+#include "control/model/message_socket.h"
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/process.h"
 

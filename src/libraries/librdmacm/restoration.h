@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/client/agent_session.h"
 #include "base/time.h"
+#include "control/client/agent_session.h"
 #include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/identifier.h"
 #include "libraries/librdmacm/identifier_table.h"

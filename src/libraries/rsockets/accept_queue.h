@@ -19,7 +19,7 @@ template <class Request, class Stream>
 class AcceptQueue {
  public:
   explicit AcceptQueue(size_t backlog) : backlog_(backlog) {}
-  static constexpr size_t kMostRequests = 1024;
+  static constexpr size_t kMaxRequests = 1024;
 
   void set_backlog(size_t backlog) {
     const std::lock_guard lock(mutex_);
@@ -29,7 +29,7 @@ class AcceptQueue {
   // False when there are too many already.
   bool add_request(Request request) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || requests_.size() == kMostRequests) return false;
+    if (closed_ || requests_.size() == kMaxRequests) return false;
     requests_.push_back(std::move(request));
     return true;
   }

@@ -24,19 +24,19 @@ std::optional<uint32_t> number_in(const std::string& path, uint32_t least, uint3
 }  // namespace
 
 Configuration Configuration::read(const char* folder) {
-  constexpr uint32_t kMost = 0xfffe;         // of queue entries: a credit is a 16-bit sequence number
-  constexpr uint32_t kMostBytes = 1u << 30;  // of memory for one connection
+  constexpr uint32_t kMax = 0xfffe;         // of queue entries: a credit is a 16-bit sequence number
+  constexpr uint32_t kMaxBytes = 1u << 30;  // of memory for one connection
   Configuration result;
   const struct {
     const char* name;
     uint32_t& value;
     uint32_t least, most;
   } numbers[] = {
-      {"mem_default", result.receive_bytes, 2, kMostBytes},
-      {"wmem_default", result.send_bytes, 2 * kSendLowWater, kMostBytes},
-      {"sqsize_default", result.send_queue, 0, kMost},
-      {"rqsize_default", result.receive_queue, 0, kMost},
-      {"inline_default", result.inline_bytes, 0, kMost},
+      {"mem_default", result.receive_bytes, 2, kMaxBytes},
+      {"wmem_default", result.send_bytes, 2 * kSendLowWater, kMaxBytes},
+      {"sqsize_default", result.send_queue, 0, kMax},
+      {"rqsize_default", result.receive_queue, 0, kMax},
+      {"inline_default", result.inline_bytes, 0, kMax},
       {"iomap_size", result.iomap_entries, 0, kMaxIomapEntries},
   };
   const std::string prefix = std::string(folder) + "/";
@@ -44,11 +44,11 @@ Configuration Configuration::read(const char* folder) {
     if (const auto value = number_in(prefix + number.name, number.least, number.most)) number.value = *value;
   }
   result.iomap_entries = representable_iomap_entries(result.iomap_entries);
-  constexpr uint32_t kMostTime = 1u << 30;
-  if (const auto time = number_in(prefix + "polling_time", 0, kMostTime)) {
+  constexpr uint32_t kMaxTime = 1u << 30;
+  if (const auto time = number_in(prefix + "polling_time", 0, kMaxTime)) {
     result.polling_time = std::chrono::microseconds(*time);
   }
-  if (const auto time = number_in(prefix + "wake_up_interval", 1, kMostTime)) {
+  if (const auto time = number_in(prefix + "wake_up_interval", 1, kMaxTime)) {
     result.wake_up_interval = std::chrono::milliseconds(*time);
   }
   return result;

@@ -124,16 +124,16 @@ Result<void> Datagram::set_option(int level, int name, const void* value, sockle
     (name == SO_RCVBUF ? sizes_.receive_bytes : sizes_.send_bytes) = std::min(wanted, 1u << 29) * 2;
     return {};
   }
-  constexpr uint32_t kMostEntries = 0xfffe;
+  constexpr uint32_t kMaxEntries = 0xfffe;
   switch (name) {
     case RDMA_SQSIZE:
-      sizes_.send_queue = std::min(wanted, kMostEntries);
+      sizes_.send_queue = std::min(wanted, kMaxEntries);
       return {};
     case RDMA_RQSIZE:
-      sizes_.receive_queue = std::min(wanted, kMostEntries);
+      sizes_.receive_queue = std::min(wanted, kMaxEntries);
       return {};
     case RDMA_INLINE:
-      sizes_.inline_bytes = std::min(wanted, kMostEntries);
+      sizes_.inline_bytes = std::min(wanted, kMaxEntries);
       return {};
     default:
       return fail(EOPNOTSUPP);

@@ -65,7 +65,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
     std::vector<std::byte> copy;
   };
 
-  static constexpr size_t kMostDestinations = 65536;
+  static constexpr size_t kMaxDestinations = 65536;
 
   explicit Datagram(Service& service) : service_(service) {}
   Result<void> start();
@@ -96,7 +96,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   std::mutex mutex_;
   bool started_ = false;
   Sizes sizes_;
-  DestinationTable<Destination> destinations_{kMostDestinations};
+  DestinationTable<Destination> destinations_{kMaxDestinations};
   Destination* connected_ = nullptr;
 
   std::mutex poll_mutex_;

@@ -14,7 +14,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr size_t kMostArrivals = 1024;  // copies of what came through the UDP socket
+constexpr size_t kMaxArrivals = 1024;  // copies of what came through the UDP socket
 constexpr int kUdpBatch = 64;
 constexpr int kUdpLooks = 1000;
 
@@ -169,7 +169,7 @@ void Datagram::on_path(const Address& address, const Result<UdPath>& path) {
 void Datagram::deliver(const Address& source, ConstBytes payload) {
   {
     const std::lock_guard lock(poll_mutex_);
-    if (arrivals_.size() >= kMostArrivals) return;  // as a full socket drops it
+    if (arrivals_.size() >= kMaxArrivals) return;  // as a full socket drops it
     Arrival& arrival = arrivals_.emplace_back(
         Arrival{source, nullptr, 0, {}, std::vector<std::byte>(payload.begin(), payload.end())});
     arrival.payload = arrival.copy;

@@ -18,7 +18,7 @@ template <class Destination>
 class DestinationTable {
  public:
   // REQUIRES: most > 0
-  explicit DestinationTable(size_t most) : most_(most) {}
+  explicit DestinationTable(size_t most) : max_(most) {}
 
   // Null if there is none.
   Destination* find(const Address& address) const {
@@ -30,7 +30,7 @@ class DestinationTable {
   // may. REQUIRES: there is none of this address
   template <class MayGo>
   Destination* add(const Address& address, std::unique_ptr<Destination> fresh, MayGo may_go) {
-    if (by_address_.size() >= most_ && !make_room(may_go)) return nullptr;
+    if (by_address_.size() >= max_ && !make_room(may_go)) return nullptr;
     Destination* const added = by_address_.emplace(address, std::move(fresh)).first->second.get();
     order_.push_back(address);
     return added;
@@ -43,11 +43,11 @@ class DestinationTable {
 
  private:
   // Those that must stay are moved out of the way, so that what one datagram costs is bounded.
-  static constexpr int kMostLooks = 64;
+  static constexpr int kMaxLooks = 64;
 
   template <class MayGo>
   bool make_room(MayGo may_go) {
-    for (int looks = 0; looks < kMostLooks; ++looks) {
+    for (int looks = 0; looks < kMaxLooks; ++looks) {
       const Address first = order_.front();
       order_.pop_front();
       const auto found = by_address_.find(first);
@@ -60,7 +60,7 @@ class DestinationTable {
     return false;
   }
 
-  const size_t most_;
+  const size_t max_;
   std::map<Address, std::unique_ptr<Destination>> by_address_;
   std::deque<Address> order_;  // as they came
 };

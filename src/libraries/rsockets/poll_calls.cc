@@ -18,8 +18,8 @@ TimePoint deadline_in(int milliseconds) {
 
 // Never, where that is further away than can be counted.
 TimePoint deadline_in(const timeval& time) {
-  constexpr int64_t kMostSeconds = int64_t{100} * 365 * 86400;
-  if (time.tv_sec > kMostSeconds || time.tv_usec / 1000000 > kMostSeconds) return kNever;
+  constexpr int64_t kMaxSeconds = int64_t{100} * 365 * 86400;
+  if (time.tv_sec > kMaxSeconds || time.tv_usec / 1000000 > kMaxSeconds) return kNever;
   return MonotonicClock::now() + std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
 }
 

@@ -10,7 +10,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr int kMostBacklog = 4096;  // as net.core.somaxconn has it
+constexpr int kMaxBacklog = 4096;  // as net.core.somaxconn has it
 
 // How long the first requests wait for the application to turn to its listener. Programs set the listener's
 // options after rlisten() (riostream: the room for the peer's mappings), and what it has then is what a
@@ -20,7 +20,7 @@ constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 
 size_t queue_length(int backlog) {
   // One more than was asked for, as TCP does it: even a backlog of nothing takes a connection.
-  return static_cast<size_t>(backlog < 0 ? kMostBacklog : std::min(backlog, kMostBacklog)) + 1;
+  return static_cast<size_t>(backlog < 0 ? kMaxBacklog : std::min(backlog, kMaxBacklog)) + 1;
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Result<void> Stream::listen(int backlog) {
   queue_ = std::make_unique<Queue>(queue_length(backlog));
   // Requests wait here rather than there: the service takes every one from the connection manager at once.
   phase_.store(Phase::kListening, std::memory_order_release);
-  if (::rdma_listen(id_, static_cast<int>(Queue::kMostRequests)) != 0) {
+  if (::rdma_listen(id_, static_cast<int>(Queue::kMaxRequests)) != 0) {
     const int code = errno;
     phase_.store(Phase::kBound, std::memory_order_release);
     return fail(code);

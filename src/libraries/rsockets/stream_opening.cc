@@ -9,7 +9,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr int kMostRetries = 6;  // with 1 s, 2 s, 4 s ...: about what TCP takes
+constexpr int kMaxRetries = 6;  // with 1 s, 2 s, 4 s ...: about what TCP takes
 
 int resolve_timeout(int retries) {
   return 1000 << retries;
@@ -150,7 +150,7 @@ void Stream::on_cm_event(const rdma_cm_event& event) {
 }
 
 void Stream::on_event_of_mine(const rdma_cm_event& event) {
-  const bool timed_out = event.status == -ETIMEDOUT && retries_ <= kMostRetries;
+  const bool timed_out = event.status == -ETIMEDOUT && retries_ <= kMaxRetries;
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
     case RDMA_CM_EVENT_ADDR_ERROR: {

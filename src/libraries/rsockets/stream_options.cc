@@ -16,8 +16,8 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr uint32_t kMostEntries = 0xfffe;
-constexpr uint32_t kMostBytes = 1u << 30;
+constexpr uint32_t kMaxEntries = 0xfffe;
+constexpr uint32_t kMaxBytes = 1u << 30;
 
 int default_keepalive() {
   std::ifstream file("/proc/sys/net/ipv4/tcp_keepalive_time");
@@ -28,7 +28,7 @@ int default_keepalive() {
 
 // SO_SNDBUF and SO_RCVBUF count twice, as in the kernel.
 uint32_t buffer_size(int wanted, uint32_t least) {
-  return std::clamp(static_cast<uint32_t>(std::max(wanted, 1)), least / 2, kMostBytes / 2) * 2;
+  return std::clamp(static_cast<uint32_t>(std::max(wanted, 1)), least / 2, kMaxBytes / 2) * 2;
 }
 
 Result<void> set_on(rdma_cm_id* id, int option, int value) {
@@ -171,7 +171,7 @@ Result<void> StreamOptions::set_rdma_option(const Stage& stage, int name, const 
   }
   const auto number = int_option(value, length);
   if (!number) return fail(number.error().code);
-  const uint32_t wanted = std::min(static_cast<uint32_t>(*number), kMostEntries);
+  const uint32_t wanted = std::min(static_cast<uint32_t>(*number), kMaxEntries);
   switch (name) {
     case RDMA_SQSIZE:
       sizes_.send_queue = wanted;

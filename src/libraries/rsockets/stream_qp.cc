@@ -14,7 +14,7 @@ namespace verbena::rsockets {
 namespace {
 
 constexpr uint32_t kLeastQueue = 16;
-constexpr uint32_t kMostQueue = 0xfffe;  // credits are 16-bit sequence numbers
+constexpr uint32_t kMaxQueue = 0xfffe;  // credits are 16-bit sequence numbers
 // Receives beyond the peer's credits, for messages that cost none: a sender that finds no receive waits for
 // long (the RNR timer of connections is its longest).
 constexpr uint32_t kSpareReceives = 8;
@@ -37,7 +37,7 @@ Result<void> StreamQp::open(const Sizes& wanted) {
   ibv_device_attr limits;
   if (const int code = ibv_query_device(id_->verbs, &limits); code != 0) return fail(code);
   const auto most = static_cast<uint32_t>(std::clamp<int64_t>(
-      int64_t{std::min(limits.max_qp_wr, limits.max_cqe / 2)} - kSpareReceives, kLeastQueue, kMostQueue));
+      int64_t{std::min(limits.max_qp_wr, limits.max_cqe / 2)} - kSpareReceives, kLeastQueue, kMaxQueue));
   sizes_.send_queue = std::clamp(sizes_.send_queue, kLeastQueue, most);
   sizes_.receive_queue = std::clamp(sizes_.receive_queue, kLeastQueue, most);
   if (auto opened = open_queues(); !opened) return opened;
@@ -114,9 +114,9 @@ void StreamQp::meet(const ConnectData& peer) {
 // A peer that closed has said so before. One that just ended may have sent something that lies in our port
 // still, where the engine's thread has it in hand: it gets a chance.
 void StreamQp::end() {
-  constexpr int kQuietPolls = 16, kMostPolls = 1000;
+  constexpr int kQuietPolls = 16, kMaxPolls = 1000;
   const std::lock_guard lock(poll_mutex_);
-  for (int polls = 0, quiet = 0; quiet < kQuietPolls && polls < kMostPolls && is_up(); ++polls) {
+  for (int polls = 0, quiet = 0; quiet < kQuietPolls && polls < kMaxPolls && is_up(); ++polls) {
     quiet = poll() ? 0 : quiet + 1;
     ::sched_yield();
   }

@@ -85,7 +85,7 @@ Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t cont
   return connection.info.local_id;
 }
 
-void ActiveSide::handle(const Rep& rep, const Receipt& receipt) {
+void ActiveSide::handle(const Rep& rep, const ReceiverReport& receipt) {
   Connection* const connection = table_.find(rep.remote_id);
   if (connection == nullptr) {
     // We have forgotten it: our REQ came to the peer late. When the peer hears so, it need not go on trying.
@@ -103,7 +103,7 @@ void ActiveSide::handle(const Rep& rep, const Receipt& receipt) {
   }
 }
 
-void ActiveSide::accept(const Rep& rep, Connection& connection, const Receipt& receipt) {
+void ActiveSide::accept(const Rep& rep, Connection& connection, const ReceiverReport& receipt) {
   const ConnectionParameters answer = heard_in(rep, connection.info.qp_type == QpType::kXrcInitiator);
   if (table_.find_by_remote_id({receipt.peer(), rep.local_id}) != nullptr) {  // of another connection
     return drop(DropReason::kUnexpected);
@@ -129,7 +129,7 @@ void ActiveSide::accept(const Rep& rep, Connection& connection, const Receipt& r
 }
 
 // A REP again, or one for a connection that has ended.
-void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt) {
+void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const ReceiverReport& receipt) {
   const ConnectionInfo& info = connection.info;
   const auto last_is = [&](MessageType type) {
     return connection.last.kept && connection.last.type == type && info.remote_id == rep.local_id;

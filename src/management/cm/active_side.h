@@ -18,11 +18,11 @@ class ActiveSide : private Role {
 
   Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
   Result<void> ready(LocalId id, ConstBytes private_data);
-  void handle(const Rep& rep, const Receipt& receipt);
+  void handle(const Rep& rep, const ReceiverReport& receipt);
 
  private:
-  void accept(const Rep& rep, Connection& connection, const Receipt& receipt);
-  void repeat_answer(const Rep& rep, Connection& connection, const Receipt& receipt);
+  void accept(const Rep& rep, Connection& connection, const ReceiverReport& receipt);
+  void repeat_answer(const Rep& rep, Connection& connection, const ReceiverReport& receipt);
 };
 
 }  // namespace verbena::cm

@@ -37,7 +37,7 @@ Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, Con
 
 // The answer will be late: our next repetition waits for as long as the peer says and a packet takes. Once
 // only, as otherwise a peer could make us wait without end.
-void Delay::handle(const Mra& mra, const Receipt& receipt) {
+void Delay::handle(const Mra& mra, const ReceiverReport& receipt) {
   Connection* const connection = table_.find(mra.remote_id);
   if (connection == nullptr) return drop(DropReason::kUnknownConnection);
   const ConnectionInfo& info = connection->info;

@@ -32,14 +32,14 @@ Result<void> Ending::confirm_disconnect(LocalId id, ConstBytes private_data, Tim
   return {};
 }
 
-void Ending::answer_drep(const Dreq& dreq, const Receipt& receipt) {
+void Ending::answer_drep(const Dreq& dreq, const ReceiverReport& receipt) {
   Drep drep;
   drep.local_id = dreq.remote_id;
   drep.remote_id = dreq.local_id;
   sender_.answer(drep, receipt);
 }
 
-void Ending::handle(const Dreq& dreq, const Receipt& receipt) {
+void Ending::handle(const Dreq& dreq, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt);
   if (connection == nullptr) {
     // We know no such connection. The peer gets its answer all the same, as the kernel does it, and need not
@@ -55,7 +55,7 @@ void Ending::handle(const Dreq& dreq, const Receipt& receipt) {
   }
 }
 
-void Ending::accept(const Dreq& dreq, Connection& connection, const Receipt& receipt) {
+void Ending::accept(const Dreq& dreq, Connection& connection, const ReceiverReport& receipt) {
   switch (connection.info.state) {
     case State::kRepSent:  // the RTU is lost, and the connection over before we knew of it
     case State::kMraRepReceived:
@@ -86,7 +86,7 @@ void Ending::accept(const Dreq& dreq, Connection& connection, const Receipt& rec
   owner_.tell(connection, &Handler::on_disconnect_request, dreq);
 }
 
-void Ending::handle(const Drep& drep, const Receipt& receipt) {
+void Ending::handle(const Drep& drep, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(drep.remote_id, drep.local_id, receipt);
   if (connection == nullptr) return;
   if (connection->info.state != State::kDreqSent) return count_duplicate(MessageType::kDrep);

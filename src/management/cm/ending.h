@@ -18,8 +18,8 @@ class Ending : private Role {
 
   Result<void> disconnect(LocalId id, ConstBytes private_data, TimePoint now);
   Result<void> confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now);
-  void handle(const Dreq& dreq, const Receipt& receipt);
-  void handle(const Drep& drep, const Receipt& receipt);
+  void handle(const Dreq& dreq, const ReceiverReport& receipt);
+  void handle(const Drep& drep, const ReceiverReport& receipt);
 
   // The owner destroys what stands or is being disconnected. The peer gets what it is owed.
   void abandon(Connection& connection, TimePoint now);
@@ -29,9 +29,9 @@ class Ending : private Role {
   void end_wait(Connection& connection);
 
  private:
-  void accept(const Dreq& dreq, Connection& connection, const Receipt& receipt);
+  void accept(const Dreq& dreq, Connection& connection, const ReceiverReport& receipt);
   void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);
-  void answer_drep(const Dreq& dreq, const Receipt& receipt);
+  void answer_drep(const Dreq& dreq, const ReceiverReport& receipt);
 };
 
 }  // namespace verbena::cm

@@ -41,7 +41,7 @@ const Connection* Manager::named_by(const Message& message, const roce::Address&
 }
 
 template <class Message, auto Role>
-void Manager::receive(Manager& manager, ConstBytes mad, const Receipt& receipt) {
+void Manager::receive(Manager& manager, ConstBytes mad, const ReceiverReport& receipt) {
   const auto message = decode<Message>(mad);
   if (!message) {
     ++manager.counters_.of(DropReason::kMalformed);
@@ -88,7 +88,7 @@ Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) 
     return Disposal::kDone;
   }
   Disposal disposal = Disposal::kDone;
-  kReceivers[type](*this, mad, Receipt{header->transaction, arrival, now, disposal});
+  kReceivers[type](*this, mad, ReceiverReport{header->transaction, arrival, now, disposal});
   return disposal;
 }
 

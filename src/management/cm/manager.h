@@ -112,10 +112,10 @@ class Manager {
   size_t owned_in(State state) const { return table_.owned_in(state); }
 
  private:
-  using Receiver = void (*)(Manager& manager, ConstBytes mad, const Receipt& receipt);
+  using Receiver = void (*)(Manager& manager, ConstBytes mad, const ReceiverReport& receipt);
   static const Receiver kReceivers[kMessageTypes];
   template <class Message, auto Role>
-  static void receive(Manager& manager, ConstBytes mad, const Receipt& receipt);
+  static void receive(Manager& manager, ConstBytes mad, const ReceiverReport& receipt);
 
   // The connection that the message is about, if its sender's address is the peer's.
   template <class Message>

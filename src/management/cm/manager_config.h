@@ -32,7 +32,7 @@ struct ManagerConfig {
   // The high half of transaction IDs that begin here.
   uint32_t transaction_prefix = 2;
   // How often a timer repeats what a peer that has never answered was sent, at most.
-  uint8_t most_unasked = 3;
+  uint8_t max_unasked = 3;
   // Makes communication IDs a count under this mask (id_sequence.h); without it nobody can tell the next.
   std::optional<uint32_t> id_mask;
   // Whether LAPs go to the handler. If not they are answered with kUnsupported: over RoCE there is no

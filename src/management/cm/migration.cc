@@ -26,7 +26,7 @@ Result<void> Migration::load_alternate_path(LocalId id, const PathFields& path, 
   return {};
 }
 
-void Migration::handle(const Lap& lap, const Receipt& receipt) {
+void Migration::handle(const Lap& lap, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(lap.remote_id, lap.local_id, receipt);
   if (connection == nullptr || connection->info.state != State::kEstablished) {
     refuse(lap, AprStatus::kInvalidCommunicationId, receipt);
@@ -48,7 +48,7 @@ void Migration::handle(const Lap& lap, const Receipt& receipt) {
   }
 }
 
-void Migration::refuse(const Lap& lap, AprStatus status, const Receipt& receipt) {
+void Migration::refuse(const Lap& lap, AprStatus status, const ReceiverReport& receipt) {
   Apr apr;
   apr.local_id = lap.remote_id;
   apr.remote_id = lap.local_id;
@@ -73,7 +73,7 @@ Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, Cons
   return {};
 }
 
-void Migration::handle(const Apr& apr, const Receipt& receipt) {
+void Migration::handle(const Apr& apr, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(apr.remote_id, apr.local_id, receipt);
   if (connection == nullptr) return;
   if (connection->lap != LapState::kSent && connection->lap != LapState::kMraReceived) {

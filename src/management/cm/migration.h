@@ -20,14 +20,14 @@ class Migration : private Role {
   Result<void> load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
                                    TimePoint now);
   Result<void> answer_alternate_path(LocalId id, AprStatus status, ConstBytes info, ConstBytes private_data);
-  void handle(const Lap& lap, const Receipt& receipt);
-  void handle(const Apr& apr, const Receipt& receipt);
+  void handle(const Lap& lap, const ReceiverReport& receipt);
+  void handle(const Apr& apr, const ReceiverReport& receipt);
 
   // The peer has not answered our LAP: the connection stands as it was.
   void give_up(Connection& connection);
 
  private:
-  void refuse(const Lap& lap, AprStatus status, const Receipt& receipt);
+  void refuse(const Lap& lap, AprStatus status, const ReceiverReport& receipt);
   void end(Connection& connection);
 };
 

@@ -23,7 +23,7 @@ class Owner {
 
   // What becomes of a REQ or SIDR_REQ that nobody has answered before. What is to be ignored is counted.
   template <class Request>
-  Admission admit(const Request& request, const Receipt& receipt) {
+  Admission admit(const Request& request, const ReceiverReport& receipt) {
     if (table_.half_open() >= config_.max_half_open) {
       ++counters_.of(DropReason::kTooManyHalfOpen);
       return Admission::ignore();
@@ -36,7 +36,7 @@ class Owner {
 
   // Whether a connection that is not here may still be restored. If so, its peer must not be told that there
   // is none.
-  bool may_restore(uint32_t qpn, const Receipt& receipt) {
+  bool may_restore(uint32_t qpn, const ReceiverReport& receipt) {
     const Handler::Return verdict = handler_.may_return(qpn, receipt.arrival);
     if (verdict == Handler::Return::kWait) receipt.disposal = Disposal::kKeep;
     return verdict != Handler::Return::kNever;

@@ -63,7 +63,7 @@ std::optional<RejectParameters> refusal_of(const Req& req, const Arrival& arriva
 
 }  // namespace
 
-void PassiveSide::handle(const Req& req, const Receipt& receipt) {
+void PassiveSide::handle(const Req& req, const ReceiverReport& receipt) {
   if (Connection* const known = table_.find_by_remote_id({receipt.peer(), req.local_id})) {
     return repeat_answer(req, *known, receipt);
   }
@@ -84,7 +84,7 @@ void PassiveSide::handle(const Req& req, const Receipt& receipt) {
   }
 }
 
-void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receipt& receipt) {
+void PassiveSide::settle_crossing(Connection& mine, const Req& req, const ReceiverReport& receipt) {
   ++counters_.peer_to_peer;
   if (stays_active(mine, req)) {
     drop(DropReason::kPeerToPeerLost);
@@ -94,7 +94,7 @@ void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receip
 }
 
 // The REQ again: we repeat our answer, if there was one.
-void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Receipt& receipt) {
+void PassiveSide::repeat_answer(const Req& req, Connection& connection, const ReceiverReport& receipt) {
   count_duplicate(MessageType::kReq);
   if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, receipt.now);
   switch (connection.info.state) {
@@ -113,7 +113,7 @@ void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Re
   }
 }
 
-void PassiveSide::begin(Connection& connection, const Req& req, const Receipt& receipt) {
+void PassiveSide::begin(Connection& connection, const Req& req, const ReceiverReport& receipt) {
   table_.enter(connection, State::kReqReceived);
   remember(req, receipt.arrival, connection);
   connection.transaction = receipt.transaction;
@@ -147,7 +147,7 @@ Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint
   return {};
 }
 
-void PassiveSide::handle(const Rtu& rtu, const Receipt& receipt) {
+void PassiveSide::handle(const Rtu& rtu, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt);
   if (connection == nullptr) {
     // The peer takes a connection for established that is not there.

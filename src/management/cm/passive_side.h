@@ -19,13 +19,13 @@ class PassiveSide : private Role {
 
   Result<void> reply(LocalId id, const ConnectReply& reply, TimePoint now);
   Result<void> establish(LocalId id);
-  void handle(const Req& req, const Receipt& receipt);
-  void handle(const Rtu& rtu, const Receipt& receipt);
+  void handle(const Req& req, const ReceiverReport& receipt);
+  void handle(const Rtu& rtu, const ReceiverReport& receipt);
 
  private:
-  void repeat_answer(const Req& req, Connection& connection, const Receipt& receipt);
-  void settle_crossing(Connection& mine, const Req& req, const Receipt& receipt);
-  void begin(Connection& connection, const Req& req, const Receipt& receipt);
+  void repeat_answer(const Req& req, Connection& connection, const ReceiverReport& receipt);
+  void settle_crossing(Connection& mine, const Req& req, const ReceiverReport& receipt);
+  void begin(Connection& connection, const Req& req, const ReceiverReport& receipt);
 };
 
 }  // namespace verbena::cm

@@ -10,7 +10,7 @@
 namespace verbena::cm {
 
 // How the datagram at hand came, and what becomes of it.
-struct Receipt {
+struct ReceiverReport {
   uint64_t transaction;
   const Arrival& arrival;
   TimePoint now;
@@ -20,7 +20,7 @@ struct Receipt {
 };
 
 // The peer of the connection speaks from UDP port 4791, so another program of its host has sent the datagram.
-inline bool is_from_other_port(const Connection& connection, const Receipt& receipt) {
+inline bool is_from_other_port(const Connection& connection, const ReceiverReport& receipt) {
   return connection.info.peer_has_roce_port && !receipt.arrival.from_roce_port;
 }
 

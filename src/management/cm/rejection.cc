@@ -66,7 +66,7 @@ void Rejection::give_up(Connection& connection, TimePoint now) {
 }
 
 // A REJ names our ID, except when its sender gave up before it knew that; then its own ID must do.
-Connection* Rejection::rejected_by(const Rej& rej, const Receipt& receipt) {
+Connection* Rejection::rejected_by(const Rej& rej, const ReceiverReport& receipt) {
   const roce::Address& peer = receipt.peer();
   Connection* const connection =
       rej.remote_id != 0 ? table_.find(rej.remote_id) : table_.find_by_remote_id({peer, rej.local_id});
@@ -82,7 +82,7 @@ Connection* Rejection::rejected_by(const Rej& rej, const Receipt& receipt) {
   return connection;
 }
 
-void Rejection::handle(const Rej& rej, const Receipt& receipt) {
+void Rejection::handle(const Rej& rej, const ReceiverReport& receipt) {
   Connection* const connection = rejected_by(rej, receipt);
   if (connection == nullptr) return;
   switch (connection->info.state) {

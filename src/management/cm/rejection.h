@@ -18,7 +18,7 @@ class Rejection : private Role {
   explicit Rejection(const RoleParts& parts) : Role(parts) {}
 
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
-  void handle(const Rej& rej, const Receipt& receipt);
+  void handle(const Rej& rej, const ReceiverReport& receipt);
 
   // The owner destroys what is being set up. The peer hears of it.
   void abandon(Connection& connection, TimePoint now);
@@ -26,7 +26,7 @@ class Rejection : private Role {
   void give_up(Connection& connection, TimePoint now);
 
  private:
-  Connection* rejected_by(const Rej& rej, const Receipt& receipt);
+  Connection* rejected_by(const Rej& rej, const ReceiverReport& receipt);
   void reject(Connection& connection, const RejectParameters& why, TimePoint now);
   void repeat_through_time_wait(Connection& connection, TimePoint now);
 };

@@ -3,7 +3,7 @@
 
 namespace verbena::cm {
 
-Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt) {
+Connection* Role::of_peer(LocalId id, uint32_t remote_id, const ReceiverReport& receipt) {
   Connection* const connection = table_.find(id);
   if (connection == nullptr) {
     drop(DropReason::kUnknownConnection);
@@ -18,13 +18,13 @@ Connection* Role::of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt
   return connection;
 }
 
-void Role::note_port_of_answer(Connection& connection, const Receipt& receipt) {
+void Role::note_port_of_answer(Connection& connection, const ReceiverReport& receipt) {
   if (!receipt.arrival.from_roce_port) return;
   connection.info.peer_has_roce_port = true;
   known_peers_.has_answered_from_roce_port(receipt.peer(), receipt.now);
 }
 
-bool Role::is_stale(uint32_t remote_qpn, bool is_active, const Receipt& receipt) {
+bool Role::is_stale(uint32_t remote_qpn, bool is_active, const ReceiverReport& receipt) {
   Connection* const old = table_.find_by_remote_qpn(
       ByRemoteQpn::key(receipt.arrival.path.destination, receipt.peer(), remote_qpn, is_active));
   if (old == nullptr) return false;

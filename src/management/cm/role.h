@@ -43,16 +43,16 @@ class Role {
   void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
 
   // The connection of a message that names both IDs, and comes from where it should. Null is counted.
-  Connection* of_peer(LocalId id, uint32_t remote_id, const Receipt& receipt);
+  Connection* of_peer(LocalId id, uint32_t remote_id, const ReceiverReport& receipt);
   // The first answer to a request of ours, which names its ID. If it came from UDP port 4791, the connection
   // and its host have to go on so. Later messages say it of the connection alone: by then our client knows
   // both IDs, and could have somebody at a host with an adapter name them, to make that host unheard.
-  void note_port_of_answer(Connection& connection, const Receipt& receipt);
+  void note_port_of_answer(Connection& connection, const ReceiverReport& receipt);
   // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
   // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1), unless another program of its host says
   // so.
   // @param is_active whether the peer's QP is of a REP, and of a REQ otherwise
-  bool is_stale(uint32_t remote_qpn, bool is_active, const Receipt& receipt);
+  bool is_stale(uint32_t remote_qpn, bool is_active, const ReceiverReport& receipt);
 
   const ManagerConfig& config_;
   Counters& counters_;

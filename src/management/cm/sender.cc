@@ -52,14 +52,14 @@ bool Sender::may_send_unasked(Connection& connection, TimePoint now) {
       connection.last.type == MessageType::kRep || connection.last.type == MessageType::kRej;
   if (connection.info.is_active || !is_answer) return true;
   const roce::Address& peer = connection.info.path.destination;
-  if (!known_peers_.knows(peer, now) && connection.unasked >= config_.most_unasked) return false;
+  if (!known_peers_.knows(peer, now) && connection.unasked >= config_.max_unasked) return false;
   if (!known_peers_.may_send_unasked(peer, now)) return false;
-  if (connection.unasked < config_.most_unasked) ++connection.unasked;
+  if (connection.unasked < config_.max_unasked) ++connection.unasked;
   return true;
 }
 
 void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
-                        const Receipt& receipt) {
+                        const ReceiverReport& receipt) {
   Rej rej;
   rej.local_id = local_id;
   rej.remote_id = remote_id;

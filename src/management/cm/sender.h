@@ -56,11 +56,11 @@ class Sender {
 
   // To the sender of a datagram that is of no connection, or only seems to be.
   template <class Message>
-  void answer(const Message& message, const Receipt& receipt) {
+  void answer(const Message& message, const ReceiverReport& receipt) {
     send(encode(message, receipt.transaction), Message::kType, answer_path(receipt.arrival.path));
   }
   void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
-                  const Receipt& receipt);
+                  const ReceiverReport& receipt);
 
   // What is rejected follows from the state; a REQ that nothing has answered yet does not learn our ID.
   void send_rej(Connection& connection, const RejectParameters& why);

@@ -27,7 +27,7 @@ Result<LocalId> ServiceResolution::request(const SidrRequest& request, uint64_t 
   return connection.info.local_id;
 }
 
-void ServiceResolution::handle(const SidrReq& req, const Receipt& receipt) {
+void ServiceResolution::handle(const SidrReq& req, const ReceiverReport& receipt) {
   if (Connection* const known = table_.find_sidr_request({receipt.peer(), req.request_id})) {
     count_duplicate(MessageType::kSidrReq);
     if (known->lingers) sender_.send_again(*known);
@@ -78,7 +78,7 @@ void ServiceResolution::send_rep(Connection& connection, const SidrReply& reply,
   table_.linger(connection, now);
 }
 
-void ServiceResolution::handle(const SidrRep& rep, const Receipt& receipt) {
+void ServiceResolution::handle(const SidrRep& rep, const ReceiverReport& receipt) {
   Connection* const connection = table_.find(rep.request_id);
   if (connection == nullptr) {
     drop(DropReason::kUnknownConnection);

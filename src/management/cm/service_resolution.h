@@ -19,8 +19,8 @@ class ServiceResolution : private Role {
 
   Result<LocalId> request(const SidrRequest& request, uint64_t context, TimePoint now);
   Result<void> reply(LocalId id, const SidrReply& reply, TimePoint now);
-  void handle(const SidrReq& req, const Receipt& receipt);
-  void handle(const SidrRep& rep, const Receipt& receipt);
+  void handle(const SidrReq& req, const ReceiverReport& receipt);
+  void handle(const SidrRep& rep, const ReceiverReport& receipt);
 
   // The owner destroys its question, or a question that it has not answered: that is refused.
   void abandon(Connection& connection, TimePoint now);

@@ -9,10 +9,10 @@
 namespace verbena::cm {
 namespace {
 
-constexpr uint8_t kMostRetries = 7;  // three bits
+constexpr uint8_t kMaxRetries = 7;  // three bits
 
 uint8_t retries(uint8_t wanted) {
-  return std::min(wanted, kMostRetries);
+  return std::min(wanted, kMaxRetries);
 }
 
 Ece ece_of(const ConnectionParameters& parameters) {

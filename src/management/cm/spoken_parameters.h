@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "management/cm/messages.h"
 #include "control/protocol/connection_parameters.h"
+#include "management/cm/messages.h"
 
 namespace verbena::cm {
 

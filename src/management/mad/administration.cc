@@ -15,7 +15,7 @@ constexpr size_t kComponentMaskAt = 48;
 constexpr size_t kOwnHeaderBytes = 20;  // counted in RMPP's length
 constexpr uint8_t kClassVersion = 2;
 
-constexpr size_t kMostRecords = 4096;
+constexpr size_t kMaxRecords = 4096;
 
 // Path records: pairs of components that say "more than", "less than", "exactly" or "the most" (table 203).
 struct Selection {
@@ -125,7 +125,7 @@ Found find(const Subnet& subnet, const RecordKind& kind, const Mad& request) {
   Found found;
   kind.make(subnet, [&](ConstBytes record) {
     if (!query.matches(record)) return true;
-    found.overflows = found.count == kMostRecords || found.table.size() + kind.stride() > kMostTableBytes;
+    found.overflows = found.count == kMaxRecords || found.table.size() + kind.stride() > kMaxTableBytes;
     if (found.overflows) return false;
     const size_t at = found.table.size();
     found.table.resize(at + kind.stride());

@@ -15,7 +15,7 @@ namespace verbena::mad {
 // volume 1, 15.2.1.1).
 inline constexpr size_t kAdministrationDataAt = 56;
 // A table has no more bytes: one message to a client holds it.
-inline constexpr size_t kMostTableBytes = 128 * 1024;
+inline constexpr size_t kMaxTableBytes = 128 * 1024;
 
 // What subnet administration answers to a query (IBTA volume 1, 15.2): one record by Get, all that match by
 // GetTable. A table is longer than a datagram; it comes whole, as who asks gets it when RMPP has put it

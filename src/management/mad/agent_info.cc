@@ -56,7 +56,7 @@ Mad answer_agent_info(const Mad& request, const AgentInfo& info) {
   mad.set_u8(kInfoPathMtuAt, info.path_mtu);
   std::memcpy(mad.at(kAskedByAt), info.asked_by.bytes.data(), info.asked_by.bytes.size());
   set_info_text(mad, kVersionAt, info.version, kVersionBytes - 1);
-  set_info_text(mad, kInfoDescriptionAt, info.description, kMostDescriptionBytes);
+  set_info_text(mad, kInfoDescriptionAt, info.description, kMaxDescriptionBytes);
   return mad;
 }
 
@@ -69,7 +69,7 @@ std::optional<AgentInfo> decode_agent_info(const Mad& answer) {
   if (!is_one) return std::nullopt;
   AgentInfo info;
   info.version = info_text_at(answer, kVersionAt, kVersionBytes);
-  info.description = info_text_at(answer, kInfoDescriptionAt, kMostDescriptionBytes);
+  info.description = info_text_at(answer, kInfoDescriptionAt, kMaxDescriptionBytes);
   info.path_mtu = answer.u8(kInfoPathMtuAt);
   std::memcpy(info.asked_by.bytes.data(), answer.at(kAskedByAt), info.asked_by.bytes.size());
   return info.path_mtu >= 1 && info.path_mtu <= 5 ? std::optional(info) : std::nullopt;

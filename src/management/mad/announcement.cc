@@ -45,7 +45,7 @@ Mad encode(const Announcement& announcement) {
   mad.set_u8(kNetworkRankAt, adapter.network.rank);
   mad.set(kNetworkGuidAt, adapter.network.guid);
   std::memcpy(mad.at(kDescriptionAt), adapter.description.data(),
-              std::min(adapter.description.size(), kMostDescriptionBytes));
+              std::min(adapter.description.size(), kMaxDescriptionBytes));
   return mad;
 }
 
@@ -67,7 +67,7 @@ std::optional<Announcement> decode_announcement(const Mad& mad) {
   if (adapter.network.guid == 0) adapter.network = {};
   if (adapter.guid == 0 || adapter.path_mtu < 1 || adapter.path_mtu > 5) return std::nullopt;
   const auto* text = reinterpret_cast<const char*>(mad.at(kDescriptionAt));
-  adapter.description.assign(text, ::strnlen(text, kMostDescriptionBytes));
+  adapter.description.assign(text, ::strnlen(text, kMaxDescriptionBytes));
   if (!std::ranges::all_of(adapter.description, is_printable)) return std::nullopt;
   return announcement;
 }

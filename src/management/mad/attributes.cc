@@ -62,7 +62,7 @@ Attribute node_description(const Subnet&, const Node& node, uint32_t) {
   Fields fields;
   const std::string_view text =
       node.is_switch() ? std::string_view("Verbena virtual switch") : node.member->adapter.description;
-  std::memcpy(fields.data().data(), text.data(), std::min(text.size(), kMostDescriptionBytes));
+  std::memcpy(fields.data().data(), text.data(), std::min(text.size(), kMaxDescriptionBytes));
   return fields.done();
 }
 

@@ -24,7 +24,7 @@ class Record {
   ConstBytes whole() const { return ConstBytes(bytes_).first(size_); }
 
  private:
-  std::array<std::byte, kMostRecordBytes> bytes_{};
+  std::array<std::byte, kMaxRecordBytes> bytes_{};
   const size_t size_;
 };
 

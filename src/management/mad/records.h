@@ -34,7 +34,7 @@ inline constexpr uint16_t kPortInfoRecord = 0x0012;
 inline constexpr size_t kCapabilitiesInPortInfoRecord = 24;
 inline constexpr uint16_t kPathRecord = 0x0035;
 inline constexpr size_t kDestinationInPathRecord = 8;
-inline constexpr size_t kMostRecordBytes = 112;
+inline constexpr size_t kMaxRecordBytes = 112;
 
 // nullptr: there are none of this attribute.
 const RecordKind* record_kind(uint16_t attribute);

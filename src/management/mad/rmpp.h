@@ -42,7 +42,7 @@ enum class RmppStatus : uint8_t {
 };
 
 // No message is longer. The kernel knows no limit but its memory.
-inline constexpr size_t kMostRmppBytes = size_t{4} << 20;
+inline constexpr size_t kMaxRmppBytes = size_t{4} << 20;
 
 // Where the data of a segment begin, behind all headers. REQUIRES: has_rmpp(management_class)
 size_t rmpp_data_offset(uint8_t management_class);

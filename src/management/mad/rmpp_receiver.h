@@ -25,7 +25,7 @@ namespace verbena::mad {
 class RmppReceiver {
  public:
   struct Limits {
-    size_t message = kMostRmppBytes;
+    size_t message = kMaxRmppBytes;
     size_t bytes_of_one = size_t{12} << 20;  // of one sender
     size_t bytes = size_t{32} << 20;
     size_t messages_of_one = 64;

@@ -21,7 +21,7 @@ class RmppSender {
   static constexpr Duration kLongestWait = std::chrono::seconds(2);
 
   // The whole message, with the headers that its segments are to have. `wait`: for acknowledgements; 0: as
-  // long as may be. REQUIRES: of a class that has RMPP; header of RMPP included; at most kMostRmppBytes
+  // long as may be. REQUIRES: of a class that has RMPP; header of RMPP included; at most kMaxRmppBytes
   RmppSender(std::vector<std::byte> message, Duration wait, uint32_t retries, TimePoint now);
 
   // A segment that may be sent now, in order; nothing: first there must be an acknowledgement.

@@ -122,7 +122,7 @@ const Member* Subnet::at_port(uint8_t port) const {
 // The lowest port that is free; where there is none, that of the one that was heard longest ago and has never
 // announced itself.
 Member* Subnet::make_room() {
-  if (members_.size() < kMostMembers) {
+  if (members_.size() < kMaxMembers) {
     uint8_t port = kOwnPort + 1;
     while (members_.contains(port)) ++port;
     Member& member = members_[port];

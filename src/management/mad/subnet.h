@@ -38,7 +38,7 @@ struct Adapter {
 
   friend bool operator==(const Adapter&, const Adapter&) = default;
 };
-inline constexpr size_t kMostDescriptionBytes = 64;  // NodeDescription (14.2.5.2)
+inline constexpr size_t kMaxDescriptionBytes = 64;  // NodeDescription (14.2.5.2)
 
 // An adapter at its place in the fabric.
 struct Member {
@@ -65,7 +65,7 @@ class Subnet {
   static constexpr uint16_t kPermissiveLid = 0xffff;
   static constexpr uint16_t kLastLid = 0xbfff;  // those beyond are for multicast (4.1.3)
   static constexpr uint8_t kOwnPort = 1;
-  static constexpr size_t kMostMembers = 254;
+  static constexpr size_t kMaxMembers = 254;
 
   explicit Subnet(Adapter own);
 

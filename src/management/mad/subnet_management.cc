@@ -15,7 +15,7 @@ constexpr size_t kSourceLidAt = 32;
 constexpr size_t kSubnetDataAt = 64;
 constexpr size_t kInitialPathAt = 128;
 constexpr size_t kReturnPathAt = 192;
-constexpr uint8_t kMostHops = 63;
+constexpr uint8_t kMaxHops = 63;
 
 std::optional<Node> node_with(const Subnet& subnet, uint16_t lid) {
   if (lid == Subnet::kSwitchLid) return Node{nullptr, Subnet::kOwnPort};
@@ -37,7 +37,7 @@ std::optional<Node> next(const Subnet& subnet, const Node& from, uint8_t port) {
 // an adapter sends from itself, which is the first hop.
 std::optional<Node> follow(const Subnet& subnet, Node node, const Mad& request, Mad& answer) {
   const uint8_t hops = request.u8(kHopCountAt);
-  if (hops > kMostHops) return std::nullopt;
+  if (hops > kMaxHops) return std::nullopt;
   for (uint8_t hop = 1; hop <= hops; ++hop) {
     if (hop > 1 && !node.is_switch()) return std::nullopt;
     const auto there = next(subnet, node, request.u8(kInitialPathAt + hop));

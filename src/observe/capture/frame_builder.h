@@ -34,10 +34,10 @@ class FrameBuilder {
   Frame build(const FrameAddresses& addresses, const roce::Path& path, const WirePacket& packet);
 
  private:
-  static constexpr size_t kMostBytes = ethernet::kHeaderBytes + roce::kIpv6HeaderBytes +
-                                       roce::kUdpHeaderBytes + roce::kMaxHeaderBytes + roce::kMaxPathMtu + 4 +
-                                       roce::kIcrcBytes;
-  std::array<std::byte, kMostBytes> frame_;
+  static constexpr size_t kMaxBytes = ethernet::kHeaderBytes + roce::kIpv6HeaderBytes +
+                                      roce::kUdpHeaderBytes + roce::kMaxHeaderBytes + roce::kMaxPathMtu + 4 +
+                                      roce::kIcrcBytes;
+  std::array<std::byte, kMaxBytes> frame_;
 };
 
 }  // namespace verbena::capture

@@ -20,7 +20,7 @@ inline constexpr uint32_t kRingMagic = 0x4342'5256;  // "VRBC"
 inline constexpr uint32_t kRingVersion = 1;          // a change of anything below is another version
 inline constexpr uint32_t kRingBytes = 2 << 20;
 inline constexpr uint32_t kRecordUnit = 8;
-inline constexpr uint32_t kMostRecordPayload = 16 * 1024;
+inline constexpr uint32_t kMaxRecordPayload = 16 * 1024;
 
 struct RingMemory {
   // Written by the maker, before anybody else has the ring.

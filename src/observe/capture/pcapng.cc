@@ -35,7 +35,7 @@ enum Option : uint16_t {
   kDropped = 5,
 };
 
-constexpr size_t kMostOptionBytes = std::numeric_limits<uint16_t>::max();
+constexpr size_t kMaxOptionBytes = std::numeric_limits<uint16_t>::max();
 
 }  // namespace
 
@@ -70,7 +70,7 @@ class PcapngWriter::Block {
     buffer_.resize(buffer_.size() + (-bytes.size() & 3));
   }
   void option(Option code, ConstBytes value) {
-    value = value.first(std::min(value.size(), kMostOptionBytes));
+    value = value.first(std::min(value.size(), kMaxOptionBytes));
     add<uint16_t>(code);
     add<uint16_t>(static_cast<uint16_t>(value.size()));
     add_padded(value);

@@ -27,7 +27,7 @@ const Record* RingReader::front() {
     if (head.kind == RecordKind::kSkip) {
       // It is there once a turn, for want of room for a record. One who writes skips and nothing else could
       // write them as fast as they are read here.
-      broken_ = head.bytes != to_end || to_end >= kMostRecord;
+      broken_ = head.bytes != to_end || to_end >= kMaxRecord;
       if (broken_) break;
       taken_ += head.bytes;
       ring_.taken.store(taken_, std::memory_order_release);
@@ -49,9 +49,9 @@ void RingReader::pop() {
 }
 
 bool RingReader::parse(const RecordHead& head, uint32_t at) {
-  if (head.kind != RecordKind::kPacket || head.bytes > kMostRecord || head.bytes < sizeof head) return false;
+  if (head.kind != RecordKind::kPacket || head.bytes > kMaxRecord || head.bytes < sizeof head) return false;
   const uint32_t body_bytes = head.bytes - static_cast<uint32_t>(sizeof head);
-  if (head.header_bytes > roce::kMaxHeaderBytes || head.payload_bytes > kMostRecordPayload) return false;
+  if (head.header_bytes > roce::kMaxHeaderBytes || head.payload_bytes > kMaxRecordPayload) return false;
   if (head.kept_bytes > head.payload_bytes || head.header_bytes + head.kept_bytes > body_bytes) return false;
   const uint32_t mtu = path_mtu_of(head.payload_bytes, head.count);
   if (mtu == 0) return false;

@@ -46,8 +46,8 @@ class RingReader {
  private:
   bool parse(const RecordHead& head, uint32_t at);
 
-  static constexpr uint32_t kMostRecord =
-      sizeof(RecordHead) + roce::kMaxHeaderBytes + kMostRecordPayload + kRecordUnit;
+  static constexpr uint32_t kMaxRecord =
+      sizeof(RecordHead) + roce::kMaxHeaderBytes + kMaxRecordPayload + kRecordUnit;
 
   RingMemory& ring_;
   const uint32_t snap_bytes_;
@@ -56,7 +56,7 @@ class RingReader {
   bool has_front_ = false;
   bool broken_ = false;
   Record record_;
-  std::array<std::byte, kMostRecord> copy_;
+  std::array<std::byte, kMaxRecord> copy_;
 };
 
 }  // namespace verbena::capture

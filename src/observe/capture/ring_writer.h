@@ -31,7 +31,7 @@ class RingWriter {
   // REQUIRES: nobody has written the ring before
   explicit RingWriter(RingMemory& ring);
 
-  // REQUIRES: memory::install_fault_guard() was called, payload_bytes <= kMostRecordPayload
+  // REQUIRES: memory::install_fault_guard() was called, payload_bytes <= kMaxRecordPayload
   void put(const SentPacket& packet);
 
  private:

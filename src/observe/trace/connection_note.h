@@ -5,8 +5,8 @@
 #include <string>
 
 #include "control/protocol/trace_ring.h"
-#include "wire/roce/path.h"
 #include "observe/trace/recorder.h"
+#include "wire/roce/path.h"
 
 namespace verbena::trace {
 

@@ -8,20 +8,20 @@
 #include <infiniband/verbs.h>
 
 #include "base/format.h"
-#include "wire/roce/aeth.h"
-#include "wire/roce/opcode.h"
 #include "observe/trace/connection_note.h"
 #include "observe/trace/number_words.h"
+#include "wire/roce/aeth.h"
+#include "wire/roce/opcode.h"
 
 namespace verbena::trace {
 namespace {
 
 using Numbers = Recorder::Numbers;
 
-constexpr size_t kMostFields = 6;
+constexpr size_t kMaxFields = 6;
 
 // The fields of all events of connection management (connection_note.h). The first has a name of its own.
-constexpr std::array<Field, kMostFields> connection_fields(std::string_view what) {
+constexpr std::array<Field, kMaxFields> connection_fields(std::string_view what) {
   return {{{what, 3, 0, 8},
            {"id", 2, 0, 32},
            {"remote_port", 2, 32, 16},
@@ -34,7 +34,7 @@ struct KindInfo {
   Kind kind;
   std::string_view name;
   size_t field_count;
-  std::array<Field, kMostFields> fields;
+  std::array<Field, kMaxFields> fields;
   std::string (*words)(const Numbers& n);
 };
 
@@ -220,13 +220,13 @@ const KindInfo kKinds[] = {
        return verbena::format("{} more of '{}', of all queue pairs, left out since", n[1],
                               name_of(static_cast<Kind>(n[0] & 0xff)));
      }},
-    {Kind::kCmCall, "cm_call", kMostFields, connection_fields("call"),
+    {Kind::kCmCall, "cm_call", kMaxFields, connection_fields("call"),
      [](const Numbers& n) { return connection_text(Kind::kCmCall, n); }},
-    {Kind::kCmSent, "cm_sent", kMostFields, connection_fields("message"),
+    {Kind::kCmSent, "cm_sent", kMaxFields, connection_fields("message"),
      [](const Numbers& n) { return connection_text(Kind::kCmSent, n); }},
-    {Kind::kCmReceived, "cm_received", kMostFields, connection_fields("message"),
+    {Kind::kCmReceived, "cm_received", kMaxFields, connection_fields("message"),
      [](const Numbers& n) { return connection_text(Kind::kCmReceived, n); }},
-    {Kind::kCmEvent, "cm_event", kMostFields, connection_fields("event_type"),
+    {Kind::kCmEvent, "cm_event", kMaxFields, connection_fields("event_type"),
      [](const Numbers& n) { return connection_text(Kind::kCmEvent, n); }},
     {Kind::kPosted,
      "posted",

@@ -6,8 +6,8 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/format.h"
 #include "adapter/queues/status_words.h"
+#include "base/format.h"
 #include "wire/roce/aeth.h"
 #include "wire/roce/opcode.h"
 #include "wire/roce/path.h"
@@ -95,7 +95,7 @@ std::string request_name(uint64_t opcode) {
 
 std::string packet_name(uint64_t opcode) {
   switch (opcode) {
-    case roce::kArrivalsOpcode:
+    case roce::kSackOpcode:
       return "word of what has arrived";
     case roce::kHeardOpcode:
       return "word that it was heard";

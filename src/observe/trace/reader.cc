@@ -9,8 +9,8 @@
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
-#include "wire/roce/aeth.h"
 #include "observe/trace/connection_note.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::trace {
 namespace {

@@ -46,7 +46,7 @@ void Recorder::note_frequent(roce::Qpn qpn, Kind kind, const Numbers& numbers) {
     }
     frequent = {.since = now};
   }
-  if (frequent.written == kMostInSecond) {
+  if (frequent.written == kMaxInSecond) {
     ++frequent.left_out;
     return;
   }

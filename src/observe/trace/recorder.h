@@ -36,7 +36,7 @@ class Recorder {
     put(rings_.details, details_written_, qpn, kind, numbers);
   }
 
-  static constexpr uint32_t kMostInSecond = 32;
+  static constexpr uint32_t kMaxInSecond = 32;
 
  private:
   struct Frequent {

@@ -16,7 +16,7 @@ Extent* Extents::best_kept(uint32_t pages, uint32_t alignment) {
   Extent* best = nullptr;
   for (Extent& extent : *this) {
     if (extent.use != Use::kKept || extent.pages < pages || extent.page % alignment != 0) continue;
-    if (extent.pages - pages > extent.pages / kMostIdle) continue;
+    if (extent.pages - pages > extent.pages / kMaxIdle) continue;
     if (best == nullptr || extent.pages < best->pages) best = &extent;
   }
   return best;
@@ -29,7 +29,7 @@ std::optional<Extents::Taken> Extents::take(uint32_t pages, uint32_t room, uint3
       return Taken{.page = kept->page, .was_kept = true};
     }
   }
-  if (count_ == most_) return std::nullopt;
+  if (count_ == max_) return std::nullopt;
   uint64_t at = 0;
   Extent* next = begin();
   for (; next != end(); ++next) {

@@ -33,14 +33,14 @@ struct Extent {
 class Extents {
  public:
   // Of what a block has, one part in so many may lie idle.
-  static constexpr uint32_t kMostIdle = 8;
+  static constexpr uint32_t kMaxIdle = 8;
 
   struct Taken {
     uint32_t page;
     bool was_kept;  // it has memory, with what was in it before; else there is none yet
   };
 
-  constexpr Extents(Extent* memory, size_t most) : table_(memory), most_(most) {}
+  constexpr Extents(Extent* memory, size_t most) : table_(memory), max_(most) {}
   // REQUIRES: nothing has been taken
   void set_window(uint32_t pages) { window_ = pages; }
 
@@ -81,7 +81,7 @@ class Extents {
   uint32_t limit(const Extent& extent);
 
   Extent* const table_;
-  const size_t most_;
+  const size_t max_;
   size_t count_ = 0;
   uint32_t window_ = 0;
   uint32_t kept_pages_ = 0;

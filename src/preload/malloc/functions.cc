@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/interpose.h"
 #include "preload/malloc/arrivals.h"
 #include "preload/malloc/heap.h"
-#include "base/interpose.h"
 
 namespace verbena::heap {
 namespace {
@@ -19,10 +19,10 @@ namespace {
 // From here on malloc(3), too, asks the kernel for a mapping of its own.
 constexpr size_t kLarge = size_t{128} << 10;
 // Each may be a mapping, of which a process has 65530.
-constexpr size_t kMostBlocks = 16384;
+constexpr size_t kMaxBlocks = 16384;
 
-constinit Extent table[kMostBlocks];
-constinit Heap heap(table, kMostBlocks);
+constinit Extent table[kMaxBlocks];
+constinit Heap heap(table, kMaxBlocks);
 
 size_t page_size() {
   return static_cast<size_t>(::sysconf(_SC_PAGESIZE));

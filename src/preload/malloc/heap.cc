@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/cancellation_off.h"
 #include "preload/malloc/other_stack.h"
 #include "preload/malloc/own_map.h"
-#include "base/cancellation_off.h"
 
 namespace verbena::heap {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool forking = false;
 
 // To find a place where nobody else lies.
-constexpr int kMostTries = 8;
+constexpr int kMaxTries = 8;
 
 constexpr char kNoCopy[] = "verbena: no memory for a child's copy of shared memory after fork()\n";
 
@@ -132,7 +132,7 @@ void Heap::give_back_kept(uint64_t most) {
     Extent oldest;
     {
       const Locked locked(*this);
-      if (extents_.kept_pages() * page_ <= most && extents_.kept_blocks() <= kMostKeptBlocks) return;
+      if (extents_.kept_pages() * page_ <= most && extents_.kept_blocks() <= kMaxKeptBlocks) return;
       Extent& found = most == 0 ? *extents_.last_kept() : *extents_.oldest_kept();
       extents_.bar(found);
       oldest = found;
@@ -144,7 +144,7 @@ void Heap::give_back_kept(uint64_t most) {
 void* Heap::take(const Wish& wish, bool& is_dirty) {
   const auto pages = static_cast<uint32_t>(pages_of(wish.bytes));
   const uint64_t alignment = std::max<uint64_t>(wish.alignment / page_, 1);
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     const auto taken = extents_.take(pages, wish.grows ? 2 * pages : pages, static_cast<uint32_t>(alignment));
     if (!taken) return nullptr;
     is_dirty = taken->was_kept;
@@ -186,7 +186,7 @@ bool Heap::release(void* at) {
     Extent* const found = block_at(at);
     if (found == nullptr) return false;
     if (!are_ours()) return true;
-    const bool is_small = found->pages * page_ <= kMostKeptBlock;
+    const bool is_small = found->pages * page_ <= kMaxKeptBlock;
     if (is_small && !found->is_private && file_.is_there()) {
       extents_.keep(*found);
     } else {
@@ -197,7 +197,7 @@ bool Heap::release(void* at) {
   if (block.use == Use::kBarred) {
     unmap_barred(block);
   } else {
-    give_back_kept(kMostKept);
+    give_back_kept(kMaxKept);
   }
   return true;
 }
@@ -217,7 +217,7 @@ bool Heap::resize(void* at, size_t bytes) {
       block->pages = had;
       return false;
     }
-    if (had - pages <= had / Extents::kMostIdle || !are_ours()) return true;
+    if (had - pages <= had / Extents::kMaxIdle || !are_ours()) return true;
     block->pages = pages;  // the place of the rest stays its own
     rest = {.page = block->page + pages, .pages = had - pages, .is_private = block->is_private};
   }

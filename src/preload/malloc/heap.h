@@ -33,12 +33,12 @@ struct Wish {
 // malloc(3); not in signal handlers. errno is kept. It allocates nothing itself.
 class Heap {
  public:
-  static constexpr uint64_t kMostKept = uint64_t{64} << 20;
-  static constexpr uint64_t kMostKeptBlock = uint64_t{32} << 20;
-  static constexpr size_t kMostKeptBlocks = 256;
+  static constexpr uint64_t kMaxKept = uint64_t{64} << 20;
+  static constexpr uint64_t kMaxKeptBlock = uint64_t{32} << 20;
+  static constexpr size_t kMaxKeptBlocks = 256;
 
   // There are at most so many blocks.
-  constexpr Heap(Extent* table, size_t most_blocks) : extents_(table, most_blocks) {}
+  constexpr Heap(Extent* table, size_t max_blocks) : extents_(table, max_blocks) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 

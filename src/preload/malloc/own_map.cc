@@ -33,7 +33,7 @@ bool OwnMap::fill() {
 }
 
 std::optional<Mapping> OwnMap::next() {
-  std::array<char, kMostOfLine> line;
+  std::array<char, kMaxOfLine> line;
   size_t length = 0;
   for (;;) {
     if (used_ == length_ && !fill()) return std::nullopt;

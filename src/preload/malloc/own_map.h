@@ -40,7 +40,7 @@ class OwnMap {
 
  private:
   // Without the names of files, which may be long.
-  static constexpr size_t kMostOfLine = 160;
+  static constexpr size_t kMaxOfLine = 160;
 
   bool fill();
 

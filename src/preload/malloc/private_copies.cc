@@ -10,7 +10,7 @@ namespace verbena::heap {
 namespace {
 
 // More mappings than that a process has not, by default (vm.max_map_count).
-constexpr size_t kMostStretches = 65536;
+constexpr size_t kMaxStretches = 65536;
 
 // Takes no memory before it is touched.
 void* zeros(uint64_t bytes) {
@@ -41,8 +41,8 @@ bool copy_mapped(std::byte* to, std::byte* from, uint64_t bytes) {
 }  // namespace
 
 bool PrivateCopies::add(std::byte* at, uint64_t bytes, int protection) {
-  if (stretches_ == nullptr) stretches_ = static_cast<Stretch*>(zeros(kMostStretches * sizeof(Stretch)));
-  if (stretches_ == nullptr || count_ == kMostStretches) return false;
+  if (stretches_ == nullptr) stretches_ = static_cast<Stretch*>(zeros(kMaxStretches * sizeof(Stretch)));
+  if (stretches_ == nullptr || count_ == kMaxStretches) return false;
   stretches_[count_++] = {.at = at, .bytes = bytes, .protection = protection};
   bytes_ += bytes;
   return true;
@@ -78,7 +78,7 @@ bool PrivateCopies::move_in() {
 
 void PrivateCopies::drop() {
   if (copies_ != nullptr) ::munmap(copies_, bytes_);
-  if (stretches_ != nullptr) ::munmap(stretches_, kMostStretches * sizeof(Stretch));
+  if (stretches_ != nullptr) ::munmap(stretches_, kMaxStretches * sizeof(Stretch));
   *this = {};
 }
 

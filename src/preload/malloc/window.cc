@@ -8,7 +8,7 @@
 namespace verbena::heap {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
 // It takes at most such a part of all addresses.
 constexpr uint64_t kShare = 8;
 
@@ -27,7 +27,7 @@ uint64_t usual_address() {
 // and below one that lies high.
 Window choose_window() {
   const uint64_t usual = usual_address();
-  uint64_t bytes = kMostBytes;
+  uint64_t bytes = kMaxBytes;
   while (bytes > usual / kShare) bytes /= 2;
   uint64_t number = 0;
   if (bytes < Window::kAlignment || ::getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)

@@ -10,8 +10,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "control/client/resources.h"
 #include "base/text.h"
+#include "control/client/resources.h"
 #include "preload/netlink/exchange.h"
 #include "preload/netlink/owner.h"
 
@@ -98,7 +98,7 @@ Attributes describe_qp(const SlotStatus& slot, const QpNumbers& qp, bool in_full
 // said one by one; of many those that follow each other are said as ranges, and no more than fit.
 Attributes describe_qps_of(const Exchange& exchange, uint32_t srq) {
   constexpr size_t kFew = 20;
-  constexpr size_t kMostRanges = 14;
+  constexpr size_t kMaxRanges = 14;
   std::vector<uint32_t> qps = control::qps_of_shared_receives(exchange.status, srq);
   Attributes table;
   if (qps.size() <= kFew) {
@@ -110,7 +110,7 @@ Attributes describe_qps_of(const Exchange& exchange, uint32_t srq) {
   }
   std::ranges::sort(qps);
   size_t ranges = 0;
-  for (size_t first = 0, last = 0; first < qps.size() && ranges < kMostRanges; first = ++last, ++ranges) {
+  for (size_t first = 0, last = 0; first < qps.size() && ranges < kMaxRanges; first = ++last, ++ranges) {
     while (last + 1 < qps.size() && qps[last + 1] == qps[last] + 1) ++last;
     Attributes range;
     range.put_u32(RDMA_NLDEV_ATTR_MIN_RANGE, qps[first]).put_u32(RDMA_NLDEV_ATTR_MAX_RANGE, qps[last]);

@@ -18,9 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/paths/path_text.h"
 #include "base/unique_fd.h"
 #include "preload/sysfs/errno_keeper.h"
-#include "base/paths/path_text.h"
 
 namespace verbena::sysfs {
 namespace {

@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "base/interpose.h"
+#include "base/paths/state_path.h"
 #include "preload/sysfs/errno_keeper.h"
 #include "preload/sysfs/netlink_helper.h"
 #include "preload/sysfs/shown_path.h"
-#include "base/paths/state_path.h"
 
 namespace verbena::sysfs {
 namespace {

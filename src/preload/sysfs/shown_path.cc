@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload/sysfs/errno_keeper.h"
 #include "base/paths/state_path.h"
+#include "preload/sysfs/errno_keeper.h"
 
 namespace verbena::sysfs {
 namespace {

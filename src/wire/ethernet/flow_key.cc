@@ -27,7 +27,7 @@ struct Parser {
     std::memcpy(key.destination.data(), data, 6);
     std::memcpy(key.source.data(), data + 6, 6);
     uint32_t type_at = 12;
-    for (uint32_t tags = 0; tags < kMostVlanTags && is_vlan(load_be<uint16_t>(data + type_at)); ++tags) {
+    for (uint32_t tags = 0; tags < kMaxVlanTags && is_vlan(load_be<uint16_t>(data + type_at)); ++tags) {
       if (left(type_at + 2) < kVlanTagBytes) break;
       if (tags == 0) std::memcpy(&key.vlan_tag, data + type_at + 2, 2);
       key.layers |= kVlan;

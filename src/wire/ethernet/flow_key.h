@@ -12,7 +12,7 @@ namespace verbena::ethernet {
 
 inline constexpr uint32_t kHeaderBytes = 14;
 inline constexpr uint32_t kVlanTagBytes = 4;
-inline constexpr uint32_t kMostVlanTags = 2;
+inline constexpr uint32_t kMaxVlanTags = 2;
 inline constexpr uint32_t kLeastFrameBytes =
     60;  // on a wire, without the check sequence (IEEE 802.3, 4.2.3.3)
 

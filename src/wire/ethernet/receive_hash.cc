@@ -4,15 +4,15 @@
 namespace verbena::ethernet {
 namespace {
 
-constexpr size_t kMostInput = 2 * 16 + 2 * 2;
-static_assert(kMostInput + sizeof(uint32_t) <= kHashKeyBytes);
+constexpr size_t kMaxInput = 2 * 16 + 2 * 2;
+static_assert(kMaxInput + sizeof(uint32_t) <= kHashKeyBytes);
 
 }  // namespace
 
 uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes input) {
   uint32_t hash = 0;
   auto window = load_be<uint32_t>(key.data());
-  for (size_t i = 0; i < input.size() && i < kMostInput; ++i) {
+  for (size_t i = 0; i < input.size() && i < kMaxInput; ++i) {
     const auto byte = static_cast<uint8_t>(input[i]);
     for (int bit = 7; bit >= 0; --bit) {
       if ((byte >> bit & 1) != 0) hash ^= window;
@@ -23,7 +23,7 @@ uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes inpu
 }
 
 uint32_t receive_hash(const std::array<uint8_t, kHashKeyBytes>& key, uint8_t fields, const FlowKey& frame) {
-  std::array<std::byte, kMostInput> input;
+  std::array<std::byte, kMaxInput> input;
   size_t bytes = 0;
   const auto take = [&](const void* field, size_t size, Layer layer, uint8_t flag) {
     if (!frame.has(layer) || (fields & flag) == 0) return;

@@ -113,7 +113,7 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
   // message and has no place in the PSN sequence.
   opcodes[kCnpOpcode] = OpcodeInfo{.name = "CNP", .carries_payload = true};
   // Likewise.
-  opcodes[kArrivalsOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
+  opcodes[kSackOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
   opcodes[kHeardOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
   opcodes[kReceiptOpcode] = OpcodeInfo{.name = "Verbena receipt", .carries_payload = true};
   opcodes[kReceiptRequestOpcode] = OpcodeInfo{.name = "Verbena receipt request", .carries_payload = true};

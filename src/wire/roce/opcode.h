@@ -40,10 +40,10 @@ enum class Operation : uint8_t {
 };
 
 inline constexpr uint8_t kCnpOpcode = 0x81;
-// Ours, of those that are left to manufacturers (table 38): see adapter/transport/arrivals.h.
-inline constexpr uint8_t kArrivalsOpcode = 0xc0;
+// Ours, of those that are left to manufacturers (table 38): see adapter/transport/sack.h.
+inline constexpr uint8_t kSackOpcode = 0xc0;
 inline constexpr uint8_t kHeardOpcode = 0xc1;
-inline constexpr uint8_t kReceiptOpcode = 0xc2;  // adapter/transport/receipt.h
+inline constexpr uint8_t kReceiptOpcode = 0xc2;  // adapter/transport/receiver_report.h
 inline constexpr uint8_t kReceiptRequestOpcode = 0xc3;
 inline constexpr uint8_t kRefusalOpcode = 0xc4;  // in front of a NAK, where nothing is lost: why, in words
 inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/repeated_reads.h

@@ -12,7 +12,7 @@ constexpr uint32_t kPacket = 1088;
 constexpr uint32_t kRun = 60 * kPacket;
 constexpr uint32_t kBurst = 64 * kPacket;
 constexpr uint32_t kStart = 2 * kBurst;
-constexpr uint32_t kMost = 4 * kBurst;
+constexpr uint32_t kMax = 4 * kBurst;
 
 class FixedWindowTest : public testing::Test {
  protected:
@@ -35,14 +35,14 @@ TEST_F(FixedWindowTest, GrowsByAboutOnePacketAWindow) {
 
 TEST_F(FixedWindowTest, GrowsNoFurtherThanItsMost) {
   acknowledge_windows(1000);
-  EXPECT_EQ(window.bytes(), kMost);
+  EXPECT_EQ(window.bytes(), kMax);
 }
 
 TEST_F(FixedWindowTest, GrowsTwiceAsFarWhereItMay) {
   window.reset({kPacket, kRun, kBurst}, FixedWindow::kFourTimes);
   EXPECT_EQ(window.bytes(), kStart);
   acknowledge_windows(1000);
-  EXPECT_EQ(window.bytes(), 2 * kMost);
+  EXPECT_EQ(window.bytes(), 2 * kMax);
 }
 
 TEST_F(FixedWindowTest, HalvesAtALoss) {
@@ -97,7 +97,7 @@ TEST_F(FixedWindowTest, StaysWithinItsBoundsWhateverHappens) {
         window.on_acknowledged(static_cast<uint32_t>(random.below(64 * 1024)));
     }
     ASSERT_GE(window.bytes(), kPacket);
-    ASSERT_LE(window.bytes(), kMost);
+    ASSERT_LE(window.bytes(), kMax);
   }
 }
 

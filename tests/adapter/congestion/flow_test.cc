@@ -89,8 +89,8 @@ TEST_F(FlowTest, RemembersWhenAPacketLeft) {
   EXPECT_EQ(flow.sent_at(Psn(9)), kNever);
 }
 
-TEST(RoundTrip, FollowsRfc6298) {
-  RoundTrip round_trip;
+TEST(RttEstimator, FollowsRfc6298) {
+  RttEstimator round_trip;
   round_trip.on_sample(milliseconds(8));
   EXPECT_EQ(round_trip.timeout(), milliseconds(8 + 4 * 4));
   round_trip.on_sample(milliseconds(16));

@@ -12,9 +12,9 @@
 
 #include <poll.h>
 
-#include "base/seed.h"
 #include "adapter/engine/support/queue_input.h"
 #include "adapter/engine/support/shard_test.h"
+#include "base/seed.h"
 
 namespace verbena::engine {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/spin_lock.h"
 #include "adapter/engine/support/scripted_qp.h"
+#include "base/spin_lock.h"
 
 namespace verbena::engine {
 namespace {

@@ -90,7 +90,7 @@ TEST_F(HaltPollingTest, AsksInVainForASmallPartOfTheTimeAtMost) {
     vain += asks_in_vain();
     packet_after(kLimit + HaltPolling::kWaking + microseconds(1));
   }
-  EXPECT_LE(vain, (now - began) / HaltPolling::kVainPart + HaltPolling::kMostCredit);
+  EXPECT_LE(vain, (now - began) / HaltPolling::kVainPart + HaltPolling::kMaxCredit);
   EXPECT_GE(vain, (now - began) / HaltPolling::kVainPart / 4) << "it gave up altogether";
 }
 
@@ -189,7 +189,7 @@ TEST_F(HaltPollingTest, GivingWayIsNoWayToAskInVainForLonger) {
     }
     packet_after(microseconds(20));
   }
-  EXPECT_LE(vain, (now - began) / HaltPolling::kVainPart + HaltPolling::kMostCredit);
+  EXPECT_LE(vain, (now - began) / HaltPolling::kVainPart + HaltPolling::kMaxCredit);
 }
 
 // As one that was stopped for hours.
@@ -197,7 +197,7 @@ TEST_F(HaltPollingTest, AsksAgainSoonAfterItHasRunAtAll) {
   grows_to_the_limit();
   now += std::chrono::hours(2);
   polling.gives_way(now, std::chrono::hours(2));
-  for (const TimePoint end = now + HaltPolling::kMostBarByLost; now < end;) packet_after(kLimit);
+  for (const TimePoint end = now + HaltPolling::kMaxBarByLost; now < end;) packet_after(kLimit);
   packet_after(kLimit);
   EXPECT_TRUE(polling.asks());
 }

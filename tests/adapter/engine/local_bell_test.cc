@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "adapter/shm/local_line.h"
 #include "adapter/engine/support/handshake.h"
+#include "adapter/shm/local_line.h"
 
 namespace verbena::engine {
 namespace {

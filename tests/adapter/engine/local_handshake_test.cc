@@ -23,11 +23,11 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "base/lingering_socket.h"
 #include "adapter/engine/local_peers.h"
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
+#include "base/lingering_socket.h"
 
 namespace verbena::engine {
 namespace {

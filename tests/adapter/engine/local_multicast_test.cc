@@ -206,18 +206,18 @@ TEST_F(LocalMulticast, ACopyGoesWithItsDatagram) {
   line->ask_for(kGroup);
   look();
   sent_packets.set_capacity(0);
-  send(2 * QueuePort::kMostStaged);
-  ASSERT_EQ(sender->unsent(), QueuePort::kMostStaged);
-  EXPECT_EQ(read(*line), QueuePort::kMostStaged);
+  send(2 * QueuePort::kMaxStaged);
+  ASSERT_EQ(sender->unsent(), QueuePort::kMaxStaged);
+  EXPECT_EQ(read(*line), QueuePort::kMaxStaged);
   sent_packets.set_capacity(1000);
   while (sender->unsent() > 0) shard->run_engine();
-  EXPECT_EQ(sent().size(), 2 * QueuePort::kMostStaged);
-  EXPECT_EQ(read(*line), QueuePort::kMostStaged);
+  EXPECT_EQ(sent().size(), 2 * QueuePort::kMaxStaged);
+  EXPECT_EQ(read(*line), QueuePort::kMaxStaged);
 }
 
 TEST_F(LocalMulticast, HowMuchOneMayAskForIsBounded) {
   const auto line = open();
-  for (uint32_t i = 0; i < LocalLine::kMostGroups; ++i) {
+  for (uint32_t i = 0; i < LocalLine::kMaxGroups; ++i) {
     EXPECT_EQ(line->ask_for({kGroup.group, 100 + i}), Asked::kJustNow);
   }
   EXPECT_EQ(line->ask_for(kGroup), Asked::kNo);
@@ -251,10 +251,10 @@ TEST_F(LocalMulticast, WhoAsksWithoutEndIsHeardLittleByLittle) {
     EXPECT_EQ(::ioctl(line->fd(), SIOCOUTQ, &bytes), 0);
     return bytes;
   };
-  for (uint32_t i = 0; i < LocalLine::kMostGroups; ++i) line->ask_for({kGroup.group, 100 + i});
+  for (uint32_t i = 0; i < LocalLine::kMaxGroups; ++i) line->ask_for({kGroup.group, 100 + i});
   look();
   EXPECT_GT(unheard(), 0) << "all at once";
-  for (uint32_t i = 0; i < LocalLine::kMostGroups; ++i) look();
+  for (uint32_t i = 0; i < LocalLine::kMaxGroups; ++i) look();
   EXPECT_EQ(unheard(), 0);
   EXPECT_TRUE(line->is_open());
 }

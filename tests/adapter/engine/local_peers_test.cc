@@ -13,10 +13,10 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "observe/capture/ring_file.h"
-#include "observe/capture/ring_reader.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
+#include "observe/capture/ring_file.h"
+#include "observe/capture/ring_reader.h"
 
 namespace verbena::engine {
 namespace {
@@ -231,15 +231,15 @@ TEST_F(LocalPeersTest, WhoRingWithoutEndAreHeardInTurns) {
 }
 
 TEST_F(LocalPeersTest, ThoseWhoAskUnaskedAreNotMoreThanSome) {
-  constexpr uint32_t kMost = 64;
+  constexpr uint32_t kMax = 64;
   constexpr uint32_t kFirst = 100;
   std::vector<std::unique_ptr<LocalLine>> lines;
-  for (uint32_t i = 0; i < 2 * kMost; ++i) lines.push_back(invite_by(kFirst + i));
-  for (uint32_t i = 0; i < 2 * kMost; ++i) EXPECT_EQ(lines[i] != nullptr, i < kMost) << i;
+  for (uint32_t i = 0; i < 2 * kMax; ++i) lines.push_back(invite_by(kFirst + i));
+  for (uint32_t i = 0; i < 2 * kMax; ++i) EXPECT_EQ(lines[i] != nullptr, i < kMax) << i;
   // One that has ended makes room.
   lines[0].reset();
   look();
-  lines[0] = invite_by(kFirst + kMost);
+  lines[0] = invite_by(kFirst + kMax);
   ASSERT_NE(lines[0], nullptr);
   lines[0]->read_socket();
   EXPECT_TRUE(lines[0]->is_open());

@@ -21,9 +21,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "adapter/shm/mapped_regions.h"
 #include "adapter/engine/support/peer_memory_target.h"
 #include "adapter/memory/guarded.h"
+#include "adapter/shm/mapped_regions.h"
 
 namespace verbena::engine {
 namespace {
@@ -373,7 +373,7 @@ TEST(MappedRegions, AreBoundedInNumber) {
     return count;
   };
   ASSERT_EQ(mappings(), 1) << "the owner's";
-  for (uint32_t i = 1; i <= 2 * MappedRegions::kMost; ++i) {
+  for (uint32_t i = 1; i <= 2 * MappedRegions::kMax; ++i) {
     memory::Opening opening;
     opening.base = target.pages.get();
     opening.length = kBytes;
@@ -385,7 +385,7 @@ TEST(MappedRegions, AreBoundedInNumber) {
     while (!regions.expects(i << 8) && MonotonicClock::now() < end) regions.look(shown);
     ASSERT_TRUE(regions.expects(i << 8)) << i;
   }
-  EXPECT_EQ(mappings(), 1 + long{MappedRegions::kMost});
+  EXPECT_EQ(mappings(), 1 + long{MappedRegions::kMax});
   ::munmap(&shown, sizeof(shm::Board));
 }
 

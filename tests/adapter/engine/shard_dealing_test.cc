@@ -9,23 +9,23 @@ namespace verbena::engine {
 namespace {
 
 TEST(ShardDealing, HasAShardForEachTwoProcessors) {
-  EXPECT_EQ(most_shards(std::nullopt, 0), 1u);
-  EXPECT_EQ(most_shards(std::nullopt, 1), 1u);
-  EXPECT_EQ(most_shards(std::nullopt, 2), 1u);
-  EXPECT_EQ(most_shards(std::nullopt, 4), 2u);
-  EXPECT_EQ(most_shards(std::nullopt, 7), 3u);
-  EXPECT_EQ(most_shards(std::nullopt, 256), kMostShards);
+  EXPECT_EQ(max_shards(std::nullopt, 0), 1u);
+  EXPECT_EQ(max_shards(std::nullopt, 1), 1u);
+  EXPECT_EQ(max_shards(std::nullopt, 2), 1u);
+  EXPECT_EQ(max_shards(std::nullopt, 4), 2u);
+  EXPECT_EQ(max_shards(std::nullopt, 7), 3u);
+  EXPECT_EQ(max_shards(std::nullopt, 256), kMaxShards);
 }
 
 TEST(ShardDealing, HasAsManyShardsAsTheUserAsksFor) {
-  EXPECT_EQ(most_shards("1", 64), 1u);
-  EXPECT_EQ(most_shards("4", 2), 4u);
-  EXPECT_EQ(most_shards("8", 1), 8u);
+  EXPECT_EQ(max_shards("1", 64), 1u);
+  EXPECT_EQ(max_shards("4", 2), 4u);
+  EXPECT_EQ(max_shards("8", 1), 8u);
 }
 
 TEST(ShardDealing, PassesOverAWishThatIsNoNumberOfShards) {
   for (const char* wish : {"", "0", "9", "-1", "2x", " 2", "many", "99999999999999999999"})
-    EXPECT_EQ(most_shards(wish, 4), 2u) << wish;
+    EXPECT_EQ(max_shards(wish, 4), 2u) << wish;
 }
 
 TEST(ShardDealing, TakesAShardWithoutQpsBeforeItStartsAnother) {

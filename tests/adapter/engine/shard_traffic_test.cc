@@ -3,8 +3,8 @@
 #include <functional>
 #include <thread>
 
-#include "base/random.h"
 #include "adapter/engine/support/host.h"
+#include "base/random.h"
 
 namespace verbena::engine {
 namespace {

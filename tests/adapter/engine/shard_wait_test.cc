@@ -97,7 +97,7 @@ TEST_F(ShardWait, AcknowledgementGoesBeforeItsQueuePairEnds) {
 // The acknowledgement of its last message may be behind others.
 TEST_F(ShardWait, AllThatHasComeIsTakenBeforeItsQueuePairEnds) {
   received_by_polling();
-  port->most_at_once = 1;
+  port->max_at_once = 1;
   for (int i = 0; i < 5; ++i) packet_arrives();
   shard->exclusively([this] { shard->settle(); });
   EXPECT_EQ(port->counters().received_packets, 6u);

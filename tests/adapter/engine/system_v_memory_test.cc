@@ -15,10 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/unique_fd.h"
-#include "adapter/shm/peer_segment.h"
 #include "adapter/engine/support/peer_memory_target.h"
 #include "adapter/memory/guarded.h"
+#include "adapter/shm/peer_segment.h"
+#include "base/unique_fd.h"
 
 namespace verbena::engine {
 namespace {

@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
-#include "base/random.h"
-#include "base/seed.h"
 #include "adapter/memory/key_finder.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/memory/window.h"
+#include "base/random.h"
+#include "base/seed.h"
 
 namespace verbena::memory {
 namespace {

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "base/random.h"
 #include "adapter/memory/permutation.h"
+#include "base/random.h"
 
 namespace verbena::memory {
 namespace {

@@ -102,7 +102,7 @@ void take_what_came(int) {
 }
 
 TEST_F(OrderedCopy, StoresAWordOnce) {
-  if (kMostSmallCopy == 0) GTEST_SKIP() << "the sanitizers have no such copy";
+  if (kMaxSmallCopy == 0) GTEST_SKIP() << "the sanitizers have no such copy";
   constexpr unsigned long long kTrapFlag = 0x100;
   check_guard();
   struct sigaction before;

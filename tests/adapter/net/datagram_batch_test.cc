@@ -32,10 +32,10 @@ class ReadDatagrams : public testing::Test {
 
 TEST_F(ReadDatagrams, AreAsManyAsThereAre) {
   DatagramBatch batch;
-  EXPECT_EQ(batch.read(to_.get(), DatagramBatch::kMost), 0u);
+  EXPECT_EQ(batch.read(to_.get(), DatagramBatch::kMax), 0u);
   send(100);
   send(200);
-  ASSERT_EQ(batch.read(to_.get(), DatagramBatch::kMost), 2u);
+  ASSERT_EQ(batch.read(to_.get(), DatagramBatch::kMax), 2u);
   EXPECT_EQ(batch.data(0).size(), 100u);
   EXPECT_EQ(batch.data(1).size(), 200u);
 }
@@ -51,9 +51,9 @@ TEST_F(ReadDatagrams, AreCutOffWhereTheyAreLongerThanAsked) {
 TEST_F(ReadDatagrams, LieHalfAPageFromTheBeginningOfOne) {
   for (const size_t longest : {65536, 1000}) {
     DatagramBatch batch(longest);
-    for (uint32_t i = 0; i < DatagramBatch::kMost; ++i) send(100);
-    ASSERT_EQ(batch.read(to_.get(), DatagramBatch::kMost), DatagramBatch::kMost);
-    for (uint32_t i = 0; i < DatagramBatch::kMost; ++i) {
+    for (uint32_t i = 0; i < DatagramBatch::kMax; ++i) send(100);
+    ASSERT_EQ(batch.read(to_.get(), DatagramBatch::kMax), DatagramBatch::kMax);
+    for (uint32_t i = 0; i < DatagramBatch::kMax; ++i) {
       EXPECT_EQ(std::bit_cast<uintptr_t>(batch.data(i).data()) % 4096, 2048u);
     }
   }

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "base/random.h"
 #include "adapter/net/packets.h"
+#include "base/random.h"
 
 namespace verbena::net::testing {
 namespace {

@@ -16,13 +16,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/socket_option.h"
-#include "base/unique_fd.h"
 #include "adapter/net/udp/block_pool.h"
 #include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/send_run.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/splice_pipe.h"
+#include "base/socket_option.h"
+#include "base/unique_fd.h"
 
 namespace verbena::net {
 namespace {

@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "base/random.h"
 #include "adapter/net/packets.h"
 #include "adapter/net/udp/socket_address.h"
+#include "base/random.h"
 
 namespace verbena::net::testing {
 namespace {

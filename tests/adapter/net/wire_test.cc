@@ -7,11 +7,11 @@
 #include <netinet/udp.h>
 #include <poll.h>
 
-#include "base/random.h"
 #include "adapter/net/capture.h"
 #include "adapter/net/net_namespace.h"
 #include "adapter/net/packets.h"
 #include "adapter/net/udp/socket_address.h"
+#include "base/random.h"
 
 namespace verbena::net::testing {
 namespace {
@@ -80,9 +80,9 @@ class Wire : public ::testing::TestWithParam<Family> {
   // The kernel takes no UDP_SEGMENT from a socket whose checksums are off, which stands here for devices
   // without checksum offload and for IPsec.
   static void refuse_super_packets() {
-    constexpr int kMostDescriptors = 2048;  // ours lie high up (base/own_fd.h)
+    constexpr int kMaxDescriptors = 2048;  // ours lie high up (base/own_fd.h)
     int switched = 0;
-    for (int fd = 0; fd < kMostDescriptors; ++fd) {
+    for (int fd = 0; fd < kMaxDescriptors; ++fd) {
       SocketAddress local{};
       socklen_t length = sizeof local;
       if (getsockname(fd, &local.generic, &length) != 0) continue;

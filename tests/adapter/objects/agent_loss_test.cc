@@ -15,9 +15,9 @@
 #include "adapter/objects/support/endpoint.h"
 #include "adapter/objects/support/environment.h"
 #include "agent/slots/taken_port.h"
-#include "control/client/admin.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "control/client/admin.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::adapter::testing {

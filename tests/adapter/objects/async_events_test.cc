@@ -8,8 +8,8 @@
 #include "adapter/objects/support/endpoint.h"
 #include "adapter/objects/support/environment.h"
 #include "adapter/objects/support/services.h"
-#include "control/client/admin.h"
 #include "base/watched_thread.h"
+#include "control/client/admin.h"
 
 namespace verbena::adapter::testing {
 namespace {

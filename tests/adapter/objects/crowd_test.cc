@@ -28,9 +28,9 @@ namespace verbena::adapter::testing {
 namespace {
 
 constexpr uint32_t kQpsPerPair = 16;
-constexpr uint32_t kMostProcesses = 64;
+constexpr uint32_t kMaxProcesses = 64;
 constexpr uint32_t kBytes = 64;  // of a message
-constexpr size_t kMostSharedPerPair = 256 * 1024;
+constexpr size_t kMaxSharedPerPair = 256 * 1024;
 
 // The message that process `from` has for `to` on their QP `index`.
 struct Message {
@@ -46,7 +46,7 @@ Message message(uint32_t from, uint32_t to, uint32_t index, uint32_t round) {
 struct Place {
   uint64_t buffer = 0;
   uint32_t rkey = 0;
-  uint32_t qpns[kMostProcesses * kQpsPerPair] = {};
+  uint32_t qpns[kMaxProcesses * kQpsPerPair] = {};
 };
 struct Start {
   uint32_t self = 0;
@@ -253,7 +253,7 @@ const HelperBody crowd_member("crowd-member", [](Line& line) {
 
 uint32_t crowd_size() {
   const char* said = std::getenv("VERBENA_CROWD");  // NOLINT(concurrency-mt-unsafe): one thread
-  return said == nullptr ? 12 : std::clamp(static_cast<uint32_t>(std::atoi(said)), 2u, kMostProcesses);
+  return said == nullptr ? 12 : std::clamp(static_cast<uint32_t>(std::atoi(said)), 2u, kMaxProcesses);
 }
 
 TEST(Crowd, EachReachesEachOtherByEveryQp) {
@@ -280,28 +280,28 @@ TEST(Crowd, EachReachesEachOtherByEveryQp) {
     }
     for (const auto& member : members) member->line().tell(true);
   }
-  size_t most_shared = 0;
-  size_t most_private = 0;
-  size_t most_descriptors = 0;
+  size_t max_shared = 0;
+  size_t max_private = 0;
+  size_t max_descriptors = 0;
   for (const auto& member : members) {
     const Cost cost = member->line().hear<Cost>();
     EXPECT_TRUE(cost.correct) << "what arrived was not what was sent: see above";
     if (usual_route() == Route::kLocal) {
       EXPECT_EQ(cost.after.channels, processes - 1) << "one for each other process";
-      EXPECT_LE(cost.shared_bytes / (processes - 1), kMostSharedPerPair);
+      EXPECT_LE(cost.shared_bytes / (processes - 1), kMaxSharedPerPair);
     } else {
       EXPECT_EQ(cost.after.channels, 0u);
     }
-    most_shared = std::max(most_shared, cost.shared_bytes / (processes - 1));
-    most_private = std::max(most_private, cost.private_bytes);
-    most_descriptors = std::max(most_descriptors, cost.after.descriptors - cost.before.descriptors);
+    max_shared = std::max(max_shared, cost.shared_bytes / (processes - 1));
+    max_private = std::max(max_private, cost.private_bytes);
+    max_descriptors = std::max(max_descriptors, cost.after.descriptors - cost.before.descriptors);
   }
   std::printf(
       "%u processes, each connected to each other by %u QPs (%s). Of one process: shared %zu KiB with each "
       "other"
       " process, %zu bytes of its own for each QP, %.1f descriptors for each other process\n",
-      processes, kQpsPerPair, name_of(usual_route()), most_shared >> 10, most_private / qps,
-      static_cast<double>(most_descriptors) / (processes - 1));
+      processes, kQpsPerPair, name_of(usual_route()), max_shared >> 10, max_private / qps,
+      static_cast<double>(max_descriptors) / (processes - 1));
 }
 
 }  // namespace

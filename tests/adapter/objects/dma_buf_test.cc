@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "adapter/objects/support/endpoint.h"
 #include "adapter/memory/dma_buf_exporter.h"
+#include "adapter/objects/support/endpoint.h"
 
 namespace verbena::adapter::testing {
 namespace {

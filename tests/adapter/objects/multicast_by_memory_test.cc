@@ -18,7 +18,7 @@ namespace verbena::adapter::testing {
 namespace {
 
 constexpr size_t kGrh = 40;
-constexpr size_t kMost = 2048;
+constexpr size_t kMax = 2048;
 constexpr uint32_t kReceives = 8;
 constexpr const char* kGroup = "239.1.2.30";
 constexpr Duration kSoon = std::chrono::milliseconds(200);
@@ -54,7 +54,7 @@ struct Receiver : Endpoint {
     to.gid = group_gid();
     to.qpn = 0xffffff;
     connect(to);
-    for (uint64_t i = 0; i < kReceives; ++i) EXPECT_EQ(post_receive(i, piece(kMost * i, kMost)), 0);
+    for (uint64_t i = 0; i < kReceives; ++i) EXPECT_EQ(post_receive(i, piece(kMax * i, kMax)), 0);
     const ibv_gid gid = group_gid();
     EXPECT_EQ(ibv_attach_mcast(qp.get(), &gid, 0), 0);
   }
@@ -71,8 +71,8 @@ struct Receiver : Endpoint {
     if (found == 0) return std::nullopt;
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
     uint32_t number = 0;
-    std::memcpy(&number, buffer() + kMost * wc.wr_id + kGrh, sizeof number);
-    EXPECT_EQ(post_receive(wc.wr_id, piece(kMost * wc.wr_id, kMost)), 0);
+    std::memcpy(&number, buffer() + kMax * wc.wr_id + kGrh, sizeof number);
+    EXPECT_EQ(post_receive(wc.wr_id, piece(kMax * wc.wr_id, kMax)), 0);
     return number;
   }
 };

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <vector>
 
+#include "adapter/net/sim/loopback_port.h"
 #include "adapter/objects/support/endpoint.h"
 #include "adapter/process/engine.h"
-#include "adapter/net/sim/loopback_port.h"
 
 namespace verbena::adapter::testing {
 namespace {

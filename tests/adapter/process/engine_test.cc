@@ -140,8 +140,7 @@ FakeAgent::Script capture_slots() {
     if (request.type() == MessageType::kTakeSlot) {
       const auto ring = capture::make_ring_file(64);
       const int fd = ring ? ring->get() : -1;
-      EXPECT_TRUE(
-          control::send_message(events->get(), protocol::bytes_of(capture_of(next++)), {&fd, 1}));
+      EXPECT_TRUE(control::send_message(events->get(), protocol::bytes_of(capture_of(next++)), {&fd, 1}));
     }
     return answer;
   };

@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/device_clock.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/completion_support.h"
+#include "base/device_clock.h"
 
 namespace verbena::queues {
 namespace {

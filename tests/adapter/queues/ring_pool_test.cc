@@ -12,9 +12,9 @@
 
 #include <gtest/gtest.h>
 
+#include "adapter/queues/mapped_array.h"
 #include "base/forked_children.h"
 #include "base/seed.h"
-#include "adapter/queues/mapped_array.h"
 
 namespace verbena::queues {
 namespace {

@@ -235,14 +235,14 @@ TEST(SharedReceiveQueueTable, GivesNoNumberAgainSoon) {
 
 TEST(SharedReceiveQueueTable, GivesAllItsNumbersAndNoneTwiceAndNeverNought) {
   SharedReceiveQueueTable table(0);
-  std::vector<bool> seen(SharedReceiveQueueTable::kMost, false);
+  std::vector<bool> seen(SharedReceiveQueueTable::kMax, false);
   uint32_t count = 0;
   for (auto number = table.reserve(); number; number = table.reserve(), ++count) {
     ASSERT_NE(*number, 0u);
     ASSERT_FALSE(seen[*number]);
     seen[*number] = true;
   }
-  EXPECT_EQ(count, SharedReceiveQueueTable::kMost - 1);
+  EXPECT_EQ(count, SharedReceiveQueueTable::kMax - 1);
   EXPECT_EQ(table.reserve().error().code, ENOMEM);
   table.remove(77);
   EXPECT_EQ(*table.reserve(), 77u);

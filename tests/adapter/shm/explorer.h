@@ -102,7 +102,7 @@ class Explorer {
   // crashed process has stored becomes visible all the same.
   static constexpr uint32_t kMoves = 6;
   static constexpr bool is_crash(uint32_t move) { return move >= 4; }
-  static constexpr size_t kMostSteps = 2000;
+  static constexpr size_t kMaxSteps = 2000;
   bool make(uint32_t move) {
     const uint32_t who = move % 2;
     if (move < 2) return !world_.crashed[who] && step(who);
@@ -125,7 +125,7 @@ class Explorer {
       if (at->second) wrong_ = "they go in a circle";
       return;
     }
-    if (path_.size() == kMostSteps) {
+    if (path_.size() == kMaxSteps) {
       wrong_ = "they do not come to an end";
       return;
     }

@@ -7,13 +7,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/random.h"
-#include "base/seed.h"
+#include "adapter/memory/guarded.h"
 #include "adapter/shm/disturbed_word.h"
 #include "adapter/shm/lane_reader.h"
 #include "adapter/shm/lane_support.h"
 #include "adapter/shm/lane_writer.h"
-#include "adapter/memory/guarded.h"
+#include "base/random.h"
+#include "base/seed.h"
 
 namespace verbena::shm {
 namespace {
@@ -47,13 +47,13 @@ class Scribbler {
       case 5:  // an entry that seems to be there
         return scribble(entry.sequence, near_index + static_cast<uint32_t>(random_.below(4)));
       case 6:  // lengths about the bounds
-        entry.content.payload_bytes = (Format::kMostPayload + random_.below(5) - 2) & kPayloadBytesMask;
-        entry.content.head_bytes = static_cast<uint8_t>(kMostHead + random_.below(5) - 2);
+        entry.content.payload_bytes = (Format::kMaxPayload + random_.below(5) - 2) & kPayloadBytesMask;
+        entry.content.head_bytes = static_cast<uint8_t>(kMaxHead + random_.below(5) - 2);
         return;
       default:  // a whole entry, such as a good writer would put
         entry.content.kind = EntryKind{static_cast<uint8_t>(1 + random_.below(2))};
-        entry.content.head_bytes = static_cast<uint8_t>(random_.below(kMostHead + 1));
-        entry.content.payload_bytes = random_.below(Format::kMostPayload + 1) & kPayloadBytesMask;
+        entry.content.head_bytes = static_cast<uint8_t>(random_.below(kMaxHead + 1));
+        entry.content.payload_bytes = random_.below(Format::kMaxPayload + 1) & kPayloadBytesMask;
         entry.content.from_start = random_.next() & 1;
         entry.content.taken = near_index + static_cast<uint32_t>(random_.below(6)) - 3;
         if (random_.below(4) == 0) {  // or a mark of a ring, or of none
@@ -91,10 +91,10 @@ class Victim {
     switch (random.below(8)) {
       case 0:
       case 1: {
-        const auto bytes = static_cast<uint32_t>(random.below(random.one_in(2) ? 60 : kMostPayload + 1));
+        const auto bytes = static_cast<uint32_t>(random.below(random.one_in(2) ? 60 : kMaxPayload + 1));
         const ConstBytes piece(payload_, bytes);
         const bool was_broken = writer_.is_broken();
-        const Put put = writer_.put(EntryKind::kPacket, ConstBytes(payload_, random.below(kMostHead + 1)),
+        const Put put = writer_.put(EntryKind::kPacket, ConstBytes(payload_, random.below(kMaxHead + 1)),
                                     {&piece, 1}, bytes);
         ASSERT_NE(put, Put::kFault);
         ASSERT_TRUE(put == Put::kFull || !was_broken);
@@ -108,8 +108,8 @@ class Victim {
         writer_.hear_taken(reader_.taken_by_writer());
         return;
       case 3:
-        writer_.has_room({static_cast<uint32_t>(random.below(kMostPayload + 1))});
-        writer_.wait_for_room({static_cast<uint32_t>(random.below(kMostPayload + 1)),
+        writer_.has_room({static_cast<uint32_t>(random.below(kMaxPayload + 1))});
+        writer_.wait_for_room({static_cast<uint32_t>(random.below(kMaxPayload + 1)),
                                static_cast<uint32_t>(random.below(kEntries))});
         return;
       case 4:
@@ -137,11 +137,11 @@ class Victim {
     ++read_;
     ASSERT_FALSE(reader_.is_broken());
     ASSERT_TRUE(is_known(read.kind));
-    ASSERT_LE(read.head.size(), kMostHead);
-    ASSERT_LE(read.payload.size(), kMostPayload);
+    ASSERT_LE(read.head.size(), kMaxHead);
+    ASSERT_LE(read.payload.size(), kMaxPayload);
     const ConstBytes own(reinterpret_cast<const std::byte*>(&reader_), sizeof reader_);
     ASSERT_TRUE(lies_in(read.head, own));
-    ASSERT_TRUE(lies_in(read.payload, read.payload.size() <= kMostCopied ? own : ConstBytes(lane_.payload)));
+    ASSERT_TRUE(lies_in(read.payload, read.payload.size() <= kMaxCopied ? own : ConstBytes(lane_.payload)));
     for (const std::byte b : read.payload)
       sum_ = sum_ + static_cast<uint8_t>(b);  // so that a sanitizer looks
   }
@@ -154,7 +154,7 @@ class Victim {
   BasicLane<Format>& lane_;
   BasicLaneWriter<Format> writer_;
   BasicLaneReader<Format> reader_;
-  std::byte payload_[kMostPayload] = {};
+  std::byte payload_[kMaxPayload] = {};
   uint32_t put_ = 0;
   uint32_t read_ = 0;
   volatile uint32_t sum_ = 0;
@@ -164,7 +164,7 @@ TEST(HostileLane, LeadsNobodyOutOfBoundsBetweenAnyTwoAccesses) {
   memory::install_fault_guard();
   Random random(test::seed());
   Scribbler scribbler(random.next());
-  constexpr uint32_t kMostAccesses = 5;  // of one call: has_room() and wait_for_room() are two
+  constexpr uint32_t kMaxAccesses = 5;  // of one call: has_room() and wait_for_room() are two
   uint32_t put = 0;
   uint32_t read = 0;
   uint32_t broken = 0;
@@ -181,7 +181,7 @@ TEST(HostileLane, LeadsNobodyOutOfBoundsBetweenAnyTwoAccesses) {
     for (uint32_t i = 0; i < 500 && !victim->is_broken() && !HasFatalFailure(); ++i) {
       DisturbedWord::accesses = 0;
       victim->call(random);
-      ASSERT_LE(DisturbedWord::accesses, kMostAccesses);
+      ASSERT_LE(DisturbedWord::accesses, kMaxAccesses);
     }
     put += victim->put();
     read += victim->read_count();
@@ -226,7 +226,7 @@ TEST(HostileLane, KeepsAReaderBusyNoLongerThanItWrites) {
   const Zeroed<Lane> lane;
   for (uint32_t i = 0; i < kEntries; ++i) {
     lane->entries[i].sequence = i + 1;
-    lane->entries[i].content = {.payload_bytes = kMostPayload,
+    lane->entries[i].content = {.payload_bytes = kMaxPayload,
                                 .from_start = i % 2 == 0,
                                 .head_bytes = 12,
                                 .kind = EntryKind::kPacket,

@@ -24,11 +24,11 @@ struct TinyFormat {
   using Word = SteppedWord<kStoresWait>;
   static constexpr uint32_t kEntries = kOfEntries;
   static constexpr RingSizes kRingBytes{512, 1024, 1024};
-  static constexpr uint32_t kMostPayload = 128;
-  static constexpr uint32_t kMostCopied =
+  static constexpr uint32_t kMaxPayload = 128;
+  static constexpr uint32_t kMaxCopied =
       64;  // a longer payload that is given back too early is seen to change
   static constexpr uint32_t kLeastAtStart = 64;
-  static constexpr uint32_t kMostUsedAgain = 256;
+  static constexpr uint32_t kMaxUsedAgain = 256;
   static void full_fence() {
     if (!kHasFence) return;
     Stepping::access([](SteppedThread& thread) {

@@ -14,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/random.h"
-#include "base/seed.h"
-#include "base/unique_fd.h"
 #include "adapter/shm/lane_reader.h"
 #include "adapter/shm/lane_support.h"
 #include "adapter/shm/lane_writer.h"
+#include "base/random.h"
+#include "base/seed.h"
+#include "base/unique_fd.h"
 
 namespace verbena::shm {
 namespace {
@@ -40,8 +40,8 @@ class Doorbell {
   // False: it has not been rung for so long that it never will.
   bool hear() const {
     pollfd waits{.fd = fd_.get(), .events = POLLIN, .revents = 0};
-    constexpr int kMostMilliseconds = 30'000;
-    if (poll(&waits, 1, kMostMilliseconds) != 1) return false;
+    constexpr int kMaxMilliseconds = 30'000;
+    if (poll(&waits, 1, kMaxMilliseconds) != 1) return false;
     uint64_t rings;
     return read(fd_.get(), &rings, sizeof rings) == sizeof rings;
   }
@@ -73,13 +73,13 @@ struct Exchange {
   Lane& lane;
   uint64_t seed;
   uint32_t entries;
-  uint32_t most_payload;
-  uint32_t most_batch;
+  uint32_t max_payload;
+  uint32_t max_batch;
   Doorbell of_reader{};
   Doorbell of_writer{};
 
   uint32_t payload_of(uint32_t index) const {
-    return static_cast<uint32_t>(Random(seed + index).below(most_payload + 1));
+    return static_cast<uint32_t>(Random(seed + index).below(max_payload + 1));
   }
 
   // False: it was not rung.
@@ -87,7 +87,7 @@ struct Exchange {
     LaneWriter writer(lane, kFirst);
     Random random(seed);
     for (uint32_t i = 0; i < entries;) {
-      for (uint64_t batch = 1 + random.below(most_batch); batch > 0 && i < entries; --batch, ++i) {
+      for (uint64_t batch = 1 + random.below(max_batch); batch > 0 && i < entries; --batch, ++i) {
         if (!put(writer, i)) return false;
       }
       if (writer.must_ring()) of_reader.ring();
@@ -133,10 +133,10 @@ struct Exchange {
   }
 };
 
-uint32_t exchange_between_threads(uint32_t entries, uint32_t most_payload, uint32_t most_batch) {
+uint32_t exchange_between_threads(uint32_t entries, uint32_t max_payload, uint32_t max_batch) {
   const Zeroed<Lane> lane;
   format_lane(*lane, kFirst);
-  const Exchange exchange{*lane, test::seed(), entries, most_payload, most_batch};
+  const Exchange exchange{*lane, test::seed(), entries, max_payload, max_batch};
   bool sent = false;
   std::thread writer([&] { sent = exchange.send(); });
   const uint32_t received = exchange.receive();
@@ -158,7 +158,7 @@ TEST(LaneStress, LongBatchesFillTheLane) {
 }
 
 TEST(LaneStress, LongPayloadsFillTheRing) {
-  EXPECT_EQ(exchange_between_threads(kScale * 3'000, kMostPayload, 40), kScale * 3'000);
+  EXPECT_EQ(exchange_between_threads(kScale * 3'000, kMaxPayload, 40), kScale * 3'000);
 }
 
 // A request and its answer. Each side polls for a moment and then sleeps, often just when the other answers;

@@ -7,8 +7,8 @@
 #include <new>
 #include <vector>
 
-#include "base/bytes.h"
 #include "adapter/shm/layout.h"
+#include "base/bytes.h"
 
 namespace verbena::shm {
 

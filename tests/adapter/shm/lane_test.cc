@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "adapter/memory/pages.h"
 #include "adapter/shm/lane_reader.h"
 #include "adapter/shm/lane_support.h"
 #include "adapter/shm/lane_writer.h"
-#include "adapter/memory/pages.h"
 
 namespace verbena::shm {
 namespace {
@@ -85,9 +85,9 @@ TEST_P(LaneTest, KnowsHowFarTheReaderIs) {
 }
 
 TEST_P(LaneTest, HandsOverHeadAndPayloadOfEveryLength) {
-  for (const uint32_t head : {0u, 1u, 12u, 28u, kMostHead - 1, kMostHead}) {
+  for (const uint32_t head : {0u, 1u, 12u, 28u, kMaxHead - 1, kMaxHead}) {
     for (const uint32_t payload : {0u,  1u,  8u,   28u,  40u,  41u,  51u,   52u,   53u,   63u,
-                                   64u, 65u, 255u, 256u, 257u, 512u, 1024u, 4095u, 4096u, kMostPayload}) {
+                                   64u, 65u, 255u, 256u, 257u, 512u, 1024u, 4095u, 4096u, kMaxPayload}) {
       ASSERT_EQ(put(head + payload, head, payload), Put::kDone);
       ASSERT_TRUE(reads(head + payload, head, payload)) << head << " and " << payload;
       ASSERT_TRUE(reads_nothing());
@@ -131,7 +131,7 @@ TEST_P(LaneTest, GathersPieces) {
 }
 
 TEST_P(LaneTest, CopiesWhatIsShortAndLeavesLongPayloadsWhereTheyLie) {
-  ASSERT_EQ(put(1, 12, kMostHead - 12), Put::kDone);
+  ASSERT_EQ(put(1, 12, kMaxHead - 12), Put::kDone);
   ASSERT_EQ(put(2, 12, 256), Put::kDone);
   ASSERT_EQ(put(3, 12, 257), Put::kDone);
   LaneReader::Read read{};
@@ -164,60 +164,60 @@ TEST_P(LaneTest, IsFullWhenAllEntriesAreUsed) {
 }
 
 TEST_P(LaneTest, IsFullWhenThePayloadRingIs) {
-  const uint32_t count = put_until_full(kMostPayload);
-  EXPECT_GE(count, kNarrow / kMostPayload - 1);  // one less if the first did not begin at the start
-  EXPECT_LE(count, kNarrow / kMostPayload);
-  EXPECT_FALSE(writer.has_room({kMostPayload}));
-  EXPECT_EQ(put(1000, 12, kMostHead - 12), Put::kDone);  // but there is room in the lines
-  for (uint32_t i = 0; i < count; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+  const uint32_t count = put_until_full(kMaxPayload);
+  EXPECT_GE(count, kNarrow / kMaxPayload - 1);  // one less if the first did not begin at the start
+  EXPECT_LE(count, kNarrow / kMaxPayload);
+  EXPECT_FALSE(writer.has_room({kMaxPayload}));
+  EXPECT_EQ(put(1000, 12, kMaxHead - 12), Put::kDone);  // but there is room in the lines
+  for (uint32_t i = 0; i < count; ++i) ASSERT_TRUE(reads(i, 12, kMaxPayload));
   reader.take_back();
-  EXPECT_TRUE(writer.has_room({kMostPayload}));
-  EXPECT_EQ(put(1001, 12, kMostPayload), Put::kDone);
-  EXPECT_TRUE(reads(1000, 12, kMostHead - 12));
-  EXPECT_TRUE(reads(1001, 12, kMostPayload));
+  EXPECT_TRUE(writer.has_room({kMaxPayload}));
+  EXPECT_EQ(put(1001, 12, kMaxPayload), Put::kDone);
+  EXPECT_TRUE(reads(1000, 12, kMaxHead - 12));
+  EXPECT_TRUE(reads(1001, 12, kMaxPayload));
 }
 
 TEST_P(LaneTest, UsesMoreOfThePayloadRingOnceItIsEmpty) {
-  const uint32_t narrow = put_until_full(kMostPayload);
+  const uint32_t narrow = put_until_full(kMaxPayload);
   writer.use_ring(RingWidth::kWide);
   EXPECT_TRUE(writer.is_wide());
-  ASSERT_TRUE(reads(0, 12, kMostPayload));
+  ASSERT_TRUE(reads(0, 12, kMaxPayload));
   reader.take_back();
-  EXPECT_FALSE(writer.has_room({kMostPayload})) << "something lies in it";
-  EXPECT_EQ(put(1000, 12, kMostPayload), Put::kFull);
-  EXPECT_EQ(put(1000, 12, kMostHead - 12), Put::kDone) << "in the line";
-  for (uint32_t i = 1; i < narrow; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
-  ASSERT_TRUE(reads(1000, 12, kMostHead - 12));
+  EXPECT_FALSE(writer.has_room({kMaxPayload})) << "something lies in it";
+  EXPECT_EQ(put(1000, 12, kMaxPayload), Put::kFull);
+  EXPECT_EQ(put(1000, 12, kMaxHead - 12), Put::kDone) << "in the line";
+  for (uint32_t i = 1; i < narrow; ++i) ASSERT_TRUE(reads(i, 12, kMaxPayload));
+  ASSERT_TRUE(reads(1000, 12, kMaxHead - 12));
   reader.take_back();
-  EXPECT_TRUE(writer.has_room({kMostPayload}));
-  const uint32_t wide = put_until_full(kMostPayload);
-  EXPECT_GE(wide, bytes_of(RingWidth::kWide) / kMostPayload - 1);
+  EXPECT_TRUE(writer.has_room({kMaxPayload}));
+  const uint32_t wide = put_until_full(kMaxPayload);
+  EXPECT_GE(wide, bytes_of(RingWidth::kWide) / kMaxPayload - 1);
   LaneReader::Read read{};
   ASSERT_TRUE(reader.next(read));
   EXPECT_EQ(read.kind, EntryKind::kWideRing);
-  for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+  for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMaxPayload));
 }
 
 TEST_P(LaneTest, UsesLessOfThePayloadRingOnceItIsEmpty) {
   writer.use_ring(RingWidth::kWidest);
-  const uint32_t widest = put_until_full(kMostPayload);
-  EXPECT_GE(widest, bytes_of(RingWidth::kWidest) / kMostPayload - 1);
+  const uint32_t widest = put_until_full(kMaxPayload);
+  EXPECT_GE(widest, bytes_of(RingWidth::kWidest) / kMaxPayload - 1);
   writer.use_ring(RingWidth::kWide);
-  EXPECT_FALSE(writer.has_room({kMostPayload})) << "something lies in it";
+  EXPECT_FALSE(writer.has_room({kMaxPayload})) << "something lies in it";
   read_all();
   reader.take_back();
-  const uint32_t wide = put_until_full(kMostPayload);
-  EXPECT_LE(wide, bytes_of(RingWidth::kWide) / kMostPayload);
+  const uint32_t wide = put_until_full(kMaxPayload);
+  EXPECT_LE(wide, bytes_of(RingWidth::kWide) / kMaxPayload);
   LaneReader::Read read{};
   ASSERT_TRUE(reader.next(read));
   EXPECT_EQ(read.kind, EntryKind::kWideRing);
-  for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+  for (uint32_t i = 0; i < wide; ++i) ASSERT_TRUE(reads(i, 12, kMaxPayload));
 }
 
 TEST_P(LaneTest, ChangesTheRingNoMoreThanWasWantedInTheEnd) {
   writer.use_ring(RingWidth::kWidest);
   writer.use_ring(RingWidth::kNarrow);
-  put_until_full(kMostPayload);
+  put_until_full(kMaxPayload);
   LaneReader::Read read{};
   ASSERT_TRUE(reader.next(read));
   EXPECT_EQ(read.kind, EntryKind::kPacket);
@@ -225,20 +225,20 @@ TEST_P(LaneTest, ChangesTheRingNoMoreThanWasWantedInTheEnd) {
 
 TEST_P(LaneTest, IsNarrowAgainWhenNothingLiesInTheRing) {
   writer.use_ring(RingWidth::kWidest);
-  const uint32_t wide = put_until_full(kMostPayload);
+  const uint32_t wide = put_until_full(kMaxPayload);
   EXPECT_FALSE(writer.narrow());
   read_all();
   reader.take_back();
   EXPECT_TRUE(writer.narrow());
   EXPECT_FALSE(writer.is_wide());
-  const uint32_t narrow = put_until_full(kMostPayload);
-  EXPECT_LE(narrow, kNarrow / kMostPayload);
+  const uint32_t narrow = put_until_full(kMaxPayload);
+  EXPECT_LE(narrow, kNarrow / kMaxPayload);
   EXPECT_LT(narrow, wide);
   LaneReader::Read read{};
   ASSERT_TRUE(reader.next(read));
   EXPECT_EQ(read.kind, EntryKind::kNarrowRing);
   for (uint32_t i = 0; i < narrow; ++i) {
-    ASSERT_TRUE(reads(i, 12, kMostPayload));
+    ASSERT_TRUE(reads(i, 12, kMaxPayload));
     EXPECT_FALSE(lies_in(read.payload, writer.beyond_narrow_ring()));
   }
 }
@@ -253,13 +253,13 @@ TEST_P(LaneTest, MarksOfTheRingSayNothingElse) {
 }
 
 TEST_P(LaneTest, HasRoomForTheLongestPayloadWhenAQuarterWasGivenBack) {
-  for (const uint32_t bytes : {64u, 1000u, 5000u, kMostPayload - 64, kMostPayload}) {
+  for (const uint32_t bytes : {64u, 1000u, 5000u, kMaxPayload - 64, kMaxPayload}) {
     put_until_full(bytes);
     LaneReader::Read read{};
     while (!reader.is_much_read()) ASSERT_TRUE(reader.next(read));
     reader.take_back();
-    EXPECT_TRUE(writer.has_room({kMostPayload})) << bytes;
-    EXPECT_EQ(put(0, kMostHead, kMostPayload), Put::kDone) << bytes;
+    EXPECT_TRUE(writer.has_room({kMaxPayload})) << bytes;
+    EXPECT_EQ(put(0, kMaxHead, kMaxPayload), Put::kDone) << bytes;
     read_all();
     reader.take_back();
   }
@@ -307,7 +307,7 @@ TEST_P(LaneThatTellsTest, LeavesWhatHasNotBeenTaken) {
 
 TEST_P(LaneThatTellsTest, HasAllOfTheRingAfterEntriesThatHadNothingInIt) {
   ASSERT_EQ(put(0, 12, 0), Put::kDone);
-  if (GetParam() != 0) put_until_full(kMostPayload);  // to the ring's start, or near it
+  if (GetParam() != 0) put_until_full(kMaxPayload);  // to the ring's start, or near it
   read_all();
   tell();
   ASSERT_EQ(put(1, 12, 4096), Put::kDone);
@@ -319,9 +319,9 @@ TEST_P(LaneThatTellsTest, HasAllOfTheRingAfterEntriesThatHadNothingInIt) {
   ASSERT_TRUE(reads(2, 12, 0));
   ASSERT_TRUE(reads(3, 12, 0));
   tell();
-  EXPECT_EQ(put_until_full(kMostPayload), kNarrow / kMostPayload - 1);
+  EXPECT_EQ(put_until_full(kMaxPayload), kNarrow / kMaxPayload - 1);
   ASSERT_TRUE(reads(4, 12, 4096));
-  for (uint32_t i = 0; i < kNarrow / kMostPayload - 1; ++i) ASSERT_TRUE(reads(i, 12, kMostPayload));
+  for (uint32_t i = 0; i < kNarrow / kMaxPayload - 1; ++i) ASSERT_TRUE(reads(i, 12, kMaxPayload));
 }
 
 TEST_P(LaneThatTellsTest, IsFullUntilItIsTold) {
@@ -447,12 +447,12 @@ TEST_P(LaneTest, WriterDoesNotWaitForRoomThatIsThere) {
 }
 
 TEST_P(LaneTest, WriterWaitsForRoomForWhatItHadToPut) {
-  put_until_full(kMostPayload);
-  ASSERT_EQ(put(0, 12, kMostPayload), Put::kFull);
-  EXPECT_TRUE(writer.wait_for_room({kMostPayload}));  // though there are entries enough
+  put_until_full(kMaxPayload);
+  ASSERT_EQ(put(0, 12, kMaxPayload), Put::kFull);
+  EXPECT_TRUE(writer.wait_for_room({kMaxPayload}));  // though there are entries enough
   read_all();
   EXPECT_TRUE(reader.take_back());
-  EXPECT_EQ(put(0, 12, kMostPayload), Put::kDone);
+  EXPECT_EQ(put(0, 12, kMaxPayload), Put::kDone);
 }
 
 TEST_P(LaneTest, WriterWhoFoundRoomByItselfIsNotRung) {
@@ -511,9 +511,9 @@ TEST_P(LaneTest, ReaderWhoClaimsWhatWasNotPutBreaksTheLane) {
 }
 
 TEST_P(LaneTest, ClaimOfTheReaderIsFoundOutAlsoWhenThePayloadRingIsFull) {
-  put_until_full(kMostPayload);
+  put_until_full(kMaxPayload);
   lane.consumed.fetch_add(100);
-  EXPECT_EQ(put(0, 12, kMostPayload), Put::kFull);
+  EXPECT_EQ(put(0, 12, kMaxPayload), Put::kFull);
   EXPECT_TRUE(writer.is_broken());
   EXPECT_EQ(put(0, 12, 0), Put::kFull);
 }
@@ -525,8 +525,8 @@ TEST_P(LaneTest, EntryThatCannotBeBreaksTheLane) {
                       // As the mark of a ring would be, of which there are not so many.
                       +[](EntryContent& c) { c.head_bytes = 0, c.kind = EntryKind{8}; },
                       +[](EntryContent& c) { c.head_bytes = 0, c.kind = EntryKind{255}; },
-                      +[](EntryContent& c) { c.head_bytes = kMostHead + 1; },
-                      +[](EntryContent& c) { c.payload_bytes = kMostPayload + 1; },
+                      +[](EntryContent& c) { c.head_bytes = kMaxHead + 1; },
+                      +[](EntryContent& c) { c.payload_bytes = kMaxPayload + 1; },
                       +[](EntryContent& c) { c.payload_bytes = kPayloadBytesMask; }};
   for (const auto& spoils : spoil) {
     const Zeroed<Lane> broken;
@@ -588,8 +588,8 @@ TEST(LaneModel, HandsOverEachEntryOnceAndInOrder) {
     const auto calls = *rc::gen::container<std::vector<uint32_t>>(400, rc::gen::arbitrary<uint32_t>());
     for (const uint32_t call : calls) {
       if (call % 4 != 0) {
-        const uint32_t payload = (call >> 3) % 3 == 0 ? (call >> 8) % 60 : (call >> 8) % (kMostPayload + 1);
-        const Sent what{count++, (call >> 2) % (kMostHead + 1), payload};
+        const uint32_t payload = (call >> 3) % 3 == 0 ? (call >> 8) % 60 : (call >> 8) % (kMaxPayload + 1);
+        const Sent what{count++, (call >> 2) % (kMaxHead + 1), payload};
         const auto bytes = pattern(~what.which, what.payload);
         const ConstBytes pieces[] = {ConstBytes(bytes).first(payload / 3),
                                      ConstBytes(bytes).subspan(payload / 3)};

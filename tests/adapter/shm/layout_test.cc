@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "adapter/shm/lane_support.h"
 #include "base/random.h"
 #include "base/seed.h"
-#include "adapter/shm/lane_support.h"
 
 namespace verbena::shm {
 namespace {
@@ -55,7 +55,7 @@ TEST_P(PayloadPlaceTest, IsContiguousAndBeginsAtAUnit) {
   Random random(seed);
   uint32_t position = static_cast<uint32_t>(random.next()) & ~(kPayloadUnit - 1);
   for (int i = 0; i < 100'000; ++i) {
-    const uint32_t bytes = static_cast<uint32_t>(random.below(kMostPayload + 1));
+    const uint32_t bytes = static_cast<uint32_t>(random.below(kMaxPayload + 1));
     const PayloadPlace place = place_payload(position, bytes, ring);
     ASSERT_EQ(place.begin % kPayloadUnit, 0u);
     ASSERT_GE(place.end - place.begin, bytes);

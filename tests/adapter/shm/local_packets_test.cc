@@ -183,7 +183,7 @@ TEST_F(LocalPackets, MessagesArriveAsOne) {
 
 TEST_F(LocalPackets, AsManyMessagesAsGoTogetherFitAnEntryWithAnAcknowledgement) {
   const transport::Acknowledgement acknowledgement{roce::Psn(9), 7, 0x1f};
-  const std::vector<uint8_t> lengths(transport::kMostJoinedMessages, transport::kLongestJoinedMessage);
+  const std::vector<uint8_t> lengths(transport::kMaxJoinedMessages, transport::kLongestJoinedMessage);
   ASSERT_EQ(send_together(lengths, &acknowledgement), SendStatus::kSent);
   EXPECT_EQ(receive(), lengths.size());
   ASSERT_EQ(arrived.size(), 2u);
@@ -444,9 +444,8 @@ TEST_F(LocalPackets, SayWhereALentPayloadLies) {
 }
 
 TEST_F(LocalPackets, LentPayloadsThatCannotBeAreRefused) {
-  const auto put_lent = [this](std::vector<shm::LentPiece> list,
-                               Operation operation = Operation::kSendFirst, Service service = Service::kRc,
-                               uint8_t count = 1, size_t cut = 0) {
+  const auto put_lent = [this](std::vector<shm::LentPiece> list, Operation operation = Operation::kSendFirst,
+                               Service service = Service::kRc, uint8_t count = 1, size_t cut = 0) {
     const std::vector<uint8_t> head{
         count, roce::make_opcode(service, operation), 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0};
     const ConstBytes piece = std::as_bytes(std::span(list)).first(list.size() * sizeof list[0] - cut);
@@ -457,8 +456,8 @@ TEST_F(LocalPackets, LentPayloadsThatCannotBeAreRefused) {
   put_lent({});
   put_lent({{0, 0}});
   put_lent({{0, 1}}, Operation::kSendFirst, Service::kRc, 1, 1);  // a byte of the list short
-  put_lent({{0, kMostLentBytes + 1}});
-  put_lent({{0, kMostLentBytes}, {0, 1}});
+  put_lent({{0, kMaxLentBytes + 1}});
+  put_lent({{0, kMaxLentBytes}, {0, 1}});
   put_lent({{0, 1}, {0, UINT64_MAX}});  // which is nothing together, modulo 2^64
   put_lent(std::vector<shm::LentPiece>(queues::kMaxSge + 1, {0, 1}));
   put_lent({{0, 1}}, Operation::kSendOnly);
@@ -471,13 +470,13 @@ TEST_F(LocalPackets, LentPayloadsThatCannotBeAreRefused) {
   EXPECT_TRUE(arrived.empty());
   EXPECT_EQ(refused.size(), 13u);
   put_lent(std::vector<shm::LentPiece>(queues::kMaxSge, {0, 1}), Operation::kSendMiddle, Service::kRc,
-           kMostLentPackets);
+           kMaxLentPackets);
   receive();
   EXPECT_EQ(arrived.size(), 1u);
 }
 
 TEST_F(LocalPackets, ALongLentPayloadTakesMoreOfATurn) {
-  std::vector<std::byte> data(kMostLentBytes);
+  std::vector<std::byte> data(kMaxLentBytes);
   const ConstBytes piece = data;
   headers.opcode = roce::make_opcode(Service::kRc, Operation::kSendMiddle);
   headers.pad = 0;
@@ -485,7 +484,7 @@ TEST_F(LocalPackets, ALongLentPayloadTakesMoreOfATurn) {
     ASSERT_EQ(writer.send({.path = path,
                            .headers = headers,
                            .payload = {&piece, 1},
-                           .payload_bytes = kMostLentBytes,
+                           .payload_bytes = kMaxLentBytes,
                            .count = 64,
                            .lent = true}),
               SendStatus::kSent);

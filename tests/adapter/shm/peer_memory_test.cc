@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "adapter/shm/own_board.h"
 #include "adapter/engine/support/peer_memory_target.h"
+#include "adapter/shm/own_board.h"
 
 namespace verbena::engine {
 namespace {

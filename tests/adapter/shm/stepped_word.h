@@ -21,13 +21,13 @@ struct SteppedThread {
     uint32_t* to;
     uint32_t value;
   };
-  static constexpr uint32_t kMostAccesses = 16;  // of one operation: none has a loop
-  static constexpr uint32_t kMostStores = 16;
+  static constexpr uint32_t kMaxAccesses = 16;  // of one operation: none has a loop
+  static constexpr uint32_t kMaxStores = 16;
 
   uint32_t accesses = 0;  // made so far by the operation under way
-  std::array<uint32_t, kMostAccesses> answers{};
+  std::array<uint32_t, kMaxAccesses> answers{};
   uint32_t stores = 0;  // not committed
-  std::array<Store, kMostStores> buffer{};
+  std::array<Store, kMaxStores> buffer{};
 
   void commit_oldest() {
     *buffer[0].to = buffer[0].value;
@@ -44,7 +44,7 @@ struct SteppedThread {
     return *from;
   }
   void store(uint32_t* to, uint32_t value) {
-    if (stores == kMostStores) std::abort();
+    if (stores == kMaxStores) std::abort();
     buffer[stores++] = {to, value};
   }
 };
@@ -77,7 +77,7 @@ class Stepping {
     if (replayed_ < running_->accesses) return running_->answers[replayed_++];
     if (!may_access_) throw Paused{};
     may_access_ = false;
-    if (running_->accesses == SteppedThread::kMostAccesses) std::abort();
+    if (running_->accesses == SteppedThread::kMaxAccesses) std::abort();
     const uint32_t answer = make(*running_);
     running_->answers[running_->accesses++] = answer;
     ++replayed_;

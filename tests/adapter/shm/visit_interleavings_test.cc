@@ -19,7 +19,7 @@ struct TinyFormat {
   using Word = SteppedWord<kVisitorsStoresWait>;
   static constexpr uint32_t kEntries = 1;
   static constexpr RingSizes kRingBytes{256, 256, 256};
-  static constexpr uint32_t kMostPayload = 64;
+  static constexpr uint32_t kMaxPayload = 64;
   static void full_fence() {
     if (kOwnersStoresWait) return;
     Stepping::access([](SteppedThread& thread) {

@@ -31,7 +31,7 @@ struct Connection {
   }
   // As a stream does: fills the ring, which is then read.
   void stream() {
-    while (put(shm::kMostPayload)) continue;
+    while (put(shm::kMaxPayload)) continue;
     read_all();
   }
 
@@ -43,7 +43,7 @@ struct Connection {
 
 class WideRingsTest : public testing::Test {
  protected:
-  explicit WideRingsTest(size_t count = WideRings::kMost + 1) : connections(count) {}
+  explicit WideRingsTest(size_t count = WideRings::kMax + 1) : connections(count) {}
 
   void was_full(size_t which) {
     rings.was_full(connections[which].writer, now, [this](auto visit) {
@@ -75,13 +75,13 @@ TEST_F(WideRingsTest, OneThatIsFullAgainAndAgainIsWide) {
 }
 
 TEST_F(WideRingsTest, AreFew) {
-  for (size_t i = 0; i <= WideRings::kMost; ++i) streams(i);
-  for (size_t i = 0; i < WideRings::kMost; ++i) EXPECT_TRUE(is_wide(i));
-  EXPECT_FALSE(is_wide(WideRings::kMost));
+  for (size_t i = 0; i <= WideRings::kMax; ++i) streams(i);
+  for (size_t i = 0; i < WideRings::kMax; ++i) EXPECT_TRUE(is_wide(i));
+  EXPECT_FALSE(is_wide(WideRings::kMax));
 }
 
 TEST_F(WideRingsTest, UnusedOnesGiveTheirPlaceToOthers) {
-  constexpr size_t kLate = WideRings::kMost;
+  constexpr size_t kLate = WideRings::kMax;
   for (size_t i = 0; i <= kLate; ++i) streams(i);
   now += WideRings::kUnusedAfter;
   connections[1].stream();
@@ -92,10 +92,10 @@ TEST_F(WideRingsTest, UnusedOnesGiveTheirPlaceToOthers) {
 }
 
 TEST_F(WideRingsTest, OneThatIsFullOfWhatNobodyReadsKeepsItsPlace) {
-  constexpr size_t kLate = WideRings::kMost;
+  constexpr size_t kLate = WideRings::kMax;
   for (size_t i = 0; i < kLate; ++i) {
     streams(i);
-    connections[i].put(shm::kMostPayload);
+    connections[i].put(shm::kMaxPayload);
   }
   streams(kLate);
   now += 2 * WideRings::kUnusedAfter;
@@ -105,7 +105,7 @@ TEST_F(WideRingsTest, OneThatIsFullOfWhatNobodyReadsKeepsItsPlace) {
 }
 
 TEST_F(WideRingsTest, OthersAreLookedAtNowAndThenOnly) {
-  constexpr size_t kLate = WideRings::kMost;
+  constexpr size_t kLate = WideRings::kMax;
   for (size_t i = 0; i <= kLate; ++i) streams(i);
   for (size_t i = 0; i < kLate; ++i) connections[i].writer.narrow();
   was_full(kLate);

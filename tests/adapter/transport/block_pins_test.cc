@@ -59,7 +59,7 @@ TEST_F(BlockPinsTest, AreOneForABlockThatTheNextTrainFills) {
 
 TEST_F(BlockPinsTest, AreNoMoreThanSoMany) {
   std::vector<BlockPin::Count> blocks;
-  for (uint32_t i = 0; i < BlockPins::kMost; ++i) {
+  for (uint32_t i = 0; i < BlockPins::kMax; ++i) {
     blocks.push_back(block());
     ASSERT_TRUE(pins.hold(Psn(i), BlockPin(blocks.back())));
   }

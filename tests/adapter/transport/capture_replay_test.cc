@@ -2,7 +2,8 @@
 // Our RC halves in the place of one of two Linux kernels: what the other one sent in a capture is fed to
 // ours, and what ours sends must be what the kernel sent, byte for byte.
 //
-// The captures and what their programs saw lie in tests/wire/roce/captures and tests/adapter/transport/captures.
+// The captures and what their programs saw lie in tests/wire/roce/captures and
+// tests/adapter/transport/captures.
 #include <cinttypes>
 #include <filesystem>
 #include <fstream>
@@ -12,10 +13,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "adapter/transport/support/endpoint.h"
 #include "base/format.h"
 #include "wire/roce/aeth.h"
 #include "wire/roce/capture.h"
-#include "adapter/transport/support/endpoint.h"
 
 namespace verbena::transport {
 namespace {

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/log.h"
 #include "adapter/transport/support/endpoint.h"
+#include "base/log.h"
 
 namespace verbena::transport {
 namespace {

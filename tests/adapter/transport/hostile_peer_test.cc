@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/repeated_reads.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/support/endpoint.h"
 #include "adapter/transport/support/shared_test.h"
 #include "adapter/transport/uc.h"
@@ -274,15 +274,15 @@ class Siege {
   }
   // What belongs to no message: reports of arrivals, most often of packets that were sent, and notices.
   void report() {
-    static constexpr uint8_t kOpcodes[] = {roce::kArrivalsOpcode, roce::kArrivalsOpcode, roce::kHeardOpcode,
+    static constexpr uint8_t kOpcodes[] = {roce::kSackOpcode, roce::kSackOpcode, roce::kHeardOpcode,
                                            roce::kCnpOpcode};
     roce::Headers headers;
     headers.opcode = kOpcodes[random_.below(4)];
     headers.destination = roce::Qpn(0x11);
     const roce::Psn next = headers.opcode == roce::kHeardOpcode ? endpoint_.qp->next_receive_psn()
                                                                 : endpoint_.qp->next_send_psn();
-    headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Arrivals::kPast;
-    Arrivals arrivals;
+    headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Sack::kPast;
+    Sack arrivals;
     arrivals.expected = next - static_cast<uint32_t>(random_.below(random_.one_in(10) ? 1 << 24 : 30));
     arrivals.continues = random_.one_in(4);
     for (roce::Psn first = arrivals.expected; arrivals.count < random_.below(8); ++arrivals.count) {
@@ -292,7 +292,7 @@ class Siege {
       arrivals.ranges[arrivals.count] = {first, count};
       first = first + count;
     }
-    std::array<std::byte, Arrivals::kMostBytes> payload;
+    std::array<std::byte, Sack::kMaxBytes> payload;
     const uint32_t bytes = arrivals.write(payload);
     deliver(headers, {payload.data(), bytes});
     endpoint_.now += std::chrono::microseconds(random_.below(2000));
@@ -303,7 +303,7 @@ class Siege {
     headers.opcode = roce::kRepeatedReadsOpcode;
     headers.destination = roce::Qpn(0x11);
     const roce::Psn next = endpoint_.qp->next_receive_psn();
-    headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Arrivals::kPast;
+    headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Sack::kPast;
     RepeatedReads reads;
     for (uint64_t i = random_.below(6); i > 0; --i) {
       roce::Headers request;
@@ -312,7 +312,7 @@ class Siege {
       const roce::Psn psn = next + static_cast<uint32_t>(random_.below(most)) - 2;
       reads.add({psn, request.address, request.rkey, request.dma_length});
     }
-    std::array<std::byte, RepeatedReads::kMostBytes> payload;
+    std::array<std::byte, RepeatedReads::kMaxBytes> payload;
     const uint32_t bytes = reads.write(payload);
     deliver(headers, {payload.data(), random_.one_in(10) ? random_.below(bytes + 1) : bytes});
   }

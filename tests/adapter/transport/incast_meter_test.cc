@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/transport/arrivals.h"
+#include "adapter/transport/sack.h"
 
 namespace verbena::transport {
 namespace {
@@ -34,7 +34,7 @@ TEST_F(IncastMeterTest, CountsSendersByWhatTheySend) {
   pass(milliseconds(100), 3, 1'000'000, 500'000);
   EXPECT_EQ(senders(), 3u);
   pass(milliseconds(100), 100'000, 10, 10);
-  EXPECT_EQ(senders(), congestion::Incast::kMostSenders);
+  EXPECT_EQ(senders(), congestion::Incast::kMaxSenders);
 }
 
 TEST_F(IncastMeterTest, ForgetsSoonWhoSendsNoMore) {
@@ -85,20 +85,20 @@ TEST_F(IncastMeterTest, TellsEachSenderOnceForEachDipAndAlsoThatItIsAlone) {
   EXPECT_EQ(told(milliseconds(8000), /*with_other=*/false), 1);
 }
 
-TEST(Arrivals, TellOfOtherSenders) {
-  std::array<std::byte, Arrivals::kMostBytes> payload;
+TEST(Sack, TellOfOtherSenders) {
+  std::array<std::byte, Sack::kMaxBytes> payload;
   for (uint32_t senders = 1; senders < 300; ++senders) {
-    Arrivals arrivals;
+    Sack arrivals;
     arrivals.expected = roce::Psn(0xfffffe);
     arrivals.continues = senders % 2 == 0;
     arrivals.incast = {.senders = senders, .dip = static_cast<uint8_t>(senders % congestion::Incast::kDips)};
     const uint32_t bytes = arrivals.write(payload);
-    const Arrivals read = Arrivals::read({payload.data(), bytes});
+    const Sack read = Sack::read({payload.data(), bytes});
     EXPECT_EQ(read.expected, arrivals.expected);
     EXPECT_EQ(read.continues, arrivals.continues);
     EXPECT_EQ(read.incast.dip, arrivals.incast.dip);
     EXPECT_LE(read.incast.senders, senders);
-    EXPECT_GE(read.incast.senders, std::min(senders, congestion::Incast::kMostSenders) * 2 / 3);
+    EXPECT_GE(read.incast.senders, std::min(senders, congestion::Incast::kMaxSenders) * 2 / 3);
   }
 }
 

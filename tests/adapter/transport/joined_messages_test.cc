@@ -55,10 +55,10 @@ TEST_F(SendingTogether, OneByItselfIsAPacketAsEver) {
 }
 
 TEST_F(SendingTogether, NoMoreThanFitTogether) {
-  post_small(2 * kMostJoinedMessages + 1);
+  post_small(2 * kMaxJoinedMessages + 1);
   EXPECT_TRUE(send_at_once());
-  EXPECT_THAT(together(), ElementsAre(kMostJoinedMessages, kMostJoinedMessages));
-  EXPECT_THAT(sent(), SizeIs(2 * kMostJoinedMessages + 1));
+  EXPECT_THAT(together(), ElementsAre(kMaxJoinedMessages, kMaxJoinedMessages));
+  EXPECT_THAT(sent(), SizeIs(2 * kMaxJoinedMessages + 1));
 }
 
 TEST_F(SendingTogether, EndsBeforeWhatIsAnythingElse) {
@@ -165,7 +165,7 @@ TEST_F(Gathering, SmallMessagesMayWaitWhileThePeerIsBehind) {
 }
 
 TEST_F(Gathering, OnlyUntilAsManyAreTogetherAsGoTogether) {
-  post_small(kMostJoinedMessages - 1);
+  post_small(kMaxJoinedMessages - 1);
   EXPECT_TRUE(e.qp->may_gather());
   post_small(1);
   EXPECT_FALSE(e.qp->may_gather());

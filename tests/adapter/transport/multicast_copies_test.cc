@@ -72,14 +72,14 @@ TEST_F(Copies, EachSenderHasItsOwnNumbers) {
 }
 
 TEST_F(Copies, OfOneSenderTooManyThoseByTheWireAreTaken) {
-  for (uint32_t i = 0; i < MulticastCopies::kMostSenders; ++i) EXPECT_TRUE(by_memory(1, roce::Qpn(i + 2)));
+  for (uint32_t i = 0; i < MulticastCopies::kMaxSenders; ++i) EXPECT_TRUE(by_memory(1, roce::Qpn(i + 2)));
   EXPECT_FALSE(by_memory(1, roce::Qpn(500)));
   EXPECT_TRUE(by_wire(1, roce::Qpn(500)));
   EXPECT_FALSE(by_wire(1, roce::Qpn(2))) << "the others are remembered";
 }
 
 TEST_F(Copies, WhoIsNotHeardAnyMoreMakesRoom) {
-  for (uint32_t i = 0; i < MulticastCopies::kMostSenders; ++i) by_memory(1, roce::Qpn(i + 2));
+  for (uint32_t i = 0; i < MulticastCopies::kMaxSenders; ++i) by_memory(1, roce::Qpn(i + 2));
   constexpr TimePoint kLater = kNow + MulticastCopies::kForgottenAfter;
   EXPECT_TRUE(by_memory(1, roce::Qpn(500), kLater));
   EXPECT_FALSE(by_wire(1, roce::Qpn(500), kLater));

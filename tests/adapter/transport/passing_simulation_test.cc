@@ -5,9 +5,9 @@
 #include <array>
 #include <map>
 
-#include "base/seed.h"
 #include "adapter/transport/support/queue_owner.h"
 #include "adapter/transport/support/shared_test.h"
+#include "base/seed.h"
 
 namespace verbena::transport {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 class PassingSimulation : public SharedTest, protected QueueOwners {
  protected:
   static constexpr uint64_t kDomain = 5;
-  static constexpr uint32_t kMost = 700;  // bytes of a message: three packets
+  static constexpr uint32_t kMax = 700;  // bytes of a message: three packets
   static constexpr uint32_t kMessages = 400;
   static constexpr uint32_t kFirstPsn = 0xffff80;  // so that PSNs wrap
 
@@ -45,19 +45,19 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
                                                  .number = *table.reserve(),
                                                  .xrc_domain = kDomain});
     table.add(*local);
-    places[0] = {local->number(), local_cq.get(), local.get(), &memory.add(kMessages * kMost),
+    places[0] = {local->number(), local_cq.get(), local.get(), &memory.add(kMessages * kMax),
                  &memory.add(4096)};
     for (size_t i = 0; i < owners.size(); ++i) {
       QueueOwner& owner = owners[i];
       places[i + 1] = {owner.number(), owner.cq.get(), owner.srq.get(),
-                       &owner.memory.add(kMessages * kMost, kAllAccess, QueueOwner::kPd),
+                       &owner.memory.add(kMessages * kMax, kAllAccess, QueueOwner::kPd),
                        &owner.memory.add(4096, kAllAccess, QueueOwner::kPd)};
     }
   }
 
   // QueueOwners
   uint32_t new_run() override { return ++last_run; }
-  bool pass(const PassedRequest& request) override {
+  bool pass(const ForwardedRequest& request) override {
     QueueOwner* owner = owner_of(request.packet.headers.xrc_srq >> 14);
     if (owner == nullptr || random.below(50) == 0) return false;
     owner->queue(request);
@@ -77,9 +77,9 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
 
   void post_message(uint32_t message) {
     Place& place = places[random.below(places.size())];
-    const uint32_t bytes = 1 + static_cast<uint32_t>(random.below(kMost));
-    for (uint32_t i = 0; i < bytes; ++i) outbox.data()[message * kMost + i] = byte_of(message, i);
-    ibv_sge piece = outbox.sge(message * kMost, bytes);
+    const uint32_t bytes = 1 + static_cast<uint32_t>(random.below(kMax));
+    for (uint32_t i = 0; i < bytes; ++i) outbox.data()[message * kMax + i] = byte_of(message, i);
+    ibv_sge piece = outbox.sge(message * kMax, bytes);
     ibv_send_wr wr{};
     wr.wr_id = message;
     wr.sg_list = &piece;
@@ -116,7 +116,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
     Place& place = places[random.below(places.size())];
     if (place.posted == kMessages) return;
     const uint32_t place_number = place.posted++;
-    ibv_sge piece = place.mailbox->sge(place_number * kMost, kMost);
+    ibv_sge piece = place.mailbox->sge(place_number * kMax, kMax);
     SharedTest::post(*place.srq, place_number, piece);
   }
 
@@ -185,7 +185,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
       ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
       ASSERT_EQ(wc.imm_data, message);
       if (wc.opcode != IBV_WC_RECV) continue;
-      const Bytes received = place.mailbox->bytes(wc.wr_id * kMost, wc.byte_len);
+      const Bytes received = place.mailbox->bytes(wc.wr_id * kMax, wc.byte_len);
       for (uint32_t i = 0; i < wc.byte_len; ++i) ASSERT_EQ(received[i], byte_of(message, i));
     }
     EXPECT_TRUE(place.cq->empty()) << "something came twice";
@@ -202,7 +202,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
   std::array<Place, 3> places;
   std::map<uint32_t, uint64_t> added;
   Endpoint<XrcInitiator> requester{{.send_requests = 32, .recv_requests = 0}};
-  Buffer& outbox = requester.memory.add(kMessages * kMost);
+  Buffer& outbox = requester.memory.add(kMessages * kMax);
   Endpoint<XrcTarget> target{
       {.recv_requests = 0, .keys = &memory.keys(), .srqs = &table, .xrc_domain = kDomain, .owners = this}};
 };

@@ -20,7 +20,7 @@ struct RecordingOwners final : QueueOwners {
     bool repeated;
   };
   uint32_t new_run() override { return ++last_run; }
-  bool pass(const PassedRequest& request) override {
+  bool pass(const ForwardedRequest& request) override {
     if (full) return false;
     const roce::Headers& headers = request.packet.headers;
     passed.push_back({headers.psn.value(), request.run, request.msn, headers.xrc_srq, request.repeated});
@@ -90,10 +90,10 @@ class PassingTargetTest : public SharedTest {
   void expect_nothing_sent() { EXPECT_THAT(e.transmitted(), IsEmpty()); }
   void expect_no_answer() { EXPECT_THAT(answers(e), IsEmpty()); }
   // What it tells of arrivals.
-  std::vector<Arrivals> told() {
-    std::vector<Arrivals> all;
+  std::vector<Sack> told() {
+    std::vector<Sack> all;
     for (const SentPacket& p : e.transmitted()) {
-      if (p.headers.opcode == roce::kArrivalsOpcode) all.push_back(Arrivals::read(p.payload));
+      if (p.headers.opcode == roce::kSackOpcode) all.push_back(Sack::read(p.payload));
     }
     return all;
   }

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <thread>
 
-#include "base/spin_lock.h"
 #include "adapter/transport/support/endpoint.h"
+#include "base/spin_lock.h"
 
 namespace verbena::transport {
 namespace {

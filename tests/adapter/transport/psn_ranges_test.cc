@@ -47,11 +47,11 @@ TEST(PsnRanges, LoseWhatLiesBefore) {
 
 TEST(PsnRanges, AreNoMoreThanSoMany) {
   PsnRanges ranges;
-  for (uint32_t i = 0; i < PsnRanges::kMost; ++i) ASSERT_TRUE(ranges.add(Psn(2 * i), Psn(2 * i + 1)));
-  EXPECT_FALSE(ranges.add(Psn(2 * PsnRanges::kMost), Psn(2 * PsnRanges::kMost + 1)));
-  EXPECT_EQ(ranges.size(), PsnRanges::kMost);
+  for (uint32_t i = 0; i < PsnRanges::kMax; ++i) ASSERT_TRUE(ranges.add(Psn(2 * i), Psn(2 * i + 1)));
+  EXPECT_FALSE(ranges.add(Psn(2 * PsnRanges::kMax), Psn(2 * PsnRanges::kMax + 1)));
+  EXPECT_EQ(ranges.size(), PsnRanges::kMax);
   EXPECT_TRUE(ranges.add(Psn(1), Psn(2))) << "that makes one fewer";
-  EXPECT_EQ(ranges.size(), PsnRanges::kMost - 1);
+  EXPECT_EQ(ranges.size(), PsnRanges::kMax - 1);
 }
 
 TEST(PsnRanges, AreTheSetOfWhatWasAdded) {

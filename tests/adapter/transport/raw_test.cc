@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "wire/ethernet/frames.h"
 #include "adapter/transport/support/endpoint.h"
 #include "adapter/transport/support/test_routes.h"
+#include "wire/ethernet/frames.h"
 
 namespace verbena::transport {
 namespace {

@@ -2,7 +2,7 @@
 // READ requests that are named once more, as one that is lost holds up all that follow.
 #include "adapter/transport/repeated_reads.h"
 
-#include "adapter/transport/arrivals.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/support/requester_repair.h"
 #include "adapter/transport/support/responder_test.h"
 
@@ -21,12 +21,12 @@ std::vector<uint32_t> psns_in(ConstBytes payload) {
 
 TEST(RepeatedReads, AreTheLatest) {
   RepeatedReads reads;
-  for (uint32_t i = 0; i < RepeatedReads::kMost + 2; ++i)
+  for (uint32_t i = 0; i < RepeatedReads::kMax + 2; ++i)
     reads.add({roce::Psn(100 + i), 0x1000 + i, 0x50, 7 * i});
-  std::array<std::byte, RepeatedReads::kMostBytes> space;
+  std::array<std::byte, RepeatedReads::kMaxBytes> space;
   const uint32_t bytes = reads.write(space);
   const RepeatedReads read = RepeatedReads::read({space.data(), bytes});
-  ASSERT_EQ(read.count, RepeatedReads::kMost);
+  ASSERT_EQ(read.count, RepeatedReads::kMax);
   for (uint32_t i = 0; i < read.count; ++i) {
     EXPECT_EQ(read.requests[i].psn, roce::Psn(102 + i));
     EXPECT_EQ(read.requests[i].address, 0x1002 + i);
@@ -41,7 +41,7 @@ TEST(RepeatedReads, OfABrokenWordAreThoseThatAreWhole) {
   EXPECT_EQ(of(0), 0u);
   EXPECT_EQ(of(19), 0u);
   EXPECT_EQ(of(41), 2u);
-  EXPECT_EQ(of(200), RepeatedReads::kMost);
+  EXPECT_EQ(of(200), RepeatedReads::kMax);
 }
 
 class ReadsNamedAgain : public RequesterRepair {
@@ -103,12 +103,12 @@ class ReadsByTheirWord : public ResponderTest {
   void name(std::initializer_list<Request> requests, roce::Psn psn = roce::Psn(200)) {
     RepeatedReads reads;
     for (const Request& r : requests) reads.add(r);
-    std::array<std::byte, RepeatedReads::kMostBytes> space;
+    std::array<std::byte, RepeatedReads::kMaxBytes> space;
     const uint32_t bytes = reads.write(space);
     roce::Headers headers;
     headers.opcode = roce::kRepeatedReadsOpcode;
     headers.destination = roce::Qpn(0x11);
-    headers.psn = psn - Arrivals::kPast;
+    headers.psn = psn - Sack::kPast;
     e.receive(headers, {space.data(), bytes});
   }
 };

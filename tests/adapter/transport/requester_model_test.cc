@@ -158,7 +158,7 @@ void RequesterModel::begin(bool by_memory) {
   options.send_requests = 8u << random_->below(4);
   options.signal_all = chance(2);
   options.repairs = !chance(4);
-  options.congestion = chance(2) ? congestion::Kind::kFixed : congestion::Kind::kProbing;
+  options.congestion = chance(2) ? congestion::Kind::kFixed : congestion::Kind::kBbr;
   a_.emplace(*random_, options);
   options.qpn = 0x22;
   b_.emplace(*random_, options);

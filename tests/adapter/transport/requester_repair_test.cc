@@ -2,9 +2,9 @@
 // What the requester does when its peer tells what has arrived beyond a gap.
 #include "adapter/transport/support/requester_repair.h"
 
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/congestion_notices.h"
-#include "adapter/transport/kept_packets.h"
+#include "adapter/transport/reorder_buffer.h"
+#include "adapter/transport/sack.h"
 
 namespace verbena::transport {
 namespace {
@@ -132,7 +132,7 @@ TEST_F(RequesterRepair, AnswersThatItUnderstands) {
 TEST_F(RequesterRepair, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
   post(IBV_WR_SEND, 4 * 256);
   e.transmitted();
-  for (const uint32_t psn : {106u, 101u - KeptPackets::kMostAhead, 0x800000u}) tell(101, {{102, 103}}, psn);
+  for (const uint32_t psn : {106u, 101u - ReorderBuffer::kMaxAhead, 0x800000u}) tell(101, {{102, 103}}, psn);
   EXPECT_THAT(sent_again(), ElementsAre());
   EXPECT_EQ(heard, 0);
   tell(101, {{102, 103}}, 90);  // it was overtaken
@@ -173,7 +173,7 @@ TEST_F(RequesterRepair, DoesNotGoBackForANakOfAGapThatItKnows) {
 }
 
 TEST_F(RequesterRepair, SaysAgainThatItUnderstandsToANakOfOneThatTells) {
-  for (uint32_t i = 0; i < 2 * Arrivals::kMostUnheard; ++i) tell(100, {{101, 102}});
+  for (uint32_t i = 0; i < 2 * Sack::kMaxUnheard; ++i) tell(100, {{101, 102}});
   post(IBV_WR_SEND, 4 * 256);
   sent_again();
   const int before = heard;
@@ -308,7 +308,7 @@ TEST_F(RequesterRepair, RepeatsLittleToAPeerThatHasFallenSilent) {
 
 // What comes in meanwhile may have been its peer's last.
 TEST(PacedRequester, AcknowledgesBeforeItWaits) {
-  Endpoint<RcQueuePair> e({.congestion = congestion::Kind::kProbing});
+  Endpoint<RcQueuePair> e({.congestion = congestion::Kind::kBbr});
   ibv_sge sge = e.memory.add(1 << 20).sge(0, 1 << 20);
   e.bring_up();
   ibv_send_wr wr{};

@@ -2,9 +2,9 @@
 // What the responder does with packets that come before their turn.
 #include <string>
 
-#include "base/log.h"
-#include "adapter/transport/arrivals.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/support/responder_test.h"
+#include "base/log.h"
 
 namespace verbena::transport {
 namespace {
@@ -14,13 +14,13 @@ class ResponderGaps : public ResponderTest {
   // The peer understands what it is told.
   void hear(roce::Psn psn = roce::Psn(200)) { EXPECT_EQ(e.receive(heard_at(psn)), Verdict::kAccepted); }
   // What it tells of arrivals; everything else it sends goes to `others`.
-  std::vector<Arrivals> told() {
-    std::vector<Arrivals> all;
+  std::vector<Sack> told() {
+    std::vector<Sack> all;
     others.clear();
     for (SentPacket& p : e.transmitted()) {
-      if (p.headers.opcode == roce::kArrivalsOpcode) {
+      if (p.headers.opcode == roce::kSackOpcode) {
         EXPECT_TRUE(p.headers.psn.is_before(roce::Psn(200))) << "nobody is to take it for an answer";
-        all.push_back(Arrivals::read(p.payload));
+        all.push_back(Sack::read(p.payload));
       } else {
         others.push_back(std::move(p));
       }
@@ -96,13 +96,13 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersAFewTimesAndNoMore) {
     send(Operation::kSendOnly, psn, data(40));
     times += told().size();
   }
-  EXPECT_EQ(times, size_t{Arrivals::kMostUnheard});
+  EXPECT_EQ(times, size_t{Sack::kMaxUnheard});
 }
 
 // What it was told, or what it said to that, may have been lost.
 TEST_F(ResponderGaps, TellsOneWhoNeverAnswersOfAGapNowAndThen) {
   size_t times = 0;
-  constexpr uint32_t kGaps = Arrivals::kMostUnheard + 2 * Arrivals::kGapsUnheard;
+  constexpr uint32_t kGaps = Sack::kMaxUnheard + 2 * Sack::kGapsUnheard;
   for (uint32_t gap = 0; gap < kGaps; ++gap) {
     post();
     post();
@@ -110,12 +110,12 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersOfAGapNowAndThen) {
     times += told().size();
     send(Operation::kSendOnly, 200 + 2 * gap, data(40));
   }
-  EXPECT_EQ(times, size_t{Arrivals::kMostUnheard + 2});
+  EXPECT_EQ(times, size_t{Sack::kMaxUnheard + 2});
 }
 
 // One word forged would else keep NAKs from an adapter, which understands nothing else.
 TEST_F(ResponderGaps, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
-  for (const uint32_t psn : {201u, 0u - KeptPackets::kMostAhead, 0x800000u}) hear(roce::Psn(psn));
+  for (const uint32_t psn : {201u, 0u - ReorderBuffer::kMaxAhead, 0x800000u}) hear(roce::Psn(psn));
   send(Operation::kSendOnly, 201, data(40));
   told();
   EXPECT_EQ(others.size(), 1u);
@@ -132,9 +132,9 @@ TEST_F(ResponderGaps, BelievesOneWhoseWordWasOvertaken) {
 TEST_F(ResponderGaps, SendsANakWhereItHasNothingToTellOf) {
   hear();
   size_t taken = 0;
-  while (budget_for_kept_packets().take(1 << 10, 0)) taken += 1 << 10;
+  while (budget_for_reorder_buffers().take(1 << 10, 0)) taken += 1 << 10;
   send(Operation::kSendOnly, 202, data(1024));
-  budget_for_kept_packets().give_back(taken);
+  budget_for_reorder_buffers().give_back(taken);
   EXPECT_TRUE(told().empty());
   ASSERT_EQ(others.size(), 1u);
   EXPECT_EQ(others[0].headers.syndrome, roce::nak_syndrome(NakCode::kSequenceError));
@@ -173,7 +173,7 @@ TEST_F(ResponderGaps, ForgetsAllInError) {
   post();
   send(Operation::kSendOnly, 201, data(40));
   e.qp->enter(IBV_QPS_ERR);
-  EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+  EXPECT_EQ(budget_for_reorder_buffers().used(), 0u);
   EXPECT_TRUE(told().empty());
 }
 
@@ -189,7 +189,7 @@ TEST_F(ResponderGaps, EndsAtARequestThatIsRefused) {
   EXPECT_EQ(others[0].headers.syndrome, roce::nak_syndrome(NakCode::kRemoteAccess));
   EXPECT_EQ(others[0].psn(), 201u);
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
-  EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+  EXPECT_EQ(budget_for_reorder_buffers().used(), 0u);
 }
 
 TEST_F(ResponderGaps, LogsWhyItRefusesARequestThatItHadKept) {
@@ -286,7 +286,7 @@ TEST(ResponderOnALosslessWay, KeepsNothing) {
   e.bring_up(IBV_QPS_RTR);
   std::vector<std::byte> payload(40);
   e.receive(rc_headers(roce::Operation::kSendOnly, 201), payload);
-  EXPECT_EQ(budget_for_kept_packets().used(), 0u);
+  EXPECT_EQ(budget_for_reorder_buffers().used(), 0u);
 }
 
 }  // namespace

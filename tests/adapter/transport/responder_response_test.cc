@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // READ responses and atomics, and how duplicates of them are answered.
-#include "control/protocol/responder_progress.h"
 #include "adapter/transport/support/responder_test.h"
+#include "control/protocol/responder_progress.h"
 
 namespace verbena::transport {
 namespace {
@@ -242,9 +242,9 @@ TEST_F(ResponderResponses, TellWhoAsksAgainThatAnyPartMayBeAskedFor) {
   answers();
   read(201, 256, 256);
   const auto packets = e.transmitted();
-  EXPECT_EQ(std::ranges::count(packets, roce::kArrivalsOpcode,
-                               [](const SentPacket& p) { return p.headers.opcode; }),
-            1);
+  EXPECT_EQ(
+      std::ranges::count(packets, roce::kSackOpcode, [](const SentPacket& p) { return p.headers.opcode; }),
+      1);
 }
 
 TEST_F(ResponderResponses, SendsAPartAgainBesidesTheRest) {

@@ -73,7 +73,7 @@ TEST(Traits, OfUdpAreThoseOfASuperPacket) {
     EXPECT_EQ(net::kUdpTraits.packets_in_burst(mtu), packets) << mtu;
     // READ responses: the first and the last have an AETH more.
     EXPECT_LE(packets * (mtu + roce::kBthBytes + roce::kIcrcBytes) + 2 * sizeof(uint32_t),
-              net::kMostSuperPacketBytes);
+              net::kMaxSuperPacketBytes);
   }
 }
 

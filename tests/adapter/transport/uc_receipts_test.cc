@@ -5,8 +5,8 @@
 
 #include <gmock/gmock.h>
 
-#include "adapter/transport/arrivals.h"
-#include "adapter/transport/receipt.h"
+#include "adapter/transport/receiver_report.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/support/uc_test.h"
 
 namespace verbena::transport {
@@ -18,18 +18,18 @@ constexpr uint32_t kMtu = 256;
 constexpr uint32_t kFirst = 100;  // of what is sent
 constexpr uint32_t kNext = 200;   // of what is received
 
-TEST(Receipt, SaysWhatItWasWrittenWith) {
-  std::array<std::byte, Receipt::kBytes> payload;
-  const Receipt written{
+TEST(ReceiverReport, SaysWhatItWasWrittenWith) {
+  std::array<std::byte, ReceiverReport::kBytes> payload;
+  const ReceiverReport written{
       .expected = roce::Psn(0xfffffe), .missing = 0x12345678, .incast = {.senders = 16, .dip = 5}};
   written.write(payload);
-  const auto read = Receipt::read(payload);
+  const auto read = ReceiverReport::read(payload);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->expected, written.expected);
   EXPECT_EQ(read->missing, written.missing);
   EXPECT_EQ(read->incast.senders, 16u);
   EXPECT_EQ(read->incast.dip, 5);
-  EXPECT_FALSE(Receipt::read(std::span(payload).first(7)));
+  EXPECT_FALSE(ReceiverReport::read(std::span(payload).first(7)));
 }
 
 class UcReceipts : public UcTest {
@@ -48,13 +48,13 @@ class UcReceipts : public UcTest {
   // A message of many windows.
   void post_much() { post(IBV_WR_SEND, 1 << 20); }
   size_t send_window() { return without_words(e.transmitted()).size(); }
-  void receipt(uint32_t expected, uint32_t missing = 0) {
-    std::array<std::byte, Receipt::kBytes> payload;
-    Receipt{.expected = roce::Psn(expected), .missing = missing, .incast = {}}.write(payload);
+  void report(uint32_t expected, uint32_t missing = 0) {
+    std::array<std::byte, ReceiverReport::kBytes> payload;
+    ReceiverReport{.expected = roce::Psn(expected), .missing = missing, .incast = {}}.write(payload);
     roce::Headers headers;
     headers.opcode = roce::kReceiptOpcode;
     headers.destination = roce::Qpn(0x11);
-    headers.psn = roce::Psn(expected) - Arrivals::kPast;
+    headers.psn = roce::Psn(expected) - Sack::kPast;
     EXPECT_EQ(e.receive(headers, payload), Verdict::kAccepted);
   }
   void word(uint8_t opcode, roce::Psn psn = roce::Psn(0)) {
@@ -75,16 +75,16 @@ class UcReceipts : public UcTest {
       EXPECT_EQ(e.receive(headers, data(kMtu)), Verdict::kAccepted);
     }
   }
-  std::vector<Receipt> receipts() {
-    std::vector<Receipt> all;
+  std::vector<ReceiverReport> receipts() {
+    std::vector<ReceiverReport> all;
     for (const SentPacket& p : of(roce::kReceiptOpcode, e.transmitted())) {
-      all.push_back(*Receipt::read(p.payload));
-      EXPECT_EQ(p.headers.psn, all.back().expected - Arrivals::kPast);
+      all.push_back(*ReceiverReport::read(p.payload));
+      EXPECT_EQ(p.headers.psn, all.back().expected - Sack::kPast);
       EXPECT_EQ(p.headers.destination, e.attributes().destination);
     }
     return all;
   }
-  static constexpr uint32_t kWorthAReceipt = ReceiptsOwed::kUnheardBytes / kMtu;
+  static constexpr uint32_t kWorthAReceipt = ReportsOwed::kUnheardBytes / kMtu;
 };
 
 // ---- the receiver
@@ -112,7 +112,7 @@ TEST_F(UcReceipts, CountWhatIsMissingAndTakeBackWhatWasLate) {
 TEST_F(UcReceipts, GoToWhoAsksOnceItHasShownThatItUnderstands) {
   send_parts(kNext, 1, true);
   EXPECT_THAT(receipts(), IsEmpty()) << "adapters ask, too";
-  word(roce::kHeardOpcode, roce::Psn(kNext + 1) - Arrivals::kPast);
+  word(roce::kHeardOpcode, roce::Psn(kNext + 1) - Sack::kPast);
   send_parts(kNext + 1, 1, true);
   EXPECT_EQ(receipts().size(), 1u);
   send_parts(kNext + 2, 4 * kWorthAReceipt);
@@ -121,7 +121,7 @@ TEST_F(UcReceipts, GoToWhoAsksOnceItHasShownThatItUnderstands) {
 
 TEST_F(UcReceipts, BelieveNoThanksOfWhoDoesNotKnowTheSequenceNumbers) {
   word(roce::kHeardOpcode, roce::Psn(0x345678));
-  word(roce::kHeardOpcode, roce::Psn(kNext + 1) - Arrivals::kPast);
+  word(roce::kHeardOpcode, roce::Psn(kNext + 1) - Sack::kPast);
   send_parts(kNext, 1, true);
   EXPECT_THAT(receipts(), IsEmpty());
 }
@@ -133,7 +133,7 @@ TEST_F(UcReceipts, AreSeldomForWhoDoesNotUnderstand) {
     send_parts(kNext + i, 1);
     told += static_cast<uint32_t>(receipts().size());
   }
-  EXPECT_GE(told, ReceiptsOwed::kOften);
+  EXPECT_GE(told, ReportsOwed::kOften);
   EXPECT_LE(told, kPackets / 1000);
 }
 
@@ -157,13 +157,13 @@ TEST_F(UcReceipts, AreWaitedForOnceAndNotByWhoSendsLittle) {
   EXPECT_GT(window, 16u);
   EXPECT_LT(window, 4096u);
   EXPECT_FALSE(e.qp->has_urgent());
-  EXPECT_EQ(e.qp->deadline(), e.now + ToldFlow::kPatience);
+  EXPECT_EQ(e.qp->deadline(), e.now + ReceiverDrivenFlow::kPatience);
   e.wait_for_timer();
   size_t sent = window + send_window();
   while (e.send_cq->empty() || sent < 4096) {
     const TimePoint before = e.now;
     ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
-    EXPECT_LT(e.now - before, ToldFlow::kPatience) << "there is no other wait";
+    EXPECT_LT(e.now - before, ReceiverDrivenFlow::kPatience) << "there is no other wait";
     sent += send_window();
   }
   EXPECT_EQ(sent, 4096u);
@@ -173,11 +173,11 @@ TEST_F(UcReceipts, LetTheNextPacketsLeave) {
   post_much();
   const auto window = static_cast<uint32_t>(send_window());
   e.now += std::chrono::milliseconds(1);
-  receipt(kFirst + window / 2);
+  report(kFirst + window / 2);
   EXPECT_TRUE(e.qp->has_urgent());
   const auto sent = e.transmitted();
   EXPECT_EQ(of(roce::kHeardOpcode, sent).size(), 1u) << "it is told that it is understood";
-  EXPECT_EQ(sent.front().headers.psn, roce::Psn(kFirst + window) - Arrivals::kPast);
+  EXPECT_EQ(sent.front().headers.psn, roce::Psn(kFirst + window) - Sack::kPast);
   EXPECT_GT(without_words(sent).size(), 1u);
   EXPECT_TRUE(std::ranges::any_of(without_words(sent), &SentPacket::asks));
   EXPECT_GT(e.path_number(kPathRoundTrip), 0u);
@@ -191,25 +191,25 @@ TEST_F(UcReceipts, AreAskedForOfWhoTellsOnly) {
 TEST_F(UcReceipts, OfWhatWasNotSentAreNotBelieved) {
   post_much();
   const auto window = static_cast<uint32_t>(send_window());
-  receipt(kFirst + window + 1);
-  receipt(kFirst - (1 << 21));
+  report(kFirst + window + 1);
+  report(kFirst - (1 << 21));
   EXPECT_FALSE(e.qp->has_urgent());
-  EXPECT_EQ(e.qp->deadline(), e.now + ToldFlow::kPatience);
+  EXPECT_EQ(e.qp->deadline(), e.now + ReceiverDrivenFlow::kPatience);
 }
 
 TEST_F(UcReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
   post_much();
   auto last = kFirst + static_cast<uint32_t>(send_window());
-  receipt(last);
+  report(last);
   const uint64_t before = e.path_number(kPathWindow);
   last += static_cast<uint32_t>(send_window());
-  receipt(last, 2);
+  report(last, 2);
   EXPECT_LT(e.path_number(kPathWindow), before);
 }
 
 TEST_F(UcReceipts, ThatStopComingAreNotWaitedForForLong) {
   post_much();
-  receipt(kFirst + static_cast<uint32_t>(send_window()));
+  report(kFirst + static_cast<uint32_t>(send_window()));
   const TimePoint begun = e.now;
   for (int i = 0; e.send_cq->empty(); ++i) {
     ASSERT_LT(i, 100000);
@@ -223,9 +223,9 @@ TEST_F(UcReceipts, ThatStopComingAreNotWaitedForForLong) {
 TEST_F(UcReceipts, ThatAreOldOrNoticesLeaveNobodyWaitingWithoutEnd) {
   post_much();
   const auto last = kFirst + static_cast<uint32_t>(send_window());
-  receipt(last);
+  report(last);
   send_window();
-  receipt(last - 1);
+  report(last - 1);
   EXPECT_EQ(send_window(), 0u);
   ASSERT_NE(e.qp->deadline(), kNever);
   e.wait_for_timer();
@@ -263,7 +263,7 @@ TEST_F(UcReceipts, AndNoticesGoToTheSenderOfMarkedPackets) {
 
 TEST_F(UcReceipts, AndNoticesSlowTheSenderDown) {
   post_much();
-  receipt(kFirst + static_cast<uint32_t>(send_window()));
+  report(kFirst + static_cast<uint32_t>(send_window()));
   const uint64_t before = e.path_number(kPathWindow);
   word(roce::kCnpOpcode);
   EXPECT_EQ(e.path_number(kPathCongestionNotices), 1u);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "adapter/transport/datagram_receipt.h"
+#include "adapter/transport/datagram_report.h"
 #include "adapter/transport/recent_peers.h"
 #include "adapter/transport/support/ud_test.h"
 
@@ -14,28 +14,28 @@ using std::chrono::milliseconds;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-TEST(ReceiptRequest, SaysWhatItWasWrittenWith) {
-  std::array<std::byte, ReceiptRequest::kBytes> payload;
-  ReceiptRequest{roce::Psn(0xfffffe), roce::Qpn(0x123456), 0x89abcdef}.write(payload);
-  const auto read = ReceiptRequest::read(payload);
+TEST(ReportRequest, SaysWhatItWasWrittenWith) {
+  std::array<std::byte, ReportRequest::kBytes> payload;
+  ReportRequest{roce::Psn(0xfffffe), roce::Qpn(0x123456), 0x89abcdef}.write(payload);
+  const auto read = ReportRequest::read(payload);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->next, roce::Psn(0xfffffe));
   EXPECT_EQ(read->sender, roce::Qpn(0x123456));
   EXPECT_EQ(read->qkey, 0x89abcdefu);
-  EXPECT_FALSE(ReceiptRequest::read(std::span(payload).first(11)));
+  EXPECT_FALSE(ReportRequest::read(std::span(payload).first(11)));
 }
 
-TEST(DatagramReceipt, SaysWhatItWasWrittenWith) {
-  std::array<std::byte, DatagramReceipt::kBytes> payload;
-  const Receipt receipt{.expected = roce::Psn(77), .missing = 5, .incast = {.senders = 16, .dip = 5}};
-  DatagramReceipt{receipt, roce::Qpn(0x123456)}.write(payload);
-  const auto read = DatagramReceipt::read(payload);
+TEST(DatagramReport, SaysWhatItWasWrittenWith) {
+  std::array<std::byte, DatagramReport::kBytes> payload;
+  const ReceiverReport report{.expected = roce::Psn(77), .missing = 5, .incast = {.senders = 16, .dip = 5}};
+  DatagramReport{report, roce::Qpn(0x123456)}.write(payload);
+  const auto read = DatagramReport::read(payload);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->receipt.expected, roce::Psn(77));
-  EXPECT_EQ(read->receipt.missing, 5u);
-  EXPECT_EQ(read->receipt.incast.senders, 16u);
+  EXPECT_EQ(read->report.expected, roce::Psn(77));
+  EXPECT_EQ(read->report.missing, 5u);
+  EXPECT_EQ(read->report.incast.senders, 16u);
   EXPECT_EQ(read->receiver, roce::Qpn(0x123456));
-  EXPECT_FALSE(DatagramReceipt::read(std::span(payload).first(11)));
+  EXPECT_FALSE(DatagramReport::read(std::span(payload).first(11)));
 }
 
 TEST(RecentPeers, ForgetWhoWasNotLookedForForLongest) {
@@ -76,14 +76,14 @@ class UdReceipts : public UdTest {
     }
   }
   void ask(uint32_t next, uint32_t from = 0x99, uint32_t qkey = kQkey) {
-    std::array<std::byte, ReceiptRequest::kBytes> payload;
-    ReceiptRequest{roce::Psn(next), roce::Qpn(from), qkey}.write(payload);
+    std::array<std::byte, ReportRequest::kBytes> payload;
+    ReportRequest{roce::Psn(next), roce::Qpn(from), qkey}.write(payload);
     word(roce::kReceiptRequestOpcode, payload);
   }
-  std::vector<DatagramReceipt> receipts() {
-    std::vector<DatagramReceipt> all;
+  std::vector<DatagramReport> receipts() {
+    std::vector<DatagramReport> all;
     for (const SentPacket& p : of(roce::kReceiptOpcode, e.transmitted())) {
-      all.push_back(*DatagramReceipt::read(p.payload));
+      all.push_back(*DatagramReport::read(p.payload));
       EXPECT_EQ(all.back().receiver, roce::Qpn(0x11));
       EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
       EXPECT_EQ(p.path.destination, ipv4(9));
@@ -114,10 +114,10 @@ class UdReceipts : public UdTest {
     return sent;
   }
   // What it has asked since the last call.
-  std::vector<ReceiptRequest> requests() {
-    std::vector<ReceiptRequest> all;
+  std::vector<ReportRequest> requests() {
+    std::vector<ReportRequest> all;
     for (const SentPacket& p : std::exchange(requests_, {})) {
-      all.push_back(*ReceiptRequest::read(p.payload));
+      all.push_back(*ReportRequest::read(p.payload));
       EXPECT_EQ(p.headers.destination, roce::Qpn(0x77));
       EXPECT_EQ(all.back().sender, roce::Qpn(0x11));
       EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
@@ -125,10 +125,10 @@ class UdReceipts : public UdTest {
     }
     return all;
   }
-  void receipt(roce::Psn expected, uint32_t missing = 0, uint32_t receiver = 0x77) {
-    std::array<std::byte, DatagramReceipt::kBytes> payload;
-    const Receipt receipt{.expected = expected, .missing = missing, .incast = {}};
-    DatagramReceipt{receipt, roce::Qpn(receiver)}.write(payload);
+  void report(roce::Psn expected, uint32_t missing = 0, uint32_t receiver = 0x77) {
+    std::array<std::byte, DatagramReport::kBytes> payload;
+    const ReceiverReport report{.expected = expected, .missing = missing, .incast = {}};
+    DatagramReport{report, roce::Qpn(receiver)}.write(payload);
     word(roce::kReceiptOpcode, payload);
   }
   void word(uint8_t opcode, ConstBytes payload = {}) {
@@ -141,7 +141,7 @@ class UdReceipts : public UdTest {
   void answer() {
     const auto asked = requests();
     ASSERT_FALSE(asked.empty());
-    receipt(asked.back().next);
+    report(asked.back().next);
   }
   static constexpr uint32_t kDatagram = 1024;
   static constexpr uint32_t kFirst = DatagramFlow::kUntoldBytes / kDatagram;
@@ -162,8 +162,8 @@ TEST_F(UdReceipts, GoToWhoAsks) {
   EXPECT_TRUE(e.qp->has_urgent());
   auto told = receipts();
   ASSERT_THAT(told, SizeIs(1));
-  EXPECT_EQ(told[0].receipt.expected, roce::Psn(100));
-  EXPECT_EQ(told[0].receipt.missing, 0u) << "of what came before nothing is known";
+  EXPECT_EQ(told[0].report.expected, roce::Psn(100));
+  EXPECT_EQ(told[0].report.missing, 0u) << "of what came before nothing is known";
   EXPECT_FALSE(e.qp->has_urgent());
 }
 
@@ -173,11 +173,11 @@ TEST_F(UdReceipts, CountWhatIsMissingAlsoWhereThereIsNoRequestToReceiveWith) {
   ask(105);
   datagrams(2);  // those were late
   ask(107);
-  EXPECT_EQ(receipts().back().receipt.missing, 2u);
+  EXPECT_EQ(receipts().back().report.missing, 2u);
   ask(107);
   datagrams(2);
   ask(107);
-  EXPECT_EQ(receipts().back().receipt.missing, 0u);
+  EXPECT_EQ(receipts().back().report.missing, 0u);
 }
 
 TEST_F(UdReceipts, CountEachSenderForItself) {
@@ -189,9 +189,9 @@ TEST_F(UdReceipts, CountEachSenderForItself) {
   ask(504, 0x99);
   auto told = receipts();
   ASSERT_THAT(told, SizeIs(2));
-  std::ranges::sort(told, {}, [](const DatagramReceipt& r) { return r.receipt.expected.value(); });
-  EXPECT_EQ(told[0].receipt.missing, 0u);
-  EXPECT_EQ(told[1].receipt.missing, 3u);
+  std::ranges::sort(told, {}, [](const DatagramReport& r) { return r.report.expected.value(); });
+  EXPECT_EQ(told[0].report.missing, 0u);
+  EXPECT_EQ(told[1].report.missing, 3u);
 }
 
 TEST_F(UdReceipts, BeginAgainWithASenderThatDoes) {
@@ -202,7 +202,7 @@ TEST_F(UdReceipts, BeginAgainWithASenderThatDoes) {
   ask(0x700000);  // overtaken
   const auto told = receipts();
   ASSERT_FALSE(told.empty());
-  EXPECT_EQ(told.back().receipt.expected, roce::Psn(0x700001));
+  EXPECT_EQ(told.back().report.expected, roce::Psn(0x700001));
 }
 
 TEST_F(UdReceipts, AreNotForWhoMaySendNoDatagrams) {
@@ -258,7 +258,7 @@ TEST_F(UdReceipts, ThatDoNotComeAreWaitedForTwiceAndThenNoMore) {
     ++waits;
     ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
   }
-  EXPECT_EQ(waits, DatagramFlow::kMostWaits);
+  EXPECT_EQ(waits, DatagramFlow::kMaxWaits);
   EXPECT_THAT(requests(), SizeIs(testing::AllOf(testing::Ge(6u), testing::Le(12u)))) << "it asks, if seldom";
 }
 
@@ -274,7 +274,7 @@ TEST_F(UdReceipts, LetAWindowLeave) {
   ASSERT_FALSE(asked.empty());
   EXPECT_EQ(send_up_to(20000), 0u);
   e.now += milliseconds(1);
-  receipt(asked.back().next);
+  report(asked.back().next);
   EXPECT_GT(send_up_to(20000), 0u);
   EXPECT_GT(e.path_number(kPathRoundTrip), 0u);
 }
@@ -286,20 +286,20 @@ TEST_F(UdReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
   answer();
   const uint64_t before = e.path_number(kPathWindow);
   send_up_to(20000);
-  receipt(requests().back().next, 2);
+  report(requests().back().next, 2);
   EXPECT_LT(e.path_number(kPathWindow), before);
 }
 
 TEST_F(UdReceipts, OfWhatWasNotSentOrOfOthersAreNotBelieved) {
   send_up_to(1000);
   const roce::Psn next = requests().back().next;
-  receipt(next + 1000);
-  receipt(next - (1u << 20));
-  receipt(next, 0, 0x78);
+  report(next + 1000);
+  report(next - (1u << 20));
+  report(next, 0, 0x78);
   word(roce::kReceiptOpcode, std::vector<std::byte>(11));
   EXPECT_FALSE(e.qp->has_urgent());
   peer_ = path_between(ipv4(10), ipv4(1));
-  receipt(next);
+  report(next);
   EXPECT_FALSE(e.qp->has_urgent());
 }
 
@@ -377,8 +377,8 @@ TEST_F(UdReceipts, AreAskedForWithTheQkeyOfWhatIsToFollow) {
 }
 
 TEST_F(UdReceipts, AreNotAskedForOfAWholeGroup) {
-  std::array<std::byte, ReceiptRequest::kBytes> payload;
-  ReceiptRequest{roce::Psn(100), roce::Qpn(0x99), kQkey}.write(payload);
+  std::array<std::byte, ReportRequest::kBytes> payload;
+  ReportRequest{roce::Psn(100), roce::Qpn(0x99), kQkey}.write(payload);
   roce::Headers headers;
   headers.opcode = roce::kReceiptRequestOpcode;
   headers.destination = roce::kMulticastQpn;
@@ -404,12 +404,12 @@ TEST_F(UdReceipts, ThatAreRepeatedPostponeNothing) {
   answer();
   send_up_to(20000);
   const roce::Psn told = requests().front().next - 1;
-  receipt(told);
+  report(told);
   send_up_to(20000);
   const TimePoint waits_until = e.qp->deadline();
   for (int i = 0; i < 5; ++i) {
     e.now += milliseconds(1);
-    receipt(told);
+    report(told);
     send_up_to(20000);
     EXPECT_EQ(e.qp->deadline(), waits_until);
   }

@@ -2,8 +2,8 @@
 // The initiator half of XRC: each request's packets name the peer's shared receive queue.
 #include <gmock/gmock.h>
 
-#include "wire/roce/aeth.h"
 #include "adapter/transport/support/endpoint.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 namespace {

@@ -118,7 +118,7 @@ TEST_F(XrcTargetTest, KeepsWhatComesBeforeItsTurn) {
   send(Op::kSendOnly, 201, queue, data(20));
   const auto told = e.transmitted();
   ASSERT_EQ(told.size(), 1u) << "and no NAK";
-  EXPECT_EQ(told[0].headers.opcode, roce::kArrivalsOpcode);
+  EXPECT_EQ(told[0].headers.opcode, roce::kSackOpcode);
   send(Op::kSendOnly, 200, queue, data(10));
   expect_received(queue, 1, 10);
   expect_received(queue, 2, 20);

@@ -10,14 +10,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "adapter/engine/support/shard_test.h"
+#include "adapter/memory/guarded.h"
+#include "adapter/transport/rc.h"
+#include "adapter/xrc/peer_messages.h"
 #include "base/lingering_socket.h"
 #include "base/random.h"
 #include "base/seed.h"
-#include "adapter/xrc/peer_messages.h"
-#include "adapter/engine/support/shard_test.h"
-#include "adapter/memory/guarded.h"
 #include "wire/roce/aeth.h"
-#include "adapter/transport/rc.h"
 
 namespace verbena::engine {
 namespace {

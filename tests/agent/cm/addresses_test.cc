@@ -15,8 +15,8 @@
 #include "agent/agent_process.h"
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
-#include "control/client/admin.h"
 #include "base/time.h"
+#include "control/client/admin.h"
 
 namespace verbena {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/claims.h"
+
 #include <algorithm>
 #include <cerrno>
 
@@ -7,8 +9,6 @@
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
-
-#include "agent/cm/claims.h"
 
 namespace verbena::agent {
 namespace {
@@ -165,7 +165,7 @@ TEST_F(ClaimsTest, AreBoundedWhereTheFormerAgentKeptNoLedger) {
   claims.take_over_without_ledger(kUntil);
   size_t believed = 0;
   for (uint32_t id = 1; id < 40000; ++id) believed += take(connection(id));
-  EXPECT_EQ(believed, Claims::kMostWithoutLedger);
+  EXPECT_EQ(believed, Claims::kMaxWithoutLedger);
   EXPECT_TRUE(take(connection(1), kOther)) << "another user's are others";
 }
 

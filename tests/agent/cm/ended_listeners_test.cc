@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/ended_listeners.h"
+
 #include <cstddef>
 
 #include <gtest/gtest.h>
 
-#include "agent/cm/ended_listeners.h"
 #include "base/time.h"
 
 namespace verbena::agent {
@@ -42,7 +43,7 @@ TEST(EndedListeners, AreForgottenWithTheirProgram) {
 
 TEST(EndedListeners, OfTooManyTheOldestIsForgotten) {
   EndedListeners listeners;
-  for (uint16_t port = 0; port <= EndedListeners::kMost; ++port) {
+  for (uint16_t port = 0; port <= EndedListeners::kMax; ++port) {
     listeners.add(client(0), port, kStart);
   }
   EXPECT_FALSE(listeners.has(0, kStart));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/event_channel.h"
+
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -7,8 +9,6 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "agent/cm/event_channel.h"
 
 namespace verbena::agent {
 namespace {

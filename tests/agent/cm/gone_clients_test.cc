@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program of connection management leaves when it ends is cleared away in slices, which nobody sees.
+#include "agent/cm/gone_clients.h"
+
 #include <cerrno>
 
 #include <gtest/gtest.h>
 
-#include "agent/cm/gone_clients.h"
-#include "agent/cm/status.h"
 #include "agent/cm/in_process.h"
+#include "agent/cm/status.h"
 
 namespace verbena::agent {
 namespace {

@@ -15,11 +15,11 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
-#include "agent/sessions/client_sockets.h"
 #include "agent/cm/client.h"
 #include "agent/cm/gone_clients.h"
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
+#include "agent/sessions/client_sockets.h"
 #include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {

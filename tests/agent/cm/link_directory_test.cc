@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/link_directory.h"
+
 #include <string>
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
 #include "agent/cm/address.h"
-#include "agent/cm/link_directory.h"
 
 namespace verbena::agent {
 namespace {

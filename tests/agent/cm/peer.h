@@ -15,13 +15,13 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "adapter/net/udp/udp_port.h"
 #include "agent/network_namespace.h"
 #include "base/time.h"
 #include "management/cm/events.h"
 #include "management/cm/ip_service.h"
 #include "management/cm/mad.h"
 #include "management/cm/messages.h"
-#include "adapter/net/udp/udp_port.h"
 
 namespace verbena::test {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/cm/port_space.h"
+
 #include <cerrno>
 #include <list>
 #include <memory>
@@ -8,8 +10,6 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-
-#include "agent/cm/port_space.h"
 
 namespace verbena::agent {
 namespace {
@@ -242,7 +242,7 @@ TEST_F(SharedPorts, NotMoreThanSomeShareOnePort) {
     one.user = 1000;
     bound = ports_.bind(one, kRange);
   }
-  EXPECT_EQ(many.size(), PortSpace::kMostHolders + 1);
+  EXPECT_EQ(many.size(), PortSpace::kMaxHolders + 1);
 }
 
 }  // namespace

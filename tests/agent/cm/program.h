@@ -17,10 +17,10 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
-#include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
+#include "control/client/agent_connection.h"
+#include "control/client/agent_dialer.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/connection_status.h"
 
@@ -58,8 +58,8 @@ inline std::string text_of(const protocol::CmEvent& event) {
   return all.substr(0, all.find('\0'));
 }
 
-// A program as the agent sees it: a connection that speaks control/protocol/connection_messages.h. Requests answer 0
-// or the errno value.
+// A program as the agent sees it: a connection that speaks control/protocol/connection_messages.h. Requests
+// answer 0 or the errno value.
 class CmProgram {
  public:
   static constexpr uint32_t kChannel = 1;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `verbena status` is told of connection management: counts that are kept, and lists made little by
 // little.
+#include "agent/cm/status.h"
+
 #include <cerrno>
 #include <set>
 
 #include <gtest/gtest.h>
 
-#include "agent/cm/status.h"
 #include "agent/cm/in_process.h"
 
 namespace verbena::agent {

@@ -10,13 +10,13 @@
 #include <net/if.h>
 #include <sched.h>
 
+#include "adapter/net/net_namespace.h"
+#include "adapter/net/udp/socket_address.h"
 #include "agent/agent_process.h"
 #include "agent/sessions/other_users.h"
 #include "agent/slots/slot_packets.h"
 #include "control/client/admin.h"
 #include "control/client/client.h"
-#include "adapter/net/net_namespace.h"
-#include "adapter/net/udp/socket_address.h"
 
 namespace verbena {
 namespace {

@@ -13,9 +13,9 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
 #include "agent/log/log_output.h"
 #include "agent/log/stalled_stderr.h"
+#include "agent/sessions/acting_for.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {

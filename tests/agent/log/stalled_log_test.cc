@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #include "agent/agent_process.h"
+#include "agent/log/stalled_stderr.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
 #include "agent/sessions/raw_connection.h"
-#include "agent/log/stalled_stderr.h"
-#include "control/client/admin.h"
 #include "base/unique_fd.h"
+#include "control/client/admin.h"
 #include "control/protocol/messages.h"
 
 namespace verbena {

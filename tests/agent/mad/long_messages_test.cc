@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/long_messages.h"
+
 #include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "agent/mad/long_messages.h"
 
 namespace verbena::agent {
 namespace {
@@ -139,7 +139,7 @@ TEST_F(LongMessagesTest, NeedNotArriveWhereTheAnswerDoes) {
 
 TEST_F(LongMessagesTest, AreBoundedForEachPortAndUser) {
   EXPECT_TRUE(messages_.has_room(kPort, kUser));
-  messages_.send(sending(), message(mad::kMostRmppBytes));
+  messages_.send(sending(), message(mad::kMaxRmppBytes));
   EXPECT_FALSE(messages_.has_room(kPort, kUser));
   EXPECT_TRUE(messages_.has_room(kPort + 1, kUser));
   messages_.remove_port(kPort);
@@ -147,9 +147,9 @@ TEST_F(LongMessagesTest, AreBoundedForEachPortAndUser) {
 
   uint64_t port = kPort;
   while (messages_.has_room(++port, kUser)) {
-    ASSERT_TRUE(messages_.send(sending(0, port), message(mad::kMostRmppBytes, port)));
+    ASSERT_TRUE(messages_.send(sending(0, port), message(mad::kMaxRmppBytes, port)));
   }
-  EXPECT_LE((port - kPort) * mad::kMostRmppBytes, size_t{64} << 20);
+  EXPECT_LE((port - kPort) * mad::kMaxRmppBytes, size_t{64} << 20);
   EXPECT_TRUE(messages_.has_room(port, kUser + 1));  // another's share is there
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/registrations.h"
+
 #include <cerrno>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "agent/mad/registrations.h"
 #include "control/protocol/mad_messages.h"
 
 namespace verbena::agent {
@@ -106,7 +107,7 @@ TEST(Registrations, RefuseWhatTheKernelRefuses) {
 
 TEST(Registrations, AreBoundedForEachPort) {
   Registrations all;
-  for (uint32_t i = 0; i < protocol::kMostMadAgents; ++i) EXPECT_EQ(all.add(agent(0x04)), i);
+  for (uint32_t i = 0; i < protocol::kMaxMadAgents; ++i) EXPECT_EQ(all.add(agent(0x04)), i);
   EXPECT_EQ(all.add(agent(0x04)).error().code, ENOMEM);
   EXPECT_TRUE(all.remove(1, 7).has_value());
   EXPECT_EQ(all.add(agent(0x04)), 7U);
@@ -120,7 +121,7 @@ TEST(Registrations, KeepANumberThatWasGivenBefore) {
   EXPECT_EQ(all.add(agent(kPing), 4).value(), 4U);
   EXPECT_EQ(all.add(agent(kPing), 4).error().code, EEXIST);
   EXPECT_EQ(all.add(agent(kPing)).value(), 0U);
-  EXPECT_EQ(all.add(agent(kPing), protocol::kMostMadAgents).error().code, EINVAL);
+  EXPECT_EQ(all.add(agent(kPing), protocol::kMaxMadAgents).error().code, EINVAL);
 }
 
 TEST(Registrations, BeginTheirTransactionsWhereTheyAreTold) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/mad/waiting_requests.h"
+
 #include <chrono>
 
 #include <gtest/gtest.h>
-
-#include "agent/mad/waiting_requests.h"
 
 namespace verbena::agent {
 namespace {
@@ -68,7 +68,7 @@ TEST(WaitingRequests, KnowATransactionOnce) {
 
 TEST(WaitingRequests, AreBoundedForEachPort) {
   WaitingRequests waiting;
-  for (uint64_t i = 0; i < WaitingRequests::kMostOfPort; ++i) {
+  for (uint64_t i = 0; i < WaitingRequests::kMaxOfPort; ++i) {
     EXPECT_TRUE(waiting.has_room(1));
     waiting.add(request(i), kStart);
   }

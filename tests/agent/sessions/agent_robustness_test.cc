@@ -28,17 +28,17 @@
 
 #include "agent/agent_process.h"
 #include "agent/cm/program.h"
-#include "agent/status/kept_traces.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
 #include "agent/sessions/raw_connection.h"
 #include "agent/slots/slot_packets.h"
-#include "control/client/admin.h"
-#include "control/client/client.h"
-#include "control/model/message_socket.h"
+#include "agent/status/kept_traces.h"
 #include "base/format.h"
 #include "base/random.h"
 #include "base/seed.h"
+#include "control/client/admin.h"
+#include "control/client/client.h"
+#include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 
 namespace verbena {
@@ -198,7 +198,7 @@ TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
   }
   EXPECT_TRUE(is_well());
   // Its own sockets, and traces of the connections.
-  const size_t most = before + 8 + agent::KeptTraces::kMostTraces;
+  const size_t most = before + 8 + agent::KeptTraces::kMaxTraces;
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= most; }));
 }
 

@@ -16,14 +16,14 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
+#include "base/bytes.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
 #include "control/client/admin.h"
 #include "control/client/capture_client.h"
 #include "control/client/client.h"
 #include "control/model/message_socket.h"
-#include "base/bytes.h"
-#include "base/unique_fd.h"
 #include "control/protocol/messages.h"
-#include "base/text.h"
 
 namespace verbena {
 namespace {

@@ -103,7 +103,7 @@ TEST_F(ClientEventsTest, AnAnswerToAnotherMessageIsNone) {
 }
 
 TEST_F(ClientEventsTest, TellsOfNoMorePeersThanTheClientHasReadOf) {
-  for (uint32_t i = 0; i < protocol::kMostPeersUnseen; ++i) {
+  for (uint32_t i = 0; i < protocol::kMaxPeersUnseen; ++i) {
     ASSERT_TRUE(events.tell_peer(no_peer(i), kUser));
   }
   EXPECT_FALSE(events.tell_peer(no_peer(99), kUser));
@@ -126,7 +126,7 @@ TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
 }
 
 TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
-  for (uint32_t i = 0; i < protocol::kMostChannelsUnseen; ++i) {
+  for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) {
     ASSERT_TRUE(events.tell_channel(no_channel(i), kUser));
   }
   EXPECT_FALSE(events.tell_channel(no_channel(99), kUser));

@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/model/message_socket.h"
 #include "base/lingering_socket.h"
 #include "base/watched_pipe.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {

@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 
 #include "agent/sessions/raw_connection.h"
-#include "control/client/client.h"
 #include "base/unique_fd.h"
+#include "control/client/client.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"

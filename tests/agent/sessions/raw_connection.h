@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/model/message_socket.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
+#include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::test {

@@ -15,10 +15,10 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
-#include "control/client/client.h"
-#include "control/model/message_socket.h"
 #include "base/foreign_socket.h"
 #include "base/lingering_socket.h"
+#include "control/client/client.h"
+#include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 
 namespace verbena {
@@ -193,7 +193,7 @@ TEST_F(Channels, AClientThatDoesNotReadHoldsNobodyUp) {
   Member a;
   Member b;
   uint32_t refused = 0;
-  for (uint32_t i = 0; i < protocol::kMostChannelsUnseen + 10; ++i) {
+  for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen + 10; ++i) {
     refused += a.ask(b.slot.index).error == EAGAIN ? 1 : 0;
   }
   EXPECT_EQ(refused, 10u);
@@ -207,17 +207,17 @@ TEST_F(Channels, AnAskerThatDoesNotReadCostsABoundedNumberOfSockets) {
   AgentProcess agent;
   Member a;
   Member b;
-  constexpr uint32_t kMany = protocol::kMostChannelsUnseen + 10;
+  constexpr uint32_t kMany = protocol::kMaxChannelsUnseen + 10;
   std::vector<SlotChannel> told;
   for (uint32_t i = 0; i < kMany; ++i) {
     ASSERT_TRUE(a.client->ask_for_channel(a.slot.index, b.slot.index));
     told.push_back(b.hear());
   }
   char byte;
-  for (uint32_t i = protocol::kMostChannelsUnseen; i < kMany; ++i) {
+  for (uint32_t i = protocol::kMaxChannelsUnseen; i < kMany; ++i) {
     EXPECT_TRUE(eventually([&] { return ::recv(told[i].socket.get(), &byte, 1, 0) == 0; }));
   }
-  for (uint32_t i = 0; i < protocol::kMostChannelsUnseen; ++i) expect_joined(a.hear().socket, told[i].socket);
+  for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) expect_joined(a.hear().socket, told[i].socket);
   EXPECT_TRUE(a.waiting.empty());
 }
 
@@ -273,8 +273,7 @@ TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
     const std::vector<SlotChannel> answer = hostile.client->next_channels();
     if (answer.empty() || !answer.front().socket) break;
     const int file = STDERR_FILENO;
-    ASSERT_TRUE(
-        control::send_message(answer.front().socket.get(), as_bytes(std::span("x")), {&file, 1}));
+    ASSERT_TRUE(control::send_message(answer.front().socket.get(), as_bytes(std::span("x")), {&file, 1}));
     (void)victim.client->next_links();
     // As a process does that finds in it what it does not know.
     for (SlotChannel& channel : victim.client->next_channels()) ForeignSocket(std::move(channel.socket));

@@ -110,7 +110,7 @@ TEST_F(DomainTableTest, KeepsTheInodeAndNothingElseOfTheFile) {
 }
 
 TEST_F(DomainTableTest, ASessionHasNoMoreThanItCanUse) {
-  for (uint64_t name = 0; name < DomainTable::kMostOfSession; ++name)
+  for (uint64_t name = 0; name < DomainTable::kMaxOfSession; ++name)
     ASSERT_EQ(open({1, name, 5}, file.get()), 0);
   EXPECT_EQ(open({1, 1000, 5}, file.get()), ENOMEM);
   EXPECT_EQ(open({2, 1000, 6}, file.get()), 0);

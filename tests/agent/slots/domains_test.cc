@@ -12,9 +12,9 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
+#include "base/temporary_file.h"
 #include "control/client/client.h"
 #include "control/model/message_socket.h"
-#include "base/temporary_file.h"
 #include "control/protocol/messages.h"
 
 namespace verbena {
@@ -158,7 +158,7 @@ TEST_F(Domains, AClientThatDoesNotReadHoldsNobodyUp) {
   ASSERT_EQ(a.open(10, file.get()), 0);
   ASSERT_EQ(b.open(10, file.get()), 0);
   uint32_t refused = 0;
-  for (uint32_t i = 0; i < protocol::kMostPeersUnseen + 10; ++i) {
+  for (uint32_t i = 0; i < protocol::kMaxPeersUnseen + 10; ++i) {
     a.client->ask_for_peer(10, b.slot.index);
     refused += a.hear().error == EAGAIN ? 1 : 0;
   }

@@ -37,8 +37,8 @@ class Child {
   pid_t pid_;
 };
 
-LentSlot slot_of(uint32_t index, const Borrower& borrower) {
-  LentSlot slot;
+LeasedSlot slot_of(uint32_t index, const Borrower& borrower) {
+  LeasedSlot slot;
   slot.index = index;
   slot.borrower = borrower;
   return slot;

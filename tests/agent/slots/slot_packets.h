@@ -9,9 +9,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "control/client/client.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
+#include "control/client/client.h"
 #include "control/protocol/handed_datagram.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/qpn.h"

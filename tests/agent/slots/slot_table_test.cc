@@ -12,8 +12,8 @@
 #include "agent/network_namespace.h"
 #include "agent/slots/process.h"
 #include "agent/slots/slot_packets.h"
-#include "agent/takeover/vault.h"
 #include "agent/slots/wire.h"
+#include "agent/takeover/takeover_state.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::agent {
@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 void take_back_all(SlotTable& slots, uint64_t session, TimePoint now) {
-  for (const LentSlot& slot : slots.lent_to(session)) {
+  for (const LeasedSlot& slot : slots.lent_to(session)) {
     EXPECT_TRUE(slots.take_back(slot.index, session, now));
   }
 }
@@ -81,13 +81,13 @@ TEST_F(SlotTableTest, LendsASlotToAnotherUserAfterALongRestIfNobodyHasItsSocket)
 }
 
 TEST_F(SlotTableTest, RemembersInTheVaultWhoseSocketsNobodyHas) {
-  auto vault = Vault::create();
+  auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(slots_.lend(without_socket(1, 1000), kStart));
   ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
   for (const uint32_t index : {1u, 2u}) ASSERT_TRUE(slots_.take_back(index, 1, kStart));
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  Vault::Contents contents = Vault::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
@@ -100,7 +100,7 @@ TEST_F(SlotTableTest, LeavesSlotsForOthersWhateverOneUserTakes) {
   Wire none(roce::kUdpPort);
   SlotTable slots(none, kOwn);
   size_t taken = 0;
-  Result<LentSlot> last = slots.lend(borrower(1), kStart);
+  Result<LeasedSlot> last = slots.lend(borrower(1), kStart);
   for (; last; last = slots.lend(borrower(1), kStart)) ++taken;
   EXPECT_EQ(last.error().code, EDQUOT);
   EXPECT_LT(taken, SlotTable::kSize.all - SlotTable::kSize.reserve);
@@ -171,13 +171,13 @@ TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
   ASSERT_TRUE(lent);
   control::Slot slot;
   slot.handed_over = wire_.take_receiver(lent->index);
-  auto vault = Vault::create();
+  auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
   wire_.mute(lent->index);  // the courier ends here
   Wire next_wire(roce::kUdpPort);
   SlotTable next(next_wire, kOwn);
-  Vault::Contents contents = Vault::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   ASSERT_TRUE(next.adopt(contents, kStart));
   next_wire.unmute(lent->index);
   EXPECT_TRUE(next.find_lent(lent->index)->handed_over);
@@ -211,9 +211,9 @@ TEST_F(SlotTableTest, TakesASlotBackOnlyFromItsBorrower) {
   EXPECT_EQ(slots_.take_back(1, 1, kStart).error().code, ENOENT);
 }
 
-std::vector<uint32_t> indexes_of(const std::vector<LentSlot>& slots) {
+std::vector<uint32_t> indexes_of(const std::vector<LeasedSlot>& slots) {
   std::vector<uint32_t> indexes;
-  for (const LentSlot& slot : slots) indexes.push_back(slot.index);
+  for (const LeasedSlot& slot : slots) indexes.push_back(slot.index);
   return indexes;
 }
 
@@ -239,10 +239,10 @@ TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
 TEST_F(SlotTableTest, KnowsItOfTheSlotsOfAFormerAgentToo) {
   ASSERT_TRUE(slots_.lend(borrower(1), kStart));
   ASSERT_TRUE(slots_.lend(borrower(2, kOwn), kStart));
-  auto vault = Vault::create();
+  auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  Vault::Contents contents = Vault::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
@@ -287,7 +287,7 @@ uint64_t cookie_of(int socket) {
 }
 
 TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
-  auto vault = Vault::create();
+  auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
   // Often enough that the vault has to be written again several times.
@@ -308,7 +308,7 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   std::vector<uint64_t> cookies;
   for (const SlotRecord& slot : expected) cookies.push_back(cookie_of(slot.socket));
 
-  Vault::Contents contents = Vault::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   ASSERT_EQ(contents.slots.size(), expected.size());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
@@ -324,11 +324,11 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
 }
 
 TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
-  auto vault = Vault::create();
+  auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  Vault::Contents contents = Vault::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
@@ -348,9 +348,9 @@ TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
 class NextAgent {
  public:
   explicit NextAgent(const SlotTable& before) {
-    auto vault = Vault::create();
+    auto vault = TakeoverState::create();
     if (!vault || !vault->rewrite(before.records(), {})) return;
-    Vault::Contents contents = Vault::take(vault->client_end());
+    TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
     is_there_ = slots_.adopt(contents, kStart).has_value();
   }
   bool is_there() const { return is_there_; }
@@ -416,13 +416,13 @@ TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
 }
 
 TEST_F(SlotTableTest, RefusesAVaultThatLacksASocket) {
-  auto vault = Vault::create();
+  auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(slots_.lend(borrower(1), kStart));
   auto records = slots_.records();
   records.erase(records.begin() + 1);
   ASSERT_TRUE(vault->rewrite(records, {}));
-  Vault::Contents contents = Vault::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   EXPECT_FALSE(after.adopt(contents, kStart));
@@ -446,7 +446,7 @@ TEST_F(SlotTableTest, RefusesSocketsThatAreNotTheGroups) {
   EXPECT_FALSE(wire.adopt(std::move(twice)));
 }
 
-TEST(Vault, IgnoresWhatIsNoVault) {
+TEST(TakeoverState, IgnoresWhatIsNoVault) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
   const UniqueFd in(ends[0]);
@@ -455,9 +455,9 @@ TEST(Vault, IgnoresWhatIsNoVault) {
     const std::vector<char> garbage(length, 'v');
     ASSERT_EQ(::send(in.get(), garbage.data(), length, 0), static_cast<ssize_t>(length));
   }
-  EXPECT_TRUE(Vault::take(out.get()).slots.empty());
+  EXPECT_TRUE(TakeoverState::take(out.get()).slots.empty());
   const UniqueFd null(::open("/dev/null", O_RDONLY));
-  EXPECT_TRUE(Vault::take(null.get()).slots.empty());
+  EXPECT_TRUE(TakeoverState::take(null.get()).slots.empty());
 }
 
 }  // namespace

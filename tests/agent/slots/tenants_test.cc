@@ -20,18 +20,18 @@
 #include <unistd.h>
 
 #include "agent/agent_process.h"
-#include "agent/sessions/misdeeds.h"
 #include "agent/network_namespace.h"
+#include "agent/sessions/misdeeds.h"
 #include "agent/sessions/other_users.h"
 #include "agent/sessions/raw_connection.h"
 #include "agent/sessions/silent_file.h"
-#include "control/client/admin.h"
-#include "control/client/client.h"
 #include "base/bytes.h"
 #include "base/lingering_socket.h"
 #include "base/temporary_file.h"
 #include "base/unique_fd.h"
 #include "base/watched_thread.h"
+#include "control/client/admin.h"
+#include "control/client/client.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/messages.h"
 

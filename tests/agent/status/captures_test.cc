@@ -231,7 +231,7 @@ TEST_F(Captures, OnlyOneCapturesAtATime) {
 TEST_F(Captures, AProcessThatDoesNotReadCostsABoundedNumberOfRings) {
   AgentProcess agent;
   Member a;
-  for (uint32_t i = 0; i < protocol::kMostCapturesUnseen + 10; ++i) {
+  for (uint32_t i = 0; i < protocol::kMaxCapturesUnseen + 10; ++i) {
     auto capturer = connect();
     ASSERT_TRUE(eventually([&] { return capturer->start(kSnap).has_value(); }));
   }
@@ -242,7 +242,7 @@ TEST_F(Captures, AProcessThatDoesNotReadCostsABoundedNumberOfRings) {
   EXPECT_EQ(news.error, EAGAIN);
   uint32_t begun = 0;
   while (!a.hears_nothing()) begun += a.hear().ring ? 1 : 0;
-  EXPECT_LE(begun, protocol::kMostCapturesUnseen);
+  EXPECT_LE(begun, protocol::kMaxCapturesUnseen);
   EXPECT_GT(begun, 0u);
 }
 

@@ -23,7 +23,7 @@ constexpr size_t kMuch = 1 << 30;
 // The page of a slot, as its process writes it.
 class Page {
  public:
-  explicit Page(const LentSlot& slot) : slot_(slot.index) {
+  explicit Page(const LeasedSlot& slot) : slot_(slot.index) {
     void* const memory =
         ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, slot.page, 0);
     EXPECT_NE(memory, MAP_FAILED);
@@ -56,16 +56,16 @@ class CounterSweepTest : public ::testing::Test {
  protected:
   CounterSweepTest() { collector.set_devices({kDevice}); }
 
-  LentSlot lend(uint64_t session = 1, uid_t user = kUser) {
+  LeasedSlot lend(uint64_t session = 1, uid_t user = kUser) {
     Borrower borrower;
     borrower.session = session;
     borrower.uid = user;
     const auto slot = slots.lend(borrower, kStart);
     EXPECT_TRUE(slot);
-    return slot ? *slot : LentSlot();
+    return slot ? *slot : LeasedSlot();
   }
   // A slot comes back.
-  void end(const LentSlot& slot) {
+  void end(const LeasedSlot& slot) {
     sweep.finish(slot);
     EXPECT_TRUE(slots.take_back(slot.index, slot.borrower.session, kStart));
   }
@@ -86,7 +86,7 @@ class CounterSweepTest : public ::testing::Test {
 };
 
 TEST_F(CounterSweepTest, SumsOnlyEverGrow) {
-  const LentSlot slot = lend();
+  const LeasedSlot slot = lend();
   Page page(slot);
   page.publish(7, 100);
   EXPECT_EQ(sweep_all(), 100u);
@@ -97,7 +97,7 @@ TEST_F(CounterSweepTest, SumsOnlyEverGrow) {
 }
 
 TEST_F(CounterSweepTest, ASlotThatComesBackIsCountedOnce) {
-  const LentSlot slot = lend();
+  const LeasedSlot slot = lend();
   {
     Page page(slot);
     page.publish(7, 100);
@@ -120,8 +120,8 @@ TEST_F(CounterSweepTest, ASlotThatComesBackIsCountedOnce) {
 }
 
 TEST_F(CounterSweepTest, AProcessSpeaksForItsOwnQpsOnly) {
-  const LentSlot honest = lend(1, kUser);
-  const LentSlot forger = lend(2, kUser + 1);
+  const LeasedSlot honest = lend(1, kUser);
+  const LeasedSlot forger = lend(2, kUser + 1);
   Page of_honest(honest);
   Page of_forger(forger);
   of_honest.publish(7, 100);
@@ -136,7 +136,7 @@ TEST_F(CounterSweepTest, AProcessSpeaksForItsOwnQpsOnly) {
 }
 
 TEST_F(CounterSweepTest, NothingIsKeptOfDevicesThatThereAreNot) {
-  const LentSlot slot = lend();
+  const LeasedSlot slot = lend();
   Page page(slot);
   for (uint32_t place = 0; place < protocol::kQpsPerSlot; ++place) page.publish(place, 1, 1000 + place);
   EXPECT_EQ(sweep_all(), 0u);
@@ -167,7 +167,7 @@ TEST_F(CounterSweepTest, ReadsFullPagesLittleByLittle) {
 // A user takes slots, fills their pages and gives them back, again and again.
 TEST_F(CounterSweepTest, SlotsThatCameBackCountUntilTheyAreRead) {
   for (int i = 0; i < 5; ++i) {
-    const LentSlot slot = lend();
+    const LeasedSlot slot = lend();
     Page(slot).publish(1, 1);
     end(slot);
   }
@@ -193,11 +193,11 @@ TEST_F(CounterSweepTest, WhatIsKeptOfOneUsersQpsIsBounded) {
 
 TEST(SweepAllowance, ComesBackWithTime) {
   SweepAllowance allowance;
-  EXPECT_EQ(allowance.at(kStart), SweepAllowance::kMost);
-  allowance.spend(SweepAllowance::kMost + 5);
+  EXPECT_EQ(allowance.at(kStart), SweepAllowance::kMax);
+  allowance.spend(SweepAllowance::kMax + 5);
   EXPECT_EQ(allowance.at(kStart), 0u);
   EXPECT_EQ(allowance.at(kStart + std::chrono::milliseconds(2)), 2 * SweepAllowance::kPerMillisecond);
-  EXPECT_EQ(allowance.at(kStart + std::chrono::hours(1)), SweepAllowance::kMost);
+  EXPECT_EQ(allowance.at(kStart + std::chrono::hours(1)), SweepAllowance::kMax);
 }
 
 }  // namespace

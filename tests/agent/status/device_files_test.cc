@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "control/model/device_counters.h"
 #include "base/format.h"
+#include "control/model/device_counters.h"
 #include "management/mad/subnet.h"
 
 namespace verbena::agent {

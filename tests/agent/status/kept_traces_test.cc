@@ -72,7 +72,7 @@ TEST_F(KeptTracesTest, OfSixteenProcessesTheOldestGoesForTheNext) {
   TracedPage page;
   page.write(Kind::kTimeout);
   for (uint64_t session = 1; session <= 17; ++session) kept.keep(slot_of(page, session), false, kStart);
-  EXPECT_EQ(pids().size(), KeptTraces::kMostProcesses);
+  EXPECT_EQ(pids().size(), KeptTraces::kMaxProcesses);
   EXPECT_THAT(pids(), Not(Contains(1)));
   EXPECT_THAT(pids(), Contains(17));
 }
@@ -93,7 +93,7 @@ TEST_F(KeptTracesTest, OneUsersProgramsDoNotDriveOutAnothers) {
   kept.keep(slot_of(page, 1, 1000), false, kStart);
   for (uint64_t session = 2; session <= 60; ++session) kept.keep(slot_of(page, session, 1001), false, kStart);
   EXPECT_THAT(pids(), Contains(1));
-  EXPECT_EQ(pids().size(), KeptTraces::kMostProcesses);
+  EXPECT_EQ(pids().size(), KeptTraces::kMaxProcesses);
 }
 
 TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
@@ -107,8 +107,8 @@ TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
     bytes += one->bytes;
     from = one->number + 1;
   }
-  EXPECT_LE(bytes, KeptTraces::kMostBytes);
-  EXPECT_GT(bytes, KeptTraces::kMostBytes - (1 << 20)) << "and not much fewer";
+  EXPECT_LE(bytes, KeptTraces::kMaxBytes);
+  EXPECT_GT(bytes, KeptTraces::kMaxBytes - (1 << 20)) << "and not much fewer";
 }
 
 TEST_F(KeptTracesTest, WhatEndedWellIsForgottenAfterAMinute) {

@@ -39,8 +39,8 @@ class TracedPage {
   protocol::StatusPage* page_ = nullptr;
 };
 
-inline LentSlot slot_of(const TracedPage& page, uint64_t session, uid_t uid = 1000) {
-  LentSlot slot;
+inline LeasedSlot slot_of(const TracedPage& page, uint64_t session, uid_t uid = 1000) {
+  LeasedSlot slot;
   slot.index = 7;
   slot.page = page.fd();
   slot.borrower.session = session;

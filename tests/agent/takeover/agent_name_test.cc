@@ -22,12 +22,12 @@
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/stranger.h"
+#include "base/paths/state_directory.h"
+#include "base/paths/state_path.h"
 #include "control/client/admin.h"
 #include "control/client/agent_dialer.h"
 #include "control/client/client.h"
 #include "control/model/message_socket.h"
-#include "base/paths/state_directory.h"
-#include "base/paths/state_path.h"
 
 namespace verbena {
 namespace {

@@ -37,7 +37,7 @@ class StoppedAgentTest : public test::NamespaceTest {
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     courier_end_.reset(ends[0]);
     receiver_.reset(ends[1]);
-    vault_ = std::move(*Vault::create());
+    vault_ = std::move(*TakeoverState::create());
     SlotRecord record;
     record.index = 1;
     record.lent = true;
@@ -70,7 +70,7 @@ class StoppedAgentTest : public test::NamespaceTest {
   Wire wire_{roce::kUdpPort};
   UniqueFd courier_end_;
   UniqueFd receiver_;
-  Vault vault_;
+  TakeoverState vault_;
   pid_t agent_ = -1;
   StoppedAgent stopped_agent_;
 };
@@ -98,7 +98,7 @@ TEST_F(StoppedAgentTest, LeavesTheVaultAsItIs) {
   signal_agent(SIGSTOP);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
-  const Vault::Contents contents = Vault::take(vault_.client_end());
+  const TakeoverState::Contents contents = TakeoverState::take(vault_.client_end());
   ASSERT_EQ(contents.slots.size(), 2u);
   EXPECT_GE(contents.slots[1].socket, 0);
   EXPECT_GE(contents.slots[1].courier_end, 0);

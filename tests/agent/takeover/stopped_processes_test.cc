@@ -17,13 +17,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "adapter/net/udp/udp_port.h"
+#include "adapter/transport/packet_io.h"
 #include "agent/network_namespace.h"
 #include "agent/slots/wire.h"
-#include "adapter/net/udp/udp_port.h"
 #include "control/protocol/responder_progress.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
-#include "adapter/transport/packet_io.h"
 
 namespace verbena::agent {
 namespace {
@@ -71,8 +71,8 @@ class StoppedProcessesTest : public test::NamespaceTest {
     NamespaceTest::TearDown();
   }
 
-  LentSlot lent() const {
-    LentSlot slot;
+  LeasedSlot lent() const {
+    LeasedSlot slot;
     slot.index = kSlot;
     slot.lending = 1;
     slot.socket = wire_.socket(kSlot);

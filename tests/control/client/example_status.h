@@ -7,8 +7,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "control/model/agent_status.h"
 #include "base/text.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::control {
 

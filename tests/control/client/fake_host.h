@@ -15,11 +15,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/text.h"
+#include "base/time.h"
 #include "control/client/agent_dialer.h"
 #include "control/client/fake_agent.h"
-#include "base/time.h"
 #include "control/protocol/status_page.h"
-#include "base/text.h"
 
 namespace verbena::control::test {
 

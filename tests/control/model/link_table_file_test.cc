@@ -35,7 +35,7 @@ LinkSnapshot some_snapshot(Random& random) {
     link.mtu = static_cast<uint32_t>(random.next());
     link.up = random.one_in(2);
     link.automatic = random.one_in(2);
-    for (uint64_t peers = random.below(protocol::kMostPeersOfLink + 1); peers > 0; --peers) {
+    for (uint64_t peers = random.below(protocol::kMaxPeersOfLink + 1); peers > 0; --peers) {
       roce::Address address;
       for (uint8_t& byte : address.bytes) byte = static_cast<uint8_t>(random.next());
       const auto bits = static_cast<uint8_t>(random.below(129));
@@ -87,7 +87,7 @@ TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
     if (!decoded) continue;
     for (const Link& link : decoded->links) {
       ASSERT_FALSE(link.name.empty());
-      ASSERT_LE(link.peers.size(), protocol::kMostPeersOfLink);
+      ASSERT_LE(link.peers.size(), protocol::kMaxPeersOfLink);
       ASSERT_LE(link.gids.size(), kGidTableLength);
     }
   }

@@ -25,7 +25,7 @@ constexpr int kClass = 0x32;
 constexpr uint8_t kOui[3] = {0x00, 0x42, 0x56};
 constexpr uint8_t kGet = 0x01, kResponse = 0x80;
 constexpr size_t kMethodAt = 3, kTransactionAt = 8, kRmppAt = 24, kOuiAt = 37, kDataAt = 40;
-constexpr int kMostBytes = 4 << 20;
+constexpr int kMaxBytes = 4 << 20;
 constexpr int kTimeoutMs = 20'000, kRetries = 3;
 constexpr uint32_t kGsiQpn = 1, kGsiQkey = 0x80010000;
 
@@ -56,7 +56,7 @@ class Port {
 
   // How many bytes the message has.
   int receive(int timeout_ms) {
-    int bytes = kMostBytes;
+    int bytes = kMaxBytes;
     if (umad_recv(fd_, buffer_.data(), &bytes, timeout_ms) < 0) stop("umad_recv");
     return bytes;
   }
@@ -64,7 +64,7 @@ class Port {
  private:
   const int fd_;
   int agent_;
-  Bytes buffer_ = Bytes(umad_size() + kMostBytes);
+  Bytes buffer_ = Bytes(umad_size() + kMaxBytes);
 };
 
 void serve(Port& port) {
@@ -146,7 +146,7 @@ int main(int count, char** words) {
   bool all = true;
   for (int at = 5; at < count; ++at) {
     const auto bytes = std::strtoul(words[at], nullptr, 10);
-    if (bytes < kDataAt || bytes > kMostBytes) stop("no length of a message");
+    if (bytes < kDataAt || bytes > kMaxBytes) stop("no length of a message");
     all = ask(port, words[3], std::atoi(words[4]), bytes) && all;
   }
   return all ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -56,7 +56,7 @@ TEST(AcceptQueue, RequestCanBeWithdrawn) {
 
 TEST(AcceptQueue, HoldsABoundedNumberOfRequests) {
   Queue queue(1);
-  for (size_t i = 0; i < Queue::kMostRequests; ++i) ASSERT_TRUE(queue.add_request(0));
+  for (size_t i = 0; i < Queue::kMaxRequests; ++i) ASSERT_TRUE(queue.add_request(0));
   EXPECT_FALSE(queue.add_request(0));
 }
 

@@ -197,8 +197,8 @@ TEST(Selecting, TimesOutWithEmptySets) {
 }
 
 TEST(Selecting, TheLongestTimeIsNoShortOne) {
-  constexpr auto kMost = std::numeric_limits<time_t>::max();
-  const timeval times[] = {{kMost, 0}, {kMost, 999999}, {0, kMost}, {kMost / 1000000000 * 2, 0}};
+  constexpr auto kMax = std::numeric_limits<time_t>::max();
+  const timeval times[] = {{kMax, 0}, {kMax, 999999}, {0, kMax}, {kMax / 1000000000 * 2, 0}};
   Interruption interruption(0);
   for (timeval time : times) {
     interruption.expect_to_end([&] { return ::rselect(0, nullptr, nullptr, nullptr, &time); });

@@ -105,12 +105,12 @@ TEST(Administration, FindsTheManagerByItsCapability) {
 
 TEST(Administration, IsBounded) {
   Subnet subnet(adapter(kOwnGuid));
-  for (uint64_t i = 0; i < Subnet::kMostMembers; ++i) subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0));
+  for (uint64_t i = 0; i < Subnet::kMaxMembers; ++i) subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0));
   const auto paths = *answer_administration(subnet, query(kMethodGetTable, kPathRecord));
   EXPECT_EQ(status_of(paths), MadStatus::kNoResources);
   EXPECT_EQ(paths.size(), kMadBytes);
   const auto nodes = *answer_administration(subnet, query(kMethodGetTable, kNodeRecord));
-  EXPECT_EQ(records_in(nodes), Subnet::kMostMembers + 1);
+  EXPECT_EQ(records_in(nodes), Subnet::kMaxMembers + 1);
 }
 
 TEST(Administration, RefusesWhatItDoesNotServe) {

@@ -21,7 +21,7 @@ TEST(Announcement, ArrivesAsItWasSaid) {
 TEST(Announcement, IsCutToWhatADescriptionMayHave) {
   const auto heard = decode_announcement(encode({adapter(kOwnGuid, std::string(100, 'x')), false}));
   ASSERT_TRUE(heard.has_value());
-  EXPECT_EQ(heard->adapter.description, std::string(kMostDescriptionBytes, 'x'));
+  EXPECT_EQ(heard->adapter.description, std::string(kMaxDescriptionBytes, 'x'));
 }
 
 TEST(Announcement, NeedNotTellOfANetwork) {

@@ -103,7 +103,7 @@ TEST(Rmpp, CarriesMessagesOfAnyLength) {
     const size_t data = kMadBytes - rmpp_data_offset(each);
     for (const size_t bytes :
          {rmpp_data_offset(each), rmpp_data_offset(each) + 1, kMadBytes - 1, kMadBytes, kMadBytes + 1,
-          kMadBytes + data, kMadBytes + data + 1, size_t{10'000}, size_t{1} << 20, kMostRmppBytes}) {
+          kMadBytes + data, kMadBytes + data + 1, size_t{10'000}, size_t{1} << 20, kMaxRmppBytes}) {
       const Message message = message_of(bytes, each);
       Wire wire(message, {}, 0);
       wire.run();

@@ -30,13 +30,13 @@ TEST(Subnet, GivesAnAdapterTheSameLidOnEveryHost) {
 
 TEST(Subnet, GivesNoLidTwice) {
   Subnet subnet(adapter(kOwnGuid));
-  for (uint64_t i = 0; i < Subnet::kMostMembers; ++i) subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0));
+  for (uint64_t i = 0; i < Subnet::kMaxMembers; ++i) subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0));
   std::set<uint16_t> lids{Subnet::kSwitchLid};
   for (const auto& [port, member] : subnet.members()) {
     EXPECT_TRUE(lids.insert(member.lid).second);
     EXPECT_LE(member.lid, Subnet::kLastLid);
   }
-  EXPECT_EQ(subnet.members().size(), Subnet::kMostMembers);
+  EXPECT_EQ(subnet.members().size(), Subnet::kMaxMembers);
 }
 
 TEST(Subnet, TakesNoAnnouncementOfItsOwn) {
@@ -47,7 +47,7 @@ TEST(Subnet, TakesNoAnnouncementOfItsOwn) {
 
 TEST(Subnet, DisplacesAStrangerButNoneThatHasAnnouncedItself) {
   Subnet subnet(adapter(kOwnGuid));
-  for (uint64_t i = 0; i < Subnet::kMostMembers - 2; ++i) {
+  for (uint64_t i = 0; i < Subnet::kMaxMembers - 2; ++i) {
     ASSERT_TRUE(subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0)));
   }
   ASSERT_NE(subnet.meet(ipv4(77), at_second(1)), nullptr);

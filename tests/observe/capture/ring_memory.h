@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
+#include "adapter/memory/guarded.h"
 #include "observe/capture/ring_file.h"
 #include "observe/capture/ring_reader.h"
 #include "observe/capture/ring_writer.h"
-#include "adapter/memory/guarded.h"
 
 namespace verbena::capture {
 

@@ -137,7 +137,7 @@ TEST_F(SnappedRing, OfEachPacketTheFirstBytesAreKept) {
 
 TEST(PathMtu, IsToldByThePayloadAndTheCount) {
   for (const uint32_t mtu : {256u, 512u, 1024u, 2048u, 4096u}) {
-    for (uint32_t count = 2; count * mtu <= kMostRecordPayload; ++count) {
+    for (uint32_t count = 2; count * mtu <= kMaxRecordPayload; ++count) {
       for (const uint32_t last : {1u, mtu / 2, mtu - 1, mtu}) {
         EXPECT_EQ(path_mtu_of((count - 1) * mtu + last, count), mtu)
             << count << " packets, the last " << last;

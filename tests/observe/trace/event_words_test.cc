@@ -11,9 +11,9 @@
 #include <rdma/rdma_cma.h>
 
 #include "management/cm/mad.h"
+#include "observe/trace/connection_note.h"
 #include "wire/roce/aeth.h"
 #include "wire/roce/path.h"
-#include "observe/trace/connection_note.h"
 
 namespace verbena::trace {
 namespace {

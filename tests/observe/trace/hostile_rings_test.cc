@@ -13,10 +13,10 @@
 namespace verbena::trace {
 namespace {
 
-constexpr size_t kMostEvents = 2 * protocol::kTraceEntries;
+constexpr size_t kMaxEvents = 2 * protocol::kTraceEntries;
 
 void expect_harmless(const std::vector<Event>& events) {
-  ASSERT_LE(events.size(), kMostEvents);
+  ASSERT_LE(events.size(), kMaxEvents);
   for (const Event& event : events) {
     EXPECT_NE(words_of(event), "unknown");
     EXPECT_LE(event.qpn, 0xffffffu);

@@ -77,14 +77,14 @@ TEST_F(Ring, WhatWasGoneBeforeTheFirstLookIsNotMissed) {
 TEST_F(Ring, WhatANetworkMakesFrequentIsWrittenSoOftenInASecondAndThenCounted) {
   for (int i = 0; i < 1000; ++i) recorder.note_frequent(kQpn, Kind::kLost);
   recorder.note_frequent(kQpn, Kind::kDuplicate);
-  EXPECT_EQ(reader.read().size(), Recorder::kMostInSecond + 1) << "each kind by itself";
+  EXPECT_EQ(reader.read().size(), Recorder::kMaxInSecond + 1) << "each kind by itself";
   now_of_test += seconds(1);
   recorder.note_frequent(kQpn, Kind::kLost);
   const auto events = reader.read();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].kind, Kind::kLeftOut);
   EXPECT_EQ(events[0].numbers[0], static_cast<uint64_t>(Kind::kLost));
-  EXPECT_EQ(events[0].numbers[1], 1000 - Recorder::kMostInSecond);
+  EXPECT_EQ(events[0].numbers[1], 1000 - Recorder::kMaxInSecond);
   EXPECT_EQ(events[1].kind, Kind::kLost);
 }
 

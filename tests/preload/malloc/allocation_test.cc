@@ -16,8 +16,8 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#include "preload/malloc/preload_support.h"
 #include "base/seed.h"
+#include "preload/malloc/preload_support.h"
 
 namespace verbena::backing_testing {
 namespace {

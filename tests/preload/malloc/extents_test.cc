@@ -13,7 +13,7 @@
 namespace verbena::heap {
 namespace {
 
-constexpr size_t kMost = 16;
+constexpr size_t kMax = 16;
 constexpr uint32_t kWindow = 1000;
 
 class ExtentsTest : public testing::Test {
@@ -23,7 +23,7 @@ class ExtentsTest : public testing::Test {
   uint32_t take(uint32_t pages) { return extents.take(pages, pages, 1)->page; }
   void keep(uint32_t page) { extents.keep(*extents.find(page)); }
 
-  std::array<Extent, kMost> table{};
+  std::array<Extent, kMax> table{};
   Extents extents{table.data(), table.size()};
 };
 
@@ -75,7 +75,7 @@ TEST_F(ExtentsTest, NothingIsTakenBeyondTheWindow) {
 }
 
 TEST_F(ExtentsTest, TheTableMayBeFull) {
-  for (size_t i = 0; i < kMost; ++i) take(1);
+  for (size_t i = 0; i < kMax; ++i) take(1);
   EXPECT_FALSE(extents.take(1, 1, 1));
   extents.erase(*extents.find(7));
   EXPECT_EQ(take(1), 7u);
@@ -180,7 +180,7 @@ class History {
     const uint32_t room = grows ? 2 * pages : pages;
     const auto taken = extents_.take(pages, room, alignment);
     if (!taken) {
-      RC_ASSERT(extents_.size() == kMost || !has_room(room, alignment));
+      RC_ASSERT(extents_.size() == kMax || !has_room(room, alignment));
       return;
     }
     RC_ASSERT(taken->page % alignment == 0u);
@@ -242,7 +242,7 @@ class History {
     RC_ASSERT(extents_.kept_blocks() == kept_.size());
   }
 
-  std::array<Extent, kMost> table_{};
+  std::array<Extent, kMax> table_{};
   Extents extents_;
   std::map<uint32_t, uint32_t> blocks_;  // page -> pages
   std::map<uint32_t, uint32_t> kept_;

@@ -26,7 +26,7 @@ TEST(Opcodes, ExistPerService) {
   for (const int extended : {0x1c, 0x1d, 0xbc, 0xbd}) expected.insert(extended);
   for (int operation = 0x00; operation <= 0x0b; ++operation) expected.insert(0x20 | operation);
   expected.insert({0x64, 0x65, 0x81});
-  expected.insert({kArrivalsOpcode, kHeardOpcode, kReceiptOpcode, kReceiptRequestOpcode, kRefusalOpcode,
+  expected.insert({kSackOpcode, kHeardOpcode, kReceiptOpcode, kReceiptRequestOpcode, kRefusalOpcode,
                    kRepeatedReadsOpcode, kStoppedOpcode});  // ours
   for (int opcode = 0; opcode < 256; ++opcode) {
     EXPECT_EQ(kOpcodes[static_cast<size_t>(opcode)].exists(), expected.contains(opcode))
@@ -77,8 +77,7 @@ TEST(Opcodes, DatagramsCarryDeth) {
 
 TEST(Opcodes, MessageBoundariesFollowTheNames) {
   for (const OpcodeInfo& opcode : kOpcodes) {
-    if (!opcode.exists() || &opcode >= &kOpcodes[kArrivalsOpcode] || &opcode == &kOpcodes[kCnpOpcode])
-      continue;
+    if (!opcode.exists() || &opcode >= &kOpcodes[kSackOpcode] || &opcode == &kOpcodes[kCnpOpcode]) continue;
     const std::string name = opcode.name;
     const bool middle = name.find("Middle") != name.npos;
     EXPECT_EQ(opcode.starts_message, !middle && name.find("Last") == name.npos) << name;

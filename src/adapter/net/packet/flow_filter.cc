@@ -17,7 +17,7 @@ using ethernet::SteeringRule;
 
 constexpr uint32_t kWholeFrame = 0x40000;
 // A program's end and its longest rule must have room, too.
-constexpr size_t kMostInstructions = BPF_MAXINSNS - 1;
+constexpr size_t kMaxInstructions = BPF_MAXINSNS - 1;
 
 // The program's memory.
 enum Cell : uint32_t {
@@ -376,7 +376,7 @@ FlowFilter make_flow_filter(const ethernet::SteeringTable& table) {
     if (!fits) return;
     Assembler one;
     write_rule(one, rule);
-    fits = a.size() + one.size() <= kMostInstructions;
+    fits = a.size() + one.size() <= kMaxInstructions;
     if (fits) a.append(one.take());
   });
   if (!fits) {

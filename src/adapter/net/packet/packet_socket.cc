@@ -11,6 +11,8 @@
 #include <net/if_arp.h>
 #include <sys/epoll.h>
 
+#include "adapter/net/udp/control_message.h"
+#include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
 #include "base/plain_poll.h"
 #include "base/plain_socket.h"
@@ -18,8 +20,6 @@
 #include "wire/ethernet/checksum.h"
 #include "wire/ethernet/flow_key.h"
 #include "wire/ethernet/segmentation.h"
-#include "adapter/net/udp/control_message.h"
-#include "adapter/net/udp/system_calls.h"
 
 namespace verbena::net {
 namespace {
@@ -28,7 +28,7 @@ namespace {
 constexpr int kReceiveBytes = 8 << 20;
 constexpr int kSendBytes = 1 << 20;
 // A read that fails has taken a frame, or a piece of news about the device, off the queue.
-constexpr int kMostFailedReads = 16;
+constexpr int kMaxFailedReads = 16;
 
 // OffloadHeader::flags
 constexpr uint8_t kChecksumLeft = 1;     // VIRTIO_NET_HDR_F_NEEDS_CSUM
@@ -170,7 +170,7 @@ uint32_t PacketSocket::receive(FrameHandler& handler, uint32_t budget) {
     const int got = read(asked);
     if (got < 0) {
       wanted_ = 1;
-      if (errno == EAGAIN || ++failed == kMostFailedReads) break;
+      if (errno == EAGAIN || ++failed == kMaxFailedReads) break;
       continue;
     }
     for (uint32_t i = 0; i < static_cast<uint32_t>(got); ++i) take(handler, i);

@@ -10,10 +10,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "adapter/net/packet/flow_filter.h"
 #include "base/bytes.h"
 #include "base/own_fd.h"
 #include "base/result.h"
-#include "adapter/net/packet/flow_filter.h"
 
 namespace verbena::net {
 

@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/time.h"
 #include "adapter/net/sim/frame.h"
+#include "base/time.h"
 
 namespace verbena::net {
 
 // Frames under way to one port, by the time of their arrival; at the same time, first sent is first there.
 // Most arrive in the order in which they were sent and only queue up; the others go through a heap. Allocates
 // only while it grows.
-class Arrivals {
+class Sack {
  public:
   // Arrives no earlier than everything added so before. REQUIRES: at >= latest()
   void add_in_order(TimePoint at, Frame* frame) {

@@ -12,7 +12,7 @@ using transport::OutgoingPacket;
 using transport::SendStatus;
 
 constexpr uint32_t kRoomBytes = 256 * 1024;
-constexpr uint32_t kMostPackets = 1024;
+constexpr uint32_t kMaxPackets = 1024;
 constexpr uint32_t kLargestPacket = roce::kMaxHeaderBytes + roce::kMaxPathMtu + 3 + roce::kIcrcBytes;
 
 }  // namespace
@@ -26,11 +26,11 @@ LoopbackPort::LoopbackPort(PortCounters& counters, uint32_t max_payload)
               .progress = transport::Traits::Progress::kAsked},
       counters_(counters),
       room_(std::make_unique<std::byte[]>(kRoomBytes)) {
-  sent_.reserve(kMostPackets);
+  sent_.reserve(kMaxPackets);
 }
 
 bool LoopbackPort::flush() {
-  return used_ + kLargestPacket <= kRoomBytes && sent_.size() < kMostPackets;
+  return used_ + kLargestPacket <= kRoomBytes && sent_.size() < kMaxPackets;
 }
 
 SendStatus LoopbackPort::send(const OutgoingPacket& packet) {

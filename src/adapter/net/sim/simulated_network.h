@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/random.h"
-#include "base/time.h"
 #include "adapter/net/sim/frame.h"
 #include "adapter/net/sim/simulated_port.h"
+#include "base/random.h"
+#include "base/time.h"
 #include "wire/roce/path.h"
 
 namespace verbena::net {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/time.h"
 #include "adapter/net/port.h"
 #include "adapter/net/sim/arrivals.h"
 #include "adapter/net/sim/link_model.h"
 #include "adapter/net/udp/udp_traits.h"
+#include "base/time.h"
 #include "wire/roce/path.h"
 
 namespace verbena::net {
@@ -51,7 +51,7 @@ class SimulatedPort : public Port {
   SimulatedNetwork& network_;
   const roce::Address address_;
   PortCounters counters_;
-  Arrivals arrivals_;
+  Sack arrivals_;
   bool isolated_ = false;
   std::shared_ptr<LinkModel> link_;
   TimePoint leaves_at_{};  // when what waits to leave has left

@@ -5,8 +5,8 @@
 
 #include <sys/socket.h>
 
-#include "base/bytes.h"
 #include "adapter/net/port.h"
+#include "base/bytes.h"
 #include "wire/roce/icrc.h"
 #include "wire/roce/path.h"
 

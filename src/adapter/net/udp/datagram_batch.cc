@@ -32,14 +32,14 @@ void ReadAhead::adapt(uint32_t asked, uint32_t got, uint32_t largest) {
     wanted_ = 1;
     streak_ = 0;
   } else if (++streak_ >= kStreak) {
-    wanted_ = DatagramBatch::kMost;
+    wanted_ = DatagramBatch::kMax;
   }
 }
 
 DatagramBatch::DatagramBatch(size_t longest)
-    : buffers_(std::make_unique_for_overwrite<std::byte[]>(kMost * whole_pages(longest) + kPageBytes)) {
+    : buffers_(std::make_unique_for_overwrite<std::byte[]>(kMax * whole_pages(longest) + kPageBytes)) {
   std::byte* const begin = place_in(buffers_.get());
-  for (uint32_t i = 0; i < kMost; ++i) data_[i] = {begin + i * whole_pages(longest), longest};
+  for (uint32_t i = 0; i < kMax; ++i) data_[i] = {begin + i * whole_pages(longest), longest};
 }
 
 void DatagramBatch::prepare(uint32_t message) {

@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "base/bytes.h"
 #include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/socket_address.h"
+#include "base/bytes.h"
 
 namespace verbena::net {
 
@@ -36,12 +36,12 @@ class ReadAhead {
 // Room for some datagrams, and what is read into it. One thread at a time.
 class DatagramBatch {
  public:
-  static constexpr uint32_t kMost = 8;
+  static constexpr uint32_t kMax = 8;
 
   // `longest`: what is longer is cut off.
   explicit DatagramBatch(size_t longest = 65536);
 
-  // Reads up to `wanted` of a socket; answers how many. Never blocks. REQUIRES: wanted <= kMost
+  // Reads up to `wanted` of a socket; answers how many. Never blocks. REQUIRES: wanted <= kMax
   uint32_t read(int socket, uint32_t wanted);
 
   // What was read, until the next read().
@@ -54,13 +54,13 @@ class DatagramBatch {
   void prepare(uint32_t message);
 
   std::unique_ptr<std::byte[]> buffers_;
-  std::array<mmsghdr, kMost> messages_{};
-  std::array<iovec, kMost> data_{};
-  std::array<SocketAddress, kMost> names_{};
+  std::array<mmsghdr, kMax> messages_{};
+  std::array<iovec, kMax> data_{};
+  std::array<SocketAddress, kMax> names_{};
   struct alignas(cmsghdr) Control {
     std::array<std::byte, kControlBytes> bytes;
   };
-  std::array<Control, kMost> controls_{};
+  std::array<Control, kMax> controls_{};
 };
 
 // Reads a socket until nothing is there, or `budget` packets have come. take(index) is called for each

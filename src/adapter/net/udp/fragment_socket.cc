@@ -9,11 +9,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "adapter/net/udp/socket_address.h"
 #include "base/log.h"
 #include "base/plain_poll.h"
 #include "base/plain_socket.h"
 #include "base/socket_option.h"
-#include "adapter/net/udp/socket_address.h"
 #include "wire/roce/ip_header.h"
 #include "wire/roce/packet.h"
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/result.h"
 #include "adapter/net/udp/send_sockets.h"
+#include "base/result.h"
 
 namespace verbena::net {
 

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "base/result.h"
-#include "base/unique_fd.h"
 #include "adapter/net/port.h"
 #include "adapter/net/udp/udp_port.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace verbena::net {
 

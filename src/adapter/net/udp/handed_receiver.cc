@@ -36,7 +36,7 @@ DatagramOrigin origin_of(const HandedDatagram& head) {
 HandedReceiver::HandedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters)
     : socket_(std::move(socket)),
       splitter_(port, slot, counters),
-      batch_(sizeof(HandedDatagram) + protocol::kMostHandedBytes) {}
+      batch_(sizeof(HandedDatagram) + protocol::kMaxHandedBytes) {}
 
 uint32_t HandedReceiver::receive(PacketHandler& handler, uint32_t budget) {
   return receive_batches(socket_.get(), budget, ahead_, batch_,

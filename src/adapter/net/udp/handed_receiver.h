@@ -3,16 +3,16 @@
 
 #include <cstdint>
 
-#include "base/own_fd.h"
 #include "adapter/net/port.h"
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/datagram_batch.h"
+#include "base/own_fd.h"
 
 namespace verbena::net {
 
 // The receiving half of a HandedPort: as a Receiver, for datagrams that the agent has received and hands over
-// (control/protocol/handed_datagram.h). What the sender has written is checked as if it came from the network. One
-// thread at a time.
+// (control/protocol/handed_datagram.h). What the sender has written is checked as if it came from the
+// network. One thread at a time.
 class HandedReceiver {
  public:
   // `port` is the one that the datagrams came to.

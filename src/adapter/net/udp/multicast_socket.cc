@@ -7,10 +7,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "base/plain_socket.h"
-#include "base/socket_option.h"
 #include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/socket_address.h"
+#include "base/plain_socket.h"
+#include "base/socket_option.h"
 
 namespace verbena::net {
 namespace {

@@ -7,8 +7,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "base/plain_socket.h"
 #include "adapter/net/udp/socket_address.h"
+#include "base/plain_socket.h"
 
 namespace verbena::net {
 namespace {

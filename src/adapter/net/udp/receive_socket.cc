@@ -8,12 +8,12 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
-#include "base/plain_socket.h"
-#include "base/socket_option.h"
 #include "adapter/net/udp/multicast_socket.h"
 #include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/udp_port.h"
+#include "base/plain_socket.h"
+#include "base/socket_option.h"
 
 namespace verbena::net {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "base/own_fd.h"
 #include "adapter/net/port.h"
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/datagram_batch.h"
+#include "base/own_fd.h"
 
 namespace verbena::net {
 

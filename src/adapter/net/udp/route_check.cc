@@ -13,13 +13,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "adapter/net/udp/neighbour_search.h"
+#include "adapter/net/udp/route_socket.h"
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
 #include "base/plain_poll.h"
 #include "base/plain_socket.h"
 #include "base/unique_fd.h"
-#include "adapter/net/udp/neighbour_search.h"
-#include "adapter/net/udp/route_socket.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::net {

@@ -9,15 +9,15 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "base/bytes.h"
 #include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/fragment_socket.h"
 #include "adapter/net/udp/send_sockets.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/splice_pipe.h"
 #include "adapter/net/udp/udp_traits.h"
-#include "wire/roce/icrc.h"
 #include "adapter/transport/packet_io.h"
+#include "base/bytes.h"
+#include "wire/roce/icrc.h"
 
 namespace verbena::net {
 
@@ -26,8 +26,8 @@ namespace verbena::net {
 // identification that the kernel will give it, which is its index in the run.
 class SendRun {
  public:
-  static constexpr uint32_t kMaxSegments = kMostSegments;
-  static constexpr uint32_t kMaxBytes = kMostSuperPacketBytes;
+  static constexpr uint32_t kMaxSegments = kMaxSegments;
+  static constexpr uint32_t kMaxBytes = kMaxSuperPacketBytes;
   // encode() may ask for room for the longest headers.
   static constexpr size_t kBlockBytes = 65536 + 64;
 

@@ -13,10 +13,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "adapter/net/udp/socket_address.h"
 #include "base/log.h"
 #include "base/plain_socket.h"
 #include "base/socket_option.h"
-#include "adapter/net/udp/socket_address.h"
 
 namespace verbena::net {
 namespace {
@@ -116,11 +116,11 @@ Result<std::unique_ptr<SendSocket>> share_receive_socket(int receive_socket, uin
 }
 
 SendSockets::SendSockets(uint32_t send_buffer_bytes)
-    : send_buffer_bytes_(send_buffer_bytes), most_(descriptor_share()) {}
+    : send_buffer_bytes_(send_buffer_bytes), max_(descriptor_share()) {}
 
 const SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
   std::vector<const SendSocket*>& made = made_[path.source.is_ipv4() ? 0 : 1];
-  if (made.size() < most_) {
+  if (made.size() < max_) {
     try {
       made.reserve(made.size() + 1);
       Result<std::unique_ptr<SendSocket>> opened = open_send_socket(path, send_buffer_bytes_);

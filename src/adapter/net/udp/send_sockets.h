@@ -61,7 +61,7 @@ class SendSockets {
   const SendSocket* make(const roce::Path& path, uint32_t slot);
 
   uint32_t send_buffer_bytes_;
-  size_t most_;  // of one family; descriptors are the application's, so it is a part of its limit
+  size_t max_;  // of one family; descriptors are the application's, so it is a part of its limit
   std::array<std::unique_ptr<SendSocket>, roce::Qpn::kSlots> by_slot_;
   std::array<std::vector<const SendSocket*>, 2> made_;  // by family: IPv4, IPv6
 };

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/log.h"
 #include "adapter/net/udp/system_calls.h"
+#include "base/log.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::net {

@@ -8,9 +8,9 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 
+#include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
 #include "base/socket_option.h"
-#include "adapter/net/udp/system_calls.h"
 
 namespace verbena::net {
 namespace {

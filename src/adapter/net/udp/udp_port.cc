@@ -4,12 +4,12 @@
 #include <cerrno>
 #include <new>
 
-#include "base/socket_option.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/receiver.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/split_port.h"
+#include "base/socket_option.h"
 
 namespace verbena::net {
 namespace {

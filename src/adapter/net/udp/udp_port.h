@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "adapter/net/port.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "adapter/net/port.h"
 
 namespace verbena::net {
 

@@ -8,15 +8,15 @@
 namespace verbena::net {
 
 // The kernel's UDP_MAX_SEGMENTS, and the most that fits an IPv4 datagram before segmentation.
-inline constexpr uint32_t kMostSegments = 64;
-inline constexpr uint32_t kMostSuperPacketBytes = 65535 - 20 - 8;
+inline constexpr uint32_t kMaxSegments = 64;
+inline constexpr uint32_t kMaxSuperPacketBytes = 65535 - 20 - 8;
 
 // What RoCEv2 over UDP sockets is like.
 inline constexpr transport::Traits kUdpTraits{
     .max_payload = 4096,
     // One UDP_SEGMENT super-packet.
-    .burst_bytes = kMostSuperPacketBytes,
-    .burst_packets = kMostSegments,
+    .burst_bytes = kMaxSuperPacketBytes,
+    .burst_packets = kMaxSegments,
     // Headers, and the kernel's book-keeping in the receiving socket's buffer.
     .charge_per_packet = 64,
     .lossless = false,

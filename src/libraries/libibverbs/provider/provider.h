@@ -16,9 +16,9 @@
 
 namespace verbena::provider {
 
-// What the C ABI (libraries/libibverbs/) knows of devices. The software adapter is the first provider. Every call may come
-// from any thread. Two calls that destroy and use one object at once are the application's error, as with
-// libibverbs.
+// What the C ABI (libraries/libibverbs/) knows of devices. The software adapter is the first provider. Every
+// call may come from any thread. Two calls that destroy and use one object at once are the application's
+// error, as with libibverbs.
 //
 // Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), allocated by the provider inside larger ones of
 // its own, with all public fields filled in, and entered among the live ones (live_objects.h). A call about

@@ -6,15 +6,15 @@
 #include <optional>
 #include <utility>
 
-#include "control/model/message_socket.h"
+#include "adapter/shm/layout.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
-#include "adapter/shm/layout.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::engine {
 
-// A message of the handshake of a channel's two ends, as the other end writes it (adapter/shm/local_line.cc): of
-// an older library, if it does not say that it takes bells.
+// A message of the handshake of a channel's two ends, as the other end writes it (adapter/shm/local_line.cc):
+// of an older library, if it does not say that it takes bells.
 struct Said {
   uint32_t magic = shm::kChannelMagic;
   uint32_t version = shm::kLayoutVersion;

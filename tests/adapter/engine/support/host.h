@@ -12,8 +12,8 @@
 #include "adapter/engine/support/queue_port.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/key_table.h"
-#include "control/protocol/status_page.h"
 #include "adapter/transport/rc.h"
+#include "control/protocol/status_page.h"
 
 namespace verbena::engine {
 

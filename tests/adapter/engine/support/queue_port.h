@@ -12,9 +12,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/unique_fd.h"
 #include "adapter/net/port.h"
 #include "adapter/net/udp/udp_traits.h"
+#include "base/unique_fd.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::engine {
@@ -122,7 +122,7 @@ inline net::PortList only(std::unique_ptr<net::Port> port) {
 class QueuePort : public net::Port {
  public:
   // Packets that may be staged at once.
-  static constexpr size_t kMostStaged = 4;
+  static constexpr size_t kMaxStaged = 4;
 
   QueuePort(PacketQueue& out, PacketQueue& in, const transport::Traits& traits = net::kUdpTraits)
       : out_(out), in_(in), traits_(traits) {}
@@ -130,8 +130,8 @@ class QueuePort : public net::Port {
   bool leads_to(const roce::Path& path) const override { return !leads || leads(path); }
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) override {
-    if (staged_.size() >= kMostStaged) flush();
-    if (staged_.size() >= kMostStaged) return transport::SendStatus::kBusy;
+    if (staged_.size() >= kMaxStaged) flush();
+    if (staged_.size() >= kMaxStaged) return transport::SendStatus::kBusy;
     path_ = packet.path;
     if (!lose || !lose(packet.headers)) staged_.push_back(datagram(packet.headers, packet.payload));
     ++counters_.sent_packets;
@@ -145,7 +145,7 @@ class QueuePort : public net::Port {
 
   uint32_t receive(net::PacketHandler& handler, uint32_t budget) override {
     uint32_t received = 0;
-    for (std::vector<std::byte> bytes; received < std::min(budget, most_at_once) && in_.pop(bytes);
+    for (std::vector<std::byte> bytes; received < std::min(budget, max_at_once) && in_.pop(bytes);
          ++received) {
       ++counters_.received_packets;
       const auto packet = roce::parse(bytes);
@@ -167,7 +167,7 @@ class QueuePort : public net::Port {
   std::function<bool(const roce::Headers&)> lose;
   bool has_send_fd = true;
   // How many packets a call of receive() takes at most, as one datagram of a socket.
-  uint32_t most_at_once = UINT32_MAX;
+  uint32_t max_at_once = UINT32_MAX;
 
  private:
   // Both hosts have one address, and so all paths are the same.

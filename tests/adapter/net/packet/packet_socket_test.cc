@@ -10,10 +10,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include "adapter/net/net_namespace.h"
 #include "base/time.h"
 #include "wire/ethernet/checksum.h"
 #include "wire/ethernet/frames.h"
-#include "adapter/net/net_namespace.h"
 
 namespace verbena::net {
 namespace {

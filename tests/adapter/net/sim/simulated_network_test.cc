@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "base/random.h"
 #include "adapter/memory/guarded.h"
+#include "base/random.h"
 
 namespace verbena::net {
 namespace {

@@ -37,7 +37,7 @@ struct BulkOptions {
   uint32_t depth = 128;                        // requests of each QP that are posted at a time
   uint32_t mtu = 1024;
   uint8_t traffic_class = 0;
-  congestion::Kind congestion = congestion::Kind::kProbing;
+  congestion::Kind congestion = congestion::Kind::kBbr;
   bool echo = false;  // besides, the first sender has a QP pair on which 64 bytes go there and back
   // Besides, there is a TCP flow with BBR to the same receiver, and has been there so long already.
   std::optional<Duration> tcp_since;

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/format.h"
 #include "adapter/transport/support/xrc_halves.h"
 #include "adapter/transport/uc.h"
+#include "base/format.h"
 
 namespace verbena::transport {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "adapter/transport/simulation/host.h"
+#include "base/random.h"
 
 namespace verbena::transport {
 

@@ -4,22 +4,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/format.h"
 #include "adapter/memory/placement.h"
 #include "adapter/memory/window.h"
 #include "adapter/queues/flush_request.h"
+#include "base/format.h"
 
 namespace verbena::transport {
 namespace {
 
 constexpr uint32_t kLeastSpace = 128 * 1024;
-constexpr uint32_t kMostUnsignaled = 32 * 1024;
-constexpr uint32_t kMostGaps = queues::kMaxSge * 40;
+constexpr uint32_t kMaxUnsignaled = 32 * 1024;
+constexpr uint32_t kMaxGaps = queues::kMaxSge * 40;
 // What is read of a fault's key is nobody's.
 constexpr uint32_t kNoKey = 0x13;
 
 uint32_t span_of(const FlowOptions& options) {
-  return options.max_message + kMostGaps;
+  return options.max_message + kMaxGaps;
 }
 uint32_t space_of(const FlowOptions& options) {
   return 2 * span_of(options) + kLeastSpace;
@@ -128,7 +128,7 @@ void Flow::draw_message() {
   all_drawn_ =
       packets_drawn_ >= options_.packets && (options_.fault == Fault::kNone || m.id > options_.fault_at);
   unsignaled_bytes_ += m.layout.span() + 64;
-  if (options_.all_signaled || (bits & 0x180) != 0 || all_drawn_ || unsignaled_bytes_ > kMostUnsignaled) {
+  if (options_.all_signaled || (bits & 0x180) != 0 || all_drawn_ || unsignaled_bytes_ > kMaxUnsignaled) {
     m.flags |= IBV_SEND_SIGNALED;
     unsignaled_bytes_ = 0;
   }

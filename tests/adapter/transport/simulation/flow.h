@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "adapter/queues/flush_request.h"
 #include "adapter/transport/simulation/host.h"
 #include "adapter/transport/simulation/layout.h"
 #include "adapter/transport/simulation/ring_space.h"
+#include "base/random.h"
 
 namespace verbena::transport {
 

@@ -17,8 +17,8 @@ TimePoint Host::deadline() const {
 }
 
 bool Host::progress(TimePoint now) {
-  constexpr uint32_t kMostPackets = 64;
-  port_.receive(*this, static_cast<uint32_t>(1 + random_.below(kMostPackets)));
+  constexpr uint32_t kMaxPackets = 64;
+  port_.receive(*this, static_cast<uint32_t>(1 + random_.below(kMaxPackets)));
   bool more = false;
   for (const auto& s : qps_) {
     if (s->qp->deadline() <= now) {

@@ -4,13 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include "base/random.h"
 #include "adapter/net/sim/simulated_network.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/transport/rc.h"
 #include "adapter/transport/support/memory.h"
 #include "adapter/transport/support/post.h"
 #include "adapter/transport/support/test_routes.h"
+#include "base/random.h"
 
 namespace verbena::transport {
 

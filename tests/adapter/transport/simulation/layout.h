@@ -5,9 +5,9 @@
 #include <cstring>
 #include <span>
 
-#include "base/random.h"
 #include "adapter/queues/work_queue.h"
 #include "adapter/transport/support/memory.h"
+#include "base/random.h"
 
 namespace verbena::transport {
 

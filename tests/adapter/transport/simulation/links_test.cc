@@ -6,7 +6,7 @@
 // VERBENA_SEED=n runs that seed alone.
 #include <gtest/gtest.h>
 
-#include "adapter/transport/kept_packets.h"
+#include "adapter/transport/reorder_buffer.h"
 #include "adapter/transport/simulation/seeds.h"
 #include "adapter/transport/simulation/world.h"
 
@@ -28,8 +28,8 @@ constexpr uint32_t kPacketsPerSeed = 10'000;
 net::LinkSettings draw_link(Random& random) {
   net::LinkSettings link;
   const auto chance = [&random] {
-    static constexpr uint32_t kMost[] = {0, 0, 300, 3'000, 30'000};
-    const uint32_t most = kMost[random.below(std::size(kMost))];
+    static constexpr uint32_t kMax[] = {0, 0, 300, 3'000, 30'000};
+    const uint32_t most = kMax[random.below(std::size(kMax))];
     return most == 0 ? 0 : static_cast<uint32_t>(random.below(most));
   };
   static constexpr uint64_t kRates[] = {12'500'000, 125'000'000, 1'250'000'000, 0};
@@ -65,7 +65,7 @@ WorldOptions draw(uint64_t seed) {
   WorldOptions options = WorldOptions::draw(seed, kPacketsPerSeed);
   Random random(seed ^ 0x11'22'33);
   options.link = draw_link(random);
-  options.sizes.congestion = random.one_in(4) ? congestion::Kind::kFixed : congestion::Kind::kProbing;
+  options.sizes.congestion = random.one_in(4) ? congestion::Kind::kFixed : congestion::Kind::kBbr;
   // A request is tried for longer than any of these links falls silent, and not before the packets that
   // queue in front of it are through.
   const auto slowest = std::min(options.link->bytes_per_second, options.link->other_bytes_per_second);
@@ -90,7 +90,7 @@ TEST_P(Links, DeliverEverythingOnceInOrderAndIntact) {
       sent += world.host(host).counter(kSentPackets);
     }
   }
-  EXPECT_EQ(budget_for_kept_packets().used(), 0u) << "something is kept that nobody will take";
+  EXPECT_EQ(budget_for_reorder_buffers().used(), 0u) << "something is kept that nobody will take";
   RecordProperty("again", std::to_string(again));
   RecordProperty("sent", std::to_string(sent));
 }

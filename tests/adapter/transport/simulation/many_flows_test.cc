@@ -47,7 +47,7 @@ double lost_in(Bulk& bulk, Duration time) {
 
 // When they have begun: that takes long where they are many, as nobody knows of the others yet. `most_lost`:
 // of all packets, by the link's queue.
-void expect_shared(Bulk& bulk, double most_lost) {
+void expect_shared(Bulk& bulk, double max_lost) {
   EXPECT_TRUE(bulk.run(2 * kTime / 3));
   bulk.goodput();
   const double lost = lost_in(bulk, kTime);
@@ -56,7 +56,7 @@ void expect_shared(Bulk& bulk, double most_lost) {
             << sum_of(shares) / bulk.ideal() << " of the ideal" << std::endl;
   EXPECT_GE(sum_of(shares), 0.9 * bulk.ideal());
   if (kIsSettled) {
-    EXPECT_LE(lost, most_lost);
+    EXPECT_LE(lost, max_lost);
     EXPECT_GE(fairness_of(shares), 0.95);
   }
 }

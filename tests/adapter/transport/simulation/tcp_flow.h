@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <deque>
 
-#include "base/time.h"
-#include "adapter/congestion/round_maximum.h"
+#include "adapter/congestion/windowed_max.h"
 #include "adapter/net/sim/link_model.h"
+#include "base/time.h"
 
 namespace verbena::transport {
 
@@ -61,7 +61,7 @@ class TcpFlow {
   std::deque<Packet> in_flight_;
   TimePoint latest_answer_{};
 
-  congestion::RoundMaximum bandwidth_;  // thousandths of packets a second
+  congestion::WindowedMax bandwidth_;  // thousandths of packets a second
   Duration least_round_trip_{0};
   TimePoint least_since_{};
   uint64_t delivered_ = 0;

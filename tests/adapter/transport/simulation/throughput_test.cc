@@ -13,9 +13,9 @@ using std::chrono::milliseconds;
 
 struct LossCase {
   const char* name;
-  uint32_t loss;                // parts per million
-  double least_goodput;         // of the wire's rate
-  double most_retransmissions;  // of what is sent
+  uint32_t loss;               // parts per million
+  double least_goodput;        // of the wire's rate
+  double max_retransmissions;  // of what is sent
 };
 
 class Throughput : public testing::TestWithParam<LossCase> {
@@ -60,7 +60,7 @@ TEST_P(Throughput, StaysAboveItsBound) {
   RecordProperty("goodput", std::to_string(goodput));
   RecordProperty("retransmissions", std::to_string(again));
   EXPECT_GE(goodput, GetParam().least_goodput);
-  EXPECT_LE(again, GetParam().most_retransmissions);
+  EXPECT_LE(again, GetParam().max_retransmissions);
 }
 INSTANTIATE_TEST_SUITE_P(Loss, Throughput,
                          testing::Values(LossCase{"None", 0, 0.95, 0},

@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "adapter/transport/simulation/world.h"
 #include "observe/trace/event_words.h"
 #include "observe/trace/ring_file.h"
-#include "adapter/transport/simulation/world.h"
 
 namespace verbena::transport {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/format.h"
 #include "adapter/memory/placement.h"
+#include "base/format.h"
 
 namespace verbena::transport {
 namespace {
@@ -30,8 +30,8 @@ net::Conditions draw_conditions(Random& random) {
   net::Conditions c;
   // A chance is most often none, else small, else not so small.
   const auto chance = [&random] {
-    static constexpr uint32_t kMost[] = {0, 0, 300, 3'000, 20'000};
-    const uint32_t most = one_of(random, kMost);
+    static constexpr uint32_t kMax[] = {0, 0, 300, 3'000, 20'000};
+    const uint32_t most = one_of(random, kMax);
     return most == 0 ? 0 : static_cast<uint32_t>(random.below(most));
   };
   c.loss = chance();

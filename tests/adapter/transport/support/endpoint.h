@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "adapter/queues/completion_queue.h"
-#include "adapter/transport/arrivals.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/rc.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/support/memory.h"
 #include "adapter/transport/support/post.h"
 #include "adapter/transport/support/recording_sink.h"
@@ -203,7 +203,7 @@ inline roce::Headers heard_at(roce::Psn psn) {
   roce::Headers headers;
   headers.opcode = roce::kHeardOpcode;
   headers.destination = roce::Qpn(0x11);
-  headers.psn = psn - Arrivals::kPast;
+  headers.psn = psn - Sack::kPast;
   return headers;
 }
 

@@ -7,11 +7,11 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/bytes.h"
-#include "base/random.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/memory/window.h"
+#include "base/bytes.h"
+#include "base/random.h"
 
 namespace verbena::transport {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapter/transport/delegate.h"
+#include "adapter/transport/stand_in.h"
 #include "adapter/transport/support/endpoint.h"
 
 namespace verbena::transport {
@@ -40,7 +40,7 @@ class QueueOwner final : public DelegateAnswers {
   }
 
   // A request that a target passes on.
-  void queue(const PassedRequest& request) {
+  void queue(const ForwardedRequest& request) {
     arriving.push_back({request.packet.headers,
                         {request.packet.payload.begin(), request.packet.payload.end()},
                         request.target.attributes(),
@@ -61,7 +61,7 @@ class QueueOwner final : public DelegateAnswers {
       config.srqs = &table;
       config.xrc_domain = kDomain;
       config.routes = &routes;
-      delegate = std::make_unique<Delegate>(config, *this);
+      delegate = std::make_unique<StandIn>(config, *this);
       delegate->attributes() = next.attributes;
       delegate->begin();
     }
@@ -95,14 +95,14 @@ class QueueOwner final : public DelegateAnswers {
   queues::SharedReceiveQueueTable table;
   std::unique_ptr<queues::CompletionQueue> cq;
   std::unique_ptr<queues::SharedReceiveQueue> srq;
-  std::unique_ptr<Delegate> delegate;
+  std::unique_ptr<StandIn> delegate;
   std::deque<Arriving> arriving;
   std::deque<OwnerAnswer> answers;
   RecordingSink wire;  // to the requester
   TestRoutes routes{wire};
 
  private:
-  void answer(const Delegate&, const OwnerAnswer& answer, bool) override {
+  void answer(const StandIn&, const OwnerAnswer& answer, bool) override {
     answers.push_back(answer);
     answers.back().owner = slot;
   }

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapter/transport/arrivals.h"
+#include "adapter/transport/sack.h"
 #include "adapter/transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -28,17 +28,17 @@ class RequesterRepair : public RequesterTest {
   }
   void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges, uint32_t psn) {
     e.now += std::chrono::milliseconds(1);
-    Arrivals arrivals;
+    Sack arrivals;
     arrivals.expected = roce::Psn(expected);
     for (const auto& [first, limit] : ranges) {
       arrivals.ranges[arrivals.count++] = {roce::Psn(first), limit - first};
     }
-    std::array<std::byte, Arrivals::kMostBytes> payload;
+    std::array<std::byte, Sack::kMaxBytes> payload;
     const uint32_t bytes = arrivals.write(payload);
     roce::Headers headers;
-    headers.opcode = roce::kArrivalsOpcode;
+    headers.opcode = roce::kSackOpcode;
     headers.destination = roce::Qpn(0x11);
-    headers.psn = roce::Psn(psn) - Arrivals::kPast;
+    headers.psn = roce::Psn(psn) - Sack::kPast;
     e.receive(headers, {payload.data(), bytes});
   }
   // What was sent, but for the answers to what it is told.

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "wire/roce/aeth.h"
 #include "adapter/transport/support/endpoint.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "wire/roce/aeth.h"
 #include "adapter/transport/support/endpoint.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 
@@ -82,7 +82,7 @@ class ResponderTest : public testing::Test {
   // What is sent but for what it tells of early arrivals (responder_gaps_test.cc).
   std::vector<SentPacket> answers() {
     std::vector<SentPacket> all = e.transmitted();
-    std::erase_if(all, [](const SentPacket& p) { return p.headers.opcode == roce::kArrivalsOpcode; });
+    std::erase_if(all, [](const SentPacket& p) { return p.headers.opcode == roce::kSackOpcode; });
     return all;
   }
   // The only packet sent is an acknowledgement with this PSN and syndrome.

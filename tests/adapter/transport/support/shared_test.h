@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "wire/roce/aeth.h"
 #include "adapter/transport/support/endpoint.h"
+#include "wire/roce/aeth.h"
 
 namespace verbena::transport {
 
@@ -61,7 +61,7 @@ class SharedTest : public testing::Test {
   template <class Qp>
   static std::vector<SentPacket> answers(Endpoint<Qp>& e) {
     std::vector<SentPacket> all = e.transmitted();
-    std::erase_if(all, [](const SentPacket& p) { return p.headers.opcode == roce::kArrivalsOpcode; });
+    std::erase_if(all, [](const SentPacket& p) { return p.headers.opcode == roce::kSackOpcode; });
     return all;
   }
   template <class Qp>

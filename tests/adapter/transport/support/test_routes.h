@@ -21,7 +21,7 @@ inline constexpr Traits kMemoryTraits{.max_payload = 4096,
                                       .burst_bytes = 1 << 20,
                                       .burst_packets = 256,
                                       .joined_bytes = 4096,
-                                      .joined_messages = kMostJoinedMessages,
+                                      .joined_messages = kMaxJoinedMessages,
                                       .carries_acknowledgements = true,
                                       .lossless = true};
 

@@ -22,7 +22,7 @@ namespace verbena::rdma_core {
 namespace {
 
 constexpr int kLeastPingBytes = 23;  // a ping's name, its longest number and a zero
-constexpr int kMostPingBytes = 64 * 1024;
+constexpr int kMaxPingBytes = 64 * 1024;
 constexpr int kBacklog = 3;
 constexpr int kFailed = -1;
 
@@ -63,9 +63,9 @@ Next take_address(const char* word, sockaddr_storage& address, int& status) {
 
 Next take_bytes(const char* word, PingLine& line) {
   const auto bytes = read_number(word, INT64_MIN, INT64_MAX);
-  if (!bytes || *bytes < kLeastPingBytes || *bytes > kMostPingBytes - 1) {
+  if (!bytes || *bytes < kLeastPingBytes || *bytes > kMaxPingBytes - 1) {
     complain(verbena::format("Invalid size {} (valid range is {} to {})",
-                             bytes ? std::to_string(*bytes) : word, kLeastPingBytes, kMostPingBytes));
+                             bytes ? std::to_string(*bytes) : word, kLeastPingBytes, kMaxPingBytes));
     line.status = EINVAL;
     return Next::kGoOn;
   }

@@ -14,14 +14,14 @@
 namespace verbena::rdma_core {
 namespace {
 
-constexpr int kMostConnections = 1 << 20;
-constexpr int kMostBytes = 1 << 30;
+constexpr int kMaxConnections = 1 << 20;
+constexpr int kMaxBytes = 1 << 30;
 
 }  // namespace
 
 std::vector<Option> common_options(Plan& plan) {
-  return {text('b', nullptr, plan.source), decimal('c', plan.connections, 0, kMostConnections),
-          decimal('C', plan.messages, 0, kMostBytes), decimal('S', plan.bytes, 0, kMostBytes)};
+  return {text('b', nullptr, plan.source), decimal('c', plan.connections, 0, kMaxConnections),
+          decimal('C', plan.messages, 0, kMaxBytes), decimal('S', plan.bytes, 0, kMaxBytes)};
 }
 
 Trial::Trial(const char* name, ibv_qp_type type, Plan plan)

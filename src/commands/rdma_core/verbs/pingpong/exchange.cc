@@ -10,7 +10,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-constexpr size_t kMostAddresses = 256;
+constexpr size_t kMaxAddresses = 256;
 const std::string kDoneWord("done\0", 5);
 
 bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
@@ -71,7 +71,7 @@ bool hear_done(const UniqueFd& fd, const PingpongProgram& program) {
 }  // namespace
 
 size_t told_addresses(const PingpongProgram& program) {
-  return program.shared_receives ? kMostAddresses : 1;
+  return program.shared_receives ? kMaxAddresses : 1;
 }
 
 std::optional<std::vector<Address>> exchange(

@@ -8,7 +8,7 @@ namespace verbena::rdma_core {
 void ReceiveClock::received(uint64_t timestamp) {
   if (previous_) {
     const uint64_t passed = (timestamp - *previous_) & mask_;  // also past its end
-    most_ = std::max(most_, passed);
+    max_ = std::max(max_, passed);
     least_ = std::min(least_, passed);
     total_ += passed;
     ++count_;

@@ -19,7 +19,7 @@ class ReceiveClock {
   void received(uint64_t timestamp);
 
   uint64_t count() const { return count_; }
-  uint64_t most() const { return most_; }
+  uint64_t most() const { return max_; }
   uint64_t least() const { return least_; }
   double average() const { return static_cast<double>(total_) / static_cast<double>(count_); }
 
@@ -27,7 +27,7 @@ class ReceiveClock {
   uint64_t mask_;
   std::optional<uint64_t> previous_;
   uint64_t count_ = 0;
-  uint64_t most_ = 0;
+  uint64_t max_ = 0;
   uint64_t least_ = UINT64_MAX;
   uint64_t total_ = 0;
 };

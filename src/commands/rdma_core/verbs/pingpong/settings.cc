@@ -12,7 +12,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-constexpr unsigned kMostQueuePairs = 255;
+constexpr unsigned kMaxQueuePairs = 255;
 
 Option mtu(char letter, const char* name, Settings& settings) {
   return {letter, name, true, [&settings](const char* word) {
@@ -103,8 +103,8 @@ std::string contradiction(const Settings& settings) {
     return verbena::format("rx_depth {} is too small for {} QPs -- must have at least one receive per QP.",
                            settings.receives, settings.queue_pairs);
   }
-  if (settings.queue_pairs > kMostQueuePairs) {
-    return verbena::format("num_qp {} must be less than {}", settings.queue_pairs, kMostQueuePairs);
+  if (settings.queue_pairs > kMaxQueuePairs) {
+    return verbena::format("num_qp {} must be less than {}", settings.queue_pairs, kMaxQueuePairs);
   }
   return {};
 }

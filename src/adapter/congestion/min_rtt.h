@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "base/time.h"
+
+namespace verbena::congestion {
+
+// How long a round trip takes when no queue is in the way: the least of the means of rounds, as single
+// packets may come by a shorter way. One that was seen long ago has to be seen again, in a dip: a time with
+// little in flight. The first that was seen may have been that of a queue, our own or another's. So dips come
+// soon, and go on to do so while they find less.
+//
+// For the shard's lock holder.
+class MinRtt {
+ public:
+  static constexpr Duration kDip = std::chrono::milliseconds(20);
+  static constexpr Duration kSoon = 20 * kDip;
+  static constexpr Duration kLasts = std::chrono::seconds(10);
+  static constexpr int64_t kRoundTripsBetween = 100;
+  static constexpr int64_t kLeastSamples = 8;  // of a mean
+
+  // Zero: not known yet.
+  Duration get() const { return least_; }
+  // The mean of the last round.
+  Duration latest() const { return latest_; }
+
+  void on_sample(Duration sample, TimePoint now) {
+    sum_ += sample;
+    ++samples_;
+    if (least_.count() == 0) found(sample, now);
+  }
+  // A round is over. True: it is long since the least was seen, and `may_dip`.
+  bool on_round(TimePoint now, bool may_dip) {
+    if (samples_ < kLeastSamples) return false;
+    latest_ = std::exchange(sum_, Duration(0)) / std::exchange(samples_, 0);
+    if (latest_ <= least_ || !has_mean_) {
+      has_mean_ = true;
+      found(latest_, now);
+      return false;
+    }
+    const Duration lasts = std::min(std::max(patience_, kRoundTripsBetween * least_), kLasts);
+    if (now - since_ <= lasts || !may_dip) return false;
+    since_ = now;
+    return true;
+  }
+  // What it was before the dip.
+  Duration before_dip() const { return before_dip_; }
+  void begin_dip() { before_dip_ = std::exchange(least_, latest_); }
+  void end_dip(TimePoint now) {
+    patience_ = least_ < before_dip_ / 2 ? kSoon : std::min(2 * patience_, kLasts);
+    since_ = now;
+  }
+
+ private:
+  void found(Duration least, TimePoint now) {
+    least_ = least;
+    since_ = now;
+  }
+
+  Duration least_{0};
+  Duration latest_{0};
+  Duration before_dip_{0};
+  Duration patience_ = kSoon;
+  TimePoint since_{};
+  // Of this round.
+  Duration sum_{0};
+  int64_t samples_ = 0;
+  bool has_mean_ = false;
+};
+
+}  // namespace verbena::congestion

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/transport/receiver_driven_flow.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace verbena::transport {
+namespace {
+
+using roce::Psn;
+
+// So many times is asked in a window, so that its round trips are seen.
+constexpr uint32_t kAsksOfWindow = 8;
+// Of the rate that was, without a word.
+constexpr uint64_t kPartOfRate = 16;
+
+}  // namespace
+
+void ReceiverDrivenFlow::begin(const Traits& traits, const Settings& settings, roce::Psn first) {
+  *this = ReceiverDrivenFlow();
+  traits_ = traits;
+  pacer_.reset(traits);
+  packet_ = settings.mtu + traits.charge_per_packet;
+  run_ = traits.packets_in_burst(settings.mtu) * packet_;
+  least_timeout_ = settings.least_timeout;
+  next_ = told_ = first;
+  if (traits.lossless || !settings.listens) return;
+  flow_ = congestion::Flow::make(settings.kind, {packet_, run_, traits.burst_charge()});
+}
+
+uint64_t ReceiverDrivenFlow::window() const {
+  const uint64_t least = senders_ > kManySenders ? kLeastOfMany : kLeastWindow;
+  return std::max(flow_->window(), least * packet_);
+}
+
+bool ReceiverDrivenFlow::may_send(TimePoint now) {
+  if (is_paced()) return flow_->may_send(now);
+  return pacer_.allows(now);
+}
+
+bool ReceiverDrivenFlow::must_ask() const {
+  if (!flow_ || !is_told_) return false;
+  return since_asked_ + packet_ >= std::min<uint64_t>(run_, window() / kAsksOfWindow) ||
+         in_flight() + 2 * uint64_t{packet_} > window() || next_ - told_ >= kMaxInFlight - 1;
+}
+
+void ReceiverDrivenFlow::sent(uint32_t bytes, bool asked, TimePoint now) {
+  pacer_.sent(bytes + traits_.charge_per_packet);
+  if (flow_) flow_->sent(next_, 1, packet_, false, in_flight(), now);
+  ++next_;
+  since_asked_ = asked ? 0 : since_asked_ + packet_;
+  if (silent_at_ == kNever && is_full()) await_word(now);
+  if (silent_at_ == kNever && is_blind_ && is_told_) silent_at_ = now + kPatience;
+  // A peer that does not tell is not waited for, so what has left is forgotten.
+  if (is_blind_ && flow_ && next_ - told_ > kFurthest / 2) give_up_flight();
+}
+
+void ReceiverDrivenFlow::end_run(bool is_all) {
+  if (!flow_) return;
+  flow_->end_run();
+  if (is_all) flow_->ran_dry(in_flight());
+}
+
+void ReceiverDrivenFlow::await_word(TimePoint now) {
+  const Duration usual = std::max(flow_->round_trip().timeout(), least_timeout_);
+  silent_at_ = now + (is_told_ ? usual * (1 << silences_) : kPatience);
+}
+
+// What has left counts as gone, and what is missing of it is not known.
+void ReceiverDrivenFlow::give_up_flight() {
+  told_ = next_;
+  counts_ = false;
+  since_asked_ = 0;
+  flow_->settled(next_);
+}
+
+void ReceiverDrivenFlow::on_timer(TimePoint now) {
+  if (now < silent_at_) return;
+  silent_at_ = kNever;
+  // Maybe it was the thanks that did not get through.
+  thanks_ = 0;
+  thanks_due_ = is_told_;
+  give_up_flight();
+  if (is_blind_) return;
+  if (is_told_) flow_->timed_out();
+  is_blind_ = !is_told_ || ++silences_ >= kMaxSilences;
+  if (!is_blind_) return;
+  pacer_.reset(traits_);
+  if (is_told_ && flow_->rate() != 0) pacer_.slow_down(flow_->rate() / kPartOfRate);
+}
+
+bool ReceiverDrivenFlow::on_report(const ReceiverReport& report, TimePoint now) {
+  const int32_t behind = next_ - report.expected;
+  if (!flow_ || behind < 0 || behind >= kFurthest) return false;
+  // Anybody can repeat an old one, which ends no silence.
+  if (!is_told_ || is_blind_ || report.expected.is_after(told_)) silent_at_ = kNever;
+  is_told_ = true;
+  thanks_due_ = thanks_ < kMaxThanks;
+  is_blind_ = false;
+  silences_ = 0;
+  flow_->told(report.incast);
+  senders_ = report.incast.senders;
+  if (!report.expected.is_before(told_)) note(report, now);
+  if (is_full() && silent_at_ == kNever) await_word(now);
+  return true;
+}
+
+void ReceiverDrivenFlow::note(const ReceiverReport& report, TimePoint now) {
+  const Psn before = std::exchange(told_, report.expected);
+  const uint32_t missing = report.missing - std::exchange(missing_, report.missing);
+  const int32_t news = told_ - before;
+  if (std::exchange(counts_, true) && news > 0) {
+    // A packet that was missing and came late is missing no more.
+    const int32_t lost = std::clamp(static_cast<int32_t>(missing), 0, news);
+    flow_->took_time(before, told_);
+    flow_->arrived(static_cast<uint64_t>(news - lost) * packet_);
+    flow_->answered(in_flight(), now);
+    if (lost > 0) flow_->lost(static_cast<uint64_t>(lost) * packet_);
+  }
+  flow_->settled(told_);
+}
+
+void ReceiverDrivenFlow::on_mark(TimePoint now) {
+  if (!flow_) return;
+  flow_->marked();
+  if (is_full() && silent_at_ == kNever) await_word(now);
+}
+
+}  // namespace verbena::transport

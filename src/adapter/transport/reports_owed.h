@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "adapter/transport/receiver_report.h"
+
+namespace verbena::transport {
+
+// When the receiver of an unreliable service owes its sender a receipt, and what is missing so far.
+//
+// For the shard's lock holder.
+class ReportsOwed {
+ public:
+  // One that may not understand is told of so much at a time, whatever it asks for: Linux rxe sets AckReq,
+  // too. After a few times ever less often; never not at all, as both the receipts and the thanks for them
+  // may be lost where most packets are.
+  static constexpr uint64_t kUnheardBytes = 16 * 1024;
+  static constexpr uint32_t kOften = 8;
+  static constexpr uint32_t kMaxSeldom = 6;
+
+  // Counts the packets before it that did not come. `asks`: it has AckReq.
+  void on_packet(uint32_t missing, uint32_t bytes, bool asks) {
+    missing_ += missing;
+    bytes_ += bytes;
+    is_due_ = is_due_ || (heard_ ? asks : bytes_ >= kUnheardBytes << seldom_);
+  }
+  // One that was missing comes late.
+  void on_late() { missing_ -= missing_ > 0 ? 1 : 0; }
+  void on_heard() { heard_ = true; }
+  // There is other news.
+  void owe() { is_due_ = is_due_ || heard_; }
+
+  bool is_due() const { return is_due_; }
+  uint32_t missing() const { return missing_; }
+  void on_sent() {
+    is_due_ = false;
+    bytes_ = 0;
+    if (!heard_ && ++unheard_ >= kOften) seldom_ = std::min(seldom_ + 1, kMaxSeldom);
+  }
+
+ private:
+  uint32_t missing_ = 0;
+  uint64_t bytes_ = 0;  // since the last receipt
+  uint32_t unheard_ = 0;
+  uint32_t seldom_ = 0;  // twice as many bytes so many times
+  bool heard_ = false;
+  bool is_due_ = false;
+};
+
+}  // namespace verbena::transport

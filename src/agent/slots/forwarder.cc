@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/forwarder.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <system_error>
+#include <utility>
+
+#include <linux/sockios.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "adapter/net/udp/datagram.h"
+#include "adapter/net/udp/receive_options.h"
+#include "base/log.h"
+#include "base/signals_blocked.h"
+#include "base/time.h"
+#include "control/protocol/handed_datagram.h"
+
+namespace verbena::agent {
+namespace {
+
+using protocol::HandedDatagram;
+
+// Asked for; the kernel gives at most net.core.rmem_max and wmem_max to who may not ask for more.
+constexpr int kSocketBytes = 1 << 20;
+constexpr int kPairBytes = 256 << 10;
+// What a message takes of the pair's buffer at most: its bytes, and what the kernel needs to keep them.
+constexpr int kMaxCharged = 80 << 10;
+constexpr uint64_t kStop = UINT64_MAX;
+
+// An event says which delivery, and which of its two descriptors.
+constexpr uint64_t kIsPair = uint64_t{1} << 63;
+uint64_t key_of(uint32_t generation, uint32_t slot) {
+  return uint64_t{generation} << 32 | slot;
+}
+
+HandedDatagram head_of(const net::DatagramOrigin& origin) {
+  HandedDatagram head{};
+  head.magic = HandedDatagram::kMagic;
+  head.interface_index = origin.path.interface_index;
+  std::ranges::copy(origin.path.source.bytes, head.source);
+  std::ranges::copy(origin.path.destination.bytes, head.destination);
+  head.flow_label = origin.path.flow_label;
+  head.segment_bytes = origin.segment_bytes;
+  head.source_port = origin.source_port;
+  head.traffic_class = origin.path.traffic_class;
+  head.hop_limit = origin.path.hop_limit;
+  head.reassembled = origin.reassembled ? 1 : 0;
+  return head;
+}
+
+// A receiver that has read nothing for so long is given no more until it reads.
+constexpr Duration kUnread = std::chrono::milliseconds(60);
+
+// Bytes that the receiver has not read yet, as the kernel charges them.
+int waiting_in(int end) {
+  int waiting = 0;
+  return ::ioctl(end, SIOCOUTQ, &waiting) == 0 ? waiting : INT_MAX;
+}
+
+// How many messages there is certainly room for. The kernel takes one as long as any room is left.
+uint32_t room_in(int waiting, int size) {
+  if (waiting >= size) return 0;
+  return 1 + static_cast<uint32_t>((size - waiting - 1) / kMaxCharged);
+}
+
+int send_buffer_of(int end) {
+  int size = 0;
+  socklen_t length = sizeof size;
+  return ::getsockopt(end, SOL_SOCKET, SO_SNDBUF, &size, &length) == 0 ? size : 0;
+}
+
+}  // namespace
+
+struct Forwarder::Delivery {
+  Delivery(uint32_t of, uint64_t its_key, int from, UniqueFd to)
+      : slot(of), key(its_key), socket(from), end(std::move(to)), room(send_buffer_of(end.get())) {}
+
+  const uint32_t slot;
+  const uint64_t key;
+  const int socket;
+  const UniqueFd end;
+  const int room;  // of the pair
+  std::mutex turn{};
+  // Under it
+  bool ended = false;
+  net::ReadAhead ahead{};
+  int handed = 0;       // what lay in the pair when the latest was put there
+  TimePoint read_at{};  // it was seen since that the receiver reads
+  bool is_held = false;
+
+  bool has_read(int waiting) const { return waiting == 0 || waiting < handed; }
+};
+
+Forwarder::Forwarder() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), stop_(::eventfd(0, EFD_CLOEXEC)) {
+  if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "courier");
+  epoll_event event{EPOLLIN, {.u64 = kStop}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &event);
+}
+
+Forwarder::~Forwarder() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t told = ::write(stop_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+}
+
+Result<UniqueFd> Forwarder::begin(uint32_t slot, int socket) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  UniqueFd ours(ends[0]);
+  UniqueFd receivers(ends[1]);
+  // Nothing comes back, no descriptor either: closing one may take as long as its maker likes.
+  if (::shutdown(ours.get(), SHUT_RD) != 0) return fail(errno);
+  ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
+  if (const auto begun = go_on(slot, socket, std::move(ours)); !begun) return fail(begun.error().code);
+  return receivers;
+}
+
+Result<void> Forwarder::go_on(uint32_t slot, int socket, UniqueFd end) {
+  if (const auto started = start_thread(); !started) return started;
+  if (const auto set = net::set_receive_options(socket); !set) return set;
+  net::set_ip_details(socket, true);
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof kSocketBytes);
+  const auto delivery =
+      std::make_shared<Delivery>(slot, key_of(++generation_ & INT32_MAX, slot), socket, std::move(end));
+  {
+    const std::lock_guard lock(mutex_);
+    deliveries_[slot] = delivery;
+  }
+  auto watched = watch(*delivery);
+  if (!watched) this->end(slot);
+  return watched;
+}
+
+Result<void> Forwarder::start_thread() {
+  if (thread_.joinable()) return {};
+  const SignalsBlocked blocked;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(error.code().value());
+  }
+  ::pthread_setname_np(thread_.native_handle(), "verbena-courier");
+  return {};
+}
+
+Result<void> Forwarder::watch(Delivery& delivery) {
+  epoll_event comes{EPOLLIN, {.u64 = delivery.key}};
+  epoll_event ends{0, {.u64 = delivery.key | kIsPair}};  // that the receiver has closed it is always said
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, delivery.end.get(), &ends) != 0 ||
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, delivery.socket, &comes) != 0) {
+    return fail(errno);
+  }
+  return {};
+}
+
+int Forwarder::end_of(uint32_t slot) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = deliveries_.find(slot);
+  return found == deliveries_.end() ? -1 : found->second->end.get();
+}
+
+// The thread finds it no more; a turn that it is taking is waited for, of which there is one at most.
+void Forwarder::end(uint32_t slot) {
+  std::shared_ptr<Delivery> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = deliveries_.find(slot);
+    if (found == deliveries_.end()) return;
+    ended = std::move(found->second);
+    deliveries_.erase(found);
+    forget(*ended);
+  }
+  const std::lock_guard turn(ended->turn);
+  ended->ended = true;
+}
+
+// By number, since others have descriptors of the same sockets, and the kernel goes on for as long as one is
+// open.
+void Forwarder::forget(const Delivery& delivery) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, delivery.socket, nullptr);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, delivery.end.get(), nullptr);
+}
+
+// ---- the thread
+
+void Forwarder::run() {
+  for (;;) {
+    std::array<epoll_event, 64> events;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+    if (count < 0 && errno != EINTR) return;
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<size_t>(i)];
+      if (event.data.u64 == kStop) return;
+      answer(event.data.u64, event.events);
+    }
+  }
+}
+
+std::shared_ptr<Forwarder::Delivery> Forwarder::find(uint64_t key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = deliveries_.find(static_cast<uint32_t>(key));
+  return found != deliveries_.end() && found->second->key == key ? found->second : nullptr;
+}
+
+void Forwarder::answer(uint64_t key, uint32_t events) {
+  const bool of_pair = (key & kIsPair) != 0;
+  const std::shared_ptr<Delivery> delivery = find(key & ~kIsPair);
+  if (delivery == nullptr) return;
+  if (!of_pair) return take_turn(*delivery);
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    const std::lock_guard lock(mutex_);
+    // Unless the agent has taken the slot back meanwhile, and lent it again.
+    const auto found = deliveries_.find(delivery->slot);
+    if (found != deliveries_.end() && found->second == delivery) forget(*delivery);
+  } else {
+    const std::lock_guard turn(delivery->turn);
+    if (delivery->is_held && !delivery->has_read(waiting_in(delivery->end.get()))) return;
+    delivery->is_held = false;
+    delivery->read_at = MonotonicClock::now();
+    wait_for_room(*delivery, false);
+  }
+}
+
+// So little that the others get theirs.
+void Forwarder::take_turn(Delivery& delivery) {
+  const std::lock_guard turn(delivery.turn);
+  if (delivery.ended) return;
+  const int waiting = waiting_in(delivery.end.get());
+  const TimePoint now = MonotonicClock::now();
+  if (delivery.has_read(waiting)) {
+    delivery.read_at = now;
+  } else if (now - delivery.read_at >= kUnread) {
+    return hold_back(delivery);
+  }
+  const uint32_t room = room_in(waiting, delivery.room);
+  if (room == 0) return wait_for_room(delivery, true);
+  const uint32_t asked = std::min(delivery.ahead.wanted(), room);
+  const uint32_t got = batch_.read(delivery.socket, asked);
+  size_t largest = 0;
+  for (uint32_t i = 0; i < got; ++i) largest = std::max(largest, batch_.data(i).size());
+  delivery.ahead.adapt(asked, got, static_cast<uint32_t>(largest));
+  if (got > 0) hand_over(delivery, got);
+  delivery.handed = waiting_in(delivery.end.get());
+}
+
+void Forwarder::hand_over(Delivery& delivery, uint32_t count) {
+  std::array<HandedDatagram, net::DatagramBatch::kMax> heads;
+  std::array<std::array<iovec, 2>, net::DatagramBatch::kMax> pieces;
+  std::array<mmsghdr, net::DatagramBatch::kMax> messages{};
+  uint32_t handed = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const net::DatagramOrigin origin = net::origin_of(batch_.message(i));
+    if (!origin.has_destination) continue;  // its ICRC cannot be checked
+    heads[handed] = head_of(origin);
+    const ConstBytes data = batch_.data(i);
+    pieces[handed] = {iovec{&heads[handed], sizeof heads[handed]},
+                      iovec{const_cast<std::byte*>(data.data()), data.size()}};
+    messages[handed].msg_hdr.msg_iov = pieces[handed].data();
+    messages[handed].msg_hdr.msg_iovlen = pieces[handed].size();
+    ++handed;
+  }
+  if (handed == 0) return;
+  const int sent = ::sendmmsg(delivery.end.get(), messages.data(), handed, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent != static_cast<int>(handed)) {
+    log_debug("slot {}: datagrams lost on the way to their process: errno {}", delivery.slot, errno);
+  }
+}
+
+// One of the two is waited for.
+void Forwarder::wait_for_room(Delivery& delivery, bool full) {
+  set_events(delivery, full ? 0u : EPOLLIN, full ? EPOLLOUT : 0u);
+}
+
+// The pair has room all the time: its next edge is that the receiver reads. One comes now, for what it may
+// have read meanwhile.
+void Forwarder::hold_back(Delivery& delivery) {
+  delivery.is_held = true;
+  set_events(delivery, 0, EPOLLOUT | EPOLLET);
+}
+
+void Forwarder::set_events(const Delivery& delivery, uint32_t of_socket, uint32_t of_pair) {
+  epoll_event comes{of_socket, {.u64 = delivery.key}};
+  epoll_event room{of_pair, {.u64 = delivery.key | kIsPair}};
+  const std::lock_guard lock(mutex_);
+  const auto found = deliveries_.find(delivery.slot);
+  if (found == deliveries_.end() || found->second.get() != &delivery) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, delivery.socket, &comes);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, delivery.end.get(), &room);
+}
+
+}  // namespace verbena::agent

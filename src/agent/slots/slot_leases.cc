@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/slot_leases.h"
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "wire/roce/qpn.h"
+
+namespace verbena::agent {
+namespace {
+
+constexpr int kTakenBackAtOnce = 2;
+
+}  // namespace
+
+SlotLeases::SlotLeases(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters,
+                       DomainTable& domains, Surroundings surroundings)
+    : loop_(loop),
+      wire_(wire),
+      slots_(slots),
+      counters_(counters),
+      domains_(domains),
+      surroundings_(std::move(surroundings)),
+      orphans_(loop) {}
+
+void SlotLeases::pause_wire() {
+  wire_retry_ = MonotonicClock::now() + kWireInterval / 2;
+}
+
+void SlotLeases::seek_wire(TimePoint now) {
+  if (wire_.has_sockets() || now < wire_retry_) return;
+  pause_wire();
+  wire_.open();
+  if (!wire_.has_sockets()) return;
+  surroundings_.on_slot(0);
+  surroundings_.on_wire();
+}
+
+Result<LeasedSlot> SlotLeases::lend(const Borrower& borrower) {
+  const TimePoint now = MonotonicClock::now();
+  seek_wire(now);
+  if (counters_.is_behind(borrower.uid)) return fail(EDQUOT);
+  auto slot = slots_.lend(borrower, now);
+  if (slot) surroundings_.on_slot(slot->index);
+  counters_.collect_regularly();
+  return slot;
+}
+
+Result<void> SlotLeases::keep(uint32_t index, const Borrower& borrower) {
+  return welcome(index, slots_.keep(index, borrower));
+}
+
+Result<void> SlotLeases::claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower) {
+  return welcome(index, slots_.claim(index, secret, borrower));
+}
+
+Result<void> SlotLeases::welcome(uint32_t index, Result<void> kept) {
+  if (!kept) return kept;
+  if (orphans_.remove(index)) surroundings_.on_survivor();
+  surroundings_.on_slot(index);
+  counters_.collect_regularly();
+  return kept;
+}
+
+Result<void> SlotLeases::take_back(uint32_t index, uint64_t session) {
+  if (session == 0) orphans_.remove(index);
+  if (is_lent_to_session(index, session)) {
+    const LeasedSlot slot = *slots_.find_lent(index);
+    surroundings_.on_end(slot, session != 0);
+    counters_.finish(slot);
+    counters_.show();
+  }
+  auto taken = slots_.take_back(index, session, MonotonicClock::now());
+  if (taken) {
+    domains_.close_slot(session, index);
+    surroundings_.on_slot(index);
+  }
+  surroundings_.on_return();
+  return taken;
+}
+
+void SlotLeases::take_back_all(uint64_t session) {
+  domains_.close_all(session);
+  const auto slot = slots_.first_lent_to(session);
+  if (!slot) return;
+  if (take_back_some(session)) {
+    loop_.in_turn_of(slot->borrower.uid, [this, session] { return take_back_some(session); });
+  }
+}
+
+// Each may leave a trace of half a megabyte, which is copied.
+bool SlotLeases::take_back_some(uint64_t session) {
+  for (int i = 0; i < kTakenBackAtOnce; ++i) {
+    const auto slot = slots_.first_lent_to(session);
+    if (!slot) break;
+    surroundings_.on_end(*slot, false);
+    counters_.finish(*slot);
+    [[maybe_unused]] const auto taken = slots_.take_back(slot->index, session, MonotonicClock::now());
+    surroundings_.on_slot(slot->index);
+  }
+  counters_.show();
+  if (slots_.first_lent_to(session)) return true;
+  surroundings_.on_return();
+  return false;
+}
+
+void SlotLeases::watch_orphans() {
+  const auto take = [this](uint32_t index) { [[maybe_unused]] const auto taken = take_back(index, 0); };
+  for (const LeasedSlot& slot : slots_.lent_to(0)) {
+    if (!orphans_.watch(slot, take)) take(slot.index);
+  }
+}
+
+bool SlotLeases::is_lent_to_session(uint32_t index, uint64_t session) const {
+  const auto lent = slots_.find_lent(index);
+  return lent && lent->index == index && lent->borrower.session == session;
+}
+
+bool SlotLeases::is_qpn_of(uint32_t qpn, uid_t user) const {
+  return user_of(roce::Qpn(qpn).slot()) == user;
+}
+
+uid_t SlotLeases::user_of(uint32_t slot) const {
+  const auto lent = slots_.find_lent(slot);
+  return lent && lent->index == slot ? lent->borrower.uid : kNobody;
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/takeover/takeover.h"
+
+#include <chrono>
+#include <utility>
+
+#include <unistd.h>
+
+#include "agent/takeover/takeover_state.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "control/model/agent_silence.h"
+#include "control/model/link_table_file.h"
+
+namespace verbena::agent {
+namespace {
+
+// How long a client may take to bring back what it had on an agent that was killed.
+constexpr Duration kReturnTime = std::chrono::seconds(3);
+
+}  // namespace
+
+Takeover::Takeover(Subjects subjects, std::function<void()> on_settled)
+    : of_(subjects), on_settled_(std::move(on_settled)) {}
+
+void Takeover::begin() {
+  if (!of_.wire.may_be_ours()) return settle();
+  log_info("{}: waiting for a client of an earlier agent", of_.wire.reason());
+  waiting_ = true;
+  timer_ = of_.loop.at(MonotonicClock::now() + control::kSurvivorWait, [this] {
+    timer_.reset();
+    hear_the_last();
+  });
+}
+
+// On a busy machine the agent may not have run for all that time. Clients that have come by now are heard
+// first: once one is let in, the next round of the loop reads its hello.
+void Takeover::hear_the_last() {
+  const bool is_let_in = !of_.loop.has_work_for(::geteuid());
+  of_.loop.in_next_round([this, is_let_in] { is_let_in ? give_up_waiting() : hear_the_last(); });
+}
+
+void Takeover::give_up_waiting() {
+  if (!waiting_) return;
+  if (of_.loop.has_work_for(::geteuid())) return of_.loop.in_next_round([this] { give_up_waiting(); });
+  of_.wire.open();  // those that had the port may have ended meanwhile
+  settle();
+}
+
+void Takeover::settle() {
+  if (timer_) of_.loop.cancel(*std::exchange(timer_, std::nullopt));
+  waiting_ = false;
+  of_.slots.pause_wire();
+  if (!of_.wire.has_sockets()) log_warning("no wire: {}", of_.wire.reason());
+  on_settled_();
+}
+
+void Takeover::offer_vault(UniqueFd vault) {
+  if (of_.wire.has_sockets() && !waiting_ && has_greeted_) return;
+  TakeoverState::Contents contents = TakeoverState::take(vault.get());
+  if (contents.slots.empty()) return;
+  if (of_.wire.has_sockets()) {  // only slots without a wire can be from before
+    std::erase_if(contents.slots, [](const SlotRecord& slot) { return slot.socket >= 0; });
+  }
+  if (const auto adopted = of_.slots.adopt(contents); !adopted) {
+    log_warning("an earlier agent's slots cannot be taken over: errno {}", adopted.error().code);
+    return;
+  }
+  if (contents.links && !has_greeted_) {
+    if (const auto snapshot = control::read_link_file(contents.links.get())) of_.links.restore(*snapshot);
+  }
+  of_.connection_management.take_over(contents.ledger ? contents.ledger.get() : -1);
+  if (contents.only) of_.served.adopt(*contents.only);
+  of_.connection_management.expect_returns(MonotonicClock::now() + kReturnTime);
+  log_info("took over {} slots of an earlier agent", contents.slots.size());
+  of_.slots.watch_orphans();
+  if (!waiting_) {
+    on_settled_();
+  } else if (of_.wire.has_sockets()) {
+    settle();
+  }
+}
+
+}  // namespace verbena::agent

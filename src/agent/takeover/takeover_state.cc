@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/takeover/takeover_state.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "base/text.h"
+#include "control/model/message_socket.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::agent {
+namespace {
+
+using protocol::kProgramBytes;
+
+constexpr uint32_t kVaultMagic = 0x746c7576;  // "vult"
+constexpr uint32_t kLent = 1;
+constexpr uint32_t kHasSocket = 2;
+constexpr uint32_t kHasPage = 4;
+constexpr uint32_t kSocketIsOurs = 16;  // no process has had it
+constexpr uint32_t kHasCourierEnd = 32;
+constexpr uint32_t kHasProcess = 64;
+constexpr size_t kSlotsPerMessage = 60;  // four descriptors each at most: below SCM_MAX_FD
+// Of one that an agent before this has written.
+constexpr size_t kMaxSlotsPerMessage = 100;
+
+struct VaultHeader {
+  uint32_t magic;
+  uint32_t slots;  // SlotEntry follow; 0: the message brings a link file; kBringsLedger
+};
+// More slots than a message can have: agents of before ledgers leave such a message out.
+constexpr uint32_t kBringsLedger = 0x10000;
+static_assert(sizeof(VaultHeader) == 8);
+
+// A message that brings no slots and no file. An agent that does not know it passes over it, by its length.
+struct OnlyUser {
+  VaultHeader header;
+  uint32_t uid;
+};
+static_assert(sizeof(OnlyUser) == 12);
+
+struct SlotEntry {
+  uint64_t start_time;
+  uint32_t index;
+  uint32_t flags;
+  uint32_t uid;
+  int32_t pid;
+  char program[kProgramBytes];
+};
+static_assert(sizeof(SlotEntry) == 88);
+
+constexpr size_t kMaxVaultMessage = sizeof(VaultHeader) + kMaxSlotsPerMessage * sizeof(SlotEntry);
+
+SlotEntry entry_of(const SlotRecord& slot) {
+  SlotEntry entry{};
+  entry.start_time = slot.start_time;
+  entry.index = slot.index;
+  entry.flags = (slot.lent ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
+                (slot.page >= 0 ? kHasPage : 0) | (slot.socket_uid == kNobody ? kSocketIsOurs : 0) |
+                (slot.courier_end >= 0 ? kHasCourierEnd : 0) | (slot.process >= 0 ? kHasProcess : 0);
+  entry.uid = slot.uid;
+  entry.pid = slot.pid;
+  store_text(entry.program, slot.program);
+  return entry;
+}
+
+SlotRecord record_of(const SlotEntry& entry) {
+  SlotRecord slot;
+  slot.index = entry.index;
+  slot.lent = (entry.flags & kLent) != 0;
+  slot.uid = entry.uid;
+  slot.socket_uid = (entry.flags & kSocketIsOurs) != 0 ? kNobody : entry.uid;
+  slot.pid = entry.pid;
+  slot.start_time = entry.start_time;
+  slot.program = load_text(entry.program);
+  return slot;
+}
+
+// Reads one message's slots. A later record of a slot replaces an earlier one. The ends of the courier come
+// after sockets and pages, and processes after these: an agent that knows nothing of them leaves them out.
+void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
+                std::map<uint32_t, SlotRecord>& slots) {
+  size_t next_fd = 0;
+  const auto take_fd = [&](bool has) { return has && next_fd < fds.size() ? fds[next_fd++].get() : -1; };
+  const auto for_each_entry = [&](auto&& use) {
+    for (uint32_t i = 0; i < count; ++i) {
+      SlotEntry entry;
+      std::memcpy(&entry, bytes.data() + i * sizeof entry, sizeof entry);
+      use(entry);
+    }
+  };
+  for_each_entry([&](const SlotEntry& entry) {
+    SlotRecord slot = record_of(entry);
+    slot.socket = take_fd((entry.flags & kHasSocket) != 0);
+    slot.page = take_fd((entry.flags & kHasPage) != 0);
+    if (slot.index < roce::Qpn::kSlots) slots[slot.index] = std::move(slot);
+  });
+  for_each_entry([&](const SlotEntry& entry) {
+    const int end = take_fd((entry.flags & kHasCourierEnd) != 0);
+    if (entry.index < roce::Qpn::kSlots) slots[entry.index].courier_end = end;
+  });
+  for_each_entry([&](const SlotEntry& entry) {
+    const int process = take_fd((entry.flags & kHasProcess) != 0);
+    if (entry.index < roce::Qpn::kSlots) slots[entry.index].process = process;
+  });
+}
+
+}  // namespace
+
+Result<TakeoverState> TakeoverState::create() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  TakeoverState vault;
+  vault.in_.reset(ends[0]);
+  vault.out_.reset(ends[1]);
+  const int bytes = 1 << 20;  // the kernel caps it at net.core.wmem_max
+  ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  return vault;
+}
+
+Result<void> TakeoverState::put(std::span<const SlotRecord> slots) {
+  std::byte message[kMaxVaultMessage];
+  std::vector<int> fds;
+  const VaultHeader header{kVaultMagic, static_cast<uint32_t>(slots.size())};
+  std::memcpy(message, &header, sizeof header);
+  size_t bytes = sizeof header;
+  for (const SlotRecord& slot : slots) {
+    const SlotEntry entry = entry_of(slot);
+    std::memcpy(message + bytes, &entry, sizeof entry);
+    bytes += sizeof entry;
+    if (slot.socket >= 0) fds.push_back(slot.socket);
+    if (slot.page >= 0) fds.push_back(slot.page);
+  }
+  for (const SlotRecord& slot : slots) {
+    if (slot.courier_end >= 0) fds.push_back(slot.courier_end);
+  }
+  for (const SlotRecord& slot : slots) {
+    if (slot.process >= 0) fds.push_back(slot.process);
+  }
+  auto sent = control::send_message(in_.get(), ConstBytes(message, bytes), fds);
+  if (sent) ++messages_;
+  return sent;
+}
+
+Result<void> TakeoverState::put_slot(const SlotRecord& slot) {
+  return put({&slot, 1});
+}
+
+Result<void> TakeoverState::put_file(uint32_t what, int file) {
+  const VaultHeader header{kVaultMagic, what};
+  auto sent = control::send_message(in_.get(), protocol::bytes_of(header), {&file, 1});
+  if (sent) ++messages_;
+  return sent;
+}
+
+Result<void> TakeoverState::put_links(int link_file) {
+  return put_file(0, link_file);
+}
+
+Result<void> TakeoverState::put_ledger(int ledger) {
+  return put_file(kBringsLedger, ledger);
+}
+
+Result<void> TakeoverState::put_only(uid_t user) {
+  const OnlyUser message{{kVaultMagic, 0}, user};
+  auto sent = control::send_message(in_.get(), protocol::bytes_of(message));
+  if (sent) ++messages_;
+  return sent;
+}
+
+Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
+  const size_t old = std::exchange(messages_, 0);
+  Result<void> written;
+  if (rest.only) written = put_only(*rest.only);
+  if (written && rest.link_file >= 0) written = put_links(rest.link_file);
+  if (written && rest.ledger >= 0) written = put_ledger(rest.ledger);
+  while (written && !slots.empty()) {
+    const size_t count = std::min(slots.size(), kSlotsPerMessage);
+    written = put(slots.first(count));
+    slots = slots.subspan(count);
+  }
+  if (!written) {  // what was there before is still there
+    messages_ += old;
+    return written;
+  }
+  std::byte message[kMaxVaultMessage];
+  for (size_t i = 0; i < old; ++i) {
+    [[maybe_unused]] const auto dropped = control::receive_message(out_.get(), message, control::kMaxScmFds);
+  }
+  return {};
+}
+
+TakeoverState::Contents TakeoverState::take(int client_end) {
+  return read(client_end, control::receive_message);
+}
+
+// Each look at a message sets the place of the next, until SO_PEEK_OFF is off again.
+TakeoverState::Contents TakeoverState::look(int client_end) {
+  const int from_the_first = 0;
+  const int off = -1;
+  if (::setsockopt(client_end, SOL_SOCKET, SO_PEEK_OFF, &from_the_first, sizeof from_the_first) != 0)
+    return {};
+  Contents contents = read(client_end, control::peek_message);
+  ::setsockopt(client_end, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof off);
+  return contents;
+}
+
+// `receive` is called as control::receive_message() is.
+template <class Receive>
+TakeoverState::Contents TakeoverState::read(int client_end, Receive receive) {
+  Contents contents;
+  std::map<uint32_t, SlotRecord> slots;
+  // A vault has at most some seventy messages; a stranger's socket may never run dry.
+  for (size_t i = 0; i < 4 * kLong; ++i) {
+    std::byte message[kMaxVaultMessage];
+    auto received = receive(client_end, Bytes(message), control::kMaxScmFds);
+    if (!received || received->bytes == 0) break;
+    VaultHeader header;
+    if (received->bytes < sizeof header || received->truncated) continue;
+    std::memcpy(&header, message, sizeof header);
+    if (header.magic != kVaultMagic) continue;
+    if (header.slots == kBringsLedger && received->bytes == sizeof header && !received->fds.empty()) {
+      contents.ledger = std::move(received->fds.front());
+    }
+    if (header.slots > kMaxSlotsPerMessage) continue;
+    if (header.slots == 0 && received->bytes == sizeof(OnlyUser)) {
+      contents.only = protocol::read_as<OnlyUser>(ConstBytes(message, received->bytes)).uid;
+    }
+    if (received->bytes != sizeof header + header.slots * sizeof(SlotEntry)) continue;
+    if (header.slots == 0) {
+      if (!received->fds.empty()) contents.links = std::move(received->fds.front());
+      continue;
+    }
+    read_slots(ConstBytes(message, received->bytes).subspan(sizeof header), header.slots, received->fds,
+               slots);
+    std::move(received->fds.begin(), received->fds.end(), std::back_inserter(contents.fds));
+  }
+  for (auto& [index, slot] : slots) contents.slots.push_back(std::move(slot));
+  return contents;
+}
+
+}  // namespace verbena::agent

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/slots/forwarder.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "agent/network_namespace.h"
+#include "agent/slots/slot_packets.h"
+#include "agent/slots/wire.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// The tags of datagrams that lie there now; waits for the first.
+std::vector<uint32_t> tags_at(int receiver) {
+  return test::handed_tags(receiver);
+}
+
+class CourierTest : public test::NamespaceTest {
+ protected:
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    if (IsSkipped()) return;
+    wire_.open();
+    for (uint32_t slot = 1; slot <= 2; ++slot) ASSERT_TRUE(wire_.add());
+  }
+  UniqueFd hand_over(uint32_t slot) {
+    EXPECT_TRUE(wire_.hand_over(slot));
+    wire_.unmute(slot);
+    return wire_.take_receiver(slot);
+  }
+  Wire wire_{roce::kUdpPort};
+};
+
+TEST_F(CourierTest, HandsOverWhatComesAndWhereFrom) {
+  const UniqueFd receiver = hand_over(1);
+  ASSERT_TRUE(receiver);
+  ASSERT_TRUE(test::send_to_slot(1, 77));
+  pollfd readable{receiver.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&readable, 1, 10'000), 1);
+  std::array<std::byte, 128> message{};
+  ASSERT_EQ(::recv(receiver.get(), message.data(), message.size(), 0),
+            static_cast<ssize_t>(sizeof(protocol::HandedDatagram) + 16));
+  protocol::HandedDatagram head;
+  std::memcpy(&head, message.data(), sizeof head);
+  EXPECT_EQ(head.magic, protocol::HandedDatagram::kMagic);
+  const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  EXPECT_EQ(std::memcmp(head.source, loopback, sizeof loopback), 0);
+  EXPECT_EQ(std::memcmp(head.destination, loopback, sizeof loopback), 0);
+  EXPECT_EQ(head.interface_index, 1u);
+  EXPECT_EQ(head.hop_limit, 64);
+  EXPECT_NE(head.source_port, 0);
+}
+
+TEST_F(CourierTest, HandsTheNextOwnerNothingOfTheLast) {
+  const UniqueFd first = hand_over(1);
+  ASSERT_TRUE(test::send_to_slot(1, 1));
+  EXPECT_THAT(tags_at(first.get()), ElementsAre(1u));
+  ASSERT_TRUE(test::send_to_slot(1, 2));  // which nobody reads
+  wire_.mute(1);
+  ASSERT_TRUE(test::send_to_slot(1, 3));
+  const UniqueFd second = hand_over(1);
+  ASSERT_TRUE(test::send_to_slot(1, 4));
+  EXPECT_THAT(tags_at(second.get()), ElementsAre(4u));
+}
+
+TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
+  const UniqueFd idle = hand_over(1);
+  const UniqueFd busy = hand_over(2);
+  constexpr uint32_t kFlood = 50'000;
+  for (uint32_t tag = 0; tag < kFlood; ++tag) {
+    ASSERT_TRUE(test::send_to_slot(1, tag));
+    if (tag % 1000 != 0) continue;
+    ASSERT_TRUE(test::send_to_slot(2, tag));
+    ASSERT_THAT(tags_at(busy.get()), ElementsAre(tag));
+  }
+  // What it has missed is lost, and what comes now is not.
+  uint32_t got = 0;
+  for (auto tags = tags_at(idle.get()); !tags.empty(); tags = test::handed_tags(idle.get(), 100))
+    got += static_cast<uint32_t>(tags.size());
+  EXPECT_GT(got, 0u);
+  EXPECT_LT(got, kFlood / 2);
+  ASSERT_TRUE(test::send_to_slot(1, kFlood));
+  EXPECT_THAT(tags_at(idle.get()), ElementsAre(kFlood));
+}
+
+// It may be stopped: who answers for it looks into the UDP socket.
+TEST_F(CourierTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
+  const UniqueFd receiver = hand_over(1);
+  uint32_t tag = 0;
+  const auto lies_in_the_socket = [&] {
+    int bytes = 0;
+    return ::ioctl(wire_.socket(1), SIOCINQ, &bytes) == 0 && bytes > 0;
+  };
+  const TimePoint end = MonotonicClock::now() + std::chrono::seconds(10);
+  while (!lies_in_the_socket() && MonotonicClock::now() < end) {
+    ASSERT_TRUE(test::send_to_slot(1, tag++));
+    ::poll(nullptr, 0, 20);
+  }
+  EXPECT_TRUE(lies_in_the_socket());
+  EXPECT_LT(tag, 100u) << "long before the pair is full";
+  uint32_t got = 0;
+  for (auto tags = tags_at(receiver.get()); !tags.empty(); tags = test::handed_tags(receiver.get(), 500)) {
+    got += static_cast<uint32_t>(tags.size());
+  }
+  EXPECT_EQ(got, tag) << "nothing is lost";
+}
+
+Duration processor_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+TEST_F(CourierTest, AReceiverThatIsGoneCostsNothing) {
+  UniqueFd gone = hand_over(1);
+  const UniqueFd there = hand_over(2);
+  gone.reset();
+  ASSERT_TRUE(test::send_to_slot(1, 1));
+  ASSERT_TRUE(test::send_to_slot(2, 2));
+  EXPECT_THAT(tags_at(there.get()), ElementsAre(2u));
+  const Duration before = processor_time();
+  pollfd nothing{there.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&nothing, 1, 500), 0);
+  EXPECT_LT(processor_time() - before, std::chrono::milliseconds(100)) << "a thread does not sleep";
+}
+
+TEST_F(CourierTest, TakesNothingFromTheReceiver) {
+  const UniqueFd receiver = hand_over(1);
+  const int fd = receiver.get();
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fd)> control{};
+  char byte = 0;
+  iovec piece{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  EXPECT_EQ(::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EPIPE);
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  EXPECT_EQ(::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EPIPE);
+}
+
+TEST_F(CourierTest, GoesOnWhereAFormerOneHasEnded) {
+  std::optional<Forwarder> former(std::in_place);
+  auto receiver = former->begin(1, wire_.socket(1));
+  ASSERT_TRUE(receiver);
+  wire_.unmute(1);
+  UniqueFd end(::dup(former->end_of(1)));
+  former.reset();
+  ASSERT_TRUE(test::send_to_slot(1, 5));
+  Forwarder next;
+  ASSERT_TRUE(next.go_on(1, wire_.socket(1), std::move(end)));
+  EXPECT_THAT(tags_at(receiver->get()), ElementsAre(5u));
+  next.end(1);
+  EXPECT_EQ(next.end_of(1), -1);
+}
+
+}  // namespace
+}  // namespace verbena::agent

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/takeover/takeover.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/slots/domain_table.h"
+#include "agent/slots/slot_table.h"
+#include "agent/status/counter_publisher.h"
+#include "control/client/agent_session.h"
+
+namespace verbena::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A socket of this user that has some UDP port, as those of an earlier agent's clients have.
+class PortHolderSocket {
+ public:
+  PortHolderSocket() : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  uint16_t port() const { return port_; }
+  void close() { socket_.reset(); }
+
+ private:
+  UniqueFd socket_;
+  uint16_t port_ = 0;
+};
+
+class SuccessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    wire.open();
+    ASSERT_FALSE(wire.has_sockets());
+    ASSERT_TRUE(wire.may_be_ours());
+    succession.begin();
+    ASSERT_FALSE(succession.is_settled());
+  }
+  void run_until_settled() {
+    while (settled == 0) loop.run_round();
+  }
+
+  PortHolderSocket holder;
+  EventLoop loop;
+  Wire wire{holder.port()};
+  SlotTable slot_table{wire, ::geteuid()};
+  LinkTable links;
+  CounterPublisher counters{loop, slot_table, links, ::geteuid()};
+  ForeignCloser closer;
+  DomainTable domains{closer, ::geteuid()};
+  SlotLeases slots{loop,
+                   wire,
+                   slot_table,
+                   counters,
+                   domains,
+                   {.on_wire = [] {},
+                    .on_slot = [](uint32_t) {},
+                    .on_survivor = [] {},
+                    .on_return = [] {},
+                    .on_end = [](const LeasedSlot&, bool) {}}};
+  CmService connection_management{loop,
+                                  holder.port(),
+                                  {.no_wire_reason = [this] { return wire.no_wire_reason(); },
+                                   .on_quiet = [] {},
+                                   .is_orphan = [](uint32_t) { return false; }}};
+  int settled = 0;
+  ServedUsers served{};
+  Takeover succession{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};
+};
+
+TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
+  holder.close();
+  run_until_settled();
+  EXPECT_TRUE(succession.is_settled());
+  EXPECT_TRUE(wire.has_sockets()) << wire.reason();
+}
+
+// As on a machine that is busy: all the time that the agent waits it does not run, and somebody comes
+// meanwhile, who is let in in one round of the loop and heard in the next.
+TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
+  std::this_thread::sleep_for(control::kSurvivorWait);
+  const UniqueFd knock(::eventfd(1, EFD_CLOEXEC));
+  const UniqueFd word(::eventfd(1, EFD_CLOEXEC));
+  bool is_heard_in_time = false;
+  loop.watch(knock.get(), EPOLLIN, [&](uint32_t) {
+    loop.forget(knock.get());
+    loop.watch(word.get(), EPOLLIN, [&](uint32_t) {
+      loop.forget(word.get());
+      is_heard_in_time = !succession.is_settled();
+    });
+  });
+  run_until_settled();
+  EXPECT_TRUE(is_heard_in_time);
+}
+
+TEST_F(SuccessionTest, HasNoWireWhereTheHolderStaysAndBringsNothing) {
+  run_until_settled();
+  EXPECT_TRUE(succession.is_settled());
+  EXPECT_FALSE(wire.has_sockets());
+  EXPECT_THAT(wire.reason(), HasSubstr("is taken by"));
+  EXPECT_EQ(settled, 1);
+}
+
+}  // namespace
+}  // namespace verbena::agent
