@@ -203,16 +203,21 @@ class Process:
 
     def listens(self, port):
         """Whether some socket of its network namespace listens on a TCP port."""
-        for table in ("tcp", "tcp6"):
-            try:
-                lines = pathlib.Path(f"/proc/{self.network_of}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
-            except OSError:
-                continue
-            for line in lines:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                    return True
-        return False
+        return listens(self.network_of, port)
+
+
+def listens(pid, port):
+    """Whether some socket of the process's network namespace listens on a TCP port."""
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = pathlib.Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                return True
+    return False
 
 
 class Emulator(Process):

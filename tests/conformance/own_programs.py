@@ -48,7 +48,7 @@ class Run:
         return self
 
     def listens(self, port):
-        return harness.Process.listens(self.process, port)
+        return harness.listens(self.process.pid, port)
 
     def running(self):
         return self.process.poll() is None
