@@ -27,16 +27,16 @@ namespace verbena::agent {
 namespace {
 
 constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
-// How long a client's librdmacm may take to come back from a former agent, once its libibverbs has.
+// Time for a client's librdmacm to reconnect after the client's libibverbs has.
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
-// For the state directory, before the agent listens. A program that came earlier would find no device: UCX
-// looks at /dev/infiniband first. (On a busy machine the writer's thread took more than a second in one of
-// twenty starts.) Less than an agent that is started beside this one waits for it to listen.
+// Maximum wait for the state directory before the agent listens. A program that connected earlier would find
+// no device: UCX looks at /dev/infiniband first. On a busy machine the writer's thread took more than a
+// second in one of twenty starts. Shorter than a second agent waits for this one to listen.
 constexpr Duration kStateWait = std::chrono::seconds(8);
-constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to make the directory
+constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to create the directory
 constexpr Duration kSweepDelay = std::chrono::seconds(1);
 
-// What adapters of this host go by in the fabric: the first part of its name, as rdma-ndd(8) has it.
+// Returns the name of this host's adapters in the fabric: the host name's first part, as in rdma-ndd(8).
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = "";
   ::gethostname(name, sizeof name - 1);
@@ -46,7 +46,7 @@ std::string host_name() {
 
 }  // namespace
 
-// ---- how the parts hang together
+// ---- connecting the parts
 
 Agent::Agent(AgentName name, const AgentOptions& options)
     : options_(options),
@@ -200,8 +200,9 @@ ClientTable::Surroundings Agent::client_surroundings() {
           .on_go = [this](uint64_t session) { on_client_gone(session); }};
 }
 
-// Clients that see their connection end look for the next agent: by then the name must be free, and the state
-// directory must not be ours any more. The next agent comes when the name is free, and takes the traces up.
+// When clients see their connection close, they look for the next agent. By then the name must be free, and
+// the state directory must no longer be this agent's. The next agent starts once the name is free, and picks
+// up the traces.
 Agent::~Agent() {
   if (state_) {
     if (const auto left = leave_traces(kept_traces_, left_traces_path()); !left) {
@@ -210,7 +211,7 @@ Agent::~Agent() {
   }
   counters_.hide();
   if (state_ && !state_->step_aside()) state_.reset();
-  clients_.stop_listening();  // the next agent waits for the name, and must not find us then
+  clients_.stop_listening();  // the next agent waits for the name, and must not find this one then
   name_.give_up();
   cm_.abandon();
   clients_.clear();
@@ -227,7 +228,7 @@ Result<void> Agent::start() {
   });
   wire_.open();
   succession_.begin();
-  // A program that has found its agent may look into /sys the next moment.
+  // A program may look into /sys as soon as it has found its agent.
   if (state_) state_->wait(MonotonicClock::now() + kStateWait);
   if (const auto listening = clients_.listen(name_.take_sockets()); !listening) return listening;
   consider_idle();
@@ -258,7 +259,7 @@ void Agent::open_state_directory() {
   sweeper_.emplace(paths::state_home_for(paths::own_user()).c_str(), kSweepDelay);
 }
 
-// ---- what happens
+// ---- events
 
 void Agent::on_settled() {
   open_gsi();
@@ -274,7 +275,7 @@ void Agent::slot_changed(uint32_t slot) {
   stopped_.slot_changed(slot, slots_.find(slot));
 }
 
-// The port was taken until now. Programs learn it from the links, whose ports are ACTIVE from now on.
+// UDP port 4791 was taken until now. Programs learn of the change from the links, whose ports become ACTIVE.
 void Agent::on_wire() {
   log_info("UDP port {} is free now, and ours", options_.port);
   open_gsi();
@@ -315,7 +316,7 @@ void Agent::on_client_gone(uint64_t session) {
   consider_idle();
 }
 
-// Slot 0 is our own: QP1 is in it.
+// Slot 0 is the agent's own: QP1 is in it.
 void Agent::open_gsi() {
   if (cm_.has_wire() || !wire_.has_sockets()) return;
   wire_.unmute(0);
@@ -329,10 +330,10 @@ void Agent::open_gsi() {
   if (discovery_) discovery_->links_changed();
 }
 
-// ---- the keeper
+// ---- the second process
 
-// There is to be a keeper while slots are lent to other users, or these have ports, and no longer. Asked
-// whenever a client comes or goes or takes a slot: everything is counted where it changes.
+// Whether the second process is needed: while slots are leased to other users, or these users hold ports.
+// Called whenever a client comes or goes or takes a slot, so it only reads counts.
 bool Agent::wants_keeper() const {
   return wire_.has_sockets() && (slot_table_.lent_to_other_users() > 0 || cm_.ledger().has_others());
 }
@@ -352,12 +353,12 @@ void Agent::consider_keeper() {
   if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
 }
 
-// ---- the end
+// ---- ending
 
 bool Agent::is_idle() const {
   const bool has_clients = clients_.size() > keepers_.size() + mirrors_.size();
-  // Should we end while a keeper is wanted (a port is kept for somebody who may come back), it would start
-  // another agent, which would keep the port once more.
+  // The second process is needed, for example, while a port is reserved for a process that may reconnect. If
+  // the agent ended then, the second process would start another agent, which would reserve the port again.
   return !has_clients && !wants_keeper() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
          !cm_.owes_farewells() && mads_.open_ports() == 0;
 }
@@ -376,7 +377,7 @@ void Agent::consider_idle() {
 }
 
 void Agent::end_if_idle() {
-  while (clients_.accept_one()) {  // a program may have come at this very moment
+  while (clients_.accept_one()) {  // a program may have connected at this very moment
   }
   if (!is_idle()) return;
   log_info("idle: good-bye");

@@ -39,18 +39,19 @@
 namespace verbena::agent {
 
 struct AgentOptions {
-  // Ends after this long with no program connected and nothing held that would be lost; none: never.
+  // The agent ends after this long without a connected program and without state that would be lost. None: it
+  // never ends.
   std::optional<Duration> idle_timeout = std::chrono::seconds(5);
   uint16_t port = roce::kUdpPort;
-  // The only user whom root's agent serves besides root; none: all.
+  // The only user besides root that root's agent serves. None: all users.
   std::optional<uid_t> serve_only{};
-  // Looks for the agents of other hosts, and lets them know of us.
+  // Whether the agent looks for agents of other hosts and announces itself to them.
   bool discovery = true;
 };
 
-// The daemon of a network namespace: its links, its UDP port and the slots of it. Puts the parts together,
-// each of which is a class of its own, and decides when a keeper is wanted and when to end. Everything
-// happens on the thread that calls run().
+// The daemon of a network namespace: owns its links, its UDP port 4791 and the port's slots. Connects the
+// agent's parts, each a class of its own, and decides when to start the second process and when to end.
+// Everything happens on the thread that calls run(), except stop().
 class Agent {
  public:
   Agent(AgentName name, const AgentOptions& options);
@@ -58,10 +59,10 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Learns what there is, and begins to listen.
+  // Opens netlink and UDP port 4791, takes over from a killed agent, then listens for clients.
   Result<void> start();
   void run() { loop_.run(); }
-  // From any thread.
+  // May be called from any thread.
   void stop() { loop_.stop(); }
   EventLoop& loop() { return loop_; }
 
@@ -75,11 +76,11 @@ class Agent {
   void slot_changed(uint32_t slot);
   ClientTable::Surroundings client_surroundings();
 
-  // Later, where it cannot be made now: a file system may be full.
+  // Creates the state directory. Retries later if that fails: a file system may be full.
   void open_state_directory();
   void on_settled();
   void on_wire();
-  // Looks for the wire again and again while there is none.
+  // Tries to bind the port at regular intervals while the agent has no wire.
   void watch_port();
   void on_links(const std::vector<control::Link>& before);
   void on_client_gone(uint64_t session);
@@ -91,7 +92,7 @@ class Agent {
   void end_if_idle();
   bool is_idle() const;
 
-  // Of the file system, which may be slow: destroyed last, when nobody waits for anything of ours any more.
+  // Use the file system, which may be slow. Destroyed last, when no process waits for the agent any more.
   UniqueFd state_lock_;
   UniqueFd state_mark_;
   std::optional<StateWriter> state_;
@@ -122,7 +123,7 @@ class Agent {
   Requests requests_;
   const Session::Parts for_sessions_;
   ClientTable clients_;
-  // The sessions that are keepers: one, or two for a moment.
+  // Sessions of the second process, which holds the takeover state: one, or two for a moment.
   std::map<uint64_t, pid_t> keepers_;
   std::set<uint64_t> mirrors_;  // sessions
   TimePoint keeper_retry_{};

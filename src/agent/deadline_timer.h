@@ -10,8 +10,8 @@
 
 namespace verbena::agent {
 
-// One timer of the loop's, for who has many deadlines and wants to be called for the earliest. Of the agent's
-// thread.
+// A single timer of the event loop for a caller with many deadlines, which wants a call at the earliest. For
+// the agent's thread only.
 class DeadlineTimer {
  public:
   DeadlineTimer(EventLoop& loop, std::function<void()> on_timer)
@@ -22,8 +22,8 @@ class DeadlineTimer {
   DeadlineTimer(const DeadlineTimer&) = delete;
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
 
-  // To be called by then; kNever: not at all. A timer that comes too early does no harm; moving it each time
-  // that a deadline is put off would.
+  // Requests a call at `deadline`; kNever requests none. Never moves the timer to a later time: that would
+  // cost work each time a deadline is extended, while an early call does no harm.
   void arm(TimePoint deadline) {
     if (timer_ && timer_->first <= deadline) return;
     if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));

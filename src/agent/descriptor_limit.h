@@ -7,7 +7,8 @@
 
 namespace verbena::agent {
 
-// How many descriptors the agent may have open, and its clients as many under way (RLIMIT_NOFILE).
+// Maximum number of descriptors that the agent may have open (RLIMIT_NOFILE). Its clients may have as many in
+// flight.
 inline size_t descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -14,12 +14,12 @@
 namespace verbena::agent {
 namespace {
 
-// To note that one waits for its user's turn takes little. With few at once, a user with thousands of busy
-// descriptors would keep those of others from being seen.
+// Maximum number of events per round. Queueing an event for its user's turn is cheap. With a small limit, a
+// user with thousands of busy descriptors would hide the events of other users.
 constexpr size_t kEventsAtOnce = 512;
 
-// A descriptor's number may be closed and used again within one round of events, so an event names the watch
-// by its generation too.
+// Returns the epoll key of a watch. A descriptor's number may be closed and reused within one round of
+// events, so the key includes the watch's generation.
 uint64_t key_of(int fd, uint32_t generation) {
   return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
 }
@@ -48,7 +48,7 @@ void EventLoop::watch(int fd, uint32_t events, Handler handler) {
   add_watch(fd, events, 0, std::move(handler));
 }
 
-// By edges: a descriptor that waits for its user's turn is not reported in each round until then.
+// Edge-triggered: a descriptor that waits for its user's turn is not reported again in each round.
 void EventLoop::watch_for(uid_t user, int fd, uint32_t events, PieceHandler handler) {
   auto pending = std::make_shared<Pending>();
   pending->handler = std::move(handler);
@@ -91,13 +91,13 @@ EventLoop::TimerId EventLoop::at(TimePoint when, Task task) {
 void EventLoop::dispatch(const epoll_event& event) {
   const int fd = static_cast<int>(event.data.u64 & UINT32_MAX);
   if (!is_watched(fd, static_cast<uint32_t>(event.data.u64 >> 32))) return;
-  const std::shared_ptr<Handler> handler = watches_.at(fd).handler;  // it may forget itself
+  const std::shared_ptr<Handler> handler = watches_.at(fd).handler;  // the handler may call forget(fd)
   (*handler)(event.events);
 }
 
-// What these set for a time that has come meanwhile waits for the next round: else one that takes longer than
-// it rests would keep everybody waiting. So do timers beyond a round's time: a program may have set 131,072
-// for one moment.
+// A timer that a task sets for a time already past waits for the next round. Otherwise a task that runs
+// longer than its interval would block all others. Timers beyond a round's time limit also wait: a program
+// may have set 131,072 for one moment.
 void EventLoop::run_timers() {
   const TimePoint now = MonotonicClock::now();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {

@@ -19,60 +19,61 @@
 
 namespace verbena::agent {
 
-// The agent's one thread: descriptors, timers, and things to do once the current handlers have returned. All
-// of it on that thread, except stop().
+// The agent's event loop: watches descriptors, runs timers, and runs tasks after the current handlers have
+// returned. For one thread, except stop().
 //
-// Work that a user's programs cause is done in that user's turns (UserTurns). The kernel's news, timers and
+// Work that a user's programs cause runs in that user's turns (UserTurns). Kernel notifications, timers and
 // network packets are handled in each round.
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t epoll_events)>;
-  // Handles a little, such as one message. True: there may be more to handle.
+  // Handles a small piece of work, such as one message. Returns whether there may be more to handle.
   using PieceHandler = std::function<bool(uint32_t epoll_events)>;
   using Task = std::function<void()>;
   using TimerId = std::pair<TimePoint, uint64_t>;
 
-  // After so much of users' work, and of timers, the loop looks again who else has something to do.
+  // Time limit per round for users' work, and for timers, before the loop checks all descriptors again.
   static constexpr Duration kPerRound = std::chrono::microseconds(50);
 
-  // `per_round` zero: one piece of users' work, and one timer, in each round. `clock` measures users' work.
+  // With `per_round` zero, each round runs one piece of users' work and one timer. `clock` measures users'
+  // work.
   explicit EventLoop(Duration per_round = kPerRound, UserTurns::Clock clock = MonotonicClock::now);
 
-  // REQUIRES: fd is not watched; forget(fd) comes before its close
+  // REQUIRES: fd is not watched; forget(fd) is called before fd is closed
   void watch(int fd, uint32_t events, Handler handler);
-  // The same in turns of the user who causes the events. The handler is called until it returns false, and
-  // again when there is something new.
+  // Like watch(), but the handler runs in turns of the user that causes the events. It is called until it
+  // returns false, and again at the next event.
   void watch_for(uid_t user, int fd, uint32_t events, PieceHandler handler);
   void set_events(int fd, uint32_t events);
   void forget(int fd);
 
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
-  // Runs after the handlers of this round: for destroying an object from within its own handler.
+  // Runs the task after the handlers of this round, for destroying an object from within its own handler.
   void later(Task task) { later_.push_back(std::move(task)); }
-  // Runs in the next round, which waits for nothing then: for what is done little by little, so that others
-  // have their turn in between.
+  // Runs the task in the next round, which does not sleep. For long work done in pieces, so that other work
+  // runs in between.
   void in_next_round(Task task) { next_round_.push_back(std::move(task)); }
 
-  // Work for a user, in its turns.
+  // Adds work that runs in the user's turns.
   void in_turn_of(uid_t user, UserTurns::Piece piece) { turns_.add(user, std::move(piece)); }
-  // Whether such work waits.
+  // Whether work of the user is queued.
   bool has_work_for(uid_t user) const { return turns_.has(user); }
 
-  // Round after round until it is stopped.
+  // Runs rounds until stop().
   void run();
-  // Waits until there is something to do, and does it.
+  // Waits for events or timers, then handles them.
   void run_round();
-  // From any thread or signal handler.
+  // May be called from any thread or signal handler.
   void stop();
 
  private:
   struct Watch {
     uint32_t generation = 0;
-    uint32_t flags = 0;  // EPOLLET, in turns of a user
+    uint32_t flags = 0;  // EPOLLET for watch_for(), else 0
     std::shared_ptr<Handler> handler;
   };
-  // The state of a watch in its user's turns.
+  // State of a watch_for() watch.
   struct Pending {
     PieceHandler handler;
     uint32_t events = 0;

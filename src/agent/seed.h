@@ -9,8 +9,8 @@
 
 namespace verbena::agent {
 
-// For a Random that differs from one process to the next. Not for secrets: where the kernel has no chance to
-// give yet, this is the time.
+// Returns a seed for Random that differs between processes. Not for secrets: falls back to the clock if the
+// kernel cannot give random bytes yet.
 inline uint64_t draw_seed() {
   uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {

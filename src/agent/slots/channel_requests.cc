@@ -16,7 +16,8 @@ void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint3
   tell_(session, std::move(answer), slots_.user_of(peer_slot));
 }
 
-// The asker's end. An end that no process is told of is closed, and the other process sees that.
+// Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
+// closed here, and the other process notices.
 Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
   if (own_slot == peer_slot || !slots_.is_lent_to_session(own_slot, session)) return fail(EINVAL);
   const auto peer = session_with(peer_slot);
@@ -33,7 +34,7 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
 Result<uint64_t> ChannelRequests::session_with(uint32_t slot) const {
   const auto lent = slots_.find(slot);
   if (!lent || lent->index != slot) return fail(ENOENT);
-  // Lent by a former agent; its process is yet to come and say so.
+  // Leased by a former agent; the process has not reconnected yet.
   if (lent->borrower.session == 0) return fail(EAGAIN);
   if (lent->borrower.protocol_version < protocol::kFirstVersionWithChannels) return fail(EOPNOTSUPP);
   return lent->borrower.session;

@@ -12,20 +12,21 @@
 
 namespace verbena::agent {
 
-// What clients ask of channels: to meet the process that has another slot. The two may be of different users:
-// an agent that serves both joins both. Nothing is kept here; both ends of a channel are the clients'.
+// Carries out clients' requests for channels between two slots. The slots may belong to different users: the
+// agent connects any two clients that it serves. The agent keeps nothing: the clients own both ends.
 class ChannelRequests {
  public:
-  // Tells a session. False: it does not hear of this. `other`: the user at the other end.
+  // Sends a message to a session. `other` is the user at the other end. Returns false if the session does not
+  // get such messages.
   using Tell = std::function<bool(uint64_t session, control::SlotChannel channel, uid_t other)>;
   ChannelRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
-  // The session asks for a channel from a slot of its own to another, which may be its own as well. Both are
-  // told, the other one first.
+  // Creates a channel from the session's slot `own_slot` to `peer_slot`, which may also be a slot of this
+  // session. Sends an end to each session, first to the peer's.
   void ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
 
  private:
-  // Of the process that has the slot now; or why there can be no channel to it.
+  // Returns the session that holds the slot, or why no channel to it is possible.
   Result<uint64_t> session_with(uint32_t slot) const;
   Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
 

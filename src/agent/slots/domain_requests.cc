@@ -34,7 +34,7 @@ void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot
   const auto owner = domains_.find(session, name, slot);
   const uid_t other = slots_.user_of(slot);
   if (!own_slot || !owner) {
-    // A process of before we were started may have the domain open, and is yet to come and say so.
+    // A process from before the agent's restart may have the domain open and not have reconnected yet.
     const bool may_come = own_slot && slots_.orphans().contains(slot);
     tell_(session, {name, slot, true, may_come ? EAGAIN : ENOENT, {}}, other);
     return;
@@ -46,7 +46,7 @@ void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot
   }
   UniqueFd asking(ends[0]);
   UniqueFd asked(ends[1]);
-  // An end that no process is told of is closed here, and the other sees it.
+  // An end that no process gets is closed here, and the other process notices.
   const uid_t asker = slots_.user_of(*own_slot);
   if (tell_(owner->session, {owner->name, *own_slot, false, 0, std::move(asked)}, asker)) {
     tell_(session, {name, slot, true, 0, std::move(asking)}, other);

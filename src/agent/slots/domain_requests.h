@@ -14,10 +14,12 @@
 
 namespace verbena::agent {
 
-// What clients ask of XRC domains: to open and close them, and to meet another process that has one open.
+// Carries out clients' requests for XRC domains: opens and closes them, and connects two processes that have
+// a domain open.
 class DomainRequests {
  public:
-  // Tells a session of another process, which is of the user `other`. False: it does not hear of this.
+  // Sends a session the link to another process, which belongs to the user `other`. Returns false if the
+  // session does not get such messages.
   using Tell = std::function<bool(uint64_t session, control::DomainPeer peer, uid_t other)>;
   DomainRequests(DomainTable& domains, const SlotLeases& slots, Tell tell)
       : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
@@ -26,7 +28,7 @@ class DomainRequests {
                               ClientFile file);
   RequestResult<> close_domain(const Borrower& client, const protocol::DomainRequest& request);
 
-  // The session asks for a link to the process at `slot` in its domain `name`. Both are told.
+  // Connects the session to the process at `slot` in its domain `name`. Both are told.
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
 
  private:

@@ -14,12 +14,12 @@
 namespace verbena::agent {
 namespace {
 
-// The inode and nothing else of what the descriptor stands for: no lock of it, no end of a pipe.
+// Opens only the inode that the descriptor refers to (O_PATH): no locks of the file, no end of a pipe.
 UniqueFd inode_of(int file) {
   return UniqueFd(::open(verbena::format("/proc/self/fd/{}", file).c_str(), O_PATH | O_CLOEXEC));
 }
 
-// What the kernel knows of the file without asking its server, who may never answer.
+// Returns cached attributes of the file without asking its server, which may never answer.
 Result<struct statx> identity_of(int file) {
   struct statx known {};
   constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT;

@@ -16,11 +16,12 @@
 
 namespace verbena::agent {
 
-// The XRC domains that processes have open: one for each inode and device of ours, as with the kernel's
-// uverbs. A process that can open the file may join; there is no other right to it.
+// The XRC domains that processes have open: one per inode and device, as in the kernel's uverbs. Any process
+// that can open the file may join; there is no other access check.
 class DomainTable {
  public:
-  // A process's place in a domain: where its queues and targets are, and what it calls the domain.
+  // A process's membership in a domain: its slot, which holds its queues and targets, and its own name for
+  // the domain.
   struct Member {
     uint64_t session = 0;
     uint64_t name = 0;
@@ -32,28 +33,28 @@ class DomainTable {
     bool exclusive = false;
   };
 
-  // A process has no use for more.
+  // Maximum number of domains of one session. A process has no use for more.
   static constexpr size_t kMaxOfSession = 256;
-  // Of all users together; each domain costs a descriptor.
+  // Maximum number of members for all users together. Each domain costs a descriptor.
   static constexpr Quota::Size kMembers{.all = 8192, .reserve = 1024};
 
   // REQUIRES: the closer outlives this
   DomainTable(ForeignCloser& closer, uid_t own) : closer_(closer), members_(kMembers, own) {}
 
-  // Takes `member` into the domain of the file. EAGAIN: there is none, and it is not to be made; EINVAL:
-  // there is one and it was to be new, or the member has another domain of that name; ENOMEM: the session, or
-  // its user, has too many; EBADF: the descriptor does not show that its owner could open the file. Waits for
-  // no file's server.
+  // Adds `member` to the domain of the file. EAGAIN: the domain does not exist and `mode` does not create it.
+  // EINVAL: it exists but `mode` is exclusive, or the session uses the name for another domain. ENOMEM: the
+  // session or its user has too many. EBADF: the descriptor does not prove that its owner could open the
+  // file. Never waits for a file server.
   Result<void> open(const Member& member, int file, uint32_t device_index, Mode mode);
   // EINVAL: the session has no domain of that name.
   Result<void> close(uint64_t session, uint64_t name);
   void close_all(uint64_t session);
-  // A session gives a slot back.
+  // Closes the domains that the session has opened with this slot, which it gives back.
   void close_slot(uint64_t session, uint32_t slot);
 
-  // Who has the domain open, with this slot, that the session calls so.
+  // Returns the member with this slot in the domain that the session calls `name`.
   std::optional<Member> find(uint64_t session, uint64_t name, uint32_t slot) const;
-  // The slot that the session has joined it with.
+  // Returns the slot with which the session has joined the domain.
   std::optional<uint32_t> slot_of(uint64_t session, uint64_t name) const;
 
  private:
@@ -69,7 +70,7 @@ class DomainTable {
     friend auto operator<=>(const Name&, const Name&) = default;
   };
   struct Domain {
-    ClientFile inode;                             // keeps its number from being used again
+    ClientFile inode;                             // keeps the inode number from being reused
     std::set<std::pair<uint32_t, Name>> members;  // by slot
   };
   // A domain that a session has open.
@@ -78,7 +79,7 @@ class DomainTable {
     uint32_t slot = 0;
     uid_t user = 0;
   };
-  // Those of a session lie together: nobody is looked for among the members of others.
+  // Ordered by session, so that a search looks only at the names of one session.
   using Names = std::map<Name, Opened>;
 
   Names::const_iterator first_of(uint64_t session) const { return names_.lower_bound({session, 0}); }

@@ -29,14 +29,14 @@ namespace {
 
 using protocol::HandedDatagram;
 
-// Asked for; the kernel gives at most net.core.rmem_max and wmem_max to who may not ask for more.
+// Requested buffer sizes. Without CAP_NET_ADMIN the kernel grants at most net.core.rmem_max and wmem_max.
 constexpr int kSocketBytes = 1 << 20;
 constexpr int kPairBytes = 256 << 10;
-// What a message takes of the pair's buffer at most: its bytes, and what the kernel needs to keep them.
+// Maximum that a message takes of the pair's buffer: its bytes and the kernel's overhead.
 constexpr int kMaxCharged = 80 << 10;
 constexpr uint64_t kStop = UINT64_MAX;
 
-// An event says which delivery, and which of its two descriptors.
+// Marks events of a delivery's pair; events of its UDP socket lack this bit.
 constexpr uint64_t kIsPair = uint64_t{1} << 63;
 uint64_t key_of(uint32_t generation, uint32_t slot) {
   return uint64_t{generation} << 32 | slot;
@@ -57,16 +57,16 @@ HandedDatagram head_of(const net::DatagramOrigin& origin) {
   return head;
 }
 
-// A receiver that has read nothing for so long is given no more until it reads.
+// A receiver that has read nothing for this long gets no more datagrams until it reads.
 constexpr Duration kUnread = std::chrono::milliseconds(60);
 
-// Bytes that the receiver has not read yet, as the kernel charges them.
+// Returns the bytes that the receiver has not read yet, as the kernel charges them.
 int waiting_in(int end) {
   int waiting = 0;
   return ::ioctl(end, SIOCOUTQ, &waiting) == 0 ? waiting : INT_MAX;
 }
 
-// How many messages there is certainly room for. The kernel takes one as long as any room is left.
+// Returns the number of messages that certainly fit. The kernel takes a message as long as any room is left.
 uint32_t room_in(int waiting, int size) {
   if (waiting >= size) return 0;
   return 1 + static_cast<uint32_t>((size - waiting - 1) / kMaxCharged);
@@ -88,13 +88,13 @@ struct Forwarder::Delivery {
   const uint64_t key;
   const int socket;
   const UniqueFd end;
-  const int room;  // of the pair
+  const int room;  // send buffer size of the pair
   std::mutex turn{};
-  // Under it
+  // Under `turn`
   bool ended = false;
   net::ReadAhead ahead{};
-  int handed = 0;       // what lay in the pair when the latest was put there
-  TimePoint read_at{};  // it was seen since that the receiver reads
+  int handed = 0;       // unread bytes in the pair after the latest datagrams were put there
+  TimePoint read_at{};  // when the receiver was last seen to read
   bool is_held = false;
 
   bool has_read(int waiting) const { return waiting == 0 || waiting < handed; }
@@ -117,7 +117,8 @@ Result<UniqueFd> Forwarder::begin(uint32_t slot, int socket) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
   UniqueFd ours(ends[0]);
   UniqueFd receivers(ends[1]);
-  // Nothing comes back, no descriptor either: closing one may take as long as its maker likes.
+  // The receiver can send nothing back, so no descriptor either: closing one may take as long as its maker
+  // likes.
   if (::shutdown(ours.get(), SHUT_RD) != 0) return fail(errno);
   ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
   if (const auto begun = go_on(slot, socket, std::move(ours)); !begun) return fail(begun.error().code);
@@ -154,7 +155,8 @@ Result<void> Forwarder::start_thread() {
 
 Result<void> Forwarder::watch(Delivery& delivery) {
   epoll_event comes{EPOLLIN, {.u64 = delivery.key}};
-  epoll_event ends{0, {.u64 = delivery.key | kIsPair}};  // that the receiver has closed it is always said
+  epoll_event ends{
+      0, {.u64 = delivery.key | kIsPair}};  // EPOLLHUP is always reported: the receiver has closed its end
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, delivery.end.get(), &ends) != 0 ||
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, delivery.socket, &comes) != 0) {
     return fail(errno);
@@ -168,7 +170,8 @@ int Forwarder::end_of(uint32_t slot) const {
   return found == deliveries_.end() ? -1 : found->second->end.get();
 }
 
-// The thread finds it no more; a turn that it is taking is waited for, of which there is one at most.
+// After the removal the thread does not find the delivery any more. Waits for the turn in progress, if the
+// thread is in one.
 void Forwarder::end(uint32_t slot) {
   std::shared_ptr<Delivery> ended;
   {
@@ -183,8 +186,8 @@ void Forwarder::end(uint32_t slot) {
   ended->ended = true;
 }
 
-// By number, since others have descriptors of the same sockets, and the kernel goes on for as long as one is
-// open.
+// Removes the watches explicitly. Closing would not do: other processes have descriptors of the same sockets,
+// and epoll watches a socket until all are closed.
 void Forwarder::forget(const Delivery& delivery) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, delivery.socket, nullptr);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, delivery.end.get(), nullptr);
@@ -218,7 +221,7 @@ void Forwarder::answer(uint64_t key, uint32_t events) {
   if (!of_pair) return take_turn(*delivery);
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
     const std::lock_guard lock(mutex_);
-    // Unless the agent has taken the slot back meanwhile, and lent it again.
+    // Skipped if the agent has taken the slot back meanwhile and leased it again.
     const auto found = deliveries_.find(delivery->slot);
     if (found != deliveries_.end() && found->second == delivery) forget(*delivery);
   } else {
@@ -230,7 +233,7 @@ void Forwarder::answer(uint64_t key, uint32_t events) {
   }
 }
 
-// So little that the others get theirs.
+// Forwards few datagrams, so that other deliveries get their turn soon.
 void Forwarder::take_turn(Delivery& delivery) {
   const std::lock_guard turn(delivery.turn);
   if (delivery.ended) return;
@@ -259,7 +262,7 @@ void Forwarder::hand_over(Delivery& delivery, uint32_t count) {
   uint32_t handed = 0;
   for (uint32_t i = 0; i < count; ++i) {
     const net::DatagramOrigin origin = net::origin_of(batch_.message(i));
-    if (!origin.has_destination) continue;  // its ICRC cannot be checked
+    if (!origin.has_destination) continue;  // the ICRC cannot be checked without the destination
     heads[handed] = head_of(origin);
     const ConstBytes data = batch_.data(i);
     pieces[handed] = {iovec{&heads[handed], sizeof heads[handed]},
@@ -275,13 +278,13 @@ void Forwarder::hand_over(Delivery& delivery, uint32_t count) {
   }
 }
 
-// One of the two is waited for.
+// Waits for room in the pair if `full`, else for datagrams.
 void Forwarder::wait_for_room(Delivery& delivery, bool full) {
   set_events(delivery, full ? 0u : EPOLLIN, full ? EPOLLOUT : 0u);
 }
 
-// The pair has room all the time: its next edge is that the receiver reads. One comes now, for what it may
-// have read meanwhile.
+// Waits until the receiver reads. The pair has room all the time, so the next edge means that the receiver
+// has read. One edge comes at once, in case it has read meanwhile.
 void Forwarder::hold_back(Delivery& delivery) {
   delivery.is_held = true;
   set_events(delivery, 0, EPOLLOUT | EPOLLET);

@@ -13,18 +13,19 @@
 
 namespace verbena::agent {
 
-// Takes what comes to sockets of UDP port 4791 and hands it to processes that must not have the sockets: who
-// has one socket of a SO_REUSEPORT group can steer what comes to all of them, connect(2) it, bind it to a
+// Forwards datagrams from sockets of UDP port 4791 to processes that must not have these sockets. A process
+// with one socket of a SO_REUSEPORT group can steer the packets of all of them, connect(2) it or bind it to a
 // device.
 //
-// A thread of its own does it, begun with the first delivery: the event loop has other things to do. It never
-// waits for a receiver. Where the receiver's socket is full, the UDP socket is left alone until there is
-// room, so that what is too much is lost and counted by the kernel, as where a process has that socket itself
-// and does not read. Likewise where the receiver has read nothing for a moment: it may be stopped, and who
-// answers for it (agent/takeover/stopped_processes.h) looks into the UDP socket. Whatever comes, and to
-// however many, each socket is read by a few datagrams in turn.
+// A thread of its own does this, started with the first delivery, because the event loop has other work. The
+// thread never waits for a receiver. If the receiver's socket is full, the thread leaves the UDP socket alone
+// until there is room. Excess datagrams are then lost and counted by the kernel, as for a process that has
+// the socket itself and does not read. The thread also leaves the UDP socket alone if the receiver has read
+// nothing for 60 ms. The receiver may be stopped, and StoppedProcesses (agent/takeover/stopped_processes.h)
+// looks for its packets in the UDP socket. Each turn reads only a few datagrams of one socket, so that all
+// sockets are served under any load.
 //
-// All calls are for one thread, the agent's.
+// All calls come from one thread, the agent's.
 class Forwarder {
  public:
   Forwarder();
@@ -32,14 +33,14 @@ class Forwarder {
   Forwarder(const Forwarder&) = delete;
   Forwarder& operator=(const Forwarder&) = delete;
 
-  // Hands what comes to `socket` over by a new pair, and answers the receiver's end of it. REQUIRES: nothing
-  // is delivered for the slot; the socket is not closed before end()
+  // Starts to forward datagrams from `socket` over a new socket pair, and returns the receiver's end.
+  // REQUIRES: nothing is forwarded for the slot; the socket is not closed before end()
   Result<UniqueFd> begin(uint32_t slot, int socket);
-  // The same by the end of a pair that a former agent has made.
+  // Like begin(), but with the sending end of a pair that a former agent has made.
   Result<void> go_on(uint32_t slot, int socket, UniqueFd end);
-  // Our end of the pair; -1: nothing is delivered for the slot.
+  // Returns the forwarder's end of the pair, or -1 if nothing is forwarded for the slot.
   int end_of(uint32_t slot) const;
-  // Nothing more is taken of the socket. Waits for a turn that is under way: for some datagrams.
+  // Stops forwarding for the slot. Waits for a turn in progress, which lasts for a few datagrams.
   void end(uint32_t slot);
 
  private:

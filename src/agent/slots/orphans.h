@@ -14,10 +14,11 @@
 
 namespace verbena::agent {
 
-// Processes that hold a slot of a former agent and have not come back to this one, by slot.
+// Orphans: processes that hold a slot from a former agent and have not reconnected to this one. By slot.
 //
-// Where nothing tells when a process ends, it has a while to come back and is given up then: its agent was of
-// an older release, or it is in a pid namespace that we do not see and the kernel has no SO_PEERPIDFD.
+// An orphan without a pidfd has 30 seconds to reconnect, and is then given up. There is no pidfd if the
+// former agent was of an older release. There is none either if the process is in a pid namespace that the
+// agent does not see and the kernel lacks SO_PEERPIDFD.
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;
@@ -27,9 +28,9 @@ class Orphans {
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  // False: the process has ended already.
+  // Watches the process of the slot, and calls `on_end` when it ends. False if it has ended already.
   bool watch(const LeasedSlot& slot, OnEnd on_end);
-  // True: there was one.
+  // Returns whether the slot had an orphan.
   bool remove(uint32_t slot);
   bool contains(uint32_t slot) const { return orphans_.contains(slot); }
   bool empty() const { return orphans_.empty(); }
@@ -37,9 +38,9 @@ class Orphans {
  private:
   struct Orphan {
     SharedProcess process;
-    std::optional<EventLoop::TimerId> timer;  // without a process
+    std::optional<EventLoop::TimerId> timer;  // only without a process
   };
-  // Nothing: it is not seen. Empty: it has ended.
+  // Returns nothing if the process is not visible, and a null pointer if it has ended.
   static std::optional<SharedProcess> find_process(const Borrower& borrower);
 
   EventLoop& loop_;

@@ -7,15 +7,16 @@
 
 namespace verbena::agent {
 
-// Who has a UDP port, as far as /proc tells.
+// A socket that is bound to a UDP port, as /proc/net/udp lists it.
 struct PortHolder {
   uint32_t uid = 0;
   uint64_t inode = 0;
 };
 std::vector<PortHolder> holders_of_port(uint16_t port);
-// The process that has a socket open, as pid; empty if we may not look into it, or it is the kernel's own.
+// Returns the pid of a process that has the socket open. Empty if the agent may not look into the process, or
+// the socket is the kernel's own.
 std::string process_with_socket(uint64_t inode);
-// "user 1000 (iperf3, pid 4711)"; without the process if we may not see it.
+// Returns "iperf3 (pid 4711) of user 1000", or "a program of user 1000" if the process is not visible.
 std::string describe_holder(const PortHolder& holder);
 
 }  // namespace verbena::agent

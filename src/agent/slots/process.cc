@@ -21,7 +21,7 @@
 namespace verbena::agent {
 namespace {
 
-// The beginning of a file of /proc.
+// The first 1023 bytes of a file in /proc.
 class ProcText {
  public:
   explicit ProcText(const std::string& path) {
@@ -36,8 +36,8 @@ class ProcText {
   ssize_t bytes_ = 0;
 };
 
-// How far the clock since boot is ahead here of that of the machine: who reads /proc is told times of its own
-// time namespace.
+// Returns the offset of this time namespace's boot clock to the machine's. Times in /proc are relative to the
+// reader's time namespace.
 int64_t boot_clock_offset_ns() {
   const ProcText offsets("/proc/self/timens_offsets");
   const size_t at = offsets.view().find("boottime");
@@ -53,7 +53,7 @@ uint64_t start_time_of(pid_t pid) {
   if (pid <= 0) return 0;
   const ProcText text(verbena::format("/proc/{}/stat", pid));
   const std::string_view stat = text.view();
-  // Field 22; the second, the name in parentheses, may contain anything (proc(5)).
+  // starttime is field 22. Field 2, the name in parentheses, may contain anything (proc(5)).
   size_t at = stat.rfind(')');
   for (int field = 2; field < 22 && at != std::string_view::npos; ++field) at = stat.find(' ', at + 1);
   uint64_t ticks = 0;
@@ -70,7 +70,7 @@ bool is_same_start(uint64_t one, uint64_t other) {
 
 UniqueFd watch_process(pid_t pid) {
   if (pid <= 0) return {};
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // the kernel sets close-on-exec
 }
 
 SharedProcess share_process(UniqueFd pidfd) {
@@ -82,8 +82,8 @@ bool has_ended(int pidfd) {
   return ::poll(&process, 1, 0) == 1;
 }
 
-// The kernel looks at the signal, which is none, after it has found the process. EINVAL: it is in a pid
-// namespace that we do not see.
+// Sends signal 0, which the kernel checks only after it has found the process. EINVAL: the process is in a
+// pid namespace that the agent does not see.
 bool is_pidfd(int fd) {
   return ::syscall(SYS_pidfd_send_signal, fd, 0, nullptr, 0) == 0 || errno != EBADF;
 }

@@ -22,7 +22,8 @@ bool has_line(const std::string& file, std::string_view wanted) {
   return false;
 }
 
-// cgroups(7): version 2 has one hierarchy; in version 1 the freezer is one of several.
+// Whether the process's control group is frozen. cgroups(7): version 2 has one hierarchy; in version 1 the
+// freezer is one of several.
 bool is_frozen(pid_t pid) {
   std::ifstream groups(verbena::format("/proc/{}/cgroup", pid));
   for (std::string line; std::getline(groups, line);) {

@@ -89,7 +89,7 @@ void SlotLeases::take_back_all(uint64_t session) {
   }
 }
 
-// Each may leave a trace of half a megabyte, which is copied.
+// A slot may leave a trace of half a megabyte, which is copied: so only a few slots per turn.
 bool SlotLeases::take_back_some(uint64_t session) {
   for (int i = 0; i < kTakenBackAtOnce; ++i) {
     const auto slot = slots_.first_lent_to(session);

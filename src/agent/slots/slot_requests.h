@@ -9,7 +9,7 @@
 
 namespace verbena::agent {
 
-// What clients ask of slots.
+// Carries out clients' requests for slots: lease, reclaim after an agent's restart, give back.
 class SlotRequests {
  public:
   SlotRequests(SlotLeases& slots, Wire& wire) : slots_(slots), wire_(wire) {}

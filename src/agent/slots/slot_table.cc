@@ -26,8 +26,8 @@ protocol::SlotSecret draw_secret() {
   return secret;
 }
 
-// Of fixed size, so that a process that maps it cannot be hurt by another's truncation; no other user may
-// open it again through /proc.
+// Makes a status page. Its size is sealed, so that a truncation by another process cannot kill one that maps
+// it. No other user may open it again through /proc.
 Result<UniqueFd> make_status_page() {
   UniqueFd page(::memfd_create("verbena-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!page) return fail(errno);
@@ -41,7 +41,8 @@ Result<UniqueFd> make_status_page() {
   return page;
 }
 
-// The former agent has known the process by a pid of its own pid namespace, which may be another than ours.
+// Sets the borrower's process from a pidfd. The former agent knew the process by a pid that may mean nothing
+// in this pid namespace.
 void take_process(Borrower& borrower, UniqueFd pidfd) {
   if (!pidfd || !is_pidfd(pidfd.get())) return;
   borrower.pid = pid_of(pidfd.get());
@@ -59,7 +60,7 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   if (!page) return fail(page.error().code);
   const auto index = choose(wanted);
   if (!index) return fail(index.error().code);
-  // Also if it cannot be lent now: the socket is there, and is the next one's.
+  // The socket exists even if this lease fails: the next lease gets it.
   Entry& entry = entries_[*index];
   const bool handed_over = !borrower.shares_port && wire_.socket(*index) >= 0;
   if (handed_over) {
@@ -84,8 +85,8 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   return describe(*index, entry);
 }
 
-// A slot that came back counts for who had it until another user may have it: else who takes and gives back
-// without end keeps all of them resting.
+// A returned slot counts for its former user until another user may have it. Otherwise a user that takes and
+// returns slots without end would keep all of them resting.
 void SlotTable::forgive_rested(TimePoint now) {
   for (auto& [index, entry] : entries_) {
     const bool is_for_others = !entry.lent && entry.socket_uid == kNobody;
@@ -103,7 +104,7 @@ void SlotTable::count_for(Entry& entry, uid_t user) {
 Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
   if (!wire_.has_sockets()) return choose_without_wire(wanted);
   if (const auto rested = longest_free(wanted, kRest)) return *rested;
-  // The next socket's slot may be one that was lent while there was no wire.
+  // The next socket's slot may already be leased: while there was no wire.
   int error = wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT;
   while (wanted.may_grow && wire_.size() < kEnd) {
     const auto added = wire_.add();
@@ -156,8 +157,8 @@ SlotTable::Entry* SlotTable::find_orphan(uint32_t index, uid_t user) {
 Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
   Entry* const entry = find_orphan(index, borrower.uid);
   if (entry == nullptr) return fail(ENOENT);
-  // Another process of the user has no QPs there. A process that we do not see has to know the secret, if
-  // there is one.
+  // Another process of the user has no QPs in this slot. A process that the agent does not see must name the
+  // secret, if the page has one.
   const Borrower& before = entry->borrower;
   const bool is_known = before.pid > 0 || !protocol::is_set(protocol::secret_in(entry->page.get()));
   if (!is_known || before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
@@ -249,7 +250,7 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
   return {};
 }
 
-// What a former agent has begun.
+// Goes on forwarding where the former agent stopped.
 void SlotTable::hand_on(uint32_t index, UniqueFd courier_end) {
   const auto begun = wire_.go_on_handing_over(index, std::move(courier_end));
   if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);

@@ -21,21 +21,20 @@
 
 namespace verbena::agent {
 
-// Who a slot is lent to.
+// The holder of a slot: a session, its process and its user.
 struct Borrower {
-  uint64_t session =
-      0;  // 0: none; the slot of a process that has not come back since the agent was restarted
+  uint64_t session = 0;  // 0: none. The process has not reconnected since the agent was restarted
   uid_t uid = 0;
   pid_t pid = 0;
   uint64_t start_time = 0;
   std::string program;
-  uint16_t protocol_version = 0;  // of its library; 0: not known yet
-  bool shares_port = true;        // its user may have a socket of the port, and what comes with that
-  SharedProcess process = {};     // empty: nothing tells when it ends
+  uint16_t protocol_version = 0;  // of the process's library; 0: not known yet
+  bool shares_port = true;        // its user may have a socket of the port, and with it power over the port
+  SharedProcess process = {};     // null: nothing signals its end
 };
 
-// A number that all sessions of one process have, and no other process: its pid and when it was started.
-// Where the pid is not known, the session's own.
+// Returns a number that all sessions of a process share and no other process has: made of pid and start time.
+// Without a pid, the number of the session.
 inline uint64_t process_number(const Borrower& borrower) {
   constexpr int kPidBits = 22;  // PID_MAX_LIMIT of 64-bit kernels
   if (borrower.pid == 0) return borrower.session;
@@ -44,59 +43,61 @@ inline uint64_t process_number(const Borrower& borrower) {
 
 struct LeasedSlot {
   uint32_t index = 0;
-  uint64_t lending = 0;      // no two lendings have the same, of whatever slot
+  uint64_t lending = 0;      // unique among the leases of all slots
   int socket = -1;           // -1: no wire
-  bool handed_over = false;  // what comes to it; the borrower does not have the socket
+  bool handed_over = false;  // packets are forwarded; the holder does not have the socket
   int page = -1;
   Borrower borrower;
 };
 
-// How packets come to it.
+// Returns how packets reach the slot.
 inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
   if (slot.socket < 0) return protocol::SlotWire::kNone;
   return slot.handed_over ? protocol::SlotWire::kHandedOver : protocol::SlotWire::kSocket;
 }
 
-// The slots: which are lent and to whom, and their sockets and status pages.
+// The slots of the port. Records which slots are leased and to which process, with their sockets and status
+// pages. Slot k receives on the k-th socket of the SO_REUSEPORT group.
 //
-// Each user gets a share of them (base/quota.h). A slot that came back rests a while before it is lent again,
-// so that QPNs do not reappear at once; longer, if it is lent to another user, and until then it is in the
-// share of who had it. If a process has had the socket,
-// of which it may have kept a copy, it is lent only to the user of that process. Without a wire, slots are
-// numbered from the top down, so that they are in nobody's way when sockets come after all.
+// Each user gets a share of the slots (base/quota.h). A returned slot rests for 2 s before its next lease, if
+// another slot is free, so that QPNs do not reappear at once. For another user it rests for 30 s, and counts
+// for its former user until then. A process may keep a copy of a socket that it has had, so that slot is only
+// leased to users who may have the socket already. Without a wire, slots are leased from the highest index
+// down: sockets that are added later start at 0.
 class SlotTable {
  public:
-  // The multicast QPN is in the last slot: never lent. Nor is slot 0.
+  // Never leased: slot 0, and the last slot, which has the multicast QPN.
   static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
   SlotTable(Wire& wire, uid_t own) : wire_(wire), own_(own), quota_(kSize, own) {}
 
-  // ENOSPC: all are lent; EDQUOT: the user has its share; EMFILE and the like: no more can be made.
+  // Leases a slot. ENOSPC: all are leased. EDQUOT: the user has its share. EBUSY: the user's processes hold
+  // the locks of too many sockets. EMFILE etc.: no socket or page can be made.
   Result<LeasedSlot> lend(const Borrower& borrower, TimePoint now);
-  // A process from before the agent's restart comes back for its slot. ENOENT: it was not lent to this
-  // process.
+  // Lets a process that reconnects after the agent's restart keep its slot. ENOENT: the slot was not leased
+  // to this process.
   Result<void> keep(uint32_t index, const Borrower& borrower);
-  // The same, known by what the slot's page says, which that process has: its pid may mean nothing here, as
-  // the former agent was in another pid namespace.
+  // Like keep(), but identifies the process by the secret in the slot's status page. A pid may mean nothing
+  // here: the former agent may have been in another pid namespace.
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower);
-  // ENOENT: it is not lent to this session.
+  // Ends a lease. ENOENT: the slot is not leased to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
 
-  // The slots of an agent that died, from its vault; takes the sockets over into the wire. Those that were
-  // lent stay so, with session 0.
+  // Adopts the slots of an agent that died, from its takeover state, and passes the sockets to the wire.
+  // Leased slots stay leased, with session 0.
   Result<void> adopt(TakeoverState::Contents& contents, TimePoint now);
 
-  // The first lent slot from `index` on.
+  // Returns the first leased slot from `index` on.
   std::optional<LeasedSlot> find_lent(uint32_t index) const;
-  // The same of those that are lent to this user.
+  // Like find_lent(), among the slots that are leased to this user.
   std::optional<LeasedSlot> find_lent_to(uid_t user, uint32_t index) const;
   std::vector<LeasedSlot> lent() const;
-  // They look only at what is lent to the session, as clients come and go all the time.
+  // Both look only at slots of this session: clients come and go all the time.
   std::vector<LeasedSlot> lent_to(uint64_t session) const;
   std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
   size_t lent_to_other_users() const { return lent_to_other_users_; }
-  // All slots as they go into the vault.
+  // Returns all slots as the takeover state records them.
   std::vector<SlotRecord> records() const;
   SlotRecord record(uint32_t index) const;
 
@@ -110,13 +111,13 @@ class SlotTable {
     bool handed_over = false;
     Borrower borrower;
     uid_t last_uid = kNobody;
-    uid_t socket_uid = kNobody;  // who may have a copy of the socket
-    uid_t counts_for = kNobody;  // in whose share
+    uid_t socket_uid = kNobody;  // the user that may have a copy of the socket
+    uid_t counts_for = kNobody;  // the user whose share it is in
     UniqueFd page;
     TimePoint free_since{};
   };
 
-  // Who asks; and whether the user may have more than what counts for it already.
+  // The user that requests a slot, and whether its quota allows more than what counts for it already.
   struct Wanted {
     uid_t user;
     TimePoint now;
@@ -127,14 +128,15 @@ class SlotTable {
   void count_for(Entry& entry, uid_t user);
   Result<uint32_t> choose(const Wanted& wanted);
   Result<uint32_t> choose_without_wire(const Wanted& wanted) const;
-  // A slot that has rested so long, if it was this user's, or as between users.
+  // Whether the user may have the slot. The slot must have rested for `rest`, or for kRestBetweenUsers if
+  // another user had it.
   static bool may_have(const Wanted& wanted, const Entry& entry, Duration rest);
   std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
   LeasedSlot describe(uint32_t index, const Entry& entry) const;
-  // A slot of a process of this user that has not come back yet; nullptr: it is none.
+  // Returns a slot of this user whose process has not reconnected yet, or nullptr.
   Entry* find_orphan(uint32_t index, uid_t user);
   void give_to(uint32_t index, Entry& entry, const Borrower& borrower);
-  // Who is in the books as the one who has it.
+  // Add the holder to the indexes, and remove it from them.
   void enter_borrower(uint32_t index, const Entry& entry);
   void strike_borrower(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
@@ -145,8 +147,8 @@ class SlotTable {
   Quota quota_;
   uint64_t lendings_ = 0;
   std::map<uint32_t, Entry> entries_;                    // all but slot 0
-  std::set<std::pair<uint64_t, uint32_t>> by_borrower_;  // those that are lent: session and index
-  std::set<std::pair<uid_t, uint32_t>> by_user_;         // the same
+  std::set<std::pair<uint64_t, uint32_t>> by_borrower_;  // leased slots, by session and index
+  std::set<std::pair<uid_t, uint32_t>> by_user_;         // leased slots, by user and index
   size_t lent_to_other_users_ = 0;
 };
 

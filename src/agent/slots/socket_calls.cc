@@ -27,8 +27,8 @@ struct SocketCalls::Work {
   std::condition_variable progress;
   // Under the mutex
   std::deque<Call> next;
-  bool at_work = false;  // there is a thread
-  bool is_late = false;  // it was waited for too long
+  bool at_work = false;  // a thread runs
+  bool is_late = false;  // a call took longer than kPatience
   uint64_t asked = 0;    // calls so far
   uint64_t made = 0;
 };
@@ -69,7 +69,7 @@ void SocketCalls::make(Call call) {
     auto argument = std::make_unique<std::shared_ptr<Work>>(work_);
     work_->at_work = start_detached_thread(run, argument.get(), kStack);
     if (!work_->at_work) return log_warning("no thread can be started: a socket is not set up for now");
-    argument.release();  // NOLINT(bugprone-unused-return-value): the thread's
+    argument.release();  // owned by the thread now
   }
   if (work_->is_late) return;
   work_->is_late = !work_->progress.wait_for(lock, kPatience, [&] { return work_->made >= number; });

@@ -7,26 +7,26 @@
 
 namespace verbena::agent {
 
-// Makes system calls on sockets that a user's process has as well. A process can hold a socket's lock for as
-// long as it likes: setsockopt(2) reads its argument under the lock, and the argument may lie in a file whose
-// server does not answer. A thread makes the calls, one after the other; it starts when there are some, and
-// ends with the last.
+// Makes system calls on sockets that a user's process has as well. A process can hold a socket's lock for any
+// time: setsockopt(2) reads its argument under the lock, and the argument may lie in a file whose server does
+// not answer. So a thread makes the calls, one after the other. It starts with the first queued call and ends
+// after the last.
 //
-// For the agent's thread. It never waits for longer than a moment.
+// For the agent's thread, which never waits for longer than 50 ms.
 class SocketCalls {
  public:
   using Call = std::function<void()>;
 
   SocketCalls();
-  // A thread that cannot end goes on with what it has.
+  // Does not wait for the thread, which finishes the queued calls.
   ~SocketCalls() = default;
   SocketCalls(const SocketCalls&) = delete;
   SocketCalls& operator=(const SocketCalls&) = delete;
 
-  // Has the thread make the call, and waits for it for 50 ms, or not at all while an earlier call takes
-  // longer than that. REQUIRES: the call owns what it needs
+  // Queues the call and waits for it for up to 50 ms. Does not wait while an earlier call has taken longer
+  // than that. REQUIRES: the call owns what it needs
   void make(Call call);
-  // How many are not made yet.
+  // Returns the number of calls that are not complete.
   size_t waiting() const;
 
  private:

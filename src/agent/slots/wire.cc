@@ -25,7 +25,8 @@
 namespace verbena::agent {
 namespace {
 
-// Whether anybody at all has the port: a socket without SO_REUSEPORT shares with nobody.
+// Returns 0 if no socket is bound to the port, else the errno. A socket without SO_REUSEPORT shares the port
+// with none.
 int try_exclusive_bind(uint16_t port) {
   int family = AF_INET6;
   UniqueFd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -67,20 +68,20 @@ bool is_bound_to(int socket, uint16_t port) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-  // The port lies at the same place in both kinds of address.
+  // The port is at the same offset in both kinds of address.
   const bool is_ip = address.ss_family == AF_INET || address.ss_family == AF_INET6;
   return is_ip && reinterpret_cast<const sockaddr_in&>(address).sin_port == htons(port);
 }
 
 void drain(int socket) {
-  // The queue is bounded, and nothing new comes in. The loop ends all the same if that is not so.
+  // The queue is bounded and receives nothing new. The loop also ends if that should not hold.
   char byte;
   for (int i = 0; i < 1 << 20; ++i) {
     if (::recv(socket, &byte, sizeof byte, MSG_DONTWAIT | MSG_TRUNC) < 0 && errno != EINTR) return;
   }
 }
 
-// What a muted socket lets through.
+// Filter of a muted socket: drops all packets.
 constexpr sock_filter kNothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
 
 bool attach_filter(int socket, std::span<const sock_filter> filter) {
@@ -89,7 +90,7 @@ bool attach_filter(int socket, std::span<const sock_filter> filter) {
   return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
 }
 
-// The kernel answers with the number of instructions.
+// Whether the socket has the filter kNothing. The kernel returns the number of instructions as the length.
 bool is_muted(int socket) {
   sock_filter filter[1];
   socklen_t length = std::size(filter);
@@ -97,7 +98,7 @@ bool is_muted(int socket) {
          filter[0].code == kNothing[0].code && filter[0].k == kNothing[0].k;
 }
 
-// An empty filter lets everything through.
+// Sets the filter; an empty one lets all packets through.
 bool set_filter(int socket, std::span<const sock_filter> filter) {
   if (!filter.empty()) return attach_filter(socket, filter);
   const int unused = 0;
@@ -128,7 +129,7 @@ std::vector<net::GuardedLink> guarded_links(const std::vector<control::Link>& li
 
 void Wire::open() {
   if (const int error = try_exclusive_bind(port_); error != 0) {
-    // To find the process means to look through those of all processes.
+    // Finding the holder reads the descriptors of all processes in /proc.
     constexpr uint32_t kLookInterval = 16;
     if (failures_++ % kLookInterval != 0) return;
     may_be_ours_ = false;
@@ -163,11 +164,11 @@ Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> share
   std::set<uint64_t> cookies;
   for (uint32_t slot = 0; slot < sockets.size(); ++slot) {
     const int socket = sockets[slot].get();
-    // To ask for the name of a socket takes its lock.
+    // getsockname() takes the socket's lock, which the user of a shared socket may hold.
     const bool is_ours = is_of_a_group(socket) && (shared.contains(slot) || is_bound_to(socket, port_));
     if (!is_ours) return fail(EINVAL);
     const uint64_t cookie = cookie_of(socket);
-    if (cookie != 0 && !cookies.insert(cookie).second) return fail(EINVAL);  // the same one twice
+    if (cookie != 0 && !cookies.insert(cookie).second) return fail(EINVAL);  // the same socket twice
   }
   if (sockets.empty()) return fail(EINVAL);
   sockets_.clear();
@@ -223,9 +224,9 @@ void Wire::use(uint32_t slot, std::function<void(int socket)> call) {
   calls_.make([socket = sockets_[slot], call = std::move(call)] { call(socket->get()); });
 }
 
-// ---- what is heard
+// ---- peer filter
 
-// A socket that has been muted, by us or by an agent before us, stays so.
+// Leaves muted sockets alone, whether muted by this agent or by a former one.
 void Wire::hear_peers_of(const std::vector<control::Link>& links) {
   std::vector<sock_filter> filter = net::peer_filter(guarded_links(links));
   if (equal(filter, peer_filter_)) return;
@@ -241,7 +242,7 @@ bool Wire::guard(int socket) const {
   return set_filter(socket, peer_filter_);
 }
 
-// ---- for processes that must not have the socket
+// ---- forwarding to processes that must not have the socket
 
 Result<void> Wire::engage_courier() {
   if (forwarder_ != nullptr) return {};

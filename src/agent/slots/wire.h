@@ -20,62 +20,62 @@
 
 namespace verbena::agent {
 
-// The agent's hold on UDP port 4791: the SO_REUSEPORT group whose k-th socket is slot k's.
+// Owns UDP port 4791: the SO_REUSEPORT group whose k-th socket belongs to slot k.
 //
-// The kernel numbers the sockets of a group in the order in which they were bound, and steers by that number.
-// So the group must be all ours from the first socket on: one that was begun by somebody else (another
-// program, or an agent that died and whose sockets live on in its clients) cannot be joined, only taken over
-// as a whole.
+// The kernel numbers a group's sockets in the order in which they were bound, and steers packets by that
+// number. So the agent must own all sockets, from the first on. It cannot join a group that another process
+// began: another program, or a dead agent whose clients keep its sockets open. It can only take over such a
+// group as a whole.
 //
-// Only slot 0's socket can send, so all that leaves from the port is the agent's. A process that has another
-// socket can neither speak in the agent's name, nor hold the socket's lock by a send that waits (MSG_MORE).
+// Only slot 0's socket can send, so all packets from the port are the agent's. A process with another socket
+// can neither send as the agent, nor hold the socket's lock by a send that waits (MSG_MORE).
 class Wire {
  public:
   explicit Wire(uint16_t port) : port_(port) {}
 
-  // Opens the group with slot 0's socket, if nobody has the port. Whatever the outcome, has_sockets() and
-  // reason() tell it. Called again and again, it looks up who has the port only now and then.
+  // Opens the group with slot 0's socket if no process has the port; has_sockets() and reason() tell the
+  // outcome. In a row of failed calls, only every 16th looks up which process has the port.
   void open();
   // Takes over the sockets of an agent that died, slot 0's first. EINVAL if they are not such a group.
-  // `shared`: those that share() was called for.
+  // `shared`: the slots for which share() was called.
   Result<void> adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared = {});
-  // Binds one more; answers its slot.
+  // Binds one more socket and returns its slot.
   Result<uint32_t> add();
 
   bool has_sockets() const { return !sockets_.empty(); }
   uint32_t size() const { return static_cast<uint32_t>(sockets_.size()); }
   int socket(uint32_t slot) const { return slot < size() ? sockets_[slot]->get() : -1; }
-  // Why there are none: a sentence for the user.
+  // Returns why there are no sockets: a sentence for the user.
   const std::string& reason() const { return reason_; }
-  // The same as long as there are none, else empty.
+  // Returns reason() while there are no sockets, else an empty string.
   std::string no_wire_reason() const { return has_sockets() ? std::string() : reason_; }
-  // Somebody of our own user has the port: perhaps the clients of an agent that died.
+  // Whether only processes of the agent's own user have the port: perhaps clients of an agent that died.
   bool may_be_ours() const { return may_be_ours_; }
 
-  // A socket without an owner takes no packets: the kernel drops them at once, and what had queued is gone.
-  // Nothing of it is handed over any more, either.
-  // For a shared socket, that happens a moment later if its user has it so.
+  // Makes the slot's socket drop all packets, empties its queue, and stops forwarding. For a slot without a
+  // holder. A shared socket may be muted a moment later: its user may hold the lock.
   void mute(uint32_t slot);
   void unmute(uint32_t slot);
 
-  // From now on a process has the slot's socket whose user is not trusted: it may hold the socket's lock.
+  // Notes that a process of an untrusted user has the slot's socket, and so may hold the socket's lock.
   void share(uint32_t slot) { shared_.insert(slot); }
-  // It does so, and should have no more sockets.
+  // Whether 256 calls on shared sockets are waiting. Their users should get no more sockets then.
   bool is_held_up() const { return calls_.waiting() >= kMaxWaiting; }
 
-  // Where a link has peers, what comes for it from other hosts than these reaches no socket of the port.
+  // Restricts links that have peers: packets to them from other hosts reach no socket of the port.
   void hear_peers_of(const std::vector<control::Link>& links);
-  // The same for another socket of the port. False: it cannot be done; errno says why.
+  // Applies the same filter to another socket of the port. Returns false and sets errno on failure.
   bool guard(int socket) const;
 
-  // The slot's owner is not given the socket: what comes is handed over to it, until mute(). Where to it is
-  // handed, is for take_receiver() to give away, once.
+  // Starts to forward the slot's packets, until mute(): its holder does not get the socket. take_receiver()
+  // then returns the receiver's end, once.
   Result<void> hand_over(uint32_t slot);
   UniqueFd take_receiver(uint32_t slot);
-  // From now on nobody hands anything over to the slot's owner, not even a process that has a copy of our end
-  // of the pair (stopped_agent.h).
+  // Shuts down the forwarding pair. From now on no process can forward to the slot's holder, not even one
+  // that has a copy of the agent's end (stopped_agent.h).
   void hang_up(uint32_t slot);
-  // The end by which it is handed over, for the next agent, which goes on with it; -1: it is not.
+  // Returns the forwarder's end of the pair, with which the next agent continues. -1: packets are not
+  // forwarded.
   int courier_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
   Result<void> go_on_handing_over(uint32_t slot, UniqueFd courier_end);
 
@@ -84,19 +84,19 @@ class Wire {
 
   Result<void> steer();
   Result<void> engage_courier();
-  // Calls it with the slot's socket: now, or where the socket is shared as SocketCalls has it.
+  // Calls `call` with the slot's socket: at once, or through SocketCalls if the socket is shared.
   void use(uint32_t slot, std::function<void(int socket)> call);
 
   uint16_t port_;
-  std::vector<sock_filter> peer_filter_;                  // empty: everybody is heard
-  std::vector<std::shared_ptr<const UniqueFd>> sockets_;  // by slot; calls under way have some, too
+  std::vector<sock_filter> peer_filter_;                  // empty: packets of all hosts pass
+  std::vector<std::shared_ptr<const UniqueFd>> sockets_;  // by slot; pending calls share ownership
   std::set<uint32_t> shared_;
   SocketCalls calls_;
   std::map<uint32_t, UniqueFd> receivers_;
-  std::unique_ptr<Forwarder> forwarder_;  // from the first slot on that is handed over
+  std::unique_ptr<Forwarder> forwarder_;  // exists from the first forwarded slot on
   std::string reason_;
   bool may_be_ours_ = false;
-  uint32_t failures_ = 0;  // of open(), one after the other
+  uint32_t failures_ = 0;  // consecutive failures of open()
 };
 
 }  // namespace verbena::agent
