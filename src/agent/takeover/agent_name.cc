@@ -24,13 +24,14 @@ namespace {
 
 using control::AgentAddress;
 
-// How long one may have the abstract name and not say who it is: an agent that is about to listen, or has no
-// time for its clients, does so sooner.
+// Maximum wait for the owner of the abstract name to identify itself. An agent does so sooner, even one that
+// is about to listen or has no room for clients.
 constexpr Duration kNamePatience = std::chrono::milliseconds(500);
 constexpr Duration kNameInterval = std::chrono::milliseconds(10);
 constexpr int kAttempts = 16;
-// How long one may have the lock and not listen: an agent that begins, or that ends. Its machine, or its
-// disk, may be slow. Who started us waits no longer (control/client/agent_dialer.h).
+// Maximum wait for the owner of the lock, an agent that starts or ends, to listen or to release the lock. Its
+// machine or disk may be slow. The process that started this one waits no longer than that
+// (control/client/agent_dialer.h).
 constexpr Duration kLockPatience = std::chrono::seconds(10);
 constexpr Duration kLockInterval = std::chrono::milliseconds(2);
 
@@ -46,7 +47,7 @@ Result<UniqueFd> bind_socket(const AgentAddress& address) {
   return socket;
 }
 
-// Whose socket listens there. Errors: ECONNREFUSED, EAGAIN: it does not show.
+// Returns the user that listens at the address. ECONNREFUSED, EAGAIN: the user is not known.
 Result<uid_t> listener_at(const AgentAddress& address) {
   const auto socket = open_socket();
   if (!socket) return fail(socket.error().code);
@@ -78,8 +79,8 @@ Result<AgentName> AgentName::take(UniqueFd passed) {
   return name;
 }
 
-// The lock is a file of its own: who can read a directory can lock it. An agent that ends removes all of
-// them, so what has been locked may not be there any more.
+// Locks a separate lock file, because any process that can read a directory can flock() it. An ending agent
+// removes the directory and its files, so the locked file may be gone already; then this is tried again.
 Result<void> AgentName::take_directory() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const auto directory = paths::make_state_directory();
@@ -99,8 +100,9 @@ Result<void> AgentName::take_directory() {
   return fail(EADDRINUSE);
 }
 
-// Of two that are started at once one begins, and the other ends when that listens: the program that started
-// it finds an agent then. One that ends gives the lock up, also when it is killed.
+// Locks the file. If two agents start at once, one gets the lock and the other ends once the first listens:
+// then the program that started it finds an agent. An agent releases the lock when it ends, even if it is
+// killed.
 Result<void> AgentName::lock() {
   lock_.reset(::open(lock_file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock_) return fail(errno);
@@ -118,7 +120,7 @@ bool AgentName::holds_lock() const {
   return lock_ && is_same_file(lock_.get(), lock_file_.c_str());
 }
 
-// EPERM: a stranger has it.
+// EPERM: another user has the name.
 Result<void> AgentName::take_abstract_name(UniqueFd passed) {
   if (passed) {
     sockets_.push_back(std::move(passed));
@@ -141,8 +143,8 @@ Result<void> AgentName::take_abstract_name(UniqueFd passed) {
   }
 }
 
-// What lies there is of an agent that was killed: we have its lock. It is in its place only once everybody
-// may connect whom root's agent serves; a user's lies where nobody else comes.
+// Replaces the file of a killed agent, if there is one: this agent has the lock. The socket gets its name
+// only after its mode: 0666 for root's agent, which serves all users, 0600 for a user's agent.
 Result<void> AgentName::make_socket_file() {
   const std::string fresh = file_ + ".fresh";
   ::unlink(fresh.c_str());

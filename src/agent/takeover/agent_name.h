@@ -11,27 +11,30 @@
 
 namespace verbena::agent {
 
-// What clients find an agent by, and what makes it the only one of its user in a network namespace: a socket
-// file in the user's state directory, where nobody else can put one, and a lock beside it that nobody else
-// can take; and the abstract name, which anybody can take, for clients that do not see the directory or do
-// not know of the file. Where there is no such directory the abstract name is all.
+// The addresses at which clients find an agent. They also make it the only agent of its user in a network
+// namespace. The first address is a socket file in the user's state directory, where no other user can create
+// one, and a lock beside it that no other user can take. The second is an abstract Unix socket name, which
+// any user can take. It is for clients that do not see the directory or do not know of the file. Without such
+// a directory, the abstract name is the only address.
 class AgentName {
  public:
-  // EADDRINUSE: there is an agent of this user, or one may be; or there is no directory, and somebody else
-  // has the abstract name. Waits a moment for the one that has it to show who it is.
-  // `passed`: the socket of the abstract name, where a service manager has begun to listen.
+  // Takes the addresses. EADDRINUSE: this user has an agent, or may have one; or there is no directory and
+  // another process has the abstract name. Waits up to 500 ms for the owner of the abstract name to identify
+  // itself, and up to 10 s for that of the lock to listen or end. `passed`: a socket with the abstract name
+  // on which a service manager already listens.
   static Result<AgentName> take(UniqueFd passed = {});
 
   AgentName(AgentName&&) = default;
   AgentName& operator=(AgentName&&) = delete;
   ~AgentName() { give_up(); }
 
-  // Bound, and not listening yet, except what was passed; at least one.
+  // Returns at least one socket. The sockets are bound but do not listen, except `passed`.
   std::vector<UniqueFd> take_sockets() { return std::exchange(sockets_, {}); }
-  // The next agent may have it.
+  // Releases the addresses for the next agent.
   void give_up();
 
-  // Who has locked this file in a state directory is the only one that may begin there.
+  // Returns the lock file of a state directory. Only the process that has locked the file may start an agent
+  // there.
   static std::string lock_file_in(const std::string& directory) { return directory + "/agent.lock"; }
 
  private:

@@ -13,7 +13,7 @@
 namespace verbena::agent {
 namespace {
 
-// A queue pair with the usual timeouts gives up after 0.5 s.
+// Short enough for a queue pair with the usual timeouts, which gives up after 0.5 s.
 constexpr Duration kInterval = std::chrono::milliseconds(100);
 
 }  // namespace

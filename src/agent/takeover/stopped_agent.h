@@ -15,12 +15,13 @@
 
 namespace verbena::agent {
 
-// Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Processes that have
-// no socket of UDP port 4791 would get none meanwhile, and their peers would give up after half a second.
-// Runs in the agent's second process, which has the takeover state, and with that the sockets.
+// Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Without that,
+// processes that have no socket of UDP port 4791 would receive nothing, and their peers would give up after
+// half a second. Runs in the agent's second process, which has the takeover state, and with that the sockets.
 //
-// A thread looks at the agent's process every 100 ms. For a moment after the agent goes on, both forward:
-// packets may change their order. Slots do not change hands in that time, as they rest for longer.
+// A thread looks at the agent's process every 100 ms. Just after the agent resumes, both forward for a
+// moment, so packets may be reordered. No slot gets another holder in that time: a returned slot rests for
+// longer.
 class StoppedAgent {
  public:
   StoppedAgent();
@@ -28,7 +29,7 @@ class StoppedAgent {
   StoppedAgent(const StoppedAgent&) = delete;
   StoppedAgent& operator=(const StoppedAgent&) = delete;
 
-  // From now on this is the agent, with its takeover state. `agent`: 0 if there is none.
+  // Watches the process `agent`, whose takeover state is `vault`. `agent` is 0 while there is no agent.
   void watch(pid_t agent, UniqueFd vault);
 
  private:

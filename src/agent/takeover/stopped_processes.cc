@@ -25,25 +25,26 @@
 namespace verbena::agent {
 namespace {
 
-// A packet that lies in the socket for so long is looked into. Peers give up after half a second with the
-// timeouts that most programs use.
+// If a packet stays in the socket for this long, the process is looked at. Peers with common timeouts give up
+// after half a second.
 constexpr Duration kPatience = std::chrono::milliseconds(60);
-// How often the process is looked at while it is stopped.
+// Interval for reading the state of a stopped process.
 constexpr Duration kStateInterval = std::chrono::milliseconds(100);
-// Between two acknowledgements for a peer that waits: shorter than the timeouts that most programs use (14:
-// 67 ms). After so long the peer has to say once more that it is there: who sends a packet in its name must
-// not make this host send to it for good.
+// Interval between acknowledgements to a waiting peer: shorter than the common timeout (14: 67 ms). They end
+// kReminderTime after the peer's latest request: a forged packet in the peer's name must not make this host
+// send to it forever.
 constexpr Duration kReminderInterval = std::chrono::milliseconds(25);
 constexpr Duration kReminderTime = std::chrono::seconds(5);
 constexpr size_t kRemindersAtOnce = 256;
-// A peer that sends a request again so long after the first acknowledgement is not kept by acknowledgements.
+// If a peer repeats its request this long after the first acknowledgement, acknowledgements do not keep it
+// waiting.
 constexpr Duration kRemindersWork = std::chrono::milliseconds(100);
-// Between two readings of a socket, each of at most so many datagrams.
+// Minimum interval between two readings of a socket, and maximum number of datagrams per reading.
 constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 constexpr int kDatagramsPerReading = 64;
 constexpr size_t kMaxDatagramBytes = 65536;
 constexpr size_t kMaxQpsPerReading = 256;
-// rnr_retry 7 means without end (IBTA volume 1, 9.7.5.2.8).
+// rnr_retry 7 means infinite (IBTA volume 1, 9.7.5.2.8).
 constexpr uint8_t kInfiniteRnrRetry = 7;
 
 bool has_packets(int socket) {
@@ -70,7 +71,8 @@ bool read_entry(int page, size_t array, uint32_t index, Entry& entry) {
 
 }  // namespace
 
-// One slot: idle while its socket is watched, then curious, and, while its process is stopped, answering.
+// Watches one slot. It first waits for a packet, then checks whether the process is stopped, and answers
+// while it is.
 class StoppedProcesses::Slot final : private net::PacketHandler {
  public:
   Slot(StoppedProcesses& of, const LeasedSlot& lent)
@@ -98,20 +100,20 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
 
  private:
-  // A request that waits, the oldest of its QP in this reading.
+  // The oldest request of a QP in this reading.
   struct Request {
     roce::Psn psn;
     roce::Path path;
   };
   struct Waiting {
     Request request;
-    roce::Psn first;  // of the first reading
+    roce::Psn first;  // oldest PSN of the first reading
     TimePoint since;
-    TimePoint until;  // it is reminded
+    TimePoint until;  // acknowledgements are repeated until then
   };
-  // Answers to it.
+  // The fields of an answer to a request.
   struct Answer {
-    roce::Headers headers;  // of an acknowledgement: the peer's QPN, and the PSN and MSN that go with a NAK
+    roce::Headers headers;  // of an acknowledgement: the peer's QPN, and the PSN and MSN of a NAK
     roce::Path path;
     bool rnr_without_end;
   };
@@ -148,7 +150,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     log_info("pid {} is stopped: its peers are asked to wait", pid_);
     answers_ = true;
     is_watching_ = true;
-    // Edge-triggered: what is only peeked at stays there.
+    // Edge-triggered, because packets that are only peeked at stay in the socket.
     loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
     check();
     read();
@@ -202,7 +204,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     });
   }
 
-  // A bounded number of them, in turn.
+  // Repeats the acknowledgement to a limited number of peers per call, in turn.
   void remind() {
     const TimePoint now = MonotonicClock::now();
     const size_t count = std::min(waiting_.size(), kRemindersAtOnce);
@@ -217,7 +219,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     of_.surroundings_.flush();
   }
 
-  // One datagram. False: there is none, or none that was not seen before.
+  // Receives one datagram. False if there is none, or with MSG_PEEK no unseen one.
   bool receive(int flags) {
     net::SocketAddress name{};
     alignas(cmsghdr) std::array<std::byte, net::kControlBytes> control;
@@ -249,8 +251,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     }
   }
 
-  // The process wrote the page, and is not to be trusted with it: what it says can harm its own QPs only.
-  // Nothing: the QP does not answer, or how far it has come is not known.
+  // Returns the answer to a request. Nothing if the QP does not answer, or its progress is not known exactly.
+  // The process wrote the page and is not trusted: wrong values can only harm its own QPs.
   std::optional<Answer> answer_to(roce::Qpn qpn, const Request& request) const {
     protocol::QpStatus status;
     protocol::QpDetails details;
@@ -295,7 +297,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     of_.surroundings_.send(nak, answer->path);
   }
 
-  // Everything before the request, which the peer has been told before; if that was lost, it learns it now.
+  // Repeats the acknowledgement of all packets before the request. The peer has had it already unless it was
+  // lost.
   void acknowledge_again(const Answer& answer) {
     roce::Headers headers = answer.headers;
     headers.psn = headers.psn - 1;
@@ -311,7 +314,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   const pid_t pid_;
   const uid_t uid_;
   const uint64_t lending_;
-  net::PortCounters counters_{};  // the process counts what it reads itself
+  net::PortCounters counters_{};  // discarded: the process counts the packets when it reads them
   net::DatagramSplitter splitter_;
   bool is_watching_ = false;
   bool answers_ = false;
@@ -320,7 +323,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   TimePoint last_reading_{};
   std::map<uint32_t, Request> requests_;  // by QPN
   std::optional<EventLoop::TimerId> reminder_;
-  std::map<uint32_t, Waiting> waiting_;  // by QPN, of those that have been answered
+  std::map<uint32_t, Waiting> waiting_;  // by QPN; requests that have been answered
   uint32_t last_reminded_ = 0;           // QPN
 };
 

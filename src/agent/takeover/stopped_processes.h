@@ -21,28 +21,32 @@
 namespace verbena::agent {
 
 // Answers the peers of reliable QPs for processes that are stopped (SIGSTOP, a debugger, a paused container).
-// An adapter goes on answering without the process; here the peers would lose their connections within a
-// second. Each request packet that comes for such a process is answered, in three ways, as peers differ:
+// A hardware adapter answers even while the process is stopped; in software, peers would lose their
+// connections within a second. Each request packet for a stopped process is answered in three ways, because
+// peers differ:
 //
-// - To Verbena by a word that says so (roce::kStoppedOpcode), which uses up no retry.
-// - By the acknowledgement before the request's once more, again and again for some seconds. Linux rxe sets
-// its
-//   retransmission timer back at every response (rxe_completer()), so it waits without using up a retry.
-//   Others drop an acknowledgement of what is acknowledged already, as the specification asks.
-// - If the request comes again all the same, and the program has asked for RNR retries without end, by an RNR
-//   NAK, which all adapters know. It would end connections whose rnr_retry is finite, and only that of the
-//   program's own end is known here. Adapters with a finite one are not kept.
+// - Verbena: an answer of its own (roce::kStoppedOpcode), after which the requester waits and uses up no
+// retry.
+// - Linux rxe: a repeated acknowledgement of the packets before the request, every 25 ms for five seconds.
+// rxe
+//   restarts its retransmission timer at each response (rxe_completer()), so it uses up no retry. Other peers
+//   drop repeated acknowledgements, as the specification requires.
+// - All adapters: an RNR NAK, if the request is repeated and the program has set rnr_retry to 7 (infinite).
+// An
+//   RNR NAK would end connections with a finite rnr_retry. Only the program's own value is known here, not
+//   the peer's. Connections of adapters with a finite value are lost.
 //
-// The PSN answered is one that the responder has reached by its status page, or the packet's own if that
-// comes before: nothing is acknowledged that the process has not executed. XRC is left out, whose requests
-// other processes execute.
+// The PSN in an answer is the smaller one of the packet's PSN and the PSN that the responder has reached by
+// its status page. So no request is acknowledged that the process has not executed. XRC requests are not
+// answered: other processes execute them.
 //
-// The packets stay in the socket, for the process to read when it goes on: they are peeked at (SO_PEEK_OFF).
-// Only when they fill half of the socket's buffer the oldest are taken out, or new ones would be lost unseen.
-// What is taken of reliable connections comes again; datagrams are lost, as they are when a buffer is full.
+// The packets stay in the socket for the process to read when it resumes: they are only peeked at
+// (SO_PEEK_OFF). If they fill half of the socket's buffer, the oldest are taken out, since new ones would be
+// dropped unseen. Peers repeat the packets of reliable connections; datagrams are lost, as in any full
+// buffer.
 //
-// An idle machine pays nothing: a socket is watched for its next packet and then, only if that one still
-// lies there a moment later, its process is looked at. Used by the agent's thread.
+// An idle machine has no cost. A socket is watched for its next packet. Only if that packet still lies there
+// after 60 ms, the state of its process is read. For the agent's thread.
 class StoppedProcesses {
  public:
   struct Surroundings {
@@ -51,13 +55,13 @@ class StoppedProcesses {
     std::function<void()> flush;
     std::function<bool(pid_t)> is_stopped;
   };
-  // `port`: the sockets' own.
+  // `port`: the UDP port of the sockets.
   StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings);
   ~StoppedProcesses();
   StoppedProcesses(const StoppedProcesses&) = delete;
   StoppedProcesses& operator=(const StoppedProcesses&) = delete;
 
-  // This process has the slot from now on; nothing: nobody has it, and its socket may be closed.
+  // Watches the slot for the process that holds it now. Without a holder, the slot's socket may be closed.
   void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& lent);
 
  private:

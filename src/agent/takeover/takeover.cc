@@ -15,7 +15,7 @@
 namespace verbena::agent {
 namespace {
 
-// How long a client may take to bring back what it had on an agent that was killed.
+// Maximum time for a client to restore its objects after an agent was killed.
 constexpr Duration kReturnTime = std::chrono::seconds(3);
 
 }  // namespace
@@ -33,8 +33,8 @@ void Takeover::begin() {
   });
 }
 
-// On a busy machine the agent may not have run for all that time. Clients that have come by now are heard
-// first: once one is let in, the next round of the loop reads its hello.
+// Gives clients that have connected by now a last chance: on a busy machine the agent may not have run during
+// the wait. After a client is accepted, the next round of the loop reads its hello.
 void Takeover::hear_the_last() {
   const bool is_let_in = !of_.loop.has_work_for(::geteuid());
   of_.loop.in_next_round([this, is_let_in] { is_let_in ? give_up_waiting() : hear_the_last(); });
@@ -43,7 +43,7 @@ void Takeover::hear_the_last() {
 void Takeover::give_up_waiting() {
   if (!waiting_) return;
   if (of_.loop.has_work_for(::geteuid())) return of_.loop.in_next_round([this] { give_up_waiting(); });
-  of_.wire.open();  // those that had the port may have ended meanwhile
+  of_.wire.open();  // former holders of the port may have ended meanwhile
   settle();
 }
 

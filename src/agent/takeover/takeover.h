@@ -14,8 +14,8 @@
 
 namespace verbena::agent {
 
-// Takes over from an agent that died: waits a moment for one of its clients to bring the vault, and takes out
-// what lies there.
+// Takes over from an agent that died: waits up to 300 ms for one of its clients to send the takeover state,
+// then adopts the slots, links and connections in it.
 class Takeover {
  public:
   struct Subjects {
@@ -26,16 +26,17 @@ class Takeover {
     CmService& connection_management;
     ServedUsers& served;
   };
-  // `on_settled`: what we have is known, or is other than before.
+  // `on_settled`: called when the takeover is complete or there is none, and again after a later one.
   Takeover(Subjects subjects, std::function<void()> on_settled);
 
-  // Waits, where the port is held by sockets of our own user.
+  // Waits for the takeover state if sockets of the agent's own user hold the port.
   void begin();
-  // False while a client of the former agent may still bring its vault: the others wait.
+  // False while a client of the former agent may still send its takeover state: other clients wait.
   bool is_settled() const { return !waiting_; }
-  // REQUIRES: it is of a process of our own user
+  // Adopts a crashed agent's state (slots, sockets, links, connections) from a client's copy of the takeover
+  // state. REQUIRES: the client has the agent's UID
   void offer_vault(UniqueFd vault);
-  // A client has been told what there is: from now on it must stay so.
+  // Notes that a client has been told the current links and slots, which must not change from now on.
   void greeted() { has_greeted_ = true; }
 
  private:

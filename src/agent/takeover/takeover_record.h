@@ -10,21 +10,21 @@
 
 namespace verbena::agent {
 
-// Has the vault say what the tables say: the next agent will go by it.
+// Records the slots, links and connections of this agent in its takeover state, for the next agent.
 class TakeoverRecord {
  public:
   TakeoverRecord(const SlotTable& slots, const ServedUsers& served) : slots_(slots), served_(served) {}
 
   Result<void> create();
-  // The end to give to clients.
+  // Returns the end of the takeover state that clients get.
   int client_end() const { return vault_.client_end(); }
 
   void put_slot(uint32_t index);
-  // The file stays open until the next one is put.
+  // REQUIRES: `link_file` stays open until the next call
   void put_links(int link_file);
-  // The file stays the same, and open.
+  // REQUIRES: the ledger stays open, and the same file
   void put_ledger(int ledger);
-  // All of it again, and nothing of before.
+  // Writes the complete current state, and drops all older messages.
   void rewrite();
 
  private:

@@ -23,22 +23,23 @@ constexpr uint32_t kVaultMagic = 0x746c7576;  // "vult"
 constexpr uint32_t kLent = 1;
 constexpr uint32_t kHasSocket = 2;
 constexpr uint32_t kHasPage = 4;
-constexpr uint32_t kSocketIsOurs = 16;  // no process has had it
+constexpr uint32_t kSocketIsOurs = 16;  // no process has had the socket
 constexpr uint32_t kHasCourierEnd = 32;
 constexpr uint32_t kHasProcess = 64;
-constexpr size_t kSlotsPerMessage = 60;  // four descriptors each at most: below SCM_MAX_FD
-// Of one that an agent before this has written.
+constexpr size_t kSlotsPerMessage = 60;  // at most four descriptors per slot: below SCM_MAX_FD
+// Maximum in messages that an older agent wrote.
 constexpr size_t kMaxSlotsPerMessage = 100;
 
 struct VaultHeader {
   uint32_t magic;
-  uint32_t slots;  // SlotEntry follow; 0: the message brings a link file; kBringsLedger
+  uint32_t slots;  // number of SlotEntry that follow; 0: the message has a link file; kBringsLedger: a ledger
 };
-// More slots than a message can have: agents of before ledgers leave such a message out.
+// Larger than any number of slots in a message: agents from before ledgers ignore the message.
 constexpr uint32_t kBringsLedger = 0x10000;
 static_assert(sizeof(VaultHeader) == 8);
 
-// A message that brings no slots and no file. An agent that does not know it passes over it, by its length.
+// A message without slots and without a file. Agents that do not know the type ignore it because of its
+// length.
 struct OnlyUser {
   VaultHeader header;
   uint32_t uid;
@@ -82,8 +83,9 @@ SlotRecord record_of(const SlotEntry& entry) {
   return slot;
 }
 
-// Reads one message's slots. A later record of a slot replaces an earlier one. The ends of the courier come
-// after sockets and pages, and processes after these: an agent that knows nothing of them leaves them out.
+// Reads the slots of a message. A later record of a slot replaces an earlier one. Descriptors come in this
+// order: sockets and pages, forwarder ends, pidfds. An older agent that does not know the later groups leaves
+// them out.
 void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
                 std::map<uint32_t, SlotRecord>& slots) {
   size_t next_fd = 0;
@@ -185,7 +187,7 @@ Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Res
     written = put(slots.first(count));
     slots = slots.subspan(count);
   }
-  if (!written) {  // what was there before is still there
+  if (!written) {  // the old messages are still there
     messages_ += old;
     return written;
   }
@@ -200,7 +202,7 @@ TakeoverState::Contents TakeoverState::take(int client_end) {
   return read(client_end, control::receive_message);
 }
 
-// Each look at a message sets the place of the next, until SO_PEEK_OFF is off again.
+// Each peek advances the peek offset to the next message, until SO_PEEK_OFF is turned off.
 TakeoverState::Contents TakeoverState::look(int client_end) {
   const int from_the_first = 0;
   const int off = -1;
@@ -211,12 +213,13 @@ TakeoverState::Contents TakeoverState::look(int client_end) {
   return contents;
 }
 
-// `receive` is called as control::receive_message() is.
+// `receive`: control::receive_message or control::peek_message.
 template <class Receive>
 TakeoverState::Contents TakeoverState::read(int client_end, Receive receive) {
   Contents contents;
   std::map<uint32_t, SlotRecord> slots;
-  // A vault has at most some seventy messages; a stranger's socket may never run dry.
+  // A takeover state has at most about seventy messages. The limit is for a forged socket, which may never be
+  // empty.
   for (size_t i = 0; i < 4 * kLong; ++i) {
     std::byte message[kMaxVaultMessage];
     auto received = receive(client_end, Bytes(message), control::kMaxScmFds);

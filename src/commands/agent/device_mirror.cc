@@ -18,7 +18,7 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(8);
 constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
-// As the agent's own files of counters.
+// The same intervals as for the agent's own counter files.
 constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
 constexpr Duration kIntervalUnread = std::chrono::seconds(1);
 
@@ -91,8 +91,7 @@ void DeviceMirror::refresh() {
   refresh_later();
 }
 
-// Looks no more often than once a second. While the agent is dead, a call waits a moment for the next one to
-// come.
+// Checks at most once a second: while the agent is dead, a call waits a moment for the next agent.
 bool DeviceMirror::is_needed() {
   const TimePoint now = MonotonicClock::now();
   if (now < next_look_) return true;

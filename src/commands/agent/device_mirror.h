@@ -15,19 +15,19 @@
 
 namespace verbena::agent {
 
-// Shows the devices of an agent in a directory of its own, for programs that do not see the agent's: those in
-// another container of its pod. They share the agent's network namespace, and so reach it by its abstract
-// name, but have other files than it has.
+// Shows an agent's devices in a directory of its own, for programs that do not see the agent's directory.
+// These programs run in another container of the agent's pod: they share its network namespace and reach it
+// by its abstract name, but have other files.
 //
-// It is a process of its own, started by the first such program (control::show_devices_here()), and a
-// client of the agent. Programs of its user trust it, as they trust an agent of their user. It ends when its
-// agent has ended and no other has come, or when the other one's directory is seen here.
+// A mirror is a process and a client of the agent. The first program that needs it starts it
+// (control::show_devices_here()). Programs of its user trust it like an agent of their user. It ends when its
+// agent has ended without a successor, or when the agent's own directory becomes visible here.
 //
-// One thread, beside that of the StateWriter.
+// For one thread. The StateWriter has another.
 class DeviceMirror {
  public:
-  // Returns when the devices are shown. EEXIST: they are already; ECONNREFUSED: no agent runs; or why there
-  // can be no directory.
+  // Returns once the directory is complete. EEXIST: the devices are shown already. ECONNREFUSED: no agent
+  // runs. Other errors: the directory cannot be created.
   static Result<std::unique_ptr<DeviceMirror>> create();
   ~DeviceMirror();
   DeviceMirror(const DeviceMirror&) = delete;
@@ -41,7 +41,7 @@ class DeviceMirror {
     std::string directory;
     UniqueFd lock;
   };
-  // Waits until another mirror that has begun here is complete, or gone.
+  // Locks the mirror's directory. Waits for another starting mirror to complete or end.
   static Result<Place> take_place();
   DeviceMirror(std::unique_ptr<control::Client> client, Place place);
 
@@ -49,7 +49,7 @@ class DeviceMirror {
   void on_news();
   void on_readers();
   void refresh();
-  // Whether there is an agent whose directory is not seen here.
+  // Whether an agent runs whose own directory is not visible here.
   bool is_needed();
   void read_counters();
   void refresh_later();
@@ -58,7 +58,7 @@ class DeviceMirror {
   const std::unique_ptr<control::Client> client_;
   const Place place_;
   StateWriter state_;
-  UniqueFd mark_;  // with it the directory counts
+  UniqueFd mark_;  // marks the directory as valid for programs
   std::vector<control::Link> links_;
   std::optional<EventLoop::TimerId> timer_;
   TimePoint next_look_{};

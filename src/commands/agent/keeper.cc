@@ -23,7 +23,8 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::minutes(1);
 
-// The agent that is installed by then: after an upgrade another one than this process was started from.
+// Returns the path of the agent that is installed now. After an upgrade that is not the program that this
+// process runs.
 std::string agent_program() {
   char path[PATH_MAX];
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
@@ -38,13 +39,13 @@ std::string agent_program() {
 
 int keep_vault() {
   static char name[] = "verbena-keeper";
-  program_invocation_short_name = name;  // what the client says in its hello
+  program_invocation_short_name = name;  // the program name in the client's hello
   control::ConnectOptions options;
   options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
   options.agent_program = agent_program();
   const auto client = control::Client::connect(options);
   if (!client) return 1;
-  ::prctl(PR_SET_NAME, name);  // from now on it is one
+  ::prctl(PR_SET_NAME, name);  // only after connect(): from now on the process holds a takeover state
   StoppedAgent stopped_agent;
   TimePoint last_seen = MonotonicClock::now();
   while (MonotonicClock::now() - last_seen < kPatience) {

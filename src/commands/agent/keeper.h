@@ -3,13 +3,13 @@
 
 namespace verbena::agent {
 
-// The keeper is a second process of a root agent that serves other users. Those must not have the vault (it
-// holds everybody's sockets), so when they are the agent's only clients, nobody would keep its sockets if it
-// were killed. The keeper is a client like any other, of root, that does nothing but that: it holds the
-// vault, and brings it to the next agent, which it starts unless a service manager does.
+// Runs the agent's second process, and returns its exit status. A root agent that serves other users has one.
+// Other users must not get the takeover state, which holds all sockets. If they were the only clients and the
+// agent were killed, its sockets would be closed. The second process is an ordinary client of root's that
+// only holds the takeover state. It sends it to the next agent, which it starts unless a service manager
+// does.
 //
-// While the agent is stopped, this process forwards packets in its place (stopped_agent.h).
-// The keeper's whole life; the exit status.
+// While the agent is stopped, the second process forwards packets in its place (stopped_agent.h).
 int keep_vault();
 
 }  // namespace verbena::agent

@@ -50,7 +50,7 @@
 namespace verbena::agent {
 namespace {
 
-// As `verbena` has it: 1 is for what could not be done.
+// As in `verbena`, where 1 means that the command failed.
 constexpr int kWrongUsage = 2;
 
 constexpr const char* kDescription =
@@ -73,11 +73,12 @@ struct Settings {
   bool no_discovery = false;
 };
 
-// Enough for a dozen programs. A slot costs up to three descriptors here and four in the
-// vault, a client three.
+// Enough descriptors for a dozen programs. A slot costs up to three descriptors here and four in the takeover
+// state, a client three.
 constexpr rlim_t kFewDescriptors = 128;
 
-// The program that started us may have set a low limit for itself; who may raise the hard limit does so too.
+// Raises the descriptor limit, because the program that started the agent may have set a low one. A
+// privileged agent also raises the hard limit.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -96,12 +97,12 @@ void raise_descriptor_limit() {
   }
 }
 
-// A status page, the vault's messages, a capture: all that is shared is a file in memory.
+// Enough for a status page, the messages of the takeover state and a capture: all shared memory is in memfds.
 constexpr rlim_t kFewFileBytes = 1 << 20;
 
-// The limits that the program that started us has set for itself: what it may use of processor time, of
-// memory or of files is no measure for us, who serve others, too. False: there is no serving with what is
-// left.
+// Raises resource limits that the agent has inherited from the program that started it. Limits on that
+// program's processor time, memory or files are not meant for the agent, which serves other programs, too.
+// False: the remaining limits are too low to serve.
 bool shed_inherited_limits() {
   for (const auto resource : {RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_DATA, RLIMIT_AS, RLIMIT_NPROC}) {
     rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
@@ -119,8 +120,9 @@ bool shed_inherited_limits() {
   return false;
 }
 
-// The program that started us may be pinned to one processor, run in real time or as the least important one
-// (nice(1), a high oom_score_adj); that is not for us. Only root may become more important again.
+// Resets the scheduling that the agent has inherited. The program that started it may be pinned to one
+// processor, run in real time or have a low priority (nice(1), a high oom_score_adj). Only root may raise the
+// priority again.
 void shed_inherited_scheduling() {
   cpu_set_t all;
   std::memset(&all, 0xff, sizeof all);
@@ -134,7 +136,7 @@ void shed_inherited_scheduling() {
 UniqueFd catch_termination() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that would be too large is an error, and not our end
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that would be too large causes an error instead of a signal
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -143,7 +145,7 @@ UniqueFd catch_termination() {
   return UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// sd_notify(3), which is one datagram.
+// Notifies the service manager as sd_notify(3) does: with one datagram.
 void tell_service_manager(const char* state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
@@ -157,7 +159,8 @@ void tell_service_manager(const char* state) {
            length);
 }
 
-// Another agent of our user has the name. One that is stopped serves nobody: the user should know.
+// Returns the error message for the case that another agent of this user has the name. If that agent is
+// stopped, it serves no program, and the message says so.
 std::string describe_other_agent() {
   control::NamespaceDialer dialer({.start_agent = false, .agent_program = {}});
   const auto other = dialer.open();
@@ -170,7 +173,8 @@ std::string describe_other_agent() {
       pid > 0 ? verbena::format(" (pid {})", pid) : "", pid > 0 ? verbena::format(": kill {}", pid) : "");
 }
 
-// Without --foreground, and not started by a client: leaves a copy running and returns when it listens.
+// Runs without --foreground if no client started this process: leaves a copy running and returns when it
+// listens.
 int detach(const Settings& settings) {
   std::vector<std::string> options = {verbena::format("--idle-timeout={}", settings.idle_seconds)};
   if (settings.serve_only) options.push_back(verbena::format("--serve-only={}", *settings.serve_only));
@@ -194,7 +198,7 @@ std::string why_not_started(int error) {
       limit.rlim_max);
 }
 
-// From now on the log is a file. The pipe gets the line that says so, unless nobody reads it.
+// Switches the log from the pipe to a file. The pipe gets a last line that says so, unless it has no reader.
 void leave_pipe(AgentLog& log) {
   log_info("the agent (pid {}) logs to {} from now on", ::getpid(), log_file_path());
   log.flush();
@@ -202,9 +206,10 @@ void leave_pipe(AgentLog& log) {
   log.write_by([file](std::string_view line) { return file->put(line); });
 }
 
-// Returns when it is told to end. An error: it cannot start, and has left everything that it had taken.
+// Runs the agent and returns when it is told to end. On error the agent cannot start, and has released all
+// that it had taken.
 Result<void> run_agent(AgentName name, const Settings& settings, UniqueFd ready, AgentLog& log) {
-  const UniqueFd signals = catch_termination();  // not before: to take the name may take long
+  const UniqueFd signals = catch_termination();  // not before: taking the name may take long
   AgentOptions options;
   options.idle_timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(settings.idle_seconds));
@@ -225,7 +230,7 @@ Result<void> run_agent(AgentName name, const Settings& settings, UniqueFd ready,
 
 int serve(const Settings& settings) {
   AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
-  ::umask(022);  // the state directory is for everyone to read
+  ::umask(022);  // all users may read the state directory
   raise_descriptor_limit();
   if (!settings.foreground) {
     shed_inherited_scheduling();
@@ -236,7 +241,7 @@ int serve(const Settings& settings) {
   auto name = AgentName::take(take_passed_socket());
   if (!name) {
     const bool exists = name.error().code == EADDRINUSE;
-    if (exists && !settings.foreground) return 0;  // another starter was quicker
+    if (exists && !settings.foreground) return 0;  // another starter was faster
     std::fprintf(stderr, "verbena-agent: %s\n",
                  exists ? describe_other_agent().c_str() : std::strerror(name.error().code));
     return 1;
@@ -248,10 +253,10 @@ int serve(const Settings& settings) {
   return 0;
 }
 
-// Returns when there is nothing more to show.
+// Runs a mirror. Returns when there is nothing more to show.
 int show_devices(const Settings& settings) {
   static std::string name = kMirrorName;
-  program_invocation_short_name = name.data();  // what the client says in its hello
+  program_invocation_short_name = name.data();  // the program name in the client's hello
   ::prctl(PR_SET_NAME, name.data());
   const AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
   ::umask(022);
@@ -270,7 +275,7 @@ int show_devices(const Settings& settings) {
   return 0;
 }
 
-// A user by name or number.
+// Returns the user with this name or number.
 std::optional<uid_t> find_user(const std::string& text) {
   if (const passwd* entry = ::getpwnam(text.c_str())) return entry->pw_uid;
   uid_t uid = 0;
@@ -280,7 +285,7 @@ std::optional<uid_t> find_user(const std::string& text) {
   return uid;
 }
 
-// False: it cannot be, and the user has been told.
+// False after an error message to the user.
 bool find_only_user(Settings& settings) {
   settings.serve_only = find_user(settings.only_user);
   if (settings.serve_only && ::geteuid() == 0) return true;
