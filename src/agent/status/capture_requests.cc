@@ -18,10 +18,10 @@ namespace {
 
 using protocol::CaptureNewsReply;
 
-// A capturer that fetches nothing costs so many rings at most, beside what is lent.
+// Maximum number of unfetched news, each with a ring, beside the leased slots.
 constexpr size_t kMaxNews = 4096;
-// When so much is not fetched yet, what has come and gone meanwhile is left out: each ring is two megabytes,
-// and a process can take slots and give them back without end.
+// From this number of unfetched news on, slots that have come and gone in the meantime are dropped. A ring
+// takes two megabytes, and a process can take and return slots without end.
 constexpr size_t kMuchNews = 256;
 
 }  // namespace
@@ -57,7 +57,7 @@ RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Borrower
 }
 
 bool CaptureRequests::wants(const LeasedSlot& slot) const {
-  // Lent by a former agent, to a process that is yet to come and say so: slot_changed() is called then.
+  // Leased by a former agent, and its process has not reconnected yet. slot_changed() is called when it does.
   if (slot.borrower.session == 0) return false;
   return capturer_->uid == 0 || capturer_->uid == slot.borrower.uid;
 }

@@ -16,16 +16,16 @@
 
 namespace verbena::agent {
 
-// What `verbena capture` asks: to see what processes send each other by memory. There is one capture at a
-// time, for the agent's own user or root; it ends with its session. Each slot that is lent, now or later,
-// gets a ring to write into, which the session fetches. Processes of another user than the session's are left
-// out, unless that is root.
+// Carries out the requests of `verbena capture`, which records shared-memory traffic. There is one capture at
+// a time, by root or the agent's own user; it ends with its session. Each slot that is or will be leased gets
+// a ring for its process to write to, which the session fetches. A session of root captures processes of all
+// users, another only those of its own user.
 //
-// A slot has its ring before its process hears that it has the slot, so that nothing it sends is missed. A
-// ring is kept here until it is fetched.
+// A slot gets its ring before its process learns that it has the slot, so that no traffic is missed. The
+// agent keeps a ring until the session fetches it.
 class CaptureRequests {
  public:
-  // Tells a session. False: it does not hear of this.
+  // Sends a message to a session. Returns false if the session does not get such messages.
   using Tell = std::function<bool(uint64_t session, control::SlotCapture capture)>;
   CaptureRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
@@ -33,9 +33,9 @@ class CaptureRequests {
   RequestResult<protocol::CaptureNewsReply> get_capture_news(const Borrower& client,
                                                              const protocol::GetCaptureNewsRequest& request);
 
-  // A slot has another owner, or none.
+  // Starts or ends the capture of a slot whose holder has changed.
   void slot_changed(uint32_t slot);
-  // A session is gone, and with it what it captured.
+  // Ends the capture if the session is the capturing one.
   void session_went(uint64_t session);
 
  private:
@@ -54,9 +54,9 @@ class CaptureRequests {
   const Tell tell_;
   std::optional<Borrower> capturer_;
   uint32_t snap_bytes_ = 0;
-  std::map<uint32_t, uint64_t> captured_;  // slots, and the sessions that had them when it began
+  std::map<uint32_t, uint64_t> captured_;  // slots, and their sessions at the start of the capture
   std::deque<News> news_;
-  News given_;  // the last one: its descriptors are open until the reply is sent
+  News given_;  // latest news given: keeps its descriptors open until the reply is sent
 };
 
 }  // namespace verbena::agent

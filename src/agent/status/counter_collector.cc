@@ -27,7 +27,7 @@ void CounterCollector::collect(const LeasedSlot& slot, const control::QpsRead& r
     }
     for (size_t k = 0; k < qp.counters.size(); ++k) {
       const uint64_t counted = before->second[k];
-      // Less than before: another QP of the same number.
+      // A smaller value belongs to another QP with the same number.
       sums->second[k] += qp.counters[k] >= counted ? qp.counters[k] - counted : qp.counters[k];
     }
     before->second = qp.counters;

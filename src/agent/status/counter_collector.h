@@ -18,24 +18,23 @@ namespace verbena::agent {
 
 using control::DeviceCounters;
 
-// Sums what processes publish of their QPs into counters of devices that only ever grow, also when QPs and
-// processes go.
+// Sums the counters that processes publish for their QPs into device counters. Device counters never
+// decrease, even when QPs and processes end.
 //
-// What a process publishes counts for QPs of its own slot, on devices that there are; what it says beside is
-// left out. For each QP its last numbers are kept here; each user gets a share of the room for that, and QPs
-// beyond it are not counted.
+// Ignores published counters of QPs outside the process's slot, and of unknown devices. Keeps the latest
+// values of each QP. Each user gets a share of the space for them; further QPs are not counted.
 class CounterCollector {
  public:
   static constexpr Quota::Size kQps{.all = 512 * 1024, .reserve = 128 * 1024};
 
   explicit CounterCollector(uid_t own) : room_(kQps, own) {}
 
-  // Those that there are, by Link::device_index. What was counted of others is forgotten.
+  // Sets the existing devices, by Link::device_index. Drops the counters of all others.
   void set_devices(const std::vector<uint32_t>& devices);
-  // Adds what some QPs of a slot have counted since the last call. What a QP counted can be read until its
-  // number is given to another, which is late.
+  // Adds the increase of some QPs' counters since the last call. A QP's counters stay readable until its
+  // number is reused, which takes long.
   void collect(const LeasedSlot& slot, const control::QpsRead& read);
-  // The slot was looked at for the last time: it will be another's.
+  // Drops the values kept for the slot, whose lease ends.
   void forget(const LeasedSlot& slot);
   void link_downed(uint32_t device_index);
   // By Link::device_index.

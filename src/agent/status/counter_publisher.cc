@@ -10,17 +10,18 @@
 namespace verbena::agent {
 namespace {
 
-// Files of counters are renewed as often while a program has one open (the kernel's are as old at most: the
-// lifespan attribute), and so seldom while none has.
+// Update intervals of the counter files: while a program has one open, and while none has. The kernel's
+// counters are at most 10 ms old, too (the lifespan attribute).
 constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
 constexpr Duration kIntervalUnread = std::chrono::seconds(1);
 constexpr Duration kLeastPause = std::chrono::milliseconds(8);
 
-// Reads so much in one go, in QpsRead::work: half a millisecond's worth. Others have their turn after it.
+// Maximum work per reading (QpsRead::work), about half a millisecond. Other work of the agent runs between
+// two readings.
 constexpr size_t kAtOnce = 1024;
 constexpr Duration kRest = std::chrono::milliseconds(1);
 
-// Of one user.
+// Maximum number of unread returned slots per user.
 constexpr size_t kMaxUnfinished = 64;
 
 }  // namespace
@@ -44,7 +45,8 @@ void CounterPublisher::read() {
   const TimePoint now = MonotonicClock::now();
   allowance_.spend(sweep_.advance(std::min(allowance_.at(now), kAtOnce)));
   if (!sweep_.has_work() || rest_) return;
-  // Where reading is slow, or others have the processor, as long as it took.
+  // Pauses for as long as the reading took, if that is longer than kRest: reading is slow, or other processes
+  // have the processor.
   const TimePoint end = MonotonicClock::now();
   rest_ = loop_.at(end + std::max(kRest, end - now), [this] {
     rest_.reset();

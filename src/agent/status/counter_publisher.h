@@ -15,26 +15,26 @@
 
 namespace verbena::agent {
 
-// Sums what the QPs of all lent slots count, regularly while slots are lent, and shows it in the state
-// directory; more often while a program has one of the files open. Where there is more to read than the agent
-// has time for, what is shown is older.
+// Sums the counters of the QPs in all leased slots, and shows the sums in the state directory. Does so once a
+// second while slots are leased, and every 10 ms while a program has one of the counter files open. If there
+// is more to read than the agent has time for, the shown values are older.
 class CounterPublisher {
  public:
   CounterPublisher(EventLoop& loop, const SlotTable& slots, const LinkTable& links, uid_t own)
       : loop_(loop), slots_(slots), links_(links), counters_(own), sweep_(slots, counters_) {}
 
-  // Where to show them. REQUIRES: called before all else, if at all
+  // Sets the directory for the counters. REQUIRES: called before all other methods, if at all
   void show_in(StateWriter& state);
-  // A state directory that is about to end.
+  // Stops showing counters: the state directory is about to be removed.
   void hide() { state_ = nullptr; }
 
   void collect();
   DeviceCounters of(uint32_t device_index);
-  // A slot was lent: from now on there is something to collect.
+  // Starts to collect at regular intervals. Called when a slot is leased.
   void collect_regularly();
-  // The same for the last time: the slot will be another's. What it brings is seen after show().
+  // Collects the slot's counters a last time before its lease ends. The directory shows them after show().
   void finish(const LeasedSlot& slot);
-  // Whether so many slots of the user have come back with so much in them that it may have no more for now.
+  // Whether 64 returned slots of the user are still unread: the user may get no more slots for now.
   bool is_behind(uid_t user) const;
   void show();
   void links_changed(const std::vector<control::Link>& before);
@@ -52,7 +52,7 @@ class CounterPublisher {
   SweepAllowance allowance_;
   TimePoint collected_{};
   std::optional<EventLoop::TimerId> next_;
-  std::optional<EventLoop::TimerId> rest_;  // of what is to be read
+  std::optional<EventLoop::TimerId> rest_;  // pause between two readings
 };
 
 }  // namespace verbena::agent

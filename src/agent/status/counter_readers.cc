@@ -32,9 +32,9 @@ void CounterReaders::take_news() {
       if ((event.mask & IN_Q_OVERFLOW) != 0) {
         open_.clear();
       } else if ((event.mask & IN_IGNORED) != 0) {
-        open_.erase(event.wd);  // its files may stay open, but nothing changes in them any more
+        open_.erase(event.wd);  // its files may stay open, but do not change any more
       } else if ((event.mask & IN_ISDIR) == 0) {
-        // Our own writing opens and closes too: that is nothing in sum.
+        // The writer's own opens and closes add up to zero.
         int64_t& open = open_[event.wd];
         open = std::max<int64_t>(0, open + ((event.mask & IN_OPEN) != 0 ? 1 : -1));
       }

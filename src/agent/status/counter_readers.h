@@ -9,25 +9,25 @@
 
 namespace verbena::agent {
 
-// Whether somebody has a counter's file open. Programs open them once and read them again and again, so as
-// long as they are open they are to be kept current; when nobody looks that is not worth the time.
+// Tells whether a program has a counter file open. Programs open these files once and read them many times,
+// so the files must be current while open. Without readers, updating them often would waste time.
 //
-// watch() may be called on another thread than the rest.
+// watch() may be called on another thread than the other methods.
 class CounterReaders {
  public:
   CounterReaders();
 
-  // Looks after the files of this folder, until it is gone.
+  // Watches the files of this folder until it is removed.
   void watch(const std::string& folder);
 
-  // Readable when take_news() has something; -1: the system does not tell such things.
+  // A descriptor that is readable when take_news() has events; -1: no inotify.
   int fd() const { return fd_.get(); }
   void take_news();
   bool any() const;
 
  private:
   UniqueFd fd_;
-  std::map<int, int64_t> open_;  // files held open, by watched folder
+  std::map<int, int64_t> open_;  // number of open files, by watched folder
 };
 
 }  // namespace verbena::agent

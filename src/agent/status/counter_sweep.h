@@ -17,24 +17,24 @@
 
 namespace verbena::agent {
 
-// Reads the status pages of all lent slots, a bit at a time: processes may publish more than can be read in
-// one go while clients wait. Pages of slots that have come back are read for a last time beside that.
+// Reads the status pages of all leased slots in small steps: processes may publish more than can be read at
+// once while clients wait. Also reads the pages of returned slots a last time.
 //
-// Of the agent's thread.
+// For the agent's thread.
 class CounterSweep {
  public:
   // REQUIRES: both outlive this
   CounterSweep(const SlotTable& slots, CounterCollector& counters) : slots_(slots), counters_(counters) {}
 
-  // Begins a round through all slots, if none is under way.
+  // Starts a sweep through all slots if none is in progress.
   void begin();
-  // The slot is about to come back. Its page stays open until it has been read.
+  // Queues a last reading of a slot that is about to be returned. Keeps the page open until then.
   void finish(const LeasedSlot& slot);
-  // Whether there is more to read, of this round or of slots that came back.
+  // Whether there is more to read: of this sweep or of returned slots.
   bool has_work() const { return next_.has_value() || !ended_.empty(); }
-  // Reads about so much, in QpsRead::work. Answers how much it was.
+  // Reads about `work` units (QpsRead::work), and returns how many it read.
   size_t advance(size_t work);
-  // How many slots of the user have come back and are not yet read.
+  // Returns the number of the user's returned slots that are still unread.
   size_t unfinished(uid_t user) const;
 
  private:
@@ -48,15 +48,15 @@ class CounterSweep {
 
   const SlotTable& slots_;
   CounterCollector& counters_;
-  std::optional<uint32_t> next_;  // the slot that is read, or will be
-  uint64_t lending_ = 0;          // what was read of it so far was this one's,
-  uint32_t place_ = 0;            // up to here
+  std::optional<uint32_t> next_;  // the slot that is read now or next
+  uint64_t lending_ = 0;          // the lease of that slot when it was last read
+  uint32_t place_ = 0;            // the next QP to read there
   std::deque<Ended> ended_;
   std::map<uid_t, size_t> unfinished_;
 };
 
-// How much may be read now: over time a fraction of what one processor can read, and after a pause a few
-// milliseconds' worth of it at once.
+// Limits how much may be read now: over time a fraction of what one processor can read, and after a pause a
+// few milliseconds' worth at once.
 class SweepAllowance {
  public:
   static constexpr size_t kMax = 16 * 1024;

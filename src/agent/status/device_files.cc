@@ -15,20 +15,20 @@ namespace {
 
 using control::Link;
 
-// The kernel numbers its uverbs devices from here; which number they have means nothing to programs.
+// The kernel's numbers for uverbs devices. Programs do not depend on the values.
 constexpr unsigned kUverbsMajor = 231;
 constexpr unsigned kFirstUverbsMinor = 192;
 constexpr unsigned kFirstUmadMinor = 0;
 constexpr unsigned kFirstIssmMinor = 64;
-// The kernel gives misc devices any minor number.
+// The kernel assigns any minor number to a misc device.
 constexpr unsigned kMiscMajor = 10;
 constexpr unsigned kConnectionManagerMinor = 125;
 constexpr uint32_t kGidFileStep = 16;
-// A file that can be opened but not read (EINVAL), as the kernel's files of gid_attrs/ where the table has a
-// hole: the loopback device has no speed.
+// A file that can be opened but not read (EINVAL): the loopback device has no speed. The kernel's files in
+// gid_attrs/ behave like this for unused indexes.
 constexpr const char* kUnreadable = "/sys/class/net/lo/speed";
 
-// "5054:00ff:fe77:0001", and likewise for a GID's 16 bytes.
+// Formats a GUID as "5054:00ff:fe77:0001", and the 16 bytes of a GID likewise.
 template <size_t Size>
 std::string groups_of_four(const std::array<uint8_t, Size>& bytes) {
   std::string text;
@@ -50,7 +50,7 @@ void add_link(Folder& folder, std::string path, std::string target) {
   folder.push_back({std::move(path), std::move(target), true});
 }
 
-// The class of a device, for programs that come to it by another way.
+// Links the device to its class, for programs that reach the device by another path.
 void add_subsystem(Folder& folder, const std::string& device, std::string_view name) {
   add_link(folder, device + "subsystem", verbena::format("../../../../../class/{}", name));
 }
@@ -72,8 +72,8 @@ void add_device_attributes(Folder& folder, const std::string& at, const Link& li
   add_subsystem(folder, at, "infiniband");
 }
 
-// The numbers agree with what ibv_query_port() says; except for the LIDs, which are those of libibumad, so
-// that ibstatus and ibstat agree.
+// Adds the attributes of a port. The values match ibv_query_port(), except the LIDs. These match libibumad,
+// so that ibstatus and ibstat agree.
 void add_port_attributes(Folder& folder, const std::string& port, const Link& link) {
   const auto guid = load_be<uint64_t>(control::guid_of(link).data());
   add(folder, port + "state", link.is_active() ? "4: ACTIVE" : "1: DOWN");
@@ -91,8 +91,8 @@ void add_port_attributes(Folder& folder, const std::string& port, const Link& li
     add(folder, verbena::format("{}{}", port, counter.path), "0");
 }
 
-// The kernel has a file for every index of the table, a thousand of them; nobody needs those beyond the last
-// GID, and making them takes a tenth of a second on a disk.
+// Adds the GID table up to the last GID, rounded up to 16 entries. The kernel has a file for each of a
+// thousand indexes. No program needs those, and creating them takes a tenth of a second on a disk.
 void add_gids(Folder& folder, const std::string& port, const Link& link) {
   const std::string nothing = groups_of_four(roce::Address{}.bytes);
   const uint32_t used = link.gids.empty() ? 0 : link.gids.back().index + 1;
@@ -116,7 +116,7 @@ void add_gids(Folder& folder, const std::string& port, const Link& link) {
   }
 }
 
-// The hardware that the devices belong to under the kernel, here a virtual one with its netdev.
+// Adds the hardware device that the kernel would show, here a virtual one with its netdev.
 void add_hardware(Folder& folder, const Link& link) {
   const std::string net = verbena::format("net/{}/", link.netdev);
   add(folder, net + "address", mac_text(link));
@@ -126,13 +126,14 @@ void add_hardware(Folder& folder, const Link& link) {
   add(folder, net + "carrier", link.up ? "1" : "0");
   add(folder, net + "dev_id", "0x0");
   add(folder, net + "dev_port", "0");
-  add(folder, "vendor", "0xffffff");  // as ibv_query_device() says: none
+  add(folder, "vendor", "0xffffff");  // as in ibv_query_device(): none
   add(folder, "device", "0x0");
   add(folder, "numa_node", "-1");
   add(folder, "uevent", verbena::format("NAME={}", link.name));
 }
 
-// A character device of the link's: where it lies, and what the kernel says of all of them.
+// Adds a character device of the link with the attributes that the kernel gives to all of them. Returns its
+// path.
 std::string add_character_device(Folder& folder, const Link& link, std::string_view subsystem,
                                  const std::string& name, unsigned minor) {
   const std::string at = verbena::format("{}/{}/", subsystem, name);
@@ -151,7 +152,7 @@ void add_uverbs(Folder& folder, const Link& link) {
   add(folder, at + "abi_version", "1");
 }
 
-// Of the port of a device, by which its management datagrams go.
+// Adds the devices for management datagrams of the port.
 void add_mads(Folder& folder, const Link& link) {
   for (const auto& [name, first_minor] :
        {std::pair(umad_name(link), kFirstUmadMinor), {issm_name(link), kFirstIssmMinor}}) {

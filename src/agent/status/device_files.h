@@ -9,25 +9,26 @@
 
 namespace verbena::agent {
 
-// A file or symbolic link of a folder to be.
+// A file or symbolic link in a new folder.
 struct FolderEntry {
   std::string path;  // relative to the folder
-  std::string text;  // the content, or where the link leads
+  std::string text;  // the content, or the link's target
   bool is_link = false;
 };
 using Folder = std::vector<FolderEntry>;
 
-// The files of RDMA devices in sysfs, in the kernel's formats (drivers/infiniband/core/sysfs.c
-// and sw/rxe; Documentation/ABI/stable/sysfs-class-infiniband). Pure.
+// The sysfs files of RDMA devices, in the kernel's formats (drivers/infiniband/core/sysfs.c and sw/rxe;
+// Documentation/ABI/stable/sysfs-class-infiniband). Pure.
 
-// The device behind a link: the hardware, as it would be under /sys/devices, and in it those that a class
-// has: infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and <issm_name>. It lies
-// two folders below /sys, as links in it lead to /sys/class.
+// Returns the folder of a link's hardware device, as under /sys/devices. Contains the class devices
+// infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and
+// infiniband_mad/<issm_name>. The folder must be two levels below /sys, because its symbolic links lead to
+// /sys/class.
 Folder device_folder(const control::Link& link, std::string_view version);
-// /sys/devices/virtual/misc/rdma_cm
+// Returns the folder /sys/devices/virtual/misc/rdma_cm.
 Folder connection_manager_folder();
 
-// As in ibv_device::dev_name.
+// Return the names of the link's character devices, as in ibv_device::dev_name.
 std::string uverbs_name(const control::Link& link);
 std::string umad_name(const control::Link& link);
 std::string issm_name(const control::Link& link);

@@ -15,7 +15,7 @@
 namespace verbena::agent {
 
 void KeptTraces::keep(const LeasedSlot& slot, bool in_order, TimePoint now) {
-  // One of a former agent's that never came back may have neither pid nor session.
+  // A process of a former agent that never reconnected may have neither pid nor session.
   const uint64_t process = process_number(slot.borrower);
   keep_copy({.process = process != 0 ? process : new_process(),
              .slot = slot.index,
@@ -87,7 +87,7 @@ void KeptTraces::forget_quiet(TimePoint now) {
   kept_.remove_if([&](const Kept& kept) { return !kept.is_notable && now - kept.ended >= kQuietTime; });
 }
 
-// Of a process that has most of everything by itself, slot by slot.
+// Drops one trace, not a whole process: a process that uses most of the space loses its slots one by one.
 void KeptTraces::forget_one() {
   std::map<uid_t, size_t> bytes_of;
   for (const Kept& kept : kept_) bytes_of[kept.uid] += kept.bytes;

@@ -17,39 +17,40 @@ namespace verbena::agent {
 
 class ConnectionTrace;
 
-// What is left of the traces of processes that have ended: copies, which nobody can change. Of so many
-// processes and so many bytes at most. What is too much goes first from the user who has most here, of that
-// what ended well, of that the oldest: one user's programs do not drive out another's. What ended well, with
-// no error at all, is forgotten after a minute.
+// Keeps read-only copies of the traces of ended processes, up to maximum numbers of processes, bytes and
+// traces. When a maximum is exceeded, the user with the most bytes loses a trace: the oldest unremarkable
+// one, else the oldest. So one user's programs do not evict another's traces. A trace of a process that ended
+// in order, without any error, is dropped after a minute.
 class KeptTraces {
  public:
   static constexpr size_t kMaxProcesses = 16;
   static constexpr size_t kMaxBytes = 16 << 20;
-  // Each takes a descriptor. A process has one for each slot, and one for its connections.
+  // Each trace takes a descriptor. A process has a trace per slot, and one for its connections.
   static constexpr size_t kMaxTraces = 64;
   static constexpr Duration kQuietTime = std::chrono::minutes(1);
 
   struct Kept {
-    uint64_t number = 0;   // larger than those of all before it
-    uint64_t process = 0;  // slots of one process have the same
-    uint32_t slot = 0;     // or place_of() the trace of its connections
+    uint64_t number = 0;   // larger than those of all earlier traces
+    uint64_t process = 0;  // the same for all slots of a process
+    uint32_t slot = 0;     // or place_of() the trace of the process's connections
     pid_t pid = 0;
     uid_t uid = 0;
     std::string program;
     TimePoint ended{};
     bool in_order = false;    // the slot was given back
-    bool is_notable = false;  // it was not, or the trace tells of an error
+    bool is_notable = false;  // not `in_order`, or the trace has an error
     size_t bytes = 0;
-    UniqueFd file{};  // TraceRings, for reading
+    UniqueFd file{};  // TraceRings, read-only
   };
 
-  // The slot's process has ended, or has given the slot back: before the page goes.
+  // Copies the trace of a slot whose process has ended or has returned the slot. Called before the page is
+  // closed.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
-  // The same of the connections of a client that has gone.
+  // Copies the trace of the connections of a client that has gone.
   void keep(const ConnectionTrace& trace, TimePoint now);
-  // The first from this number on; nullptr: none. Forgets first what is to be forgotten by now.
+  // Returns the first trace with this or a higher number, or nullptr. First drops traces that have expired.
   const Kept* find(uint64_t from, TimePoint now);
-  // One more, whose number is still to be given; and a process that no session is.
+  // Adds a trace and gives it the next number. new_process() returns a process number that no session has.
   void add(Kept kept);
   uint64_t new_process() { return kWithoutSession | ++unknown_processes_; }
   template <class Visit>
@@ -58,7 +59,7 @@ class KeptTraces {
       if (kept.is_notable) visit(kept);
     }
   }
-  // When the last notable one ended; nothing: there is none.
+  // Returns when the latest notable trace ended, if there is one.
   std::optional<TimePoint> last_notable() const;
 
  private:

@@ -28,15 +28,15 @@ namespace {
 
 constexpr uint64_t kMagic = 0x7665726265'6c7401;  // "verbe", "lt", layout 1
 constexpr size_t kBootIdBytes = 40;
-constexpr size_t kHeadBytes = 4096;  // so that holes stay holes
+constexpr size_t kHeadBytes = 4096;  // a block, so that holes stay holes
 constexpr size_t kStride = kHeadBytes + (sizeof(protocol::TraceRings) + 4095) / 4096 * 4096;
 constexpr size_t kMaxRecords = 64;
 
-// One slot's record: this, and kHeadBytes behind its beginning the rings.
+// Header of a slot's record. The rings follow kHeadBytes after its start.
 struct Head {
   uint64_t magic;
-  char boot[kBootIdBytes];     // times mean something until the next
-  uint64_t network_namespace;  // no other has the same, unlike the number that names the file
+  char boot[kBootIdBytes];     // boot ID: times are comparable only within one boot
+  uint64_t network_namespace;  // unique, unlike the inode number in the file's name
   uint64_t process;
   int64_t ended_at;  // CLOCK_MONOTONIC, nanoseconds
   int32_t pid;
@@ -53,7 +53,7 @@ void store_boot_id(char (&text)[kBootIdBytes]) {
   [[maybe_unused]] const auto got = ::read(file.get(), text, kBootIdBytes - 1);
 }
 
-// What all that is written here and now has in common.
+// Returns a header with the fields that all records of one file share.
 Head common_head() {
   Head head{};
   head.magic = kMagic;

@@ -8,19 +8,19 @@
 
 namespace verbena::agent {
 
-// Traces of programs that did not end well outlive the agent, which ends soon after the last program: it
-// leaves them in a file of its user's, beside its state directory, and the next agent of the network
-// namespace takes them up. An agent that is killed leaves nothing.
+// Passes traces of programs that ended with trouble to the next agent. An agent ends soon after the last
+// program; it leaves the traces in a file of its user's beside its state directory. The next agent of the
+// network namespace reads them. A killed agent leaves nothing.
 
-inline constexpr Duration kLongestLeft = std::chrono::hours(1);  // older ones are of no use to anybody
+inline constexpr Duration kLongestLeft = std::chrono::hours(1);  // older traces are of no use
 
-// Where; empty when the network namespace cannot be told.
+// Returns the path of the file; empty if the network namespace is unknown.
 std::string left_traces_path();
 
-// As many as there is room for. Errors: those of the file system. REQUIRES: nobody else can write to the
-// file's directory
+// Writes notable traces to the file, up to 64. Errors: those of the file system. REQUIRES: no other user can
+// write to the file's directory
 Result<void> leave_traces(const KeptTraces& kept, const std::string& path);
-// Takes up those not older than that, since the machine was started, and removes the file.
+// Reads traces that are at most kLongestLeft old and from the current boot, and removes the file.
 void take_left_traces(KeptTraces& kept, const std::string& path, TimePoint now);
 
 }  // namespace verbena::agent

@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSetAside = ".set-aside-";
 
-// Directories are named by the inode number of their network namespace; processes by their pid.
+// Parses a file name that is a number: directories are named after their network namespace's inode, processes
+// after their pid.
 std::optional<uint64_t> number_of(const std::string& name) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
@@ -44,7 +45,7 @@ std::vector<fs::path> entries_of(const std::string& directory) {
   return paths;
 }
 
-// A directory that was set aside, or a mirror's: nobody goes on with it.
+// Whether it is the name of a directory that was set aside, or of a mirror's: no agent continues with these.
 bool is_of_nobody(const std::string& name) {
   std::string_view of(name);
   const size_t aside = of.find(kSetAside);
@@ -54,7 +55,8 @@ bool is_of_nobody(const std::string& name) {
   return (aside != std::string::npos || is_mirrors) && number_of(std::string(of));
 }
 
-// The network namespace of a file that an agent has left beside its directory (left_traces.h, log_file.h).
+// Returns the network namespace in the name of a file that an agent left beside its directory (left_traces.h,
+// log_file.h).
 std::optional<uint64_t> number_of_file(const std::string& name) {
   for (const std::string_view prefix : {"traces-", "log-", "old-log-"}) {
     if (name.starts_with(prefix)) return number_of(name.substr(prefix.size()));
@@ -68,7 +70,7 @@ bool is_older_than(const fs::path& path, fs::file_time_type::duration age) {
   return !error && fs::file_time_type::clock::now() - written > age;
 }
 
-// A symbolic link, or what another user owns, is none of an agent's.
+// Whether it is a directory of this user. Agents create no symbolic links here.
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
@@ -120,8 +122,8 @@ bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_o
 
 namespace {
 
-// Is about to be removed: that no agent begins there meanwhile, its lock is ours until the directory has
-// another name (AgentName). Nothing: one has begun, or the file system does not do it.
+// Renames a directory that is about to be removed. Holds its agent lock meanwhile, so that no agent starts
+// there (AgentName). Nothing if an agent has started, or the file system fails.
 std::optional<std::string> take_name_from(const std::string& directory) {
   const std::string file = AgentName::lock_file_in(directory);
   const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -129,7 +131,8 @@ std::optional<std::string> take_name_from(const std::string& directory) {
   return set_aside(directory);
 }
 
-// The number may be another namespace's by now: who had it is looked at again when nobody else can begin.
+// Removes one entry if it is unused. Checks the namespace again under the lock, because another namespace may
+// have the number by now.
 bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
            const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
   const std::string name = path.filename();

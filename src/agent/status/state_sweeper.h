@@ -16,38 +16,39 @@
 
 namespace verbena::agent {
 
-// An agent holds this lock on its state directory for as long as it lives, whatever ends it.
+// Locks an agent's state directory. An agent holds this lock for its whole life; the kernel releases it even
+// if the agent is killed.
 UniqueFd lock_state_directory(const std::string& directory);
 
-// The same for a mirror. By a file in the directory, which nobody else may open: a directory can be locked by
-// all who can read it.
+// Locks a mirror's directory by a file that no other user may open. The directory itself can be locked by any
+// user that can read it.
 UniqueFd lock_mirror_directory(const std::string& directory);
 
-// Takes the directory's name from it, for another to have, before it is removed: that may take seconds, as a
-// file system may tell its disk of each file that is removed (`discard`), and wait for it. Answers where it
-// is then: beside where it was; nothing where the file system does not do it.
+// Renames the directory, so that its name is free before it is removed. Removing may take seconds: with the
+// mount option `discard`, a file system tells its disk of each removed file, and waits. Returns the new path,
+// beside the old one; nothing if the file system fails.
 std::optional<std::string> set_aside(const std::string& directory);
 
-// Removes a file, or a directory with all that is in it. Looks whether it `is_over` before each, and then
-// leaves the rest: false. Nothing that is not there is an error. Throws std::filesystem::filesystem_error.
+// Removes a file, or a directory with all its content. Before each file, checks `is_over` and returns false
+// if it is true. A missing file is no error. Throws std::filesystem::filesystem_error.
 bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_over);
 
-// The inode numbers of the network namespaces of all processes that can be seen.
+// Returns the inode numbers of the network namespaces of all visible processes.
 std::set<uint64_t> living_network_namespaces();
 
-// Removes what agents that were killed have left in `home` (paths::state_home_for()) for network namespaces
-// that are gone, or had set aside: nobody else would. A directory stays while an agent holds its lock, or is
-// about to begin in it; one that has its name, too, while its namespace is among living(): a killed agent's
-// successor goes on with it. Traces stay for an hour: a namespace that has a name needs no process to live.
-// Looks whether it `is_over` before each; answers how many it removed.
+// Removes what killed agents have left in `home` (paths::state_home_for()). That is what they had set aside,
+// and directories of network namespaces that no longer exist. A directory stays while an agent holds its lock
+// or is about to start in it. A directory under its own name also stays while its namespace is in living():
+// the next agent continues with it. Trace files stay for an hour, because a named namespace can live without
+// a process. Checks `is_over` before each file. Returns how many entries it removed.
 size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
                                const std::function<bool()>& is_over);
 
-// Sweeps once, some time after the agent's start, on a thread of its own: its clients do not wait meanwhile.
+// Sweeps once, some time after the agent's start. Uses a thread of its own, so that clients do not wait.
 class StateSweeper {
  public:
   StateSweeper(std::string home, Duration delay);
-  // Waits until the file is removed that it is about to remove.
+  // Waits until the removal of the current file is complete.
   ~StateSweeper();
   StateSweeper(const StateSweeper&) = delete;
   StateSweeper& operator=(const StateSweeper&) = delete;

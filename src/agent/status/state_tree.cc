@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the devices lie; as in sysfs the folders of the classes have links to them.
+// Folders of the devices. As in sysfs, the class folders have links to them.
 constexpr std::string_view kHardware = "sys/devices/infiniband.verbena";
 constexpr std::string_view kHardwareFromClass = "../../devices/infiniband.verbena";
 constexpr std::string_view kDevices = "sys/class/infiniband";
@@ -34,8 +34,8 @@ constexpr std::string_view kVirtualMisc = "sys/devices/virtual/misc";
 constexpr std::string_view kNodes = "dev/infiniband";
 constexpr std::string_view kConnectionManager = "rdma_cm";
 constexpr std::string_view kSpare = ".fresh-";
-// Character devices that everybody may open. The second refuses to be written to: where a device takes all
-// commands of rdma-core's librdmacm and does nothing, that waits without end.
+// Character devices that any user may open. /dev/full refuses writes: with /dev/null, librdmacm of rdma-core
+// would have all its commands accepted and wait forever for their effect.
 constexpr const char* kNull = "/dev/null";
 constexpr const char* kFull = "/dev/full";
 
@@ -181,7 +181,7 @@ std::string StateTree::spare_path() {
   return discarded_.emplace_back(verbena::format("{}/{}{}", directory_, kSpare, spare_paths_++));
 }
 
-// By an agent that was killed. Its spare paths must not meet ours.
+// Discards temporary files of a killed agent, and starts numbering after theirs.
 void StateTree::discard_what_was_left() {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename();
@@ -198,7 +198,7 @@ void StateTree::remove_discarded(const std::function<bool()>& is_over) {
     bool is_done = true;
     attempt([&] { is_done = remove_by_and_by(discarded_.back(), is_over); });
     if (!is_done) return;
-    discarded_.pop_back();  // what could not be removed stays, and has been told of
+    discarded_.pop_back();  // a failure to remove it has been logged
   }
 }
 
@@ -208,17 +208,18 @@ void StateTree::put_folder(const std::string& path, const Folder& folder) {
   put_in_place(fresh, path);
 }
 
-// Whatever is there: an agent of another release may have left a folder where we have a link.
+// Puts `fresh` at `path`, whatever is there: an agent of another release may have left a folder where this
+// one has a link.
 void StateTree::put_in_place(const std::string& fresh, const std::string& path) {
   const std::string place = directory_ + '/' + path;
   if (exchange(fresh, place)) return;
-  // Nothing to exchange it with, or a file system that cannot.
+  // There is nothing to exchange with, or the file system does not support it.
   if (fs::exists(fs::symlink_status(place))) fs::rename(place, spare_path());
   fs::rename(fresh, place);
 }
 
-// In place, as programs that read it have it open for long; and at one go, so that they find no half of a
-// number.
+// Writes in place, because readers keep the file open for long. Uses one write, so that they never read half
+// a number.
 void StateTree::write_counter(const std::string& path, uint64_t value) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   const std::string text = verbena::format("{}\n", value);
@@ -247,7 +248,7 @@ void StateTree::remove_strangers(const std::string& path, const std::vector<std:
       strangers.push_back(entry.path());
     }
   }
-  // A folder goes at once and not file by file.
+  // Renames each folder as a whole, so that it disappears at once.
   for (const fs::path& stranger : strangers) fs::rename(stranger, spare_path());
 }
 

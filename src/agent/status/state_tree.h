@@ -17,37 +17,38 @@ namespace verbena::agent {
 
 using control::DeviceCounters;
 
-// Keeps the directory in which programs see the devices as they would in /sys and /dev (see
-// base/paths/state_directory.h). A device's folder changes as a whole: a reader sees the old one or the new
-// one. What is no longer shown is removed apart from that, as it takes long (state_sweeper.h).
+// Maintains the directory in which programs see the devices as in /sys and /dev
+// (base/paths/state_directory.h). A device's folder is replaced as a whole: a reader sees either the old or
+// the new one. Discarded folders are removed later, because that takes long (state_sweeper.h).
 //
-// The directory belongs to us alone (make_state_directory() saw to that), so what lies in it may be believed,
-// but it may be out of date: an agent that was killed leaves it behind. No failure here is serious: it is
-// logged when it is another than the last, and the devices work without.
+// Only the agent can write to the directory, as make_state_directory() ensures, so its content can be
+// trusted. It may be out of date: a killed agent leaves it behind. Failures are not serious: they are logged
+// when they differ from the previous one, and the devices work without the directory.
 class StateTree {
  public:
   explicit StateTree(std::string directory) : directory_(std::move(directory)) {}
   // Removes the directory.
   ~StateTree();
-  // Nothing is shown any more: the directory has another name until it is removed. False: it has not.
+  // Renames the directory, so that nothing is shown any more; the destructor removes it. False if it keeps
+  // its name.
   bool step_aside();
   StateTree(const StateTree&) = delete;
   StateTree& operator=(const StateTree&) = delete;
 
-  // False: not all of it can be written. To be called again.
+  // Writes the links' devices. False if part of that failed: call it again later.
   bool show(const std::vector<control::Link>& links);
   void show_counters(const std::string& link, const DeviceCounters& counters);
   bool has_discarded() const { return !discarded_.empty(); }
-  // Removes what is not shown any more; looks whether it `is_over` before each file.
+  // Removes discarded folders. Before each file, checks `is_over` and returns if it is true.
   void remove_discarded(const std::function<bool()>& is_over);
-  // Of another thread; what we have it watch is ours.
+  // For another thread. Only this tree calls watch().
   CounterReaders& readers() { return readers_; }
 
  private:
-  // Whether it does not fail.
+  // Runs `work`; false if it throws.
   template <class Work>
   bool attempt(Work work);
-  // A new path, which nobody looks at. What is there at last is removed later.
+  // Returns a new path for temporary files. The path's final content is removed later.
   std::string spare_path();
   void discard_what_was_left();
   void put_device(const control::Link& link);
@@ -63,7 +64,7 @@ class StateTree {
   std::map<std::string, control::Link> shown_;  // by name
   std::map<std::string, DeviceCounters> counters_;
   CounterReaders readers_;
-  std::vector<std::string> discarded_;  // paths; there may be nothing
+  std::vector<std::string> discarded_;  // paths, which may not exist
   uint64_t spare_paths_ = 0;
   bool begun_ = false;
   std::string last_failure_;

@@ -9,7 +9,7 @@
 namespace verbena::agent {
 namespace {
 
-// A file system that is full may have room again.
+// Interval between retries: a full file system may have room again.
 constexpr Duration kRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
@@ -73,7 +73,7 @@ void StateWriter::wait(TimePoint deadline) {
 void StateWriter::run() {
   std::unique_lock lock(mutex_);
   std::vector<control::Link> wanted;
-  TimePoint next_try = kNever;  // to show them
+  TimePoint next_try = kNever;  // when to write `wanted` again
   while (!stop_) {
     if (links_) {
       wanted = std::move(*links_);

@@ -15,39 +15,39 @@
 
 namespace verbena::agent {
 
-// Keeps the state tree on a thread of its own, so that a slow file system does not keep the agent from
-// answering. What was not yet written when something newer comes is skipped; what cannot be written is tried
-// again from time to time. Its methods are for one thread.
+// Maintains the state tree on a thread of its own, so that a slow file system does not delay the agent's
+// answers. Skips states that are superseded before they are written, and retries failed writes every second.
+// Its methods are for one thread.
 class StateWriter {
  public:
   explicit StateWriter(std::string directory);
   // Removes the tree, which may take long.
   ~StateWriter();
-  // The last call: what another agent makes under the tree's name is its own from now on. False: the tree
-  // still has its name, and has to be removed before another agent comes.
+  // Stops the thread and renames the tree, so that the next agent can use the name. False if the tree keeps
+  // its name; then it must be removed before the next agent starts. REQUIRES: this is the last call
   bool step_aside();
 
   void show(const std::vector<control::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
-  // Who reads the counters; for the thread that calls us.
+  // The readers of counter files; for the caller's thread.
   CounterReaders& readers() { return tree_.readers(); }
-  // Until all of it is in the file system, or the deadline has come.
+  // Waits until everything is written, or until the deadline.
   void wait(TimePoint deadline);
 
  private:
   void run();
   void stop();
-  // For the thread: whether there is something better to do than to remove what is not shown any more.
+  // For the thread: whether there is more urgent work than removing discarded folders.
   bool is_wanted();
 
-  StateTree tree_;  // of the thread
+  StateTree tree_;  // used by the thread
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::vector<control::Link>> links_;
   std::map<std::string, DeviceCounters> counters_;
   bool writing_ = false;
   bool stop_ = false;
-  std::thread thread_;  // there may be none
+  std::thread thread_;  // absent if it could not be started
 };
 
 }  // namespace verbena::agent

@@ -23,15 +23,16 @@ namespace verbena::agent {
 namespace {
 
 constexpr const char* kNoList = "the list of identifiers cannot be made";
-// Identifiers that are listed in one piece of their user's turn.
+// Number of identifiers listed per piece of work in a user's turn.
 constexpr size_t kListedAtOnce = 64;
 
-// The answer to kGetCmIds, in the making.
+// A list of identifiers for kGetCmIds, while it is being made.
 class CmIdFile {
  public:
   CmIdFile(const CmService& service, std::optional<uid_t> user) : listing_(service, user) {}
 
-  // The file is there from the beginning and counts: a user's programs may begin many lists at once.
+  // Creates the file with its maximum size counted against the user, because a user's programs may start many
+  // lists at once.
   Result<void> make(HeldFiles& files, const Borrower& client) {
     const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
     if (!files.allows(client.uid, most)) return fail(EDQUOT);
@@ -42,7 +43,7 @@ class CmIdFile {
     theirs_ = std::move(*lent);
     return {};
   }
-  // Whether it is done.
+  // Writes some records. Returns whether the list is complete.
   Result<bool> go_on() {
     const auto records = listing_.next(kListedAtOnce);
     const ConstBytes bytes = std::as_bytes(std::span(records));

@@ -18,7 +18,8 @@
 
 namespace verbena::agent {
 
-// What `verbena status` asks; any client may, and sees what is its own.
+// Carries out the requests of `verbena status`. Any client may make them, and sees what belongs to its own
+// user; root and the agent's user see all.
 class StatusRequests {
  public:
   struct Subjects {
@@ -40,7 +41,8 @@ class StatusRequests {
                                                                    const protocol::DeviceRequest& request);
   RequestResult<protocol::CmStatusReply> get_cm_status(const Borrower& client,
                                                        const protocol::GetCmStatusRequest& request);
-  // A list for each session: the next one when nobody has the former open.
+  // Lists connection identifiers. A session gets the next list once the former one is no longer open in any
+  // process.
   SlicedResult<protocol::CmIdsReply> get_cm_ids(const Borrower& client,
                                                 const protocol::GetCmIdsRequest& request);
 

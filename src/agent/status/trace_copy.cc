@@ -32,7 +32,7 @@ bool copy_range(int from, size_t offset, int to, size_t to_offset, size_t bytes)
   return true;
 }
 
-// How much of a ring was ever used, its head included; 0: nothing.
+// Returns the size of the used part of a ring with its head, or 0 if it is unused.
 size_t used_bytes(int file, size_t ring) {
   uint64_t written = 0;
   const auto at = static_cast<off_t>(ring + offsetof(TraceRing, written));

@@ -8,14 +8,14 @@
 
 namespace verbena::agent {
 
-// Copies of a slot's rings (control/protocol/trace_ring.h), which lie at `offset` of some file. Of these only
-// what was ever used is copied, to the same place of the rings: what is left is a hole. Nothing in the file
-// is trusted, and nothing waits for its lock. ENODATA: nothing was used.
+// Functions that copy a slot's trace rings (control/protocol/trace_ring.h), which are at `offset` in a file.
+// They copy only the used part of the rings, to the same offsets within the rings; the rest is a hole. They
+// do not trust the file's content, and do not wait for its lock. ENODATA: the rings were never used.
 
-// Into another file. Answers how many bytes.
+// Copies the rings into another file. Returns the number of bytes.
 Result<size_t> copy_rings(int from, size_t offset, int to, size_t to_offset);
 
-// Into a new one, at its beginning, which nobody can change any more.
+// The copy in a new read-only file, at offset 0.
 struct TraceCopy {
   UniqueFd file;
   size_t bytes = 0;

@@ -13,10 +13,10 @@
 namespace verbena::agent {
 namespace {
 
-// Processes that one session has traced.
+// Maximum number of processes that one session may trace.
 constexpr size_t kMaxOfSession = 16;
 
-// The second of the first pair that begins with it.
+// Returns the second number of the first pair that begins with `begins_with`.
 std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& pairs, uint64_t begins_with) {
   const auto found = pairs.lower_bound({begins_with, 0});
   return found != pairs.end() && found->first == begins_with ? std::optional(found->second) : std::nullopt;
@@ -40,7 +40,7 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
   message.slot = kept->slot;
   message.in_order = kept->in_order ? 1 : 0;
   store_text(message.program, kept->program);
-  // It may be forgotten here long before the program closes it.
+  // The program may keep the file open long after the trace is dropped here.
   auto lent = files_.lend(client.uid, kept->file.get(), kept->bytes);
   if (!lent) {
     const int error = lent.error().code;

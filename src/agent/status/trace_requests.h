@@ -16,13 +16,13 @@
 
 namespace verbena::agent {
 
-// Carries out what `verbena trace` asks: gives the traces of processes that have ended, and those of
-// connections of processes that run (their queue pairs' are in the status pages). Has a running process write
-// each request and packet as long as the session lasts that asks for it. Users may ask for their own
-// processes, root and our own user for all.
+// Carries out the requests of `verbena trace`. Returns traces of ended processes, and the connection traces
+// of running ones (status pages have the traces of their queue pairs). Makes a running process trace each
+// request and packet, until the requesting session ends. Users may trace their own processes; root and the
+// agent's user may trace all.
 class TraceRequests {
  public:
-  // Tells a session. False: it does not hear of this.
+  // Sends a message to a session. Returns false if the session does not get such messages.
   using Tell = std::function<bool(uint64_t session, bool on)>;
   TraceRequests(const SlotLeases& slots, KeptTraces& kept, const ConnectionTraces& connections,
                 HeldFiles& files, Tell tell)
@@ -34,7 +34,7 @@ class TraceRequests {
       const Borrower& client, const protocol::ConnectionTraceRequest& request);
   RequestResult<> start_trace(const Borrower& client, const protocol::StartTraceRequest& request);
 
-  // A session is gone: what it wanted, and what was wanted of it.
+  // Drops the session's requests, and requests to trace the session.
   void session_went(uint64_t session);
 
  private:
@@ -46,8 +46,9 @@ class TraceRequests {
   const ConnectionTraces& connections_;
   HeldFiles& files_;
   const Tell tell_;
-  std::set<std::pair<uint64_t, uint64_t>> wanted_;   // who wants it, of whom: sessions
-  std::set<std::pair<uint64_t, uint64_t>> wanting_;  // the same the other way round
+  std::set<std::pair<uint64_t, uint64_t>>
+      wanted_;  // pairs of sessions: the requesting one, and the traced one
+  std::set<std::pair<uint64_t, uint64_t>> wanting_;  // the same pairs in reverse order
 };
 
 }  // namespace verbena::agent
