@@ -8,7 +8,8 @@
 
 namespace verbena::agent {
 
-// While it stands, this thread acts for a user: the lines that it logs count as the user's (LogLimit).
+// Marks this thread as acting for a user for the object's lifetime: lines that it logs count as the user's
+// (LogLimit).
 class ActingFor {
  public:
   explicit ActingFor(uid_t user) : before_(std::exchange(current_, user)) {}
@@ -16,7 +17,7 @@ class ActingFor {
   ActingFor(const ActingFor&) = delete;
   ActingFor& operator=(const ActingFor&) = delete;
 
-  // Nothing: the thread acts for the agent itself.
+  // Returns nothing if the thread acts for the agent itself.
   static std::optional<uid_t> user() { return current_; }
 
  private:

@@ -40,7 +40,7 @@ void ClientEvents::push_links() {
   if (!links_outdated_ || links_unseen_) return;
   const auto event = protocol::request_header(MessageType::kLinksChanged, ++sequence_, version_);
   const int file = links_.file();
-  // Whatever else its user has not taken: it is one for each client.
+  // Sent even if the user has many unread descriptors: there is at most one per client.
   if (socket_->send(protocol::bytes_of(event), {&file, 1})) {
     links_outdated_ = false;
     links_unseen_ = true;
@@ -56,7 +56,8 @@ bool ClientEvents::say(const Message& message, const UniqueFd& file, uint32_t& u
   return sent.has_value();
 }
 
-// Our copy of what the client was told of may be the last by now, and what lies in it is the other user's.
+// Closes the socket on the closer's thread. The agent's copy may be the last one, with unread data of the
+// other user.
 bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
   const bool told = say_peer(peer);
   sockets_.closer().close(other, std::move(peer.socket));
@@ -115,13 +116,14 @@ bool ClientEvents::on_readable() {
   std::byte buffer[protocol::kMaxEventBytes];
   const auto seen = socket_->look(buffer);
   if (!seen && seen.error().code == EAGAIN) return false;
-  // No descriptor is wanted here: with the client's end comes whatever it has sent along.
+  // A descriptor is not expected here. Closing the client's end also discards what it has sent.
   if (!seen || seen->bytes == 0 || seen->has_files) {
     surroundings_.on_end();
     return false;
   }
   socket_->drop();
-  [[maybe_unused]] const bool counted = socket_->is_read();  // what it answers it has taken
+  [[maybe_unused]] const bool counted =
+      socket_->is_read();  // an answer shows that the client has received all
   take(ConstBytes(buffer, seen->bytes));
   return true;
 }
@@ -144,7 +146,7 @@ void ClientEvents::take(ConstBytes message) {
     if (captures_unseen_ > 0) --captures_unseen_;
   } else if (is(MessageType::kTraceDetailsSeen)) {
     if (traces_unseen_ > 0) --traces_unseen_;
-  } else if (header.sequence == sequence_) {  // else it is not what we wait for, whatever it is
+  } else if (header.sequence == sequence_) {  // else it is no acknowledgement of the latest links
     links_unseen_ = false;
     push_links();
   }

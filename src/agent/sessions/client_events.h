@@ -20,8 +20,8 @@
 
 namespace verbena::agent {
 
-// A client's event socket: what it is told without having asked, and what it says to that. A client that does
-// not read costs one message of links and a bounded number of peers, channels and captures.
+// A client's event socket: sends unrequested messages and receives the client's answers. A client that does
+// not read costs one links message and a limited number of peer, channel, capture and trace messages.
 class ClientEvents {
  public:
   struct Surroundings {
@@ -29,43 +29,44 @@ class ClientEvents {
     std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
     std::function<void()> on_end;  // the client has closed its end
   };
-  // `user`: whose the client is.
+  // `user`: the client's user.
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
                Surroundings surroundings);
   ~ClientEvents();
   ClientEvents(const ClientEvents&) = delete;
   ClientEvents& operator=(const ClientEvents&) = delete;
 
-  // Begins; answers the client's end. `version`: of the protocol, that both speak.
+  // Creates the socket and returns the client's end. `version`: the protocol version that both sides know.
   Result<UniqueFd> open(uint16_t version);
-  // Nothing more is read or said.
+  // Stops reading and sending.
   void stop() { stopped_ = true; }
 
-  // The link table is a new one.
+  // Sends the new link table once the client has acknowledged the previous one.
   void links_changed();
-  // Tells of another process in a domain, or that there is none. False: the client has not read what it was
-  // told before, and will not hear of this. `other`: the user who has the other end of the socket.
+  // Sends the link to another process in an XRC domain, or an error. False: the client has not acknowledged
+  // earlier messages, and does not get this one. `other`: the user at the other end of the socket.
   bool tell_peer(control::DomainPeer peer, uid_t other);
-  // Tells of a channel to another slot, or that there is none. False: as above, or the client speaks a
-  // version without channels.
+  // Sends the client's end of a channel to another slot, or an error. False: as for tell_peer(), or the
+  // client's version has no channels.
   bool tell_channel(control::SlotChannel channel, uid_t other);
-  // Tells that a slot is captured, or no longer. False: as above. An end is always told: there are no more of
-  // them than beginnings.
+  // Starts or ends the capture of a slot. False: as for tell_channel(). The end of a capture is always sent:
+  // there are no more ends than starts.
   bool tell_capture(control::SlotCapture capture);
-  // Tells that each packet is to be traced, or no longer. False: as above; an end is always told, likewise.
+  // Starts or ends the tracing of each packet. False: as for tell_capture(); an end is always sent, too.
   bool tell_trace(bool on);
 
  private:
   bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
   bool knows_captures() const { return version_ >= protocol::kFirstVersionWithCaptures; }
   bool knows_traces() const { return version_ >= protocol::kFirstVersionWithTraces; }
-  // Handles one message. False: there is none now.
+  // Handles one message. False if there is none.
   bool on_readable();
   void take(ConstBytes message);
   void push_links();
   bool say_peer(const control::DomainPeer& peer);
   bool say_channel(const control::SlotChannel& channel);
-  // With the file, if there is one; counted until the client has seen it.
+  // Sends the message with `file`, if valid, and increments `unseen`, which the client's acknowledgement
+  // decrements.
   template <class Message>
   bool say(const Message& message, const UniqueFd& file, uint32_t& unseen);
 
@@ -78,8 +79,8 @@ class ClientEvents {
   uint16_t version_ = protocol::kProtocolVersion;
   bool stopped_ = false;
   uint32_t sequence_ = 0;
-  bool links_unseen_ = false;    // one is on its way, or lies unread
-  bool links_outdated_ = false;  // and there is a newer table than it told of
+  bool links_unseen_ = false;    // a links message is unacknowledged
+  bool links_outdated_ = false;  // the table is newer than the last one sent
   uint32_t peers_unseen_ = 0;
   uint32_t channels_unseen_ = 0;
   uint32_t captures_unseen_ = 0;

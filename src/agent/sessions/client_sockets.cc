@@ -19,8 +19,8 @@ constexpr Duration kLookInterval = std::chrono::seconds(1);
 
 constexpr size_t kMaxUnreadReplies = 1536;
 
-// Whether the other end has taken all that was sent, or is gone. One byte is counted for a moment after that:
-// the kernel wakes us before it gives up the last one.
+// Whether the other end has received everything or is gone. The kernel wakes this end before it frees the
+// last message, which counts as one byte for a moment.
 bool is_all_taken(int socket) {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes <= 1;
@@ -70,7 +70,7 @@ void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
   if (of_user->second.empty()) waiting_.erase(of_user);
 }
 
-// The client is to see the end now, and not only when the descriptor's turn to be closed comes.
+// Shuts the socket down at once: the descriptor itself may be closed much later.
 void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what) {
   ::shutdown(socket.get(), SHUT_RDWR);
   if (unread == 0 || is_all_taken(socket.get())) {

@@ -21,17 +21,17 @@
 
 namespace verbena::agent {
 
-// What the sockets of all clients have in common: how many descriptors lie in them, sent by us and not taken
-// yet, what memory is in files that were sent, and who closes what may take long. The kernel passes no
-// descriptor for a user who has more than RLIMIT_NOFILE of them under way, and for us that is all that our
-// clients let lie: so each user gets a share.
+// State that all client sockets share: the number of sent descriptors that clients have not received yet, the
+// memory of sent files, and threads for slow closes. The kernel passes no descriptors for a user with more
+// than RLIMIT_NOFILE of them in flight. For the agent, all descriptors that its clients leave in sockets
+// count. So each user gets a share.
 //
-// Of the agent's thread.
+// For the agent's thread.
 class ClientSockets {
  public:
-  // `unread`: how many descriptors clients may leave in the sockets, all together.
+  // `unread`: maximum number of descriptors that all clients together may leave in their sockets.
   //
-  // REQUIRES: the loop outlives this, and this all sockets
+  // REQUIRES: `loop` outlives this object, and this object outlives all sockets
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own)
       : loop_(loop), files_(loop, own), unread_(unread, own), replies_(room_for_replies(unread), own) {}
   ~ClientSockets();
@@ -39,28 +39,30 @@ class ClientSockets {
   ClientSockets& operator=(const ClientSockets&) = delete;
 
   ForeignCloser& closer() { return closer_; }
-  // The memory in files that clients were sent.
+  // The memory of files that were sent to clients.
   HeldFiles& files() { return files_; }
-  // The room for unread descriptors of an agent with this RLIMIT_NOFILE; the vault uses the rest.
+  // Returns the maximum of unread descriptors for an agent with this RLIMIT_NOFILE. The takeover state uses
+  // the rest.
   static Quota::Size room_with(size_t descriptors);
-  // The part of it for replies, to hello and other requests. It is less than 2,024 (UNIX_INFLIGHT_SANE_USER
-  // in net/unix/garbage.c). Beyond that number the kernel lets each sender of a socket wait for a search
-  // through all sockets on their way, and each greeting sends one.
+  // Returns the part of that maximum for replies to hello and other requests. It is below 2,024
+  // (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). With more, the kernel makes each sender of a socket wait
+  // for a search through all sockets in flight, and each hello reply sends one.
   static Quota::Size room_for_replies(Quota::Size room);
-  // Descriptors that clients have been sent and have not taken.
+  // Descriptors that were sent to clients and not received yet.
   const Quota& unread() const { return unread_; }
-  // Replies to a client's requests and events that it did not ask for go by sockets of their own.
+  // A client has one socket for replies, and one for events that it did not request.
   enum class For : uint8_t { kReplies, kEvents };
   bool allows(uid_t user, size_t files, For what) const {
     return unread_.allows(user, files) && (what == For::kEvents || replies_.allows(user, files));
   }
   void sent(uid_t user, size_t files, For what);
-  // Notes that they were taken. Wakes one waiting socket of each user.
+  // Records that the descriptors were received. Wakes one waiting socket of each user.
   void taken(uid_t user, size_t files, For what);
-  // Has the loop look at the socket again for messages once there may be room. 0 is no ticket.
+  // Registers the socket to be read again once there may be room. Returns a ticket for cancel_wait(), never
+  // 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
-  // Closes a socket. What was sent by it is counted until the client has taken it, or is gone.
+  // Closes a socket. Its sent descriptors count until the client has received them or is gone.
   void close(uid_t user, ForeignSocket socket, size_t unread, For what);
 
  private:
@@ -77,24 +79,24 @@ class ClientSockets {
   ForeignCloser closer_;
   HeldFiles files_;
   Quota unread_;
-  Quota replies_;  // those of unread_ that were asked for
+  Quota replies_;  // the part of unread_ in replies
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;
   std::map<uid_t, std::map<uint64_t, int>> waiting_;  // none empty
   std::optional<EventLoop::TimerId> next_look_;
 };
 
-// Our end of a socket whose other end a client has. A client may send descriptors with each message: they are
-// taken only where one is asked for (base/foreign_socket.h). One that takes none of what it is sent costs a
-// bounded number of descriptors.
+// The agent's end of a socket to a client. A client may send descriptors with each message: the agent
+// receives them only where it expects one (base/foreign_socket.h). A client that receives nothing costs a
+// limited number of descriptors.
 //
-// Of the agent's thread. Never blocks.
+// For the agent's thread. Never blocks.
 class ClientSocket {
  public:
-  // What a client may leave of our descriptors, beside what is always sent.
+  // Maximum number of descriptors that a client may leave unread, beside those that are always sent.
   static constexpr size_t kMaxUnread = 256;
 
-  // REQUIRES: nobody else has a copy of our end
+  // REQUIRES: no other process has a copy of `socket`
   ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket,
                ClientSockets::For what = ClientSockets::For::kEvents)
       : all_(all), user_(user), what_(what), socket_(std::move(socket)) {}
@@ -104,26 +106,27 @@ class ClientSocket {
 
   int get() const { return socket_.get(); }
 
-  // The next message, which stays the next.
+  // A message that was looked at and stays in the socket.
   struct Message {
-    size_t bytes = 0;        // 0: the client has hung up
-    bool is_longer = false;  // than the buffer
-    bool has_files = false;  // beside `file`
+    size_t bytes = 0;        // 0: the client has closed its end
+    bool is_longer = false;  // the message is longer than the buffer
+    bool has_files = false;  // descriptors beside `file`
     ClientFile file;
   };
-  // With `with_file` it brings a descriptor with it, if it has one. Errors: EAGAIN: there is none; the
-  // kernel's.
+  // Returns the next message. `with_file`: also receives its first descriptor. EAGAIN: there is no message;
+  // other errors: the kernel's.
   Result<Message> look(Bytes buffer, bool with_file = false) const;
-  // Takes out the message that was looked at last. REQUIRES: it has no more files than the one that is held
+  // Removes the message that was looked at last. REQUIRES: it has no descriptors beside the received one
   void drop() const { socket_.drop(); }
 
-  // Whether the client may be sent so many descriptors now, in view of what it and its user have not taken.
+  // Whether the client may be sent `files` descriptors now, given what it and its user have not received.
   bool may_send(size_t files);
-  // Whether it has taken all descriptors that it was sent.
+  // Whether the client has received all descriptors that it was sent.
   bool is_read() { return unread() == 0; }
-  // Whether it takes none.
+  // Whether the client seems to receive no descriptors: it has kMaxUnread in its socket.
   bool is_clogged() { return unread() >= kMaxUnread; }
-  // One message, now or not at all. EAGAIN: it does not fit; ETOOMANYREFS: the kernel takes no more.
+  // Sends one message without waiting. EAGAIN: it does not fit. ETOOMANYREFS: the kernel accepts no more
+  // descriptors.
   Result<void> send(ConstBytes message, std::span<const int> fds = {});
 
  private:
@@ -133,7 +136,7 @@ class ClientSocket {
   const uid_t user_;
   const ClientSockets::For what_;
   ForeignSocket socket_;
-  size_t unread_ = 0;  // since all was taken the last time
+  size_t unread_ = 0;  // descriptors sent since all were last received
 };
 
 }  // namespace verbena::agent

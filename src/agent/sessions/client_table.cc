@@ -50,7 +50,7 @@ void ClientTable::accept_some() {
   }
 }
 
-// The names take turns: a user who keeps the queue of one full keeps nobody from coming by another.
+// Accepts from the sockets in turn: a user that fills the queue of one cannot block clients of another.
 bool ClientTable::accept_one() {
   for (size_t tried = 0; tried < listeners_.size(); ++tried) {
     const int listener = listeners_[next_listener_++ % listeners_.size()].get();
@@ -69,7 +69,7 @@ bool ClientTable::accept_from(int listener) {
   if (!peer) return true;
   const ActingFor user(peer->uid);
   if (!is_of_our_network(socket.get(), *peer) || !has_room_for(socket.get(), *peer)) {
-    // It may have sent something already: that is not for us to close.
+    // It may contain descriptors already, which must not be closed here.
     const ClientSocket refused(sockets_, peer->uid, std::move(socket));
     return true;
   }
@@ -83,7 +83,7 @@ bool ClientTable::accept_from(int listener) {
   return true;
 }
 
-// Not where it is let in: what a session's beginning costs is its user's, who may connect without end.
+// Runs in the user's turn and not at accept(): a user that connects without end pays for its sessions.
 void ClientTable::begin(uint64_t id) {
   auto node = coming_.extract(id);
   if (node.empty()) return;
@@ -96,8 +96,9 @@ void ClientTable::begin(uint64_t id) {
   surroundings_.on_come(id);
 }
 
-// The file system shows the agent's socket file in other network namespaces, too. A program of another one
-// would get a slot here, and with it packets and addresses of a network that it is kept out of.
+// Whether the client is in the agent's network namespace. The file system shows the agent's socket file in
+// other namespaces, too. A program there would get a slot, and with it packets and addresses of a network
+// that it must not reach.
 bool ClientTable::is_of_our_network(int socket, const ucred& peer) const {
   if (network_namespace_of(socket) == network_namespace_) return true;
   log_info("process {} of user {} is in another network namespace, and is not served", peer.pid, peer.uid);
@@ -128,7 +129,8 @@ bool ClientTable::has_room_for(int socket, const ucred& peer) const {
   return true;
 }
 
-// Out of descriptors: the listener would stay readable and keep us busy for nothing.
+// Stops accepting for a moment after running out of descriptors. Otherwise the listener stays readable and
+// the loop spins.
 void ClientTable::pause() {
   log_warning("out of descriptors: no new clients for a moment");
   for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);
@@ -156,7 +158,7 @@ void ClientTable::end(uint64_t id) {
 
 void ClientTable::clear() {
   listeners_.clear();
-  // What a session's end brings about must not meet those that are half gone.
+  // Callbacks of an ending session must not find sessions that are half destroyed.
   const auto ending = std::exchange(sessions_, {});
   for (auto& [id, client] : std::exchange(coming_, {})) {
     const ClientSocket unheard(sockets_, client.peer.uid, std::move(client.socket));

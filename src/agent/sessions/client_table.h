@@ -20,33 +20,34 @@
 
 namespace verbena::agent {
 
-// Lets clients in, as many as there is room for, and has their sessions until they end.
+// Accepts clients within each user's quota, and owns their sessions until they end.
 class ClientTable {
  public:
   struct Surroundings {
     std::function<std::unique_ptr<Session>(uint64_t id, UniqueFd socket, const ucred& peer)> make_session;
-    std::function<void(uint64_t id)> on_come;  // it was made
-    std::function<void(uint64_t id)> on_go;    // it is gone
+    std::function<void(uint64_t id)> on_come;  // the session exists now
+    std::function<void(uint64_t id)> on_go;    // the session is destroyed
   };
-  // How many clients an agent takes that may open so many descriptors (RLIMIT_NOFILE). Clients may use half
-  // of the descriptors, and slots and the vault use the rest.
+  // Returns the maximum number of clients for an agent with this RLIMIT_NOFILE. Clients may use half of the
+  // descriptors; slots and the takeover state use the rest.
   static Quota::Size room_with(size_t descriptors);
-  // `room`: for sessions
+  // `room`: maximum number of sessions
   ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);
 
-  // From now on clients come by these sockets, which have the agent's names.
+  // Starts to listen on these sockets, which have the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
-  // Takes no clients any more.
+  // Stops accepting clients.
   void stop_listening() { listeners_.clear(); }
-  // Takes the next one in; its session begins in a turn of its user. False: there is none.
+  // Accepts the next client, whose session starts in a turn of its user. False if no client is waiting.
   bool accept_one();
-  // The session is destroyed, in a turn of its user.
+  // Destroys the session, in a turn of its user.
   void close(uint64_t id);
-  // First the name is free, then clients see their connection end.
+  // Closes the listening sockets first, and then all connections: clients that see theirs close find the name
+  // free.
   void clear();
 
   Session* find(uint64_t id) const;
-  // Those that are about to begin are counted.
+  // Includes clients whose session has not started.
   size_t size() const { return sessions_.size() + coming_.size(); }
   template <class Visit>
   void for_each(Visit visit) const {
@@ -75,11 +76,11 @@ class ClientTable {
   ClientSockets& sockets_;
   const Surroundings surroundings_;
   std::vector<UniqueFd> listeners_;
-  size_t next_listener_ = 0;        // is asked first
-  uint64_t network_namespace_ = 0;  // 0: the kernel does not say
+  size_t next_listener_ = 0;        // the next one to accept from
+  uint64_t network_namespace_ = 0;  // 0: not supported by the kernel
   Quota quota_;
   uint64_t next_ = 1;
-  std::map<uint64_t, Coming> coming_;  // let in, without a session yet
+  std::map<uint64_t, Coming> coming_;  // accepted, without a session yet
   std::map<uint64_t, Client> sessions_;
 };
 

@@ -22,11 +22,11 @@ namespace {
 constexpr size_t kStack = 256 << 10;
 constexpr int kNudge = SIGUSR2;
 constexpr long kNudgeInterval = 20'000'000;  // nanoseconds
-// Users who have nothing waiting are forgotten when there are so many.
+// From this number of users on, those without waiting descriptors are dropped.
 constexpr size_t kManyUsers = 64;
 
-// Interrupts the thread that has made it again and again: a close that waits for a socket which lingers ends
-// by that, and the kernel goes on with the socket by itself.
+// Sends its thread a signal every 20 ms. The signal interrupts a close() that waits for a lingering socket;
+// the kernel then completes the close.
 class Nudge {
  public:
   Nudge() {
@@ -58,9 +58,9 @@ class Nudge {
 struct ForeignCloser::Work {
   std::mutex mutex;
   std::vector<UniqueFd> next;  // under the mutex
-  bool at_work = false;        // under the mutex: there is a thread
+  bool at_work = false;        // under the mutex: a thread runs
   std::atomic<size_t> waiting = 0;
-  std::atomic<TimePoint> progress{};  // when the last was closed, or the first came
+  std::atomic<TimePoint> progress{};  // time of the last close, or of the first queued descriptor
 };
 
 ForeignCloser::ForeignCloser() {
@@ -106,12 +106,12 @@ void ForeignCloser::close(uid_t user, UniqueFd fd) {
   }
   auto argument = std::make_unique<std::shared_ptr<Work>>(work);
   if (start_detached_thread(run, argument.get(), kStack)) {
-    argument.release();  // NOLINT(bugprone-unused-return-value): the thread's
+    argument.release();  // owned by the thread now
   } else {
     const ActingFor acting(user);
     log_warning("no thread can be started: what user {} has sent stays open for now", user);
     const std::lock_guard lock(work->mutex);
-    work->at_work = false;  // the next one tries again
+    work->at_work = false;  // the next close() tries again
   }
   forget_idle();
 }

@@ -14,28 +14,28 @@
 
 namespace verbena::agent {
 
-// Closes what users' processes have handed the agent, or have a copy of, in its own time: how long that takes
-// is up to its maker (base/discard.h). A thread for each user does it, so that nobody waits for what
-// another user's descriptors take; it is started when there is something to close, and ends with the last. A
-// socket that lingers is given up after a moment; a file whose server does not answer holds up its user's
-// thread, and what that user has handed over after it.
+// Closes descriptors that users' processes have sent to the agent or have copies of. A close may take as long
+// as the descriptor's maker likes (base/discard.h). So each user has a thread for it, and none waits for
+// another user's descriptors. A thread starts when there is something to close, and ends after the last
+// close. The close of a lingering socket is interrupted after 20 ms. A file whose server does not answer
+// blocks its user's thread, with all later descriptors of that user.
 //
-// Of the agent's thread. Never blocks.
+// For the agent's thread. Never blocks.
 class ForeignCloser {
  public:
-  // Of a user who has so many waiting, none of which could be closed for so long, nothing more should be
-  // taken.
+  // A user is behind if at least kMaxOfUser descriptors wait and none was closed for kPatience. Nothing more
+  // should be accepted from such users.
   static constexpr size_t kMaxOfUser = 256;
   static constexpr Duration kPatience = std::chrono::seconds(1);
 
   ForeignCloser();
-  // Threads that cannot end go on with what they have.
+  // Does not wait for the threads, which finish their queued work.
   ~ForeignCloser() = default;
   ForeignCloser(const ForeignCloser&) = delete;
   ForeignCloser& operator=(const ForeignCloser&) = delete;
 
   void close(uid_t user, UniqueFd fd);
-  // How many of the user's are not closed yet.
+  // Returns the number of the user's descriptors that are not closed yet.
   size_t waiting(uid_t user) const;
   bool is_behind(uid_t user) const;
 
@@ -47,8 +47,8 @@ class ForeignCloser {
   std::map<uid_t, std::shared_ptr<Work>> users_;
 };
 
-// Owns a descriptor that a client has handed over, and that may be anything. What is called with it must be a
-// call that waits for no kind of file (base/foreign_fd.h).
+// Owns a descriptor that a client has sent, of any kind. Callers may only use calls that wait for no kind of
+// file (base/foreign_fd.h).
 class ClientFile {
  public:
   ClientFile() = default;
@@ -68,7 +68,7 @@ class ClientFile {
 
   int get() const { return fd_.get(); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
-  // It is of somebody who would not harm us.
+  // REQUIRES: the descriptor comes from a trusted user
   UniqueFd take_trusted() { return std::move(fd_); }
 
  private:

@@ -29,7 +29,7 @@ size_t blocks_of(size_t bytes) {
 
 }  // namespace
 
-// The kernel sends a signal when somebody opens a file in the moment of a lease.
+// Ignores SIGIO, which the kernel sends if a process opens a file during a lease.
 HeldFiles::HeldFiles(EventLoop& loop, uid_t own) : loop_(loop), blocks_(kBlocks, own) {
   ::signal(SIGIO, SIG_IGN);
 }
@@ -91,7 +91,7 @@ void HeldFiles::look(std::optional<uid_t> user) {
   }
 }
 
-// Our own descriptor keeps the memory, too, so it is given up soon after all others.
+// The agent's own descriptor keeps the memory, too. So it is closed at most a second after all others.
 void HeldFiles::look_later() {
   if (next_look_ || files_.empty()) return;
   next_look_ = loop_.at(MonotonicClock::now() + kLookInterval, [this] {

@@ -16,12 +16,12 @@
 
 namespace verbena::agent {
 
-// Counts the memory in files that were made for clients: a list, a trace, a long message. It is the agent's
-// memory for as long as any process has the file open or mapped, or lets it lie in a socket. Each user gets a
-// share (base/quota.h).
+// Counts the memory of files that were made for clients: lists, traces, long messages. Such a file uses the
+// agent's memory while any process has it open or mapped, or leaves it in a socket. Each user gets a share
+// (base/quota.h).
 //
-// Whether anybody has a file open the kernel says: it grants a write lease (fcntl(2), F_SETLEASE) on a file
-// that nobody else has open. The descriptor that memfd_create() gave is not seen by that.
+// The kernel tells whether a file is open: it grants a write lease (fcntl(2), F_SETLEASE) only on a file that
+// is not open elsewhere. The lease ignores the descriptor from memfd_create().
 //
 // For the agent's thread.
 class HeldFiles {
@@ -35,15 +35,14 @@ class HeldFiles {
   HeldFiles(const HeldFiles&) = delete;
   HeldFiles& operator=(const HeldFiles&) = delete;
 
-  // Whether the user's programs may hold so much more.
+  // Whether the user's programs may hold `bytes` more.
   bool allows(uid_t user, size_t bytes);
-  // Opens a file in memory once more, for a client, that can only read it. It counts as so many bytes until
-  // nobody has it open. EDQUOT: the user's programs hold too much. `session` is for holds(); 0:
-  // nobody's.
+  // Opens a memfd again, read-only, for a client. It counts as `bytes` until no process has it open. EDQUOT:
+  // the user's programs hold too much. `session` is for holds(); 0: none.
   Result<UniqueFd> lend(uid_t user, int file, size_t bytes, uint64_t session = 0);
-  // Whether a file for the session is open anywhere.
+  // Whether a file that was made for the session is open in any process.
   bool holds(uint64_t session);
-  // In blocks.
+  // Returns the number of blocks that the user's programs hold.
   size_t held_by(uid_t user);
 
  private:
@@ -53,10 +52,10 @@ class HeldFiles {
     size_t blocks;
     UniqueFd file;
   };
-  using Files = std::map<ino_t, Held>;  // all are of one file system
+  using Files = std::map<ino_t, Held>;  // by inode number: all files are in one file system
 
   Files::iterator give_back(Files::iterator file);
-  // Gives those back that nobody has open; of one user, or all.
+  // Drops the files of the user, or of all users, that no process has open.
   void look(std::optional<uid_t> user = std::nullopt);
   void look_later();
 

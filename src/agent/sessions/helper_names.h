@@ -3,7 +3,8 @@
 
 namespace verbena::agent {
 
-// The names that the two processes beside an agent give in their hello. Neither keeps its agent from ending.
+// Program names that the two processes beside an agent send in their hello. Neither keeps its agent from
+// ending.
 inline constexpr const char* kKeeperName = "verbena-keeper";  // commands/agent/keeper.h
 inline constexpr const char* kMirrorName = "verbena-mirror";  // commands/agent/device_mirror.h
 

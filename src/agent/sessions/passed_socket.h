@@ -5,10 +5,10 @@
 
 namespace verbena::agent {
 
-// The socket by which a service manager has begun to listen for us (sd_listen_fds(3)): the first client was
-// there before the agent. Nothing if there is none, or if it is not one that listens for this user's agent.
-// Of the main thread, before there are others: the environment is read and cleared, so that nobody whom we
-// start takes it for his.
+// Returns the socket on which a service manager listens for the agent (sd_listen_fds(3)), so that clients can
+// connect before the agent starts. Empty if there is none, or if it does not listen at this user's agent
+// name. Call on the main thread before there are others. Clears the environment variables, so that no child
+// process uses them.
 UniqueFd take_passed_socket();
 
 }  // namespace verbena::agent

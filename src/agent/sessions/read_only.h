@@ -8,8 +8,8 @@
 
 namespace verbena::agent {
 
-// The same file for reading only: a status page is written by its owner alone. Empty when the kernel does not
-// open it; then errno says why.
+// Opens the file of `fd` again, read-only: only its owner writes to a status page. Empty on failure, with
+// errno set.
 inline UniqueFd reopen_read_only(int fd) {
   return UniqueFd(::open(verbena::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
 }

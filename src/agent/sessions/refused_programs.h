@@ -7,7 +7,7 @@
 
 namespace verbena::agent {
 
-// Programs that were refused for the version of the protocol that they speak.
+// Programs that were refused because of their protocol version.
 struct RefusedPrograms {
   uint32_t count = 0;
   pid_t last_pid = 0;

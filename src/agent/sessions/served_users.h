@@ -10,14 +10,14 @@
 
 namespace verbena::agent {
 
-// Whom an agent serves, and whom of them with sockets of UDP port 4791. Who has one of these rules over all
-// of them, so nobody has who must not harm the others: root, the agent's own user, or the one user for whom
-// root's agent is there.
+// Decides which users an agent serves, and which of them get sockets of UDP port 4791. A process with one of
+// these sockets controls all of them. So only users that would not harm others get one: root, the agent's own
+// user, or the one user that root's agent serves.
 class ServedUsers {
  public:
-  // `only`: root's agent serves root and nobody else but this user. It has to be said from the start: a
-  // socket that was lent cannot be taken back when a second user comes.
-  // `own`: the agent's user, as the kernel shows it; `is_roots`: it is root's agent, which serves everybody.
+  // `only`: root's agent serves only root and this user. This must be set at the start: a leased socket
+  // cannot be taken back when a second user comes.
+  // `own`: the agent's user as the kernel shows it. `is_roots`: the agent is root's, which serves all users.
   explicit ServedUsers(std::optional<uid_t> only = std::nullopt, uid_t own = ::geteuid(),
                        bool is_roots = paths::own_user() == 0)
       : own_(own), is_roots_(is_roots), only_(only) {}
@@ -28,7 +28,7 @@ class ServedUsers {
   bool lends_sockets_to(uid_t user) const { return user == 0 || user == own_ || user == only_; }
 
   std::optional<uid_t> only() const { return only_; }
-  // What a former agent was told holds, as long as we are told nothing else.
+  // Adopts the setting of a former agent, unless this agent has its own.
   void adopt(uid_t only) {
     if (!only_) only_ = only;
   }

@@ -23,13 +23,14 @@ using protocol::MessageHeader;
 using protocol::MessageType;
 using protocol::read_as;
 
-// No reply brings more.
+// Maximum number of descriptors in a reply.
 constexpr size_t kMaxFilesOfReply = 3;
 
-// For so long a request waits for its user's programs to take what they were sent.
+// Maximum time for which a request waits until its user's programs have received their descriptors.
 constexpr Duration kPatience = std::chrono::seconds(5);
 
-// Whether the reply may bring descriptors. Others need not wait until the user's programs have taken theirs.
+// Whether the reply to this request may have descriptors. Other requests need not wait until the user's
+// programs have received theirs.
 bool brings_descriptors(ConstBytes message) {
   static constexpr MessageType kThatDo[] = {
       MessageType::kHello,          MessageType::kGetLinks,          MessageType::kJoinGroup,
@@ -118,7 +119,7 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return on_readable(events); });
   client_.process = share_process(watch_peer(socket_.get(), peer.pid));
-  // Others may have inherited its socket.
+  // Watches the process, because other processes may have inherited its socket.
   if (client_.process) parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
 }
 
@@ -132,7 +133,7 @@ Session::~Session() {
 bool Session::on_readable(uint32_t events) {
   if ((pending_hello_ || wait_) && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
   if (closing_ || pending_hello_) return false;
-  // The client may have read what it was sent: that makes room for others.
+  // If the client has read its replies, there is room for other clients.
   if ((events & EPOLLOUT) != 0 && socket_.is_read()) listen();
   if (go_on()) return true;
   if (wait_ && (events & EPOLLIN) == 0) return false;
@@ -149,14 +150,14 @@ bool Session::on_readable(uint32_t events) {
   return true;
 }
 
-// While descriptors lie unread the loop tells when the client reads.
+// Watches for requests, and for the client's reading while descriptors are unread.
 void Session::listen() {
   if (pending_hello_ || closing_) return;
   parts_.loop.set_events(socket_.get(), EPOLLIN | (socket_.is_read() ? 0u : uint32_t{EPOLLOUT}));
 }
 
-// A program that starts together with hundreds of its user's has its answer a moment later. One whose user
-// never takes anything is told so.
+// A program that starts at once with hundreds of its user's gets its answer a moment later. A program whose
+// user's programs receive nothing gets an error.
 bool Session::may_go_on() {
   const TimePoint now = MonotonicClock::now();
   const bool has_room = socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
@@ -197,7 +198,7 @@ std::optional<Session::Fault> Session::find_fault(const MessageHeader& header, C
   if (header.magic != protocol::kProtocolMagic) {
     return Fault{EPROTONOSUPPORT, "this is no message of the agent's protocol"};
   }
-  if (!protocol::is_neighbour(header.version)) return std::nullopt;  // refused apart
+  if (!protocol::is_neighbour(header.version)) return std::nullopt;  // refuse_version() rejects it
   if (is_longer) return Fault{EMSGSIZE, "longer than any request"};
   const Shape shape = shape_of(header.type);
   if (shape.bytes == 0) return Fault{EOPNOTSUPP, "no such request"};
@@ -209,8 +210,8 @@ std::optional<Session::Fault> Session::find_fault(const MessageHeader& header, C
   return std::nullopt;
 }
 
-// The message lies in the socket until it is dropped there, which must not be while it has descriptors that
-// we do not hold: who drops those closes them.
+// Handles a message, which stays in the socket until it is dropped there. A message must not be dropped while
+// it has descriptors that the agent does not hold, because that closes them on this thread.
 void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
   const auto header = read_as<MessageHeader>(message);
   const auto fault = find_fault(header, message, is_longer);
@@ -242,7 +243,8 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
   handle(header, message, std::move(file));
 }
 
-// The one descriptor of the message that was looked at. EBADMSG: it has more; EMFILE: we can hold none.
+// Receives the single descriptor of the message that was looked at. EBADMSG: it has more. EMFILE: the agent
+// has none left.
 Result<ClientFile> Session::take_file() {
   std::byte again[1];
   auto seen = socket_.look(again, true);
@@ -252,7 +254,7 @@ Result<ClientFile> Session::take_file() {
   return std::move(seen->file);
 }
 
-// The client hears why, and the message goes with the socket.
+// Sends the reason, and closes the socket with the message in it.
 void Session::drop_with_files(const MessageHeader& header, const Fault& fault) {
   log_info("client {} sends descriptors in vain: dropped", client_.pid);
   send_error(header, fault.error, fault.text);
@@ -268,8 +270,8 @@ void Session::handle(const MessageHeader& header, ConstBytes message, ClientFile
   request->carry_out(*this, header, message, std::move(descriptor));
 }
 
-// Either end may be the one to upgrade or restart, so both are told: the agent's log here, the program by the
-// reply.
+// Reports the refusal at both ends: in the agent's log, and to the program in the reply. Either one may have
+// to be upgraded or restarted.
 void Session::refuse_version(const MessageHeader& request) {
   log_warning(
       "process {} speaks version {} of the agent's protocol, this agent (Verbena {}) version {}: refused",
@@ -288,8 +290,8 @@ void Session::handle_cm(const MessageHeader& request, ConstBytes message, Client
   cm_->handle(request, message, std::move(descriptor));
 }
 
-// A REQ for another's QP would end its owner's connection: the peer takes the QPN for one that is used again.
-// Among processes of one user that is their own affair.
+// A REQ with another process's QPN would end that process's connection: its peer assumes that the QPN was
+// reused. Processes of one user are not protected from each other.
 bool Session::may_use_qpn(uint32_t qpn) const {
   return client_.uid == 0 || client_.uid == ::geteuid() || parts_.slots.is_qpn_of(qpn, client_.uid);
 }
@@ -297,7 +299,7 @@ bool Session::may_use_qpn(uint32_t qpn) const {
 void Session::hello(const protocol::HelloRequest& request, ClientFile vault) {
   client_.program = load_text(request.program);
   client_.protocol_version = protocol::common_version(request.header.version);
-  // What lies in a vault becomes ours: only our own user's is taken.
+  // Descriptors in a takeover state become the agent's, so only one from its own user is accepted.
   if (vault && client_.uid == ::geteuid()) parts_.succession.offer_vault(vault.take_trusted());
   pending_hello_ = request.header;
   if (parts_.succession.is_settled()) {
@@ -334,7 +336,7 @@ void Session::finish_hello() {
   reply.message.capabilities =
       protocol::kServesXrcDomains | protocol::kServesConnectionManagement | protocol::kServesLongMads;
   reply.fds = {client_end->get(), parts_.links.file()};
-  // The vault holds every user's sockets: it is for our own user's processes only.
+  // The takeover state has all users' sockets, so only processes of the agent's own user get it.
   if (client_.uid == ::geteuid() && parts_.vault.client_end() >= 0) {
     reply.fds.push_back(parts_.vault.client_end());
   }
@@ -399,7 +401,8 @@ void Session::close() {
   if (std::exchange(closing_, true)) return;
   events_.stop();
   end_wait();
-  if (client_.process) parts_.loop.forget(client_.process->get());  // it would be reported until we are gone
+  if (client_.process)
+    parts_.loop.forget(client_.process->get());  // it would be reported until the session is destroyed
   parts_.close(client_.session);
 }
 

@@ -33,7 +33,7 @@
 
 namespace verbena::agent {
 
-// Those that carry requests out, by their subject.
+// The classes that carry out requests, by subject.
 struct Requests {
   LinkRequests links;
   SlotRequests slots;
@@ -45,12 +45,12 @@ struct Requests {
   TraceRequests traces;
 };
 
-// One client's connection: checks each request, gives it to the class whose subject it is, and replies.
-// Trusts nothing that comes in on it: a message that is not understood is answered by an error; a client that
-// does not take its answers is dropped, and so is one that sends descriptors which nobody has asked for.
+// A client's connection: checks each request, passes it to the class that carries it out, and sends the
+// reply. Trusts no input: an invalid message gets an error reply. A client that does not receive its replies
+// is disconnected, and so is one that sends unexpected descriptors.
 class Session : private CmClient::Host {
  public:
-  // The parts of the agent that a session knows.
+  // The parts of the agent that a session uses.
   struct Parts {
     EventLoop& loop;
     ClientSockets& sockets;
@@ -70,16 +70,16 @@ class Session : private CmClient::Host {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The succession is settled: a hello that came before is answered.
+  // Answers a pending hello once the takeover is complete.
   void resume();
   ClientEvents& events() { return events_; }
   bool is_greeted() const { return greeted_; }
   uint64_t id() const { return client_.session; }
   uid_t uid() const { return client_.uid; }
   pid_t pid() const { return client_.pid; }
-  // Not a client but our own second process.
+  // Whether the client is the agent's second process (keeper.h).
   bool is_keeper() const;
-  // Nor is a mirror one: it lives no longer than its agent.
+  // Whether the client is a mirror, which lives no longer than its agent.
   bool is_mirror() const;
 
  private:
@@ -89,20 +89,20 @@ class Session : private CmClient::Host {
   template <class Message, auto Role, auto Method>
   static void carry_out(Session& session, const protocol::MessageHeader& header, ConstBytes message,
                         ClientFile descriptor);
-  // How long a request is, and whether a descriptor may come with it.
+  // The length of a request, and whether a descriptor may come with it.
   struct Shape {
     size_t bytes = 0;  // 0: there is no such request
     bool takes_descriptor = false;
   };
   static Shape shape_of(uint16_t type);
 
-  // What is wrong with a message.
+  // A reason to reject a message.
   struct Fault {
     int error = 0;
     std::string_view text;
   };
 
-  // Handles one message. False: there is none now.
+  // Handles one message. False if there is none.
   bool on_readable(uint32_t events);
   void listen();
   void receive(ConstBytes message, bool is_longer, bool has_files);
@@ -130,12 +130,12 @@ class Session : private CmClient::Host {
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
-  // Whether the answer to the next message may bring descriptors, or the client has waited long enough for
-  // that.
+  // Whether the next message may be handled: its reply's descriptors have room, or the client has waited for
+  // kPatience. Starts to wait otherwise.
   bool may_go_on();
   void end_wait();
-  // Whether a request is being carried out little by little, which comes before the next message. Does a
-  // little of it.
+  // Does a piece of a request that is carried out in steps, if there is one. Returns whether there was one:
+  // such a request comes before the next message.
   bool go_on();
   void send(ConstBytes message, std::span<const int> fds = {});
   void close();
@@ -147,15 +147,15 @@ class Session : private CmClient::Host {
   bool greeted_ = false;
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
-  std::function<bool()> going_on_;  // false: it is done
-  // It waits for its user's programs to take the descriptors that they were sent.
+  std::function<bool()> going_on_;  // returns false when done
+  // The session waits until the user's programs receive the descriptors that they were sent.
   struct Wait {
     uint64_t ticket;
     TimePoint until;
     EventLoop::TimerId timer;
   };
   std::optional<Wait> wait_;
-  std::unique_ptr<CmClient> cm_;  // from its first request of connection management on
+  std::unique_ptr<CmClient> cm_;  // created at the first request for connection management
 };
 
 }  // namespace verbena::agent

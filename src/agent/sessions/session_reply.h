@@ -12,20 +12,19 @@
 
 namespace verbena::agent {
 
-// What a request is answered with: a message, whose header the session fills in, and descriptors.
+// A reply: a message, whose header the session fills in, and descriptors.
 template <class Message = protocol::PlainReply>
 struct Reply {
   Message message{};
-  std::vector<int> fds{};  // another's, who keeps them until the reply is sent
-  UniqueFd last_fd{};      // the reply's own; goes after the others
+  std::vector<int> fds{};  // owned by others, who keep them open until the reply is sent
+  UniqueFd last_fd{};      // owned by the reply; sent after the others
 };
 
-// What it is answered with if it was carried out, or why it was not.
+// The reply to a request that was carried out, or an error.
 template <class Message = protocol::PlainReply>
 using RequestResult = control::AdminResult<Reply<Message>>;
 
-// The same for a request that is carried out little by little. It is called until it has an outcome, and is
-// destroyed where the session ends before.
+// Carries out a request in steps. Called until it returns a result. Destroyed early if the session ends.
 template <class Message = protocol::PlainReply>
 using SlicedResult = std::function<std::optional<RequestResult<Message>>()>;
 

@@ -35,8 +35,8 @@ void UserTurns::move_to_end_of_old(std::deque<uid_t>& from) {
   old_.push_back(user);
 }
 
-// A user that runs out of work stays in the list until it has paid its debt. So who asks one expensive
-// question at a time gains nothing by that.
+// Returns the user whose turn it is. A user without work stays in the list until its debt is paid. So sending
+// one expensive request at a time gives no advantage.
 uid_t UserTurns::choose() {
   for (;;) {
     std::deque<uid_t>& list = new_.empty() ? old_ : new_;
@@ -75,7 +75,7 @@ void UserTurns::run(Duration most, const Clock& clock) {
     if (now >= end) break;
   }
   if (pieces_ > 0) return;
-  // Nobody waits, so nobody owes anything.
+  // No user waits, so debts are dropped.
   users_.clear();
   new_.clear();
   old_.clear();

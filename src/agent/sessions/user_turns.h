@@ -13,24 +13,24 @@
 
 namespace verbena::agent {
 
-// Divides the agent's time among users: deficit round robin, in which who had nothing to do goes first
-// (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on how many connections it has, nor on how long
-// each of its requests takes. A user that asks little waits for one piece of another's work, whatever the
-// others have queued.
+// Divides the agent's time among users: deficit round robin, in which users that had no work go first
+// (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
+// requests take. A user with little work waits for one piece of another user's work, whatever the others have
+// queued.
 //
-// It knows no clock: the caller measures. For the agent's thread.
+// Has no clock: the caller measures. For the agent's thread.
 class UserTurns {
  public:
-  // A short piece of work. True: there is more of it, for the user's next turn.
+  // A short piece of work. Returns whether more of it is left for the user's next turn.
   using Piece = std::function<bool()>;
   using Clock = std::function<TimePoint()>;
 
-  // A user works so long in one turn, and then the next user has its turn.
+  // Time that a user's work may take per turn.
   static constexpr Duration kQuantum = std::chrono::microseconds(200);
 
-  // Queues the piece behind what the user has queued before.
+  // Queues the piece after the user's earlier ones.
   void add(uid_t user, Piece piece);
-  // Runs pieces until there is none, or so much time has passed; one piece at least. Pieces may add others.
+  // Runs pieces until none is left or `most` has passed, but at least one. Pieces may add others.
   void run(Duration most, const Clock& clock);
 
   bool empty() const { return pieces_ == 0; }
@@ -39,16 +39,16 @@ class UserTurns {
  private:
   struct User {
     std::deque<Piece> pieces;
-    Duration credit{};  // less than zero: it has used more than its turn, and pays in the next ones
+    Duration credit{};  // below zero: the user has exceeded its turn, and pays in the next ones
   };
 
   // The user whose turn it is. REQUIRES: there are pieces
   uid_t choose();
   void move_to_end_of_old(std::deque<uid_t>& from);
 
-  std::map<uid_t, User> users_;  // those in the two lists
-  std::deque<uid_t> new_;        // had nothing to do until now
-  std::deque<uid_t> old_;        // used their first turn
+  std::map<uid_t, User> users_;  // users in `new_` or `old_`
+  std::deque<uid_t> new_;        // users that had no work until now
+  std::deque<uid_t> old_;        // users after their first turn
   size_t pieces_ = 0;
 };
 

@@ -10,14 +10,15 @@
 
 namespace verbena::agent {
 
-// Who knows another's QPNs can disturb it: users see their own processes, root and our own user see all.
+// Whether the user may see all processes: root and the agent's own user. Others see only their own, because a
+// process that knows a QPN can interfere with its owner.
 inline bool sees_all(uid_t user) {
   return user == 0 || user == ::geteuid();
 }
 inline bool sees_all(const Borrower& client) {
   return sees_all(client.uid);
 }
-// Whose processes the client sees. Nothing: everybody's.
+// Returns the user whose processes the client may see; nothing: all users.
 inline std::optional<uid_t> seen_by(const Borrower& client) {
   return sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
 }
