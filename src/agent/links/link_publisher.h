@@ -15,23 +15,23 @@
 
 namespace verbena::agent {
 
-// Shows the link table to the world: a file of it for clients, and word of each change. Also knows whether a
-// program may have seen the link that loopback got by itself: then that link stays.
+// Publishes the link table: writes a file of it for clients, and announces each change. Also knows whether a
+// program may have seen the automatic link of loopback, which must stay then.
 class LinkPublisher {
  public:
   struct Surroundings {
-    // Whether a program lives that was a former agent's client and has not come back yet.
+    // Whether a client of a former agent lives and has not reconnected yet.
     std::function<bool()> awaits_programs;
-    // The file is a new one. `before` is what was shown until then.
+    // Called with each new file. `before`: the links that were published until then.
     std::function<void(const std::vector<control::Link>& before)> on_change;
   };
   LinkPublisher(LinkTable& table, Surroundings surroundings);
 
-  // What is known is shown from now on.
+  // Starts publishing.
   void begin();
-  // Shows what has changed.
+  // Publishes the table if it has changed.
   void publish();
-  // -1: there is none yet.
+  // Returns the current file, or -1 if there is none yet.
   int file() const { return file_.get(); }
   const std::vector<control::Link>& links() const { return table_.snapshot().links; }
 
@@ -42,18 +42,18 @@ class LinkPublisher {
 
   void session_came(uint64_t session);
   void session_went(uint64_t session);
-  // Looks again whether a program is left that has seen loopback's link.
+  // Checks again whether any program is left that has seen loopback's automatic link.
   void consider_loopback();
 
  private:
   LinkTable& table_;
   const Surroundings surroundings_;
   bool begun_ = false;
-  bool published_ = false;  // the file says what the table says
+  bool published_ = false;  // the file is up to date
   std::vector<control::Link> shown_;
   UniqueFd file_;
   std::set<uint64_t> sessions_;
-  std::set<uint64_t> loopback_viewers_;  // sessions that have seen loopback's own link
+  std::set<uint64_t> loopback_viewers_;  // sessions that have seen loopback's automatic link
 };
 
 }  // namespace verbena::agent

@@ -61,7 +61,7 @@ RequestResult<> LinkRequests::set_peers(const Borrower& client, const protocol::
   return plain(links_.set_peers(load_text(request.name), std::move(peers)));
 }
 
-// Each client that may have a slot may listen to groups: the kernel lets every process join them.
+// Any client that may have a slot may join groups: the kernel lets every process do so.
 RequestResult<> LinkRequests::join_group(const Borrower&, const protocol::GroupRequest& request) {
   constexpr const char* kRefused = "the multicast group cannot be joined";
   roce::Address group;

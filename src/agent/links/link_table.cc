@@ -15,7 +15,7 @@
 namespace verbena::agent {
 namespace {
 
-// fe80:: and the MAC address as EUI-64, as the kernel makes a port's default GID.
+// Returns the default GID as the kernel makes it: fe80:: and the MAC address as EUI-64.
 std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
   if (netdev.mac == std::array<uint8_t, 6>{}) return std::nullopt;
   control::Link link;
@@ -28,7 +28,7 @@ std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
   return gid;
 }
 
-// So many are never made.
+// Larger than any number of devices that are ever created.
 constexpr uint32_t kMaxDeviceIndex = 1u << 30;
 
 bool is_valid_name(std::string_view name) {
@@ -55,7 +55,7 @@ tl::unexpected<control::AdminError> refuse_unknown(std::string_view name) {
   return refuse(ENODEV, verbena::format("there is no link '{}'; 'verbena link show' lists them", name));
 }
 
-// Nothing: of an address that every link has, or of one that is alone in its network.
+// Returns the network of an address. Nothing for a link-local address, or one that is alone in its network.
 std::optional<roce::Prefix> network_of(const NetdevAddress& address) {
   constexpr uint8_t kAllBits = 128;
   const bool is_ipv4 = address.address.is_ipv4();
@@ -134,7 +134,7 @@ control::AdminResult<void> LinkTable::add_link(std::string_view name, std::strin
                         netdev, over->name));
   }
   if (over != nullptr && named == over) {
-    if (known.netdev.loopback) {  // it is there for the time being only, and is to stay
+    if (known.netdev.loopback) {  // an automatic link that is temporary, and shall stay now
       over->automatic = false;
       return {};
     }
@@ -146,7 +146,7 @@ control::AdminResult<void> LinkTable::add_link(std::string_view name, std::strin
     over->automatic = false;
     return {};
   }
-  // Adding what would be there by itself only undoes its deletion. Loopback's would not be there always.
+  // Adding a deleted automatic link only undoes the deletion. That of loopback would not always be there.
   if (name != automatic_name(known.netdev) || !wants_automatic_link(known) || known.netdev.loopback) {
     make_link(std::string(name), interface_index, false);
   }
@@ -189,7 +189,7 @@ void LinkTable::restore(const control::LinkSnapshot& snapshot) {
     if (found != netdevs_.end()) found->second.link_deleted = true;
   }
   for (const control::Link& link : snapshot.links) {
-    // A process may have put together what it says an agent left.
+    // The snapshot may be forged by a process that claims to have it from an agent.
     const bool is_sound =
         is_valid_name(link.name) && link.device_index < kMaxDeviceIndex &&
         std::ranges::find(links_, link.device_index, &KnownLink::device_index) == links_.end();
@@ -226,7 +226,7 @@ bool LinkTable::settle() {
     if (known.link_deleted) now.deleted.push_back(index);
   }
   for (const KnownLink& link : links_) now.links.push_back(describe(link));
-  // Programs that take the first device are to get one that reaches other hosts.
+  // Sorts loopback last: programs that take the first device should get one that reaches other hosts.
   std::sort(now.links.begin(), now.links.end(), [&](const control::Link& a, const control::Link& b) {
     const auto rank = [&](const control::Link& link) {
       return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
@@ -268,8 +268,8 @@ LinkTable::KnownLink& LinkTable::make_link(std::string name, uint32_t interface_
   return link;
 }
 
-// The kernel lets a netdev have any name without '/' and white space; a link's is narrower, and another link
-// may have it (a netdev that was renamed keeps its link's name).
+// Returns rxe_<netdev>, or rxe_if<index> if that is no valid link name or is taken. The kernel allows any
+// netdev name without '/' and white space; a renamed netdev's link keeps its name.
 std::string LinkTable::automatic_name(const Netdev& netdev) {
   std::string name = "rxe_" + netdev.name;
   const KnownLink* holder = find_link(name);
@@ -300,12 +300,12 @@ bool LinkTable::wants_automatic_link(const KnownNetdev& known) const {
 }
 
 void LinkTable::make_automatic_links() {
-  for (const bool loopback : {false, true}) {  // whether it gets one depends on the others
+  for (const bool loopback : {false, true}) {  // whether loopback gets a link depends on the others
     for (const auto& [index, known] : netdevs_) {
       if (known.netdev.loopback != loopback || !wants_automatic_link(known)) continue;
       if (find_link_over(index) != nullptr) continue;
       std::string name = automatic_name(known.netdev);
-      if (find_link(name) != nullptr) continue;  // somebody gave another link even the second choice
+      if (find_link(name) != nullptr) continue;  // another link has even the second choice
       make_link(std::move(name), index, true);
     }
   }

@@ -17,77 +17,78 @@
 
 namespace verbena::agent {
 
-// What the kernel says of a netdev.
+// A netdev as the kernel reports it.
 struct Netdev {
   uint32_t index = 0;
   std::string name;
   bool up = false;       // administratively
   bool carrier = false;  // IFF_LOWER_UP
   bool loopback = false;
-  bool enslaved = false;  // to a bridge or bond, which speaks IP in its place
+  bool enslaved = false;  // to a bridge or bond, which has the IP addresses
   bool bond = false;
   uint32_t mtu = 0;
-  uint32_t speed = 0;  // Mb/s; 0: it does not say
+  uint32_t speed = 0;  // Mb/s; 0: unknown
   std::array<uint8_t, 6> mac{};
 };
 
-// What the kernel says of an address of a netdev.
+// An address of a netdev as the kernel reports it.
 struct NetdevAddress {
   roce::Address address;
   uint8_t prefix = 0;
 };
 
-// The links of this network namespace, and their GID tables. Pure: what netlink and the user say comes in,
+// The links of this network namespace with their GID tables. Pure: netlink events and users' changes go in,
 // the table comes out.
 //
-// A netdev that is up and has an address gets the link rxe_<netdev> by itself, and keeps it until the netdev
-// is gone or the user deletes it (then it gets none until the user adds one). Loopback gets one by itself
-// only while no other link is up: programs that look at all devices take it for a way to other hosts. It goes
-// again when another is up, but not while programs may be using it (keep_loopback()).
+// A netdev that is up and has an address gets the automatic link rxe_<netdev>. The link stays until the
+// netdev is removed or the user deletes the link; after a deletion only the user can add one. Loopback gets
+// an automatic link only while no other link is up: programs that look at all devices would take it for a
+// route to other hosts. The link is removed once another link is up, except while programs may be using it
+// (keep_loopback()).
 //
-// GIDs have the order that the kernel's have. Index 0 is the default GID, made from the MAC address, whether
-// the netdev has that address or not; a netdev without a MAC address (loopback) has none. Then come the
-// addresses: IPv4 before IPv6 when they come together, later ones in the first hole. An address that is still
-// tentative has its GID at once, so that the indexes do not depend on who was quicker. A GID keeps its index
-// for as long as its address exists.
+// GIDs have the same order as in the kernel. Index 0 is the default GID, made from the MAC address even if
+// the netdev lacks that address. A netdev without a MAC address (loopback) has no default GID. The addresses
+// follow: of those that appear together, IPv4 before IPv6; each takes the first free index. A tentative
+// address gets its GID at once, so that indexes do not depend on timing. A GID keeps its index as long as its
+// address exists.
 class LinkTable {
  public:
   void netdev_changed(const Netdev& netdev);
   void netdev_removed(uint32_t interface_index);
   void address_changed(uint32_t interface_index, const NetdevAddress& address);
   void address_removed(uint32_t interface_index, const NetdevAddress& address);
-  // Between the two the kernel says all there is: what it does not name is gone.
+  // Enclose a complete report by the kernel: end_dump() removes whatever was not reported since begin_dump().
   void begin_dump();
   void end_dump();
 
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   control::AdminResult<void> delete_link(std::string_view name);
-  // The device stays the same to those who use it. From then on it is as one that the user added.
+  // Renames the link. Its users keep the device. The link then counts as added by the user.
   control::AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
 
-  // The link hears these only, as long as it is there. Its netdev's going away ends that, as it ends the
-  // link.
+  // Sets the only hosts from which the link receives packets. Lasts as long as the link, which ends when its
+  // netdev is removed.
   control::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
-  // Goes on where the agent before this one stopped: device indexes, names, GID indexes. Netdevs that are
-  // gone lose their links at the next settle(). REQUIRES: nobody has seen the table yet
+  // Restores device indexes, names and GID indexes from a former agent. Links of netdevs that are gone
+  // disappear at the next settle(). REQUIRES: no client has seen the table yet
   void restore(const control::LinkSnapshot& snapshot);
 
-  // Programs run that may be using the link that loopback got by itself: it stays until they are gone.
+  // Sets whether loopback's automatic link must stay, because running programs may be using it.
   void keep_loopback(bool keep) { keep_loopback_ = keep; }
-  // Whether UDP port 4791 is ours, for all links.
+  // Sets whether the agent has UDP port 4791, for all links.
   void set_wire(bool has_wire) { has_wire_ = has_wire; }
   bool has_automatic_loopback() const;
 
-  // Works all changes since the last call into the table. True: the table is another one now.
+  // Applies all changes since the last call. Returns whether the table is different now.
   bool settle();
   const control::LinkSnapshot& snapshot() const { return settled_; }
 
-  // The device indexes of bonds that have had another hardware address `before`: another of their ports has
-  // taken over.
+  // Returns the device indexes of bonds whose hardware address differs from `before`: another of their ports
+  // has taken over.
   std::vector<uint32_t> failed_over(std::span<const control::Link> before) const;
 
-  // The user added or deleted something that would be forgotten with this table.
+  // Whether the user has added or deleted something that would be lost with this table.
   bool holds_user_changes() const;
 
  private:
@@ -97,7 +98,7 @@ class LinkTable {
   };
   struct KnownNetdev {
     Netdev netdev;
-    bool present = false;  // addresses may be told of before their netdev
+    bool present = false;  // false while only its addresses were reported
     bool seen = true;
     std::vector<KnownAddress> addresses;  // in order of appearance
     bool link_deleted = false;
@@ -109,7 +110,7 @@ class LinkTable {
     bool automatic = false;
     std::map<uint32_t, roce::Address> gids;  // by index
     std::vector<roce::Prefix> peers;
-    // An agent before this one had put an address at index 0, and programs know it by that.
+    // An older agent has put an address at index 0, and programs know it by that index.
     bool first_is_taken = false;
   };
 

@@ -26,8 +26,8 @@ namespace {
 
 constexpr unsigned kGroups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
 
-// The kind of a netdev (IFLA_INFO_KIND), or of the netdev it is a port of (IFLA_INFO_SLAVE_KIND). Empty:
-// none.
+// Returns the kind of a netdev (IFLA_INFO_KIND), or of the netdev of which it is a port
+// (IFLA_INFO_SLAVE_KIND). Empty if there is none.
 std::string_view kind_of(const nlattr* link_info, uint16_t type) {
   if (link_info == nullptr) return {};
   NetlinkAttributes<IFLA_INFO_MAX + 1> info;
@@ -37,13 +37,13 @@ std::string_view kind_of(const nlattr* link_info, uint16_t type) {
   return {mnl_attr_get_str(kind), strnlen(mnl_attr_get_str(kind), mnl_attr_get_payload_len(kind))};
 }
 
-// A port of a bridge or bond carries no IP of its own; a member of a VRF does.
+// Whether the netdev is a port of a bridge or bond, which has no IP of its own. A member of a VRF has.
 bool hides_netdev(const nlattr* link_info) {
   const std::string_view kind = kind_of(link_info, IFLA_INFO_SLAVE_KIND);
   return !kind.empty() && kind != "vrf";
 }
 
-// What ethtool(8) says: not by netlink, and not from /sys, which may be another namespace's.
+// Returns the speed by ethtool(8)'s ioctl. Netlink does not have it, and /sys may be another namespace's.
 uint32_t netdev_speed(const std::string& name) {
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ethtool_cmd settings{};
@@ -60,7 +60,7 @@ uint32_t netdev_speed(const std::string& name) {
 void on_netdev(const nlmsghdr* message, LinkTable& table) {
   if (mnl_nlmsg_get_payload_len(message) < sizeof(ifinfomsg)) return;
   const auto* info = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message));
-  // AF_BRIDGE messages tell of bridge ports, under the same types.
+  // AF_BRIDGE messages report bridge ports under the same types.
   if (info->ifi_family != AF_UNSPEC || info->ifi_index <= 0) return;
   const auto index = static_cast<uint32_t>(info->ifi_index);
   if (message->nlmsg_type == RTM_DELLINK) return table.netdev_removed(index);
@@ -96,7 +96,7 @@ void on_address(const nlmsghdr* message, LinkTable& table) {
   NetlinkAttributes<IFA_MAX + 1> attributes;
   if (mnl_attr_parse(message, sizeof *info, attributes.collect, &attributes) < 0) return;
 
-  // On a point-to-point netdev IFA_ADDRESS is the peer's; IFA_LOCAL is always ours, where present.
+  // IFA_LOCAL, if present, is always the own address. On a point-to-point netdev IFA_ADDRESS is the peer's.
   const nlattr* attribute =
       attributes[IFA_LOCAL] != nullptr ? attributes[IFA_LOCAL] : attributes[IFA_ADDRESS];
   if (attribute == nullptr) return;
@@ -179,12 +179,12 @@ Result<void> NetlinkMonitor::dump() {
   table_.begin_dump();
   unsigned sequence = 0;
   for (const unsigned type : {RTM_GETLINK, RTM_GETADDR}) {
-    // A dump during which something changed is marked so, and asked for again (EINTR).
+    // The kernel marks a dump during which something changed (EINTR): request it again.
     Result<void> dumped = fail(EINTR);
     for (int attempt = 0; attempt < 10 && !dumped && dumped.error().code == EINTR; ++attempt) {
       dumped = dump_one(socket->get(), type, ++sequence);
     }
-    if (!dumped) return dumped;  // keeping what was not seen is better than losing what is there
+    if (!dumped) return dumped;  // without end_dump(): a stale entry is better than a missing one
   }
   table_.end_dump();
   return {};

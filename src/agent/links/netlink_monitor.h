@@ -11,15 +11,15 @@ struct mnl_socket;
 
 namespace verbena::agent {
 
-// Tells a LinkTable what the kernel says of netdevs and addresses (rtnetlink).
+// Reports the kernel's netdevs and addresses to a LinkTable (rtnetlink).
 class NetlinkMonitor {
  public:
   explicit NetlinkMonitor(LinkTable& table) : table_(table) {}
 
-  // Subscribes first and then asks for all there is, so that nothing falls between.
+  // Subscribes to events, then requests a dump: in this order no event is missed.
   Result<void> start();
   int fd() const;
-  // Takes what has arrived. When the kernel had to drop some of it (ENOBUFS), asks for everything again.
+  // Handles the events that have arrived. Requests a new dump if the kernel has dropped some (ENOBUFS).
   void receive();
 
  private:

@@ -37,12 +37,12 @@ struct AgentLog::State {
   bool is_idle() const { return !is_writing && !queue.has_next(); }
 
   std::mutex mutex;
-  // Under it
+  // Under the mutex
   std::condition_variable changed, idle;
   LogQueue queue;
   LogLimit limit;
   std::shared_ptr<const Put> put;
-  uint64_t generation = 0;  // of the writer: another one ends
+  uint64_t generation = 0;  // of the current writer: others end
   bool has_writer = false;
   bool is_writing = false;
 };
@@ -105,13 +105,14 @@ bool AgentLog::flush(Duration patience) {
   return state_->idle.wait_for(lock, patience, [this] { return state_->is_idle(); });
 }
 
-// REQUIRES: the mutex is held. Where there can be no thread the next line tries again.
+// Starts the writer's thread if there is work. If that fails, the next line tries again. REQUIRES: the mutex
+// is held
 void AgentLog::wake_writer() {
   state_->changed.notify_all();
   if (state_->has_writer || (state_->is_idle() && state_->limit.report_due() == kNever)) return;
   auto writer = std::make_unique<Writer>(Writer{state_, state_->put, state_->generation});
   state_->has_writer = start_detached_thread(run, writer.get(), kStack);
-  if (state_->has_writer) writer.release();  // NOLINT(bugprone-unused-return-value): the thread's
+  if (state_->has_writer) writer.release();  // owned by the thread now
 }
 
 void* AgentLog::run(void* argument) {
@@ -135,7 +136,7 @@ void* AgentLog::run(void* argument) {
     lock.unlock();
     const bool is_written = writer->write(entry);
     lock.lock();
-    if (state.generation != writer->generation) break;  // others write meanwhile
+    if (state.generation != writer->generation) break;  // another thread writes now
     state.is_writing = false;
     if (!is_written) state.queue.failed(entry);
     if (state.is_idle()) state.idle.notify_all();

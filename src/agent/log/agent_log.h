@@ -14,19 +14,18 @@
 
 namespace verbena::agent {
 
-// Takes what the process logs, and writes it on a thread of its own, so that nobody who logs waits: standard
-// error may be a pipe that nobody reads, a terminal that is stopped, or a slow disk. Lines beyond
-// `max_bytes`, and those of users who log too much (LogLimit), are left out and counted. Without lines there
-// is no thread.
+// Collects the process's log lines and writes them on a thread of its own, so that no logging thread waits.
+// Standard error may be a pipe without a reader, a stopped terminal, or a slow disk. Drops and counts lines
+// beyond `max_bytes`, and those of users that log too much (LogLimit). The thread starts with the first line.
 //
-// Any thread may log. REQUIRES: when it is destroyed, no thread logs any more.
+// Any thread may log. REQUIRES: no thread logs when it is destroyed
 class AgentLog final : public LogSink {
  public:
-  // Writes a line and waits as long as that takes. False: it could not be written.
+  // Writes a line and waits as long as that takes. False if it could not be written.
   using Put = std::function<bool(std::string_view line)>;
 
   explicit AgentLog(Put put, size_t max_bytes = size_t{256} << 10, const LogLimit::Sizes& limits = {});
-  // Writes what is left, if that takes no longer than kPatience.
+  // Writes the remaining lines, but waits at most kPatience.
   ~AgentLog();
   AgentLog(const AgentLog&) = delete;
   AgentLog& operator=(const AgentLog&) = delete;
@@ -34,9 +33,9 @@ class AgentLog final : public LogSink {
   static constexpr Duration kPatience = std::chrono::milliseconds(200);
 
   void write(std::string line) noexcept override;
-  // Lines are written by this from now on. A thread that hangs in the former one is left to itself.
+  // Replaces the function that writes lines. A thread that hangs in the old one is abandoned.
   void write_by(Put put);
-  // Waits until everything is written. False: that took too long.
+  // Waits until everything is written. False after `patience`.
   bool flush(Duration patience = kPatience);
 
  private:
@@ -45,7 +44,7 @@ class AgentLog final : public LogSink {
   static void* run(void* writer);
   void wake_writer();
 
-  const std::shared_ptr<State> state_;  // a thread that hangs may outlive us
+  const std::shared_ptr<State> state_;  // a hanging thread may outlive this object
 };
 
 }  // namespace verbena::agent

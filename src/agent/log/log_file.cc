@@ -16,8 +16,8 @@
 namespace verbena::agent {
 namespace {
 
-// As the traces of programs are: <home>/log-<network namespace>. Empty where somebody else can write to
-// <home>: what lies there may be a pipe that nobody reads, or a file that others read.
+// Returns <home>/<prefix><network namespace>, beside the traces. Empty if another user can write to <home>:
+// the path could be a pipe without a reader, or a file that other users can read.
 std::string path_with(std::string_view prefix) {
   const std::string state = paths::state_directory_for(paths::own_user());
   const size_t slash = state.rfind('/');
@@ -26,7 +26,7 @@ std::string path_with(std::string_view prefix) {
   return state.substr(0, slash + 1).append(prefix).append(state.substr(slash + 1));
 }
 
-// A symbolic link is none of ours all the same.
+// Opens the log, or /dev/null if that fails. Does not follow a symbolic link, which is never the agent's.
 UniqueFd open_log(const std::string& path) {
   constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   UniqueFd fd(path.empty() ? -1 : ::open(path.c_str(), kHow, 0600));

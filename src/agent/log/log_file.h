@@ -10,18 +10,19 @@
 
 namespace verbena::agent {
 
-// Where the agent of this network namespace logs when its starter's standard error cannot be kept: beside its
-// state directory, so that it can be read after the agent's end. Empty: there is no such place.
+// Returns the log file of this network namespace's agent for when it does not keep its starter's standard
+// error. It is beside the state directory, so that it can be read after the agent's end. Empty if there is no
+// safe place.
 std::string log_file_path();
-// The file that log_file_path() becomes when it is full.
+// Returns the path to which log_file_path() is renamed when it is full.
 std::string old_log_file_path();
 
-// Takes standard error from the program that has started the agent, where that is a pipe or a socket: its
-// reader waits until the last writer has closed it (`verbena run X 2>&1 | tail`). From then on standard error
-// is a file, of at most two times `max_bytes` with the one before, or /dev/null where there can be none. A
-// terminal and a file are kept: nobody waits for their end.
+// Replaces the standard error that the agent has inherited, if it is a pipe or a socket: its reader waits
+// until the last writer closes it (`verbena run X 2>&1 | tail`). From then on standard error is a file, or
+// /dev/null if no file can be created. The file and the former one have at most two times `max_bytes`.
+// Terminals and files are kept: no reader waits for their end.
 //
-// The thread that writes the log has it. It changes descriptor 2 of the process.
+// Used by the thread that writes the log. Changes descriptor 2 of the process.
 class LogFile {
  public:
   // Whether standard error is a pipe or a socket.
@@ -29,7 +30,7 @@ class LogFile {
 
   LogFile(std::string path, std::string old_path, off_t max_bytes = off_t{1} << 20);
 
-  // False: the line is lost, as a whole or in part.
+  // Writes a line. False: the line is lost, at least in part.
   bool put(std::string_view line);
 
  private:

@@ -13,29 +13,29 @@
 
 namespace verbena::agent {
 
-// Limits how much each user makes the agent log in a time, and all users together, so that nobody hides what
-// others are told by lines of their own. The agent's own lines have a limit of their own. A window of time
-// begins with a line, and at its end there is a sentence for each user whose lines were left out.
+// Limits the log lines per time window: of each user, of all users together, and of the agent itself. So no
+// user can hide messages to others behind lines of its own. A window starts with a line. At its end there is
+// a report for each user with dropped lines.
 //
-// One thread at a time; knows no clock.
+// For one thread at a time. Has no clock.
 class LogLimit {
  public:
   struct Sizes {
-    size_t of_user = 50;  // lines in a window
-    size_t of_all = 500;  // of all users together; likewise of the agent
-    size_t users = 100;   // that are told apart in a window; of others nothing is written
+    size_t of_user = 50;  // maximum number of lines in a window
+    size_t of_all = 500;  // of all users together, and of the agent itself
+    size_t users = 100;   // maximum number of users counted separately; lines of others are dropped
     Duration window = std::chrono::seconds(10);
   };
 
   LogLimit() = default;
   explicit LogLimit(const Sizes& sizes) : sizes_(sizes) {}
 
-  // Whether a line of this user's may be written. None: the agent's own. REQUIRES: take_reports(now) came
-  // first
+  // Whether a line of this user may be written. No user: the agent's own line. REQUIRES: take_reports(now)
+  // was called before
   bool admits(std::optional<uid_t> user, TimePoint now);
-  // Sentences about the window that is over by now.
+  // Returns the reports about the window if it is over.
   std::vector<std::string> take_reports(TimePoint now);
-  // When there will be some; kNever: nothing was left out.
+  // Returns when the next reports are due; kNever: no line was dropped.
   TimePoint report_due() const { return leaves_out_ ? end_ : kNever; }
 
  private:
@@ -45,11 +45,11 @@ class LogLimit {
   Count* count_of(std::optional<uid_t> user);
 
   const Sizes sizes_{};
-  std::map<std::optional<uid_t>, Count> counts_;  // of this window
+  std::map<std::optional<uid_t>, Count> counts_;  // in this window
   size_t written_of_users_ = 0;
-  size_t left_out_of_others_ = 0;  // of users who are not told apart
+  size_t left_out_of_others_ = 0;  // of users that are not counted separately
   bool leaves_out_ = false;
-  TimePoint end_{};  // of the window
+  TimePoint end_{};  // end of the window
 };
 
 }  // namespace verbena::agent

@@ -9,7 +9,8 @@
 namespace verbena::agent {
 namespace {
 
-// Another program may have made the open file non-blocking that it shares with us.
+// Waits until standard error accepts more. Another program that shares the open file may have made it
+// non-blocking.
 void wait_for_room() {
   pollfd entry{STDERR_FILENO, POLLOUT, 0};
   ::poll(&entry, 1, -1);

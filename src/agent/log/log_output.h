@@ -5,15 +5,15 @@
 
 namespace verbena::agent {
 
-// Writes lines to standard error, each by one write(2). For a thread that may wait: it does as long as nobody
-// reads a pipe, or a terminal is stopped.
+// Writes lines to standard error. For a thread that may wait: it waits while a pipe is not read or a terminal
+// is stopped.
 class LogOutput {
  public:
-  // False: the line is lost, as a whole or in part.
+  // Writes a line. False: the line is lost, at least in part.
   bool put(std::string_view line);
 
  private:
-  bool is_torn_ = false;  // the last line lacks its end
+  bool is_torn_ = false;  // the last line was written in part
 };
 
 }  // namespace verbena::agent

@@ -8,27 +8,26 @@
 
 namespace verbena::agent {
 
-// Lines that wait to be written, of limited size. A line that does not fit, or could not be written, is
-// dropped and counted, and an entry in its place says how many there were.
+// Log lines that wait to be written, up to a maximum size. A line that does not fit or could not be written
+// is dropped. An entry in its place has the number of dropped lines.
 //
-// One thread at a time.
+// For one thread at a time.
 class LogQueue {
  public:
   struct Entry {
     std::string line;
-    size_t dropped = 0;  // not 0: the entry stands for so many dropped lines
+    size_t dropped = 0;  // if not 0, the entry stands for this many dropped lines
   };
 
   explicit LogQueue(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   void add(std::string line);
-  // Whether there is something to write now. After a failure that is only so when the next line has come: it
-  // would fail again, and again.
+  // Whether there is an entry to write now. After a failure, false until the next line has come: a retry
+  // would fail again.
   bool has_next() const { return !entries_.empty() && !is_failing_; }
   // REQUIRES: has_next()
   Entry take();
-  // The entry that was taken could not be written. The others fail for the same reason, so they are counted,
-  // too.
+  // Records that the entry could not be written. Drops all others, which would fail for the same reason.
   void failed(const Entry& entry);
 
  private:

@@ -7,10 +7,10 @@
 
 namespace verbena::agent {
 
-// Who has sent a management datagram, or is to get one.
+// The sender or the receiver of a management datagram.
 struct Correspondent {
   uint16_t lid = 0;
-  roce::Path path{};  // to it; destination zero: it is on this link itself
+  roce::Path path{};  // to it; destination zero: it is on this link
   bool is_here() const { return path.destination.is_zero(); }
 };
 

@@ -18,15 +18,17 @@ using namespace std::chrono_literals;
 
 constexpr Duration kInterval = 10s;
 constexpr Duration kLeastInterval = 100ms;
-constexpr Duration kLongestAnswer = 50ms;  // by chance within it, so that not all answer at once
+constexpr Duration kLongestAnswer = 50ms;  // maximum random delay, so that not all agents answer at once
 constexpr Duration kSettling = 300ms;
 constexpr uint32_t kMaxAtOnce = 64;
 
-// Of the ranges that are for a site's own use (RFC 2365), and for what nobody has assigned (RFC 4291).
+// Multicast groups from the range for a site's own use (RFC 2365), and from the range without assignments
+// (RFC 4291).
 constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 86, 66}};
 constexpr roce::Address kIpv6Group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'V', 'E', 'R', 'B'}};
 
-// By which address a link speaks to a group: one that every host of the network can answer.
+// Returns the path from a link to a group. Its source is an address that every host of the network can
+// answer.
 std::optional<roce::Path> path_to_group(const control::Link& link, const roce::Address& group) {
   const auto from = std::ranges::find_if(link.gids, [&](const auto& entry) {
     return group.is_ipv4() ? entry.gid.is_ipv4() : entry.gid.is_link_local();
@@ -40,7 +42,7 @@ std::optional<roce::Path> path_to_group(const control::Link& link, const roce::A
   return path;
 }
 
-// Loopback, and what else has no neighbours.
+// Whether the link can have neighbours. Loopback and links without a MAC address cannot.
 bool has_network(const control::Link& link) {
   return link.up && std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
 }
@@ -79,7 +81,7 @@ class Discovery::Listener final : private net::PacketHandler {
     }
   }
 
-  // Other programs cannot send from the port.
+  // Only agents can send from the port.
   bool is_of_an_agent(const transport::IncomingPacket& incoming) const {
     return incoming.source_port == discovery_.port_;
   }
@@ -99,7 +101,7 @@ Discovery::Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, Surro
 
 Discovery::~Discovery() = default;
 
-// A link whose addresses have changed begins again.
+// Starts again on links whose addresses have changed.
 void Discovery::links_changed() {
   if (!surroundings_.has_wire()) return;
   std::erase_if(places_, [&](const auto& entry) {
@@ -147,7 +149,7 @@ void Discovery::on_announcement(uint32_t device_index, const mad::Announcement& 
   const auto place = places_.find(device_index);
   if (fabric == nullptr || place == places_.end()) return;
   const uint64_t own = fabric->subnet.own().adapter.guid;
-  if (announcement.adapter.guid == own) return;  // our own comes back
+  if (announcement.adapter.guid == own) return;  // the agent's own announcement, looped back
   const TimePoint now = MonotonicClock::now();
   fabric->subnet.hear(announcement.adapter, from, now);
   place->second.knows_others = true;
@@ -161,7 +163,7 @@ void Discovery::on_announcement(uint32_t device_index, const mad::Announcement& 
 void Discovery::announce(uint32_t device_index, Place& place) {
   const LinkFabric* fabric = fabrics_.find(device_index);
   if (fabric == nullptr) return;
-  // The first time in any case: who was heard before that need not be all there are.
+  // Asks the first time even if others were heard: those need not be all.
   const bool asks = !place.knows_others || place.last == TimePoint();
   const mad::Mad said = mad::encode({fabric->subnet.own().adapter, asks});
   for (const auto& listener : place.listeners) surroundings_.send(cm::Mad{said.bytes}, listener->path());

@@ -21,15 +21,15 @@
 
 namespace verbena::agent {
 
-// Finds the agents of other hosts on each link's network, and is found by them: each says every few seconds,
-// to a multicast group that no router passes on, which adapter it has. Who comes asks for answers, so that it
-// knows the others at once. However many ask, a link says no more than ten of these a second. Of the agent's
-// thread.
+// Finds the agents of other hosts on each link's network, and announces this one. Each agent sends its
+// adapter's data every 7.5 to 10 seconds to a multicast group that no router forwards. A new agent asks for
+// answers, so that it knows the others at once. A link answers at most ten times a second, however many ask.
+// For the agent's thread.
 class Discovery {
  public:
   struct Surroundings {
     std::function<bool()> has_wire;
-    // To all of a multicast group.
+    // Sends to all members of a multicast group.
     std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
     // As Wire::guard().
     std::function<bool(int socket)> guard;
@@ -39,9 +39,9 @@ class Discovery {
   Discovery(const Discovery&) = delete;
   Discovery& operator=(const Discovery&) = delete;
 
-  // Listens and speaks on the links that there are now. Also once there is a wire.
+  // Updates the links on which it listens and announces. Also called once there is a wire.
   void links_changed();
-  // Until then the neighbours of some link may not have had the time to answer.
+  // Until then, neighbours of some link may not have had the time to answer.
   TimePoint settled() const { return settled_; }
 
  private:

@@ -27,14 +27,16 @@ using mad::Subnet;
 constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint8_t kOwnPortNumber = 1;
-constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port
-// A neighbour whose three last announcements were lost, or that has sent nothing else for so long.
+constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port number
+// A neighbour that was not heard for this long is dropped: three announcements in a row were lost.
 constexpr Duration kForgottenAfter = std::chrono::seconds(35);
-// Repeats or gives up so many requests in one round. Programs may have 174,000 that are due at once.
+// Maximum number of requests that are repeated or given up per round. Programs may have 174,000 that are due
+// at once.
 constexpr int kDueAtOnce = 64;
 constexpr auto kLongestTimeout = std::chrono::minutes(10);
 
-// Connections are the agent's affair: who could send its datagrams could end everybody's. So are neighbours.
+// Whether programs may send and receive datagrams of this class. Not those of connection management, which
+// could end other users' connections, nor announcements.
 bool is_for_programs(uint8_t management_class, uint32_t oui) {
   const bool announces = management_class == mad::kAnnouncementClass && oui == mad::kAnnouncementOui;
   return management_class != mad::kClassConnection && !announces;
@@ -85,7 +87,7 @@ LongMessages::Surroundings MadDispatcher::long_surroundings() {
               }};
 }
 
-// A port of a link that is gone hears nothing any more; its program sees the end of its socket.
+// Closes the ports of removed links. Their programs see their sockets close.
 void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
   fabrics_.links_changed(links);
   std::vector<uint64_t> gone;
@@ -118,7 +120,8 @@ Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool tak
   return theirs;
 }
 
-// Right after the agent has started, programs wait until it knows its neighbours.
+// Whether the program may send now. Just after the agent's start, programs wait until it knows its
+// neighbours.
 bool MadDispatcher::has_room(uint64_t port) {
   const TimePoint settled = surroundings_.settled();
   if (MonotonicClock::now() >= settled) {
@@ -180,11 +183,11 @@ void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, 
     mad.set(mad::kTransactionAt, uint64_t{agent->transaction} << 32 | lower);
   }
   if (header.status == ETIMEDOUT) return give_back(port, header, mad);
-  // Subnet management of the whole fabric is answered here.
+  // Subnet management of the whole fabric is answered by this agent.
   const auto to = mad::is_subnet_management(said.management_class)
                       ? std::optional(Correspondent{byteswap(header.lid_be), {}})
                       : destination_of(*fabric, header);
-  // The fabric itself takes its first datagram for the whole of a message.
+  // The fabric itself needs only the first datagram of a message.
   const bool is_for_fabric = to && to->is_here() && to->lid == Subnet::kSwitchLid;
   const bool is_long = agent->has_whole_messages() && mad::is_rmpp(mad) && !is_for_fabric;
   if (is_long) return send_long(port, header, mad, message, to);
@@ -195,13 +198,13 @@ void MadDispatcher::send_single(uint64_t port, const protocol::UserMad& header, 
                                 const std::optional<Correspondent>& to) {
   const bool waits = !mad::header_of(mad).is_response() && header.timeout_ms != 0;
   if (waits && !wait_for_answer(port, header, mad, to, std::min(header.retries, kMaxRetries))) {
-    // Segments that a program cuts itself have all the same transaction.
+    // All segments that a program splits itself have the same transaction ID.
     if (!mad::is_rmpp(mad)) return;
   }
   if (to) dispatch(*fabrics_.find(ports_.at(port)->device_index()), mad, byteswap(header.lid_be), *to);
 }
 
-// False: an answer to this transaction is awaited already.
+// Returns false if an answer to this transaction is awaited already.
 bool MadDispatcher::wait_for_answer(uint64_t port, const protocol::UserMad& header, const Mad& mad,
                                     const std::optional<Correspondent>& to, uint32_t retries) {
   WaitingRequest request;
@@ -224,7 +227,7 @@ void MadDispatcher::send_long(uint64_t port, const protocol::UserMad& header, co
   long_.send({port, open.user(), header, open.device_index(), byteswap(header.lid_be), to}, std::move(bytes));
 }
 
-// A request whose last segment is acknowledged waits for its answer, and is not sent again.
+// A request whose last segment is acknowledged awaits its answer, and is not sent again.
 void MadDispatcher::on_sent(const LongMessages::Sending& sending, const Mad& first, bool arrived) {
   if (!ports_.contains(sending.port)) return;
   if (!arrived) return give_back(sending.port, sending.header, first);
@@ -232,7 +235,7 @@ void MadDispatcher::on_sent(const LongMessages::Sending& sending, const Mad& fir
   if (waits) wait_for_answer(sending.port, sending.header, first, sending.to, 0);
 }
 
-// By LID, or where that says nothing by GID.
+// Finds the destination by LID, or without one by GID.
 std::optional<Correspondent> MadDispatcher::destination_of(LinkFabric& fabric,
                                                            const protocol::UserMad& header) {
   const uint16_t lid = byteswap(header.lid_be);
@@ -268,12 +271,13 @@ void MadDispatcher::dispatch(LinkFabric& fabric, const Mad& mad, uint16_t lid, c
     return ask_administration(fabric, mad);
   }
   if (lid == Subnet::kSwitchLid) return ask_switch(fabric, mad);
-  // A LID that nobody has: no answer.
+  // There is no answer from an unassigned LID.
   if (lid != here.lid || take(fabric, mad, here) || !wants_answer(mad)) return;
   take_answer(fabric.link.device_index, mad::begin_answer(mad, MadStatus::kUnsupportedAttribute).bytes, here);
 }
 
-// Whom a path is asked for is looked for under that address: it need not have announced itself.
+// Answers as subnet administration. Looks for the destination of a requested path at its address: the host
+// need not have announced itself.
 void MadDispatcher::ask_administration(LinkFabric& fabric, const Mad& request) {
   const auto wanted = mad::wanted_destination(request);
   if (wanted && wanted->is_link_local()) {
@@ -293,7 +297,7 @@ void MadDispatcher::ask_administration(LinkFabric& fabric, const Mad& request) {
   long_.send({kFabricsOwn, ports_.at(agent->port)->user(), {}, device, 0, there}, std::move(*answered));
 }
 
-// It counts what it can know: what goes over the port that we are plugged into.
+// Answers for the switch. It knows the counters of its port to this link: the link's own, seen from the peer.
 void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
   const MadHeader header = mad::header_of(request);
   const Correspondent there{Subnet::kSwitchLid, {}};
@@ -318,7 +322,7 @@ LinkFabric* MadDispatcher::fabric_with(const roce::Address& address, uint32_t in
   return device ? fabrics_.find(*device) : nullptr;
 }
 
-// What comes from an address of this host is of no neighbour. 0: it has none.
+// Returns the LID of the sender, or 0 if it has none. An address of this host belongs to no neighbour.
 uint16_t MadDispatcher::lid_of(LinkFabric& fabric, const roce::Path& arrival) {
   const LinkFabric* own = fabric_with(arrival.source, arrival.interface_index);
   const mad::Member* member = own != nullptr ? fabric.subnet.by_guid(own->subnet.own().adapter.guid)
@@ -337,11 +341,11 @@ bool MadDispatcher::on_mad(ConstBytes bytes, const cm::Arrival& arrival) {
   if (fabric == nullptr || bytes.size() != mad.bytes.size()) return false;
   std::ranges::copy(bytes, mad.bytes.begin());
   const MadHeader header = mad::header_of(mad);
-  // Subnet management goes by QP0, which RoCE has not.
+  // Subnet management uses QP0, which RoCE does not have.
   const bool is_for_qp0 = mad::is_subnet_management(header.management_class);
   if (header.base_version != mad::kBaseVersion || is_for_qp0) return false;
   const Correspondent from{lid_of(*fabric, arrival.path), cm::answer_path(arrival.path)};
-  // A segment that nobody takes is not answered, as any other Get would be: it would be taken for a segment
+  // An unhandled segment gets no error answer, unlike any other Get: the sender would take that for a segment
   // of the answer.
   return take(*fabric, mad, from) || mad::is_rmpp(mad);
 }
@@ -355,8 +359,8 @@ bool MadDispatcher::take(LinkFabric& fabric, const Mad& mad, const Correspondent
   return true;
 }
 
-// Segments of an answer are taken only while one is awaited, or strangers would fill the memory of programs
-// that want to hear nothing.
+// Accepts segments of an answer only while one is awaited. Otherwise strangers could fill the memory of
+// programs that want to receive nothing.
 std::optional<bool> MadDispatcher::take_segment(LinkFabric& fabric, const Mad& mad,
                                                 const Correspondent& from) {
   const uint32_t device = fabric.link.device_index;
@@ -387,7 +391,7 @@ bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const C
   const uint32_t device = fabric.link.device_index;
   if (header.management_class == mad::kClassPerformance) {
     const auto counters = port_counters_of(surroundings_.counters(device));
-    // Programs here may set counters to zero, as far as these answers go; strangers may not.
+    // Local programs may reset the counters that these answers show; other hosts may not.
     answer(fabric, fabric.own_performance.answer(request, kOwnPortNumber, counters, from.is_here()), from);
     return true;
   }
@@ -425,7 +429,7 @@ void MadDispatcher::take_answer(uint32_t device_index, ConstBytes bytes, const C
   if (const auto sending = long_.answered(device_index, first, source)) {
     return deliver(sending->port, sending->header.agent, bytes, from);
   }
-  // A program that puts its messages together itself gets segments also when the first was the answer.
+  // A program that reassembles its messages itself also gets the segments after the first one.
   const MadAgent* agent = mad::is_rmpp(first) ? registrations_.for_answer(header.transaction) : nullptr;
   if (agent != nullptr && agent->device_index == device_index && !agent->has_whole_messages()) {
     deliver(agent->port, agent->id, bytes, from);
@@ -474,7 +478,7 @@ void MadDispatcher::on_timer() {
   timer_.arm(waiting_.deadline());
 }
 
-// As the kernel gives a request back that was not answered: its header and no more, with the status.
+// Returns an unanswered request to its program as the kernel does: only its header, with the status.
 void MadDispatcher::give_back(uint64_t port, const protocol::UserMad& header, const Mad& mad) {
   protocol::UserMad with_status = header;
   with_status.status = ETIMEDOUT;

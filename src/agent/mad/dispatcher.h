@@ -30,20 +30,20 @@
 
 namespace verbena::agent {
 
-// Management datagrams of all classes but communication management: those that programs send and those that
-// come to QP1. Gives each to the one it is for: the fabric, which answers at once; a program that has
-// registered for it, or that has asked; another host. Carries out the timeouts and retries of requests, as
-// the kernel does for its users. Of the agent's thread.
+// Dispatches management datagrams of all classes except communication management: those that programs send,
+// and those that arrive at QP1. A datagram goes to the fabric, which answers at once, to a program that has
+// registered for it or that awaits it, or to another host. Handles timeouts and retries of requests, as the
+// kernel does for its users. For the agent's thread.
 class MadDispatcher {
  public:
   struct Surroundings {
-    // To QP1 of another host; what does not leave is lost.
+    // Sends to QP1 of another host. A datagram that cannot be sent is lost.
     std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
-    // Which link has the address; where several have it, the one over this netdev.
+    // Returns the link that has the address. If several have it, the one over this netdev.
     std::function<std::optional<uint32_t>(const roce::Address& address, uint32_t interface_index)>
         device_with;
     std::function<control::DeviceCounters(uint32_t device_index)> counters;
-    std::function<void()> on_ports;      // one more is open, or one less
+    std::function<void()> on_ports;      // the number of open ports has changed
     std::function<TimePoint()> settled;  // when all neighbours will have had the time to answer
   };
   MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
@@ -55,16 +55,18 @@ class MadDispatcher {
   LinkFabrics& fabrics() { return fabrics_; }
   size_t open_ports() const { return ports_.size(); }
 
-  // For programs: their end of the port's socket, by whose inode they call it. `takes_long`: the program
-  // knows long messages. EMFILE: the user has too many open; ENODEV: there is no such link.
+  // Opens a port for a program and returns the program's end of its socket. The inode of that socket is the
+  // port's number. `takes_long`: the program supports long messages. EMFILE: the user has too many open.
+  // ENODEV: there is no such link.
   Result<UniqueFd> open(uint32_t device_index, uid_t user, bool takes_long);
-  // The agent's port, of that user; EBADF: there is none. EPERM: of a class that is not for programs.
+  // Registers an agent at a port of the user. EBADF: there is no such port. EPERM: the class is not for
+  // programs.
   Result<uint32_t> add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number);
   Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
 
-  // One that came to QP1. False: nobody serves it.
+  // Handles a datagram that has arrived at QP1. False: it has no receiver.
   bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
-  // One of any class has come: its sender is there.
+  // Records the sender of a datagram of any class as a neighbour.
   void heard(const cm::Arrival& arrival);
 
  private:
@@ -88,14 +90,14 @@ class MadDispatcher {
   std::optional<Correspondent> destination_of(LinkFabric& fabric, const protocol::UserMad& header);
   void ask_administration(LinkFabric& fabric, const mad::Mad& request);
   void ask_switch(LinkFabric& fabric, const mad::Mad& request);
-  // What is for this link, wherever it came from. False: nobody serves it.
+  // Handles a datagram for this link from any sender. False: it has no receiver.
   bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // Nothing: it is none that is put together here.
+  // Handles an RMPP segment. Nothing: the message is not reassembled here. Otherwise as take().
   std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // False: nobody serves the request.
+  // False: the request has no receiver.
   bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);
   void answer(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& to);
-  // To the program that has asked; nobody has: it is dropped.
+  // Delivers an answer to the program that awaits it; drops it if there is none.
   void take_answer(uint32_t device_index, ConstBytes mad, const Correspondent& from);
   void deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from);
   void send(const mad::Mad& mad, const Correspondent& to);

@@ -13,7 +13,7 @@ namespace {
 
 using control::Link;
 
-// Both IPv4, both link-local, or neither.
+// Whether both addresses are IPv4, both are link-local, or both are neither.
 bool are_of_one_kind(const roce::Address& one, const roce::Address& other) {
   return one.is_ipv4() == other.is_ipv4() && one.is_link_local() == other.is_link_local();
 }

@@ -16,22 +16,23 @@
 
 namespace verbena::agent {
 
-// A link, the fabric that it sees, and the performance managers of its port and of the switch's in front of
-// it.
+// A link with the fabric that it sees, and the performance managers of its port and of the switch port in
+// front of it.
 struct LinkFabric {
   control::Link link;
   mad::Subnet subnet;
   mad::Performance own_performance{};
   mad::Performance switch_performance{};
 
-  // By which of our addresses the other is reached. Nothing: the link has none of that family.
+  // Returns the path to an address, from an address of the same kind of this link. Nothing if the link has
+  // none.
   std::optional<roce::Path> path_to(const roce::Address& destination) const;
 };
 
 // The fabrics of all links. Pure.
 class LinkFabrics {
  public:
-  // `host`: the name that adapters of this host go by.
+  // `host`: the name of this host's adapters.
   explicit LinkFabrics(std::string host) : host_(std::move(host)) {}
 
   void links_changed(const std::vector<control::Link>& links);

@@ -15,12 +15,12 @@ using mad::Mad;
 using mad::RmppKey;
 using mad::RmppSender;
 
-// What programs have on its way, in blocks. A message may always be as long as there is.
+// Quota of messages that are being sent, in blocks. The maximum length of a message always fits.
 constexpr size_t kBlock = size_t{64} << 10;
 constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
 constexpr size_t kMaxOfPort = mad::kMaxRmppBytes;
 constexpr size_t kMaxSendingsOfPort = 256;
-// Datagrams of one message in a piece of its user's turn.
+// Maximum number of datagrams of one message per piece of its user's turn.
 constexpr int kAtOnce = 32;
 
 constexpr size_t blocks_of(size_t bytes) {
@@ -32,7 +32,7 @@ constexpr size_t blocks_of(size_t bytes) {
 LongMessages::LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings)
     : loop_(loop), surroundings_(std::move(surroundings)), quota_(kBlocks, own) {}
 
-// ---- what is sent
+// ---- sending
 
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
   if (!quota_.allows(user, blocks_of(mad::kMaxRmppBytes))) return false;
@@ -70,8 +70,8 @@ void LongMessages::pump_later(const RmppKey& key, Entry& entry) {
   });
 }
 
-// What is sent may be for this link itself, and what comes back then ends the message: so first they are
-// made.
+// Sends some segments. Makes them all first: a segment may be for this link itself, and the reply to it may
+// end the message.
 void LongMessages::pump(const RmppKey& key) {
   const auto found = sendings_.find(key);
   if (found == sendings_.end()) return;
@@ -96,7 +96,7 @@ bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Corre
   const auto refusal = entry.sender.on_control(mad, MonotonicClock::now());
   const bool wants_answer = entry.sending.header.timeout_ms != 0;
   if (refusal) surroundings_.reply(device_index, *refusal, from);
-  // Who has sent a request says that it has heard of its arrival, so that the answer may begin (13.6.6.3).
+  // The sender of a request acknowledges the last ACK, so that the answer may begin (13.6.6.3).
   if (entry.sender.state() == RmppSender::State::kDone && wants_answer) {
     surroundings_.reply(device_index, mad::rmpp_ack(mad, 0, 1), from);
   }
@@ -115,7 +115,7 @@ void LongMessages::settle(Map::iterator entry) {
   const Sending sending = entry->second.sending;
   const Mad first = sender.first();
   erase(entry);
-  // Of one that was refused its sender hears nothing, as from the kernel.
+  // The sender of a refused message is not told, as in the kernel.
   if (state != RmppSender::State::kRefused) {
     surroundings_.on_sent(sending, first, state == RmppSender::State::kDone);
   }
@@ -163,7 +163,7 @@ void LongMessages::remove_agent(uint64_t port, uint32_t agent) {
   remove_if([&](const Sending& each) { return each.port == port && each.header.agent == agent; });
 }
 
-// ---- what comes
+// ---- receiving
 
 std::vector<std::byte> LongMessages::on_segment(const MadAgent& agent, const Mad& mad,
                                                 const Correspondent& from) {

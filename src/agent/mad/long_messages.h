@@ -21,50 +21,51 @@
 
 namespace verbena::agent {
 
-// The messages of several datagrams (RMPP) that programs send, and those that come for them: cuts and puts
-// together, acknowledges and repeats, as the kernel does for its users. Of the agent's thread.
+// RMPP: sends and receives messages of several datagrams for programs. Splits, reassembles, acknowledges and
+// repeats, as the kernel does for its users. For the agent's thread.
 class LongMessages {
  public:
-  // One that is being sent, and by whom.
+  // A message that is being sent, and its sender.
   struct Sending {
     uint64_t port = 0;  // 0: the fabric's own answer
     uid_t user = 0;
-    protocol::UserMad header{};  // as the program sent it
+    protocol::UserMad header{};  // as in the program's datagram
     uint32_t device_index = 0;
-    uint16_t lid = 0;                 // that it goes to
-    std::optional<Correspondent> to;  // nothing: there is no way to it
+    uint16_t lid = 0;                 // of the destination
+    std::optional<Correspondent> to;  // nothing: there is no path to it
   };
   struct Surroundings {
-    // One datagram, on its way to there.
+    // Sends one datagram of a message.
     std::function<void(const Sending& sending, const mad::Mad& mad)> send;
-    // What goes back to where a datagram came from.
+    // Sends a reply to the sender of a datagram.
     std::function<void(uint32_t device_index, const mad::Mad& mad, const Correspondent& to)> reply;
-    // The same to where a message for an agent came from that has taken too long.
+    // Sends an ABORT for an agent's message that took too long, to the message's sender.
     std::function<void(uint32_t transaction, const roce::Address& to, const mad::Mad& mad)> abort;
-    // All of it has arrived there, or (false) it was given up after its retries. Its first datagram.
+    // Called when the message has arrived, or (false) was given up after its retries. `first`: its first
+    // datagram.
     std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
-    // There may be room again for what is to be sent.
+    // Called when there may be room for more messages.
     std::function<void()> on_room;
   };
   LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings);
   LongMessages(const LongMessages&) = delete;
   LongMessages& operator=(const LongMessages&) = delete;
 
-  // Whether the user may send one more by that port now.
+  // Whether the user may send one more message by that port now.
   bool has_room(uint64_t port, uid_t user) const;
-  // REQUIRES: as RmppSender does. False: it is on its way already, by its transaction.
+  // Starts to send a message. REQUIRES: as RmppSender. False: a message with its transaction is being sent
   bool send(Sending sending, std::vector<std::byte> message);
 
-  // An ACK, STOP or ABORT has come for a link. False: it is about nothing that is sent from here.
+  // Handles an ACK, STOP or ABORT for a link. False: it belongs to no message that is sent from here.
   bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
-  // A segment has come for an agent. Answers the message that is whole with it.
+  // Handles a segment for an agent. Returns the message if this segment completes it, else an empty one.
   std::vector<std::byte> on_segment(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from);
-  // Whether it is of a message that has begun to come.
+  // Whether the segment belongs to a message whose reception has begun.
   bool knows(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from) const;
   void forget(const MadAgent& agent, const mad::Mad& abort, const Correspondent& from);
 
-  // The request that a message answers while it is still being sent: it need not be any more. Or only
-  // whether there is one.
+  // Returns the message that `answer` answers while it is still being sent, and stops sending it. awaits()
+  // only tells whether there is one.
   std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const roce::Address& from);
   bool awaits(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const {
     return find(device_index, answer, from) != sendings_.end();
@@ -72,7 +73,7 @@ class LongMessages {
 
   void remove_port(uint64_t port);
   void remove_agent(uint64_t port, uint32_t agent);
-  // No more messages for it.
+  // Drops messages that are being received for the agent with this transaction number.
   void forget_receiver(uint32_t transaction) { receiver_.forget_owner(transaction); }
 
  private:
@@ -90,7 +91,7 @@ class LongMessages {
   void pump_later(const mad::RmppKey& key, Entry& entry);
   void pump(const mad::RmppKey& key);
   void settle(Map::iterator entry);
-  // The one that wants this answer, or the end.
+  // Returns the message that this answers, or the end.
   Map::const_iterator find(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const;
   Map::iterator erase(Map::const_iterator entry);
   template <class IsIt>
@@ -100,7 +101,7 @@ class LongMessages {
 
   EventLoop& loop_;
   const Surroundings surroundings_;
-  Quota quota_;  // in blocks of what is being sent
+  Quota quota_;  // blocks of messages that are being sent
   Map sendings_;
   std::map<uint64_t, Load> load_of_port_;
   mad::RmppReceiver receiver_;

@@ -25,7 +25,7 @@ OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t
       takes_files_(takes_files),
       owner_(std::move(owner)) {
   loop_.watch_for(user, socket_.get(), EPOLLIN, [this](uint32_t events) {
-    // One that is paused reads nothing, and would not see the end of its program.
+    // A paused port reads nothing, and would not notice that its program has ended.
     if (!paused_ || (events & (EPOLLHUP | EPOLLERR)) == 0) return on_readable();
     end();
     return false;
@@ -38,7 +38,7 @@ OpenPort::~OpenPort() {
 
 bool OpenPort::on_readable() {
   if (ended_) return false;
-  [[maybe_unused]] const bool counted = socket_.is_read();  // what was taken counts no more
+  [[maybe_unused]] const bool counted = socket_.is_read();  // received descriptors do not count any more
   if (!owner_.has_room()) {
     paused_ = true;
     loop_.set_events(socket_.get(), 0);

@@ -15,19 +15,21 @@
 
 namespace verbena::agent {
 
-// A port of a link that a program has open for management datagrams: our end of its socket. Trusts nothing
-// that comes. Of the agent's thread.
+// A port of a link that a program has open for management datagrams: the agent's end of its socket. Trusts no
+// input. For the agent's thread.
 class OpenPort {
  public:
   struct Owner {
-    // A datagram with its header, or a message of several. REQUIRES: it does not destroy the port
+    // Called with a datagram and its header, or a message of several datagrams. REQUIRES: the callback does
+    // not destroy the port
     std::function<void(const protocol::UserMad& header, ConstBytes mad)> on_datagram;
-    // Whether more may come now; resume() when it may again.
+    // Whether the port may receive more now. If not, the owner calls resume() later.
     std::function<bool()> has_room;
-    // Nobody has the other end, or what comes from there cannot be: to be destroyed in the next round.
+    // Called when the other end is closed or has sent invalid input. The owner then destroys the port, in the
+    // next round.
     std::function<void()> on_end;
   };
-  // `takes_files`: its program knows long messages.
+  // `takes_files`: the program supports long messages, which come in files.
   OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index, UniqueFd socket,
            bool takes_files, Owner owner);
   ~OpenPort();
@@ -37,14 +39,14 @@ class OpenPort {
   uid_t user() const { return user_; }
   uint32_t device_index() const { return device_index_; }
   void resume();
-  // One that the program does not take is lost, as in the kernel. So is a long one of which its user's
-  // programs hold too much already.
+  // Sends a message to the program. It is lost if the program does not receive it, as in the kernel. A long
+  // message is also lost if the user's programs hold too many already.
   void deliver(protocol::UserMad header, ConstBytes mad);
 
  private:
-  // Takes one datagram. False: there is none now, or no more are wanted.
+  // Receives one datagram. False: there is none now, or the owner has no room.
   bool on_readable();
-  // False: what it brings cannot be.
+  // False: the file is invalid.
   bool take(ConstBytes message, ClientFile file);
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();

@@ -14,7 +14,8 @@ constexpr uint8_t kVersions = 0x83;  // MAX_MGMT_VERSION
 constexpr uint32_t kMaxOui = 0xffffff;
 constexpr uint8_t kMethodBits = 0x7f;
 
-// The two classes of subnet management share their methods.
+// Returns the class under which methods are registered. The two classes of subnet management share their
+// methods.
 uint8_t slot_of(uint8_t management_class) {
   return management_class == mad::kClassSubnDirected ? 0 : management_class;
 }
@@ -48,7 +49,7 @@ bool Registrations::is_free(const MadAgent& agent) const {
                  [&](const MadAgent& other) { return (other.methods & agent.methods).any(); }) == nullptr;
 }
 
-// That number, or the lowest that is free.
+// Returns `number`, or without one the lowest free ID.
 Result<uint32_t> Registrations::id_for(uint64_t port, std::optional<uint32_t> number) const {
   if (number) {
     if (*number >= protocol::kMaxMadAgents) return fail(EINVAL);

@@ -16,42 +16,43 @@
 
 namespace verbena::agent {
 
-// An agent for management datagrams: what of them a program sends, and what it wants to receive. (The word is
-// InfiniBand's, and has nothing to do with our daemon.)
+// An agent for management datagrams: what a program sends and wants to receive. ("Agent" is InfiniBand's term
+// here; it is not the Verbena agent.)
 struct MadAgent {
   uint64_t port = 0;  // the open port that it belongs to
-  uint32_t id = 0;    // among those of that port
+  uint32_t id = 0;    // unique within the port
   uint32_t device_index = 0;
   uint8_t management_class = 0;
   uint8_t class_version = 0;
   uint8_t rmpp_version = 0;
-  bool user_rmpp = false;  // it cuts its messages and puts them together itself
+  bool user_rmpp = false;  // it splits and reassembles its messages itself
   uint8_t queue_pair = 1;
   uint32_t oui = 0;
-  std::bitset<128> methods;  // of requests that it wants, from anybody; none: only answers to its own
-  // The upper half of its requests' transaction IDs, by which answers find it.
+  std::bitset<128>
+      methods;  // of requests that it wants from any sender; none: only answers to its own requests
+  // The upper half of its requests' transaction IDs, by which answers are assigned to it.
   uint32_t transaction = 0;
 
-  // Whether its long messages are cut and put together for it.
+  // Whether the dispatcher splits and reassembles its long messages.
   bool has_whole_messages() const { return rmpp_version != 0 && !user_rmpp; }
 };
 
-// Which agents there are, and whose a datagram is: the kernel's rules (drivers/infiniband/core/mad.c). An
-// answer is for the agent whose request it answers. A request is for the one that has registered for its
-// class, version and method, and of vendor classes of range 2 for the OUI; there is at most one for each
-// link. Pure.
+// The registered agents, and the rules that assign a datagram to one of them, as in the kernel
+// (drivers/infiniband/core/mad.c). An answer goes to the agent whose request it answers. A request goes to
+// the agent that has registered for its class, version and method, and for vendor classes of range 2 for its
+// OUI. There is at most one for each link. Pure.
 class Registrations {
  public:
-  // `first`: where transactions begin. Not where those of an agent of ours before this one did: other hosts
-  // may still know them.
+  // `first`: start of the transaction numbers. Must differ from a former Verbena agent's: other hosts may
+  // still know those.
   explicit Registrations(uint32_t first = 0) : last_transaction_(first) {}
 
-  // Fills in `id`, which is `number` where there is one, and `transaction`, and answers `id`. EINVAL, ENOMEM,
-  // EEXIST: see control/protocol/mad_messages.h.
+  // Adds an agent with a new transaction number. Its ID is `number`, if given. Returns the ID. Errors EINVAL,
+  // ENOMEM, EEXIST: see control/protocol/mad_messages.h.
   Result<uint32_t> add(MadAgent agent, std::optional<uint32_t> number = std::nullopt);
   // ENOENT
   Result<void> remove(uint64_t port, uint32_t id);
-  // The transactions of those that go.
+  // Removes the agents of a port, and returns their transaction numbers.
   std::vector<uint32_t> remove_port(uint64_t port);
 
   const MadAgent* find(uint64_t port, uint32_t id) const;
@@ -60,8 +61,8 @@ class Registrations {
   size_t size() const { return by_transaction_.size(); }
 
  private:
-  // Groups the agents that a request may be for. Each of them wants other methods, so a group has 128 at
-  // most, whatever other programs have registered.
+  // A group of agents that a request may be for. Agents in a group have disjoint methods, so a group has at
+  // most 128.
   struct Class {
     uint32_t device_index = 0;
     uint8_t management_class = 0;
@@ -70,7 +71,7 @@ class Registrations {
     friend auto operator<=>(const Class&, const Class&) = default;
   };
   static Class class_of(const MadAgent& agent);
-  // The one that answers true to `is_it`; null: none does.
+  // Returns the agent for which `is_it` is true, or nullptr.
   template <class IsIt>
   const MadAgent* find_in(const Class& its, IsIt is_it) const;
   void erase(uint32_t transaction);
@@ -82,7 +83,7 @@ class Registrations {
   uint32_t last_transaction_;
   std::map<uint32_t, MadAgent> by_transaction_;
   std::map<std::pair<uint64_t, uint32_t>, uint32_t> by_number_;  // transactions by port and number
-  std::set<std::pair<Class, uint32_t>> by_class_;                // of those that want requests
+  std::set<std::pair<Class, uint32_t>> by_class_;                // of agents that want requests
 };
 
 }  // namespace verbena::agent

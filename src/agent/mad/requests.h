@@ -9,7 +9,7 @@
 
 namespace verbena::agent {
 
-// What clients ask of management datagrams.
+// Carries out clients' requests for management datagrams.
 class MadRequests {
  public:
   explicit MadRequests(MadDispatcher& dispatcher) : dispatcher_(dispatcher) {}

@@ -16,39 +16,40 @@
 
 namespace verbena::agent {
 
-// However often a program wants it.
+// Maximum number of retries that a program can have.
 inline constexpr uint32_t kMaxRetries = 100;
 
-// A request that a program has sent and that wants an answer.
+// A request of a program that awaits an answer.
 struct WaitingRequest {
   uint64_t port = 0;
-  protocol::UserMad header{};  // as the program sent it
-  mad::Mad mad;                // its transaction ID made ours
-  roce::Path path;             // to another host; destination zero: it did not leave this one
+  protocol::UserMad header{};  // as in the program's datagram
+  mad::Mad mad;                // with the agent's transaction ID
+  roce::Path path;             // to another host; destination zero: the request did not leave this one
   Duration timeout{};
-  uint32_t retries = 0;  // that are left
+  uint32_t retries = 0;  // remaining
 };
 
-// The requests that wait for answers, of all ports: which of them an answer is for, and which are due to be
-// repeated, or given up. Pure.
+// The requests of all ports that await answers. Finds the request for an answer, and the requests that must
+// be repeated or given up. Pure.
 class WaitingRequests {
  public:
-  // A port has no more; what it sends beyond waits in its socket.
+  // Maximum number of requests of a port. Further ones wait in its socket.
   static constexpr size_t kMaxOfPort = 256;
 
-  // False: there is one with this transaction ID.
+  // False: there is a request with this transaction ID already.
   bool add(WaitingRequest request, TimePoint now);
   bool has_room(uint64_t port) const;
-  // The request that it answers, which waits no longer: of the same transaction and class, and from where it
-  // was sent to.
+  // Removes and returns the request that the datagram answers. They have the same transaction ID and class,
+  // and the answer comes from the request's destination.
   std::optional<WaitingRequest> answered(const mad::MadHeader& header, const roce::Address& from);
-  // Whether there is one.
+  // Whether the datagram answers a request.
   bool awaits(const mad::MadHeader& header, const roce::Address& from) const {
     return find(header, from) != entries_.end();
   }
 
   TimePoint deadline() const { return by_deadline_.empty() ? kNever : by_deadline_.begin()->first; }
-  // The next one whose time is over: to be repeated, and waiting again, or with nothing left, and gone.
+  // A request whose timeout has expired: it must be repeated, and waits again, or it has no retries left and
+  // was removed.
   struct Due {
     WaitingRequest request;
     bool given_up = false;
@@ -63,7 +64,7 @@ class WaitingRequests {
     TimePoint deadline;
   };
   using Map = std::map<uint64_t, Entry>;  // by transaction ID
-  // The one that it answers, or the end.
+  // Returns the request that the datagram answers, or the end.
   Map::const_iterator find(const mad::MadHeader& header, const roce::Address& from) const;
   void erase(Map::const_iterator entry);
   template <class IsIt>
