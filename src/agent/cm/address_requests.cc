@@ -16,10 +16,11 @@
 namespace verbena::agent {
 namespace {
 
-// What the kernel's rdma_cm supposes a packet lives over RoCE: 4.096 us * 2^16, a quarter of a second.
+// The kernel's rdma_cm assumes this packet life time over RoCE: 4.096 us * 2^16, a quarter of a second.
 constexpr uint8_t kPacketLifeTime = 16;
 
-// The part that the kernel's cma_resolve_iboe_route() makes up, as RoCE has nobody to ask.
+// Fills in the part of the route that the kernel's cma_resolve_iboe_route() makes up: RoCE has no subnet
+// manager to ask.
 void complete_route(CmIdentifier& id) {
   id.route.traffic_class = id.type_of_service.value_or(0);
   id.route.flow_label = (31u * port_of(id.source) + port_of(id.destination)) & 0xfffff;
@@ -50,7 +51,7 @@ RouteAndEventOutcome AddressRequests::resolve_address(const protocol::CmResolveR
   if (is_new) {
     const CmAddress source = has_known_family(request.source) ? request.source : wildcard(destination.family);
     if (source.family != destination.family) return refuse(EINVAL, "addresses of two families");
-    id->destination = destination;  // counts when a port is chosen
+    id->destination = destination;  // used to choose a port
     if (const auto bound = binding_.bind(*id, source); !bound) {
       id->destination = {};
       return tl::unexpected(bound.error());
@@ -63,7 +64,7 @@ RouteAndEventOutcome AddressRequests::resolve_address(const protocol::CmResolveR
   return DoneWithRoute{route_of(*id), event};
 }
 
-// Asks the kernel. On success the identifier has the destination.
+// Asks the kernel for the route. On success sets the identifier's destination.
 control::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier& id, CmAddress destination) {
   if (is_any_address(destination)) {
     const auto own = this_host(id);
@@ -89,7 +90,8 @@ control::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier& id, 
   return *route;
 }
 
-// The address by which an identifier reaches its own host: the one it is bound to, else that of a link.
+// Returns the address by which an identifier reaches its own host: the one to which it is bound, else a
+// link's.
 std::optional<CmAddress> AddressRequests::this_host(const CmIdentifier& id) const {
   if (!is_any_address(id.source)) return id.source;
   const auto own = service_.links().loopback(id.source.family == AF_INET);
@@ -97,7 +99,7 @@ std::optional<CmAddress> AddressRequests::this_host(const CmIdentifier& id) cons
   return address_of(own->address, 0, own->link->interface_index);
 }
 
-// The event that says the end of it already, if no neighbour has to be waited for.
+// Starts to resolve. Returns the final event at once if no neighbour is needed.
 std::optional<protocol::CmEvent> AddressRequests::start_resolving(CmIdentifier& id, const RouteAnswer& route,
                                                                   uint32_t timeout_ms) {
   id.state = CmState::kAddressQuery;
@@ -115,7 +117,7 @@ std::optional<protocol::CmEvent> AddressRequests::start_resolving(CmIdentifier& 
   return std::nullopt;
 }
 
-// The event that tells of it. On failure the identifier is bound as before and may try again.
+// Returns the event with the result. On failure the identifier stays bound and may try again.
 protocol::CmEvent AddressRequests::finish_resolving(CmIdentifier& id, const RouteAnswer& route, int error) {
   const auto place = service_.links().find(gid_of(route.source), route.interface_index);
   if (error == 0 && !place) error = ENODEV;

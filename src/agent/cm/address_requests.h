@@ -12,7 +12,7 @@
 
 namespace verbena::agent {
 
-// What a client asks about addresses: bind, resolve, listen.
+// Carries out a client's requests about addresses: bind, resolve, listen.
 class AddressRequests : private ClientRole {
  public:
   explicit AddressRequests(const ClientParts& parts)

@@ -14,20 +14,20 @@
 
 namespace verbena::agent {
 
-// Gives an identifier its own address, port and device, and makes it listen: for requests that ask for that,
-// for those that imply it, and for what a client restores. Of the agent's thread.
+// Assigns an identifier its own address, port and device, and makes it listen. Shared by requests that ask
+// for that, requests that imply it, and restored identifiers. For the agent's thread.
 class Binding {
  public:
   using Outcome = control::AdminResult<void>;
-  // Whether the port was the identifier's already, with a former agent.
+  // Whether the identifier held the port with a former agent.
   enum class PortIs : uint8_t { kNew, kHeldBefore };
 
-  // `user` is whose identifiers they are. REQUIRES: service outlives this
+  // `user`: owner of the identifiers. REQUIRES: service outlives this object
   Binding(CmService& service, uid_t user) : service_(service), user_(user) {}
 
   // REQUIRES: the identifier is idle
   Outcome bind(CmIdentifier& id, const CmAddress& address, PortIs port = PortIs::kNew);
-  // The port of id.source; 0 is any one that is free.
+  // Takes the port of id.source, or any free port if that is 0.
   Outcome take_port(CmIdentifier& id, PortIs port);
   // REQUIRES: the identifier is bound
   Outcome listen(CmIdentifier& id, uint32_t backlog);
@@ -41,10 +41,10 @@ class Binding {
 
 CmAddress wildcard(uint16_t family);
 
-// The identifier is of the device that has its source address.
+// Sets the identifier's device to the one at `place`, which has its source address.
 void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
 
-// A path as the connection manager wants it. REQUIRES: id.has_device()
+// Returns the path for the connection manager. REQUIRES: id.has_device()
 roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
 
 }  // namespace verbena::agent

@@ -7,7 +7,7 @@
 namespace verbena::agent {
 namespace {
 
-// Whether two bindings of one port could not both be.
+// Whether two bindings of one port conflict.
 bool meet(const PortBinding& a, const PortBinding& b) {
   const auto overlap = [](const CmAddress& x, const CmAddress& y) {
     return !has_known_family(x) || !has_known_family(y) || is_any_address(x) || is_any_address(y) ||

@@ -18,38 +18,38 @@
 
 namespace verbena::agent {
 
-// What the programs of a former agent had, as its ledger says, until they come back for it or the time is
-// over: a port is kept for the user who held it, and a connection is believed to the user who had it, once.
-// What an agent without a ledger leaves (one of a former release) is believed for the same time on the word
-// of who holds the QP, so many connections to a user. Of the agent's thread.
+// Ports and connections that clients of a former agent held, by its ledger. Until they reconnect or 30
+// seconds have passed, each port is reserved for its user, and each connection may be restored once by its
+// user. A former agent of an older release leaves no ledger. Then users may restore connections without proof
+// for the same time, up to kMaxWithoutLedger each, if they hold the QP. For the agent's thread.
 class Claims {
  public:
   using Spaces = std::map<uint16_t, PortSpace>;
-  // Connections of a user that are believed where there is no ledger.
+  // Maximum number of connections that a user may restore without a ledger.
   static constexpr size_t kMaxWithoutLedger = 16384;
 
-  // Claims are entered into the ledger: should this agent die, too, they hold with the next one.
-  // REQUIRES: both outlive this
+  // Adds claims to this agent's ledger, so that they remain valid if this agent dies, too. REQUIRES: both
+  // outlive this object
   Claims(Spaces& spaces, Ledger& ledger) : spaces_(spaces), ledger_(ledger) {}
   ~Claims() { release_ports(); }
   Claims(const Claims&) = delete;
   Claims& operator=(const Claims&) = delete;
 
-  // A former agent has left this.
+  // Adds the claims in the ledger of a former agent.
   void take_over(std::span<const LedgerEntry> entries, TimePoint until);
   void take_over_without_ledger(TimePoint until);
-  // Whether programs of a former agent may come back for what they had.
+  // Whether programs of a former agent may still reclaim their ports and connections.
   bool hold(TimePoint now) const { return now < until_; }
   TimePoint until() const { return until_; }
 
-  // The user binds to this port: what would be in its way of the user's own is not.
+  // Releases the user's claims that conflict with the port to which the user binds now.
   void yield_port(uint16_t port_space, const PortBinding& to, uid_t user);
-  // Whether the user had this connection with the former agent, and has not brought it back before.
-  // `is_awaited`: the process that has its QP has not come back yet, so the time is not over. Adds to
-  // `connection` what its program is not asked: peer_has_roce_port.
+  // Whether the user had this connection with the former agent and has not restored it yet. `is_awaited`: the
+  // process with its QP has not reconnected yet, so the claim has not expired. Sets
+  // connection.peer_has_roce_port, which the program does not decide.
   bool take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now);
-  // The time is over. Connections whose process has not come back, but lives (it may have been stopped), are
-  // still believed; whether there are such.
+  // Ends the claims, except connections whose process lives but has not reconnected (it may be stopped).
+  // Returns whether there are any such connections.
   bool end(const std::function<bool(uint32_t qpn)>& is_awaited);
 
  private:
@@ -69,9 +69,9 @@ class Claims {
   Ledger& ledger_;
   TimePoint until_{};
   bool without_ledger_ = false;
-  std::list<Port> ports_;                                 // each is held in its port space
-  std::unordered_map<uint32_t, Connection> connections_;  // by our communication ID
-  std::map<uid_t, size_t> believed_;                      // without a ledger
+  std::list<Port> ports_;                                 // each holds its port in its port space
+  std::unordered_map<uint32_t, Connection> connections_;  // by the own communication ID
+  std::map<uid_t, size_t> believed_;                      // connections restored without a ledger
 };
 
 }  // namespace verbena::agent

@@ -24,7 +24,7 @@ template <class Message, auto Role, auto Method, protocol::TraceCall Call>
 void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
                          [[maybe_unused]] ClientFile descriptor) {
   Message request;
-  std::memcpy(&request, message.data(), sizeof request);  // it is not shorter: the session has checked
+  std::memcpy(&request, message.data(), sizeof request);  // the session has checked the length
   auto& role = client.*Role;
   if constexpr (std::is_invocable_v<decltype(Method), decltype(role), const Message&, ClientFile>) {
     client.answer(header, (role.*Method)(request, std::move(descriptor)));
@@ -38,7 +38,8 @@ void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header
   }
 }
 
-// The active side's library accepts the REP without a call of the program: only its RTU is recorded.
+// Records a call. Accepting a REP is no call of the program but of the active side's library, so only its RTU
+// is recorded.
 template <class Message>
 void CmClient::trace_call(protocol::TraceCall call, const Message& request) {
   const CmIdentifier* const id = identifiers_.find(request.id);
@@ -56,7 +57,7 @@ void CmClient::trace_refusal(protocol::TraceCall call, uint32_t id, int error) {
   if (const CmIdentifier* const refused = identifiers_.find(id)) trace_->refused(*refused, call, error);
 }
 
-// Which role each request goes to, in the order of their numbers.
+// The role for each request, in the order of the message types.
 const CmClient::Request CmClient::kRequests[] = {
 #define VERBENA_REQUEST(type, message, role, Role, method, call)                                      \
   {                                                                                                   \
@@ -99,7 +100,7 @@ CmClient::CmClient(CmService& service, Host& host)
 
 CmClient::~CmClient() {
   service_.leave(*this);
-  service_.settle();  // at the end of the loop's round: when the identifiers are destroyed
+  service_.settle();  // at the end of the loop's round: after the identifiers are destroyed
 }
 
 void CmClient::go() {
@@ -149,8 +150,8 @@ void CmClient::recount(CmIdentifier& id, bool is_there) {
   count(&CmTally::resolving, id.is_counted_resolving, is_there && id.resolving != 0);
 }
 
-// As when a program closes an event channel of the kernel's: the identifiers go with it, and then it has its
-// answer. It may have 131,072 of them.
+// Closes an event channel in steps, then replies. As in the kernel, its identifiers are destroyed with it.
+// There may be 131,072 of them.
 void CmClient::go_on() {
   Closing& closing = *closing_;
   EventChannel* const channel = channels_.find(closing.channel);
@@ -234,8 +235,8 @@ void CmClient::emit(CmIdentifier& id, int type, int status,
   channels_.send(id, event_of(id, service_.manager(), type, status, parameters));
 }
 
-// An address that is removed is no event: the kernel's rdma_cm ignores it, too, and connections go on without
-// it. ADDR_CHANGE is for a bond whose other port takes over (cma_netdev_change()).
+// A removed address causes no event: the kernel's rdma_cm ignores it, too, and connections go on without it.
+// ADDR_CHANGE is for a bond of which another port takes over (cma_netdev_change()).
 void CmClient::links_changed(std::span<const uint32_t> failed_over) {
   const LinkDirectory& links = service_.links();
   for (const auto& [number, id] : identifiers_.all()) {

@@ -28,9 +28,9 @@
 
 namespace verbena::agent {
 
-// One client's part of connection management. Gives each request of control/protocol/connection_messages.h to
-// the role whose subject it is, answers it, and tells the client what peers and links do to its identifiers.
-// Trusts nothing in requests. When it has gone, its identifiers are destroyed, by cm/gone_clients.h. Of the
+// A client's part of connection management. Passes each request of control/protocol/connection_messages.h to
+// the role that handles it, replies, and sends the client events about its identifiers. Trusts nothing in
+// requests. After the client has gone, GoneClients destroys its identifiers (cm/gone_clients.h). For the
 // agent's thread.
 class CmClient : public PortOwner {
  public:
@@ -41,46 +41,48 @@ class CmClient : public PortOwner {
   CmClient(const CmClient&) = delete;
   CmClient& operator=(const CmClient&) = delete;
 
-  // The length of a request of connection management; 0: it is none.
+  // Returns the length of a request for connection management, or 0 for other requests.
   static size_t request_bytes(uint16_t type);
   static bool takes_descriptor(uint16_t type);
-  // Carries a request out and answers it, or begins to. REQUIRES: request_bytes() says its length, and
+  // Carries out a request and replies, or starts to. REQUIRES: `message` has request_bytes() bytes, and
   // is_busy() is false
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
-  // Whether a request is being carried out, which go_on() does little by little.
+  // Whether a request is in progress. go_on() carries it out in steps.
   bool is_busy() const { return closing_.has_value(); }
   void go_on();
 
   uid_t user() const { return user_; }
-  // REQUIRES: it has not gone
+  // REQUIRES: go() was not called
   const Host& host() const { return host_; }
 
   const std::shared_ptr<ConnectionTrace>& trace() const { return trace_; }
 
-  // The program has ended: from now on nothing is said to it, nobody meets what it had, and the host may be
-  // gone.
+  // Marks the program as ended. From now on it gets no messages, no lookup finds its identifiers, and the
+  // host may be destroyed.
   void go();
-  // Destroys so much of that at most, and answers how much: less than `most` if it was the rest.
+  // Destroys up to `most` identifiers, channels and events. Returns their number, which is less than `most`
+  // if none are left.
   size_t clear(size_t most);
 
-  // For the service, which brings what peers do.
-  // Whether a listener has room for another request now.
+  // For the service, which reports events of peers.
+  // Whether a listener can take another request now.
   bool has_room(CmIdentifier& listener);
-  // Takes a new connection in, and tells of it. REQUIRES: its number is that of its listener
-  // @param request of its message
+  // Adds a new connection and sends the event. REQUIRES: its number is its listener's
+  // @param request type of its message
   void add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters,
                    cm::MessageType request);
   void emit(CmIdentifier& id, int type, int status = 0,
             const protocol::ConnectionParameters* parameters = nullptr);
-  // REQUIRES: the service's links are the new ones
-  // @param failed_over device indexes of bonds whose other port has taken over
+  // REQUIRES: the service's links are up to date
+  // @param failed_over device indexes of bonds of which another port has taken over
   void links_changed(std::span<const uint32_t> failed_over);
 
   const ClientIdentifiers::Map& identifiers() const { return identifiers_.all(); }
-  // To be called when one of its identifiers has come, goes, or listens or resolves as it did not before.
+  // Updates the counts after an identifier was added or is about to go, or its listening or resolving state
+  // has changed.
   void recount(CmIdentifier& id, bool is_there = true);
 
-  uint64_t listed_number = 0;  // among the service's clients; the service's
+  uint64_t listed_number = 0;  // set by the service: the client's number in the service's list
 
  private:
   struct Request;
@@ -93,7 +95,7 @@ class CmClient : public PortOwner {
   template <class Message>
   void trace_call(protocol::TraceCall call, const Message& request);
   void trace_refusal(protocol::TraceCall call, uint32_t id, int error);
-  // The reply, and the event that follows it.
+  // Sends the reply, and the event that follows it.
   template <class Result>
   void answer(const protocol::MessageHeader& header, const control::AdminResult<Result>& outcome);
   template <class Reply>
@@ -112,7 +114,7 @@ class CmClient : public PortOwner {
   struct Closing {
     protocol::MessageHeader request;
     uint32_t channel;
-    uint32_t next;  // identifier to look at
+    uint32_t next;  // next identifier to look at
   };
   std::optional<Closing> closing_;
   ClientLimits limits_;

@@ -11,7 +11,7 @@
 namespace verbena::agent {
 namespace {
 
-// By calls that wait for no kind of file.
+// Uses only calls that wait for no kind of file.
 bool is_seqpacket(int socket) {
   int domain = 0;
   socklen_t length = sizeof domain;
@@ -40,7 +40,7 @@ control::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest
 }
 
 void ClientChannels::close(uint32_t number) {
-  channels_.erase(channels_.find(number));  // which may be a key within it
+  channels_.erase(channels_.find(number));  // `number` may refer to the key in the map
   limits_.give_back_channels(1);
 }
 

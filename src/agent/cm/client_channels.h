@@ -19,11 +19,11 @@
 
 namespace verbena::agent {
 
-// The event channels of one client, and how events leave by them. A client that does not read its events is
-// hung up on. Of the agent's thread.
+// The event channels of one client; sends its events. Disconnects a client that does not read them. For the
+// agent's thread.
 class ClientChannels {
  public:
-  // REQUIRES: all of them outlive this
+  // REQUIRES: all of them outlive this object
   ClientChannels(EventLoop& loop, CmClientHost& host, const ClientLimits& limits,
                  std::shared_ptr<ConnectionTrace> trace)
       : loop_(loop), host_(host), limits_(limits), trace_(std::move(trace)) {}
@@ -32,17 +32,17 @@ class ClientChannels {
   ClientChannels& operator=(const ClientChannels&) = delete;
 
   control::AdminResult<void> open(const protocol::CmChannelRequest& request, ClientFile events);
-  // REQUIRES: the channel is there, and no identifier has it
+  // REQUIRES: the channel exists and has no identifiers
   void close(uint32_t number);
   EventChannel* find(uint32_t number);
-  // The client has gone: nothing is sent any more.
+  // Stops sending, after the client has gone.
   void hang_up() { hung_up_ = true; }
-  // Then closes them and drops what waits in them, so much at most; how much it was.
+  // After hang_up(): closes channels and drops waiting events, up to `most`. Returns their number.
   size_t clear(size_t most);
 
-  // Sends the event by the identifier's channel. Its number there; 0: it was not sent.
+  // Sends the event by the identifier's channel. Returns the event's number there, or 0 if it was not sent.
   uint64_t send(CmIdentifier& id, const protocol::CmEvent& event) { return send(id, event, id); }
-  // The same of an event that is about another one: a request to a listener.
+  // Like send(id, event), for an event about another identifier: a request to a listener.
   uint64_t send(CmIdentifier& id, const protocol::CmEvent& event, const CmIdentifier& about);
 
  private:

@@ -11,21 +11,21 @@
 
 namespace verbena::agent {
 
-// The agent's connection with a client of connection management. Of the agent's thread.
+// The agent's connection to a client of connection management. For the agent's thread.
 class CmClientHost {
  public:
   virtual ~CmClientHost() = default;
   virtual void send_reply(ConstBytes message) = 0;
   virtual void send_error(const protocol::MessageHeader& request, int error, std::string_view text) = 0;
-  // The client does not take its events.
+  // Called when the client does not read its events.
   virtual void hang_up() = 0;
   virtual uid_t user() const = 0;
-  // Who it is, for those who list identifiers; 0: not known.
+  // The process, for lists of identifiers; 0: unknown.
   virtual pid_t process() const { return 0; }
   virtual std::string_view program() const { return {}; }
-  // The same for all clients of one process: process_number().
+  // process_number(): the same for all clients of one process.
   virtual uint64_t process_identity() const { return 0; }
-  // Whether the user may speak for that QP.
+  // Whether the user may use this QP in requests.
   virtual bool may_use_qpn(uint32_t qpn) const = 0;
 };
 

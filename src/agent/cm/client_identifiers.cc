@@ -13,7 +13,7 @@
 namespace verbena::agent {
 namespace {
 
-// The QP type of an identifier, as the kernel's ucma_get_qp_type() has it; 0: none.
+// Returns the QP type of an identifier as the kernel's ucma_get_qp_type() does; 0: none.
 uint8_t qp_type_of(const protocol::CmCreateRequest& request) {
   switch (request.port_space) {
     case RDMA_PS_TCP:
@@ -49,8 +49,8 @@ size_t ClientIdentifiers::clear(size_t most) {
   return cleared;
 }
 
-// The peer of an XRC target that is destroyed is told nothing: other processes may have it open. If its
-// process has died, the peer is to hear.
+// Disconnects an XRC target whose process has died. destroy() tells the peer of an XRC target nothing,
+// because other processes may have the target open.
 void ClientIdentifiers::say_farewell(CmIdentifier& id) {
   if (id.qp_type != IBV_QPT_XRC_RECV || id.connection == 0) return;
   [[maybe_unused]] const auto said = service_.manager().disconnect(id.connection, {}, MonotonicClock::now());
@@ -81,14 +81,14 @@ control::AdminResult<CmIdentifier*> ClientIdentifiers::make(const protocol::CmCr
 }
 
 CmIdentifier& ClientIdentifiers::add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener) {
-  do {  // after two billion requests the numbers begin again
+  do {  // after two billion requests the numbers start again
     request->number = protocol::kCmAgentsNumber | next_agents_number_++;
   } while (find(request->number) != nullptr);
   request->channel = listener.channel;
   return keep(std::move(request));
 }
 
-// REQUIRES: its channel is there, and its number is new
+// REQUIRES: its channel exists, and its number is new
 CmIdentifier& ClientIdentifiers::keep(std::unique_ptr<CmIdentifier> id) {
   ++limits_.usage().identifiers;
   ++channels_.find(id->channel)->identifiers;

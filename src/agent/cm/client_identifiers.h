@@ -17,14 +17,14 @@ namespace verbena::agent {
 
 class CmClient;
 
-// The identifiers of one client, by their numbers: those that its program has made and those of requests
-// that came to them. Of the agent's thread.
+// The identifiers of one client by number: those that its program has created, and those of requests that
+// came to them. For the agent's thread.
 class ClientIdentifiers {
  public:
-  // In the order of their numbers: who goes through them little by little finds the next one.
+  // Ordered by number, so that an interrupted iteration finds the next one.
   using Map = std::map<uint32_t, std::unique_ptr<CmIdentifier>>;
 
-  // `client` is whose identifiers they are. REQUIRES: all of them outlive this
+  // `client` owns the identifiers. REQUIRES: all of them outlive this object
   ClientIdentifiers(CmClient& client, CmService& service, const ClientLimits& limits,
                     ClientChannels& channels)
       : client_(client), service_(service), limits_(limits), channels_(channels) {}
@@ -35,19 +35,19 @@ class ClientIdentifiers {
   CmIdentifier* find(uint32_t number);
   const Map& all() const { return ids_; }
 
-  // A new one, idle.
+  // Creates an idle identifier.
   control::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
-  // That of a request that came to the listener; it gets a number of the agent's.
+  // Adds the identifier of a request that came to the listener, with a number from the agent's range.
   CmIdentifier& add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener);
   bool has_room() const { return limits_.make_room_for_identifier(ids_.size()); }
 
-  // Takes back what the identifier holds elsewhere, and forgets it. What its peer is owed is the connection
-  // manager's business from here.
+  // Releases what the identifier holds and destroys it. The connection manager still sends the messages that
+  // its peer must get.
   void erase(CmIdentifier& id);
-  // Erases those of the channel, from the identifier `from` on; looks at so many at most. Answers where to go
-  // on: 0 at the end.
+  // Erases identifiers of the channel, starting at number `from`; looks at up to `most`. Returns the number
+  // at which to continue, or 0 at the end.
   uint32_t erase_some_of(uint32_t channel, uint32_t from, size_t most);
-  // The client has gone: destroys so many at most, and answers how many.
+  // Destroys up to `most` identifiers, after the client has gone. Returns their number.
   size_t clear(size_t most);
 
  private:

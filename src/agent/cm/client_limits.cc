@@ -6,8 +6,8 @@
 namespace verbena::agent {
 namespace {
 
-// What a user whom a root agent serves has at most in all programs together: identifiers, events that they do
-// not read, and multicast groups.
+// Limits for an ordinary user of a root agent, for all its programs together: identifiers, unread events, and
+// multicast groups.
 constexpr size_t kMaxIdentifiersOfStranger = 262144;
 constexpr size_t kMaxWaitingEventsOfStranger = 262144;
 constexpr size_t kMaxGroupsOfStranger = 262144;
@@ -22,7 +22,7 @@ bool ClientLimits::allows_identifier(size_t held) const {
   return held < kMaxIdentifiers && (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
 }
 
-// Of what has gone so much is cleared at a time that nobody waits for it.
+// Clears only so much at a time that no other client has to wait.
 bool ClientLimits::make_room_for_identifier(size_t held) const {
   return allows_identifier(held) || (service_.gone_clients().clear_some_of(user_) && allows_identifier(held));
 }

@@ -9,26 +9,27 @@
 
 namespace verbena::agent {
 
-// How much a client may have, and its user with all programs: everything that a program can make the agent
-// hold is counted here. Of the agent's thread.
+// The limits of a client, and of its user for all programs together. Everything that a program can make the
+// agent hold is counted here. For the agent's thread.
 class ClientLimits {
  public:
   static constexpr size_t kMaxIdentifiers = 131072;
   static constexpr size_t kMaxChannels = 16384;
-  static constexpr size_t kMaxWaitingEvents = 65536;  // in all its channels
+  static constexpr size_t kMaxWaitingEvents = 65536;  // in all channels of the client
   static constexpr size_t kMaxGroups = 4096;          // of one identifier
 
-  // REQUIRES: service outlives this
+  // REQUIRES: service outlives this object
   ClientLimits(CmService& service, uid_t user) : service_(service), user_(user) {}
 
-  // Whether the client may have another one when it has so many already.
+  // Whether the client may have one more, if it has `held` now.
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Whether the client, or its user, may let so many events wait.
+  // Whether `waiting` unread events are within the limits of the client and its user.
   bool allow_waiting_events(size_t waiting) const;
 
-  // Whether the client may have another identifier once programs of its user that have gone are cleared away.
+  // Whether the client may have another identifier. If not at first, clears a part of what ended programs of
+  // its user have left.
   bool make_room_for_identifier(size_t held) const;
   CmService::Usage& usage() const { return service_.usage_of(user_); }
   void take_channel() const { service_.channels().take(user_); }

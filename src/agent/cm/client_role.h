@@ -15,7 +15,7 @@
 
 namespace verbena::agent {
 
-// What the request handlers of a client work with.
+// The parts of a client that its request handlers share.
 struct ClientParts {
   CmService& service;
   CmClientHost& host;
@@ -24,8 +24,8 @@ struct ClientParts {
   ClientIdentifiers& identifiers;
 };
 
-// What a request has come to: the answer, or why it was refused. An event that follows from the request is
-// part of the outcome and leaves after the reply: so it finds the program with its own state in order.
+// The result of a request: a reply, or a reason for its refusal. If the request causes an event, that is in
+// the result and is sent after the reply, when the program's own state is up to date.
 using Outcome = control::AdminResult<void>;
 using RouteOutcome = control::AdminResult<protocol::CmRoute>;
 struct Done {
@@ -38,12 +38,12 @@ struct DoneWithRoute {
 };
 using RouteAndEventOutcome = control::AdminResult<DoneWithRoute>;
 struct Destroyed {
-  uint32_t events;  // how many it was sent
+  uint32_t events;  // number of events that the identifier was sent
 };
 using DestroyOutcome = control::AdminResult<Destroyed>;
 
-// The requests of one subject. Roles do not know one another; what two of them need lies in the parts, or in
-// binding.h. They trust nothing in a request.
+// Base of the classes that handle the requests of one subject. Roles do not use each other: shared code is in
+// ClientParts or binding.h. They trust nothing in a request.
 class ClientRole {
  protected:
   explicit ClientRole(const ClientParts& parts)
@@ -56,7 +56,7 @@ class ClientRole {
 
   CmIdentifier* find(uint32_t number) { return identifiers_.find(number); }
   cm::Manager& manager() { return service_.manager(); }
-  // Whether the client may speak for this QP.
+  // Whether the client may use this QP in requests.
   Outcome check_qpn(uint32_t qpn) const;
 
   CmService& service_;

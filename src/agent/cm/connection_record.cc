@@ -22,7 +22,7 @@ protocol::CmConnection record_of(const cm::ConnectionInfo& info, const CmIdentif
   record.remote_id = info.remote_id;
   record.remote_qpn = info.remote_qpn;
   record.send_psn = info.send_psn;
-  record.receive_psn = id.starting_psn;  // the accepting side's QP is made ready before its REP says it
+  record.receive_psn = id.starting_psn;  // the accepting side readies its QP before its REP has the PSN
   record.local_qpn = info.local_qpn;
   record.ack_timeout = info.ack_timeout;
   record.retry_count = info.retry_count;
@@ -54,7 +54,7 @@ cm::ConnectionInfo agreed_in(const protocol::CmConnection& record, const CmIdent
   info.responder_resources = record.responder_resources;
   info.initiator_depth = record.initiator_depth;
   info.peer_response_timeout = record.peer_cm_timeout & 31;
-  info.max_cm_retries = 15;  // as the kernel's rdma_cm asks for
+  info.max_cm_retries = 15;  // as requested by the kernel's rdma_cm
   return info;
 }
 

@@ -7,12 +7,12 @@
 
 namespace verbena::agent {
 
-// What the connection manager knows of a connection, as events tell the program, which keeps it for the next
-// agent. `id`: whose connection it is.
+// Returns the connection manager's data of a connection. Events send it to the program, which keeps it for
+// the next agent. `id`: the connection's identifier.
 protocol::CmConnection record_of(const cm::ConnectionInfo& info, const CmIdentifier& id);
 
-// The same the other way round, when a program brings it back. Nothing in `record` is trusted; its path and
-// its path MTU are the identifier's.
+// Returns the connection manager's data for a connection that a program restores. Nothing in `record` is
+// trusted; path and path MTU come from the identifier.
 cm::ConnectionInfo agreed_in(const protocol::CmConnection& record, const CmIdentifier& id,
                              const roce::Path& path);
 

@@ -22,7 +22,7 @@ constexpr size_t kRepPrivateBytes = 196;
 constexpr size_t kRejPrivateBytes = 148;
 constexpr size_t kSidrRepPrivateBytes = 136;
 
-// Before what the application says go the addresses of both ends (annex A11).
+// Returns the parameters with the addresses of both ends before the application's private data (annex A11).
 // REQUIRES: there is room
 ConnectionParameters with_ip_header(const CmIdentifier& id, const ConnectionParameters& parameters) {
   cm::IpHeader header;
@@ -35,7 +35,7 @@ ConnectionParameters with_ip_header(const CmIdentifier& id, const ConnectionPara
   return whole;
 }
 
-// Of a connection, whose QP has no Q_Key.
+// Returns the parameters for a connection, whose QP has no Q_Key.
 ConnectionParameters without_qkey(ConnectionParameters parameters) {
   parameters.qkey = 0;
   return parameters;
@@ -133,8 +133,8 @@ Outcome ConnectionRequests::accept(const protocol::CmConnectRequest& request) {
   return {};
 }
 
-// A request that cannot be accepted as the program says is rejected, as by the kernel's rdma_accept(): its
-// peer must not wait for an answer that never comes. The program gets no event of it then.
+// Answers a request as the program says. If that fails, rejects it as the kernel's rdma_accept() does: the
+// peer must not wait for an answer that never comes. The program gets no event about the rejection.
 Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool was_unanswered = std::exchange(id.is_unanswered, false);
   Outcome answered =
@@ -175,7 +175,7 @@ Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::Cm
   if (request.refused == 0) {
     if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
     if (parameters.qkey == 0) reply.parameters.qkey = RDMA_UDP_QKEY;
-  } else {  // there is no QP to tell of
+  } else {  // without a QP
     reply.parameters.qpn = reply.parameters.qkey = 0;
     reply.parameters.ece_vendor = reply.parameters.ece_options = 0;
   }
@@ -222,7 +222,8 @@ EventOutcome ConnectionRequests::establish(const protocol::CmIdRequest& request)
   return Done{event_of(*id, manager(), RDMA_CM_EVENT_ESTABLISHED)};
 }
 
-// Begins to disconnect, or agrees to it; of what is neither the kernel's rdma_cm says nothing either.
+// Starts to disconnect, or confirms the peer's request. Otherwise does nothing and succeeds, like the
+// kernel's rdma_cm.
 Outcome ConnectionRequests::disconnect(const protocol::CmIdRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();

@@ -6,7 +6,7 @@
 
 namespace verbena::agent {
 
-// What a client asks about connections: connect, accept, reject, establish, disconnect.
+// Carries out a client's requests about connections: connect, accept, reject, establish, disconnect.
 class ConnectionRequests : private ClientRole {
  public:
   explicit ConnectionRequests(const ClientParts& parts) : ClientRole(parts) {}

@@ -17,7 +17,7 @@
 namespace verbena::agent {
 namespace {
 
-// Messages of one identifier. Those of a connection that goes well are six.
+// Number of an identifier's messages that are always recorded. A normal connection has six.
 constexpr uint8_t kAlwaysTraced = 64;
 
 trace::ConnectionNote note_of(const CmIdentifier& id) {
@@ -84,8 +84,8 @@ void ConnectionTrace::received(CmIdentifier& id, const cm::ConnectionInfo& conne
   passed(trace::Kind::kCmReceived, id, connection, passage);
 }
 
-// A peer can repeat its messages without end, and make us repeat ours. Beyond kAlwaysTraced these do not
-// drive out other events.
+// Records a message. A peer can repeat its messages without end, and so cause repetitions from here. Beyond
+// kAlwaysTraced they do not push out other events.
 void ConnectionTrace::passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
                              const cm::Passage& passage) {
   trace::ConnectionNote passed = note_of(id);
@@ -128,10 +128,10 @@ void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::Connecti
   recorder_->note(local, kind, trace::packed(note));
 }
 
-// The file is a hole where nothing was written.
+// Reserves pages for the next event. Unwritten parts of the file are holes.
 bool ConnectionTrace::has_room() {
   const uint64_t written = rings_->rings().events.written.load(std::memory_order_relaxed);
-  // One event, and how many of its kind were left out before it.
+  // One entry for the event, and one for the number of its kind that were left out before it.
   const uint64_t entries = std::min<uint64_t>(written + 2, protocol::kTraceEntries);
   const size_t end = offsetof(protocol::TraceRings, events) + offsetof(protocol::TraceRing, entries) +
                      entries * sizeof(protocol::TraceEntry);

@@ -25,7 +25,7 @@ namespace verbena::agent {
 
 class ConnectionTraces;
 
-// The process that a trace is about.
+// The process that is traced.
 struct TracedProcess {
   uint64_t process = 0;  // process_number()
   pid_t pid = 0;
@@ -33,13 +33,13 @@ struct TracedProcess {
   std::string program;
 };
 
-// Records what happens to the connections of one client, for `verbena trace`: calls of its program, messages
-// to and from its peers, events for it (protocol::TraceKind). The ring lies in a file in memory, which
-// readers get for reading only. Without memory, or when its user's traces have their share of it, nothing is
-// recorded. A trace lasts as long as an identifier of the client. For the agent's thread.
+// Records the connection events of one client for `verbena trace`: calls of its program, messages to and from
+// its peers, and events sent to it (protocol::TraceKind). The ring is in a memfd, which readers get
+// read-only. Nothing is recorded if there is no memory, or if its user's traces have used their share. A
+// trace lasts as long as any identifier of the client. For the agent's thread.
 class ConnectionTrace {
  public:
-  // REQUIRES: traces outlives this
+  // REQUIRES: traces outlives this object
   ConnectionTrace(ConnectionTraces& traces, TracedProcess process);
   ~ConnectionTrace();
   ConnectionTrace(const ConnectionTrace&) = delete;
@@ -47,18 +47,18 @@ class ConnectionTrace {
 
   uint64_t number() const { return number_; }
   const TracedProcess& process() const { return process_; }
-  // Where TraceRings lie, from the file's beginning; -1: nothing has been recorded.
+  // Returns the file, with TraceRings at offset 0; -1: nothing was recorded.
   int file() const { return file_.get(); }
-  // The program has gone, and had no identifiers any more.
+  // The program has ended and had no identifiers left.
   bool ended_in_order = false;
 
-  // @param qpn 0: not known yet
-  // @param to the address that the call gives, if it gives one
+  // @param qpn 0 if unknown yet
+  // @param to the address in the call, or nullptr
   void called(const CmIdentifier& id, protocol::TraceCall call, uint32_t qpn, const protocol::CmAddress* to);
   void refused(const CmIdentifier& id, protocol::TraceCall call, int error);
   void sent(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
   void received(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
-  // An event of the identifier.
+  // Records an event that was sent for the identifier.
   void told(const CmIdentifier& id, const protocol::CmEvent& event);
 
  private:
@@ -78,23 +78,23 @@ class ConnectionTrace {
   std::unique_ptr<Rings> rings_;
   std::optional<trace::Recorder> recorder_;
   bool has_failed_ = false;
-  size_t pages_ = 0;  // that are in use, and count for the user
+  size_t pages_ = 0;  // in use, and counted for the user
 };
 
-// Stands for a slot's number where the traces of a process are told from each other.
+// Returns the number that a trace has in place of a slot, among the traces of its process.
 inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
 
-// The traces of all clients, by number. A client's trace outlives it if it has left many identifiers.
+// The traces of all clients by number. A trace outlives its client if the client has left many identifiers.
 class ConnectionTraces {
  public:
   using OnEnd = std::function<void(const ConnectionTrace&)>;
   ConnectionTraces(uid_t own, OnEnd on_end) : on_end_(std::move(on_end)), pages_(kPages, own) {}
 
-  // The first from this number on that says something, of one user or any; null: none.
+  // Returns the first trace with this or a higher number that has events, of one user or any; nullptr: none.
   const ConnectionTrace* find(uint64_t from, std::optional<uid_t> user) const;
-  // All traces together have 32 MiB. Nearly all processes need one page.
+  // Maximum size of all traces together: 32 MiB. Nearly all processes need one page.
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
   size_t pages_of(uid_t user) const { return pages_.of(user); }
@@ -102,7 +102,7 @@ class ConnectionTraces {
  private:
   friend class ConnectionTrace;
 
-  // It has a file from now on.
+  // Adds a trace that has a file now.
   void show(ConnectionTrace& trace);
   void end(ConnectionTrace& trace);
 

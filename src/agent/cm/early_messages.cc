@@ -25,7 +25,8 @@ void EarlyMessages::hear_rejection(ConstBytes mad, const cm::Arrival& arrival) {
   if (!rej || rej->remote_id != 0) return;
   std::erase_if(messages_, [&](const Message& message) {
     if (message.arrival.path.source != arrival.path.source) return false;
-    if (message.arrival.from_roce_port && !arrival.from_roce_port) return false;  // of another program there
+    if (message.arrival.from_roce_port && !arrival.from_roce_port)
+      return false;  // from another program of that host
     const auto kept = cm::decode_header(message.mad.bytes);
     if (!kept || kept->type != cm::MessageType::kReq) return false;
     const auto req = cm::decode<cm::Req>(message.mad.bytes);

@@ -11,31 +11,30 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Ports that a program that still runs listened on until a moment ago, in whichever port space. It may be
-// about to listen there again: perftest's -R exchanges its parameters over a first connection, ends that
-// listener, and listens once more on the same port (for UD in the space of datagrams) while its client is
-// already on the way to it. Where the server has no processor just then, the client is the first by far; a
-// client that is refused then does not come again (up to 4.5-0.17 it uses what it has freed). Of the agent's
-// thread.
+// Ports of all port spaces on which a running program listened until a moment ago. The program may be about
+// to listen there again. perftest's -R exchanges its parameters over a first connection, ends that listener,
+// and listens again on the same port (for UD in another port space). Its client already connects meanwhile,
+// and may be far ahead if the server gets no processor. A refused client does not retry (up to 4.5-0.17 it
+// uses freed memory). For the agent's thread.
 class EndedListeners {
  public:
   static constexpr Duration kRemembered = std::chrono::seconds(1);
-  static constexpr size_t kMax = 64;  // of more the oldest are forgotten
+  static constexpr size_t kMax = 64;  // further ones replace the oldest
 
-  // REQUIRES: `now` never goes back
+  // REQUIRES: `now` never decreases
   void add(const CmClient& client, uint16_t port, TimePoint now);
   bool has(uint16_t port, TimePoint now) const;
-  // Its program has ended, and will not listen again.
+  // Drops the ports of a program that has ended.
   void forget(const CmClient& client);
 
  private:
   struct Listener {
-    const CmClient* client;  // only to compare: it may be gone
+    const CmClient* client;  // only for comparison: may be dangling
     uint16_t port;
     TimePoint ended;
   };
 
-  std::deque<Listener> listeners_;  // the one that ended first is in front
+  std::deque<Listener> listeners_;  // the first one ended first
 };
 
 }  // namespace verbena::agent

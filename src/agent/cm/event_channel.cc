@@ -14,10 +14,11 @@
 namespace verbena::agent {
 namespace {
 
-// Events that are sent in one go. A program that reads as fast as it is sent to may have 131,072 of them.
+// Number of events sent per piece of work. A program that reads as fast as the agent sends may have 131,072
+// of them.
 constexpr int kAtOnce = 16;
 
-// Bytes of unread messages in the socket, as the kernel counts them (unix(7)); -1: it does not say.
+// Returns the bytes of unread messages in the socket, as the kernel counts them (unix(7)); -1: unknown.
 int unread_bytes(int socket) {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : -1;
@@ -68,18 +69,18 @@ std::vector<uint64_t> EventChannel::numbers_of(const Index& index, uint32_t id) 
   return numbers;
 }
 
-// False: no room now. A channel whose other end is closed takes everything.
+// Sends an event. False: no room now. True for a channel whose other end is closed.
 bool EventChannel::transmit(const protocol::CmEvent& event) {
   const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
   const auto sent = control::send_message(socket_.get(), protocol::bytes_of(event));
   if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
-  // If the program has read meanwhile, the difference may be zero or less. Then the next event is measured.
+  // The difference is zero or less if the program has read meanwhile. Then the next event is measured.
   if (message_cost_ == 0) message_cost_ = std::max(0, unread_bytes(socket_.get()) - before);
   return true;
 }
 
-// All events are of one size, so the kernel's count of unread bytes says how many of them lie in the socket.
-// What the program puts there itself is taken for ours, which only makes us late.
+// All events have one size, so the kernel's count of unread bytes tells how many are in the socket. Messages
+// that the program writes to it itself also count, which only makes the result too low.
 uint64_t EventChannel::taken() const {
   const int unread = unread_bytes(socket_.get());
   if (unread < 0) return sent_ - queue_.size();
@@ -109,7 +110,8 @@ void EventChannel::watch(bool wanted) {
 
 void EventChannel::move_events(uint32_t id, EventChannel& other) {
   if (&other == this) return;
-  // Its own, and if it listens those of the requests that came to it; they are the listener's then.
+  // Moves the identifier's own events, and for a listener those of its requests, which belong to the
+  // listener.
   std::vector<uint64_t> moved = numbers_of(by_listener_, id);
   for (const uint64_t number : numbers_of(by_id_, id)) {
     if (queue_.at(number).listener == 0) moved.push_back(number);

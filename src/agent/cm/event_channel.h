@@ -16,62 +16,63 @@
 
 namespace verbena::agent {
 
-// The agent's end of a program's event channel: sends events, and keeps in order what the socket does not
-// take. Of the agent's thread.
+// The agent's end of a program's event channel: sends events, and queues those that the socket does not
+// accept. For the agent's thread.
 class EventChannel {
  public:
-  // How many events a client, and its user, let wait.
+  // Counts of unread events in the agent: of a client, and of its user.
   struct Tallies {
     size_t& client;
     size_t& user;
   };
 
-  // `generation` is the program's number for this agent, and goes into every event; `user` is the program's.
-  // REQUIRES: the tallies outlive this
+  // `generation`: the program's number for this agent, which goes into every event. `user`: the program's.
+  // REQUIRES: the tallies outlive this object
   EventChannel(EventLoop& loop, uid_t user, ClientFile socket, uint32_t generation, Tallies waiting);
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;
   EventChannel& operator=(const EventChannel&) = delete;
 
-  // Never blocks. The number of the event, counted from 1.
+  // Sends or queues the event; never blocks. Returns its number, counted from 1.
   uint64_t send(protocol::CmEvent event);
-  // The number of the last event that the program has taken out, as far as can be told.
+  // Returns the number of the last event that the program has received, as far as the kernel tells.
   uint64_t taken() const;
-  // How many identifiers have it: its client's account.
+  // The number of identifiers that use the channel; kept by the client.
   size_t identifiers = 0;
 
-  // Passes the waiting events of an identifier on to another channel.
+  // Moves the queued events of an identifier to another channel.
   void move_events(uint32_t id, EventChannel& other);
-  // How many there were. Those of a listener are of other identifiers, and stay.
+  // Drops the identifier's queued events and returns their number. Events of a listener belong to other
+  // identifiers and stay.
   size_t drop_events(uint32_t id);
-  // Drops so many of those that wait at most, whosever they are, and answers how many.
+  // Drops up to `most` queued events of any identifier. Returns their number.
   size_t drop_some(size_t most);
 
  private:
-  // Waiting events by their numbers, which are their order.
+  // Queued events by number, which is their order.
   using Queue = std::map<uint64_t, protocol::CmEvent>;
   using Index = std::set<std::pair<uint32_t, uint64_t>>;
 
   static std::vector<uint64_t> numbers_of(const Index& index, uint32_t id);
   void take_out(Queue::iterator event);
   bool transmit(const protocol::CmEvent& event);
-  // Sends some of what waits. False: the socket is full, or nothing waits.
+  // Sends some queued events. False: the socket is full, or none are left.
   bool on_writable();
   void watch(bool wanted);
   void tally(size_t more, size_t less);
 
   EventLoop& loop_;
   const uid_t user_;
-  ClientFile socket_;  // the program may have a copy of it, and put anything into it
+  ClientFile socket_;  // the program may have a copy of it, and write anything to it
   const uint32_t generation_;
   const Tallies waiting_;
   bool watching_ = false;
-  uint64_t sent_ = 0;     // all that send() was given
-  int message_cost_ = 0;  // what one unread event counts in SIOCOUTQ
-  Queue queue_;           // because the program does not read
-  // Whose they are, so that nobody is looked for among all that wait.
+  uint64_t sent_ = 0;     // events passed to send()
+  int message_cost_ = 0;  // bytes of an unread event in SIOCOUTQ
+  Queue queue_;           // events that the socket did not accept
+  // Indexes into the queue, which avoid a search through all events.
   Index by_id_;
-  Index by_listener_;  // of those that have one
+  Index by_listener_;  // events that have a listener
 };
 
 }  // namespace verbena::agent

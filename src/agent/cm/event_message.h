@@ -7,7 +7,7 @@
 
 namespace verbena::agent {
 
-// What a program is told of an identifier: its route, and events.
+// Make the messages about an identifier for its program: its route, and events.
 protocol::CmRoute route_of(const CmIdentifier& id);
 protocol::CmEvent event_of(const CmIdentifier& id, const cm::Manager& manager, int type, int status = 0,
                            const protocol::ConnectionParameters* parameters = nullptr);

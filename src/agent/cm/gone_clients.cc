@@ -7,7 +7,7 @@
 
 namespace verbena::agent {
 
-// Here, where a client's destructor is known.
+// Defined here, where CmClient is complete.
 GoneClients::GoneClients(EventLoop& loop) : loop_(loop) {}
 GoneClients::~GoneClients() = default;
 

@@ -14,40 +14,40 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Clients of connection management whose programs have ended. A program may have had 131,072 identifiers, and
-// to destroy those takes long; so it is done little by little, in turns of their user. To others it is as if
-// all were gone at once (PortOwner). For the agent's thread.
+// Clients of connection management whose programs have ended. Destroying a program's identifiers, up to
+// 131,072, takes long. So it is done in steps, in turns of their user. For all other clients, these
+// identifiers are gone at once (PortOwner). For the agent's thread.
 class GoneClients {
  public:
-  // One piece of a user's turn clears so many identifiers, channels and events.
+  // Number of identifiers, channels and events that are cleared in one piece of a user's turn.
   static constexpr size_t kAtOnce = 256;
 
-  // REQUIRES: loop outlives this
+  // REQUIRES: loop outlives this object
   explicit GoneClients(EventLoop& loop);
   ~GoneClients();
   GoneClients(const GoneClients&) = delete;
   GoneClients& operator=(const GoneClients&) = delete;
 
-  // One that has little is done with when this returns.
+  // Adds a client. One that has less than kAtOnce is destroyed before this returns.
   void add(std::unique_ptr<CmClient> client);
   bool empty() const { return users_.empty(); }
-  // The user wants more than it may have beside what its programs have left: a part of that is cleared now.
-  // False: they have left nothing.
+  // Clears some of what the user's ended programs have left, because the user needs room. False: there is
+  // nothing left.
   bool clear_some_of(uid_t user);
   void clear_all();
 
  private:
   struct OfUser {
     std::list<std::unique_ptr<CmClient>> clients;
-    bool goes_on = false;  // in the user's next turn
+    bool goes_on = false;  // queued for the user's turns
   };
 
-  // Clears a part of the user's first client. The client is gone when that was the rest.
+  // Clears a part of the user's first client, and destroys the client if nothing is left.
   void clear_some(uid_t user);
   void go_on(uid_t user);
 
   EventLoop& loop_;
-  std::map<uid_t, OfUser> users_;  // none without clients
+  std::map<uid_t, OfUser> users_;  // only users with clients
 };
 
 }  // namespace verbena::agent

@@ -11,7 +11,7 @@
 namespace verbena::agent {
 namespace {
 
-// So that a flood leaves time for clients.
+// Maximum number of datagrams per call, so that a flood leaves time for clients.
 constexpr uint32_t kBudget = 64;
 constexpr Duration kRetry = std::chrono::milliseconds(1);
 
@@ -113,8 +113,8 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
   }
 }
 
-// A Get or Set wants an answer, if only that we do not know it (IBTA volume 1, 13.4.6.4); the kernel's is the
-// same. To anything else there is none, or two managers might answer each other's answers.
+// Answers a Get or Set of an unknown class with an error (IBTA volume 1, 13.4.6.4), as the kernel does. Other
+// methods get no answer, or two managers might answer each other's answers.
 void GsiPort::answer_unknown(ConstBytes mad, const cm::Arrival& arrival) {
   const bool wants_answer = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
                             (mad[kMethodAt] == kMethodGet || mad[kMethodAt] == kMethodSet);

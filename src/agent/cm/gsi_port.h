@@ -15,26 +15,26 @@
 
 namespace verbena::agent {
 
-// What QP1 has received and sent, beside what the connection manager counts of its own.
+// Counts of QP1's packets, beside the connection manager's own counts.
 struct GsiCounters {
-  uint64_t received = 0;  // whole datagrams to QP1
+  uint64_t received = 0;  // datagrams to QP1 with the right operation, Q_Key and size
   uint64_t sent = 0;
   uint64_t not_ud = 0;  // another operation than UD SEND
   uint64_t bad_qkey = 0;
   uint64_t bad_size = 0;       // not 256 bytes
-  uint64_t unknown_class = 0;  // of a management class that nobody serves here
-  uint64_t answered = 0;       // of these, those whose senders were told so
-  uint64_t forged = 0;         // said to be this host's, which has not sent it
+  uint64_t unknown_class = 0;  // of a management class without a handler
+  uint64_t answered = 0;       // those of `unknown_class` that got an answer
+  uint64_t forged = 0;         // with a source address of this host, but not sent by the agent
 };
 
-// QP1, the General Services Interface (IBTA volume 1, 13.5): management datagrams in and out of slot 0's
-// socket. One for all devices: a RoCEv2 packet names its device by its IP address. Datagrams leave from UDP
-// port 4791 itself, as only the agent can send from there: other agents know by it that no program of this
-// host has sent them. Runs on the agent's thread.
+// QP1, the General Services Interface (IBTA volume 1, 13.5): sends and receives management datagrams through
+// slot 0's socket. There is one for all devices: the IP address of a RoCEv2 packet names its device.
+// Datagrams are sent from UDP port 4791 itself. Only the agent can send from it, so other agents know that no
+// other program of this host has sent them. For the agent's thread.
 class GsiPort final : private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
-  // False: nobody serves it.
+  // Handles a datagram. False: it has no handler.
   using OnOther = std::function<bool(ConstBytes mad, const cm::Arrival& arrival)>;
   using OnHeard = std::function<void(const cm::Arrival& arrival)>;
 
@@ -44,20 +44,21 @@ class GsiPort final : private net::PacketHandler {
   GsiPort(const GsiPort&) = delete;
   GsiPort& operator=(const GsiPort&) = delete;
 
-  // Receives from a copy of slot 0's socket from now on.
+  // Opens the port with a copy of slot 0's socket, and starts to receive.
   Result<void> open(int slot_socket, uint16_t port);
   bool is_open() const { return port_ != nullptr; }
-  // Neither sends nor receives any more.
+  // Stops sending and receiving.
   void close();
 
-  // Stages a datagram to QP1 of path.destination; it leaves at flush(). One that finds no room is lost.
+  // Stages a datagram to QP1 of path.destination, to be sent at flush(). Lost if there is no room.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
-  // The same to all who listen to a multicast group.
+  // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
-  // Stages a packet without a payload that is not QP1's: an answer for another QP of the port.
+  // Stages a packet without payload: an answer for another QP of the port.
   void send_headers(const roce::Headers& headers, const roce::Path& path);
   void flush();
-  // Who gets the datagrams of all other classes, and who hears of those of communication management.
+  // Sets the handlers: `on_other` for datagrams of all other classes, `on_heard` for the arrival of those of
+  // communication management.
   void give_others_to(OnOther on_other, OnHeard on_heard) {
     on_other_ = std::move(on_other);
     on_heard_ = std::move(on_heard);

@@ -16,7 +16,7 @@ Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& reque
   return channels_.open(request, std::move(events));
 }
 
-// REQUIRES: no identifier has it (CmClient::go_on() destroys them)
+// REQUIRES: the channel has no identifiers (CmClient::go_on() destroys them)
 Outcome IdentifierRequests::close_channel(const protocol::CmChannelRequest& request) {
   if (channels_.find(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
   channels_.close(request.channel);
@@ -80,7 +80,7 @@ Outcome IdentifierRequests::migrate(const protocol::CmMigrateRequest& request) {
   }
   ++to->identifiers;
   id->channel = request.channel;
-  if (id->listening_state) id->listening_state->unseen.clear();  // they were numbers of the other channel
+  if (id->listening_state) id->listening_state->unseen.clear();  // numbers of the other channel
   return {};
 }
 

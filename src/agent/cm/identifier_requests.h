@@ -7,8 +7,8 @@
 
 namespace verbena::agent {
 
-// What a client asks about its event channels and identifiers themselves: make and destroy them, set their
-// options, move an identifier to another channel.
+// Carries out a client's requests about event channels and identifiers: create and destroy them, set options,
+// move an identifier to another channel.
 class IdentifierRequests : private ClientRole {
  public:
   explicit IdentifierRequests(const ClientParts& parts) : ClientRole(parts) {}

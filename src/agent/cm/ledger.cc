@@ -15,7 +15,7 @@
 namespace verbena::agent {
 namespace {
 
-// In the place of entry 0.
+// Takes the place of entry 0.
 struct LedgerHeader {
   uint32_t magic = 0x7267646c;  // "ldgr"
   uint32_t version = 1;
@@ -40,7 +40,7 @@ Ledger::Ledger(std::function<void()> on_others)
   if (!file_) log_warning("ports would not survive the agent's end: no ledger can be made: errno {}", errno);
 }
 
-// By a system call: where memory is short that is an error, and not the end of the agent.
+// Writes by a system call: if memory is short, that fails instead of killing the agent.
 bool Ledger::write(Number number, const LedgerEntry& entry) {
   return ::pwrite(file_.get(), &entry, sizeof entry, place_of(number)) == sizeof entry;
 }
@@ -68,7 +68,7 @@ void Ledger::change(Number number, const LedgerEntry& entry) {
 
 void Ledger::remove(Number number) {
   if (number == 0 || frozen_) return;
-  // It is in memory already, so this does not fail.
+  // The page exists already, so this does not fail.
   [[maybe_unused]] const bool written = write(number, {});
   quota_.give_back(users_[number]);
   free_.push_back(number);

@@ -15,7 +15,7 @@
 
 namespace verbena::agent {
 
-// A port that a user holds, or a connection that stands, as the next agent is to know it.
+// A port that a user holds, or an established connection, for the next agent.
 struct LedgerEntry {
   enum Kind : uint32_t { kFree = 0, kPort = 1, kConnection = 2 };
   static constexpr uint16_t kSharesAddress = 1;    // of kPort: RDMA_OPTION_ID_REUSEADDR
@@ -26,39 +26,39 @@ struct LedgerEntry {
   uint32_t user = 0;
   uint16_t port_space = 0;
   uint16_t flags = 0;
-  uint32_t local_id = 0;  // of kConnection
+  uint32_t local_id = 0;  // kConnection only, as the next two
   uint32_t remote_id = 0;
   uint32_t local_qpn = 0;
-  protocol::CmAddress source{};  // of kPort
+  protocol::CmAddress source{};  // kPort only, as the next one
   protocol::CmAddress destination{};
-  uint8_t peer[16] = {};  // of kConnection: its GID
+  uint8_t peer[16] = {};  // kConnection only: the peer's GID
   uint8_t reserved[40] = {};
 };
 static_assert(sizeof(LedgerEntry) == 128 && std::is_trivially_copyable_v<LedgerEntry>);
 
-// Which user has which ports and connections, in a file in memory that lies in the vault: so that the next
-// agent knows it before anybody asks for them. An entry is written at one go and never lies across two pages,
-// so that an agent that is killed leaves each either there or not. Of the agent's thread.
+// Records which user has which ports and connections, in a memfd that is part of the takeover state. So the
+// next agent knows them before any client asks for them. An entry is written with one call and never crosses
+// a page boundary: after a kill, each entry is there or not. For the agent's thread.
 class Ledger {
  public:
-  // Entries are numbered from 1; 0: none.
+  // Number of an entry, from 1; 0: none.
   using Number = uint32_t;
   static constexpr Number kMax = 1048576;
 
-  // `on_others`: users other than the agent's own have begun to have entries, or have none any more.
-  // A ledger whose file cannot be made takes nothing, which says its fd().
+  // `on_others`: called when the first entry of a user other than the agent's own appears, or the last one
+  // goes. If the file cannot be created, fd() is -1 and nothing is recorded.
   explicit Ledger(std::function<void()> on_others);
 
   int fd() const { return file_.get(); }
-  // 0: the user, or all together, have too many. What is not in the ledger is not known to the next agent.
+  // Adds an entry. 0: the user, or all users together, have too many; then the next agent does not know it.
   Number add(const LedgerEntry& entry);
   void change(Number number, const LedgerEntry& entry);
   void remove(Number number);
   bool has_others() const { return others_ > 0; }
-  // From now on it stays as it is: the agent ends, and what its clients have is to be found by the next.
+  // Stops all changes: the agent ends, and the next one must find what its clients have.
   void freeze() { frozen_ = true; }
 
-  // What a former agent's has; nothing, if it is none.
+  // Returns the entries in a former agent's file; empty if it is no ledger.
   static std::vector<LedgerEntry> read(int file);
 
  private:
@@ -69,7 +69,7 @@ class Ledger {
   const std::function<void()> on_others_;
   const uint32_t own_;
   Quota quota_;
-  std::vector<uint32_t> users_{0};  // by number
+  std::vector<uint32_t> users_{0};  // by entry number
   std::vector<Number> free_;
   size_t others_ = 0;
   bool frozen_ = false;

@@ -12,8 +12,7 @@
 
 namespace verbena::agent {
 
-// Finds links by what connection management knows of them. Pure; what it answers holds until the next
-// update().
+// Finds links by the data that connection management has. Pure. Results are valid until the next update().
 class LinkDirectory {
  public:
   struct Place {
@@ -23,12 +22,12 @@ class LinkDirectory {
 
   void update(std::vector<control::Link> links);
 
-  // The link that has the address; where several have it (link-local ones), the one over this netdev.
+  // Returns the link that has the address. If several have it (link-local ones), the one over this netdev.
   std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
   const control::Link* by_device(uint32_t device_index) const;
-  // Where this host speaks to itself, when only the family is known (as the kernel's cma_bind_loopback()):
-  // the loopback link if there is one, else the first that is up. Its first address that means something by
-  // itself, else a link-local one.
+  // The link and address by which this host reaches itself if only the family is known (as in the kernel's
+  // cma_bind_loopback()). It is the loopback link, or else the first link that is up; its first address that
+  // is not link-local, or else a link-local one.
   struct Loopback {
     const control::Link* link;
     roce::Address address;

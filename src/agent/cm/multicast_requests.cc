@@ -20,8 +20,8 @@ constexpr uint8_t kHopLimit = 64;
 
 }  // namespace
 
-// Over RoCE there is nobody to ask: the group's MGID is its IP address, and the process that attaches a QP
-// joins it on the netdev.
+// RoCE has no subnet administration to ask. The group's MGID is its IP address, and the process that attaches
+// a QP joins the group on the netdev.
 EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
@@ -35,7 +35,7 @@ EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
     return refuse(EINVAL, verbena::format("{} is no multicast group, or not of the family of {}",
                                           roce::text_of(group), roce::text_of(gid_of(id->source))));
   }
-  // A program that comes back after an agent's death may not know whether it has asked already.
+  // After an agent's death, a program may not know whether it has joined already.
   const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();
   if (!known) {
     if (!limits_.allows_group(id->groups.size())) return refuse(ENOMEM, "too many groups");

@@ -6,7 +6,7 @@
 
 namespace verbena::agent {
 
-// What a client asks about multicast groups.
+// Carries out a client's requests about multicast groups.
 class MulticastRequests : private ClientRole {
  public:
   explicit MulticastRequests(const ClientParts& parts) : ClientRole(parts) {}

@@ -10,17 +10,17 @@ struct nlmsghdr;
 
 namespace verbena::agent {
 
-// What an RTM_NEWNEIGH says.
+// The content of an RTM_NEWNEIGH message.
 struct NeighbourMessage {
   uint32_t interface_index = 0;
   CmAddress address{};
   uint16_t state = 0;  // NUD_*
 
-  // Its hardware address may be used (NUD_VALID).
+  // Whether its hardware address may be used (NUD_VALID).
   bool is_valid() const;
 };
 
-// Nothing for a message of another kind or family.
+// Returns nothing for a message of another type or family.
 std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message);
 
 }  // namespace verbena::agent

@@ -19,7 +19,7 @@
 namespace verbena::agent {
 namespace {
 
-// A round of the loop tells so many identifiers of one neighbour: 131,072 may wait for it.
+// Number of waits for one neighbour that end per round of the loop: 131,072 identifiers may wait for it.
 constexpr size_t kAtOnce = 64;
 constexpr Duration kPause = std::chrono::milliseconds(500);
 
@@ -43,7 +43,7 @@ Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& 
                                      Done done) {
   listen();
   const Ticket ticket = next_ticket_++;
-  // Known now: told at once, but from the loop.
+  // A known neighbour is reported at once, but from the loop.
   if (routes_.knows_neighbour(interface_index, neighbour)) deadline = TimePoint{};
   const int verdict = deadline == TimePoint{} ? 0 : ETIMEDOUT;
   const auto timer = loop_.at(deadline, [this, ticket, verdict] { finish(ticket, verdict); });
@@ -51,7 +51,7 @@ Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& 
   by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
   if (verdict != 0) {
     provoke(interface_index, neighbour);
-    // A netdev that needs no such address knows the neighbour from now on, and tells nobody.
+    // On a netdev without hardware addresses, the neighbour is known now without a netlink message.
     if (routes_.knows_neighbour(interface_index, neighbour)) {
       loop_.later([this, interface_index, neighbour] { found(interface_index, neighbour); });
     }
@@ -142,15 +142,15 @@ void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   for (const Ticket ticket : tickets) finish(ticket, 0);
 }
 
-// The kernel had more to tell than the socket holds. It keeps a thousand neighbours or two; any number of
-// programs may wait.
+// Looks at all known neighbours, after the netlink socket has overflowed. The kernel keeps one or two
+// thousand, while any number of programs may wait.
 void Neighbours::ask_for_all() {
   for (const NeighbourMessage& known : routes_.neighbours()) {
     if (known.is_valid()) found(known.interface_index, known.address);
   }
 }
 
-// A neighbour that the kernel has given up on is looked for again while anyone waits: it may just be
+// Provokes another search after the kernel has given up, as long as any wait is pending: the neighbour may be
 // booting.
 void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
   if (!anyone_waits_for(interface_index, neighbour)) return;
@@ -162,7 +162,7 @@ void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
   if (!anyone_waits_for(interface_index, neighbour)) return;
   UniqueFd& socket = neighbour.family == AF_INET ? ipv4_ : ipv6_;
   if (!socket) socket = net::open_neighbour_search(neighbour.family == AF_INET);
-  // rtnetlink tells the result.
+  // rtnetlink reports the result.
   if (socket) net::search_neighbour(socket.get(), interface_index, gid_of(neighbour));
 }
 

@@ -19,24 +19,25 @@ struct mnl_socket;
 
 namespace verbena::agent {
 
-// Waits until the hardware addresses of neighbours are known, any number at a time. The kernel looks for a
-// neighbour when something is sent to it; so an empty datagram goes to its discard port, and rtnetlink tells
-// when it was found. Of the agent's thread.
+// Waits until the hardware addresses of neighbours are known, for any number at a time. The kernel looks for
+// a neighbour when a packet is sent to it. So this sends an empty datagram to the neighbour's discard port,
+// and rtnetlink reports the result. For the agent's thread.
 class Neighbours {
  public:
   // 0, or an errno value.
   using Done = std::function<void(int error)>;
   using Ticket = uint64_t;  // 0: none
 
-  // REQUIRES: both outlive this
+  // REQUIRES: both outlive this object
   Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
   ~Neighbours();
   Neighbours(const Neighbours&) = delete;
   Neighbours& operator=(const Neighbours&) = delete;
 
-  // Calls `done` when the neighbour is known, or at the deadline with ETIMEDOUT; never before this returns.
+  // Calls `done` when the neighbour is known, or at the deadline with ETIMEDOUT. Never calls it before
+  // returning.
   Ticket await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline, Done done);
-  // `done` will not be called.
+  // Drops the wait: `done` is not called.
   void cancel(Ticket ticket);
   size_t waiting() const { return waiting_.size(); }
 
@@ -47,7 +48,7 @@ class Neighbours {
     EventLoop::TimerId timer;
     Done done;
   };
-  using Key = uint64_t;  // a hash of netdev and address: those of one are looked at one by one
+  using Key = uint64_t;  // hash of netdev and address: entries with equal hashes are compared
   struct Closer {
     void operator()(mnl_socket* socket) const;
   };
@@ -67,9 +68,9 @@ class Neighbours {
   RouteQuery& routes_;
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
-  // Any number may wait for one neighbour, and each can be found among them.
+  // Any number may wait for one neighbour. The ticket makes each entry unique.
   std::set<std::pair<Key, Ticket>> by_neighbour_;
-  std::unique_ptr<mnl_socket, Closer> events_;  // while anyone waits
+  std::unique_ptr<mnl_socket, Closer> events_;  // open while any wait is pending
   UniqueFd ipv4_;
   UniqueFd ipv6_;
 };

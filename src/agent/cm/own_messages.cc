@@ -6,7 +6,7 @@
 
 namespace verbena::agent {
 
-// A folded product for each word, as wyhash has it. Nobody sees a digest, or can try many.
+// Folds a product of each word into the digest, as in wyhash. No attacker sees a digest or can try many.
 uint64_t OwnMessages::digest_of(ConstBytes mad) const {
   __extension__ using Wide = unsigned __int128;
   uint64_t state = secret_ ^ mad.size();

@@ -9,20 +9,20 @@
 
 namespace verbena::agent {
 
-// What this agent has said, to know it again when it comes from an address of this host. Every program of the
-// host can send a datagram from such an address to QP1, and so speak in the name of any connection that it
-// knows the numbers of; but connection management of this host is the agent's, so what the agent has not said
-// is forged.
+// Remembers the agent's own messages, to recognize them when they arrive from an address of this host. Every
+// program of this host can send a datagram from such an address to QP1, and so forge messages of any
+// connection whose IDs it knows. Connection management of this host is the agent's alone, so a message that
+// the agent has not sent is forged.
 //
-// It remembers digests under a secret, each for one datagram that comes, and so many that those under way
-// find room. One thread.
+// Keeps keyed digests, one for each sent datagram until it arrives, with room for all datagrams in flight.
+// For one thread.
 class OwnMessages {
  public:
   explicit OwnMessages(uint64_t secret) : secret_(secret), digests_(kSets * kWays) {}
 
-  // It leaves now.
+  // Records a message that is being sent.
   void said(ConstBytes mad);
-  // Whether it is one that has left, and has not come yet.
+  // Whether the message was sent and has not arrived yet. Forgets it.
   bool heard(ConstBytes mad);
 
  private:
@@ -33,7 +33,7 @@ class OwnMessages {
   uint64_t* set_of(uint64_t digest) { return &digests_[(digest & (kSets - 1)) * kWays]; }
 
   const uint64_t secret_;
-  std::vector<uint64_t> digests_;  // of each set the oldest first, which makes room; 0: free
+  std::vector<uint64_t> digests_;  // in each set the oldest first, which is replaced; 0: free
 };
 
 }  // namespace verbena::agent

@@ -17,8 +17,8 @@ namespace {
 
 using protocol::ConnectionParameters;
 
-// How long an application may take to answer a request before the peer gives up: the kernel asks for 4.096 us
-// * 2^24 = 69 s once the peer asks again.
+// Time for an application to answer a request before the peer gives up. As in the kernel: 4.096 us * 2^24 =
+// 69 s, counted from the peer's repetition.
 constexpr uint8_t kServiceTimeout = 24;
 
 CmIdentifier& identifier(uint64_t context) {
@@ -32,7 +32,7 @@ cm::Handler::Return PeerEvents::may_return(uint32_t qpn, const cm::Arrival& arri
   return qpn != 0 && service_.is_orphan(qpn) ? Return::kPossible : Return::kNever;
 }
 
-// Since it was admitted, the context alone has held the identifier.
+// Adds an admitted request to its client. Only the context has owned the identifier until now.
 void PeerEvents::take_in(cm::LocalId connection, uint64_t context, const ConnectionParameters& parameters,
                          cm::MessageType request) {
   std::unique_ptr<CmIdentifier> id(&identifier(context));

@@ -13,12 +13,12 @@ namespace verbena::agent {
 
 class CmService;
 
-// What peers and timers do to connections, as events of the agent protocol. They are those that the kernel's
-// rdma_cm makes of the same messages, with the same status. Also records the messages in the trace of the
+// Turns messages of peers and timeouts into events of the agent protocol: those that the kernel's rdma_cm
+// makes of the same messages, with the same status. Also records the messages in the trace of the
 // connection's client. For the agent's thread.
 class PeerEvents final : public cm::Handler, public cm::Observer {
  public:
-  // REQUIRES: service outlives this
+  // REQUIRES: service outlives this object
   explicit PeerEvents(CmService& service) : service_(service), admission_(service) {}
 
   cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override {

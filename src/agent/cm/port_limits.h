@@ -8,14 +8,14 @@
 
 namespace verbena::agent {
 
-// What the network namespace says of ports: net.ipv4.ip_local_port_range and others. Read
-// again after a while, for they may change.
+// The network namespace's settings for ports, such as net.ipv4.ip_local_port_range. Reads them again after a
+// second, because they may change.
 class PortLimits {
  public:
   PortRange ephemeral();
-  // Ports below are for privileged programs.
+  // Returns the lowest port that unprivileged programs may use.
   uint16_t first_unprivileged();
-  // net.ipv6.bindv6only: IPv6's wildcard is not IPv4's too, unless the program says so.
+  // Returns net.ipv6.bindv6only: IPv6's wildcard does not include IPv4, unless the program sets the option.
   bool ipv6_only();
 
  private:

@@ -26,7 +26,7 @@ Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder,
   return {};
 }
 
-// Two connections may share a local port if something else of their four addresses and ports differs.
+// Whether the holder's connection differs from all others of the port in an address or a port.
 bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
   const auto differ = [](const CmAddress& a, const CmAddress& b) {
     return has_known_family(a) && has_known_family(b) && !is_any_address(a) && !is_any_address(b) &&
@@ -44,7 +44,7 @@ bool PortSpace::allows_more(const PortBinding& holder, PortRange ephemeral) {
   if (ephemeral.first > ephemeral.last) return true;
   const size_t all = ephemeral.last - ephemeral.first + 1u;
   shares_.resize(Quota::Size::of(all));
-  // Root and our own user may be in each other's way, as ever.
+  // Root and the agent's own user are not protected from each other.
   return shares_.is_trusted(holder.user) || shares_.allows(holder.user);
 }
 
@@ -57,7 +57,8 @@ bool PortSpace::is_full(const Holders& holders) {
          holders.size() - static_cast<size_t>(std::ranges::count_if(holders, has_gone)) >= kMaxHolders;
 }
 
-// A port counts once for each user that holds it, however many identifiers the user has there.
+// Adds the holder. A port counts once for each user that holds it, however many identifiers the user has
+// there.
 void PortSpace::add(Holders& holders, PortBinding& holder, PortRange ephemeral) {
   const uint16_t port = port_of(holder.source);
   const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
@@ -105,8 +106,8 @@ Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& r
   };
   const uint32_t count = range.last - range.first + 1u;
   const auto start = static_cast<uint32_t>(random.below(count));
-  // The last one again only when there is no other: the peer may still know it from a connection that has
-  // just gone.
+  // Tries the last port only after all others: the peer may still know it from a connection that has just
+  // ended.
   const uint16_t last = last_;
   for (uint32_t i = 0; i < count; ++i) {
     const auto port = static_cast<uint16_t>(range.first + (start + i) % count);

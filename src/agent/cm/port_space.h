@@ -13,22 +13,22 @@
 
 namespace verbena::agent {
 
-// Whose ports they are. One that has gone is in nobody's way, and hears of nothing, though what it held is
-// given back only little by little.
+// The owner of ports. Those of an owner that has gone do not conflict with others and receive nothing, though
+// they are released only later, in steps.
 struct PortOwner {
   bool has_gone = false;
 };
 
-// Who may hold a port: an identifier as its port space sees it.
+// A port's holder, as its port space sees it: an identifier.
 struct PortBinding {
-  CmAddress source{};       // with the port, once it has one
+  CmAddress source{};       // with the port, once assigned
   CmAddress destination{};  // family 0: none yet
   bool reuse_address = false;
   bool own_family_only = false;
   bool listening = false;
   uid_t user = 0;
-  const PortOwner* owner = nullptr;  // none: it stays until it is released
-  bool is_counted = false;           // the port is in the user's share for this one's sake; PortSpace's
+  const PortOwner* owner = nullptr;  // nullptr: stays until it is released
+  bool is_counted = false;           // set by PortSpace: this holder's port is counted in the user's share
 };
 
 // net.ipv4.ip_local_port_range.
@@ -37,37 +37,38 @@ struct PortRange {
   uint16_t last = 60999;
 };
 
-// The ports of one RDMA port space, and who holds them. Pure. Rules and errors are those of the kernel's
-// rdma_cm: several may have a port when all of them said so (RDMA_OPTION_ID_REUSEADDR), or when their
-// addresses or families keep them apart; one that listens must be alone with what it listens to.
+// The ports of one RDMA port space and their holders. Pure. Rules and errors are those of the kernel's
+// rdma_cm. Several holders may share a port if all have set RDMA_OPTION_ID_REUSEADDR, or if their addresses
+// or families differ. A listener must be the only holder for its addresses.
 //
-// Of the ephemeral ports each user gets a share (base/quota.h): who took them all would leave nobody else a
-// port to connect from.
+// Each user gets a share of the ephemeral ports (base/quota.h), so that no user can take all and leave none
+// to others.
 class PortSpace {
  public:
-  // So many may have one port.
+  // Maximum number of holders of one port.
   static constexpr size_t kMaxHolders = 8192;
 
-  // `own`: the agent's own user, who like root may take all.
+  // `own`: the agent's own user, which like root may take all ports.
   explicit PortSpace(uid_t own = 0) : shares_({.all = 0, .reserve = 0}, own) {}
 
-  // Errors as rdma_bind_addr(3) has them: EADDRINUSE for the same address, EADDRNOTAVAIL where one of the two
-  // names no device (is_any_address()), or the port is an ephemeral one and the user has its share of them.
-  // REQUIRES: holder.source is set, its port is not 0; it holds none
+  // Binds the holder to the port of holder.source. Errors as in rdma_bind_addr(3): EADDRINUSE for the same
+  // address. EADDRNOTAVAIL if one of the two addresses names no device (is_any_address()), or the user has
+  // its share of ephemeral ports. REQUIRES: holder.source is set with a port other than 0; the holder has no
+  // port
   Result<void> bind(PortBinding& holder, PortRange ephemeral = {});
-  // The same for a holder that a former agent gave this port to, maybe by bind_any(): others may have it too,
-  // as long as all four addresses and ports tell their connections apart.
+  // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Others may have the port, too,
+  // as long as their connections differ in an address or a port.
   Result<void> resume(PortBinding& holder, PortRange ephemeral = {});
-  // Finds a port that tells this one's connection from all others. EADDRNOTAVAIL: none is left.
+  // Binds to a port that distinguishes the holder's connection from all others. EADDRNOTAVAIL: none is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
-  // Gives up sharing, as one that listens must. REQUIRES: bound
+  // Ends sharing, as a listener must. Errors as bind(). REQUIRES: the holder is bound
   Result<void> claim(PortBinding& holder) const;
-  // REQUIRES: bound
+  // REQUIRES: the holder is bound
   void release(PortBinding& holder);
 
-  // Who listens where a request for `destination` (with its port) arrives; the most exact one. A listener on
-  // a loopback address hears of this host's own requests only, whichever link they come by; the kernel's
-  // hears of other hosts' too, which no program that binds to 127.0.0.1 wants.
+  // Returns the best matching listener for a request to `destination` (address and port). A listener on a
+  // loopback address only gets requests of this host, by any link. The kernel also gives it requests of other
+  // hosts, which no program that binds to 127.0.0.1 wants.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
   // Whether any holder for which `counts` is true listens on the port.
@@ -78,7 +79,7 @@ class PortSpace {
 
   static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
   static bool is_unique(const Holders& holders, const PortBinding& holder);
-  // Whether the user may hold another port.
+  // Whether the user may hold another ephemeral port.
   bool allows_more(const PortBinding& holder, PortRange ephemeral);
   static bool holds(const Holders& holders, uid_t user);
   static bool is_full(const Holders& holders);
@@ -86,7 +87,7 @@ class PortSpace {
 
   Quota shares_;
   std::unordered_map<uint16_t, Holders> ports_;
-  uint16_t last_ = 0;  // given by bind_any()
+  uint16_t last_ = 0;  // latest port that bind_any() assigned
 };
 
 }  // namespace verbena::agent

@@ -12,7 +12,7 @@
 
 namespace verbena::agent {
 
-// Why a request of connection management is not carried out: an errno value, and a sentence.
+// The reason why a request is refused: an errno value and a sentence.
 inline tl::unexpected<control::AdminError> refuse(int code, std::string_view text) {
   return tl::unexpected(control::AdminError{code, std::string(text)});
 }

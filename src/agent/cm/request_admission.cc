@@ -22,7 +22,7 @@ using cm::Admission;
 template <class Message>
 constexpr bool kIsDatagram = std::is_same_v<Message, cm::SidrReq>;
 
-// Nobody listens on that port of that device.
+// The answer if there is no listener on that port of that device.
 template <class Message>
 Admission no_service() {
   return kIsDatagram<Message> ? Admission::refuse(cm::SidrStatus::kUnsupported)
@@ -34,7 +34,7 @@ Admission refused(cm::RejReason reason = cm::RejReason::kConsumer) {
   return kIsDatagram<Message> ? Admission::refuse(cm::SidrStatus::kRejected) : Admission::refuse(reason);
 }
 
-// The type of QP that the listener must have asked for.
+// Returns the QP type that the listener must have.
 uint8_t passive_qp_type(const cm::Req& req) {
   if (req.is_xrc()) return IBV_QPT_XRC_RECV;
   return req.transport == cm::Transport::kUc ? IBV_QPT_UC : IBV_QPT_RC;
@@ -43,7 +43,7 @@ uint8_t passive_qp_type(const cm::SidrReq&) {
   return IBV_QPT_UD;
 }
 
-// How packets to the peer travel. Over RoCE a REQ's path says it in GIDs.
+// Returns the path to the peer. A REQ's path is given in GIDs over RoCE.
 roce::Path path_to_peer(const cm::Req& req, const cm::Arrival& arrival) {
   roce::Path path;
   path.source = req.primary.remote_gid;
@@ -58,13 +58,13 @@ roce::Path path_to_peer(const cm::SidrReq&, const cm::Arrival& arrival) {
   return cm::answer_path(arrival.path);
 }
 
-// Over RoCE a path's GIDs are the addresses of both ends. A request that names others would reach a listener
-// for this host's own requests alone, or pass for another host's.
+// Whether the header names the ends of the path, which are its GIDs over RoCE. Otherwise a request could
+// reach a listener for this host's own requests only, or pretend to be another host's.
 bool names_ends_of(const roce::Path& path, const cm::IpHeader& header) {
   return header.destination == path.source && header.source == path.destination;
 }
 
-// The packet life time from which the peer has computed its ACK timeout.
+// Returns the packet life time from which the peer has computed its ACK timeout.
 uint8_t life_time_of(uint8_t ack_timeout) {
   return ack_timeout > 0 ? static_cast<uint8_t>(ack_timeout - 1) : 0;
 }
@@ -93,7 +93,7 @@ bool can_travel(const roce::Path& path) {
          !path.destination.is_multicast();
 }
 
-// Of a request that came to the listener.
+// Returns the identifier for a request that came to the listener.
 std::unique_ptr<CmIdentifier> identifier_for(const CmIdentifier& listener) {
   auto id = std::make_unique<CmIdentifier>();
   id->client = listener.client;
@@ -109,9 +109,9 @@ std::unique_ptr<CmIdentifier> identifier_for(const CmIdentifier& listener) {
 
 }  // namespace
 
-// The kernel has one listener for a device, port space and port, whatever its address; if there is none, the
-// service ID is not valid. A request for which its rdma_cm then finds no identifier is refused in the
-// consumer's name.
+// Finds the listener for a request. The kernel has one CM listener per device, port space and port, whatever
+// its address; without one, the service ID is invalid. If the kernel's rdma_cm then finds no identifier for
+// the address, it rejects the request with reason "consumer".
 template <class Message>
 Admission RequestAdmission::decide(const Message& message, const cm::Arrival& arrival) {
   const auto service = cm::parse_service_id(message.service_id);

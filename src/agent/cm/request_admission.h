@@ -7,14 +7,14 @@ namespace verbena::agent {
 
 class CmService;
 
-// Whether a peer's request is wanted, and by which listener. Of the agent's thread.
+// Decides whether to accept a peer's request, and for which listener. For the agent's thread.
 class RequestAdmission {
  public:
-  // REQUIRES: service outlives this
+  // REQUIRES: service outlives this object
   explicit RequestAdmission(CmService& service) : service_(service) {}
 
-  // The context of a request that is admitted is a CmIdentifier of its own, which belongs to the context
-  // alone until the manager has a connection for it.
+  // The context of an admitted request is a new CmIdentifier. Only the context owns it until the manager has
+  // a connection for it.
   cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival);
   cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kNoTypeOfService = ~0u;
 
-// Whether packets can travel so at all.
+// Whether packets can use this route at all.
 bool is_route(const protocol::CmRoute& route) {
   if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
   roce::Address peer;
@@ -52,7 +52,7 @@ Outcome RestoreRequests::restore_state(CmIdentifier& id, const protocol::CmResto
     return bound;
   if (request.state == protocol::kCmBound) return {};
   if (resolved) return restore_route(id, request.route);
-  return binding_.listen(id, request.backlog);  // whether there is a wire already or will be
+  return binding_.listen(id, request.backlog);  // whether there is a wire yet or not
 }
 
 Outcome RestoreRequests::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
@@ -71,8 +71,8 @@ Outcome RestoreRequests::restore_route(CmIdentifier& id, const protocol::CmRoute
   return {};
 }
 
-// Its peer may be heard of again under the same communication IDs. A passive connection has no port of its
-// own, its listener has.
+// Restores a connection with its communication IDs, so that its peer's messages find it. A passive connection
+// has no port of its own; its listener has it.
 Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
   const protocol::CmRoute& route = request.route;
   const protocol::CmConnection& connection = request.connection;
@@ -96,7 +96,8 @@ Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::Cm
 
   cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
   const TimePoint now = MonotonicClock::now();
-  // Who could invent connections could have the peers of others believe that theirs are stale.
+  // Checks the claim: a process that could invent connections could make other users' peers believe that
+  // their connections are stale.
   const bool is_awaited = service_.is_orphan(agreed.local_qpn);
   if (!service_.claims().take_connection(agreed, host_.user(), is_awaited, now)) {
     return refuse(EPERM, "the user had no such connection with a former agent");

@@ -7,7 +7,7 @@
 
 namespace verbena::agent {
 
-// A client comes back with what it had with an agent that has died.
+// Restores a client's identifiers and connections after an agent has died.
 class RestoreRequests : private ClientRole {
  public:
   explicit RestoreRequests(const ClientParts& parts)

@@ -46,7 +46,7 @@ CmAddress read_address(uint16_t family, const nlattr* attribute, uint32_t interf
                       interface_index);
 }
 
-// A gateway, which may be of the other family (RFC 5549).
+// Returns the gateway, which may be of the other family (RFC 5549).
 CmAddress gateway_of(const Attributes& route, uint16_t family, uint32_t interface_index) {
   if (route.by_type[RTA_GATEWAY] != nullptr) {
     return read_address(family, route.by_type[RTA_GATEWAY], interface_index);
@@ -115,7 +115,7 @@ struct RouteReader {
       case RTN_ANYCAST:
         error = 0;
         break;
-      case RTN_BROADCAST:  // no RDMA goes to everybody
+      case RTN_BROADCAST:  // RDMA does not broadcast
         error = ENETUNREACH;
         break;
       case RTN_PROHIBIT:
@@ -143,8 +143,8 @@ void put_address(nlmsghdr* message, uint16_t type, const CmAddress& address) {
   mnl_attr_put(message, type, address_bytes(address), address.address);
 }
 
-// The request is carried out within the call that sends it, so its answer lies there already; that of one for
-// all (NLM_F_DUMP) is made up as it is read, and never waited for, either.
+// Sends a request and reads the answer without waiting. The kernel handles the request during the send call,
+// so the answer is there already. The answer to a dump (NLM_F_DUMP) is made as it is read.
 Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, mnl_cb_t reader, void* self,
                       uint16_t flags = 0) {
   request->nlmsg_seq = sequence;
@@ -157,7 +157,7 @@ Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, 
     if (bytes < 0) return fail(errno);
     const auto* first = reinterpret_cast<const nlmsghdr*>(buffer);
     const bool is_ours = static_cast<size_t>(bytes) >= sizeof *first && first->nlmsg_seq == sequence;
-    if (!is_ours) continue;  // of a question whose answer was not awaited
+    if (!is_ours) continue;  // answer to an earlier request that was not read
     const int run =
         mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket), reader, self);
     if (run == MNL_CB_ERROR) return fail(errno);
@@ -186,7 +186,7 @@ Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
   const CmAddress& destination = question.destination;
   route->rtm_family = static_cast<uint8_t>(destination.family);
   route->rtm_dst_len = static_cast<uint8_t>(8 * address_bytes(destination));
-  // The kernel's route lookup takes the type of service without the ECN bits.
+  // The kernel's route lookup needs the type of service without the ECN bits.
   route->rtm_tos = destination.family == AF_INET ? question.type_of_service & 0x1c : 0;
   put_address(request, RTA_DST, destination);
   if (question.source.family == destination.family && !is_wildcard(question.source)) {
@@ -215,9 +215,10 @@ bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neig
   return (asked && reader.valid) || needs_no_neighbours(interface_index);
 }
 
-// Netdevs without ARP (tun, ipip, GRE, WireGuard, `ip link set DEV arp off`) have no hardware addresses to
-// look for, and the kernel's addr_resolve_neigh() looks for none. Nor can a point-to-point netdev's neighbour
-// be found by its address: the kernel has one entry for all of IPv4 there, under 0.0.0.0.
+// Whether the netdev has no hardware addresses. Netdevs without ARP (tun, ipip, GRE, WireGuard, `ip link set
+// DEV arp off`) have none, and the kernel's addr_resolve_neigh() does not look for any. A point-to-point
+// netdev's neighbour cannot be found by its address: the kernel has a single entry for all of IPv4, under
+// 0.0.0.0.
 bool RouteQuery::needs_no_neighbours(uint32_t interface_index) {
   alignas(nlmsghdr) char buffer[kRequestBytes];
   nlmsghdr* request = mnl_nlmsg_put_header(buffer);
@@ -248,7 +249,7 @@ std::vector<NeighbourMessage> RouteQuery::neighbours() {
     }
     return MNL_CB_OK;
   };
-  // What has come before an error is worth having.
+  // After an error, the entries read before it are still useful.
   [[maybe_unused]] const auto asked =
       exchange(socket_.get(), request, ++sequence_, on_message, &all, NLM_F_DUMP);
   return all;

@@ -15,34 +15,34 @@ struct mnl_socket;
 namespace verbena::agent {
 
 struct RouteQuestion {
-  CmAddress source{};  // family 0 or a wildcard: the route says
+  CmAddress source{};  // family 0 or a wildcard: from the route
   CmAddress destination{};
-  uint32_t interface_index = 0;  // 0: the route says
+  uint32_t interface_index = 0;  // 0: from the route
   uint8_t type_of_service = 0;
 };
 
 struct RouteAnswer {
   CmAddress source{};            // without a port
-  uint32_t interface_index = 0;  // the netdev it leaves by; the loopback netdev for addresses of this host
-  bool is_local = false;         // an address of this host
+  uint32_t interface_index = 0;  // outgoing netdev; the loopback netdev for addresses of this host
+  bool is_local = false;         // the destination is an address of this host
   CmAddress next_hop{};          // family 0: no neighbour is needed, as for a multicast group
   uint8_t hop_limit = 64;
 };
 
-// Asks the kernel for routes (rtnetlink's RTM_GETROUTE). It answers at once, so this never waits. Of one
-// thread.
+// Requests routes from the kernel (rtnetlink's RTM_GETROUTE). The kernel answers at once, so this never
+// waits. For one thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();
 
-  // Errors are the kernel's: ENETUNREACH, EHOSTUNREACH, EACCES (prohibited), EINVAL (a source that is none of
-  // ours).
+  // Errors are the kernel's: ENETUNREACH, EHOSTUNREACH, EACCES (prohibited), EINVAL (the source is no address
+  // of this host).
   Result<RouteAnswer> ask(const RouteQuestion& question);
 
-  // Whether a netdev's neighbour is known, as the kernel's rdma_cm wants it: its hardware address is there,
-  // be it a little old, or the netdev needs none. REQUIRES: has_known_family(neighbour)
+  // Whether the neighbour's hardware address is known, even if it is stale, or the netdev needs none: the
+  // condition of the kernel's rdma_cm. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
-  // All that the kernel has.
+  // Returns all neighbours that the kernel knows.
   std::vector<NeighbourMessage> neighbours();
 
  private:

@@ -17,10 +17,10 @@
 namespace verbena::agent {
 namespace {
 
-// How long the programs of a former agent may take to come back for their ports and connections.
+// Time for programs of a former agent to reclaim their ports and connections.
 constexpr Duration kClaimTime = std::chrono::seconds(30);
 
-// Handles so many timers of connections in one round. A program may have thousands with one timeout.
+// Maximum number of connection timers per round. A program may have thousands that expire at once.
 constexpr size_t kTimersAtOnce = 64;
 
 constexpr uint32_t kLoopbackInterface = 1;  // in every network namespace
@@ -114,7 +114,8 @@ bool CmService::reaches(const roce::Path& path) const {
   return has_wire() || is_of_this_host(cm::answer_path(path));
 }
 
-// In the loop's next round, as it would come from a socket: the manager is in the middle of something.
+// Delivers the datagram in the loop's next round, as if from a socket, because the manager is in the middle
+// of an operation.
 void CmService::loop_back(const cm::Mad& mad, const roce::Path& path) {
   roce::Path back = cm::answer_path(path);
   if (!is_of_this_host(back)) return;
@@ -122,8 +123,8 @@ void CmService::loop_back(const cm::Mad& mad, const roce::Path& path) {
   loop_.later([this, mad, back] { on_mad(mad.bytes, cm::Arrival{.path = back, .from_roce_port = true}); });
 }
 
-// Link-local addresses repeat from link to link; what this host sends to its own comes by that link, or by
-// loopback.
+// Whether the path's source is an address of this host. Links may have equal link-local addresses. A datagram
+// from this host to itself arrives by the link with the address, or by loopback.
 bool CmService::is_of_this_host(const roce::Path& path) const {
   if (is_loopback(address_of(path.source))) return true;
   const auto place = links_.find(path.source, path.interface_index);
@@ -157,12 +158,12 @@ void CmService::answer_early_messages() {
   while (const auto message = early_.take_overdue(now)) {
     receive(message->mad.bytes, message->arrival, message->came, now);
   }
-  early_timer_.reset();  // only now: receive() is not to set it for each that waits on
+  early_timer_.reset();  // only now, so that receive() does not set it for each message that waits longer
   if (early_.deadline() == kNever) return;
   early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
 }
 
-// In the loop's next round: the program that listens, or restores, is to have its answer first.
+// Runs in the loop's next round, so that the program that listens or restores gets its reply first.
 void CmService::look_again() {
   if (early_.deadline() == kNever || std::exchange(looking_again_, true)) return;
   loop_.later([this] {
@@ -252,7 +253,8 @@ void CmService::release_port(CmIdentifier& id) {
   if (const auto ports = port_space(id.port_space)) (*ports)->release(id);
 }
 
-// At the end of the loop's round: so what was sent in it leaves together, and the timer is set once.
+// Runs at the end of the loop's round, so that all datagrams of the round are sent together and the timer is
+// set once.
 void CmService::settle() {
   if (std::exchange(settling_, true)) return;
   loop_.later([this] {

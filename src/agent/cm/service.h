@@ -40,68 +40,69 @@ namespace verbena::agent {
 class CmClient;
 
 // Connection management of a network namespace: owns QP1, the connection manager behind it, the port spaces,
-// and what is needed to resolve addresses. Carries datagrams and timers to the manager, and keeps messages
-// that come too early. Clients (cm/client.h) have the identifiers; what peers do to them is told by
-// PeerEvents. Of the agent's thread.
+// and the means to resolve addresses. Passes datagrams and timeouts to the manager, and keeps messages that
+// come too early. Clients (cm/client.h) own the identifiers; PeerEvents reports what peers do to them. For
+// the agent's thread.
 class CmService final : private cm::Sink {
  public:
   struct Host {
-    std::function<std::string()> no_wire_reason;  // why there is no wire, when there is none
-    // Something was done while there was no client: owes_farewells() may have another answer now.
+    std::function<std::string()> no_wire_reason;  // empty while there is a wire
+    // Called after an operation while there was no client: owes_farewells() may have changed.
     std::function<void()> on_quiet;
-    // Whether the process that had this QP with a former agent lives and has not come back yet.
+    // Whether the process that had this QP with a former agent lives and has not reconnected yet.
     std::function<bool(uint32_t qpn)> is_orphan;
-    // Other users have begun to have ports or connections, or have none any more; may be empty.
+    // Called when users other than the agent's start to have ports or connections, or have none any more; may
+    // be empty.
     std::function<void()> on_others = {};
-    // A client has gone, and nothing more happens to its connections; may be empty.
+    // Called when a client has gone and its connections have ended; may be empty.
     ConnectionTraces::OnEnd on_trace_end = {};
   };
 
   CmService(EventLoop& loop, uint16_t udp_port, Host host);
   ~CmService() override;
 
-  // Slot 0's socket is there: receives from it. Does nothing when it does already.
+  // Starts to receive from slot 0's socket, unless it does already.
   void open_wire(int slot_socket);
   bool has_wire() const { return gsi_.is_open(); }
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
-  // Whether datagrams get there: without a wire, to this host only.
+  // Whether datagrams reach the destination: without a wire only this host.
   bool reaches(const roce::Path& path) const;
-  // The agent ends, but its clients may go on: their connections stay, for the next agent to restore. Nothing
-  // is sent any more.
+  // Stops sending and frees resources, but leaves the clients' connections alive for the next agent to
+  // restore.
   void abandon() {
     gone_clients_.clear_all();
     gsi_.flush();
     gsi_.close();
     ledger_.freeze();
   }
-  // @param failed_over device indexes of bonds whose other port has taken over
+  // @param failed_over device indexes of bonds of which another port has taken over
   void links_changed(const std::vector<control::Link>& links, std::span<const uint32_t> failed_over);
-  // A former agent was killed, and its clients bring back what they have. Until then no peer is told that a
-  // connection or a listener is not there: what is said to them is kept, or has to be said again.
+  // Sets until when clients of a killed agent may restore their objects. Until then no peer is told that a
+  // connection or a listener does not exist. Such messages are kept, or the peer must repeat them.
   void expect_returns(TimePoint until);
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
-  // What the clients of a former agent had, by its ledger; -1: it kept none.
+  // Reserves what clients of a former agent had, by its ledger; -1: it had none.
   void take_over(int ledger);
-  // For the next agent.
+  // Returns the ledger, for the next agent.
   const Ledger& ledger() const { return ledger_; }
-  // Whether the process that had this QP with a former agent lives and has not come back yet.
+  // Whether the process that had this QP with a former agent lives and has not reconnected yet.
   bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
-  // Peers are owed messages by identifiers that are gone, or going: the agent must not end yet. What only
-  // waits for TIMEWAIT to pass does not count.
+  // Whether messages to peers are outstanding for identifiers that are gone or going: the agent must not end
+  // yet. Connections that only wait for the end of TIMEWAIT do not count.
   bool owes_farewells() const;
 
-  // Clients by their numbers, in the order of their coming.
+  // Clients by number, in the order of their arrival.
   using Clients = std::map<uint64_t, CmClient*>;
 
-  // For clients.
+  // ---- for clients
   void join(CmClient& client);
   void leave(CmClient& client);
   EventLoop& loop() { return loop_; }
-  // After an operation of the manager, settle() is called.
+  // The connection manager. After an operation, call settle().
   cm::Manager& manager() { return manager_; }
   const cm::Manager& manager() const { return manager_; }
   void settle();
-  // EPROTONOSUPPORT: there is no such port space.
+  // Returns the port space. EPROTONOSUPPORT: it does not exist.
   Result<PortSpace*> port_space(uint16_t number);
   PortLimits& port_limits() { return port_limits_; }
   const LinkDirectory& links() const { return links_; }
@@ -110,32 +111,32 @@ class CmService final : private cm::Sink {
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   Claims& claims() { return claims_; }
-  // The ledger is to say what the identifier's port, or its connection, is now.
+  // Record the identifier's port or connection in the ledger, or update it.
   void note_port(CmIdentifier& id);
   void note_connection(CmIdentifier& id);
   void release_port(CmIdentifier& id);
   void release_connection(CmIdentifier& id);
-  // A program listens now, or a connection was restored: a message for it may have come already.
+  // Processes early messages again after a program has started to listen, or a connection was restored.
   void look_again();
-  // A program that runs on has ended a listener.
+  // Notes that a running program has ended a listener.
   void listener_ended(const CmIdentifier& id);
-  // Whether a listener that is not there may still come to a port, for a request that came so long ago.
+  // Whether a listener may still appear on the port for a request that has waited this long.
   bool may_listen_soon(uint16_t port, Duration waited) const;
-  // What a user's programs have together.
+  // Resources of all programs of a user.
   struct Usage {
     size_t identifiers = 0;
-    size_t waiting_events = 0;  // that they do not read
+    size_t waiting_events = 0;  // not read by the programs
     size_t groups = 0;
-    Clients clients{};  // that have not gone
-    CmTally tally{};    // of these
+    Clients clients{};  // without ended ones
+    CmTally tally{};    // of `clients`
   };
   Usage& usage_of(uid_t user) { return usage_[user]; }
   const Usage* find_usage(uid_t user) const;
-  // Clients that have not gone.
+  // Clients without ended ones.
   const Clients& clients() const { return clients_; }
   CmTally& tally() { return tally_; }
   const CmTally& tally() const { return tally_; }
-  // Event channels; each is a descriptor.
+  // Quota of event channels; each takes a descriptor.
   Quota& channels() { return channels_; }
   GoneClients& gone_clients() { return gone_clients_; }
 
@@ -148,11 +149,11 @@ class CmService final : private cm::Sink {
  private:
   // cm::Sink
   void send(const cm::Mad& mad, const roce::Path& path) override;
-  // Without a wire: the datagram comes to ourselves, if it is for this host.
+  // Delivers a datagram to this host itself while there is no wire. Drops it if it is for another host.
   void loop_back(const cm::Mad& mad, const roce::Path& path);
-  // Whether a datagram comes from an address of this host, and so must be one of ours.
+  // Whether a datagram's source is an address of this host: then it must be one of the agent's own.
   bool is_of_this_host(const roce::Path& path) const;
-  // A message for what is not there yet is kept.
+  // Passes a message to the manager. Keeps it if its listener or connection does not exist yet.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
@@ -188,7 +189,7 @@ class CmService final : private cm::Sink {
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;
   DeadlineTimer timer_{loop_, [this] { on_timer(); }};
-  GoneClients gone_clients_;  // after all that they have something of
+  GoneClients gone_clients_;  // destroyed first: the clients use the members above
 };
 
 }  // namespace verbena::agent

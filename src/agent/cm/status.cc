@@ -16,7 +16,7 @@ static_assert(protocol::kConnectionStates == cm::kStates);
 static_assert(protocol::kConnectionMads == cm::kMessageTypes);
 static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
 
-// By CmState; the numbers are those of the kernel's enum rdma_cm_state.
+// By CmState: the values of the kernel's enum rdma_cm_state.
 constexpr std::array<uint8_t, kCmStates> kKernelStates = {0, 7, 1, 2, 4, 5, 6, 8, 9};
 
 protocol::CmIdRecord record_of(const CmClient& client, const CmIdentifier& id, const cm::Manager& manager) {
@@ -89,7 +89,7 @@ std::vector<protocol::CmIdRecord> CmIdListing::next(size_t most) {
   std::vector<protocol::CmIdRecord> records;
   const CmService::Clients& all = clients();
   auto client = all.lower_bound(client_);
-  if (client != all.end() && client->first != client_) next_id_ = 0;  // that one has gone
+  if (client != all.end() && client->first != client_) next_id_ = 0;  // that client has gone
   for (size_t i = 0; i < most && client != all.end() && listed_ < max_; ++i) {
     const ClientIdentifiers::Map& ids = client->second->identifiers();
     const auto id = next_id_ > UINT32_MAX ? ids.end() : ids.lower_bound(static_cast<uint32_t>(next_id_));

@@ -13,23 +13,23 @@
 
 namespace verbena::agent {
 
-// Answers what the service has counted, and how its identifiers stand now.
+// Returns the service's counters and the current state of its identifiers.
 protocol::CmStatus status_of(CmService& service);
 
-// Lists the identifiers of programs, of one user or all, little by little: a program may have 131,072. What
-// comes and goes meanwhile is listed or not. At most as many as there are at the beginning, and
+// Lists identifiers of programs, of one user or all, in steps: a program may have 131,072. Identifiers that
+// come or go meanwhile may be listed or not. Lists at most as many as there are at the start, and
 // protocol::kMaxCmIdRecords.
 class CmIdListing {
  public:
-  // REQUIRES: the service outlives this
+  // REQUIRES: the service outlives this object
   CmIdListing(const CmService& service, std::optional<uid_t> user);
 
-  // The next ones. Looks at so many identifiers and clients at most.
+  // Returns the next records. Looks at up to `most` identifiers and clients.
   std::vector<protocol::CmIdRecord> next(size_t most);
   bool is_done() const { return is_done_; }
   size_t listed() const { return listed_; }
   size_t most() const { return max_; }
-  // How many identifiers there are now, listed or not.
+  // Returns the current number of identifiers, listed or not.
   size_t there_are() const;
 
  private:
@@ -38,8 +38,8 @@ class CmIdListing {
   const CmService& service_;
   const std::optional<uid_t> user_;
   const size_t max_;
-  uint64_t client_ = 0;   // where to go on
-  uint64_t next_id_ = 0;  // of that client; it may be larger than any number
+  uint64_t client_ = 0;   // where to continue
+  uint64_t next_id_ = 0;  // of that client; may be larger than any number
   size_t listed_ = 0;
   bool is_done_ = false;
 };

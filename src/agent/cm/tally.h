@@ -5,11 +5,12 @@
 
 namespace verbena::agent {
 
-// Counts of identifiers, kept where they change: nobody who asks for them has to look at each.
+// Counts of identifiers, updated at each change, so that reading them does not need a loop over all
+// identifiers.
 struct CmTally {
   size_t identifiers = 0;
   size_t listening = 0;
-  size_t resolving = 0;  // wait for a neighbour
+  size_t resolving = 0;  // waiting for a neighbour
 
   CmTally& operator+=(const CmTally& other) {
     identifiers += other.identifiers;
