@@ -64,7 +64,8 @@ class CmClient : public PortOwner {
   // if none are left.
   size_t clear(size_t most);
 
-  // For the service, which reports events of peers.
+  // ---- for the service, which reports events of peers
+
   // Whether a listener can take another request now.
   bool has_room(CmIdentifier& listener);
   // Adds a new connection and sends the event. REQUIRES: its number is its listener's

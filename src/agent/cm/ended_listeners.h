@@ -34,7 +34,7 @@ class EndedListeners {
     TimePoint ended;
   };
 
-  std::deque<Listener> listeners_;  // the first one ended first
+  std::deque<Listener> listeners_;  // in the order of their end
 };
 
 }  // namespace verbena::agent

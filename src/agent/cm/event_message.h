@@ -7,8 +7,9 @@
 
 namespace verbena::agent {
 
-// Make the messages about an identifier for its program: its route, and events.
+// Returns the identifier's route, as its program gets it in replies and events.
 protocol::CmRoute route_of(const CmIdentifier& id);
+// Returns an event of the identifier for its program.
 protocol::CmEvent event_of(const CmIdentifier& id, const cm::Manager& manager, int type, int status = 0,
                            const protocol::ConnectionParameters* parameters = nullptr);
 

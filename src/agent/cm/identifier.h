@@ -71,7 +71,7 @@ struct CmIdentifier : PortBinding {
   uint32_t events_sent = 0;  // sent or queued in its channels
   uint32_t port_entry = 0;   // in the ledger; 0: none
   uint32_t connection_entry = 0;
-  bool is_counted = false;  // counted in CmTally; likewise the next two
+  bool is_counted = false;  // in CmTally as an identifier; below: as listening, resolving
   bool is_counted_listening = false;
   bool is_counted_resolving = false;
   uint8_t traced_messages = 0;   // of its connection, up to a limit

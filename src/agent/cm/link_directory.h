@@ -26,8 +26,8 @@ class LinkDirectory {
   std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
   const control::Link* by_device(uint32_t device_index) const;
   // The link and address by which this host reaches itself if only the family is known (as in the kernel's
-  // cma_bind_loopback()). It is the loopback link, or else the first link that is up; its first address that
-  // is not link-local, or else a link-local one.
+  // cma_bind_loopback()). Preferred is a loopback address, then an address of a link that is up, and there
+  // one that is not link-local. The last choice is a link that is down.
   struct Loopback {
     const control::Link* link;
     roce::Address address;

@@ -13,8 +13,8 @@
 
 namespace verbena::agent {
 
-// The owner of ports. Those of an owner that has gone do not conflict with others and receive nothing, though
-// they are released only later, in steps.
+// The owner of ports. Once the owner has gone, its ports conflict with no others and get no requests,
+// although they are released only later, in steps.
 struct PortOwner {
   bool has_gone = false;
 };

@@ -10,9 +10,9 @@
 
 namespace verbena::agent {
 
-// Returns the log file of this network namespace's agent for when it does not keep its starter's standard
-// error. It is beside the state directory, so that it can be read after the agent's end. Empty if there is no
-// safe place.
+// Returns the path of the agent's log file, used if the agent must not keep its starter's standard error. The
+// file is beside the state directory of this network namespace, so that it can be read after the agent's end.
+// Empty if there is no safe place.
 std::string log_file_path();
 // Returns the path to which log_file_path() is renamed when it is full.
 std::string old_log_file_path();

@@ -28,8 +28,7 @@ struct MadAgent {
   bool user_rmpp = false;  // it splits and reassembles its messages itself
   uint8_t queue_pair = 1;
   uint32_t oui = 0;
-  std::bitset<128>
-      methods;  // of requests that it wants from any sender; none: only answers to its own requests
+  std::bitset<128> methods;  // of requests that it wants from any sender; none: it only wants answers
   // The upper half of its requests' transaction IDs, by which answers are assigned to it.
   uint32_t transaction = 0;
 
@@ -40,7 +39,7 @@ struct MadAgent {
 // The registered agents, and the rules that assign a datagram to one of them, as in the kernel
 // (drivers/infiniband/core/mad.c). An answer goes to the agent whose request it answers. A request goes to
 // the agent that has registered for its class, version and method, and for vendor classes of range 2 for its
-// OUI. There is at most one for each link. Pure.
+// OUI; each link has at most one such agent. Pure.
 class Registrations {
  public:
   // `first`: start of the transaction numbers. Must differ from a former Verbena agent's: other hosts may

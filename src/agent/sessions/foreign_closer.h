@@ -17,7 +17,7 @@ namespace verbena::agent {
 // Closes descriptors that users' processes have sent to the agent or have copies of. A close may take as long
 // as the descriptor's maker likes (base/discard.h). So each user has a thread for it, and none waits for
 // another user's descriptors. A thread starts when there is something to close, and ends after the last
-// close. The close of a lingering socket is interrupted after 20 ms. A file whose server does not answer
+// close. The close of a lingering socket is interrupted within 20 ms. A file whose server does not answer
 // blocks its user's thread, with all later descriptors of that user.
 //
 // For the agent's thread. Never blocks.
@@ -52,7 +52,7 @@ class ForeignCloser {
 class ClientFile {
  public:
   ClientFile() = default;
-  // REQUIRES: the closer outlives this
+  // REQUIRES: the closer outlives this object
   ClientFile(UniqueFd fd, uid_t user, ForeignCloser& closer)
       : fd_(std::move(fd)), user_(user), closer_(&closer) {}
   ClientFile(ClientFile&&) = default;

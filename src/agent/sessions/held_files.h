@@ -29,7 +29,7 @@ class HeldFiles {
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr Quota::Size kBlocks = Quota::Size::of(512);
 
-  // REQUIRES: the loop outlives this
+  // REQUIRES: the loop outlives this object
   HeldFiles(EventLoop& loop, uid_t own);
   ~HeldFiles();
   HeldFiles(const HeldFiles&) = delete;

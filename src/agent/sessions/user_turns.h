@@ -42,7 +42,7 @@ class UserTurns {
     Duration credit{};  // below zero: the user has exceeded its turn, and pays in the next ones
   };
 
-  // The user whose turn it is. REQUIRES: there are pieces
+  // Returns the user whose turn it is. REQUIRES: there are pieces
   uid_t choose();
   void move_to_end_of_old(std::deque<uid_t>& from);
 

@@ -38,7 +38,7 @@ class DomainTable {
   // Maximum number of members for all users together. Each domain costs a descriptor.
   static constexpr Quota::Size kMembers{.all = 8192, .reserve = 1024};
 
-  // REQUIRES: the closer outlives this
+  // REQUIRES: the closer outlives this object
   DomainTable(ForeignCloser& closer, uid_t own) : closer_(closer), members_(kMembers, own) {}
 
   // Adds `member` to the domain of the file. EAGAIN: the domain does not exist and `mode` does not create it.

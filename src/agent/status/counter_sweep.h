@@ -23,7 +23,7 @@ namespace verbena::agent {
 // For the agent's thread.
 class CounterSweep {
  public:
-  // REQUIRES: both outlive this
+  // REQUIRES: both outlive this object
   CounterSweep(const SlotTable& slots, CounterCollector& counters) : slots_(slots), counters_(counters) {}
 
   // Starts a sweep through all slots if none is in progress.

@@ -46,9 +46,8 @@ class TraceRequests {
   const ConnectionTraces& connections_;
   HeldFiles& files_;
   const Tell tell_;
-  std::set<std::pair<uint64_t, uint64_t>>
-      wanted_;  // pairs of sessions: the requesting one, and the traced one
-  std::set<std::pair<uint64_t, uint64_t>> wanting_;  // the same pairs in reverse order
+  std::set<std::pair<uint64_t, uint64_t>> wanted_;   // (requesting, traced) sessions
+  std::set<std::pair<uint64_t, uint64_t>> wanting_;  // (traced, requesting) sessions
 };
 
 }  // namespace verbena::agent

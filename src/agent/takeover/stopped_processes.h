@@ -25,18 +25,15 @@ namespace verbena::agent {
 // connections within a second. Each request packet for a stopped process is answered in three ways, because
 // peers differ:
 //
-// - Verbena: an answer of its own (roce::kStoppedOpcode), after which the requester waits and uses up no
-// retry.
+// - Verbena: an answer of its own (roce::kStoppedOpcode). The requester waits and uses up no retry.
 // - Linux rxe: a repeated acknowledgement of the packets before the request, every 25 ms for five seconds.
-// rxe
-//   restarts its retransmission timer at each response (rxe_completer()), so it uses up no retry. Other peers
-//   drop repeated acknowledgements, as the specification requires.
+//   At each response rxe restarts its retransmission timer (rxe_completer()), so it uses up no retry.
+//   Other peers drop repeated acknowledgements, as the specification requires.
 // - All adapters: an RNR NAK, if the request is repeated and the program has set rnr_retry to 7 (infinite).
-// An
-//   RNR NAK would end connections with a finite rnr_retry. Only the program's own value is known here, not
-//   the peer's. Connections of adapters with a finite value are lost.
+//   An RNR NAK would end a connection whose peer has a finite rnr_retry, but only the program's own value
+//   is known here. With a finite one there is no RNR NAK, and adapters lose their connections.
 //
-// The PSN in an answer is the smaller one of the packet's PSN and the PSN that the responder has reached by
+// The PSN in an answer is the earlier one of the packet's PSN and the PSN that the responder has reached by
 // its status page. So no request is acknowledged that the process has not executed. XRC requests are not
 // answered: other processes execute them.
 //

@@ -19,7 +19,7 @@ namespace verbena::agent {
 // These programs run in another container of the agent's pod: they share its network namespace and reach it
 // by its abstract name, but have other files.
 //
-// A mirror is a process and a client of the agent. The first program that needs it starts it
+// A mirror is a process of its own, and a client of the agent. The first program that needs it starts it
 // (control::show_devices_here()). Programs of its user trust it like an agent of their user. It ends when its
 // agent has ended without a successor, or when the agent's own directory becomes visible here.
 //
