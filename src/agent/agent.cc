@@ -31,7 +31,7 @@ constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 // Maximum wait for the state directory before the agent listens. A program that connected earlier would find
 // no device: UCX looks at /dev/infiniband first. On a busy machine the writer's thread took more than a
-// second in one of twenty starts. Shorter than a second agent waits for this one to listen.
+// second in one of twenty starts. A second agent waits longer than this for the first one to listen.
 constexpr Duration kStateWait = std::chrono::seconds(8);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to create the directory
 constexpr Duration kSweepDelay = std::chrono::seconds(1);

@@ -38,8 +38,8 @@ void CmClient::carry_out(CmClient& client, const protocol::MessageHeader& header
   }
 }
 
-// Records a call. Accepting a REP is no call of the program but of the active side's library, so only its RTU
-// is recorded.
+// Records a call. Skips accept() on the active side: the library makes that call, not the program, and its
+// RTU is recorded.
 template <class Message>
 void CmClient::trace_call(protocol::TraceCall call, const Message& request) {
   const CmIdentifier* const id = identifiers_.find(request.id);

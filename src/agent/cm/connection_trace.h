@@ -112,7 +112,7 @@ class ConnectionTraces {
   Quota pages_;
   uint64_t last_ = 0;
   Traces traces_;
-  std::map<uid_t, Traces> of_user_;  // none empty
+  std::map<uid_t, Traces> of_user_;  // no empty maps
 };
 
 }  // namespace verbena::agent

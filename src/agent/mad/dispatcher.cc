@@ -168,7 +168,7 @@ Result<void> MadDispatcher::remove_agent(uid_t user, uint64_t port, uint32_t age
   return registrations_.remove(port, agent);
 }
 
-// ---- what programs send
+// ---- datagrams from programs
 
 void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message) {
   const MadAgent* agent = registrations_.find(port, header.agent);
@@ -315,7 +315,7 @@ void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
       there);
 }
 
-// ---- what comes
+// ---- arriving datagrams
 
 LinkFabric* MadDispatcher::fabric_with(const roce::Address& address, uint32_t interface_index) {
   const auto device = surroundings_.device_with(address, interface_index);
@@ -459,7 +459,7 @@ void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
   surroundings_.send(cm::Mad{mad.bytes}, to.path);
 }
 
-// ---- time
+// ---- timeouts
 
 void MadDispatcher::on_timer() {
   for (int i = 0; i < kDueAtOnce; ++i) {

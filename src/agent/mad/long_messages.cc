@@ -181,7 +181,7 @@ void LongMessages::forget(const MadAgent& agent, const Mad& abort, const Corresp
   receiver_.forget(mad::rmpp_key(agent.transaction, from.path.destination, abort));
 }
 
-// ---- time
+// ---- timeouts
 
 void LongMessages::on_timer() {
   const TimePoint now = MonotonicClock::now();

@@ -72,7 +72,7 @@ class WaitingRequests {
 
   Map entries_;
   std::set<std::pair<TimePoint, uint64_t>> by_deadline_;
-  std::map<uint64_t, std::set<uint64_t>> of_port_;  // none empty
+  std::map<uint64_t, std::set<uint64_t>> of_port_;  // no empty sets
 };
 
 }  // namespace verbena::agent

@@ -82,7 +82,7 @@ class ClientSockets {
   Quota replies_;  // the part of unread_ in replies
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;
-  std::map<uid_t, std::map<uint64_t, int>> waiting_;  // none empty
+  std::map<uid_t, std::map<uint64_t, int>> waiting_;  // no empty maps
   std::optional<EventLoop::TimerId> next_look_;
 };
 

@@ -28,7 +28,7 @@ UniqueFd watch_peer(int socket, pid_t pid);
 using SharedProcess = std::shared_ptr<const UniqueFd>;
 // Returns a null pointer if `pidfd` is empty.
 SharedProcess share_process(UniqueFd pidfd);
-// REQUIRES: `pidfd` is one
+// REQUIRES: `pidfd` is a pidfd
 bool has_ended(int pidfd);
 bool is_pidfd(int fd);
 // Returns the pid in the agent's pid namespace; 0 if the process is in another one, or has ended.

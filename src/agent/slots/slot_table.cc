@@ -104,7 +104,7 @@ void SlotTable::count_for(Entry& entry, uid_t user) {
 Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
   if (!wire_.has_sockets()) return choose_without_wire(wanted);
   if (const auto rested = longest_free(wanted, kRest)) return *rested;
-  // The next socket's slot may already be leased: while there was no wire.
+  // The next socket's slot may have been leased while there was no wire.
   int error = wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT;
   while (wanted.may_grow && wire_.size() < kEnd) {
     const auto added = wire_.add();
