@@ -12,9 +12,9 @@
 
 namespace verbena::rsockets {
 
-// What waits at a listening rsocket: requests that were not answered yet, streams whose connection is being
-// set up, and streams to be accepted. As with TCP, the backlog bounds the last two; a request beyond it
-// waits, with its sender repeating it, and holds no resources but itself. Thread-safe.
+// The queues of a listening rsocket: unanswered connection requests, streams whose connection is being set
+// up, and streams ready for accept(). As with TCP, the backlog limits the last two together. A request beyond
+// the backlog stays in the first queue while its sender repeats it, and uses no other resources. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
@@ -26,14 +26,14 @@ class AcceptQueue {
     backlog_ = backlog;
   }
 
-  // False when there are too many already.
+  // Queues a connection request. False if kMaxRequests requests are queued or the listener is closed.
   bool add_request(Request request) {
     const std::lock_guard lock(mutex_);
     if (closed_ || requests_.size() == kMaxRequests) return false;
     requests_.push_back(std::move(request));
     return true;
   }
-  // Takes a request for which this holds: its sender has given up.
+  // Removes and returns the first request that matches the predicate, for a sender that gave up.
   template <class Predicate>
   std::optional<Request> withdraw(Predicate wanted) {
     const std::lock_guard lock(mutex_);
@@ -43,7 +43,8 @@ class AcceptQueue {
     requests_.erase(found);
     return request;
   }
-  // A request to be answered now, if the backlog allows another; the caller owes opened() or given_up().
+  // Takes the next request to answer, and reserves a place in the backlog for it. Returns nothing if the
+  // backlog is full. The caller must then call opening() or given_up().
   std::optional<Request> next_request() {
     const std::lock_guard lock(mutex_);
     if (requests_.empty() || reserved_ + opening_.size() + ready_.size() >= backlog_) return std::nullopt;
@@ -56,7 +57,8 @@ class AcceptQueue {
     const std::lock_guard lock(mutex_);
     --reserved_;
   }
-  // False when the listener was closed meanwhile.
+  // Queues a stream whose connection is being set up, in the place that next_request() reserved. False if the
+  // listener was closed meanwhile.
   bool opening(std::shared_ptr<Stream> stream) {
     const std::lock_guard lock(mutex_);
     --reserved_;
@@ -65,7 +67,7 @@ class AcceptQueue {
     return true;
   }
 
-  // The stream's connection stands: it can be accepted.
+  // Makes the stream ready for accept(): its connection is established. False if it was not being set up.
   bool opened(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     auto taken = take_opening(stream);
@@ -73,7 +75,7 @@ class AcceptQueue {
     ready_.push_back(std::move(taken));
     return true;
   }
-  // It never will.
+  // Removes and returns a stream whose connection could not be set up; null if it is not here.
   std::shared_ptr<Stream> failed(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     return take_opening(stream);
@@ -95,7 +97,7 @@ class AcceptQueue {
     std::deque<Request> requests;
     std::vector<std::shared_ptr<Stream>> streams;
   };
-  // Nothing is taken in any more; all there is is the caller's.
+  // Closes the queues, and passes all they hold to the caller.
   Rest close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

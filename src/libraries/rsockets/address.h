@@ -12,14 +12,14 @@
 
 namespace verbena::rsockets {
 
-// An IPv4 or IPv6 address and port, or none.
+// An IPv4 or IPv6 socket address with its port, or no address (family 0).
 class Address {
  public:
   Address() { std::memset(&storage_, 0, sizeof storage_); }
 
-  // Errors: EINVAL for what is too short, EAFNOSUPPORT.
+  // Errors: EINVAL if `length` is too short for the family; EAFNOSUPPORT if it is neither IPv4 nor IPv6.
   static Result<Address> from(const sockaddr* address, socklen_t length);
-  // REQUIRES: a whole address of its family; another family gives none
+  // Returns no address for a family other than IPv4 and IPv6. REQUIRES: `address` is complete for its family
   static Address from(const sockaddr* address);
   static Address ipv4(in_addr_t address, in_port_t port);
   static Address ipv6(const in6_addr& address, in_port_t port, uint32_t flow_info = 0);
@@ -30,16 +30,17 @@ class Address {
   sockaddr* get() { return &storage_.any; }
   socklen_t size() const;
   int family() const { return storage_.any.sa_family; }
-  in_port_t port() const { return storage_.v4.sin_port; }  // network order; the same place in both
+  // In network byte order. IPv4 and IPv6 addresses have the port at the same offset.
+  in_port_t port() const { return storage_.v4.sin_port; }
   void set_port(in_port_t port) { storage_.v4.sin_port = port; }
   const sockaddr_in& v4() const { return storage_.v4; }
   const sockaddr_in6& v6() const { return storage_.v6; }
   bool is_wildcard() const;
 
-  // As the getsockname(2) family does it: cut to the room there is, but with the whole length told.
+  // Copies the address as getsockname(2) does: truncated to `*length`, which then gets the full length.
   void copy_to(sockaddr* to, socklen_t* length) const;
 
-  // By family, address and port: flow labels say nothing of who it is.
+  // Compares family, address, port and IPv6 scope. Ignores flow labels, which do not identify an endpoint.
   friend bool operator==(const Address& a, const Address& b) { return (a <=> b) == 0; }
   friend std::strong_ordering operator<=>(const Address& a, const Address& b);
 

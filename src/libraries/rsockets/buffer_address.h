@@ -11,8 +11,8 @@
 
 namespace verbena::rsockets {
 
-// The byte order in which one side writes into the other's tables is that of the table's owner, so that the
-// owner reads it as it lies there (the connection data say which it is).
+// The byte order of a table that the peer writes: always that of the table's owner, who reads it without
+// conversion. Each side announces its byte order in the connection data.
 enum class ByteOrder : uint8_t { kLittle, kBig };
 inline constexpr ByteOrder kOwnOrder =
     std::endian::native == std::endian::little ? ByteOrder::kLittle : ByteOrder::kBig;
@@ -22,12 +22,12 @@ T in_order(T value, ByteOrder order) {
   return order == kOwnOrder ? value : byteswap(value);
 }
 
-// A buffer that the other side may write to.
+// A buffer that the peer may write to by RDMA WRITE.
 struct BufferAddress {
   static constexpr size_t kBytes = 16;
   uint64_t address = 0;
   uint32_t key = 0;
-  uint32_t length = 0;  // bytes; of a table: entries
+  uint32_t length = 0;  // in bytes; for a table: in entries
 
   std::array<std::byte, kBytes> encode(ByteOrder order) const {
     const uint64_t address_word = in_order(address, order);

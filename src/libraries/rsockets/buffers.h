@@ -10,7 +10,8 @@
 
 namespace verbena::rsockets {
 
-// The application's list of buffers, walked from beginning to end.
+// A cursor over the application's list of buffers (struct iovec): reads or writes them from beginning to end.
+// Refers to the list and does not copy it. Not thread-safe.
 class Buffers {
  public:
   Buffers(const iovec* pieces, size_t count) : piece_(pieces), left_(count) {
@@ -18,9 +19,9 @@ class Buffers {
     settle();
   }
 
-  // Bytes that were not walked over yet.
+  // The number of bytes that are still ahead of the cursor.
   size_t size() const { return bytes_; }
-  // Those of them that lie in a row.
+  // The contiguous bytes at the cursor: their address, and their number up to the end of the current buffer.
   std::byte* data() const { return left_ == 0 ? nullptr : static_cast<std::byte*>(piece_->iov_base) + at_; }
   size_t in_a_row() const { return left_ == 0 ? 0 : piece_->iov_len - at_; }
 

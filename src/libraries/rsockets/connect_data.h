@@ -11,23 +11,23 @@
 
 namespace verbena::rsockets {
 
-// Every side has a table of this many granted buffers, which the other side writes.
+// The number of entries in each side's table of granted buffers. The peer writes the table.
 inline constexpr uint32_t kTableEntries = 2;
 
-// What the two sides tell each other in the private data of the connection request and of its answer.
+// The private data of a connection request and of its reply: introduces each side's buffers to the other.
 struct ConnectData {
   static constexpr size_t kBytes = 40;
   static constexpr uint8_t kVersion = 1;
 
-  uint16_t credits = 0;         // messages that the other side may send before it hears of more
-  uint32_t iomap_entries = 0;   // places for mapped buffers behind the table; see iomap_scale.h
-  ByteOrder order = kOwnOrder;  // of the speaker
-  BufferAddress table;          // where the speaker wants to be told of granted buffers
-  BufferAddress buffer;         // the first buffer granted
+  uint16_t credits = 0;         // messages that the peer may send before it gets more credits
+  uint32_t iomap_entries = 0;   // entries for mapped buffers, which follow the table; see iomap_scale.h
+  ByteOrder order = kOwnOrder;  // the byte order of the side that sends these data
+  BufferAddress table;          // the sender's table, in which the receiver announces granted buffers
+  BufferAddress buffer;         // the first buffer that the sender grants
 
   std::array<std::byte, kBytes> encode() const;
 
-  // Errors: EPROTO for what is too short or cannot be worked with, EOPNOTSUPP for another version.
+  // Errors: EPROTO if the data are too short or the table is too small, EOPNOTSUPP for another version.
   static Result<ConnectData> decode(ConstBytes from);
 };
 

@@ -18,12 +18,12 @@
 
 namespace verbena::rsockets {
 
-// A datagram rsocket: what a UDP socket is, over UD queue pairs, one for each local address in use. It has a
-// real UDP socket besides: its descriptor is the number the application knows, its port is the rsocket's, and
-// the first datagrams to a destination go through it, by which both sides learn of each other's queue pair
-// (datagram_headers.h). Datagrams that do not fit a packet of the path take that way always.
+// A datagram rsocket: the semantics of a UDP socket over UD queue pairs, one for each local address in use.
+// It also owns a real UDP socket. The application knows the rsocket by that socket's descriptor and port. The
+// first datagrams to a destination go through the UDP socket, and tell each side the other's queue pair
+// (datagram_headers.h). Datagrams too large for one packet of the path always use the UDP socket.
 //
-// Locks: mutex_ for destinations and for sending, then poll_mutex_ for completions and for what has arrived.
+// Lock order: mutex_ (destinations and sending), then poll_mutex_ (completions and arrived datagrams).
 class Datagram final : public Socket, public ServiceClient, public std::enable_shared_from_this<Datagram> {
  public:
   static Result<std::shared_ptr<Socket>> create(int family);
@@ -47,16 +47,17 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   void take_event() override;
 
  private:
-  // Somebody we send to, and what we know of the way there.
+  // A peer address that we send to, and how packets reach it.
   struct Destination {
     Address address;
     DatagramQp* qp;
-    AddressHandle handle;  // null: only through the UDP socket as yet
-    uint32_t number = 0;   // of the queue pair there
+    AddressHandle handle;  // null: reachable only through the UDP socket so far
+    uint32_t number = 0;   // the peer's queue pair number
     uint32_t mtu = 0;
     std::shared_ptr<PathQuery> query;
   };
-  // A datagram that waits to be received: in a slot of a queue pair, or a copy.
+  // A datagram that waits for receive(): its payload lies in a receive slot of `qp`, or in `copy` if `qp` is
+  // null.
   struct Arrival {
     Address source;
     DatagramQp* qp;
@@ -87,11 +88,10 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
 
   Service& service_;
   OwnFd udp_;
-  OwnFd epoll_;  // the completion channels of all queue pairs
+  OwnFd epoll_;  // polls the completion channels of all queue pairs
   std::atomic<bool> closed_{false};
   std::atomic<bool> reading_shut_{false};
-  std::atomic<int> udp_looks_{
-      0};  // how often more the application's threads look at the UDP socket themselves
+  std::atomic<int> udp_looks_{0};  // reads of the UDP socket left to the application's threads
 
   std::mutex mutex_;
   bool started_ = false;
@@ -100,9 +100,9 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   Destination* connected_ = nullptr;
 
   std::mutex poll_mutex_;
-  std::vector<std::unique_ptr<DatagramQp>> queue_pairs_;  // added under both locks
+  std::vector<std::unique_ptr<DatagramQp>> queue_pairs_;  // grows under both locks
   std::deque<Arrival> arrivals_;
-  Address heard_;  // of one that is connected: nobody else is. Set under both locks
+  Address heard_;  // the only source that receive() accepts, once connected; set under both locks
 
   std::mutex receive_mutex_;
 };

@@ -11,39 +11,37 @@
 
 namespace verbena::rsockets {
 
-// What a datagram and its header have room for in every receive buffer, of either path.
+// The size of each receive buffer: the longest datagram including its header, on either route.
 inline constexpr size_t kDatagramBytes = 2048;
 
-// Stands before each datagram that travels from UD queue pair to UD queue pair: whom it is from, as a UDP
-// address. 8 bytes for IPv4, 24 for IPv6.
+// Precedes each datagram between UD queue pairs: names the sender's UDP address. 8 bytes for IPv4, 24 for
+// IPv6.
 struct DatagramHeader {
   static constexpr size_t kMaxBytes = 24;
   Address source;
 
   static constexpr size_t size(int family) { return family == AF_INET ? 8 : 24; }
   size_t size() const { return size(source.family()); }
-  // Returns the length written.
+  // Writes the header to `to`, which has room for kMaxBytes. Returns the length written.
   size_t encode(std::byte* to) const;
-  // Errors: EPROTO for what is no such header.
+  // Errors: EPROTO if the bytes are not such a header.
   static Result<DatagramHeader> decode(ConstBytes from);
 };
 
-// Stands before each datagram that travels through the UDP socket, as long as the sender does not know the
-// receiver's queue pair: which queue pair answers should go to. 16 bytes for IPv4, 28 for IPv6.
+// Precedes each datagram through the UDP socket, used while the sender does not know the receiver's queue
+// pair. Names the queue pair for replies. 16 bytes for IPv4, 28 for IPv6.
 struct UdpHeader {
   static constexpr size_t kMaxBytes = 28;
-  enum class Kind : uint8_t {
-    kData = 0,
-    kControl = 7
-  };  // with data of the user's; only the queue pair's number
+  // kData: application data follow. kControl: only announces the queue pair number.
+  enum class Kind : uint8_t { kData = 0, kControl = 7 };
 
   Kind kind = Kind::kData;
   uint32_t qpn = 0;
-  Address source;  // the sender's own idea of its address; what the socket says counts
+  Address source;  // the sender's own view; the receiver uses the source that its UDP socket reports
 
   size_t size() const { return source.family() == AF_INET ? 16 : 28; }
   size_t encode(std::byte* to) const;
-  // `family` is that of the address it came from. Errors: EPROTO.
+  // `family`: that of the source address. Errors: EPROTO.
   static Result<UdpHeader> decode(ConstBytes from, int family);
 };
 

@@ -21,12 +21,12 @@
 
 namespace verbena::rsockets {
 
-// The UD queue pair through which a datagram rsocket sends from one of its local addresses, and receives what
-// is sent to that one. One thread at a time polls, one at a time sends.
+// The UD queue pair of a datagram rsocket for one local address: sends from that address, and receives
+// datagrams sent to it. One thread at a time may poll, and one may send.
 class DatagramQp final : public CmHandler {
  public:
-  // `local`: with the port that the UDP socket has. Errors: those of the connection manager and the verbs,
-  // ENODEV where the address belongs to no device.
+  // `local` includes the port of the UDP socket. Errors: those of the connection manager and the verbs;
+  // ENODEV if the address belongs to no device.
   static Result<std::unique_ptr<DatagramQp>> create(Service& service, const Address& local,
                                                     const Sizes& sizes);
   ~DatagramQp() override;
@@ -45,7 +45,8 @@ class DatagramQp final : public CmHandler {
   // REQUIRES: may_send(), header_size() + from.size() <= min(mtu(), kDatagramBytes)
   Result<void> send(Buffers from, ibv_ah* to, uint32_t number);
 
-  // Handles completions: arrived(slot, header, payload) for each datagram, whose slot is given back later.
+  // Handles completions, at most as many as the completion queue holds. Calls arrived(slot, header, payload)
+  // for each datagram; the callee owns the slot and returns it with give_back().
   using Arrived = std::function<void(uint32_t slot, const DatagramHeader& header, ConstBytes payload)>;
   void poll(const Arrived& arrived);
   void give_back(uint32_t slot);
@@ -72,7 +73,7 @@ class DatagramQp final : public CmHandler {
   uint32_t mtu_ = 0;
 
   SpinLock slots_lock_;
-  std::vector<uint32_t> slots_;  // of send_memory_, those that are free
+  std::vector<uint32_t> slots_;  // the free slots of send_memory_
   std::atomic<uint32_t> free_slots_{0};
 };
 

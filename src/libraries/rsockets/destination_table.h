@@ -11,13 +11,13 @@
 
 namespace verbena::rsockets {
 
-// Those that a datagram rsocket knows, by address. Each datagram from somebody new makes it one more, so
-// there are at most so many, and the one that came first makes room for the next: else one host with 65,536
-// ports could see to it that nobody else is ever learned of. Who is forgotten and sent to again is new again.
+// The destinations of a datagram rsocket, by address. A datagram from an unknown address adds an entry, so
+// the table has a maximum size and evicts the oldest entry. Otherwise one host with 65,536 ports could fill
+// the table for good. A destination that was evicted is learned again at the next datagram. Not thread-safe.
 template <class Destination>
 class DestinationTable {
  public:
-  // REQUIRES: most > 0
+  // `most`: the maximum number of destinations. REQUIRES: most > 0
   explicit DestinationTable(size_t most) : max_(most) {}
 
   // Null if there is none.
@@ -26,8 +26,8 @@ class DestinationTable {
     return found != by_address_.end() ? found->second.get() : nullptr;
   }
 
-  // The new one; null where it is one too many and none was found that may_go(destination) says of that it
-  // may. REQUIRES: there is none of this address
+  // Adds a destination, and evicts an old one if the table is full. Returns null if none may be evicted:
+  // may_go(destination) decides. REQUIRES: find(address) is null
   template <class MayGo>
   Destination* add(const Address& address, std::unique_ptr<Destination> fresh, MayGo may_go) {
     if (by_address_.size() >= max_ && !make_room(may_go)) return nullptr;
@@ -42,7 +42,8 @@ class DestinationTable {
   }
 
  private:
-  // Those that must stay are moved out of the way, so that what one datagram costs is bounded.
+  // Entries examined for one eviction. An entry that must stay moves to the end, so one datagram costs a
+  // bounded number of looks.
   static constexpr int kMaxLooks = 64;
 
   template <class MayGo>
@@ -62,7 +63,7 @@ class DestinationTable {
 
   const size_t max_;
   std::map<Address, std::unique_ptr<Destination>> by_address_;
-  std::deque<Address> order_;  // as they came
+  std::deque<Address> order_;  // in the order of eviction
 };
 
 }  // namespace verbena::rsockets

@@ -14,21 +14,22 @@
 
 namespace verbena::rsockets {
 
-// What epoll(7) is for descriptors, for rsockets and descriptors mixed: what each is watched for stays
-// here between the calls that wait. Level-triggered, with EPOLLONESHOT. Thread-safe. A call that waits
-// already does not see a change.
+// An epoll(7) set for rsockets and plain descriptors mixed: remembers what each descriptor is watched for
+// between calls that wait. Level-triggered; supports EPOLLONESHOT but not EPOLLET. Thread-safe. A change does
+// not affect a call that already waits.
 class EventSet {
  public:
   static Result<std::shared_ptr<EventSet>> create();
-  // Null if there is none.
+  // Null if there is no such set.
   static std::shared_ptr<EventSet> find(int number);
-  // Forgets it; false if there is none.
+  // Removes the set. False if there is no such set.
   static bool close(int number);
 
   int number() const { return number_.get(); }
-  // As epoll_ctl(2). Errors: EEXIST, ENOENT, EINVAL, EBADF, EFAULT; EOPNOTSUPP for EPOLLET.
+  // Changes the set as epoll_ctl(2) does. Errors: EEXIST, ENOENT, EINVAL, EBADF, EFAULT; EOPNOTSUPP for
+  // EPOLLET.
   Result<void> control(int operation, int fd, const epoll_event* event);
-  // As epoll_wait(2).
+  // Waits as epoll_wait(2) does.
   Result<int> wait(std::span<epoll_event> events, TimePoint deadline);
 
  private:

@@ -10,20 +10,21 @@
 
 namespace verbena::rsockets {
 
-// The table in our memory that the peer writes whenever it grants a buffer, entry after entry in turn.
-// The thread that reads completions looks here after each message of credits that came with as many bytes as
-// an entry has, and never ahead of it: the entry's bytes arrive in no order that a reader could count on, the
-// message comes after all of them (IBTA volume 1, section 9.5). An entry is taken out at once: what the peer
-// may write later is none of our business any more.
+// The table in our memory in which the peer announces the buffers that it grants, one entry after the other,
+// cyclically. Call take() only after a message of credits that wrote exactly one entry's bytes. Bytes of a
+// WRITE arrive in no defined order, and the message follows all of them (IBTA volume 1, section 9.5). take()
+// copies and clears the entry at once, so later writes of the peer have no effect on it. For the thread that
+// handles completions.
 class GrantTable {
  public:
   static constexpr size_t kBytes = kTableEntries * BufferAddress::kBytes;
 
-  // REQUIRES: kBytes bytes. The first entry was used up by the connection data.
+  // REQUIRES: kBytes bytes at `memory`. Starts at the second entry: the connection data granted the first
+  // buffer.
   explicit GrantTable(std::byte* memory) : memory_(memory) {}
 
-  // The next granted buffer; none where the message came with other bytes than an entry's.
-  // REQUIRES: a message said so, for each call one
+  // Takes the next granted buffer. Nothing if the entry is empty: the message wrote something else.
+  // REQUIRES: a message announced an entry, for each call
   std::optional<BufferAddress> take() {
     std::byte* entry = memory_ + next_ * BufferAddress::kBytes;
     const BufferAddress granted = BufferAddress::decode(entry, kOwnOrder);

@@ -6,8 +6,8 @@
 
 namespace verbena::rsockets {
 
-// The size of the table of mapped buffers travels in one byte: up to 128 as it is, above in units of 256 with
-// the top bit set (rounded down).
+// Encodes the size of the table of mapped buffers in one byte: up to 128 as is; larger sizes in units of 256
+// with the top bit set, rounded down.
 inline constexpr uint32_t kMaxIomapEntries = 127 * 256;
 
 constexpr uint8_t scale_iomap_entries(uint32_t entries) {
@@ -19,7 +19,7 @@ constexpr uint32_t unscale_iomap_entries(uint8_t scaled) {
   return scaled <= 128 ? scaled : (scaled & 127u) << 8;
 }
 
-// The size that both sides will take `entries` for.
+// Returns the table size that the peer decodes from the encoding of `entries`.
 constexpr uint32_t representable_iomap_entries(uint32_t entries) {
   return unscale_iomap_entries(scale_iomap_entries(entries));
 }

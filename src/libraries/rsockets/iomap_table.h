@@ -11,7 +11,7 @@
 
 namespace verbena::rsockets {
 
-// An entry in a table of mapped buffers: from `offset` on, the other side's writes go to `buffer`.
+// An entry in a table of mapped buffers: maps offsets from `offset` on to `buffer`.
 struct IomapEntry {
   static constexpr size_t kBytes = 24;
   uint64_t offset = 0;
@@ -26,13 +26,13 @@ struct IomapEntry {
   }
 };
 
-// The table in our memory that the peer writes when its application maps buffers. The peer may write at any
-// time, so every look takes a copy of an entry and believes nothing twice.
+// The table in our memory in which the peer lists the buffers that its application has mapped with riomap().
+// The peer may write at any time, so each lookup copies an entry before it checks and uses it.
 class IomapTable {
  public:
   IomapTable(const std::byte* memory, uint32_t entries) : memory_(memory), entries_(entries) {}
 
-  // The part of a mapped buffer that begins at `offset`, up to the buffer's end.
+  // Returns the rest of the mapped buffer that contains `offset`, from `offset` on.
   std::optional<BufferAddress> find(uint64_t offset) const {
     for (uint32_t i = 0; i < entries_; ++i) {
       std::array<std::byte, IomapEntry::kBytes> copy;

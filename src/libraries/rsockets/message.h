@@ -6,21 +6,21 @@
 
 namespace verbena::rsockets {
 
-// The 32-bit messages of the rsocket protocol, which travel as the immediate data of RDMA WRITEs: three bits
-// of operation, 29 of value.
+// The messages of the rsocket protocol: 32 bits that travel as immediate data of RDMA WRITEs, 3 bits of
+// operation and 29 bits of value.
 enum class Operation : uint32_t {
-  kData = 0,    // value: bytes written into the buffer that was granted
-  kDirect = 2,  // a write into a mapped buffer: never on the wire, it is a WRITE without immediate data
-  kCredits =
-      4,  // value: the sequence number of the first message that may not be sent; a buffer may come along
-  kIomap = 6,    // value: the entry of the table of mapped buffers that was written
+  kData = 0,    // value: bytes written into the granted buffer
+  kDirect = 2,  // WRITE without immediate data into a mapped buffer; never in a message
+  // value: sequence number of the first message that may not be sent. May come with a granted buffer.
+  kCredits = 4,
+  kIomap = 6,    // value: index of the mapped-buffer entry that was written
   kControl = 7,  // value: a Control
 };
 
 enum class Control : uint32_t {
   kDisconnect = 0,  // neither sends nor receives any more
-  kKeepalive = 1,   // never on the wire either: a WRITE of nothing says it
-  kShutdown = 2,    // sends no more
+  kKeepalive = 1,   // an empty WRITE without immediate data; never in a message
+  kShutdown = 2,    // sends no more data
 };
 
 inline constexpr uint32_t kMaxMessageValue = (1u << 29) - 1;
@@ -32,7 +32,7 @@ struct Message {
   // REQUIRES: value <= kMaxMessageValue
   constexpr uint32_t encode() const { return static_cast<uint32_t>(operation) << 29 | value; }
 
-  // Nothing for the reserved operations and the ones that never travel.
+  // Returns nothing for reserved operations and for those that are never in a message.
   static constexpr std::optional<Message> decode(uint32_t word) {
     const auto operation = static_cast<Operation>(word >> 29);
     switch (operation) {

@@ -14,14 +14,15 @@
 
 namespace verbena::rsockets {
 
-// How UD packets reach an address.
+// The path that UD packets take to an address.
 struct UdPath {
   ibv_ah_attr attributes{};
   uint32_t mtu = 0;  // bytes
 };
 
-// Asks the connection manager for the way from a local address to another. The answer comes in the service's
-// thread, once. Before that the query may be dropped (Service::retire() in that thread), and afterwards too.
+// Resolves the path from a local address to a remote one through the connection manager. Calls the answer
+// exactly once, in the service's thread. The query may be dropped before or after that; in the service's
+// thread only with Service::retire().
 class PathQuery final : public CmHandler {
  public:
   using Answer = std::function<void(Result<UdPath>)>;

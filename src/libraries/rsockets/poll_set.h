@@ -13,13 +13,13 @@
 
 namespace verbena::rsockets {
 
-// What one call of rpoll() watches: rsockets and plain descriptors, mixed. Used by one thread.
+// The descriptors of one rpoll() call: rsockets and plain descriptors mixed. For one thread.
 class PollSet {
  public:
   explicit PollSet(std::span<pollfd> wanted);
 
-  // How many are ready at the deadline or before; their revents are set. Looks for a while, then sleeps.
-  // Errors: EINTR and the others of poll(2).
+  // Waits until a descriptor is ready or the deadline passes. Returns how many are ready, with their revents
+  // set. Busy-polls for the configured time, then sleeps. Errors: EINTR and the others of poll(2).
   Result<int> wait(TimePoint deadline);
 
  private:
@@ -32,8 +32,8 @@ class PollSet {
 
   std::span<pollfd> wanted_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // null for plain descriptors
-  std::vector<pollfd> plain_;                     // the plain ones among them, in order
-  std::vector<pollfd> asleep_;                    // a waker, then one each
+  std::vector<pollfd> plain_;                     // the plain descriptors of `wanted_`, in order
+  std::vector<pollfd> asleep_;  // what sleep() polls: the waker, then one entry for each of `wanted_`
 };
 
 }  // namespace verbena::rsockets

@@ -8,17 +8,18 @@
 
 namespace verbena::rsockets {
 
-// What has arrived and what we owe the peer: new buffers and new credits. The receive buffer is a ring of two
-// halves; the peer gets a half at a time, fills it from beginning to end, and gets it again when the
-// application has read it. Two threads use a window: the *reader* (one at a time) and the *poller* (the one
-// that reads completions, one at a time). Each number has one writer.
+// Flow control of the receiving direction: bytes that arrived, and the buffers and credits to grant to the
+// peer. The receive buffer is a ring of two halves. The peer gets one half at a time, fills it from beginning
+// to end, and gets it again after the application has read it.
+// Two threads use a window: the *reader* and the *poller* (which handles completions); one thread at a time
+// each. Each number has one writer.
 class ReceiveWindow {
  public:
   // REQUIRES: messages > 0, half_bytes > 0
   ReceiveWindow(uint32_t messages, uint32_t half_bytes)
       : half_(half_bytes), ends_(messages), announce_at_(static_cast<uint16_t>(messages / 2)) {}
 
-  // The bytes at hand that lie in a row in the ring.
+  // Contiguous bytes in the ring, ready to be read.
   struct Piece {
     uint32_t offset;
     uint32_t length;
@@ -29,7 +30,8 @@ class ReceiveWindow {
     return arrived_bytes_.load(std::memory_order_acquire) - read_bytes_.load(std::memory_order_relaxed);
   }
 
-  // Reader: what comes after the first `skip` bytes, at most `wanted`; length 0 if there is nothing.
+  // Reader: returns at most `wanted` contiguous bytes after the first `skip` ones; length 0 if there are
+  // none.
   Piece peek(uint64_t wanted, uint64_t skip = 0) const {
     const uint64_t at_hand = available();
     if (skip >= at_hand) return {0, 0};
@@ -38,7 +40,7 @@ class ReceiveWindow {
     const uint64_t in_a_row = std::min<uint64_t>(at_hand - skip, ring_bytes() - offset);
     return {offset, static_cast<uint32_t>(std::min(wanted, in_a_row))};
   }
-  // Reader. REQUIRES: bytes <= available()
+  // Reader: releases bytes that were read. REQUIRES: bytes <= available()
   void consume(uint64_t bytes) {
     const uint64_t read = read_bytes_.load(std::memory_order_relaxed) + bytes;
     uint32_t messages = messages_read_.load(std::memory_order_relaxed);
@@ -48,8 +50,8 @@ class ReceiveWindow {
     read_bytes_.store(read, std::memory_order_release);
   }
 
-  // Poller: a message says that so many bytes were written. False if that cannot be: the peer has broken the
-  // protocol, and nothing it says of this connection can be believed.
+  // Poller: accounts for a message that announces `bytes` written bytes. False if that is impossible: the
+  // peer violates the protocol, and the connection must end.
   bool arrive(uint32_t bytes) {
     const uint32_t count = messages_arrived_.load(std::memory_order_relaxed);
     if (count - messages_read_.load(std::memory_order_acquire) == ends_.size()) return false;
@@ -61,7 +63,7 @@ class ReceiveWindow {
     return true;
   }
 
-  // Poller, and as a hint anyone: the peer should hear from us.
+  // Whether the peer is due a buffer or credits. Exact for the poller, a hint for other threads.
   bool owes_buffer() const {
     return granted_bytes_.load(std::memory_order_relaxed) + half_ <=
            read_bytes_.load(std::memory_order_acquire) + ring_bytes();
@@ -69,13 +71,13 @@ class ReceiveWindow {
   bool owes_credits() const {
     return static_cast<int16_t>(sequence() - announce_at_.load(std::memory_order_relaxed)) >= 0;
   }
-  // Poller: grants the next half; where it begins. REQUIRES: owes_buffer()
+  // Poller: grants the next half and returns its offset in the ring. REQUIRES: owes_buffer()
   uint32_t grant_buffer() {
     const uint64_t granted = granted_bytes_.load(std::memory_order_relaxed);
     granted_bytes_.store(granted + half_, std::memory_order_relaxed);
     return static_cast<uint32_t>(granted % ring_bytes());
   }
-  // Poller: the limit to announce to the peer.
+  // Poller: returns the new credit limit to announce to the peer.
   uint16_t grant_credits() {
     const uint16_t read = sequence();
     announce_at_.store(static_cast<uint16_t>(read + ends_.size() / 2), std::memory_order_relaxed);
@@ -86,16 +88,16 @@ class ReceiveWindow {
   uint16_t sequence() const { return static_cast<uint16_t>(messages_read_.load(std::memory_order_acquire)); }
 
   const uint32_t half_;
-  std::vector<uint64_t> ends_;  // for each message not read: the sum of all bytes up to its end
+  std::vector<uint64_t> ends_;  // for each unread message: the total of bytes up to its end
 
-  // The reader's.
+  // Written by the reader only.
   std::atomic<uint64_t> read_bytes_{0};
   std::atomic<uint32_t> messages_read_{0};
 
-  // The poller's.
+  // Written by the poller only.
   std::atomic<uint64_t> arrived_bytes_{0};
   std::atomic<uint32_t> messages_arrived_{0};
-  std::atomic<uint64_t> granted_bytes_{half_};  // the first half goes out with the connection data
+  std::atomic<uint64_t> granted_bytes_{half_};  // the connection data grant the first half
   std::atomic<uint16_t> announce_at_;
 };
 

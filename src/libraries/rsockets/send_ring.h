@@ -7,8 +7,8 @@
 
 namespace verbena::rsockets {
 
-// Where in the ring of bytes the next data to send go; how much of it is free is SendWindow's concern. The
-// sender's alone.
+// Allocates places for outgoing data in the ring of send buffers, in order. Does not track free space, which
+// SendWindow does. For the sender only.
 class SendRing {
  public:
   explicit SendRing(uint32_t bytes) : bytes_(bytes) {}

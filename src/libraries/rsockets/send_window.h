@@ -10,24 +10,25 @@
 
 namespace verbena::rsockets {
 
-// Below so much room in the send ring nobody begins a transfer: it would only make small packets.
+// The minimum room in the send ring, in bytes, to start a transfer: less would make small packets.
 inline constexpr uint32_t kSendLowWater = 2048;
 
-// What may be sent now. A message needs a free place in the send queue, room in the ring of bytes, a credit
-// of the peer's, and a buffer that the peer has granted. Two threads use a window: the *sender* (one at a
-// time) takes, the *poller* (the one that reads completions, one at a time) gives back and grants. Each
-// number has one writer.
+// Flow control of the sending direction: decides whether a message may be sent now. A message needs a free
+// entry in the send queue, room in the send ring, a credit of the peer, and a buffer that the peer has
+// granted.
+// Two threads use a window, one at a time each: the *sender* takes; the *poller* (which handles completions)
+// gives back and grants. Each number has one writer.
 class SendWindow {
  public:
   // REQUIRES: requests > 0
   SendWindow(uint32_t requests, uint32_t ring_bytes) : requests_(requests), ring_bytes_(ring_bytes) {}
 
-  // Sender and anyone who only wants to know.
+  // Whether a message may be sent. Exact for the sender, a hint for other threads.
   bool may_send() const {
     return has_room() && sent_.load(std::memory_order_relaxed) != limit_.load(std::memory_order_acquire) &&
            has_buffer_.load(std::memory_order_acquire) != 0;
   }
-  // For writes that go past the peer's buffers and credits: those into mapped memory.
+  // Whether a WRITE into mapped memory may be posted: it needs no buffer and no credit of the peer.
   bool has_room() const {
     return requests_posted_.load(std::memory_order_relaxed) - requests_done_.load(std::memory_order_acquire) <
                requests_ &&
@@ -44,9 +45,8 @@ class SendWindow {
     return requests_posted_.load(std::memory_order_acquire) == requests_done_.load(std::memory_order_acquire);
   }
 
-  // Sender: up to `wanted` bytes of the buffer at hand, using up one credit and one place; `ring_bytes` of
-  // the ring are taken with take_ring(). The length returned is that of the message. REQUIRES: may_send(),
-  // wanted > 0
+  // Sender: takes up to `wanted` bytes of the peer's current buffer, and one credit. The length returned is
+  // that of the message. The caller then calls post(). REQUIRES: may_send(), wanted > 0
   BufferAddress take(uint32_t wanted) {
     if (current_.length == 0) {
       const uint32_t at = grants_taken_.load(std::memory_order_relaxed);
@@ -60,27 +60,27 @@ class SendWindow {
     sent_.store(static_cast<uint16_t>(sent_.load(std::memory_order_relaxed) + 1), std::memory_order_relaxed);
     return part;
   }
-  // Sender: a message without a buffer, such as news of a mapped buffer.
+  // Sender: takes a credit for a message without a buffer, such as the announcement of a mapped buffer.
   // REQUIRES: has_credit()
   void take_credit() {
     sent_.store(static_cast<uint16_t>(sent_.load(std::memory_order_relaxed) + 1), std::memory_order_relaxed);
   }
-  // Sender: a request is about to be posted that uses so many bytes of the ring.
+  // Sender: accounts for a request about to be posted that uses `bytes` bytes of the send ring.
   // REQUIRES: has_room(), bytes <= free_ring_bytes()
   void post(uint32_t bytes) {
     bytes_posted_.store(bytes_posted_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
     requests_posted_.store(requests_posted_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  // Poller: a request has completed that used so many bytes.
+  // Poller: releases what a completed request used: its queue entry and `bytes` bytes of the send ring.
   void complete(uint32_t bytes) {
     bytes_done_.store(bytes_done_.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
     requests_done_.store(requests_done_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // Poller: the peer takes messages up to this one.
+  // Poller: sets the sequence number of the first message that the peer does not accept yet.
   void set_limit(uint16_t limit) { limit_.store(limit, std::memory_order_release); }
-  // Poller: the peer has granted a buffer. False when it grants more than it can have.
-  // REQUIRES: buffer.length > 0
+  // Poller: adds a buffer that the peer has granted. False if the peer grants more than two at a time, which
+  // the protocol forbids. REQUIRES: buffer.length > 0
   bool grant(const BufferAddress& buffer) {
     const uint32_t at = grants_made_.load(std::memory_order_relaxed);
     if (at - grants_taken_.load(std::memory_order_acquire) == grants_.size()) return false;
@@ -94,21 +94,21 @@ class SendWindow {
   const uint32_t requests_;
   const uint32_t ring_bytes_;
 
-  // The sender's. Sums that wrap around; differences count.
+  // Written by the sender only. Counters that wrap around; only their differences count.
   std::atomic<uint16_t> sent_{0};
   std::atomic<uint32_t> requests_posted_{0};
   std::atomic<uint32_t> bytes_posted_{0};
   std::atomic<uint32_t> grants_taken_{0};
   BufferAddress current_;
 
-  // The poller's.
+  // Written by the poller only.
   std::atomic<uint16_t> limit_{0};
   std::atomic<uint32_t> requests_done_{0};
   std::atomic<uint32_t> bytes_done_{0};
   std::atomic<uint32_t> grants_made_{0};
   std::array<BufferAddress, 2> grants_;
 
-  std::atomic<uint32_t> has_buffer_{0};  // buffers with room, both threads'
+  std::atomic<uint32_t> has_buffer_{0};  // granted buffers with room left; written by both threads
 };
 
 }  // namespace verbena::rsockets

@@ -17,15 +17,16 @@
 
 namespace verbena::rsockets {
 
-// What stands behind the context of an rdma_cm_id of ours.
+// Handles the connection manager's events of one rdma_cm_id, whose context points to it.
 class CmHandler {
  public:
   virtual ~CmHandler() = default;
-  // In the service's thread. The identifier lives until this returns, and must not be destroyed in it.
+  // Called in the service's thread. The identifier lives until the call returns, and must not be destroyed
+  // within it.
   virtual void on_cm_event(const rdma_cm_event& event) = 0;
 };
 
-// What reads a descriptor, or does something from time to time, in the service's thread.
+// Handles a readable descriptor or a periodic timer in the service's thread.
 class ServiceClient {
  public:
   virtual ~ServiceClient() = default;
@@ -33,25 +34,28 @@ class ServiceClient {
   virtual void on_timer() {}
 };
 
-// The one thread that a process with rsockets has: it hears of connections, reads the UDP sockets of datagram
-// rsockets, and sends what keeps connections alive. Made with the first rsocket, never ended, absent in the
-// child after fork(), where the next rsocket makes another. It takes no signals but those of faults.
+// The background thread of rsockets: handles connection events, reads the UDP sockets of datagram rsockets,
+// and runs keep-alive timers. A process has at most one, started with its first rsocket and never ended. A
+// child after fork() has none until its next rsocket starts one. The thread blocks all signals but those of
+// faults. Public functions are thread-safe.
 class Service {
  public:
-  // Errors: those of rdma_create_event_channel(3) and of making threads.
+  // Returns the service, which the first call starts. Errors: those of rdma_create_event_channel(3) and of
+  // starting a thread.
   static Result<Service*> instance();
 
-  // The channel of all our identifiers.
+  // The event channel of all identifiers of rsockets.
   rdma_event_channel* channel() { return channel_; }
 
+  // Calls on_readable() of the client whenever `fd` is readable, until forget().
   Result<void> watch(int fd, std::weak_ptr<ServiceClient> client);
   void forget(int fd);
 
-  // Calls on_timer() each `period` from now on, in place of what was said before; zero: no more.
+  // Calls on_timer() every `period` from now on. Replaces the client's earlier timer; zero stops it.
   void set_timer(const std::shared_ptr<ServiceClient>& client, Duration period);
 
-  // Releases it as soon as no event is being handled, as an identifier cannot be destroyed while one of its
-  // own events is. In another thread than the service's that is now.
+  // Releases the object after the current event: an identifier cannot be destroyed while one of its events is
+  // handled. In any other thread than the service's, releases it at once.
   void retire(std::shared_ptr<void> what);
 
  private:
@@ -74,7 +78,7 @@ class Service {
   rdma_event_channel* channel_ = nullptr;
   OwnFd epoll_;
   OwnFd wakeup_;
-  std::vector<std::shared_ptr<void>> retired_;  // the thread's own
+  std::vector<std::shared_ptr<void>> retired_;  // used by the service's thread only
 
   std::mutex mutex_;
   std::map<int, std::weak_ptr<ServiceClient>> clients_;

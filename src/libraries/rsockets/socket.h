@@ -18,7 +18,7 @@
 
 namespace verbena::rsockets {
 
-// Where an option's value goes: rgetsockopt(). Errors: EINVAL where there is too little room.
+// The output buffer of rgetsockopt(). Errors: EINVAL if it is too small, EFAULT if it is null.
 class OptionValue {
  public:
   OptionValue(void* to, socklen_t* length) : to_(to), length_(length) {}
@@ -34,10 +34,10 @@ class OptionValue {
   socklen_t* length_;
 };
 
-// An int out of an option's value. Errors: EINVAL, EFAULT.
+// Reads an int from an option's value. Errors: EINVAL, EFAULT.
 Result<int> int_option(const void* value, socklen_t length);
 
-// The sizes an rsocket is made with, and that the application may change before it is connected.
+// The sizes with which an rsocket is created. The application may change them before connecting.
 struct Sizes {
   uint32_t send_queue = configuration().send_queue;
   uint32_t receive_queue = configuration().receive_queue;
@@ -47,8 +47,8 @@ struct Sizes {
   uint32_t iomap_entries = configuration().iomap_entries;
 };
 
-// One rsocket, as the calls see it. The application may use it from several threads, as a socket; what it
-// closes while another thread uses it lives until that thread is done.
+// An rsocket: the interface that the C functions of rsocket(7) call. Thread-safe, as a socket is. An rsocket
+// that is closed during a call of another thread lives until that call returns.
 class Socket {
  public:
   Socket() = default;
@@ -56,7 +56,7 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  // The descriptor that the application knows it by.
+  // The descriptor by which the application knows the rsocket.
   virtual int number() const = 0;
 
   virtual Result<void> bind(const Address& address) = 0;
@@ -64,12 +64,12 @@ class Socket {
   virtual Result<std::shared_ptr<Socket>> accept();
   virtual Result<void> connect(const Address& address) = 0;
   virtual Result<void> shutdown(int how) = 0;
-  // The last call of all: what other threads still do fails soon.
+  // The last call on an rsocket; calls of other threads that still run fail soon.
   virtual void close() = 0;
 
-  // `source`: whom from, if not null.
+  // Receives data. Sets `*source` to the sender's address, unless `source` is null.
   virtual Result<size_t> receive(Buffers into, int flags, Address* source) = 0;
-  // `destination`: null where connect() has said it.
+  // Sends data. `destination` is null on an rsocket that connect() gave one.
   virtual Result<size_t> send(Buffers from, int flags, const Address* destination) = 0;
 
   virtual Result<Address> local_address() = 0;
@@ -87,14 +87,16 @@ class Socket {
     return (flags() & O_NONBLOCK) == 0 && (flags_of_call & MSG_DONTWAIT) == 0;
   }
 
-  // For waiting. What of `interest` is there; handles completions first.
+  // ---- waiting
+
+  // Handles completions, then returns those of `interest` that are ready.
   virtual Interest ready(Interest interest) = 0;
-  // The same, after making sure that event_descriptor() becomes readable, or the calling thread's waker is
-  // woken, when it may be otherwise. REQUIRES: the caller stands in waiters()
+  // Like ready(), but arms notifications first. From then on a change makes event_descriptor() readable or
+  // wakes the calling thread's waker. REQUIRES: the caller is in waiters()
   virtual Interest arm(Interest interest) = 0;
-  // A descriptor to poll besides, or -1.
+  // A descriptor to poll in addition to the waker, or -1.
   virtual int event_descriptor() = 0;
-  // It was readable.
+  // Consumes the event that made event_descriptor() readable.
   virtual void take_event() = 0;
   WaitList& waiters() { return waiters_; }
 

@@ -13,25 +13,24 @@
 
 namespace verbena::rsockets {
 
-// From the number of a descriptor to the rsocket that is behind it. Thread-safe; looking up takes no lock but
-// that of the entry.
+// Maps descriptor numbers to rsockets. Thread-safe; a lookup takes only the lock of its entry.
 //
-// An rsocket does not survive fork(): its queue pair belongs to the parent, and so does the connection. The
-// child finds it here only in order to close the descriptor.
+// An rsocket does not survive fork(): its queue pair and its connection belong to the parent. The child finds
+// an inherited entry only to close the descriptor.
 class SocketTable {
  public:
   static SocketTable& instance();
 
-  // Errors: EMFILE.
+  // Adds the rsocket under its number. Errors: EMFILE if the number is too large for the table.
   Result<void> insert(std::shared_ptr<Socket> socket);
-  // Null if there is none, or if it is the parent's.
+  // Null if there is none, or if the parent process created it.
   std::shared_ptr<Socket> find(int number);
-  // Takes it out.
+  // Removes and returns the rsocket; null as with find().
   std::shared_ptr<Socket> remove(int number);
-  // The descriptor of an rsocket that a parent process made: takes it out.
+  // Removes an rsocket that a parent process created. False if there is none.
   bool remove_inherited(int number);
 
-  // In a child after fork(): a lock that is taken is one of a thread of the parent's.
+  // For a child after fork(): releases all locks, which threads of the parent may have held.
   void free_in_child();
 
  private:
@@ -49,7 +48,7 @@ class SocketTable {
   std::array<std::atomic<Page*>, kPages> pages_{};
 };
 
-// The process, as told after a fork(): cheaper than getpid(2).
+// Returns the process ID, updated after each fork(): cheaper than getpid(2).
 pid_t current_process();
 
 }  // namespace verbena::rsockets

@@ -21,12 +21,12 @@
 
 namespace verbena::rsockets {
 
-// A stream rsocket: what a TCP socket is, over one reliable connection.
+// A stream rsocket: the semantics of a TCP socket over one reliable connection.
 //
-// The service's thread drives a connection until it stands; from then on the application's threads do all
-// (stream_qp.h). Locks, none of which is held while an identifier is destroyed: `event_mutex_` while an
-// event is handled; then `mutex_` for the phase and the identifier; one for senders, one for readers, each
-// held while its owner waits.
+// The service's thread sets a connection up; after that the application's threads do all work (stream_qp.h).
+// Lock order: `event_mutex_` (held while an event is handled), then `mutex_` (phase and identifier). Senders
+// and readers have one lock each, held while its owner waits. No lock is held while an identifier is
+// destroyed.
 class Stream final : public Socket,
                      public CmHandler,
                      public ServiceClient,
@@ -66,11 +66,11 @@ class Stream final : public Socket,
     kResolvingRoute,
     kConnecting,
     kAccepting,
-    kConnected,  // or was: the connection itself knows
-    kFailed,     // the connection could not be opened
-    kClosed,     // the application has closed it
+    kConnected,  // or was connected: StreamQp knows
+    kFailed,     // the connection could not be set up
+    kClosed,     // the application closed the stream
   };
-  // A connection request that was not answered yet.
+  // An unanswered connection request.
   struct Request {
     rdma_cm_id* id;
     ConnectData peer;
@@ -83,7 +83,9 @@ class Stream final : public Socket,
   Result<rdma_cm_id*> create_identifier();
   Result<void> begin_again();
 
-  // Opening, in the service's thread and in connect(). REQUIRES: mutex_ is held
+  // ---- setting up a connection, in the service's thread and in connect()
+
+  // REQUIRES: mutex_ is held
   Result<void> resolve_address();
   Result<void> resolve_route();
   Result<void> request_connection();
@@ -100,7 +102,7 @@ class Stream final : public Socket,
   void on_disconnected();
   void on_timer() override;
 
-  // Listening.
+  // ---- listening side
   void on_request(const rdma_cm_event& event);
   void start_serving();
   void serve_requests();
@@ -109,7 +111,7 @@ class Stream final : public Socket,
   static std::shared_ptr<void> destroyed_later(rdma_cm_id* id);
   void leave_listener(bool opened);
 
-  // Moving data.
+  // ---- moving data
   Result<StreamQp*> opened(int flags);
   Result<void> await_sending(StreamQp& qp, bool may_block);
   Result<void> announce_maps(StreamQp& qp, bool may_block);
@@ -126,30 +128,30 @@ class Stream final : public Socket,
 
   Service& service_;
   const int family_;
-  OwnFd number_;  // a descriptor that keeps the number for us; of one accepted, from accept() on
+  OwnFd number_;  // reserves the descriptor number; an accepted stream gets it in accept()
 
   std::mutex event_mutex_;
-  bool detached_ = false;  // no event is handled any more
+  bool detached_ = false;  // events are ignored
 
   std::mutex mutex_;
   std::atomic<Phase> phase_{Phase::kNew};
   rdma_cm_id* id_ = nullptr;
   Address bound_, destination_;
   int retries_ = 0;
-  int error_ = 0;          // what SO_ERROR says of an opening that failed
-  bool reported_ = false;  // connect() has said that the connection stands
+  int error_ = 0;          // what SO_ERROR returns after a connection could not be set up
+  bool reported_ = false;  // connect() has returned success for this connection
   StreamOptions options_;
-  std::unique_ptr<StreamQp> qp_;  // once there, as long as the stream
+  std::unique_ptr<StreamQp> qp_;  // set when a connection is requested or accepted
   std::atomic<bool> parted_{false};
-  std::atomic<bool> shut_{false};  // for writing, by ourselves
+  std::atomic<bool> shut_{false};  // the application has shut down writing
 
   std::mutex send_mutex_;
   LocalIomaps maps_;
   std::mutex receive_mutex_;
 
-  std::unique_ptr<Queue> queue_;      // of a listener
-  std::atomic<bool> serving_{false};  // its requests are answered
-  std::weak_ptr<Stream> listener_;    // of one being accepted
+  std::unique_ptr<Queue> queue_;      // only for a listener
+  std::atomic<bool> serving_{false};  // the listener answers its requests
+  std::weak_ptr<Stream> listener_;    // of a stream that is being accepted
 };
 
 }  // namespace verbena::rsockets

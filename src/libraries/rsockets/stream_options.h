@@ -14,32 +14,32 @@
 
 namespace verbena::rsockets {
 
-// The options of a stream that are a matter of what was set: the stream answers for its state, its errors and
-// its segments itself. What is not known is refused (EOPNOTSUPP) as rsockets always did: programs that go on
-// with a plain socket then rely on it. Not thread-safe: under the stream's lock.
+// The socket options of a stream that only store a value; the stream itself answers those about its state,
+// errors and segment size. Unknown options fail with EOPNOTSUPP as in rdma-core: programs that then fall back
+// to a plain socket rely on it. Not thread-safe: used under the stream's lock.
 class StreamOptions {
  public:
-  // Where the stream is.
+  // The state of the stream, as far as options depend on it.
   struct Stage {
     rdma_cm_id* id;      // never null
     bool is_new;         // neither bound nor connected
-    bool may_be_sized;   // no connection was begun yet
-    const Sizes* sizes;  // those of the queue pair; null: there is none yet
+    bool may_be_sized;   // no connection was requested or accepted yet
+    const Sizes* sizes;  // those of the queue pair; null before it exists
   };
-  // What the stream has to do after an option was set.
+  // The action that the stream must take after an option was set.
   enum class Effect : uint8_t { kNone, kKeepAlive };
 
   Result<Effect> set(const Stage& stage, int level, int name, const void* value, socklen_t length);
   Result<void> get(const Stage& stage, int level, int name, OptionValue& value) const;
 
-  // How often the peer is asked whether it is there; 0: never.
+  // The interval at which to check that the peer is there; 0: never.
   std::chrono::seconds keep_alive_period() const {
     return std::chrono::seconds(keep_alive_ ? keep_alive_seconds_ : 0);
   }
   const Sizes& sizes() const { return sizes_; }
-  // As a connection has them that a listener with these options accepts.
+  // Copies the sizes that an accepted stream inherits from its listener.
   void take_sizes_of(const StreamOptions& listener) { sizes_ = listener.sizes_; }
-  // Gives the identifier the path that was set by RDMA_ROUTE. False: none was, or it is refused.
+  // Sets the path given by RDMA_ROUTE on the identifier. False if none was given or the path is refused.
   bool set_route_of(rdma_cm_id& id);
 
  private:
@@ -61,7 +61,7 @@ class StreamOptions {
   bool no_delay_ = false;
   bool own_family_ = false;
   bool lingers_ = true;
-  int keep_alive_seconds_ = 0;  // 0: not known yet
+  int keep_alive_seconds_ = 0;  // 0: not read from the system yet
 };
 
 }  // namespace verbena::rsockets

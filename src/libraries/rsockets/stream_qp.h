@@ -24,61 +24,62 @@
 
 namespace verbena::rsockets {
 
-// The data path of a stream rsocket: a queue pair, its buffers, and the accounts of both directions.
+// The data path of a stream rsocket: a queue pair, its buffers, and the flow control of both directions.
 //
-// One thread at a time sends, one at a time reads. Any thread handles completions, one at a time
-// (poll_mutex_). Nothing here waits.
+// Three roles, one thread at a time each: the sender, the reader, and the thread that handles completions,
+// which may be any thread (poll_mutex_). No function blocks.
 class StreamQp {
  public:
-  // Makes a queue pair on the identifier, which is bound to a device, and posts its receives. Errors: those
-  // of the verbs.
+  // Creates a queue pair on the identifier and posts its receives. Errors: those of the verbs.
+  // REQUIRES: the identifier is bound to a device
   static Result<std::unique_ptr<StreamQp>> create(rdma_cm_id* id, const Sizes& wanted);
-  // The identifier must still be there.
+  // REQUIRES: the identifier still exists
   ~StreamQp();
   StreamQp(const StreamQp&) = delete;
   StreamQp& operator=(const StreamQp&) = delete;
 
-  // What the peer is to know, and what the peer has said. REQUIRES: meet() comes before all that follows
+  // Our connection data for the peer, and the peer's for us. REQUIRES: meet() precedes all calls below
   ConnectData introduction() const;
   void meet(const ConnectData& peer);
 
-  // Ups and downs. A connection that is up may send control messages; `readable`: more may come; `writable`:
-  // data may be sent.
+  // ---- state of the connection
+
+  // Up: may send control messages. Readable: more data may arrive. Writable: data may be sent.
   bool is_up() const { return has(kUp); }
   bool is_readable() const { return has(kReadable); }
   bool is_writable() const { return has(kWritable); }
   void stop_reading() { drop(kReadable); }
   void stop_writing() { drop(kWritable); }
-  // The peer is gone: after handling what came from it.
+  // Ends the connection because the peer is gone, after handling the data that still arrive.
   void end();
-  // For good, with what SO_ERROR will say.
+  // Ends the connection for good; SO_ERROR will return `error`.
   void break_off(int error);
   bool is_broken() const { return broken_.load(std::memory_order_acquire); }
-  // What broke it, once.
+  // Returns the error that broke the connection, once; then 0.
   int take_error() { return error_.exchange(0, std::memory_order_acq_rel); }
 
-  // Any thread. Handles completions; true if there were any.
+  // Any thread: handles completions. True if there were any.
   bool progress();
-  // What of `interest` is there.
+  // Returns those of `interest` that are ready.
   Interest look(Interest interest) const;
   int event_descriptor() const { return channel_->fd; }
   void arm();
-  // An event came: `again` if others count on the next one.
+  // Consumes an event of event_descriptor(). `again`: other threads wait for the next event, so re-arm.
   void take_event(bool again);
 
-  // Sender. One message or write of at most `most` bytes; how many were taken. REQUIRES: window().may_send(),
-  // or window().has_room() for the write; from.size() > 0
+  // Sender: sends a message, or writes to mapped memory, with at most `most` bytes. Returns the bytes taken.
+  // REQUIRES: from.size() > 0, and window().may_send() or, for write(), window().has_room()
   Result<uint32_t> send(Buffers& from, uint32_t most);
   Result<uint32_t> write(Buffers& from, uint32_t most, const BufferAddress& to);
-  // Tells the peer of a buffer mapped under this index. REQUIRES: has_room() and has_credit()
+  // Sender: announces a buffer mapped under this index to the peer. REQUIRES: has_room() and has_credit()
   Result<void> announce(uint32_t index, const IomapEntry& entry);
   const SendWindow& window() const { return *send_window_; }
 
-  // Reader. The bytes at hand, up to what there is room for.
+  // Reader: copies the bytes at hand, at most as many as `into` takes. peek() leaves them unread.
   size_t read(Buffers& into);
   size_t peek(Buffers into) const;
 
-  // A control message, if there is room for one; false if not.
+  // Sends a control message. False if the connection is down or has no room for one.
   Result<bool> control(Control what);
   void keep_alive();
 
@@ -90,11 +91,11 @@ class StreamQp {
   static constexpr uint32_t kControlSlots = 4;
   static constexpr uint32_t kUp = 1, kReadable = 2, kWritable = 4;
 
-  // A WRITE, with immediate data if there is a message.
+  // An RDMA WRITE to post, with immediate data if there is a message.
   struct Write {
-    Operation operation;             // comes back with the completion, as does the next
-    uint32_t bytes = 0;              // of the ring; of kControl: which
-    std::optional<Message> message;  // to the peer
+    Operation operation;  // `operation` and `bytes` come back in the completion's wr_id
+    uint32_t bytes = 0;   // bytes of the send ring; of kControl: the Control
+    std::optional<Message> message;
     BufferAddress to{};
   };
 
@@ -114,7 +115,7 @@ class StreamQp {
   Staged stage(Buffers& from, uint32_t length);
   Staged stage(const void* from, uint32_t length);
 
-  // REQUIRES: poll_mutex_ is held, for all of these
+  // REQUIRES, for all of these: poll_mutex_ is held
   bool poll();
   void handle(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion);
@@ -133,9 +134,9 @@ class StreamQp {
   Sizes sizes_;
   CompletionChannel channel_;
   CompletionQueue queue_;
-  RegisteredPages send_memory_;     // the ring, then places for what control messages carry
-  RegisteredPages receive_memory_;  // the two halves
-  RegisteredPages table_memory_;    // granted buffers, then mapped ones: written by the peer
+  RegisteredPages send_memory_;     // the send ring, then slots for the data of control messages
+  RegisteredPages receive_memory_;  // the two halves of the receive ring
+  RegisteredPages table_memory_;    // granted buffers, then mapped ones; written by the peer
   std::unique_ptr<SendWindow> send_window_;
   std::unique_ptr<ReceiveWindow> receive_window_;
   std::unique_ptr<SendRing> ring_;
@@ -149,8 +150,8 @@ class StreamQp {
 
   std::mutex poll_mutex_;
   std::atomic<uint32_t> controls_posted_{0}, controls_done_{0};
-  uint32_t peers_entry_ = 1;  // where the next buffer is granted: the first went with the connection data
-  uint32_t events_ = 0;       // taken and not acknowledged
+  uint32_t peers_entry_ = 1;  // the peer's table entry for our next buffer; the first was in the connect data
+  uint32_t events_ = 0;       // events taken but not acknowledged yet
   uint32_t receives_to_post_ = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace verbena::rsockets {
 
-// Owners of what the verbs hand out.
+// Owning handles of verbs objects.
 
 struct CloseChannel {
   void operator()(ibv_comp_channel* channel) const { ibv_destroy_comp_channel(channel); }
@@ -35,7 +35,8 @@ struct DeregisterMemory {
 };
 using Region = std::unique_ptr<ibv_mr, DeregisterMemory>;
 
-// Zeroed pages of our own, registered: nothing of the application's shares a page with what a peer may write.
+// Zeroed and registered memory in pages of its own, so that no application data share a page with memory that
+// a peer may write.
 class RegisteredPages {
  public:
   RegisteredPages() = default;

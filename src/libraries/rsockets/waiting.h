@@ -16,16 +16,16 @@ namespace verbena::rsockets {
 
 class Socket;
 
-// What someone waits for, or what is there: events as poll(2) has them, and some of our own above.
+// A set of conditions to wait for, or that hold: the event bits of poll(2), and our own bits above them.
 using Interest = uint32_t;
-inline constexpr Interest kOpened = 1u << 16;       // a connection is no longer being opened
-inline constexpr Interest kFlushed = 1u << 17;      // all that was sent has arrived, or never will
+inline constexpr Interest kOpened = 1u << 16;       // a connection is no longer being set up
+inline constexpr Interest kFlushed = 1u << 17;      // everything sent has arrived, or never will
 inline constexpr Interest kControlRoom = 1u << 18;  // a control message can be sent, or never can
 
-// Wakes one thread out of poll(2). Any thread may wake.
+// Wakes one thread that sleeps in poll(2). Any thread may call wake().
 class Waker {
  public:
-  // The calling thread's own; null where no descriptor is left for it.
+  // Returns the calling thread's waker; null if no descriptor is available for it.
   static Waker* of_this_thread();
 
   int fd() const { return fd_.get(); }
@@ -37,7 +37,7 @@ class Waker {
   pid_t process_ = 0;
 };
 
-// A thread's place among those that wait for a socket.
+// An entry in a WaitList: a thread and the conditions that it waits for.
 class Waiter {
  public:
   Waiter(Waker& waker, Interest interest) : waker_(&waker), interest_(interest) {}
@@ -49,15 +49,16 @@ class Waiter {
   Interest interest_;
 };
 
-// Those that wait for one socket. Completions and connection events are shared by all threads that use a
-// socket: the one that handles them wakes the others that they concern. Thread-safe.
+// The threads that wait for one socket. They share its completions and connection events: the thread that
+// handles an event wakes the others whose condition it fulfills. Thread-safe.
 class WaitList {
  public:
   void add(Waiter& waiter);
   void remove(Waiter& waiter);
-  // All but the calling thread, which looks for itself. REQUIRES: `ready` was computed after what made it so
+  // Wakes all waiting threads but the caller for the conditions `ready`. REQUIRES: `ready` was computed after
+  // the change that causes it
   void wake(Interest ready);
-  // More than one: then nobody may take an event of the descriptor away without making sure of the next.
+  // Whether several threads wait. Then a thread that consumes an event must re-arm the notification.
   bool is_shared();
 
  private:
@@ -66,7 +67,7 @@ class WaitList {
   std::atomic<uint32_t> count_{0};
 };
 
-// Stands among those who wait for a socket, as long as it is there.
+// Keeps an entry in a WaitList during its lifetime.
 class Standing {
  public:
   Standing(WaitList& list, Waker& waker, Interest interest) : list_(list), waiter_(waker, interest) {
@@ -81,18 +82,19 @@ class Standing {
   Waiter waiter_;
 };
 
-// Waits until the socket is ready for one of `interest`; looks for a while before it sleeps. Errors: EINTR,
-// ETIMEDOUT at the deadline, those of poll(2).
+// Waits until the socket fulfills one of `interest`. Busy-polls for the configured time, then sleeps. Errors:
+// EINTR, ETIMEDOUT at the deadline, those of poll(2).
 Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline = kNever);
 
-// The same for a call that may have been told not to block (EAGAIN), and has no deadline.
+// Like wait_for(), without a deadline. With `may_block` false: fails with EAGAIN instead of waiting.
 Result<void> await(Socket& socket, Interest interest, bool may_block);
 
-// Until a plain descriptor may be written to, or it is time to look whether that is still wanted. Errors:
-// EINTR, those of poll(2).
+// Waits until a plain descriptor is writable, or the wake-up interval has passed. The caller then checks
+// again. Errors: EINTR, those of poll(2).
 Result<void> await_room(int fd);
 
-// As poll(2) wants it: milliseconds, rounded up, -1 for never; at most the configured wake-up interval.
+// Returns the timeout for poll(2): milliseconds until the deadline, rounded up, at most the configured
+// wake-up interval.
 int sleep_time(TimePoint deadline);
 
 }  // namespace verbena::rsockets
