@@ -8,8 +8,9 @@
 #include "libraries/libibverbs/provider/live_objects.h"
 #include "libraries/libibverbs/provider/provider.h"
 
-// VERBENA_ABI: where a name has an older version beside the default one, that older one carries a symver
-// attribute (compat_1_0.cc).
+// Helpers for the exported functions (VERBENA_ABI), which run without exceptions and return errors as verbs
+// do. VERBENA_ABI exports the default version of a name; older versions carry a symver attribute
+// (compat_1_0.cc).
 
 namespace verbena::verbs {
 
@@ -19,7 +20,7 @@ using verbena::answer_pointer;
 using verbena::because;
 using verbena::without_exceptions;
 
-// Answers `code` for a pointer that is no object, with the reason.
+// Returns `code` for a pointer that is no live object, and records the reason.
 template <class Object>
 int unknown(const Object* object, int code) {
   const char* const kind = provider::name_of(provider::kind_of(object));
@@ -28,9 +29,9 @@ int unknown(const Object* object, int code) {
                  static_cast<const void*>(object));
 }
 
-// The context of an object, or of a context itself. Null when it is none: a null pointer, which is the
-// commonest mistake, one that was destroyed, or one whose `context` or handle the program has changed.
-// Nothing of it is read before that is known.
+// Returns the context of an object, or of a context itself. Returns null, and records EINVAL, for a null
+// pointer (the most frequent mistake), a destroyed object, or one whose `context` or handle the program has
+// changed. Reads the object's memory only once it is known to be alive.
 template <class Object>
 provider::Context* owner(const Object* object) {
   provider::Context* const context = provider::find_owner(object);
@@ -38,12 +39,12 @@ provider::Context* owner(const Object* object) {
   return context;
 }
 
-// EINVAL for a pointer to a struct that the call needs.
+// Returns EINVAL for a null pointer to a struct that the call needs, and records the reason.
 inline int is_null(const char* argument) {
   return because(EINVAL, "{} is null", argument);
 }
 
-// What action(provider::Context&) answers for the context of `object`; EINVAL without one.
+// Returns action(provider::Context&) for the context of `object`, or EINVAL if there is none.
 template <class Object, class Action>
 auto with_owner(const Object* object, Action action) {
   using Answer = decltype(action(std::declval<provider::Context&>()));
@@ -56,8 +57,8 @@ auto with_owner(const Object* object, Action action) {
   }
 }
 
-// The same for an action that destroys the object: ENOENT for an unknown one, as the kernel answers when its
-// table has no such handle.
+// Like with_owner(), for calls that destroy the object: an invalid object gives ENOENT, as a handle unknown
+// to the kernel does. A null pointer still gives EINVAL.
 template <class Object, class Action>
 int destroy(Object* object, Action action) {
   provider::Context* const context = owner(object);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Address handles, also those made from a received datagram.
+// Address handles, including those derived from a received datagram.
 #include <cstring>
 
 #include <netinet/in.h>
@@ -29,7 +29,7 @@ iphdr ipv4_header(const ibv_grh& grh) {
   return header;
 }
 
-// RFC 1071: the one's complement sum over a header with its checksum in place is all ones.
+// RFC 1071: the one's complement sum over a header that includes its checksum is all ones.
 bool checksum_is_right(const iphdr& header) {
   uint16_t words[sizeof header / 2];
   std::memcpy(words, &header, sizeof header);
@@ -41,8 +41,9 @@ bool checksum_is_right(const iphdr& header) {
 
 enum class IpVersion { kNone, k4, k6 };
 
-// For IPv4 the first 20 bytes are undefined and may look like IPv6 by accident; for IPv6 the last 20 are half
-// of the source GID and the destination GID, and may look like IPv4. The IPv4 checksum decides.
+// Returns the IP version of the header in a GRH. For IPv4 the first 20 bytes are undefined and may look like
+// IPv6. For IPv6 the last 20 bytes are the end of the source GID and the destination GID, and may look like
+// IPv4. The IPv4 checksum decides.
 IpVersion ip_version(const ibv_grh& grh) {
   const iphdr ipv4 = ipv4_header(grh);
   if (version_class_flow(grh) >> 28 != 6) return ipv4.version == 4 ? IpVersion::k4 : IpVersion::kNone;
@@ -57,8 +58,8 @@ ibv_gid mapped_gid(uint32_t ipv4_in_network_order) {
   return gid;
 }
 
-// The first index that holds this GID with this type, or a negative value when there is none. An address
-// handle has 8 bits for it.
+// Returns the first index with this GID and this type, or a negative value. Searches 256 indices: an address
+// handle has 8 bits for the index.
 int find_gid(ibv_context* context, uint8_t port, const ibv_gid& wanted, GidSysfsType wanted_type) {
   ibv_gid gid;
   GidSysfsType type;
@@ -88,7 +89,7 @@ int fill_route_from_ipv4(ibv_context* context, uint8_t port, const ibv_grh& grh,
 }
 
 int fill_route_from_ipv6(ibv_context* context, uint8_t port, const ibv_grh& grh, ibv_ah_attr& attr) {
-  if (grh.dgid.raw[0] == 0xff) {  // multicast, as above
+  if (grh.dgid.raw[0] == 0xff) {  // multicast: no GID table holds it
     errno = EINVAL;
     return -1;
   }

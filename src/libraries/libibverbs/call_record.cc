@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a thread's calls, for this library and for those that call it (base/failed_call.h).
+// The record of the calling thread's calls, for this library and its callers (base/failed_call.h).
 #include "base/failed_call.h"
 #include "libraries/libibverbs/abi.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the IBVERBS_1.0 ABI: each unwraps its objects and calls today's. Built into the shared
-// library only, for a program cannot define versioned symbols.
+// The functions of the IBVERBS_1.0 ABI: each unwraps its objects and calls the current function. Built only
+// into the shared library, because a program cannot define versioned symbols.
 #include "libraries/libibverbs/compat_1_0.h"
 
 #include <array>
@@ -15,13 +15,13 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-// COMPAT_1_0(query_gid) stands in front of query_gid_1_0(), the older version of ibv_query_gid().
+// COMPAT_1_0(query_gid) precedes the definition of query_gid_1_0(), the older version of ibv_query_gid().
 #define COMPAT_1_0(name) VERBENA_SYMBOL_VERSION(name##_1_0, "ibv_" #name "@IBVERBS_1.0")
 
 namespace verbena::verbs::compat_1_0 {
 namespace {
 
-// A zeroed wrapper, or null with errno.
+// Returns a zeroed wrapper, or null with errno set.
 template <class Wrapper>
 std::unique_ptr<Wrapper> make() {
   std::unique_ptr<Wrapper> wrapper(new (std::nothrow) Wrapper{});
@@ -29,7 +29,7 @@ std::unique_ptr<Wrapper> make() {
   return wrapper;
 }
 
-// Destroys the real object by `destroy`, then its wrapper if that went well.
+// Destroys the real object with `destroy`, and the wrapper if that succeeds.
 template <class Wrapper, class Destroy>
 int unmake(Wrapper* wrapper, Destroy destroy) {
   const int code = destroy(wrapper->real);
@@ -67,8 +67,8 @@ ibv_send_wr current(const SendWr& old, ibv_qp_type qp_type) {
   return wr;
 }
 
-// Posts a list of 1.0 work requests in portions that fit the stack: a list posted in parts is posted in order
-// and ends at the first failure, as one posted whole.
+// Posts a list of 1.0 work requests in portions that fit on the stack. Portions are posted in order and stop
+// at the first failure, like a whole list.
 template <class OldWr, class Convert, class Post>
 int post_in_portions(OldWr* list, OldWr** bad, Convert convert, Post post) {
   using Wr = decltype(convert(*list));
@@ -111,7 +111,7 @@ int post_recv(QueuePair* qp, RecvWr* wr, RecvWr** bad) {
 
 }  // namespace
 
-// A list's wrappers lie behind the list of today, which the entry before the first remembers.
+// Returns wrappers of the current device list. The entry before the first remembers the current list.
 COMPAT_1_0(get_device_list) Device** get_device_list_1_0(int* num_devices) {
   int count = 0;
   ibv_device** real = ibv_get_device_list(&count);
@@ -171,7 +171,8 @@ COMPAT_1_0(close_device) int close_device_1_0(Context* context) {
   return unmake(context, ibv_close_device);
 }
 
-// The wrappers are the contexts of their objects, so an event's object leads back to its wrapper.
+// Each object's context pointer (cq_context and so on) is its wrapper, so an event's object leads to its
+// wrapper.
 COMPAT_1_0(get_async_event) int get_async_event_1_0(Context* context, ibv_async_event* event) {
   if (const int code = ibv_get_async_event(context->real, event)) return code;
   switch (element_of(event->event_type)) {
@@ -184,7 +185,7 @@ COMPAT_1_0(get_async_event) int get_async_event_1_0(Context* context, ibv_async_
     case EventElement::kSrq:
       event->element.srq = static_cast<ibv_srq*>(event->element.srq->srq_context);
       break;
-    case EventElement::kWq:  // which that ABI does not know
+    case EventElement::kWq:  // unknown to the 1.0 ABI
     case EventElement::kNone:
       break;
   }
@@ -203,7 +204,7 @@ COMPAT_1_0(ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
     case EventElement::kSrq:
       real.element.srq = reinterpret_cast<SharedReceiveQueue*>(event->element.srq)->real;
       break;
-    case EventElement::kWq:  // which that ABI does not know
+    case EventElement::kWq:  // unknown to the 1.0 ABI
     case EventElement::kNone:
       break;
   }
@@ -398,7 +399,7 @@ COMPAT_1_0(detach_mcast) int detach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint1
 
 }  // namespace verbena::verbs::compat_1_0
 
-// The drivers of 2007 registered themselves by this. libfabric's old usnic provider still calls it.
+// Ignores the registration of a driver of the year 2007. libfabric's old usnic provider still calls this.
 VERBENA_SYMBOL_VERSION(register_driver_1_1, "ibv_register_driver@IBVERBS_1.1")
 void register_driver_1_1(const char* name, void*) {
   verbena::log_info("driver {} is not used: there is no kernel device here",

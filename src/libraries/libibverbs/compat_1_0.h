@@ -7,8 +7,8 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
-// The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). Each is the application's view of an object;
-// behind what the application knows it has the object of today. Nothing here may change.
+// The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). Each is a wrapper that the application sees;
+// `real` points to the current object behind it. The layouts are ABI and must not change.
 namespace verbena::verbs::compat_1_0 {
 
 struct Context;
@@ -130,7 +130,8 @@ struct RecvWr {
   int num_sge;
 };
 
-// Only what the inline functions of the 1.0 headers call is typed; the library itself never used the others.
+// Operations of a context. Only those that inline functions of the 1.0 headers call have a type; no other
+// code ever called the rest.
 struct ContextOps {
   void* before_poll_cq[7];  // query_device, query_port, alloc_pd, dealloc_pd, reg_mr, dereg_mr, create_cq
   int (*poll_cq)(CompletionQueue*, int, ibv_wc*);
@@ -151,14 +152,15 @@ struct Context {
   int async_fd;
   int num_comp_vectors;
   ibv_context* real;
-  // ibv_create_comp_channel() has one version only and is given contexts of both ABIs: it looks where today's
-  // has its all-ones mark, and must find something else in ours.
+  // Makes a 1.0 context as long as a current one. ibv_create_comp_channel() has only one version and gets
+  // contexts of both ABIs. It reads abi_compat, which is all ones in current contexts, and finds other bytes
+  // here.
   std::byte tail[sizeof(ibv_context)];
 };
 static_assert(sizeof(Context) >= sizeof(ibv_context));
 static_assert(offsetof(Context, tail) <= offsetof(ibv_context, abi_compat));
 
-// Today's context, from either ABI's.
+// Returns the current context behind a context of either ABI.
 inline ibv_context* current_context(ibv_context* context) {
   if (context == nullptr || context->abi_compat == __VERBS_ABI_IS_EXTENDED) return context;
   return reinterpret_cast<Context*>(context)->real;

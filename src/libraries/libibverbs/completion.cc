@@ -7,7 +7,7 @@ using namespace verbena::verbs;
 using verbena::fail;
 using verbena::Result;
 
-// Has but one version, so programs of the 1.0 ABI come here too, with a context of theirs.
+// Exists in one version only, so programs of the 1.0 ABI also call it, with a 1.0 context.
 VERBENA_ABI ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   return answer_pointer([&]() -> Result<ibv_comp_channel*> {
     auto* provider = owner(compat_1_0::current_context(context));

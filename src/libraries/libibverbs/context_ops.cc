@@ -19,7 +19,7 @@ int refuse_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
   return EOPNOTSUPP;
 }
 
-// Negative: a positive answer would be a number of completions.
+// Negative, because a positive result would be a number of completions.
 int refuse_poll_cq(ibv_cq*, int, ibv_wc*) {
   return -EOPNOTSUPP;
 }

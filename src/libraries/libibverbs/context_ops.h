@@ -5,9 +5,10 @@
 
 namespace verbena::verbs {
 
-// Fills what the provider left null: the extended operations that every provider has through its interface
-// (query_device_ex, query_port, create_qp_ex, create_srq_ex), those that older programs look for in
-// ibv_context_ops, and, for the operations that verbs.h calls unchecked, functions that answer EOPNOTSUPP.
+// Fills the operations that the provider left null: the extended operations that this library implements for
+// all providers (query_device_ex, query_port, create_qp_ex, create_srq_ex and others), and the operations
+// that older programs read from ibv_context_ops. Operations that verbs.h calls without a null check get
+// functions that return EOPNOTSUPP.
 void fill_operations(verbs_context& abi);
 
 }  // namespace verbena::verbs

@@ -5,8 +5,8 @@
 
 namespace verbena::verbs {
 
-// Creates a QP from the fields that comp_mask says are there (a caller with older headers has no room for the
-// rest) and gives the capabilities back.
+// Creates a QP, and writes the granted capabilities back to `attr.cap`. Reads only the fields that comp_mask
+// marks as present: the struct of a caller with older headers ends before the others.
 Result<ibv_qp*> create_qp(provider::Context& context, ibv_qp_init_attr_ex& attr);
 
 }  // namespace verbena::verbs

@@ -83,8 +83,8 @@ VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event
   });
 }
 
-// An event names its object, and the object its context; an event of the port or the device needs no more
-// than to be forgotten, so nobody is told of it.
+// Returns the context of the object that the event names. Null for an event of the port or the device: its
+// acknowledgement has no effect.
 static provider::Context* context_of(const ibv_async_event& event) {
   switch (element_of(event.event_type)) {
     case EventElement::kCq:

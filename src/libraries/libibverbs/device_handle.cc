@@ -23,7 +23,7 @@ bool fits_the_abi(const provider::DeviceInfo& info) {
          info.dev_path.size() < IBV_SYSFS_PATH_MAX && info.ibdev_path.size() < IBV_SYSFS_PATH_MAX;
 }
 
-// The devices seen last, each with one reference of ours.
+// The devices of the last query, with one reference each.
 struct KnownDevices {
   std::mutex mutex;
   std::vector<DeviceHandle*> handles;
@@ -36,7 +36,8 @@ KnownDevices& known_devices() {
 
 [[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return known_devices().mutex; }>();
 
-// What the handle had before stays in `device`: with the last reference goes more than a lock should see.
+// Returns the known handle for the device, or a new one. A known handle takes over the provider's new object
+// and leaves the old one in `device`: its destructor must not run under the lock.
 DeviceHandle* find_or_make(const std::vector<DeviceHandle*>& known,
                            std::shared_ptr<provider::Device>& device) {
   for (DeviceHandle* handle : known) {

@@ -13,19 +13,19 @@
 
 namespace verbena::verbs {
 
-// What an application holds as ibv_device*. Counted: by each list it is in, each context opened from it, and
-// the known devices while it exists; so the pointer of a device stays the same as long as the device does
-// (UCX compares them), and stays valid while anyone uses it.
+// The object behind an application's ibv_device*. Reference-counted: each device list, each open context, and
+// the list of known devices hold a reference. So a device keeps its pointer as long as it exists (UCX
+// compares the pointers), and the pointer stays valid while anything uses it. Thread-safe.
 class DeviceHandle : public ibv_device {
  public:
-  // Null if a name is longer than the ABI has room for.
+  // Returns null if a name is too long for the ABI.
   static DeviceHandle* make(std::shared_ptr<provider::Device> device);
   static DeviceHandle& of(ibv_device* device) { return *static_cast<DeviceHandle*>(device); }
 
   const provider::DeviceInfo& info() const { return info_; }
   bool is(const provider::DeviceInfo& other) const;
-  // The provider made another object for the same device; the former is given back. REQUIRES: the known
-  // devices are locked
+  // Swaps in the new object that the provider made for this device; `device` gets the old one. REQUIRES:
+  // the known devices are locked
   void renew(std::shared_ptr<provider::Device>& device);
   Result<std::unique_ptr<provider::Context>> open();
 
@@ -36,8 +36,8 @@ class DeviceHandle : public ibv_device {
   explicit DeviceHandle(std::shared_ptr<provider::Device> device);
   ~DeviceHandle() = default;
 
-  // Vendor libraries decide whether a device is theirs by a pointer that rdma-core keeps behind ibv_device;
-  // they must find a null there.
+  // A null pointer for vendor libraries: they identify their devices by a pointer that rdma-core keeps behind
+  // ibv_device.
   [[maybe_unused]] const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
   const provider::DeviceInfo info_;
@@ -46,7 +46,7 @@ class DeviceHandle : public ibv_device {
 
 static_assert(sizeof(ibv_device) == 664 && sizeof(DeviceHandle) >= 672);
 
-// The devices there are now, one reference each for the caller. Any thread.
+// Returns the current devices, with a reference each for the caller. Thread-safe.
 Result<std::vector<DeviceHandle*>> hold_devices();
 
 }  // namespace verbena::verbs

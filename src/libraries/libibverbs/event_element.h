@@ -5,7 +5,7 @@
 
 namespace verbena::verbs {
 
-// Which member of an asynchronous event's element is meant; kNone for those of a port or the device.
+// The member of ibv_async_event::element that an event uses; kNone for events of a port or the device.
 enum class EventElement { kNone, kCq, kQp, kSrq, kWq };
 
 constexpr EventElement element_of(ibv_event_type type) {

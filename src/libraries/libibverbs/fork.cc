@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork() and registered memory. A real adapter writes to pinned physical pages, so a page copied on write
-// after fork() could leave the parent with a copy that the adapter does not know. Here every access goes
-// through the owner's page tables, as a kernel that copies pinned pages at fork gives it: nothing needs to be
-// prepared, and hiding pages from children (MADV_DONTFORK) would only break them.
+// fork() needs no preparation for registered memory. A hardware adapter writes to pinned physical pages, so
+// copy-on-write after fork() could leave the parent with a page unknown to the adapter. Here every access
+// goes through the owner's page tables, which has the effect of a kernel that copies pinned pages at fork.
+// Hiding pages from children (MADV_DONTFORK) would only break the children.
 #include "libraries/libibverbs/abi.h"
 
 VERBENA_ABI int ibv_fork_init() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GID table, as the four generations of calls show it.
+// The GID table, for four generations of calls.
 #include "libraries/libibverbs/gids.h"
 
 #include <algorithm>
@@ -29,7 +29,8 @@ VERBENA_ABI int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned 
   });
 }
 
-// The kernel refuses a struct shorter than its first version and clears what a longer one has beyond.
+// Like the kernel, refuses a struct shorter than its first version, and zeros the extra bytes of a longer
+// one.
 VERBENA_ABI int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                                   uint32_t flags, size_t entry_size) {
   return answer_code([&] {

@@ -5,7 +5,7 @@
 
 namespace verbena::verbs {
 
-// enum ibv_gid_type_sysfs of rdma-core's private interface, which librdmacm and pyverbs use.
+// GID types of rdma-core's private interface (enum ibv_gid_type_sysfs), which librdmacm and pyverbs use.
 enum class GidSysfsType : int { kIbOrRoceV1 = 0, kRoceV2 = 1 };
 
 }  // namespace verbena::verbs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects shared through the descriptor of the context that made them.
+// Import of objects through the command descriptor of the context that created them.
 #include "libraries/libibverbs/abi.h"
 #include "libraries/libibverbs/context_ops.h"
 #include "libraries/libibverbs/device_handle.h"
@@ -12,7 +12,7 @@ using namespace verbena::verbs;
 
 namespace {
 
-// The handle for a device among those there are now, one reference to it for the caller.
+// Returns the handle of a device among the current ones, with a reference for the caller; null if it is gone.
 DeviceHandle* hold_device(const verbena::provider::DeviceInfo& info) {
   auto devices = hold_devices();
   if (!devices) return nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the kernel's structs and the library's, for librdmacm.
+// Conversion between the kernel's structs and those of libibverbs, for librdmacm.
 #include <cstring>
 
 #include <infiniband/sa.h>
@@ -23,7 +23,7 @@ VERBENA_ABI void ibv_copy_ah_attr_from_kern(ibv_ah_attr* to, ib_uverbs_ah_attr* 
   to->port_num = from->port_num;
 }
 
-// Leaves qp_state alone: the caller asked for attributes *for* a state.
+// Leaves qp_state unchanged: the caller asked for the attributes for a given state.
 VERBENA_ABI void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* from) {
   to->cur_qp_state = static_cast<ibv_qp_state>(from->cur_qp_state);
   to->path_mtu = static_cast<ibv_mtu>(from->path_mtu);
@@ -55,7 +55,7 @@ VERBENA_ABI void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* 
   to->alt_timeout = from->alt_timeout;
 }
 
-// The two path records differ in their GIDs' type and in the width of some fields.
+// Copies between the two path records, which differ in the type of GIDs and the width of some fields.
 template <class To, class From>
 static void copy_path_record(To& to, const From& from) {
   std::memcpy(&to.dgid, &from.dgid, 16);

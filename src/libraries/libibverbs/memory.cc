@@ -29,7 +29,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* addr, size_t length, uint64_t iova, un
       [&]() -> Result<ibv_mr*> {
         auto* provider = owner(pd);
         if (provider == nullptr) return fail(EINVAL);
-        // Optional flags (relaxed ordering) ask for less than a provider gives without them.
+        // Drops optional flags (relaxed ordering): they permit weaker guarantees than providers give.
         return provider->reg_mr(pd, addr, length, iova,
                                 access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
       },
@@ -38,8 +38,8 @@ ibv_mr* register_memory(ibv_pd* pd, void* addr, size_t length, uint64_t iova, un
 
 }  // namespace
 
-// verbs.h turns ibv_reg_mr() and ibv_reg_mr_iova() into this call unless the flags are constants. The log
-// names the function that the program has written.
+// verbs.h replaces ibv_reg_mr() and ibv_reg_mr_iova() by this call unless the flags are constants. The log
+// names the function that the program's source calls.
 VERBENA_ABI ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
   const char* const call = iova == reinterpret_cast<uintptr_t>(addr) ? "ibv_reg_mr" : "ibv_reg_mr_iova";
   return register_memory(pd, addr, length, iova, access, call);
@@ -63,7 +63,7 @@ VERBENA_ABI ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length
   });
 }
 
-// Answers by its own codes (ibv_rereg_mr_err_code), with errno beside them.
+// Returns codes of its own (ibv_rereg_mr_err_code), and sets errno.
 VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool bad_input = mr == nullptr || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||

@@ -5,7 +5,7 @@
 
 namespace verbena::verbs {
 
-// Fills in the operations on memory that verbs.h calls through the context: windows, device memory, null
+// Fills the memory operations that verbs.h calls through the context: memory windows, device memory, null
 // regions, advice.
 void fill_memory_operations(verbs_context& abi);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words for enum values. Programs print them and scripts match them: they are interface.
+// The names of enum values. Programs print them and scripts match them, so they are part of the interface.
 #include "adapter/queues/status_words.h"
 #include "libraries/libibverbs/abi.h"
 
@@ -8,7 +8,7 @@ using verbena::queues::kEventTypes;
 
 namespace {
 
-// Negative values wrap to large ones.
+// Negative values wrap to large ones, which are unknown.
 template <size_t kCount>
 const char* name_of(const char* const (&names)[kCount], int value) {
   const auto index = static_cast<size_t>(static_cast<unsigned>(value));
@@ -32,7 +32,7 @@ constexpr const char* kPortStates[] = {
 };
 static_assert(std::size(kPortStates) == IBV_PORT_ACTIVE_DEFER + 1);
 
-// The last came after the headers we build with.
+// The table has one event type more than the headers of the build.
 static_assert(std::size(kEventTypes) == IBV_EVENT_WQ_FATAL + 2);
 
 static_assert(std::size(kCompletionStatuses) == IBV_WC_TM_RNDV_INCOMPLETE + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of IBVERBS_1.15 to 1.18, which the headers of the build may lack (VERBENA_NEWER_ABI).
+// The functions of IBVERBS_1.15 to 1.18, which the headers of the build may lack (VERBENA_NEWER_ABI).
 #include "libraries/libibverbs/newer.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Result<ibv_mr*> register_by_address(ibv_pd* pd, const MrInitAttr& attr) {
       pd, [&](auto& provider) { return provider.reg_mr(pd, attr.addr, attr.length, iova, access); });
 }
 
-// The range must lie within the buffer, and the buffer belong to this protection domain.
+// Whether the range lies within the buffer, and the buffer belongs to this protection domain.
 bool fits_its_buffer(const ibv_pd* pd, const MrInitAttr& attr) {
   if ((attr.comp_mask & kRegMrAddr) == 0 || (attr.comp_mask & (kRegMrFd | kRegMrFdOffset)) != 0) return false;
   if (attr.buf == nullptr) return false;
@@ -48,8 +48,8 @@ bool fits_its_buffer(const ibv_pd* pd, const MrInitAttr& attr) {
   return from >= base && from - base <= attr.buf->size && attr.length <= attr.buf->size - (from - base);
 }
 
-// A handle of the same context, and no pages that come and go: the device keeps what the handle says for
-// each.
+// Checks that the handle is of the same context, and that the region is not on demand: the device stores the
+// handle's hints for each page.
 int check_dma_handle(const ibv_pd* pd, const MrInitAttr& attr) {
   const provider::Context* const maker = owner(attr.dmah);
   if (maker == nullptr) return EINVAL;
@@ -108,7 +108,7 @@ VERBENA_NEWER_ABI(ibv_mr*, ibv_reg_buf_mr, ibv_pd* pd, Buffer* buf, void* addr, 
   return ibv_reg_mr_ex(pd, &attr);
 }
 
-// Our buffers are ordinary memory.
+// Our buffers are ordinary memory, which no dma-buf can export.
 VERBENA_NEWER_ABI(int, ibv_export_buf_dmabuf_fd, Buffer*) {
   return answer_minus_one([] { return ENODATA; });
 }
@@ -141,7 +141,7 @@ VERBENA_NEWER_ABI(int, ibv_dealloc_dmah, provider::DmaHandle* handle) {
 
 // ---- completion counters
 
-// A program built with older or newer headers gets what both know, and zeros beyond.
+// Fills the part of `caps` that the caller's and our headers share, and zeros the rest.
 VERBENA_NEWER_ABI(int, _ibv_query_comp_cntr_caps, ibv_context* context, void* caps, size_t size) {
   return answer_code([&] {
     if (caps == nullptr) return is_null("caps");
@@ -168,7 +168,7 @@ VERBENA_NEWER_ABI(int, ibv_destroy_comp_cntr, provider::CompletionCounter* count
       [&] { return destroy(counter, [&](auto& provider) { return provider.destroy_comp_cntr(counter); }); });
 }
 
-// Six calls on one of a counter's two values.
+// The six functions that access one of a counter's two values.
 #define ON_VALUE(name, argument, errors, action)                                    \
   VERBENA_NEWER_ABI(int, name, provider::CompletionCounter* counter, argument) {    \
     return answer_code([&] {                                                        \

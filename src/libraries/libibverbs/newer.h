@@ -7,11 +7,11 @@
 
 namespace verbena::verbs {
 
-// Structs of newer verbs.h than the one we build with; their layout is the ABI of IBVERBS_1.15 and 1.17.
+// Structs that are newer than the verbs.h of the build. Their layout is the ABI of IBVERBS_1.15 and 1.17.
 
 // ibv_buf: opaque to applications
 struct Buffer {
-  // Its protection domain, and every parent domain made of that one: they share its handle.
+  // Identifies the protection domain. A parent domain shares the handle of the domain it was made of.
   ibv_context* context;
   uint32_t pd_handle;
   void* addr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma-core's private interface between libibverbs and its other libraries, in every version that programs
-// ask for. ibv_devinfo, perftest and pyverbs call two functions of it. Some programs are linked to a driver
-// (libmlx4.so.1 and the like) without having its device: the driver must load, register itself, and never be
-// called. So the functions that would reach a kernel device answer EOPNOTSUPP. Built into the shared library
-// only: a program cannot define versioned symbols.
+// use. ibv_devinfo, perftest and pyverbs call two of its functions. Some programs are linked to a driver
+// (libmlx4.so.1 and the like) without having its device. The driver must load and register itself, but is
+// never called. So functions that would reach a kernel device fail with EOPNOTSUPP. Built only into the
+// shared library, because a program cannot define versioned symbols.
 #include "libraries/libibverbs/abi.h"
 #include "libraries/libibverbs/gids.h"
 
@@ -12,7 +12,8 @@
 extern "C" {
 const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);
 
-// Callers pass arguments that these do not read; in the C calling conventions the caller removes them.
+// These functions ignore the arguments that callers pass; in the C calling conventions the caller removes
+// them.
 EXPORTED int private_code() {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
@@ -58,7 +59,7 @@ bool private_flag = false;
 #define PRIVATE_VOID(name) VERSIONED(name, private_void)
 #define PRIVATE_FLAG(name) VERSIONED(name, private_flag)
 
-// Node 34 has the default versions. libibverbs.map gives the two functions that work theirs.
+// Node 34 has the default versions. libibverbs.map assigns the versions of the two functions that work.
 #define PRIVATE_GID_TYPE(name)
 #define PRIVATE_OPCODE(name)
 #define AT "@@"

@@ -49,7 +49,7 @@ Result<provider::Provider::Imported> import_device(std::span<provider::Provider*
     if (imported) return imported;
     const int why = imported.error().code;
     if (why != EINVAL && why != EOPNOTSUPP)
-      return fail(why);  // it is this provider's, and it cannot serve it
+      return fail(why);  // the descriptor is this provider's, which cannot serve it
     if (why == EINVAL) error = EINVAL;
   }
   return fail(error);

@@ -9,16 +9,16 @@
 
 namespace verbena::verbs {
 
-// Several providers as one. Any thread.
+// Combines several providers into one. Thread-safe.
 
-// The devices of all, provider after provider. A name belongs to the provider that comes first, as the names
-// of the kernel's devices are unique. A provider that fails takes nothing from the others: its error is the
-// answer only if there is no device at all.
+// Returns the devices of all providers, provider after provider. If two providers have a device of the same
+// name, the first provider's counts, as names of the kernel's devices are unique. A provider's error is
+// returned only if there is no device at all.
 Result<std::vector<std::shared_ptr<provider::Device>>> merged_devices(
     std::span<provider::Provider* const> providers);
 
-// Asks each provider whether the descriptor is its own. EINVAL when it is nobody's, EOPNOTSUPP when no
-// provider imports anything.
+// Opens the device of a command descriptor with the provider that owns it. EINVAL if no provider owns it,
+// EOPNOTSUPP if no provider supports imports.
 Result<provider::Provider::Imported> import_device(std::span<provider::Provider* const> providers,
                                                    int cmd_fd);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device, a port and its P_Key table say of themselves.
+// Queries of a device, a port and its P_Key table.
 #include "libraries/libibverbs/queries.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace verbena::verbs {
 namespace {
 
-// What the caller has room for, and zeros where its headers are newer than ours.
+// Copies as much of the struct as the caller has room for, and zeros what is beyond ours.
 template <class Struct>
 void copy_out(void* to, size_t size, const Struct& from) {
   std::memset(to, 0, size);
@@ -63,12 +63,12 @@ VERBENA_ABI int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   return answer_code([&] {
     auto* provider = owner(context);
     if (provider == nullptr) return EINVAL;
-    // orig_attr is the first member: a size that ends there reaches no further.
+    // orig_attr is the first member, so this size limits the result to it.
     return query_device(*provider, reinterpret_cast<ibv_device_attr_ex*>(attr), sizeof *attr);
   });
 }
 
-// What ibv_port_attr was when this version of the symbol was made: it must not write further.
+// The size of ibv_port_attr when this symbol version was created. The function must not write beyond it.
 static constexpr size_t kOldPortAttrSize = 48;
 static_assert(offsetof(ibv_port_attr, port_cap_flags2) == kOldPortAttrSize);
 

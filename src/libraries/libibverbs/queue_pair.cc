@@ -10,7 +10,7 @@ constexpr uint32_t kKnownMask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IB
                                 IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE |
                                 IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
-// Both structs begin with these.
+// Copies the fields with which both structs begin.
 template <class Attr>
 ibv_qp_init_attr_ex common_part(const Attr& attr) {
   ibv_qp_init_attr_ex common{};
@@ -56,7 +56,8 @@ using namespace verbena::verbs;
 using verbena::fail;
 using verbena::Result;
 
-// A caller's struct of this kind may be an ibv_qp_init_attr_ex cut short by verbs.h, or have no byte more.
+// The caller's struct may be an ibv_qp_init_attr_ex that verbs.h passes as this type, or may end after the
+// common fields: only those are read.
 VERBENA_ABI ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return answer_pointer([&]() -> Result<ibv_qp*> {
     auto* provider = owner(pd);
@@ -103,12 +104,12 @@ VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
   return answer_code([&] { return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); }); });
 }
 
-// A payload is copied by several instructions, in no promised order.
+// Returns that no order is guaranteed: several instructions copy a payload.
 VERBENA_ABI int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) {
   return 0;
 }
 
-// Enhanced connection establishment is a vendor's negotiation; there is no vendor here.
+// Fails: enhanced connection establishment negotiates vendor features, and there is no vendor here.
 VERBENA_ABI int ibv_set_ece(ibv_qp*, ibv_ece*) {
   return answer_code([] { return EOPNOTSUPP; });
 }

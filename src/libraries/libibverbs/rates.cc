@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Static rates, SDR to XDR.
+// Conversion of static rates, SDR to XDR.
 #include "libraries/libibverbs/abi.h"
 
 namespace {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gb/s, for those that have a number by IBTA vol 1, 11.2.3.1; else -1
-  int mbps;      // with line coding taken off: 14 Gb/s is 14062.5
+  int multiple;  // of 2.5 Gb/s, if IBTA vol 1, 11.2.3.1 defines the number; else -1
+  int mbps;      // without line coding: 14 Gb/s is 14062.5
 };
 
 constexpr Rate kRates[] = {

@@ -5,7 +5,8 @@
 
 namespace verbena::verbs {
 
-// The operations of verbs_context for flow rules, work queues and counters, which verbs.h calls directly.
+// Fills the operations of verbs_context for flow rules, work queues and counters, which verbs.h calls
+// directly.
 void fill_raw_packet_operations(verbs_context& abi);
 
 }  // namespace verbena::verbs

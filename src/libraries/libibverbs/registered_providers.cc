@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file of this room that knows which providers there are. A further one is a further line here.
+// The only file of this folder that names the providers. A further provider needs one more line here.
 #include "libraries/libibverbs/registered_providers.h"
 
 #include <array>

@@ -7,9 +7,9 @@
 
 namespace verbena::verbs {
 
-// The providers behind this copy of the C ABI, in the order in which programs see their devices. The room's
-// user defines it: the shared library in registered_providers.cc, the tests over fakes. They must outlive
-// every call, also those made while the process exits.
+// Returns the providers behind this copy of the C ABI, in the order in which programs see their devices.
+// Defined by the user of this folder: registered_providers.cc for the shared library, and tests with fakes.
+// The providers must outlive every call, also calls made during the exit of the process.
 std::span<provider::Provider* const> registered_providers();
 
 }  // namespace verbena::verbs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where programs look for /sys, and how they read its files.
+// The path under which programs find /sys, and how they read its files.
 #include <cstdlib>
 #include <string>
 
@@ -15,7 +15,8 @@ namespace {
 
 using verbena::verbs::without_exceptions;
 
-// What the user says. A program run with another's rights does not let its caller say where to look.
+// Returns the path that the user chose in the environment. A set-user-ID program ignores the environment,
+// which its caller controls.
 std::string chosen_sysfs() {
   const char* wanted = ::secure_getenv("SYSFS_PATH");
   std::string path = wanted != nullptr ? wanted : "";
@@ -24,7 +25,7 @@ std::string chosen_sysfs() {
   return path;
 }
 
-// Where the agent shows the devices, or nothing while there is no agent.
+// Returns the path where the agent shows the devices; empty if there is no agent.
 std::string agents_sysfs() {
   const auto directory = verbena::paths::find_state_directory();
   if (!directory) return {};
@@ -32,7 +33,7 @@ std::string agents_sysfs() {
   return ::access((path + "/class/infiniband").c_str(), R_OK) == 0 ? path : std::string();
 }
 
-// What the user says, and the answer once it is final: callers keep the pointer.
+// The user's choice, and the result once it is final. Callers keep the pointer to the result.
 constinit verbena::OnlyOne<std::string> chosen;
 constinit verbena::OnlyOne<std::string> answer;
 
@@ -40,7 +41,7 @@ const char* sysfs_path() {
   if (const std::string* known = answer.made()) return known->c_str();
   std::string found = chosen.get([] { return new std::string(chosen_sysfs()); });
   if (found.empty()) found = agents_sysfs();
-  if (found.empty()) return "/sys";  // an agent may yet come
+  if (found.empty()) return "/sys";  // not final: an agent may start later
   return answer.get([&] { return new std::string(found); }).c_str();
 }
 
@@ -55,8 +56,8 @@ VERBENA_ABI const char* ibv_get_sysfs_path() {
   return path;
 }
 
-// The file's length without its last newline, and a terminating zero; -1 when it cannot be read or has no
-// room for the zero.
+// Reads a file of sysfs. Returns its length without the last newline, and adds a terminating zero. Returns -1
+// if the file cannot be read or the zero does not fit.
 VERBENA_ABI int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
   int length = -1;
   verbena::verbs::answer_code([&] {

@@ -13,8 +13,8 @@
 
 namespace verbena::provider {
 
-// A part of the table, with a lock of its own: hashed, chained through the objects. It grows when chains get
-// long; without memory to grow they stay long.
+// One part of the table, with its own lock: a hash table chained through the objects. It grows when chains
+// get long; if there is no memory to grow, the chains stay long.
 class LiveObjectTable {
  public:
   void add(LiveObject& entry) {
@@ -54,8 +54,8 @@ class LiveObjectTable {
     first = &entry;
   }
 
-  // The buckets of many objects have pages of their own. On the heap they would lie among the objects and
-  // outlive them, and malloc gives no memory below a live block back to the kernel.
+  // Doubles the buckets, in pages of their own. On the heap they would lie among the objects and outlive
+  // them, and malloc returns no memory below a live block to the kernel.
   void grow() {
     void* const larger = ::mmap(nullptr, size_ * 2 * sizeof(LiveObject*), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -74,7 +74,7 @@ class LiveObjectTable {
   }
 
  public:
-  // Objects are some hundred bytes and lie at multiples of 16.
+  // Drops 4 bits: objects have some hundred bytes and addresses that are multiples of 16.
   static size_t hash_of(const void* object) {
     return static_cast<size_t>((reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15 >> 24);
   }
@@ -89,12 +89,12 @@ class LiveObjectTable {
 
 namespace {
 
-// So many parts that threads which create and destroy objects seldom meet.
+// The number of parts: enough that threads which create and destroy objects seldom contend for a lock.
 constexpr size_t kParts = 16;
 using Parts = std::array<LiveObjectTable, kParts>;
 
-// Never destroyed: threads of the application may outlive every static object. Needs no memory: to enter an
-// object never fails.
+// Returns the table. It is never destroyed, because application threads may outlive all static objects. It
+// needs no heap memory, so entering an object never fails.
 Parts& parts() {
   alignas(Parts) static std::byte place[sizeof(Parts)];
   static Parts* const the_parts = new (place) Parts;
@@ -109,9 +109,9 @@ void unlock_all() {
   for (LiveObjectTable& part : parts()) part.mutex().unlock();
 }
 
-// A child after fork() must find no part locked by a thread that it does not have. Said as soon as the
-// library is loaded: what is said first is locked last, as it has to be with locks under which no other is
-// taken.
+// Locks all parts around fork(), so that a child finds no part locked by a thread that it lacks. Registered
+// when the library is loaded: the handler registered first locks last. Locks under which no other lock is
+// taken must be locked last.
 [[maybe_unused]] const int watched = ::pthread_atfork(lock_all, unlock_all, unlock_all);
 
 LiveObjectTable& part_of(const void* object) {

@@ -12,10 +12,9 @@ namespace verbena::provider {
 
 class Context;
 
-// Which of the pointers that a program holds stand for objects. It is what the kernel's table of handles is
-// to rdma-core: an object that was destroyed, or never was one, is known without a look at its memory, so
-// that a second destruction is an error and not a crash. Not for the data path.
-//
+// The table of live verbs objects: tells whether a pointer that a program passes stands for an object. It has
+// the role of the kernel's handle table for rdma-core. A destroyed or foreign object is recognized without
+// reading its memory, so a second destruction is an error and not a crash. Too slow for the data path.
 // Thread-safe.
 
 enum class ObjectKind : uint8_t {
@@ -39,11 +38,11 @@ enum class ObjectKind : uint8_t {
   kAh,
 };
 
-// What programs call one, for complaints.
+// Returns the C type's name, for error messages.
 const char* name_of(ObjectKind kind);
 
-// The entry of one object, which is in the table from enter() to leave(). It lies in the object, so that
-// entering never fails.
+// The table entry of one object, in the table from enter() to leave(). Lies inside the object, so that
+// enter() needs no memory and cannot fail.
 class LiveObject {
  public:
   LiveObject() = default;
@@ -51,17 +50,17 @@ class LiveObject {
   LiveObject& operator=(const LiveObject&) = delete;
   ~LiveObject() { leave(); }
 
-  // REQUIRES: no other object is entered under this pointer
+  // Enters `object`, made by `owner`, into the table. REQUIRES: no other object is entered under this pointer
   template <class Abi>
   void enter(const Abi* object, Context& owner);
-  // From now on the pointer stands for nothing. Before the object's memory is given back.
+  // Removes the entry: from now on the pointer stands for no object. Call before freeing the object.
   void leave();
 
  private:
   friend class LiveObjectTable;
 
-  // How the kernel would know an object: by the file of its context, and by a number in that file's table.
-  // Programs can see and change both fields.
+  // The fields by which the kernel would know an object: its context's file, and its handle in that file's
+  // table. Programs can see and change both.
   struct Identity {
     const ibv_context* context = nullptr;
     uint32_t handle = 0;
@@ -72,7 +71,8 @@ class LiveObject {
   void enter(const void* object, ObjectKind kind, const Identity& identity, Context& owner);
   template <class Abi>
   friend Context* find_owner(const Abi* object);
-  // Null: no object of this kind is entered under this pointer. Sets `identity` as it was at enter().
+  // Returns the owner, and sets `identity` to its value at enter(). Null: no object of this kind is entered
+  // under this pointer.
   static Context* find(const void* object, ObjectKind kind, Identity& identity);
 
   const void* object_ = nullptr;  // null: not entered
@@ -82,7 +82,7 @@ class LiveObject {
   ObjectKind kind_ = ObjectKind::kContext;
 };
 
-// The kind of a C struct.
+// Maps a C type to its kind.
 constexpr ObjectKind kind_of(const ibv_context*) {
   return ObjectKind::kContext;
 }
@@ -138,7 +138,7 @@ constexpr ObjectKind kind_of(const ibv_ah*) {
   return ObjectKind::kAh;
 }
 
-// A struct without one of the fields has null or 0 for it.
+// Reads the identity fields; a struct without one of them has null or 0 for it.
 template <class Abi>
 LiveObject::Identity LiveObject::identity_in(const Abi& object) {
   Identity identity;
@@ -154,8 +154,8 @@ void LiveObject::enter(const Abi* object, Context& owner) {
   enter(object, kind_of(object), identity_in(*object), owner);
 }
 
-// The context that made this object. Null when there is no such object, when it is of another kind, or when
-// its `context` or its handle is not what it was.
+// Returns the context that made this object. Null if there is no such object, it is of another kind, or its
+// `context` or handle has changed since enter().
 template <class Abi>
 Context* find_owner(const Abi* object) {
   LiveObject::Identity identity;

@@ -6,8 +6,8 @@
 
 #include <infiniband/verbs.h>
 
-// Structs and enumerators that verbs.h has since rdma-core 59 and 65, under names of our own: the headers of
-// the build may lack them or have them.
+// Structs and enumerators that verbs.h has since rdma-core 59 and 65, under our own names, because the
+// headers of the build may or may not have them.
 namespace verbena::provider {
 
 // ibv_dmah: a DMA handle, which tells a device how to write to memory (PCIe TLP processing hints).
@@ -29,7 +29,7 @@ inline constexpr uint32_t kDmaHandleCpu = 1 << 0;
 inline constexpr uint32_t kDmaHandleHint = 1 << 1;
 inline constexpr uint32_t kDmaHandleMemory = 1 << 2;
 
-// ibv_comp_cntr: a completion counter. It counts completions, also of requests that have none in a queue.
+// ibv_comp_cntr: a completion counter. It also counts requests that create no entry in a completion queue.
 struct CompletionCounter {
   ibv_context* context;
   uint32_t handle;

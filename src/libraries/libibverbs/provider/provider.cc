@@ -13,8 +13,8 @@ Context::Context() {
   context.async_fd = -1;
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&context.mutex, nullptr);
-  // verbs.h adds operations in front. The size covers the operations that we fill in, up to query_port,
-  // whichever headers this is built with.
+  // verbs.h adds new operations at the front. The size covers the operations that we fill, up to query_port,
+  // independently of the headers of the build.
   abi_.sz = sizeof abi_ - offsetof(verbs_context, query_port);
   abi_.priv = reinterpret_cast<verbs_ex_private*>(this);
   live_.enter(&context, *this);
@@ -104,7 +104,7 @@ int Context::destroy_comp_cntr(CompletionCounter*) {
 }
 
 std::atomic<uint64_t>& Context::comp_cntr_value(CompletionCounter*, bool) {
-  std::abort();  // without counters there is none to call this with
+  std::abort();  // unreachable: no provider without counters created one
 }
 
 int Context::attach_comp_cntr(ibv_qp*, CompletionCounter*, uint32_t) {

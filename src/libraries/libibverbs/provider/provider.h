@@ -16,22 +16,22 @@
 
 namespace verbena::provider {
 
-// What the C ABI (libraries/libibverbs/) knows of devices. The software adapter is the first provider. Every
-// call may come from any thread. Two calls that destroy and use one object at once are the application's
-// error, as with libibverbs.
+// The interface between the C ABI (libraries/libibverbs/) and device implementations. The software adapter is
+// the first provider. Any thread may make any call. Destroying an object while another call uses it is an
+// error of the application, as with libibverbs.
 //
-// Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), allocated by the provider inside larger ones of
-// its own, with all public fields filled in, and entered among the live ones (live_objects.h). A call about
-// an object reaches its provider only while it is there. Other objects that a call names (the CQ of a QP to
-// be) are the provider's to check. int results are 0 or an errno value; what a provider does not override
-// answers EOPNOTSUPP.
+// Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), inside larger structs that the provider allocates.
+// The provider fills all public fields and enters the object in the table of live objects (live_objects.h). A
+// call reaches the provider only while its object is in that table. The provider checks the other objects
+// that a call names, such as the CQ of a new QP. An int result is 0 or an errno value. The default
+// implementations return EOPNOTSUPP.
 
 struct DeviceInfo {
   std::string name;        // ibv_device::name: rxe_eth0
   std::string dev_name;    // uverbs0
   std::string dev_path;    // /sys/class/infiniband_verbs/uverbs0
   std::string ibdev_path;  // /sys/class/infiniband/rxe_eth0
-  uint64_t guid = 0;       // network order
+  uint64_t guid = 0;       // network byte order
   int index = 0;           // ibv_get_device_index()
   ibv_node_type node_type = IBV_NODE_CA;
   ibv_transport_type transport = IBV_TRANSPORT_IB;
@@ -43,7 +43,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  // An opened device. The caller sets verbs_context::context.device.
+  // Opens the device. The caller sets verbs_context::context.device.
   virtual Result<std::unique_ptr<Context>> open() = 0;
 };
 
@@ -54,13 +54,14 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // The C struct of this context: 'priv' points back to us; 'context.ops' has the eight operations that
-  // verbs.h calls directly, 'sz' is its size, the extended operations that are supported are set.
+  // The C struct of this context. `priv` points back to this object, and `sz` is the struct's size.
+  // `context.ops` has the eight operations that verbs.h calls directly; supported extended operations are
+  // set.
   verbs_context& abi() { return abi_; }
   // REQUIRES: the context was opened by this library
   static Context& of(ibv_context* context);
 
-  // Queries
+  // ---- queries
   virtual int query_device(ibv_device_attr_ex* attr, size_t attr_size) = 0;  // fills attr_size bytes at most
   virtual int query_port(uint8_t port, ibv_port_attr* attr) = 0;
   virtual int query_gid(uint8_t port, int index, ibv_gid* gid) = 0;  // 0 and zeros for an empty index
@@ -68,14 +69,15 @@ class Context {
                               ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
   virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
   virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
-  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: in, those asked for; out, those filled in
+  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: in: wanted values; out: filled ones
 
-  // Completes what has arrived for the context's queue pairs. An adapter does so without being asked.
+  // Processes all packets that have already arrived for the context's queue pairs. A hardware adapter does so
+  // without this call.
   virtual void settle() {}
 
-  // Protection domains and memory
+  // ---- protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;
-  virtual int dealloc_pd(ibv_pd* pd) = 0;  // a parent domain too
+  virtual int dealloc_pd(ibv_pd* pd) = 0;  // or a parent domain
   virtual Result<ibv_pd*> alloc_parent_domain(ibv_parent_domain_init_attr* attr);
   virtual Result<ibv_td*> alloc_td(ibv_td_init_attr* attr);
   virtual int dealloc_td(ibv_td* td);
@@ -89,16 +91,16 @@ class Context {
                         std::span<const ibv_sge> list);
   virtual Result<ibv_mw*> alloc_mw(ibv_pd* pd, ibv_mw_type type);
   virtual int dealloc_mw(ibv_mw* mw);
-  virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // its copying operations are filled in
+  virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // with its copying operations filled in
   virtual int free_dm(ibv_dm* dm);
   virtual Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access);
   virtual Result<UniqueFd> export_dm(ibv_dm* dm);  // as a dma-buf
   virtual Result<DmaHandle*> alloc_dmah(const DmaHandleInitAttr& attr);
   virtual int dealloc_dmah(DmaHandle* handle);
-  // The region was registered with this handle, and keeps it until it is deregistered.
+  // Ties the handle to the region, until the region is deregistered.
   virtual void use_dmah(ibv_mr* mr, DmaHandle* handle);
 
-  // Objects of the context's command descriptor, by handle, whichever context made them.
+  // Import objects of the context's command descriptor by handle, whichever context created them.
   virtual Result<ibv_pd*> import_pd(uint32_t handle);
   virtual void unimport_pd(ibv_pd* pd);
   virtual Result<ibv_mr*> import_mr(ibv_pd* pd, uint32_t handle);
@@ -106,7 +108,7 @@ class Context {
   virtual Result<ibv_dm*> import_dm(uint32_t handle);
   virtual void unimport_dm(ibv_dm* dm);
 
-  // Completion
+  // ---- completions
   virtual Result<ibv_comp_channel*> create_comp_channel() = 0;
   virtual int destroy_comp_channel(ibv_comp_channel* channel) = 0;
   virtual Result<ibv_cq*> create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -115,14 +117,14 @@ class Context {
   virtual int resize_cq(ibv_cq* cq, int cqe) = 0;
   virtual int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
   virtual int destroy_cq(ibv_cq* cq) = 0;
-  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN). The thread may be cancelled while it
-  // sleeps in this or in get_async_event() (CancellationAllowed), and in no other call.
+  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN). A thread may be cancelled while it
+  // sleeps in this call or in get_async_event() (CancellationAllowed), and in no other call.
   virtual int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) = 0;
   virtual void ack_cq_events(ibv_cq* cq, unsigned count) = 0;
   virtual int get_async_event(ibv_async_event* event) = 0;
   virtual void ack_async_event(ibv_async_event* event) = 0;
 
-  // Queue pairs
+  // ---- queue pairs
   virtual Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) = 0;  // attr->cap is updated
   virtual int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) = 0;
   virtual int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) = 0;
@@ -130,7 +132,7 @@ class Context {
   virtual ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
   virtual Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr);
 
-  // Raw packets: pacing, flow rules, receive queues outside of QPs, what flows count
+  // ---- raw packets: pacing, flow rules, receive queues outside of QPs, counters of flows
   virtual int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr);
   virtual Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr);
   virtual int destroy_flow(ibv_flow* flow);
@@ -144,15 +146,16 @@ class Context {
   virtual int attach_counters(ibv_counters* counters, const ibv_counter_attach_attr* attr, ibv_flow* flow);
   virtual int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint32_t flags);
 
-  // Completion counters
+  // ---- completion counters
   virtual int query_comp_cntr_caps(CompletionCounterCaps& caps);
   virtual Result<CompletionCounter*> create_comp_cntr(const CompletionCounterInitAttr& attr);
   virtual int destroy_comp_cntr(CompletionCounter* counter);
-  // The number of completions or bytes; of errors. REQUIRES: create_comp_cntr() made the counter
+  // The counter's number of completions or bytes, or its number of errors. REQUIRES: create_comp_cntr() made
+  // the counter
   virtual std::atomic<uint64_t>& comp_cntr_value(CompletionCounter* counter, bool errors);
   virtual int attach_comp_cntr(ibv_qp* qp, CompletionCounter* counter, uint32_t requests);
 
-  // Shared receive queues
+  // ---- shared receive queues
   virtual Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr);
   virtual int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
   virtual int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
@@ -162,7 +165,7 @@ class Context {
   virtual Result<ibv_xrcd*> open_xrcd(ibv_xrcd_init_attr* attr);
   virtual int close_xrcd(ibv_xrcd* xrcd);
 
-  // Addresses
+  // ---- addresses
   virtual Result<ibv_ah*> create_ah(ibv_pd* pd, ibv_ah_attr* attr) = 0;
   virtual int destroy_ah(ibv_ah* ah) = 0;
   virtual int resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan);
@@ -177,11 +180,10 @@ class Context {
 class Provider {
  public:
   virtual ~Provider() = default;
-  // The devices there are now, in the order in which programs shall see them.
+  // Returns the current devices, in the order in which programs see them.
   virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
-  // The device behind another context's cmd_fd, opened to share that context's objects. The new context takes
-  // the descriptor. Errors: EBADF; EINVAL for a descriptor of something else, perhaps of another provider's;
-  // ENODEV.
+  // Opens the device behind another context's cmd_fd, to share that context's objects. The new context owns
+  // the descriptor. Errors: EBADF; EINVAL if the descriptor is not this provider's; ENODEV.
   struct Imported {
     std::shared_ptr<Device> device;
     std::unique_ptr<Context> context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table is made of the header's macros, so the header comes first. */
+/* The header must come first: the table uses its macros. */
 /* clang-format off */
 #include "libraries/libibverbs/stand_in/stand_in.h"
 

@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 /*
- * A stand-in for a vendor's library: perftest, UCX, libfabric and pyverbs are linked to it whether or not
- * there is such a device. Every function says "not my device", by the kind of value it returns; a test checks
- * the kinds against the vendor's header. Arguments are not read; in the C calling conventions the caller
- * removes them.
+ * Macros that define the functions of a stand-in for a vendor's library. perftest, UCX, libfabric and pyverbs
+ * are linked to the library even without such a device. Every function fails with "not my device"; the macro
+ * depends on the kind of value it returns. A test compares the kinds with the vendor's header. The functions
+ * ignore their arguments, which the caller removes in the C calling conventions.
  */
 #define STAND_IN __attribute__((visibility("default")))
 
@@ -18,20 +18,20 @@ static inline int stand_in_refuse(void) {
   return EOPNOTSUPP;
 }
 
-/* 0 or an errno value. */
+/* Returns an errno value. */
 #define STAND_IN_CODE(name)   \
   STAND_IN int name(void);    \
   STAND_IN int name(void) {   \
     return stand_in_refuse(); \
   }
-/* A descriptor or a size, or -1 and errno. */
+/* For a function that returns a descriptor or a size: returns -1 and sets errno. */
 #define STAND_IN_MINUS_ONE(name) \
   STAND_IN long name(void);      \
   STAND_IN long name(void) {     \
     stand_in_refuse();           \
     return -1;                   \
   }
-/* A pointer, or NULL and errno. */
+/* Returns NULL and sets errno. */
 #define STAND_IN_POINTER(name) \
   STAND_IN void* name(void);   \
   STAND_IN void* name(void) {  \
