@@ -13,19 +13,20 @@ using verbena::because;
 using verbena::KeptReason;
 using verbena::without_exceptions;
 
-// The form of nearly every call here: 0, or -1 and errno.
+// Runs a call that returns 0, or -1 and errno, as nearly every function of librdmacm does.
 template <class Body>
 int answer(Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer_minus_one(std::forward<Body>(body), call);
 }
 
-// What a function of libibverbs answered, as an errno value: some give it, some give -1 and set errno.
+// Returns the result of a libibverbs function as an errno value: some functions return it, others return -1
+// and set errno.
 inline int verbs_error(int answered) {
   if (answered >= 0) return answered;
   return errno != 0 ? errno : EIO;
 }
 
-// The errno value of a Result that says no more than whether it worked.
+// Returns the errno value of a Result; 0 for success.
 template <class T>
 int error_of(const Result<T>& result) {
   return result ? 0 : result.error().code;

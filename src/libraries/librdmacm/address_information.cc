@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma_getaddrinfo(3): getaddrinfo(3), with port spaces and QP types.
+// rdma_getaddrinfo(3): like getaddrinfo(3), with port spaces and QP types.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -60,7 +60,8 @@ addrinfo to_hints(const rdma_addrinfo& wanted) {
   return hints;
 }
 
-// All of an rdma_addrinfo is malloc()ed: who reads it may not know that it is ours.
+// Copies an address with malloc(). All of an rdma_addrinfo is malloc()ed, because its reader may free parts
+// with free().
 int copy_address(sockaddr*& to, socklen_t& to_length, const sockaddr* from, socklen_t length) {
   auto* copy = static_cast<sockaddr*>(std::malloc(length));
   if (copy == nullptr) return ENOMEM;
@@ -87,7 +88,7 @@ int take_over(rdma_addrinfo& to, const rdma_addrinfo& hints, const addrinfo& fro
   return copy_address(to.ai_dst_addr, to.ai_dst_len, from.ai_addr, from.ai_addrlen);
 }
 
-// EAI_* as getaddrinfo(3) gives them, or -1 and errno.
+// Returns EAI_* as getaddrinfo(3) does, or -1 and errno.
 int look_up(rdma_addrinfo& to, const char* node, const char* service, const rdma_addrinfo* hints) {
   addrinfo* list = nullptr;
   const addrinfo wanted = hints != nullptr ? to_hints(*hints) : addrinfo{};

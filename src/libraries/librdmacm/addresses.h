@@ -10,19 +10,21 @@
 
 namespace verbena::rdmacm {
 
-// The size of an IPv4 or IPv6 address; 0 for anything else, AF_IB included: RoCE has IP addresses.
+// Returns the size of an IPv4 or IPv6 address; 0 for other families, including AF_IB, because RoCE uses IP
+// addresses.
 socklen_t address_length(const sockaddr* address);
 
-// As the agent has it. REQUIRES: address_length(address) != 0, or a null address, which becomes "none"
+// Converts an address to the agent's format. REQUIRES: address_length(address) != 0, or a null address, which
+// becomes "none"
 protocol::CmAddress address_of(const sockaddr* address);
 
-// As the application has it; leaves `to` alone if there is none.
+// Converts an address to the application's format; leaves `to` unchanged if there is none.
 void store_address(const protocol::CmAddress& address, sockaddr_storage& to);
 
-// In network order; 0: no port.
-// "10.0.0.2 port 7471"; empty: it is none.
+// Returns for example "10.0.0.2 port 7471"; empty if there is no address.
 std::string text_of(const sockaddr_storage& address);
 
+// Returns the port in network byte order; 0 if there is none.
 in_port_t port_of(const sockaddr* address);
 
 }  // namespace verbena::rdmacm

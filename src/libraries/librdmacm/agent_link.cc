@@ -76,7 +76,8 @@ Result<void> AgentLink::restore(const control::NewAgent& agent) {
   return restored;
 }
 
-// Another, if the application has closed what the one before sleeps at (base/own_fd.h).
+// Starts the monitor thread, unless one runs and can be woken. Its wake-up descriptor may have been closed by
+// the application (base/own_fd.h).
 void AgentLink::start_monitor() {
   const std::lock_guard lock(wakeup_mutex_);
   if (monitored_ && wakeup_.is_ours()) return;
@@ -93,7 +94,7 @@ void AgentLink::start_monitor() {
     return nullptr;
   };
   monitored_ = start_detached_thread(run, this, kMonitorStack);
-  // Calls still find an agent's death themselves; a program that only waits for events does not.
+  // Calls still notice an agent's death. A program that only waits for events does not.
   if (!monitored_) log_error("no thread could be started: the agent's end will not be noticed at once");
 }
 
@@ -115,12 +116,13 @@ void AgentLink::monitor(uint32_t number) {
     try {
       attend_once(number);
     } catch (const std::bad_alloc&) {
-      plain_poll(nullptr, 0, kPauseWithoutMemoryMs);  // some may come back
+      plain_poll(nullptr, 0, kPauseWithoutMemoryMs);  // memory may become available
     }
   }
 }
 
-// Where the application has closed what the thread sleeps at, it ends, and the next call starts another.
+// Waits for one event. If the application has closed a descriptor that the thread waits for, the thread ends,
+// and the next call starts another.
 void AgentLink::attend_once(uint32_t number) {
   std::vector<pollfd> entries{{wakeup_.get(), POLLIN, 0}, {session_.event_fd(), POLLIN, 0}};
   std::vector<std::shared_ptr<Channel>> full;
@@ -140,7 +142,7 @@ void AgentLink::attend_once(uint32_t number) {
     uint64_t count;
     [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &count, sizeof count);
   }
-  // Of links the agent tells us too, and we do not listen: libibverbs has its own eyes for them.
+  // The agent also reports changes of links, which this thread ignores: libibverbs watches links itself.
   if (entries[1].revents != 0) session_.attend();
   for (const auto& channel : full) channel->flush();
 }

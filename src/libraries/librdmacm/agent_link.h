@@ -18,20 +18,19 @@
 
 namespace verbena::rdmacm {
 
-// What this process has at the agent of connection management: its channels and identifiers. The session is
-// made at first use. When the agent dies, the next call or a thread of ours reaches or starts another one,
-// and it is told what there is (restoration.h).
+// This process's connection to the agent, for connection management: requests about its channels and
+// identifiers. The first use opens the session. When the agent dies, the next call or the monitor thread
+// reaches or starts another agent, and restores the channels and identifiers there (restoration.h).
 //
-// Any thread may call; calls are serialized. A turn of the session is taken before the lock of the table of
-// identifiers.
+// Thread-safe; calls are serialized. Lock order: a turn of the session, then the table of identifiers.
 class AgentLink final : private control::Restorer {
  public:
   explicit AgentLink(IdentifierTable& identifiers, std::unique_ptr<control::AgentDialer> dialer =
                                                        std::make_unique<control::NamespaceDialer>());
 
-  // Opens a channel there and adds it to the table of identifiers.
+  // Opens the channel at the agent and adds it to the table of identifiers.
   Result<void> open(const std::shared_ptr<Channel>& channel);
-  // Makes the identifier known there, under the number it has, and adds it to the table of identifiers.
+  // Creates the identifier at the agent, under its existing number, and adds it to the table of identifiers.
   Result<void> create(Identifier& identifier);
 
   template <class Reply = protocol::PlainReply, class Request>
@@ -40,8 +39,8 @@ class AgentLink final : private control::Restorer {
     return exchange<Reply>(turn, type, [&]() -> Result<Request> { return request; });
   }
 
-  // The same, for what only the agent of `generation` knows. ECONNRESET: it is dead; its successor gives the
-  // numbers that it gave to others.
+  // Like call(), for an object that only the agent of `generation` knows. ECONNRESET: that agent is dead, and
+  // its successor uses its numbers for other objects.
   template <class Reply = protocol::PlainReply, class Request>
   Result<Reply> call_agent_of(uint32_t generation, protocol::MessageType type, const Request& request) {
     Turn turn(session_);
@@ -51,8 +50,9 @@ class AgentLink final : private control::Restorer {
     });
   }
 
-  // The same for an identifier, whose number is filled in. It is in state `during` from before the agent is
-  // asked, as the answering event may overtake the reply, and in its old one again if that fails.
+  // Like call(), for an identifier, whose number this function fills in. Sets the state `during` before the
+  // request, because the resulting event may arrive before the reply. Restores the old state if the request
+  // fails.
   template <class Reply = protocol::PlainReply, class Request>
   Result<Reply> call(Identifier& identifier, protocol::MessageType type, Request request,
                      std::optional<State> during = {}) {
@@ -65,22 +65,22 @@ class AgentLink final : private control::Restorer {
       return request;
     });
     if (!reply) in_call.failed();
-    // An agent that does not know it is the successor of the one that did.
+    // The agent does not know the identifier: it is the successor of the agent that did.
     if (!reply && reply.error().code == ENOENT) return fail(ECONNRESET);
     return reply;
   }
 
-  // Puts an event of our own into a channel, now or when there is room.
+  // Puts an event of our own into a channel, at once or when there is room.
   void post(Channel& channel, const protocol::CmEvent& event);
   uint32_t generation() const { return session_.generation(); }
 
-  // In a child after fork(), instead of all else: the agent must see the end of the parent when it ends.
+  // For a child after fork(): closes the session. Otherwise the agent would not notice the end of the parent.
   void close_in_child() { session_.abandon(); }
 
  private:
   using Turn = control::AgentSession::Turn;
 
-  // The identifier that is being asked about, for restorations that happen meanwhile.
+  // Records the identifier of the current request, for a restoration that happens during the request.
   class InCall {
    public:
     InCall(AgentLink& link, Identifier& identifier, std::optional<State> during);
@@ -95,7 +95,7 @@ class AgentLink final : private control::Restorer {
     const std::optional<State> during_;
   };
 
-  // `make_request` answers a Result, made for the agent that is there now.
+  // Sends a request. `make_request` returns a Result, made for the agent that is connected at that time.
   template <class Reply, class MakeRequest>
   static Result<Reply> exchange(Turn& turn, protocol::MessageType type, const MakeRequest& make_request,
                                 std::span<const int> fds = {}) {
@@ -104,7 +104,7 @@ class AgentLink final : private control::Restorer {
     return answer->message;
   }
 
-  // Restorer
+  // control::Restorer
   Result<void> restore(const control::NewAgent& agent) override;
   bool needs_agent() override { return !identifiers_.empty(); }
 
@@ -116,14 +116,14 @@ class AgentLink final : private control::Restorer {
 
   IdentifierTable& identifiers_;
   control::AgentSession session_;
-  // In turns of the session:
+  // Only used in turns of the session:
   Identifier* calling_ = nullptr;
   State before_call_{};
   bool monitored_ = false;
 
   std::mutex wakeup_mutex_;
-  OwnFd wakeup_;           // of the thread that watches; none: it has ended, as it cannot be woken any more
-  uint32_t monitors_ = 0;  // that there have been
+  OwnFd wakeup_;  // of the monitor thread; closed: the thread ends, since it cannot be woken any more
+  uint32_t monitors_ = 0;  // the number of monitor threads started so far
 };
 
 }  // namespace verbena::rdmacm

@@ -13,7 +13,8 @@
 namespace verbena::rdmacm {
 namespace {
 
-// The states' names in the kernel (enum rdma_cm_state), which man pages and bug reports use.
+// Describes a state, beginning with its name in the kernel (enum rdma_cm_state), which man pages and bug
+// reports use.
 std::string_view name_of(State state) {
   switch (state) {
     case State::kIdle:

@@ -6,12 +6,12 @@
 
 namespace verbena::rdmacm {
 
-// For the log, after `call` has failed with `code`: names the identifier with its addresses. Where the agent
-// or wrong_state() says that the call does not fit its state, also names the state and what to call first.
-// Costs nothing unless errors are logged.
+// Explains a failed call in the log: names the identifier and its addresses. If the call does not fit the
+// identifier's state (kCmWrongState), also names the state and the call that must come first. Does nothing
+// unless errors are logged.
 void explain_failure(Identifier& identifier, const char* call, int code) noexcept;
 
-// EINVAL: the identifier's state does not allow the call that is open.
+// Returns EINVAL and records that the identifier's state does not allow the current call.
 inline int wrong_state() {
   return because(EINVAL, "{}", protocol::kCmWrongState);
 }

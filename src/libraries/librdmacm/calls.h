@@ -8,14 +8,14 @@
 
 namespace verbena::rdmacm {
 
-// Why an identifier cannot do what needs a device.
+// The reason for failures of calls that need a device.
 inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one";
 
 inline constexpr char kNoIdentifier[] = "rdma_cm_id {} was destroyed, or never existed";
 
-// The frame of a call about an identifier: body(identifier) answers an errno value. EINVAL: it was
-// destroyed; ENODEV: it is that of a
-// parent process; ECONNRESET: it went with the agent that knew it.
+// Runs body(identifier), which returns an errno value, for a call about an identifier. EINVAL: the identifier
+// was destroyed. ENODEV: it belongs to the parent process. ECONNRESET: it was lost with the agent that knew
+// it.
 template <class Body>
 int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer(

@@ -14,7 +14,7 @@ namespace {
 
 using protocol::CmEvent;
 
-constexpr uint32_t kToken = ~0u;  // CmEvent::type of what stands for an event in early_
+constexpr uint32_t kToken = ~0u;  // CmEvent::type of a token, which stands for an event in early_
 
 CmEvent token() {
   CmEvent event{};
@@ -71,7 +71,7 @@ Result<CmEvent> Channel::next() {
     if (!application_.is_ours()) return fail(EBADF);  // the application has closed it
     const ssize_t got = wait_for(application_.get(), event);
     if (got < 0) return fail(errno);
-    // We hold the other end as long as there is a channel.
+    // Unreachable: the channel holds the other end as long as it exists.
     if (got == 0) return fail(ENODATA);
     const std::lock_guard lock(mutex_);
     if (closed_) return fail(EBADF);
@@ -145,7 +145,7 @@ std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wa
   };
   std::erase_if(early_, move_out);
   std::erase_if(unsent_, move_out);
-  // A token that a reader has taken already, and not yet its event, is not ours to put back.
+  // Puts tokens back, except those whose reader has taken the token but not yet its event.
   const size_t being_read = waiting - std::min(waiting, tokens);
   for (size_t i = being_read; i < early_.size(); ++i) post_locked(token());
   return taken;

@@ -16,17 +16,16 @@
 
 namespace verbena::rdmacm {
 
-// An event channel: what the application knows as rdma_event_channel, and the pair of sockets behind it
-// (control/protocol/connection_messages.h). The application reads `fd`; the other end is the agent's, and
-// ours.
+// An event channel: the application's rdma_event_channel, and the socket pair behind it
+// (control/protocol/connection_messages.h). The application reads `fd`. The agent and this process write to
+// the other end.
 //
-// Taking events back out (for an identifier that is destroyed or moves to another channel) must not lose the
-// order of the others, nor make a descriptor readable that has nothing to read, or the other way round. So
-// what was read too early waits in `early_`, and for each of them there is a token in the socket: a message
-// that says nothing but "one of those that wait". Whatever is read from the socket is then worth one event.
+// The class can take events back out, for an identifier that is destroyed or moves to another channel. The
+// other events must keep their order, and `fd` must be readable if and only if there is an event. So events
+// that were read too early wait in `early_`, and each of them has a token in the socket: a message that
+// stands for the first event in `early_`. Each message in the socket is thus worth one event.
 //
-// Any thread may call anything. It lives as long as an identifier uses it, even when the application has
-// destroyed it already.
+// Thread-safe. A channel lives as long as an identifier uses it, even after the application destroyed it.
 class Channel : public rdma_event_channel {
  public:
   static Result<std::shared_ptr<Channel>> open(uint32_t number);
@@ -37,28 +36,28 @@ class Channel : public rdma_event_channel {
   uint32_t number() const { return number_; }
   int agents_end() const { return agents_end_.get(); }
 
-  // The next event. Waits unless the application has set O_NONBLOCK (EAGAIN); EINTR as read(2) has it; EBADF
-  // when it is closed.
+  // Returns the next event. Blocks unless the application has set O_NONBLOCK (EAGAIN). Errors: EINTR as with
+  // read(2); EBADF if the channel is closed.
   Result<protocol::CmEvent> next();
 
-  // Adds an event of our own at the end. False: there is no room now, and flush() is to be called when
+  // Appends an event of our own. False if there is no room now: the caller must call flush() when
   // agents_end() is writable.
   bool post(const protocol::CmEvent& event);
   bool flush();
   bool waits_for_room();
 
-  // Some events in it may be of our own making.
+  // Whether post() was ever called: events of our own may be in the channel.
   bool has_own_events();
 
-  // Takes all events out for which `wanted` holds, in order.
+  // Removes and returns, in order, all events for which `wanted` is true.
   std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
 
-  // No more events. The application's descriptor is closed, by the last reader if there are any: one that is
-  // about to wait must not find another file under its number, and read what is not ours.
+  // Ends the channel. The application's descriptor is closed now, or by the last reader if threads are
+  // reading. A thread about to wait must not find another file under the same number and read from it.
   void close();
 
  private:
-  // A thread in next(), which may be cancelled there.
+  // Marks a thread as being in next(), where it may be cancelled.
   class Reading {
    public:
     explicit Reading(Channel& channel);

@@ -15,7 +15,7 @@ int create(Identifier& identifier, uint32_t size, ibv_comp_channel*& channel, ib
   }
   channel = ibv_create_comp_channel(identifier.verbs);
   if (channel == nullptr) return errno;
-  // Its context is the identifier: rdma_get_recv_comp() insists on that.
+  // The queue's context is the identifier, as rdma_get_recv_comp() requires.
   rdma_cm_id* id = &identifier;
   queue = ibv_create_cq(identifier.verbs, static_cast<int>(size), id, channel, 0);
   return queue != nullptr ? 0 : errno;
@@ -38,7 +38,7 @@ int create_completion_queues(Identifier& identifier, uint32_t send_size, uint32_
 }
 
 void destroy_completion_queues(Identifier& identifier) {
-  // An XRC identifier's receive queue is its SRQ's, and outlives the QP.
+  // The receive queue of an XRC identifier belongs to its SRQ, and outlives the QP.
   if (identifier.qp_type == IBV_QPT_XRC_RECV && identifier.srq != nullptr) return;
   ibv_cq* const receive = std::exchange(identifier.recv_cq, nullptr);
   ibv_cq* const send = std::exchange(identifier.send_cq, nullptr);

@@ -7,8 +7,9 @@
 
 namespace verbena::rdmacm {
 
-// The completion queues, each with a channel, that librdmacm makes where the application brings none: in
-// rdma_cm_id::send_cq, recv_cq and beside. A size of 0: none. An errno value.
+// Create and destroy the completion queues, each with a channel, that librdmacm provides if the application
+// does not: rdma_cm_id::send_cq, recv_cq and their channels. A size of 0 creates none. Returns an errno
+// value.
 int create_completion_queues(Identifier& identifier, uint32_t send_size, uint32_t receive_size);
 void destroy_completion_queues(Identifier& identifier);
 

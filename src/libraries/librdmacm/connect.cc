@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections: made, refused, ended.
+// Establishing, rejecting and ending connections.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -19,11 +19,11 @@ using verbena::protocol::CmRejectRequest;
 using verbena::protocol::ConnectionParameters;
 using verbena::protocol::MessageType;
 
-// IBTA volume 1, 12.6.7.2: reasons of a REJ
+// Reasons of a REJ (IBTA volume 1, 12.6.7.2)
 constexpr uint8_t kConsumerReject = 28;
 constexpr uint8_t kVendorOptionNotSupported = 35;
 
-// What a program without parameters of its own wants.
+// Returns the parameters for a program that passes none.
 constexpr rdma_conn_param defaults() {
   rdma_conn_param defaults{};
   defaults.initiator_depth = RDMA_MAX_INIT_DEPTH;
@@ -35,7 +35,7 @@ constexpr rdma_conn_param kDefaults = defaults();
 
 constexpr char kNoQp[] = "conn_param is null, and id has no queue pair: rdma_create_qp() makes one";
 
-// Checks what rdma-core's librdmacm checks: nothing for port spaces other than TCP. 0, or EINVAL.
+// Checks what rdma-core's librdmacm checks: nothing for port spaces other than TCP. Returns 0 or EINVAL.
 int check(const Identifier& identifier, const rdma_conn_param* parameters) {
   if (identifier.device == nullptr) return because(EINVAL, kNoDevice);
   if (identifier.ps != RDMA_PS_TCP) return 0;
@@ -58,13 +58,14 @@ ConstBytes bytes_of(const void* data, size_t length) {
   return data != nullptr ? ConstBytes(static_cast<const std::byte*>(data), length) : ConstBytes();
 }
 
-// The least of what the peer asks for and the device can, unless the application says how much.
+// Returns the application's value if it gave one, else the lesser of the peer's request and the device's
+// limit.
 uint8_t agreed(uint8_t asked, uint8_t limit, bool said, uint8_t value) {
   return said ? value : std::min(asked, limit);
 }
 
-// What we say to a peer that has asked for `asked`; when we ask first, that is the most there can be. The QP
-// is id->qp if there is one, else what the application says of its own. EINVAL: too much private data.
+// Returns our parameters for a peer that has asked for `asked`; a first request passes the maximum. The QP is
+// id->qp if there is one, else the one that the application names. EINVAL if there is too much private data.
 Result<ConnectionParameters> own_parameters(const Identifier& identifier, const rdma_conn_param* from,
                                             const ConnectionParameters& asked) {
   const rdma_conn_param wanted = from != nullptr ? *from : kDefaults;
@@ -114,8 +115,8 @@ int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason,
       call);
 }
 
-// Rejects a request that cannot be accepted, as the kernel's rdma_accept() does: its peer must not wait for
-// an answer that never comes. The agent does so for the errors that it finds.
+// Rejects a request that cannot be accepted, like the kernel's rdma_accept(), so that the peer does not wait
+// for a reply. The agent itself rejects requests for errors that it finds.
 int reject_instead(Identifier& identifier, int error) {
   const KeptReason kept;
   make_unusable(identifier);
@@ -162,7 +163,7 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
     const auto own = own_parameters(identifier, parameters, identifier.peers);
     if (!own) return reject_instead(identifier, own.error().code);
     identifier.own = *own;
-    // Under the vendor of the REQ, as the peer expects it.
+    // The reply uses the vendor of the REQ, as the peer expects.
     identifier.own.ece_vendor = identifier.peers.ece_vendor;
     identifier.own.ece_options = identifier.local_ece.options;
     CmConnectRequest request{};
@@ -180,7 +181,7 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
     if (!sent) {
       const KeptReason kept;
       make_unusable(identifier);
-      // The agent has rejected the request, unless it was the agent that died.
+      // The agent has rejected the request, unless the agent has died.
       if (identifier.current_state() == State::kRequested) identifier.set_state(State::kOver);
       return sent.error().code;
     }
@@ -198,7 +199,8 @@ VERBENA_ABI int rdma_reject_ece(rdma_cm_id* id, const void* data, uint8_t length
 
 VERBENA_ABI int rdma_establish(rdma_cm_id* id) {
   return answer_for(id, [&](Identifier& identifier) {
-    // To the agent it is the same as to accept, which a request must not be without its parameters.
+    // The agent treats this as an accept. An incoming request must not get here: it would be accepted without
+    // parameters.
     if (identifier.qp != nullptr || identifier.current_state() != State::kResponded) return wrong_state();
     return error_of(identifier.process.agent.call(identifier, MessageType::kCmAccept, CmConnectRequest{},
                                                   State::kConnected));

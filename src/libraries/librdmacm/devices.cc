@@ -15,7 +15,7 @@
 namespace verbena::rdmacm {
 namespace {
 
-// ibv_get_device_list(3), given back at the end. What is open stays when its list is gone.
+// Owns the result of ibv_get_device_list(3). Devices that were opened stay open when the list is freed.
 class DeviceList {
  public:
   DeviceList() : list_(ibv_get_device_list(&count_)) {}
@@ -46,7 +46,7 @@ Result<ibv_pd*> Device::use() {
 void Device::leave() {
   const std::lock_guard lock(mutex);
   if (--users != 0) return;
-  // Where the application has left something in them, they stay for the next user.
+  // If the application left objects in a domain, the domain stays for the next user.
   if (xrc_domain != nullptr && ibv_close_xrcd(xrc_domain) == 0) xrc_domain = nullptr;
   if (domain != nullptr && ibv_dealloc_pd(domain) == 0) domain = nullptr;
 }
@@ -132,8 +132,7 @@ VERBENA_ABI ibv_context** rdma_get_devices(int* count) {
   return verbena::rdmacm::answer_pointer([&]() -> verbena::Result<ibv_context**> {
     auto devices = Process::current().devices.all();
     if (!devices) return verbena::fail(devices.error().code);
-    // The application's to give back with rdma_free_devices(), which must not depend on how `new` is
-    // replaced.
+    // calloc(), because rdma_free_devices() must not depend on a replaced `new`.
     auto** list = static_cast<ibv_context**>(std::calloc(devices->size() + 1, sizeof(ibv_context*)));
     if (list == nullptr) return verbena::fail(ENOMEM);
     for (size_t i = 0; i < devices->size(); ++i) list[i] = (*devices)[i]->context;

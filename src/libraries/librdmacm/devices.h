@@ -15,9 +15,9 @@
 
 namespace verbena::rdmacm {
 
-// A device that is open for identifiers, and what they share: rdma_cm_id::verbs, the default protection
-// domain, the XRC domain. It stays open as long as anyone uses it; the context itself for good, since
-// applications go on using rdma_cm_id::verbs after the identifier (rdma_get_devices(3)).
+// An open device, and what its identifiers share: rdma_cm_id::verbs, the default protection domain, the XRC
+// domain. The domains exist while identifiers use the device. The context is never closed, because
+// applications keep using rdma_cm_id::verbs after the identifier is gone (rdma_get_devices(3)).
 struct Device {
   ibv_context* context = nullptr;
   int index = 0;
@@ -29,7 +29,7 @@ struct Device {
   ibv_pd* domain = nullptr;
   ibv_xrcd* xrc_domain = nullptr;
 
-  // Use of the default domain, which is there from the first use to the last.
+  // Counts a user, and returns the default domain, which exists from the first use() to the last leave().
   Result<ibv_pd*> use();
   void leave();
   Result<ibv_xrcd*> shared_xrc_domain();
@@ -38,11 +38,12 @@ struct Device {
 // The devices of a process, opened at first use. Thread-safe.
 class Devices {
  public:
-  // ENODEV: there is none at all. What librdmacm finds out before anything else.
+  // ENODEV if there is no device. librdmacm checks this before anything else.
   Result<void> require_any();
-  // By name, as protocol::CmRoute::link has it; of several of that name (one is gone), that of `index`.
+  // Returns the device of a name (protocol::CmRoute::link). If several have that name because one is gone,
+  // returns the one with this index.
   Result<std::shared_ptr<Device>> find(const std::string& name, uint32_t index);
-  // All there are now.
+  // Returns all current devices, in the order of their indices.
   Result<std::vector<std::shared_ptr<Device>>> all();
 
  private:
@@ -53,7 +54,8 @@ class Devices {
   std::mutex mutex_;
   bool any_ = false;
   std::map<ibv_device*, std::shared_ptr<Device>> opened_;
-  // What find() has answered. A restarted agent gives devices new numbers, and libibverbs keeps the old ones.
+  // Cache of find() results by (name, index). A restarted agent gives devices new indices, and libibverbs
+  // keeps the old ones; then only the name matches.
   std::map<std::pair<std::string, uint32_t>, std::shared_ptr<Device>> found_;
 };
 

@@ -39,7 +39,7 @@ int begin_ece(Identifier& identifier, ibv_qp* qp) {
   identifier.local_ece = ece;
   identifier.local_ece.comp_mask = 0;
   const uint32_t remote = identifier.peers.ece_vendor;
-  if (remote == 0) return 0;  // the QP is not for a request
+  if (remote == 0) return 0;  // the QP is not for an incoming request
   return set(qp, remote == ece.vendor_id ? ece_of(identifier.peers) : nothing_of(ece.vendor_id));
 }
 
@@ -53,7 +53,7 @@ int note_local_ece(Identifier& identifier, ibv_qp* qp) {
 
 int settle_ece(Identifier& identifier, const protocol::ConnectionParameters& answer) {
   const uint32_t own = identifier.local_ece.vendor_id;
-  // The peer has to answer in the terms of our vendor, or not at all.
+  // The peer must use our vendor's options, or none.
   if (answer.ece_vendor != 0 && answer.ece_vendor != own) return EINVAL;
   identifier.peers = answer;
   return set(identifier.qp, answer.ece_vendor != 0 ? ece_of(answer) : nothing_of(own));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma_create_ep(3) and what goes with it: an identifier and its QP in one step.
+// rdma_create_ep(3) and related functions: create an identifier and its QP in one step.
 #include <cerrno>
 
 #include <rdma/rdma_verbs.h>
@@ -14,12 +14,12 @@ using namespace verbena::rdmacm;
 
 constexpr int kResolveMs = 2000;
 
-// The answer of another rdma_*() as an errno value.
+// Converts the result of another rdma_*() function to an errno value.
 int code(int answered) {
   return answered == 0 ? 0 : errno;
 }
 
-// Listens later; `attributes` are for the QPs of requests.
+// Prepares a listening identifier; `attributes` are for the QPs of its requests.
 int prepare_passive(Identifier& identifier, const rdma_addrinfo& information, ibv_pd* domain,
                     const ibv_qp_init_attr* attributes) {
   if (const int error = code(rdma_bind_addr(&identifier, information.ai_src_addr))) return error;

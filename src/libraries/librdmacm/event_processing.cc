@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What librdmacm does with each kind of event before the application sees it.
+// The work of librdmacm for each kind of event before the application sees it.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace {
 
 using protocol::CmEvent;
 
-// Private data has room for what no message of the agent may exceed.
+// The buffer must hold the longest private data that the agent may send.
 static_assert(sizeof(Event::private_data) >= protocol::kCmPrivateBytes);
 
 uint8_t copy_private_data(Event& event, const CmEvent& message, const void*& data) {
@@ -64,7 +64,7 @@ void copy_parameters(Event& event, const CmEvent& message, const Identifier& ide
   }
 }
 
-// What the message says of the connection, and the state that follows from it.
+// Stores the message's connection data, and sets the next state.
 void advance(Identifier& identifier, const CmEvent& message, State next) {
   const std::lock_guard lock(identifier.mutex);
   if ((message.flags & protocol::kCmHasConnection) != 0) identifier.connection = message.connection;
@@ -116,7 +116,7 @@ bool connect_request(Event& event, const CmEvent& message, Identifier& listener)
   return true;
 }
 
-// The steps that bring an active connection up once the peer has answered, in this order.
+// The steps, in this order, that establish an active connection after the peer's reply.
 struct ConnectionStep {
   const char* name;
   int (*take)(Identifier&, const CmEvent&);  // 0, or an errno value
@@ -155,8 +155,8 @@ int finish_connection(Identifier& identifier, const CmEvent& message) {
   return 0;
 }
 
-// The peer is not to wait for an RTU that never comes; the kernel's rdma_cm rejects it, too (cma_rep_recv()).
-// If the RTU has left already the connection stands, and is ended.
+// Rejects the connection, so that the peer does not wait for an RTU; the kernel's rdma_cm does so, too
+// (cma_rep_recv()). If the RTU was sent already, the connection is established and must be disconnected.
 void give_up(Identifier& identifier) {
   make_unusable(identifier);
   AgentLink& agent = identifier.process.agent;
@@ -200,8 +200,8 @@ bool rejected(Event& event, const CmEvent& message, Identifier& identifier) {
   return true;
 }
 
-// First completes the messages that the peer sent before its DREQ: the program may move its queue pair to ERR
-// on this event, and must not lose them. An adapter has completed them by then.
+// First completes the messages that the peer sent before its DREQ: the program may move its QP to ERR on this
+// event, and must not lose them. A hardware adapter has completed them by then.
 bool disconnected(Event& event, const CmEvent& message, Identifier& identifier) {
   if (identifier.current_state() == State::kFailed) return false;
   copy_connection_parameters(event, message);
@@ -222,7 +222,7 @@ bool nothing_to_do(Event& event, const CmEvent& message, Identifier& identifier)
   return true;
 }
 
-// The QP is attached here, once the group's GID is known; a member that only sends need not be.
+// Attaches the QP once the group's GID is known; a send-only member needs no attachment.
 bool multicast_join(Event& event, const CmEvent& message, Identifier& identifier) {
   copy_datagram_parameters(event, message);
   ibv_gid group{};

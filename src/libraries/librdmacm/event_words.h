@@ -7,10 +7,11 @@
 
 namespace verbena::rdmacm {
 
-// Writes the event to the log if the application takes it for an error.
+// Logs the event if applications regard it as an error.
 void say_failure(const Event& event) noexcept;
 
-// The event, the peer's address, the status and its likeliest cause, for the log. Empty without memory.
+// Describes a failure event for the log: the event, the peer's address, the status and its most probable
+// cause. Returns an empty string if there is no memory.
 std::string failure_words(const Event& event) noexcept;
 
 }  // namespace verbena::rdmacm

@@ -18,8 +18,9 @@ namespace {
 
 using protocol::CmEvent;
 
-// Whether the event was sent by an agent that is dead, and has no use without it: the agent's successor does
-// not know of what it tells. The identifier has been told so (restoration.h). The peer sends its REQ again.
+// Whether the event came from a dead agent and is useless without it, because the successor does not know its
+// subject. A restoration has informed the identifier (restoration.h). The peer of a request sends its REQ
+// again.
 bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
   if ((message.flags & protocol::kCmFromProgram) != 0) return false;
   if (message.generation == identifier.process.agent.generation()) return false;
@@ -37,19 +38,20 @@ bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
 bool is_news(const CmEvent& message, Identifier& identifier) {
   if (died_with_its_agent(message, identifier)) return false;
   const State state = identifier.current_state();
-  // The kernel, too, keeps silent about a request until it is accepted; accepting it will fail.
+  // Like the kernel, suppresses events of a request until it is accepted. Accepting it will fail.
   if (state == State::kRequested && message.listener == 0) return false;
   const bool told =
       (message.flags & protocol::kCmFromProgram) != 0 && message.type <= RDMA_CM_EVENT_TIMEWAIT_EXIT;
   if (!told) return true;
-  // Of two agents that died one after the other, only the second's end is told.
+  // If two agents died one after the other, only the second agent's death is reported.
   return identifier.was_told_by(message.generation) &&
          still_concerns(state, static_cast<rdma_cm_event_type>(message.type));
 }
 
-// A program that ends may destroy its channel while a thread of its own is about to wait there again, as
-// rping does. A thread that waits already goes on waiting until the process ends, as it should; one that
-// comes an instant late must not make a failure of that.
+// The time that rdma_get_cm_event() waits on a channel that was destroyed just before. A program may destroy
+// its channel at its end while one of its threads is about to wait there again, as rping does. A thread that
+// waits already keeps waiting until the process ends. A thread that comes a moment late must not report a
+// failure.
 constexpr Duration kEndOfProcess = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -69,7 +71,7 @@ Result<Event*> next_event(Channel& channel) {
     event->owner = identifier;
     event->membership = message->multicast;
     event->id = identifier;
-    std::memcpy(&event->event, &message->type, sizeof event->event);  // it may be beyond our header's
+    std::memcpy(&event->event, &message->type, sizeof event->event);  // the type may be newer than our header
     event->status = message->status;
     if (is_news(*message, *identifier) && process(*event, *message, *identifier)) return event.release();
     identifier->acknowledge(message->multicast);
@@ -103,7 +105,7 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
   using namespace verbena::rdmacm;
   return answer([&] {
     if (channel == nullptr || event == nullptr) return because(EINVAL, "channel or event is null");
-    // Held as long as we wait in it: another thread may destroy it.
+    // Keeps the channel alive during the wait: another thread may destroy it.
     IdentifierTable& identifiers = Process::current().identifiers;
     const auto found = identifiers.find(channel);
     const auto next = found ? next_event(**found) : verbena::Result<Event*>(tl::unexpected(found.error()));

@@ -13,26 +13,28 @@
 
 namespace verbena::rdmacm {
 
-// What the application knows as rdma_cm_event, until it acknowledges it.
+// The application's rdma_cm_event, from its delivery to its acknowledgement.
 struct Event : rdma_cm_event {
   Event() : rdma_cm_event{} {}
   static Event& of(rdma_cm_event* event) { return *static_cast<Event*>(event); }
 
-  Identifier* owner = nullptr;  // who waits for the acknowledgement; for a request: the listener
+  // The identifier that waits for the acknowledgement; for a request: the listener.
+  Identifier* owner = nullptr;
   uint32_t membership = 0;
   std::array<uint8_t, 256> private_data{};
 };
 
-// The next event of a channel that means something to the application, after doing what librdmacm does with
-// it. EAGAIN, EINTR: as read(2).
+// Returns the next event of a channel that the application should see, after process(). EAGAIN, EINTR: as
+// with read(2).
 Result<Event*> next_event(Channel& channel);
 void acknowledge(Event& event);
 
-// What rdma_get_cm_event() does with a message from the agent. False: the application is not to see it.
+// Does librdmacm's work for a message from the agent, and fills the event. False if the application should
+// not see the event.
 bool process(Event& event, const protocol::CmEvent& message, Identifier& identifier);
 
-// The end of a call that starts something: for a synchronous identifier, the event that finishes it. An errno
-// value.
+// Finishes a call that starts an operation. For a synchronous identifier, waits for the event that ends the
+// operation. Returns an errno value.
 int complete(Identifier& identifier);
 
 }  // namespace verbena::rdmacm

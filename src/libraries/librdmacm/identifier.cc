@@ -14,7 +14,7 @@ namespace verbena::rdmacm {
 
 namespace {
 
-// Every identifier of this process. Never destroyed: threads of the application may outlive static objects.
+// All identifiers of this process. Never destroyed: application threads may outlive static objects.
 struct LiveIdentifiers {
   std::mutex mutex;
   std::unordered_set<const rdma_cm_id*> all;
@@ -86,7 +86,7 @@ void Identifier::acknowledge(uint32_t membership) {
 }
 
 void Identifier::wait_until_acknowledged(const char* call) {
-  constexpr std::chrono::seconds kPatience(2);  // more than a program takes to handle an event
+  constexpr std::chrono::seconds kPatience(2);  // longer than a program needs to handle an event
   std::unique_lock lock(mutex);
   if (acknowledged_one.wait_for(lock, kPatience, [&] { return acknowledged >= delivered; })) return;
   log_error(

@@ -32,7 +32,7 @@ void IdentifierTable::add(std::shared_ptr<Channel> channel) {
 }
 
 void IdentifierTable::remove(const Channel& channel) {
-  std::shared_ptr<Channel> last;  // it goes after the lock
+  std::shared_ptr<Channel> last;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(&channel);
   if (found == channels_.end()) return;

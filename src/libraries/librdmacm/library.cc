@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// librdmacm.so.1 is verbena_rdmacm and verbena_rsockets as a whole; a shared library wants a source of its
-// own.
+// An empty source: librdmacm.so.1 consists of verbena_rdmacm and verbena_rsockets, and a shared library needs
+// a source of its own.

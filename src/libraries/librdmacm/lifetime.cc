@@ -24,7 +24,7 @@ bool is_of(const CmEvent& event, Identifier& identifier) {
   return false;
 }
 
-// Accepts only what has an answer to give: the sizes that rdma_create_id(3) and the kernel allow.
+// Whether rdma_create_id(3) and the kernel know this port space.
 bool is_port_space(rdma_port_space space) {
   return space == RDMA_PS_TCP || space == RDMA_PS_UDP || space == RDMA_PS_IPOIB || space == RDMA_PS_IB;
 }
@@ -55,7 +55,7 @@ void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel) 
   channel->close();
   protocol::CmChannelRequest request{};
   request.channel = channel->number();
-  // An agent that is gone has closed it.
+  // If this fails, the agent is dead and its channel closed.
   [[maybe_unused]] const auto closed = process.agent.call(MessageType::kCmCloseChannel, request);
 }
 
@@ -91,18 +91,18 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
 void destroy_identifier(Identifier& identifier) {
   const std::unique_ptr<Identifier> last(&identifier);
   Process& process = identifier.process;
-  if (!process.is_current()) {  // in a child: the parent's stays as it is
+  if (!process.is_current()) {  // in a child: the parent's identifier at the agent stays
     identifier.device.reset();
     return;
   }
   process.identifiers.begin_removal(identifier);
-  // An agent that is gone has destroyed it.
+  // If this fails, the agent is dead and the identifier with it.
   const auto destroyed = process.agent.call<protocol::CmDestroyReply>(identifier, MessageType::kCmDestroyId,
                                                                       protocol::CmIdRequest{});
-  // Not before: a thread that has found the channel readable gets the event, as from the kernel, or would
-  // wait for another one without end (rping of rdma-core 60).
+  // Removed only now: a thread that found the channel readable still gets the event, as with the kernel.
+  // Otherwise it would wait for another event forever (rping of rdma-core 60).
   process.identifiers.remove(identifier);
-  // As a rule nothing is left in the channel, and the others' events need not be taken out for a look.
+  // Usually no event is left, and the channel need not be searched, which takes out all events.
   const bool has_all = destroyed && !identifier.events->has_own_events() &&
                        identifier.has_all_events(destroyed->events, process.agent.generation());
   if (!has_all) {
@@ -122,7 +122,7 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
     const std::lock_guard lock(identifier.mutex);
     return std::exchange(identifier.events, std::move(other));
   };
-  // Before the agent is asked: one that is restarted meanwhile has to be told the new one.
+  // Before the request to the agent: an agent that is restarted meanwhile must learn the new channel.
   const std::shared_ptr<Channel> before = exchange(channel);
   const auto moved = identifier.process.agent.call(identifier, MessageType::kCmMigrateId, request);
   if (!moved) {

@@ -43,7 +43,7 @@ int join(Identifier& identifier, const sockaddr* address, uint32_t flags, void* 
   return complete(identifier);
 }
 
-// The list is searched by what the application has given, byte by byte, as librdmacm does.
+// Finds a membership by the application's address, compared byte by byte, as rdma-core's librdmacm does.
 std::optional<Membership> find(Identifier& identifier, const sockaddr* address, socklen_t length) {
   const std::lock_guard lock(identifier.mutex);
   for (const Membership& each : identifier.memberships) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that Debian 12's librdmacm does not have yet.
+// Functions that Debian 12's librdmacm lacks.
 #include "libraries/librdmacm/newer.h"
 
 #include <cerrno>

@@ -5,8 +5,7 @@
 
 #include <rdma/rdma_cma.h>
 
-// What has been added to rdma_cma.h since the headers that we build with (RDMACM_1.4, rdma-core 60 and
-// later).
+// Additions to rdma_cma.h since the headers of the build (RDMACM_1.4, rdma-core 60 and later).
 
 namespace verbena::rdmacm {
 
@@ -15,7 +14,7 @@ inline constexpr int kAddressInformationResolved = 16;  // RDMA_CM_EVENT_ADDRINF
 inline constexpr int kAddressInformationError = 17;     // RDMA_CM_EVENT_ADDRINFO_ERROR
 inline constexpr int kUserEvent = 18;                   // RDMA_CM_EVENT_USER; its argument: param.arg
 
-// rdma_addrinfo::ai_flags: whom to ask
+// rdma_addrinfo::ai_flags: the service to ask
 inline constexpr int kFromSubnet = 0x10;  // RAI_SA
 inline constexpr int kFromDns = 0x20;     // RAI_DNS
 

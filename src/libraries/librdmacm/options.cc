@@ -8,7 +8,7 @@ namespace {
 
 using namespace verbena::rdmacm;
 
-// The option's value, if it has the size that rdma_set_option(3) says.
+// Returns the option's value if it has the size that rdma_set_option(3) requires.
 template <class T>
 std::optional<uint32_t> value_of(const void* value, size_t length) {
   T number;
@@ -20,7 +20,7 @@ std::optional<uint32_t> value_of(const void* value, size_t length) {
 struct Row {
   int name;
   std::optional<uint32_t> (*value_of)(const void*, size_t);
-  void (*keep)(Identifier&, uint32_t);  // for a restarted agent
+  void (*keep)(Identifier&, uint32_t);  // stores it, to restore it at another agent
 };
 constexpr Row kRows[] = {
     {RDMA_OPTION_ID_TOS, value_of<uint8_t>,
@@ -53,7 +53,7 @@ int set_option(Identifier& identifier, int name, const void* value, size_t lengt
 
 }  // namespace
 
-// RDMA_OPTION_IB is for paths of an InfiniBand fabric's subnet administrator.
+// Supports RDMA_OPTION_ID only: RDMA_OPTION_IB is for paths from an InfiniBand subnet administrator.
 VERBENA_ABI int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t length) {
   return answer_for(id, [&](Identifier& identifier) {
     if (level != RDMA_OPTION_ID)

@@ -10,7 +10,7 @@ namespace {
 
 constinit OnlyOne<Process> current_process;
 
-// No lock is taken and nothing freed: another thread of the parent may have been in the middle of anything.
+// Takes no lock and frees nothing: other threads of the parent may have been in any code at the fork.
 void after_fork_in_child() {
   Process* inherited = current_process.forget();
   if (inherited != nullptr) inherited->agent.close_in_child();

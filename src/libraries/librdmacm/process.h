@@ -7,8 +7,8 @@
 
 namespace verbena::rdmacm {
 
-// What a process has one of. A child after fork() gets a fresh one: identifiers and channels that it
-// inherited are its parent's, and calls for them answer ENODEV there.
+// The state of librdmacm in a process. A child after fork() gets a new one: inherited identifiers and
+// channels belong to its parent, and calls about them fail with ENODEV in the child.
 class Process {
  public:
   static Process& current();

@@ -9,14 +9,14 @@
 namespace verbena::rdmacm {
 namespace {
 
-// What the attributes are made from, copied under the identifier's lock.
+// The input for the attributes, copied under the identifier's lock.
 struct Facts {
   State state;
   protocol::CmRoute path;
   protocol::CmConnection connection;
   std::optional<uint8_t> ack_timeout;
   ibv_qp_type type;
-  uint8_t responder_resources;  // as rdma_connect() asked for them, until the peer has answered
+  uint8_t responder_resources;  // as requested by rdma_connect(), until the peer has answered
 };
 
 Facts facts_of(Identifier& identifier) {
@@ -25,7 +25,7 @@ Facts facts_of(Identifier& identifier) {
           identifier.ack_timeout, identifier.qp_type, identifier.own.responder_resources};
 }
 
-// The CM knows the connection: from the REQ on.
+// Whether the CM knows the connection, that is, from the REQ on.
 bool in_connection(State state) {
   switch (state) {
     case State::kConnecting:
@@ -40,7 +40,7 @@ bool in_connection(State state) {
   }
 }
 
-// There was a connection, of which the kernel's CM says no more.
+// Whether there was a connection about which the kernel's CM gives no attributes any more.
 bool after_connection(State state) {
   return state == State::kDisconnecting || state == State::kOver || state == State::kLost;
 }
@@ -49,7 +49,8 @@ bool has_peer(State state) {
   return in_connection(state) && state != State::kConnecting;
 }
 
-// The kernel gives the same for every state of a QP that has no connection (cma_ib_init_qp_attr()).
+// Fills the attributes of a QP without a connection; the kernel gives the same for every state
+// (cma_ib_init_qp_attr()).
 int without_connection(const Facts& facts, ibv_qp_attr& attributes) {
   attributes.pkey_index = 0;
   attributes.port_num = kPort;
@@ -142,7 +143,7 @@ int initialize(Identifier& identifier, ibv_qp* qp) {
   if (!mask) return mask.error().code;
   if (const int error = modify(qp, attributes, *mask)) return error;
   if (!identifier.is_datagram()) return 0;
-  // Nothing has to be known of a peer.
+  // The next states need no data about a peer.
   attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
   if (const int error = modify(qp, attributes, IBV_QP_STATE)) return error;
@@ -152,7 +153,7 @@ int initialize(Identifier& identifier, ibv_qp* qp) {
 
 int make_ready_to_receive(Identifier& identifier, uint8_t responder_resources) {
   if (identifier.qp == nullptr) return 0;
-  // Once more INIT: what rdma_create_qp() gave may be from before the connection (access flags).
+  // Repeats INIT, because rdma_create_qp() may have set access flags from before the connection.
   ibv_qp_attr attributes{};
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR}) {
     attributes.qp_state = state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma_cm_id::qp: librdmacm makes it, with whatever it lacks, and drives it through its states.
+// rdma_cm_id::qp: librdmacm creates it with defaults for missing attributes, and moves it through its states.
 #include <cerrno>
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From addresses to a route: binding, resolving, listening.
+// Binding, resolving addresses and routes, and listening.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -16,7 +16,7 @@ using namespace verbena::rdmacm;
 using verbena::protocol::CmAddressReply;
 using verbena::protocol::MessageType;
 
-// Answers of the agent about addresses are taken over at once, as librdmacm asks for them at once.
+// Stores the addresses in the agent's reply, without waiting for the event.
 int take_over(Identifier& identifier, const verbena::Result<CmAddressReply>& reply) {
   if (!reply) return reply.error().code;
   return error_of(set_path(identifier, reply->route));
@@ -50,7 +50,7 @@ VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* de
     request.timeout_ms = static_cast<uint32_t>(timeout_ms);
     request.source = address_of(source);
     request.destination = address_of(destination);
-    // What the event says is better, and may be here before the reply.
+    // Preliminary: the event has more exact data, and may arrive before the reply.
     std::memcpy(&identifier.route.addr.dst_storage, destination, length);
     const auto asked = identifier.process.agent.call<CmAddressReply>(
         identifier, MessageType::kCmResolveAddress, request, State::kResolvingAddress);

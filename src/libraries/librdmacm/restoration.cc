@@ -13,7 +13,8 @@ namespace {
 using protocol::CmEvent;
 using protocol::MessageType;
 
-// What an identifier is restored as, what it is told, and for which states that is still news.
+// For each state: the state in which an identifier is restored, and the event that it gets, which is news
+// only in that state.
 constexpr int kNothing = -1;
 constexpr uint32_t kNot = ~0u;
 
@@ -31,7 +32,7 @@ constexpr StateRow kStateRows[] = {
     {State::kResolved, protocol::kCmResolved, kNothing},
     {State::kConnecting, protocol::kCmResolved, RDMA_CM_EVENT_UNREACHABLE},
     {State::kResponded, protocol::kCmResolved, RDMA_CM_EVENT_CONNECT_ERROR},
-    // The peer will send its REQ again, and that will be another request.
+    // The peer repeats its REQ, which becomes a new request.
     {State::kRequested, kNot, kNothing},
     {State::kAccepting, protocol::kCmConnected, RDMA_CM_EVENT_CONNECT_ERROR},
     {State::kConnected, protocol::kCmConnected, kNothing},
@@ -95,8 +96,8 @@ Result<void> Restoration::run() {
 Restoration::Plan Restoration::plan_for(State state, const Identifier& identifier) {
   const StateRow& row = row_of(state);
   Plan plan{row.restored, row.told};
-  // A datagram identifier that has asked has no connection; with an address resolved it can ask again. One
-  // that has answered stays as it is: the port that it names is its listener's.
+  // An active datagram identifier has no connection; with a resolved address it can send another SIDR_REQ. A
+  // passive one stays as it is: its port is its listener's.
   const bool resolved = identifier.path.destination.family != 0 && identifier.path.link[0] != '\0';
   if (identifier.is_datagram() && has_connection(state) && identifier.connection.is_active != 0) {
     plan.restored = resolved ? protocol::kCmResolved : protocol::kCmIdle;
@@ -126,7 +127,7 @@ void Restoration::restore(Identifier& identifier) {
   if (created) repeat(identifier, state);
   if (plan.told != kNothing) {
     tell(identifier, static_cast<rdma_cm_event_type>(plan.told));
-  } else if (!created) {  // its address or port is another's by now
+  } else if (!created) {  // another process has its address or port
     identifier.set_state(State::kLost);
     tell(identifier, has_connection(state) ? RDMA_CM_EVENT_DISCONNECTED : RDMA_CM_EVENT_DEVICE_REMOVAL);
   }
@@ -152,7 +153,7 @@ bool Restoration::create(Identifier& identifier, const Plan& plan) {
   return call<protocol::CmAddressReply>(MessageType::kCmRestoreId, request);
 }
 
-// What the new agent has to be asked for again.
+// Repeats requests to the new agent: options, multicast memberships, a disconnect in progress.
 void Restoration::repeat(Identifier& identifier, State state) {
   std::vector<protocol::CmJoinRequest> joins;
   protocol::CmOptionRequest option{};

@@ -19,19 +19,19 @@ namespace verbena::rdmacm {
 protocol::CmChannelRequest open_request(const Channel& channel, uint32_t generation);
 protocol::CmCreateRequest create_request(const Identifier& identifier);
 
-// An event to be put into a channel: an identifier's that was in the middle of something.
+// An event to put into a channel, for an identifier whose operation the agent's death has interrupted.
 struct Told {
   std::shared_ptr<Channel> channel;
   protocol::CmEvent event;
 };
 
-// Whether an event that a restoration told still says something new: what the dead agent had sent before may
-// have been read first.
+// Whether an event that a restoration posted is still news: the application may first have read events that
+// the dead agent sent.
 bool still_concerns(State state, rdma_cm_event_type type);
 
-// Tells a new agent what the process has: channels, and identifiers that are bound, listen, or are connected.
-// What was under way when the last one died cannot be saved; its identifiers are told so. One use, by
-// AgentLink in a turn of its session.
+// Tells a new agent about the process's channels, and about identifiers that are bound, listen or are
+// connected. Operations in progress when the last agent died are lost; their identifiers get an error event.
+// Used once, by AgentLink in a turn of its session.
 class Restoration {
  public:
   Restoration(const control::NewAgent& agent, IdentifierTable& identifiers)
@@ -40,11 +40,11 @@ class Restoration {
         generation_(agent.generation),
         deadline_(agent.deadline) {}
 
-  // This one is being asked about, and will be again: it is restored as it was before.
+  // Restores this identifier in the state `before`: a request about it is in progress and will be repeated.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
-  // ECONNRESET: this agent, too, is dead. ETIMEDOUT: it has stopped to answer.
+  // ECONNRESET: this agent is dead, too. ETIMEDOUT: this agent does not answer.
   Result<void> run();
-  // What identifiers are to hear, whatever run() answered.
+  // The events to post, whatever run() returned.
   const std::vector<Told>& told() const { return told_; }
 
  private:

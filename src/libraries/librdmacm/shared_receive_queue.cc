@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma_cm_id::srq
+// rdma_cm_id::srq.
 #include <cerrno>
 #include <cstring>
 
@@ -16,7 +16,7 @@ bool has(const ibv_srq_init_attr_ex& attributes, uint32_t bit, const void* objec
   return (attributes.comp_mask & bit) != 0 && object != nullptr;
 }
 
-// An XRC SRQ completes into a queue of its own, and belongs to a domain.
+// Adds what an XRC SRQ needs: a completion queue of its own, and an XRC domain.
 int add_xrc_defaults(Identifier& identifier, ibv_srq_init_attr_ex& attributes) {
   if (!has(attributes, IBV_SRQ_INIT_ATTR_XRCD, attributes.xrcd)) {
     const auto domain = identifier.device->shared_xrc_domain();
