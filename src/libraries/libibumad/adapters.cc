@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// umad_get_ca(3), umad_get_port(3) and what else says which adapters there are.
+// Functions about adapters, such as umad_get_ca(3) and umad_get_port(3).
 #include "libraries/libibumad/adapters.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void store(char (&to)[kSize], std::string_view text) {
   to[size] = '\0';
 }
 
-// In network order, as it lies there.
+// Returns the GUID in network byte order, which is how it is stored.
 __be64 network_guid_of(const Link& link) {
   __be64 guid;
   std::memcpy(&guid, control::guid_of(link).data(), sizeof guid);
@@ -47,7 +47,8 @@ bool has_own_address(const Link* link) {
   return std::ranges::any_of(link->gids, [](const auto& entry) { return !entry.gid.is_link_local(); });
 }
 
-// What LIDs there are the fabric says, which /sys and libibverbs do not show: to them it is a RoCE port.
+// Fills the port. LIDs come from the fabric; /sys and libibverbs do not show them, because they present a
+// RoCE port.
 int fill_port(const Link& link, umad_port_t& port) {
   const auto fabric = AgentLink::current().port(link.device_index);
   if (!fabric) return -EIO;
@@ -90,7 +91,7 @@ int fill_adapter(const Link& link, umad_ca_t& ca) {
   return 0;
 }
 
-// For functions that answer a number, or a negative errno value.
+// Runs the body of a function that returns a number or a negative errno value.
 template <class Body>
 int answer_negative(Body&& body) {
   int answered = 0;
@@ -110,8 +111,8 @@ Result<std::vector<Link>> adapters() {
   return links;
 }
 
-// As libibumad looks for a port: a name with a number is believed; else a port has to be up. It wants its
-// link to be InfiniBand; all of ours are Ethernet.
+// Selects a port as libibumad does: a name with a port number is accepted as is; otherwise the port must be
+// up. libibumad also requires an InfiniBand link layer; all our links are Ethernet.
 Result<Choice> choose(const char* name, std::optional<int> port) {
   const auto links = adapters();
   if (!links) return fail(ENODEV);
@@ -123,7 +124,7 @@ Result<Choice> choose(const char* name, std::optional<int> port) {
     const bool is_other = port.value_or(0) != 0 && *port != kPortNumber;
     if (link.is_active() && !is_other) usable.push_back(&link);
   }
-  // One with an address of its own goes first: by it others can be reached.
+  // Prefers an adapter with an address of its own, which can reach other hosts.
   const auto best = std::ranges::find_if(usable, has_own_address);
   if (best != usable.end()) return Choice{**best, kPortNumber};
   if (!usable.empty()) return Choice{*usable.front(), kPortNumber};
@@ -156,7 +157,7 @@ VERBENA_ABI int umad_get_cas_names(char names[][UMAD_CA_NAME_LEN], int max) {
   });
 }
 
-// One for each port, and none for port 0.
+// Returns one GUID for each port, and 0 for port 0.
 VERBENA_ABI int umad_get_ca_portguids(const char* name, __be64* guids, int max) {
   return answer_negative([&] {
     const auto chosen = choose(name, {});

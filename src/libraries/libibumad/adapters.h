@@ -9,14 +9,14 @@
 
 namespace verbena::umad {
 
-// The port of an adapter of ours.
+// The port number of all our adapters: each has one port.
 inline constexpr int kPortNumber = 1;
 
-// Those whose names libibumad has room for. Any thread.
+// Returns the adapters whose names fit libibumad's structs. Thread-safe.
 Result<std::vector<control::Link>> adapters();
 
-// Which adapter and port a program means: by name and number, or by a null pointer and 0 the first that is
-// up. ENODEV: there is none.
+// Selects the adapter and port that a program means: a name and number, or a null name and port 0 for the
+// first adapter that is up. ENODEV if there is none.
 struct Choice {
   control::Link link;
   int port = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in front of a datagram: umad_set_addr(3), umad_set_grh(3), umad_dump(3) and their like.
+// Functions about a datagram's header, such as umad_set_addr(3), umad_set_grh(3) and umad_dump(3).
 #include <cstdio>
 #include <cstring>
 
@@ -36,7 +36,7 @@ VERBENA_ABI ib_mad_addr_t* umad_get_mad_addr(void* umad) {
   return &at(umad).addr;
 }
 
-// The flow label comes in host order.
+// Unlike the other fields, the flow label is in host byte order.
 VERBENA_ABI int umad_set_grh(void* umad, void* address) {
   ib_mad_addr& to = at(umad).addr;
   to.grh_present = address != nullptr;

@@ -27,14 +27,14 @@ using protocol::MessageType;
 
 constinit OnlyOne<AgentLink> current_link;
 
-// By which the agent knows a port: its socket's, which is the same in every process that has it.
+// Returns the agent's number for a port: the inode of its socket, which is the same in every process.
 Result<uint64_t> number_of(int socket) {
   struct stat status {};
   if (::fstat(socket, &status) != 0) return fail(errno);
   return S_ISSOCK(status.st_mode) ? Result<uint64_t>(status.st_ino) : fail(ENOTTY);
 }
 
-// How long a call waits for the next agent, while there is none and none can be started.
+// How long a call waits for the next agent, if none can be started.
 constexpr Duration kPatience = std::chrono::seconds(2);
 constexpr int kPauseMs = 20;
 
@@ -70,7 +70,7 @@ AgentLink& AgentLink::current() {
   return current_link.get([] { return new AgentLink; });
 }
 
-// No lock is taken and nothing freed: another thread of the parent may have been in the middle of anything.
+// Takes no lock and frees nothing: other threads of the parent may have been in any code at the fork.
 void AgentLink::after_fork_in_child() {
   AgentLink* inherited = current_link.forget();
   if (inherited != nullptr) inherited->session_.abandon();
@@ -165,8 +165,8 @@ Result<void> AgentLink::revive(int socket) {
   }
 }
 
-// The descriptor stays the program's, with the flags that it has given it. Threads that are waiting at what
-// was behind it have seen that end.
+// Replaces the file behind the program's descriptor, and keeps the flags that the program has set. Threads
+// that wait on the old file have seen its end.
 Result<void> AgentLink::revive_once(int socket) {
   Turn turn(session_);
   const auto port = OpenPorts::current().find(socket);
@@ -204,13 +204,13 @@ Result<uint32_t> AgentLink::add_agent(int socket, protocol::MadRegisterRequest r
       OpenPorts::current().add_agent(socket, answer->message.agent, request);
       return answer->message.agent;
     }
-    // An agent that does not know the port came after the one that did.
+    // EBADF: the agent does not know the port, because it is the successor of the agent that did.
     const bool is_unknown = answer.error().code == EBADF && is_at_end(socket);
     if (!is_unknown || is_revived || !revive(socket)) return fail(answer.error().code);
   }
 }
 
-// One that the next agent has not been told of yet is gone all the same.
+// Succeeds also if the agent has ended: the next agent will not learn of this MAD agent.
 Result<void> AgentLink::remove_agent(int socket, uint32_t agent) {
   const auto number = number_of(socket);
   if (!number) return fail(number.error().code);

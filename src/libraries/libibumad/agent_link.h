@@ -14,22 +14,24 @@
 
 namespace verbena::umad {
 
-// What this process asks of its agent: which links there are, and ports of them for management datagrams. Any
-// thread. A child after fork() has one of its own; ports that it has inherited stay open to both.
+// This process's connection to the agent (the daemon), for management datagrams (MADs): asks which links
+// exist, and opens ports. Thread-safe. A child after fork() opens a connection of its own; both processes
+// keep inherited ports open.
 class AgentLink {
  public:
   static AgentLink& current();
 
   Result<std::vector<control::Link>> links();
   Result<protocol::MadPortReply> port(uint32_t device_index);
-  // It is in OpenPorts from then on.
+  // Opens a port for management datagrams and adds it to OpenPorts.
   Result<UniqueFd> open(const control::Link& link);
-  // The agent of the port has ended: the next one is told of it, and serves it under the same descriptor,
-  // which stays in the epoll sets that it is in. Requests that the one before had not answered come back as
-  // if they had not been answered. Waits a while for an agent to come where none can be started; not again,
-  // once it has waited in vain. EIO: there is no agent, or it cannot have the port.
+  // Moves a port whose agent has ended to the next agent, under the same descriptor, which also stays in its
+  // epoll sets. Unanswered requests return to the program as timed out. If no agent can be started, waits up
+  // to 2 s for one to appear, but not again after a wait without success. EIO: there is no agent, or it
+  // cannot serve the port.
   Result<void> revive(int socket);
-  // Of the port that has the socket, which is revived where it has to be. The agent's number.
+  // Register and unregister a MAD agent of the program with the port of the socket. Revive the port if
+  // necessary. add_agent() returns the MAD agent's number.
   Result<uint32_t> add_agent(int socket, protocol::MadRegisterRequest request);
   Result<void> remove_agent(int socket, uint32_t agent);
 

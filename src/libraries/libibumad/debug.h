@@ -3,10 +3,10 @@
 
 namespace verbena::umad {
 
-// What umad_debug(3) has set: 0 is silence.
+// Returns the level set by umad_debug(3); 0 is silent.
 int debug_level();
 
-// A line on standard error in the form that libibumad's users know.
+// Writes a line to standard error, in libibumad's format.
 [[gnu::format(printf, 2, 3)]] void say(const char* function, const char* format, ...);
 
 }  // namespace verbena::umad

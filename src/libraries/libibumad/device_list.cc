@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// umad_get_ca_device_list(3) and its like.
+// umad_get_ca_device_list(3) and related functions.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// A node and its name behind it, in one piece. nullptr: there is no memory.
+// Allocates a node with its name behind it, in one piece. Null if there is no memory.
 umad_device_node* make_node(const std::string& name) {
   void* const memory = std::calloc(1, sizeof(umad_device_node) + name.size() + 1);
   if (memory == nullptr) return nullptr;
@@ -62,7 +62,7 @@ VERBENA_ABI umad_device_node* umad_get_ca_device_list() {
   return head;
 }
 
-// EINVAL: the list has another length than is said.
+// EINVAL: `size` is not the list's length.
 VERBENA_ABI int umad_sort_ca_device_list(umad_device_node** head, size_t size) {
   return verbena::without_exceptions([&] {
     std::vector<umad_device_node*> nodes;

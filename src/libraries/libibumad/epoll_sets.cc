@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A line of a set's fdinfo.
+// Parses a line of a set's fdinfo; nothing if the line is not about the descriptor `wanted`.
 std::optional<epoll_event> read_watch(const std::string& line, int wanted) {
   int descriptor = -1;
-  uint32_t events = 0;  // epoll_event is packed: no pointer may point into it
+  uint32_t events = 0;  // a separate variable: epoll_event is packed, so no pointer may point into it
   uint64_t data = 0;
   const int found =
       std::sscanf(line.c_str(), "tfd: %d events: %" SCNx32 " data: %" SCNx64, &descriptor, &events, &data);
@@ -48,7 +48,7 @@ EpollSets::EpollSets(int socket) : socket_(socket) {
     std::ifstream lines("/proc/self/fdinfo/" + std::to_string(set));
     for (std::string line; std::getline(lines, line);) {
       const auto event = read_watch(line, socket);
-      // It is of another file that once had this number, if it cannot be taken out.
+      // If the removal fails, the watch is of another file that had this number before.
       if (event && ::epoll_ctl(set, EPOLL_CTL_DEL, socket, nullptr) == 0) watches_.push_back({set, *event});
     }
   }

@@ -8,14 +8,14 @@
 
 namespace verbena::umad {
 
-// The epoll sets of this process that watch a descriptor. A set knows a file and not its number, so it
-// forgets a descriptor behind which another file is put: unless it is told, and in the same words. What it is
-// told in, the kernel says in /proc/self/fdinfo; where that cannot be read nothing is found.
+// Keeps a descriptor in this process's epoll sets while another file replaces the one behind it. An epoll set
+// watches a file and not a number, so it would lose the descriptor. The constructor finds the watches in
+// /proc/self/fdinfo; if it is not readable, no watch is kept.
 class EpollSets {
  public:
-  // Takes the descriptor, a socket, out of all sets.
+  // Removes the descriptor, a socket, from all sets.
   explicit EpollSets(int socket);
-  // Puts it back, with the file that it is by then.
+  // Adds the descriptor again, with its present file.
   ~EpollSets();
   EpollSets(const EpollSets&) = delete;
   EpollSets& operator=(const EpollSets&) = delete;

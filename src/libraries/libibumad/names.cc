@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What numbers in datagrams are called: umad_class_str(3) and its like.
+// Names of numbers in datagrams: umad_class_str(3) and related functions.
 #include <cstdint>
 #include <iterator>
 #include <span>
@@ -47,7 +47,7 @@ constexpr Name kClasses[] = {
     {0x21, "CongestionManagment"},
 };
 
-// The texts are those that programs compare and print, each letter of them.
+// Exactly libibumad's texts: programs compare and print them.
 constexpr Name kMethods[] = {
     {0x01, "Get"},  {0x02, "Set"},    {0x81, "GetResp"},    {0x03, "Send"},
     {0x05, "Trap"}, {0x06, "Report"}, {0x86, "ReportResp"}, {0x07, "TrapRepress"},
@@ -162,7 +162,7 @@ VERBENA_ABI const char* umad_class_str(uint8_t management_class) {
   return find(kClasses, management_class, otherwise);
 }
 
-// (The bracket that is missing is missing there, too.)
+// The closing bracket is missing in libibumad, too.
 VERBENA_ABI const char* umad_method_str(uint8_t management_class, uint8_t method) {
   const char* const common = find(kMethods, method, "<unknown");
   return management_class == kSubnAdministration ? find(kAdministrationMethods, method, common) : common;

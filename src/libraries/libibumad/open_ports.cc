@@ -13,7 +13,7 @@
 namespace verbena::umad {
 namespace {
 
-// A program that never reads its answers awaits them without end.
+// Limits the awaited responses of a program that never reads them.
 constexpr size_t kMaxAwaited = 4096;
 
 constinit OnlyOne<OpenPorts> current_ports;
@@ -25,7 +25,7 @@ bool is_response(ConstBytes mad) {
 
 }  // namespace
 
-// The table is whole in the child: no other thread is in the middle of it.
+// Takes the lock during fork(), so that no other thread is changing the table that the child inherits.
 struct WatchForksOfPorts {
   WatchForksOfPorts() {
     ::pthread_atfork(OpenPorts::before_fork, OpenPorts::after_fork, OpenPorts::after_fork);

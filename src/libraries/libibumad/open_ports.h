@@ -15,43 +15,45 @@
 
 namespace verbena::umad {
 
-// A request that was sent and that an answer was not seen to: what is given back of it, should the agent end.
+// A request whose response has not arrived: the part that returns to the program if the agent ends.
 struct AwaitedAnswer {
   protocol::UserMad header{};
   std::array<std::byte, protocol::kLeastSentMadBytes> mad{};
 };
 
-// A port that this process has open: what the next agent is to be told of it.
+// A port that this process has open, with all that the next agent must be told about it.
 struct OpenedPort {
-  uint64_t number = 0;  // by which the agent knows it
+  uint64_t number = 0;  // the agent's number for the port
   std::string device;
-  bool takes_long = false;                                    // as the agent said
-  bool is_lost = false;                                       // no agent has come for it
-  std::map<uint32_t, protocol::MadRegisterRequest> agents;    // by the numbers that the program knows
-  using AnswerKey = std::tuple<uint32_t, uint8_t, uint32_t>;  // agent, class, the program's part of the ID
+  bool takes_long = false;                                  // the agent accepts messages longer than a MAD
+  bool is_lost = false;                                     // no agent could be reached for it
+  std::map<uint32_t, protocol::MadRegisterRequest> agents;  // MAD agents, by the program's numbers
+  // MAD agent, class, low half of the transaction ID.
+  using AnswerKey = std::tuple<uint32_t, uint8_t, uint32_t>;
   std::map<AnswerKey, AwaitedAnswer> awaited;
 };
 
-// The ports of this process by their descriptors. A child after fork() has them as well. Any thread; the lock
-// is never held across anything that waits.
+// The open ports of this process, by descriptor. A child after fork() inherits them. Thread-safe; the lock is
+// never held during a call that waits.
 class OpenPorts {
  public:
   static OpenPorts& current();
 
   void add(int socket, OpenedPort port);
   void remove(int socket);
-  // It has another agent now.
+  // Stores the port's number with its new agent, and forgets the awaited responses.
   void renumber(int socket, uint64_t number);
   void set_lost(int socket, bool is_lost);
-  // As it is now. Nothing: it was not opened here.
+  // Returns a copy of the port's data; nothing if the port was not opened here.
   std::optional<OpenedPort> find(int socket);
-  // Whether long messages go by it, and of its agent whether it has them cut. False: of none that is known.
+  // Whether the port takes long messages, and whether libibumad must segment messages (RMPP) for this MAD
+  // agent. False for an unknown port or MAD agent.
   bool takes_long(int socket);
   bool cuts_for(int socket, uint32_t agent);
 
   void add_agent(int socket, uint32_t agent, const protocol::MadRegisterRequest& request);
   void remove_agent(int socket, uint32_t agent);
-  // What the program sends and gets. `mad`: the header at least.
+  // Track requests and their responses. `mad` holds at least the header.
   void sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void not_sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void received(int socket, const protocol::UserMad& header, ConstBytes mad);

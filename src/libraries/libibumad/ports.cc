@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// umad_open_port(3), umad_register(3), umad_send(3), umad_recv(3) and their like. A port is the socket by
-// which datagrams go to the agent and come from it, each with the kernel's header in front.
+// umad_open_port(3), umad_register(3), umad_send(3), umad_recv(3) and related functions. A port is a socket
+// that carries datagrams to and from the agent, each behind the kernel's header.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -40,7 +40,7 @@ bool is_vendor_with_oui(int management_class) {
   return management_class >= 0x30 && management_class <= 0x4f;
 }
 
-// The agent's number, or why there is none.
+// Registers a MAD agent, and returns its number or the error.
 Result<uint32_t> add_agent(int port, protocol::MadRegisterRequest request) {
   Result<uint32_t> added = fail(EIO);
   const int failed = without_exceptions([&] {
@@ -56,7 +56,7 @@ Result<uint32_t> add_agent(int port, protocol::MadRegisterRequest request) {
   return added;
 }
 
-// For the first two forms: the number, or -EPERM, and errno says more.
+// For umad_register() and umad_register_oui(): returns the number, or -EPERM with details in errno.
 int register_plainly(int port, const protocol::MadRegisterRequest& request) {
   const auto added = add_agent(port, request);
   if (added) return static_cast<int>(*added);
@@ -74,8 +74,9 @@ protocol::MadRegisterRequest request_for(int management_class, int version, uint
   return request;
 }
 
-// The next message, which stays the next. An agent that ends and leaves something unread makes that an error
-// of the socket, once; what it has sent before is there all the same.
+// Returns the length of the next message, and its start, without consuming it. An agent that ends without
+// reading all messages leaves an error on the socket, which is reported once. Messages that the agent sent
+// before stay readable.
 ssize_t peek(int port, Bytes buffer) {
   for (;;) {
     const ssize_t there = ::recv(port, buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
@@ -83,7 +84,8 @@ ssize_t peek(int port, Bytes buffer) {
   }
 }
 
-// The agent has ended, or the device is gone, and the program has read all that came before.
+// Whether the agent has ended or the device is gone, and the program has read all earlier messages. Keeps
+// errno.
 bool is_read_to_end(int port) {
   std::byte byte;
   const int error = errno;
@@ -103,7 +105,8 @@ int wait_for(int port, short events, int timeout_ms) {
   return ready == 0 ? -ETIMEDOUT : -EIO;
 }
 
-// Until there is a message. Where there is no agent any more there is none to be waited for: 0.
+// Waits for a message. Returns 0 also if the agent has ended and no other agent serves the port: no message
+// can arrive then.
 int wait_for_message(int port, int timeout_ms) {
   const auto end = MonotonicClock::now() + std::chrono::milliseconds(timeout_ms);
   for (int left = timeout_ms;;) {
@@ -115,16 +118,17 @@ int wait_for_message(int port, int timeout_ms) {
   }
 }
 
-// For umad_recv(), which may also be told not to wait.
+// Like wait_for_message(), for umad_recv(): does not wait if the timeout is 0.
 int wait_for_message_in_call(int port, int timeout_ms) {
   if (timeout_ms != 0) return wait_for_message(port, timeout_ms);
   if (is_read_to_end(port)) revive(port);
   return 0;
 }
 
-// ---- what is sent
+// ---- sending
 
-// As write(2) to the kernel's file, which waits for nothing; the agent may be busy for a moment.
+// Sends a message as write(2) to the kernel's file does. That call never blocks, so waits up to 2 s if the
+// agent is busy.
 ssize_t write_to(int port, ConstBytes message, int file) {
   const auto send = [&] {
     const std::span<const int> files(&file, file >= 0 ? 1 : 0);
@@ -138,7 +142,7 @@ ssize_t write_to(int port, ConstBytes message, int file) {
   return send();
 }
 
-// What the kernel answers to a message of that length: 0, or an errno value.
+// Returns the kernel's error for a message of this length: 0 or an errno value.
 int fault_of(int port, uint32_t agent, ConstBytes mad) {
   if (mad.size() <= protocol::kMadBytes) return 0;
   if (!mad::is_rmpp(mad) || !OpenPorts::current().cuts_for(port, agent)) return EINVAL;
@@ -162,8 +166,8 @@ Result<void> send_once(int port, const protocol::UserMad& header, ConstBytes mad
   return {};
 }
 
-// A request for an agent that has ended is one that got no answer, as long as there is something to be read
-// before that is known; else the next agent gets it.
+// Sends a request. If the agent has ended and there are unread messages, drops the request as unanswered and
+// returns 0. If all messages were read, sends the request to the next agent.
 int send_mad(int port, protocol::UserMad header, ConstBytes mad) {
   if (const int fault = fault_of(port, header.agent, mad); fault != 0) return fault;
   header.status = 0;
@@ -182,14 +186,14 @@ int send_mad(int port, protocol::UserMad header, ConstBytes mad) {
   }
 }
 
-// The part of it that has a fixed length.
+// Returns the header, which has a fixed length.
 protocol::UserMad header_of(const ib_user_mad& mad) {
   protocol::UserMad header;
   std::memcpy(&header, &mad, sizeof header);
   return header;
 }
 
-// ---- what comes
+// ---- receiving
 
 void note_received(int port, ConstBytes message) {
   if (message.size() <= sizeof(protocol::UserMad)) return;
@@ -202,7 +206,7 @@ int no_room(ssize_t bytes, size_t size) {
   return is_long && size >= sizeof(ib_user_mad) + protocol::kMadBytes ? ENOSPC : EINVAL;
 }
 
-// The rest of a long message lies in a file that comes with its beginning, which is in the buffer.
+// Reads a long message: the beginning is in the socket's message, the rest in a memfd that comes with it.
 ssize_t read_with_file(int port, Bytes buffer) {
   auto received = control::receive_message(port, buffer, 1);
   if (!received) {
@@ -211,7 +215,8 @@ ssize_t read_with_file(int port, Bytes buffer) {
   }
   const auto header = protocol::read_as<protocol::UserMad>(ConstBytes(buffer).first(received->bytes));
   const size_t bytes = header.length;
-  if (received->fds.empty() && bytes == received->bytes) return static_cast<ssize_t>(bytes);  // it is another
+  // Another message: a reader took the long one.
+  if (received->fds.empty() && bytes == received->bytes) return static_cast<ssize_t>(bytes);
   errno = received->lost_fds ? EMFILE : EIO;
   if (received->fds.empty() || bytes < received->bytes || bytes > buffer.size()) return -1;
   const auto read =
@@ -219,8 +224,8 @@ ssize_t read_with_file(int port, Bytes buffer) {
   return read ? static_cast<ssize_t>(bytes) : -1;
 }
 
-// As read(2) from the kernel's file: a message that has more than one datagram and does not fit stays, and
-// the buffer gets its header and the first datagram (ENOSPC).
+// Reads a message as read(2) from the kernel's file does. A message longer than one datagram that does not
+// fit stays unread, and the buffer gets its header and first datagram (ENOSPC).
 ssize_t read_from(int port, Bytes buffer) {
   const ssize_t there = peek(port, buffer);
   if (there == 0) errno = EIO;
@@ -287,7 +292,7 @@ VERBENA_ABI int umad_register_oui(int port, int management_class, uint8_t rmpp_v
   return verbena::umad::register_plainly(port, request);
 }
 
-// 0 or an errno value. Where the flags are the reason, `attr` says which there are.
+// Returns 0 or an errno value. If flags are not supported, `attr` gets the supported flags.
 VERBENA_ABI int umad_register2(int port, umad_reg_attr* attr, uint32_t* agent) {
   if (attr == nullptr || agent == nullptr) return EINVAL;
   const bool wants_oui = verbena::umad::is_vendor_with_oui(attr->mgmt_class);
@@ -335,8 +340,8 @@ VERBENA_ABI int umad_send(int port, int agent, void* umad, int length, int timeo
   return errno == 0 ? 0 : -EIO;
 }
 
-// The agent's number. On failure a negative errno value, and errno; what `length` says then is how long the
-// message is, if it was too long.
+// Returns the MAD agent's number, or a negative errno value with errno set. If the message is too long for
+// the buffer (ENOSPC), `length` gets its length.
 VERBENA_ABI int umad_recv(int port, void* umad, int* length, int timeout_ms) {
   errno = 0;
   if (umad == nullptr || length == nullptr || *length < 0) {

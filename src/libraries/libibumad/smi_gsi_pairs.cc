@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // umad_open_smi_port(3), umad_get_smi_gsi_pairs(3) and umad_get_smi_gsi_pair_by_ca_name(3): IBUMAD_1.3 and
-// 1.4. Some adapters have a device for each of the two interfaces; each port of ours has both.
+// 1.4. Some adapters have separate devices for SMI and GSI; our ports serve both.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -28,8 +28,8 @@ VERBENA_NEWER_ABI(int, umad_open_smi_port, const char* name, int number) {
   return umad_open_port(name, number);
 }
 
-// The number of devices, at most `max`; -1 on failure. The ports of each stay 0: they depend on the call
-// below.
+// Returns the number of devices, at most `max`; -1 on failure. Port numbers stay 0: only the function below
+// selects a port.
 VERBENA_NEWER_ABI(int, umad_get_smi_gsi_pairs, CaPair* pairs, size_t max) {
   int count = -1;
   without_exceptions([&] {
@@ -46,8 +46,8 @@ VERBENA_NEWER_ABI(int, umad_get_smi_gsi_pairs, CaPair* pairs, size_t max) {
   return count;
 }
 
-// 0, or a negative errno value. A device that is named may be down; without a name the first active one is
-// taken. -ENODEV: there is no such device or port.
+// Returns 0 or a negative errno value. A device given by name may be down; a null name selects the first
+// active device. -ENODEV if there is no such device or port.
 VERBENA_NEWER_ABI(int, umad_get_smi_gsi_pair_by_ca_name, const char* name, uint8_t number, CaPair* pair,
                   unsigned /*enforce_smi*/) {
   if (pair == nullptr) return -1;
