@@ -13,7 +13,8 @@ constexpr unsigned kAll = 15;
 constinit bool looking = false;
 constinit unsigned seen = 0;
 
-// Not to be reasoned about by the compiler, which knows what these functions do with a null pointer.
+// Volatile, so that the compiler does not optimize these calls away: it knows what the functions do with a
+// null pointer.
 void (*volatile call_free)(void*) = ::free;
 void* (*volatile call_realloc)(void*, size_t) = ::realloc;
 void* (*volatile call_realloc_array)(void*, size_t, size_t) = ::reallocarray;
@@ -33,7 +34,7 @@ bool all_arrive_here() {
   void* const one = call_realloc(nullptr, 1);
   void* const other = call_realloc_array(nullptr, 1, 1);
   looking = false;
-  if (seen != kAll) return false;  // whose block is it? It is small
+  if (seen != kAll) return false;  // leaks two small blocks: their allocator is not known
   call_free(one);
   call_free(other);
   return true;

@@ -3,16 +3,17 @@
 
 namespace verbena::heap {
 
-// A program may bring an allocator of its own (jemalloc linked in, a sanitizer): its functions stand before
-// ours. If some of ours were reached all the same, a block would be given out by one and freed by the other.
-// So each function that takes a block is called once, as the program would call it, with a null pointer,
-// which harms nobody; and it is seen whether ours was reached.
+// Detects whether the program's allocation calls reach this library. A program may bring its own allocator
+// (jemalloc linked in, a sanitizer), whose functions precede ours. If only some of our functions were
+// reached, one allocator would free the other's blocks. So each function that takes a block is called once,
+// through the program's binding, with a null pointer, which has no effect. The functions of this library
+// record such calls.
 enum class Arrival : unsigned { kFree = 1, kRealloc = 2, kReallocArray = 4, kUsableSize = 8 };
 
-// Ours was called with a null pointer.
+// Records that our function was called with a null pointer.
 void note_arrival(Arrival arrival);
 
-// Whether all of the program's calls come to us. Called once, before there is a second thread.
+// Whether all of the program's calls reach this library. Called once, before a second thread exists.
 bool all_arrive_here();
 
 }  // namespace verbena::heap

@@ -91,7 +91,7 @@ Extent* Extents::oldest_kept() {
   Extent* oldest = nullptr;
   for (Extent& extent : *this) {
     if (extent.use != Use::kKept) continue;
-    // The number may wrap; what is kept at a time is less than half of its range apart.
+    // The counter may wrap, but the kept extents' numbers differ by less than half of its range.
     if (oldest == nullptr || static_cast<int32_t>(extent.freed - oldest->freed) < 0) oldest = &extent;
   }
   return oldest;

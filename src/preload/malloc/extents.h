@@ -8,64 +8,66 @@
 namespace verbena::heap {
 
 enum class Use : uint8_t {
-  kProgram,  // a block of the program's
-  kKept,     // freed, with its memory, for a next block
-  kBarred,   // nobody's: it is being unmapped, or somebody else lies there
+  kProgram,  // a block of the program
+  kKept,     // freed, but kept with its memory for a later block
+  kBarred,   // unusable: it is being unmapped, or other memory lies there
 };
 
-// A stretch of the window, in pages.
+// A range of pages in the window.
 struct Extent {
   uint32_t page = 0;
-  uint32_t pages = 0;  // that have memory
-  uint32_t room = 0;   // up to which it may grow without asking; at least `pages`
-  uint32_t freed = 0;  // of those that are kept, the order in which they were
+  uint32_t pages = 0;  // pages that have memory
+  uint32_t room = 0;   // the number of pages to which it may grow in place; at least `pages`
+  uint32_t freed = 0;  // of a kept extent: the order in which extents were freed
   Use use = Use::kProgram;
-  bool is_private = false;  // a child's copy of what was its parent's
+  bool is_private = false;  // a child's copy of its parent's block
 };
 
-// What lies where in a window of addresses. Pure: it keeps the table, in memory that it is given and in the
-// order of addresses, and touches nothing that the table speaks of. An index into a window whose first page
-// is aligned to whatever is asked for.
+// The table of extents in a window of addresses: allocates, grows and frees ranges of pages. Pure: does not
+// touch the memory that the table describes. Page numbers are indexes into the window, whose first page has
+// any alignment that callers request. The table itself lies in memory that the caller provides, sorted by
+// address.
 //
-// The table is searched from its beginning, and what lies behind a new entry is moved: some microseconds for
-// thousands of entries. What is asked of the kernel for each block costs more. Not thread-safe. A pointer to
-// an extent is good until the next call that adds one or takes one away.
+// A search starts at the table's beginning, and an insertion moves the entries behind it. Both take some
+// microseconds for thousands of entries, less than the system calls for each block. Not thread-safe. A
+// pointer to an extent is valid until the next call that adds or removes one.
 class Extents {
  public:
-  // Of what a block has, one part in so many may lie idle.
+  // The divisor for idle memory: at most 1/8 of a block's pages may be unused.
   static constexpr uint32_t kMaxIdle = 8;
 
   struct Taken {
     uint32_t page;
-    bool was_kept;  // it has memory, with what was in it before; else there is none yet
+    bool was_kept;  // the block was kept and has its old contents; else it has no memory yet
   };
 
   constexpr Extents(Extent* memory, size_t most) : table_(memory), max_(most) {}
   // REQUIRES: nothing has been taken
   void set_window(uint32_t pages) { window_ = pages; }
 
-  // A block of at least so many pages, at a multiple of `alignment`: one that was kept, if it is not much
-  // larger, or the first place that has room. Nothing: there is none. REQUIRES: 0 < pages <= room,
+  // Allocates a block of at least `pages` pages at a multiple of `alignment`: a kept one that is not much
+  // larger, or the first free place for `room` pages. Nothing if there is none. REQUIRES: 0 < pages <= room,
   // alignment > 0
   std::optional<Taken> take(uint32_t pages, uint32_t room, uint32_t alignment);
-  // What begins there, or nullptr.
+  // Returns the extent that begins at the page, or nullptr.
   Extent* at(uint32_t page);
-  // The block that begins there, or nullptr.
+  // Returns the program's block that begins at the page, or nullptr.
   Extent* find(uint32_t page);
-  // The block that has the page, or nullptr.
+  // Returns the program's block that contains the page, or nullptr.
   Extent* containing(uint32_t page);
-  // Gives it so many pages, if nothing lies there. REQUIRES: pages >= extent.pages
+  // Grows the extent in place to `pages` pages in total. False if the next extent or the window's end is in
+  // the way. REQUIRES: pages >= extent.pages
   bool grow(Extent& extent, uint32_t pages);
 
-  // The program does not need it any more; the next may have it as it is.
+  // Marks a freed block as kept: a later take() may return it with its contents.
   void keep(Extent& extent);
   uint32_t kept_pages() const { return kept_pages_; }
   size_t kept_blocks() const { return kept_blocks_; }
-  // What has been kept for longest, or nullptr.
+  // Returns the extent that was kept for the longest time, or nullptr.
   Extent* oldest_kept();
-  // Of all that is kept what lies last, which is erased soonest, or nullptr.
+  // Returns the kept extent with the highest address, which can be erased fastest, or nullptr.
   Extent* last_kept();
-  // Nobody gets this place, until it is erased.
+  // Makes the place unusable until it is erased.
   void bar(Extent& extent);
   void erase(Extent& extent);
 
@@ -75,9 +77,9 @@ class Extents {
 
  private:
   Extent* best_kept(uint32_t pages, uint32_t alignment);
-  // It is kept no more.
+  // Removes the extent from the kept ones.
   void take_from_kept(Extent& extent, Use use);
-  // Where the next one begins, or the window ends.
+  // Returns the page at which the next extent begins or the window ends.
   uint32_t limit(const Extent& extent);
 
   Extent* const table_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that allocate, in front of the C library's (or another allocator's that is loaded behind us).
-// Large blocks come from the shared heap if it has them; all else goes on as it is.
+// The allocation functions of this preload, in front of the C library's or of another allocator that is
+// loaded behind this library. Large blocks come from the shared heap if possible; the others from the next
+// allocator.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,9 +17,9 @@
 namespace verbena::heap {
 namespace {
 
-// From here on malloc(3), too, asks the kernel for a mapping of its own.
+// The size from which malloc(3), too, maps a block of its own.
 constexpr size_t kLarge = size_t{128} << 10;
-// Each may be a mapping, of which a process has 65530.
+// Each block may be a mapping, and a process has at most 65530.
 constexpr size_t kMaxBlocks = 16384;
 
 constinit Extent table[kMaxBlocks];
@@ -32,7 +33,8 @@ bool is_large(size_t bytes) {
   return __builtin_expect(bytes >= kLarge, 0) && bytes <= PTRDIFF_MAX;
 }
 
-// Whole pages that begin at one are a buffer that something else will look at: a device, a peer.
+// Whether an aligned block is large. Whole pages with page alignment count as large: such a buffer is usually
+// meant for a device or a peer.
 bool is_large(size_t alignment, size_t bytes) {
   if (alignment == 0 || (alignment & (alignment - 1)) != 0) return false;
   return is_large(bytes) || (bytes <= PTRDIFF_MAX && alignment >= page_size() && bytes >= alignment);
@@ -106,7 +108,7 @@ INTERPOSE(void*, pvalloc, (size_t bytes)) {
 
 namespace {
 
-// A block that grows is put where it has room to do so, so that it need not be moved each time.
+// Moves a growing block to a place with room for growth, so that later growth need not move it.
 void* move(void* at, size_t had, size_t bytes) {
   void* block = is_large(bytes) ? heap.allocate({.bytes = bytes, .grows = true}) : nullptr;
   if (block == nullptr) block = next_malloc(bytes);
@@ -114,7 +116,7 @@ void* move(void* at, size_t had, size_t bytes) {
   return block;
 }
 
-// Of somebody else's block that becomes large. nullptr: it stays where it is.
+// Moves another allocator's block, which becomes large, into the heap. nullptr: it stays where it is.
 void* move_in(void* at, size_t bytes) {
   const size_t had = next_malloc_usable_size(at);
   if (had >= kLarge) return nullptr;
@@ -125,7 +127,7 @@ void* move_in(void* at, size_t bytes) {
   return block;
 }
 
-// Whether the heap has the block; then *result is the answer.
+// Whether the heap handles the block; then *result is realloc()'s return value.
 bool reallocated(void* at, size_t bytes, void** result) {
   if (!heap.may_hold(at)) {
     if (at == nullptr || !is_large(bytes)) return false;
@@ -167,7 +169,7 @@ INTERPOSE(void*, reallocarray, (void* at, size_t count, size_t bytes)) {
   return next_reallocarray(at, count, bytes);
 }
 
-// C23. A C library that has them need not come by our free() with them.
+// C23 functions. A C library that has them may not call our free() from them.
 extern "C" [[gnu::visibility("default")]] void shown_free_sized(void* at, size_t) __asm__("free_sized");
 void shown_free_sized(void* at, size_t) {
   shown_free(at);
@@ -178,8 +180,8 @@ void shown_free_aligned_sized(void* at, size_t, size_t) {
   shown_free(at);
 }
 
-// What private memory forgets when it is told to, a file would keep. And MADV_FREE, which lets the kernel
-// choose when, is for private memory only.
+// Private memory forgets its contents with this advice, but a file would keep them. MADV_FREE, which lets the
+// kernel choose the time, works only for private memory, so it becomes MADV_DONTNEED.
 INTERPOSE(int, madvise, (void* at, size_t bytes, int advice)) {
   constexpr int kDontNeedLocked = 24;
   const bool forgets = advice == MADV_DONTNEED || advice == MADV_FREE || advice == kDontNeedLocked;
@@ -189,8 +191,8 @@ INTERPOSE(int, madvise, (void* at, size_t bytes, int advice)) {
   return answer;
 }
 
-// Before any other library's: handlers of fork(2) run around those that are registered later, and see memory
-// as it is to be.
+// Registers the fork handlers before any other library does. Then the handlers of others run inside ours, and
+// see memory in its final state.
 [[gnu::constructor]] static void begin() {
   if (!all_arrive_here()) return;
   const int watched = ::pthread_atfork([] { heap.before_fork(); }, [] { heap.after_fork_in_parent(); },

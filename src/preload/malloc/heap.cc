@@ -16,18 +16,18 @@
 namespace verbena::heap {
 namespace {
 
-// This thread is in fork() and has the lock. Handlers of others that run meanwhile may allocate and free.
+// Whether this thread is in fork() and holds the lock. Other libraries' fork handlers may allocate and free.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool forking = false;
 
-// To find a place where nobody else lies.
+// Attempts to find a place where no other memory lies.
 constexpr int kMaxTries = 8;
 
 constexpr char kNoCopy[] = "verbena: no memory for a child's copy of shared memory after fork()\n";
 
 }  // namespace
 
-// Some of what is called in here sets errno, or is a place where a thread can be cancelled, which malloc(3)
-// is not.
+// Keeps errno and prevents cancellation: system calls in this file set errno and may be cancellation points,
+// but malloc(3) is no cancellation point.
 class Heap::Unnoticed {
  public:
   Unnoticed() : errno_(errno) {}
@@ -73,8 +73,8 @@ bool Heap::choose() {
   return true;
 }
 
-// A program that has closed our descriptor gets ordinary memory from then on: with a second file, the first
-// could not be found by anyone.
+// Whether the heap can allocate blocks. It cannot once the program has closed our descriptor: peers could
+// find a second file, but not the first any more.
 bool Heap::is_ready() {
   if (!are_ours()) return false;
   if (bytes_.load(std::memory_order_relaxed) == 0 && !choose()) return false;
@@ -96,8 +96,8 @@ bool Heap::map(uint32_t page, uint32_t pages) {
   return file_.map(address(page), page * page_, pages * page_);
 }
 
-// As a new one is: who had it may have taken rights away, for a guard behind a buffer, and freed it as it
-// was. False: a part has no memory any more.
+// Makes a kept block readable and writable again: its former owner may have removed rights, for a guard page
+// behind a buffer. False if a part has no memory any more.
 bool Heap::open(const Extent& kept) {
   return ::mprotect(address(kept.page), kept.pages * page_, PROT_READ | PROT_WRITE) == 0;
 }
@@ -106,9 +106,9 @@ void Heap::discard(uint32_t page, uint32_t pages) {
   file_.discard(address(page), page * page_, pages * page_);
 }
 
-// Without the lock: the kernel has some work to do for much memory, and libraries for RDMA have munmap(2)
-// tell them. False: the kernel will not take the mapping away (it may have to cut another in two, and there
-// are too many); it stays, without memory.
+// Unmaps an extent without the lock: the kernel needs time for much memory, and RDMA libraries intercept
+// munmap(2). False if the kernel refuses (it may have to split a mapping, and there are too many): the
+// mapping stays, without memory.
 bool Heap::unmap(const Extent& extent) {
   SharedFile file;
   {
@@ -218,7 +218,7 @@ bool Heap::resize(void* at, size_t bytes) {
       return false;
     }
     if (had - pages <= had / Extents::kMaxIdle || !are_ours()) return true;
-    block->pages = pages;  // the place of the rest stays its own
+    block->pages = pages;  // the place of the rest stays reserved for the block
     rest = {.page = block->page + pages, .pages = had - pages, .is_private = block->is_private};
   }
   unmap(rest);
@@ -247,8 +247,7 @@ void Heap::make_zeros(void* at, size_t bytes) {
   }
 }
 
-// As the kernel has them: the program may have changed rights, or have put something else in the place of a
-// part.
+// Lists the blocks as the kernel has them mapped: the program may have changed rights, or replaced a part.
 bool Heap::list_mapped_blocks(uintptr_t begin, uintptr_t end) {
   OwnMap map;
   if (!map.is_open()) return false;
@@ -262,7 +261,7 @@ bool Heap::list_mapped_blocks(uintptr_t begin, uintptr_t end) {
   return map.is_whole();
 }
 
-// As we have given them out.
+// Lists the blocks as they were allocated.
 bool Heap::list_blocks(uintptr_t begin, uintptr_t end) {
   for (const Extent& extent : extents_) {
     if (extent.use != Use::kProgram || extent.is_private) continue;
@@ -284,9 +283,8 @@ bool Heap::has_shared_blocks() {
                      [](const Extent& extent) { return extent.use == Use::kProgram && !extent.is_private; });
 }
 
-// A program may have put a stack into a block (coroutines do). The thread that forks is in both processes
-// from the first instruction on, so its stack cannot be shared for a moment: it is a private block from now
-// on.
+// Makes the block that contains the current stack private (coroutines put stacks into blocks). Both processes
+// run on the forking thread's stack from the first instruction, so it cannot be shared even briefly.
 bool Heap::make_own_stack_private() {
   const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   if (!may_hold(reinterpret_cast<void*>(here))) return true;
@@ -300,7 +298,7 @@ bool Heap::make_own_stack_private() {
   };
   const bool done = list(begin, begin + block->pages * page_) && run_on_other_stack(exchange, this);
   copies_.drop();
-  if (done) discard(block->page, block->pages);  // nobody has it any more
+  if (done) discard(block->page, block->pages);  // no process uses it any more
   block->is_private = done;
   return done;
 }
@@ -310,7 +308,7 @@ void Heap::before_fork() {
   give_back_kept(0);
   ::pthread_mutex_lock(&mutex_);
   forking = true;
-  give_back_kept(0);  // another thread may just have freed a block
+  give_back_kept(0);  // another thread may have freed a block just now
   const auto begin = reinterpret_cast<uintptr_t>(address(0));
   const uintptr_t end = begin + bytes_.load(std::memory_order_relaxed);
   has_copies_ = !has_shared_blocks() || (make_own_stack_private() && list(begin, end) && make_copies());
@@ -326,7 +324,7 @@ void Heap::after_fork_in_parent() {
 void Heap::after_fork_in_child() {
   const Unnoticed unnoticed;
   if (!has_copies_ || !copies_.move_in()) {
-    // It would go on writing its parent's memory.
+    // A child without copies would write to its parent's memory.
     [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kNoCopy, sizeof kNoCopy - 1);
     ::raise(SIGKILL);
   }

@@ -19,53 +19,53 @@ struct Wish {
   size_t bytes = 0;  // > 0
   size_t alignment = 1;
   bool zeroed = false;
-  bool grows = false;  // it has grown already, and may go on
+  bool grows = false;  // has grown before, and may grow again
 };
 
-// Blocks of whole pages that lie in a file in memory, for a program that has asked nobody for that: whatever
-// goes wrong, the answer is "not here", and the caller takes ordinary memory. What the program can see of a
-// block is what it sees of any other that malloc(3) gives, fork(2) included: the child has its own copy.
+// Allocates blocks of whole pages in a memfd, which peer processes can map. Programs get these blocks from
+// malloc(3) without knowing it. So every failure means "not here", and the caller allocates ordinary memory
+// instead. A block behaves like any other block of malloc(3), also at fork(2): the child gets its own copy.
 //
-// What is freed is kept for the next block, within bounds, as malloc(3) itself does; what exceeds them is
-// given back at once.
+// Freed blocks are kept for later ones within limits, as malloc(3) does; the excess is returned to the kernel
+// at once.
 //
-// Any thread may call it at any time from the loading of the program to its end, as often as it may call
-// malloc(3); not in signal handlers. errno is kept. It allocates nothing itself.
+// Thread-safe from the program's loading to its end, but not for signal handlers, as malloc(3). Keeps errno.
+// Performs no allocation itself.
 class Heap {
  public:
   static constexpr uint64_t kMaxKept = uint64_t{64} << 20;
   static constexpr uint64_t kMaxKeptBlock = uint64_t{32} << 20;
   static constexpr size_t kMaxKeptBlocks = 256;
 
-  // There are at most so many blocks.
+  // `table`: memory for `max_blocks` extents.
   constexpr Heap(Extent* table, size_t max_blocks) : extents_(table, max_blocks) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // Before this nothing is allocated: fork() is not watched yet. See before_fork(). REQUIRES: there is one
-  // thread
+  // Starts allocation. Earlier calls allocate nothing, because the fork() handlers are not registered yet.
+  // REQUIRES: there is only one thread
   void enable();
 
-  // Whether it may be a block, or in one. A comparison.
+  // Whether `at` may be a block or lie in one. Costs one comparison.
   bool may_hold(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - begin_.load(std::memory_order_relaxed) <
            bytes_.load(std::memory_order_relaxed);
   }
 
-  // nullptr: not here.
+  // Returns a block, or nullptr: not here.
   void* allocate(const Wish& wish);
-  // False: no block begins there. So do the next two.
+  // Frees a block. False if no block begins at `at`.
   bool release(void* at);
-  // Makes it so large, where it is; false as well: there is no room.
+  // Resizes a block in place. False if no block begins there or there is no room.
   bool resize(void* at, size_t bytes);
-  // 0: no block begins there.
+  // Returns the size of a block; 0 if no block begins there.
   size_t usable_size(const void* at);
-  // These bytes are to be zeros, as madvise(2) makes of private memory by MADV_DONTNEED. What is not in a
-  // block of the file stays. REQUIRES: both are at the boundary of a page
+  // Zeros the bytes, as MADV_DONTNEED does with private memory. Only affects blocks in the memfd. REQUIRES:
+  // `at` and `bytes` are multiples of the page size
   void make_zeros(void* at, size_t bytes);
 
-  // For pthread_atfork(3). Between the first and one of the others nobody else is in here. A child that can
-  // have no copy of its parent's memory is ended.
+  // Handlers for pthread_atfork(3). before_fork() takes the lock; the others release it. Kills a child for
+  // which the parent's memory could not be copied.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
@@ -74,7 +74,7 @@ class Heap {
   class Unnoticed;
   class Locked;
 
-  // False in a child that was made without fork(3), behind our back: these blocks are its parent's, too.
+  // False in a child that was created without fork(3) and its handlers: the blocks also belong to its parent.
   bool are_ours() const;
   bool is_ready();
   bool choose();
@@ -97,7 +97,7 @@ class Heap {
 
   std::atomic<uintptr_t> begin_{0};
   std::atomic<uint64_t> bytes_{0};
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards all that follows
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards all fields below
   pid_t process_ = 0;                                  // 0: not enabled
   uint64_t page_ = 4096;
   SharedFile file_;

@@ -34,9 +34,10 @@ bool run_on_other_stack(bool (*function)(void*), void* argument) {
   if (stack == MAP_FAILED) return false;
   int status = -1;
   {
-    const SignalsBlocked none;  // a handler of the program's would run twice
+    const SignalsBlocked none;  // a signal handler of the program would run in both processes
     Call call{.function = function, .argument = argument};
-    // No signal tells of its end, so that a handler of SIGCHLD does not see a child that is none.
+    // The child's end sends no signal: a SIGCHLD handler of the program must not see a child that it did not
+    // create.
     const pid_t other =
         ::clone(carry_out, static_cast<std::byte*>(stack) + kStackBytes, CLONE_VM | CLONE_VFORK, &call);
     while (other > 0 && ::waitpid(other, &status, __WCLONE) < 0 && errno == EINTR) {

@@ -3,10 +3,10 @@
 
 namespace verbena::heap {
 
-// Calls function(argument) on a stack of its own, while the caller's stands still: not even the place that a
-// function has to return to changes meanwhile. As a process that shares our memory, as in vfork(2), so it
-// must not allocate, and knows no other thread's locks. False: it cannot be done, or the function has said
-// so. errno is not kept. Not to be cancelled in (CancellationOff).
+// Calls function(argument) on a separate stack, while the caller's stack does not change at all, not even its
+// return addresses. Runs in a child process that shares our memory, as after vfork(2). So the function must
+// not allocate or take locks. False: the call is impossible, or the function returned false. Clobbers errno.
+// REQUIRES: cancellation is off (CancellationOff)
 bool run_on_other_stack(bool (*function)(void*), void* argument);
 
 }  // namespace verbena::heap

@@ -11,7 +11,7 @@
 
 namespace verbena::heap {
 
-// What this process has mapped somewhere.
+// A mapping in this process's address space.
 struct Mapping {
   uintptr_t begin = 0;
   uintptr_t end = 0;
@@ -21,10 +21,10 @@ struct Mapping {
   ino_t inode = 0;
 };
 
-// Of a line of /proc/PID/maps, or of its beginning.
+// Parses a line of /proc/PID/maps, or its beginning.
 std::optional<Mapping> parse_mapping(std::string_view line);
 
-// Reads /proc/self/maps, allocating nothing.
+// Reads /proc/self/maps without allocating memory. Not thread-safe.
 class OwnMap {
  public:
   OwnMap();
@@ -33,13 +33,13 @@ class OwnMap {
   OwnMap& operator=(const OwnMap&) = delete;
 
   bool is_open() const { return file_ >= 0; }
-  // The next one in the order of addresses. Nothing: that was all, or it cannot be read.
+  // Returns the next mapping in the order of addresses. Nothing at the end, or if the file cannot be read.
   std::optional<Mapping> next();
-  // Whether all was read.
+  // Whether the whole file was read.
   bool is_whole() const { return whole_; }
 
  private:
-  // Without the names of files, which may be long.
+  // The part of a line before the file name, which may be long.
   static constexpr size_t kMaxOfLine = 160;
 
   bool fill();

@@ -9,10 +9,10 @@
 namespace verbena::heap {
 namespace {
 
-// More mappings than that a process has not, by default (vm.max_map_count).
+// The default limit of mappings in a process (vm.max_map_count).
 constexpr size_t kMaxStretches = 65536;
 
-// Takes no memory before it is touched.
+// Maps zeros, which use no memory before they are touched.
 void* zeros(uint64_t bytes) {
   void* const at =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -23,8 +23,8 @@ bool is_zero(const std::byte* at, uint64_t bytes) {
   return at[0] == std::byte{0} && std::memcmp(at, at + 1, bytes - 1) == 0;
 }
 
-// Without the file's descriptor: by a second mapping, as the program's may not be readable. To look at pages
-// that have not been touched gives them memory; that they are zeros costs none in the copy.
+// Copies a range without the file's descriptor, through a second mapping, because the program's may not be
+// readable. Reading untouched pages gives them memory in the file; zeros are not written to the copy.
 bool copy_mapped(std::byte* to, std::byte* from, uint64_t bytes) {
   void* const second = ::mremap(from, 0, bytes, MREMAP_MAYMOVE);
   if (second == MAP_FAILED) return false;

@@ -8,19 +8,19 @@
 
 namespace verbena::heap {
 
-// What a child gets at fork(): memory of its own with what its parent's blocks had in them, in their places.
-// The parent makes the copies before the fork, so the two need not wait for each other. Only pages that have
-// been touched are copied. errno is not kept.
+// Copies of the parent's blocks for a child of fork(): private memory with the same contents at the same
+// addresses. The parent makes the copies before the fork, so neither process waits for the other. Copies only
+// pages that have been touched. Clobbers errno. Not thread-safe.
 class PrivateCopies {
  public:
-  // A stretch that is to be copied, in ascending order. False: there is no memory to remember it.
+  // Adds a range to copy; ranges are in ascending order. False if there is no memory for the list.
   bool add(std::byte* at, uint64_t bytes, int protection);
-  // Copies them all. `window`: where the file's beginning would lie. False: it cannot be done.
+  // Copies all ranges. `window`: the address of offset 0 of the file. False on failure.
   bool make(const SharedFile& file, std::byte* window);
 
-  // In the child: puts them where the originals are. False: it cannot be done.
+  // In the child: moves the copies to the addresses of the originals. False on failure.
   bool move_in();
-  // Forgets everything; copies that have not been moved are given back.
+  // Clears the list, and unmaps copies that have not been moved.
   void drop();
 
  private:
@@ -32,7 +32,7 @@ class PrivateCopies {
 
   Stretch* stretches_ = nullptr;
   size_t count_ = 0;
-  std::byte* copies_ = nullptr;  // one behind the other
+  std::byte* copies_ = nullptr;  // all copies, one behind the other
   uint64_t bytes_ = 0;
 };
 

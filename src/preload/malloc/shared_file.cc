@@ -13,7 +13,8 @@
 namespace verbena::heap {
 namespace {
 
-// Programs count on the lowest numbers: a shell's `exec 3>file`, a test that counts descriptors.
+// Low numbers stay free, because programs count on them: a shell's `exec 3>file`, a test that counts
+// descriptors.
 constexpr int kOutOfTheWay = 960;
 
 bool is_unlimited(__rlimit_resource resource) {
@@ -21,14 +22,14 @@ bool is_unlimited(__rlimit_resource resource) {
   return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
 }
 
-// A larger file than is allowed would be a SIGXFSZ. Limits on memory are for what is private: shared memory
-// would not be counted, and there might be no room for the copies of a child.
+// Whether resource limits permit the file. A file above the size limit would cause SIGXFSZ. Memory limits
+// apply to private memory: shared memory would escape them, and a child's copies might have no room.
 bool may_be_made() {
   return is_unlimited(RLIMIT_FSIZE) && is_unlimited(RLIMIT_AS) && is_unlimited(RLIMIT_DATA);
 }
 
-// Where the kernel promises no more memory than there is, it counts private memory when it is mapped, and
-// shared memory when it is touched: then it would be a SIGBUS in place of a null pointer.
+// Whether strict overcommit is on. The kernel then counts private memory when it is mapped, but shared memory
+// when it is touched: exhaustion would cause SIGBUS instead of a null pointer.
 bool is_counted_when_touched() {
   const int file = ::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
@@ -47,7 +48,7 @@ int make_file(uint64_t bytes) {
   } else {
     file = low;
   }
-  // Nobody can make it shorter under the program's feet.
+  // Seals the file, so that no process can truncate it while the program uses it.
   if (::ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
       ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     return file;
@@ -78,7 +79,8 @@ bool SharedFile::map(void* at, uint64_t offset, uint64_t bytes) const {
   void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd_,
                               static_cast<off_t>(offset));
   if (mapped == MAP_FAILED) return false;
-  // A kernel before 4.17 takes the address for a wish; another thread may just have closed the descriptor.
+  // A kernel before 4.17 treats the address as a hint. Another thread may have closed the descriptor just
+  // now.
   if (mapped == at && is_there()) return true;
   ::munmap(mapped, bytes);
   errno = mapped == at ? EBADF : EEXIST;
@@ -98,7 +100,7 @@ bool SharedFile::copy(std::byte* to, uint64_t offset, uint64_t bytes) const {
   const auto end = static_cast<off_t>(offset + bytes);
   for (auto at = static_cast<off_t>(offset);;) {
     at = ::lseek(fd_, at, SEEK_DATA);
-    if (at < 0) return errno == ENXIO;  // no more
+    if (at < 0) return errno == ENXIO;  // no more data
     if (at >= end) return true;
     const off_t hole = ::lseek(fd_, at, SEEK_HOLE);
     if (hole < 0) return false;

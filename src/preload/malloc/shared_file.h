@@ -8,32 +8,31 @@
 
 namespace verbena::heap {
 
-// The file in memory that blocks lie in: one, as large as the window, of which only those pages take memory
-// that have been touched. Others find it among the descriptors of this process, so that one stays open until
-// exec().
+// Sparse memfd that backs the heap's address window; only touched pages use memory. The descriptor stays open
+// until exec(): peer processes find the file through /proc/PID/fd.
 //
-// A program may close descriptors that it has not opened, and open others that get their numbers. So before
-// each use it is made sure which file it is. errno is not kept. Not thread-safe.
+// A program may close descriptors that it has not opened, and get their numbers for other files. So each use
+// first checks which file the descriptor is. Clobbers errno. Not thread-safe.
 class SharedFile {
  public:
-  // False: there is none, for now.
+  // Creates the file. False if it cannot be created at present.
   bool open(uint64_t bytes);
   bool was_opened() const { return fd_ >= 0; }
-  // Whether the descriptor is still that of the file.
+  // Whether the descriptor still refers to the file.
   bool is_there() const;
-  // Whether it is this file that the kernel speaks of.
+  // Whether a device and inode, as the kernel reports them, are those of this file.
   bool is(dev_t device, ino_t inode) const { return device == device_ && inode == inode_; }
 
-  // Maps a part of it there, to be read and written. False, and errno: nothing has changed; EEXIST: something
-  // else is there.
+  // Maps a part of the file at `at`, readable and writable. On failure returns false with errno set and
+  // changes nothing; EEXIST: other memory lies there.
   bool map(void* at, uint64_t offset, uint64_t bytes) const;
-  // Gives the memory of a part back: it is zeros now, for all who have it mapped. `at`: where it is mapped
-  // here, for want of the descriptor or of the right to call it.
+  // Frees the memory of a part; all mappings of it then read zeros. `at`: the part's mapping here, used if
+  // the descriptor is gone or fallocate(2) is forbidden.
   void discard(void* at, uint64_t offset, uint64_t bytes) const;
-  // Copies what is in a part to zeros. REQUIRES: is_there()
+  // Copies a part to zeroed memory. REQUIRES: is_there()
   bool copy(std::byte* to, uint64_t offset, uint64_t bytes) const;
 
-  // As if it had never been opened. What is mapped of it stays.
+  // Closes the file, and returns to the state before open(). Mappings stay.
   void close();
 
  private:

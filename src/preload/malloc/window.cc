@@ -9,10 +9,11 @@ namespace verbena::heap {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
-// It takes at most such a part of all addresses.
+// The window takes at most 1/8 of all addresses.
 constexpr uint64_t kShare = 8;
 
-// About where user space ends, or a third of it, whichever way the kernel lays out this process.
+// Returns an address near the end of user space, or at a third of it, depending on the kernel's layout of
+// this process.
 uint64_t usual_address() {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   void* const at = ::mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -23,8 +24,8 @@ uint64_t usual_address() {
 
 }  // namespace
 
-// From a quarter to half of the way to the usual address: above what grows behind a program that lies low,
-// and below one that lies high.
+// Chooses a beginning from 1/4 to 1/2 of the usual address: above what grows behind a program that lies low,
+// and below a program that lies high.
 Window choose_window() {
   const uint64_t usual = usual_address();
   uint64_t bytes = kMaxBytes;

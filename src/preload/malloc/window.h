@@ -6,19 +6,19 @@
 
 namespace verbena::heap {
 
-// A stretch of addresses in which all blocks lie, so that one comparison tells them from other memory. It is
-// not reserved: what is reserved counts as the program's (ulimit -v) and would be filled by mlockall(2). It
-// is far from where the kernel puts what may lie anywhere, at an address that nobody can foretell. Something
-// else may lie in it all the same.
+// A range of addresses that contains all blocks, so that one comparison tells blocks from other memory. The
+// range is not reserved, because reserved memory counts against the program's limits (ulimit -v) and
+// mlockall(2) would populate it. It lies far from where the kernel puts mappings, at a random address. Other
+// memory may lie in it all the same.
 struct Window {
-  // Every alignment up to this is that of the window's beginning.
+  // The alignment of the window's beginning, and the largest alignment of a block.
   static constexpr uint64_t kAlignment = uint64_t{1} << 30;
 
   std::byte* begin = nullptr;
-  uint64_t bytes = 0;  // 0: there is none
+  uint64_t bytes = 0;  // 0: there is no window
 };
 
-// errno is not kept.
+// Chooses a window; clobbers errno.
 Window choose_window();
 
 }  // namespace verbena::heap

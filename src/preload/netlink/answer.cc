@@ -8,7 +8,7 @@
 namespace verbena::rdma_netlink {
 namespace {
 
-// A reason is a sentence. What is longer would not fit a reader's buffer.
+// The maximum length of a reason, which is a sentence. A longer text would not fit a reader's buffer.
 constexpr size_t kLongestReason = 512;
 
 template <class Struct>
@@ -57,7 +57,7 @@ void Answer::done() {
 }
 
 void Answer::acknowledge(int error, std::string_view why) {
-  // The header of the request without what followed it, which the sender has.
+  // The request's header without its payload (NLM_F_CAPPED), which the sender knows.
   const nlmsghdr header{.nlmsg_len = NLMSG_HDRLEN,
                         .nlmsg_type = request_.type,
                         .nlmsg_flags = request_.flags,

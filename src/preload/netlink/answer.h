@@ -11,21 +11,24 @@
 
 namespace verbena::rdma_netlink {
 
-// As large as libmnl's readers take one (MNL_SOCKET_BUFFER_SIZE, which is a page), with room to spare.
+// The maximum size of a datagram: somewhat less than the buffers of libmnl's readers (MNL_SOCKET_BUFFER_SIZE,
+// one page).
 inline constexpr size_t kDatagramBytes = 3584;
 
-// What is sent to a program for one request: datagrams of one message each. Not thread-safe.
+// Builds the response to one request: datagrams of one message each. Not thread-safe.
 class Answer {
  public:
-  // `port`: the program's socket, which is named in each message.
+  // `port`: the port of the program's socket, which each message contains.
   Answer(const Request::Header& request, uint32_t port) : request_(request), port_(port) {}
 
   void message(const Attributes& attributes, bool is_part);
-  // Messages with `owner` and a table of as many entries as fit; none if there are none.
+  // Adds messages that consist of `owner` and a table with as many entries as fit. Adds none if there are no
+  // entries.
   void table(const Attributes& owner, uint16_t type, const std::vector<Attributes>& entries);
-  // The end of a dump.
+  // Adds the end of a dump.
   void done();
-  // `error`: 0 if it was carried out. `why`: for the user (NETLINK_EXT_ACK); may be empty.
+  // Adds an acknowledgement. `error`: 0 for success. `why`: a reason for the user (NETLINK_EXT_ACK); may be
+  // empty.
   void acknowledge(int error, std::string_view why);
 
   std::vector<Bytes> take() { return std::move(datagrams_); }

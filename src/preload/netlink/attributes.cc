@@ -22,7 +22,7 @@ Attributes& Attributes::put_text(uint16_t type, std::string_view text) {
   return put(type, value);
 }
 
-// Without NLA_F_NESTED, which this family of messages came without.
+// Omits NLA_F_NESTED, which this protocol does not use.
 Attributes& Attributes::put_nest(uint16_t type, const Attributes& inner) {
   return put(type, inner.bytes());
 }

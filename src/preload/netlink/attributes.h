@@ -11,20 +11,21 @@ namespace verbena::rdma_netlink {
 
 using Bytes = std::vector<std::byte>;
 
-// Attributes of a netlink message as bytes: each has a length, a type, its value, and padding to four bytes.
+// Builds the attributes of a netlink message: each has a length, a type, a value, and padding to four bytes.
+// Not thread-safe.
 class Attributes {
  public:
   Attributes& put_u8(uint16_t type, uint8_t value) { return put_value(type, value); }
   Attributes& put_u32(uint16_t type, uint32_t value) { return put_value(type, value); }
   Attributes& put_u64(uint16_t type, uint64_t value) { return put_value(type, value); }
-  // With the zero that ends it.
+  // Adds a string with its terminating zero.
   Attributes& put_text(uint16_t type, std::string_view text);
   Attributes& put_nest(uint16_t type, const Attributes& inner);
-  // REQUIRES: an attribute with this value is not longer than its 16-bit length can say
+  // REQUIRES: the attribute's length fits in 16 bits
   Attributes& put(uint16_t type, std::span<const std::byte> value);
 
   const Bytes& bytes() const { return bytes_; }
-  // Those of `other` behind these.
+  // Appends the attributes of `other`.
   void append(const Attributes& other) {
     bytes_.insert(bytes_.end(), other.bytes_.begin(), other.bytes_.end());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices, their ports, and what holds for all of them.
+// Operations on devices, their ports, and the whole system.
 #include <cerrno>
 
 #include <infiniband/verbs.h>
@@ -19,7 +19,7 @@ constexpr uint8_t kPhysicalPolling = 2;
 constexpr uint8_t kPhysicalDisabled = 3;
 constexpr uint8_t kPhysicalLinkUp = 5;
 
-// The first byte on the wire is the highest.
+// Converts a GUID to a number: its first byte is the most significant one.
 uint64_t number_of_guid(const Link& link) {
   uint64_t number = 0;
   for (const uint8_t byte : control::guid_of(link)) number = number << 8 | byte;
@@ -103,7 +103,7 @@ Outcome dump_ports(Exchange& exchange) {
   return {};
 }
 
-// A device is its network namespace's alone, and children of fork() do not disturb it.
+// Reports exclusive mode (a device belongs to one network namespace) and that fork() needs no precautions.
 Outcome get_system(Exchange& exchange) {
   Attributes system;
   system.put_u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 0);

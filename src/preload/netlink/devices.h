@@ -8,7 +8,7 @@
 
 namespace verbena::rdma_netlink {
 
-// What there is to show and to change of devices; for commands the agent is behind it.
+// The devices as the netlink service sees and changes them. The commands' implementation asks the agent.
 class Devices {
  public:
   virtual ~Devices() = default;

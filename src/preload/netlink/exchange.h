@@ -14,24 +14,25 @@ inline Outcome refuse(int error, std::string why = {}) {
   return tl::unexpected(control::AdminError{error, std::move(why)});
 }
 
-// Every device has one.
+// The number of ports of every device.
 inline constexpr uint32_t kPorts = 1;
 
-// One request that is being answered: what was asked, whom to ask, and what has been said so far.
+// A request in progress: the request, the source of data, and the response so far.
 struct Exchange {
   const Request& request;
   Devices& devices;
   Answer& answer;
   control::AgentStatus status{};
-  // What the request is about; nullptr: of all of them.
+  // the device that the request names; nullptr: all devices
   const control::LinkStatus* device = nullptr;
-  uint32_t port = 0;  // 0: none was said
+  uint32_t port = 0;  // 0: the request names no port
 };
 
-// With which every message about a device begins.
+// Returns the attributes with which every message about a device begins.
 Attributes handle_of(const control::Link& link);
 
-// Carries out one request for one thing, or for a list of them. What they refuse is told to the program.
+// Carries out a request for one object (get), or for a list (dump). The program gets the error of a refused
+// request.
 using Operation = Outcome (*)(Exchange& exchange);
 
 Outcome get_device(Exchange& exchange);

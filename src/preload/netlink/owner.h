@@ -6,8 +6,8 @@
 
 namespace verbena::rdma_netlink {
 
-// Whose an object is. A reader looks for the name itself (/proc/PID/comm); where the agent does not see the
-// process, it has the name from us.
+// Adds the process that owns an object. A reader finds the name from the PID (/proc/PID/comm). If the agent
+// does not see the process (PID 0), adds the name instead.
 inline void put_process(Attributes& entry, int pid, std::string_view program) {
   if (pid != 0) {
     entry.put_u32(RDMA_NLDEV_ATTR_RES_PID, static_cast<uint32_t>(pid));

@@ -10,7 +10,7 @@ namespace {
 
 enum class Kind : uint8_t { kU8, kU32, kText, kNest };
 
-// The attributes that requests have. Of others only the length is looked at, as the kernel does.
+// The types of known attributes. Like the kernel, checks only the length of others.
 struct Rule {
   uint16_t type;
   Kind kind;
@@ -67,7 +67,7 @@ std::optional<Number> number_of(std::span<const std::byte> value) {
 Result<Request> Request::parse(const Header& header, std::span<const std::byte> payload) {
   Request request;
   request.header_ = header;
-  // What is too short for a further attribute is padding.
+  // A rest that is too short for another attribute is padding.
   while (payload.size() >= sizeof(nlattr)) {
     nlattr attribute;
     std::memcpy(&attribute, payload.data(), sizeof attribute);

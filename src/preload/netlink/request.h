@@ -15,8 +15,8 @@
 
 namespace verbena::rdma_netlink {
 
-// One message of a program to the kernel's RDMA subsystem, understood as far as its attributes. It refers to
-// the bytes it was read from. The bytes are a stranger's: nothing in them is taken for granted.
+// A message from a program to the kernel's RDMA subsystem, parsed into its attributes. Refers to the bytes
+// from which it was parsed. Trusts nothing in these bytes, because any program may send them.
 class Request {
  public:
   struct Header {
@@ -25,7 +25,7 @@ class Request {
     uint32_t sequence = 0;
   };
 
-  // `payload`: what follows the message's header. EINVAL: an attribute is not what it has to be.
+  // Parses `payload`, which follows the message's header. EINVAL if an attribute is malformed.
   static Result<Request> parse(const Header& header, std::span<const std::byte> payload);
 
   const Header& header() const { return header_; }
@@ -34,10 +34,10 @@ class Request {
   bool wants_dump() const { return (header_.flags & NLM_F_DUMP) == NLM_F_DUMP; }
 
   bool has(rdma_nldev_attr type) const { return attributes_[type].data() != nullptr; }
-  // Empty: there is none. REQUIRES: of an attribute that is a number of this size
+  // Return an attribute's number; nothing if it is absent. REQUIRES: the attribute is a number of this size
   std::optional<uint32_t> u32(rdma_nldev_attr type) const;
   std::optional<uint8_t> u8(rdma_nldev_attr type) const;
-  // Up to its first zero.
+  // Returns an attribute's text up to its first zero; nothing if it is absent.
   std::optional<std::string> text(rdma_nldev_attr type) const;
   std::span<const std::byte> nest(rdma_nldev_attr type) const { return attributes_[type]; }
 

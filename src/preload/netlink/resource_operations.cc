@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs have open: how many of each kind, and the objects of a kind.
+// Operations on resources: the number of objects of each kind, and their lists.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -23,7 +23,7 @@ using control::QpNumbers;
 using control::SlotStatus;
 using protocol::ObjectKind;
 
-// Where the agent lists 0, the other is not listed, or there is none.
+// Omits the number 0: the other object does not exist or is not listed.
 void put_number(Attributes& entry, rdma_nldev_attr type, uint64_t number) {
   if (number != 0) entry.put_u32(type, static_cast<uint32_t>(number));
 }
@@ -47,7 +47,7 @@ Attributes summarize(const Exchange& exchange, const control::Link& link) {
   return handle_of(link).put_nest(RDMA_NLDEV_ATTR_RES_SUMMARY, table);
 }
 
-// One object as it is listed: its number, the port it belongs to (0: none yet), and its attributes.
+// An object in a list: its number, its port (0: none yet), and its attributes.
 struct Entry {
   uint32_t number;
   uint32_t port;
@@ -82,7 +82,7 @@ Attributes describe_qp(const SlotStatus& slot, const QpNumbers& qp, bool in_full
     entry.put_u32(RDMA_NLDEV_ATTR_RES_RQ_PSN,
                   static_cast<uint32_t>(detail(protocol::kQpReceivePsn) & 0xffffff));
   }
-  // Readers take no QP without this one.
+  // Readers reject a QP without this attribute.
   entry.put_u32(RDMA_NLDEV_ATTR_RES_SQ_PSN, static_cast<uint32_t>(detail(protocol::kQpSendPsn)));
   if (is_connected && in_full) {
     entry.put_u8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, static_cast<uint8_t>(detail(protocol::kQpMigration)));
@@ -94,8 +94,8 @@ Attributes describe_qp(const SlotStatus& slot, const QpNumbers& qp, bool in_full
   return entry;
 }
 
-// iproute2 has room for 255 characters of them, commas and all, and leaves out a queue with more. Few are
-// said one by one; of many those that follow each other are said as ranges, and no more than fit.
+// Lists the QPs of an SRQ. iproute2 prints at most 255 characters of them, including commas, and omits an SRQ
+// with more. Up to 20 QPs are listed singly; more as ranges of consecutive numbers, as many as fit.
 Attributes describe_qps_of(const Exchange& exchange, uint32_t srq) {
   constexpr size_t kFew = 20;
   constexpr size_t kMaxRanges = 14;
@@ -119,7 +119,7 @@ Attributes describe_qps_of(const Exchange& exchange, uint32_t srq) {
   return table;
 }
 
-// As a sockaddr_storage, which is how the kernel has it.
+// Adds an address as a sockaddr_storage, the kernel's format.
 void put_address(Attributes& entry, rdma_nldev_attr type, const protocol::CmAddress& address) {
   if (address.family == 0) return;
   sockaddr_storage storage{};
@@ -140,7 +140,8 @@ void put_address(Attributes& entry, rdma_nldev_attr type, const protocol::CmAddr
 
 }  // namespace
 
-// Each kind: by which attribute its objects are named, in which they are listed, and what they say.
+// For each kind: the attributes for an object's number, the list and its entries; and the function that
+// lists.
 struct Qps {
   static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_LQPN;
   static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_QP;
@@ -221,7 +222,7 @@ struct Pds {
   static Entries list(const Exchange& exchange) {
     return entries_of(exchange, ObjectKind::kPd, [](Attributes& entry, const ObjectNumbers& pd) {
       entry.put_u32(RDMA_NLDEV_ATTR_RES_PDN, pd.number);
-      // A program has no such key; the kernel says so with 0.
+      // Programs have no such key, for which the kernel reports 0.
       entry.put_u32(RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY, 0);
       entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, pd.values[protocol::kPdUsers]);
       put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, pd.values[protocol::kPdContext]);
@@ -282,7 +283,7 @@ Outcome get_resource(Exchange& exchange) {
   return refuse(ENOENT, "there is none of this number");
 }
 
-// Of one port, those that belong to it; else all.
+// Lists the objects of one port if the request names a port, else all.
 template <class Resource>
 Outcome dump_resources(Exchange& exchange) {
   std::vector<Attributes> entries;

@@ -11,15 +11,14 @@
 namespace verbena::rdma_netlink {
 namespace {
 
-// What a command needs to be told: nothing, a device, or a port of a device. A port may be left out of a
-// dump.
+// The arguments that a command needs: none, a device, or a port of a device. A dump may omit the port.
 enum class About : uint8_t { kNothing, kDevice, kPort };
 
 struct Command {
   uint16_t number;
   About about;
-  Operation one;   // nullptr: it is not asked so
-  Operation dump;  // likewise
+  Operation one;   // nullptr: not supported
+  Operation dump;  // nullptr: not supported
 };
 constexpr std::array kCommands = std::to_array<Command>({
     {RDMA_NLDEV_CMD_GET, About::kDevice, get_device, dump_devices},
@@ -46,7 +45,7 @@ bool is_dump_of_all(const Exchange& exchange) {
   return exchange.request.wants_dump() && !exchange.request.has(RDMA_NLDEV_ATTR_DEV_INDEX);
 }
 
-// Finds what the request is about.
+// Finds the device and port that the request names.
 Outcome look_up(About about, bool may_be_all, Exchange& exchange) {
   const Request& request = exchange.request;
   auto status = exchange.devices.status();

@@ -10,17 +10,17 @@
 
 namespace verbena::rdma_netlink {
 
-// What the kernel's RDMA subsystem answers to programs on sockets of NETLINK_RDMA, said of Verbena's devices:
-// messages come in, messages go out. Pure but for what `devices` does. Not thread-safe.
+// Responds to requests on NETLINK_RDMA sockets for Verbena's devices, in place of the kernel's RDMA
+// subsystem. Messages come in, messages go out: performs no I/O except in `devices`. Not thread-safe.
 //
-// It knows the commands of RDMA_NL_NLDEV, which are iproute2's `rdma`'s. Those that Verbena has nothing for
-// are answered with EOPNOTSUPP, and what is no command with EINVAL, as the kernel does.
+// Supports the commands of RDMA_NL_NLDEV, which iproute2's `rdma` uses. Like the kernel, responds with
+// EOPNOTSUPP to commands without meaning for Verbena, and with EINVAL to unknown commands.
 class Service {
  public:
   explicit Service(Devices& devices) : devices_(devices) {}
 
-  // A datagram with requests, and what is to be sent to the socket `port` that it came from, in that order.
-  // What is no request is passed over in silence, as it is by the kernel.
+  // Returns the datagrams to send, in this order, to the socket with this port, from which `datagram` with
+  // requests came. Like the kernel, ignores what is not a request.
   std::vector<Bytes> answer(std::span<const std::byte> datagram, uint32_t port);
 
  private:

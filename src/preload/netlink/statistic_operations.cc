@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted of ports, QPs and regions.
+// Operations on counters of ports, QPs and memory regions.
 #include <cerrno>
 
 #include "control/model/device_counters.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kFolder = "hw_counters/";
 
-// What a request for statistics is about: an attribute's number; 0: the port.
+// Returns the subject of a request for statistics: the attribute type of a resource; 0: the port.
 uint32_t resource_of(const Request& request) {
   return request.u32(RDMA_NLDEV_ATTR_STAT_RES).value_or(0);
 }
@@ -37,7 +37,7 @@ Outcome get_port_counters(Exchange& exchange) {
   return {};
 }
 
-// How QPs get counters. Each has one of its own, which is none of the ways that there are words for.
+// Reports how QPs are bound to counters: each QP has its own counter, for which the protocol has no mode.
 Outcome get_mode(Exchange& exchange) {
   Attributes mode = handle_of_port(exchange);
   exchange.answer.message(mode.put_u32(RDMA_NLDEV_ATTR_STAT_MODE, RDMA_COUNTER_MODE_NONE), false);
@@ -72,7 +72,7 @@ Outcome dump_qp_counters(Exchange& exchange) {
   return {};
 }
 
-// Nothing is counted by region.
+// Lists the memory regions without counters: there are none for regions.
 Outcome dump_regions(Exchange& exchange) {
   std::vector<Attributes> entries;
   const control::Link& link = exchange.device->link;
@@ -108,7 +108,7 @@ Outcome dump_statistics(Exchange& exchange) {
   }
 }
 
-// "auto off" is how it is, and there are no optional counters: all are on.
+// Accepts "auto off", which is the state, and an empty list of optional counters: there are none.
 Outcome set_statistics(Exchange& exchange) {
   const Request& request = exchange.request;
   if (const auto mode = request.u32(RDMA_NLDEV_ATTR_STAT_MODE)) {
@@ -121,7 +121,7 @@ Outcome set_statistics(Exchange& exchange) {
   return refuse(EINVAL, "there are no optional counters: all are on");
 }
 
-// Which counters there are, and whether they may be switched off: none may.
+// Lists the counters, none of which can be switched off.
 Outcome get_statistics_mode(Exchange& exchange) {
   Attributes table;
   uint32_t index = 0;

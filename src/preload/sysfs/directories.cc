@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that list a directory. A root that the machine also has (because it has RDMA hardware) is listed
-// merged: first what the agent shows, then what else is there. In a directory that would have a root, such as
-// /sys/class, comes first what is there, so that names found in it can be looked up by its descriptor.
+// merged: first the agent's entries, then the machine's other entries. A parent of roots, such as /sys/class,
+// is listed in the other order: first the machine's entries, then the roots. So names found in it can be
+// looked up by its descriptor.
 #include "preload/sysfs/directories.h"
 
 #include <atomic>
@@ -19,9 +20,9 @@
 namespace verbena::sysfs {
 namespace {
 
-// The second directory behind one of the program's DIRs.
+// Two directories that the program sees as one DIR.
 struct Pair {
-  std::atomic<DIR*> first{nullptr};  // the agent's, which the program holds; nullptr: a free entry
+  std::atomic<DIR*> first{nullptr};  // the one that the program holds; nullptr: a free entry
   std::atomic<DIR*> second{nullptr};
 };
 constinit Pair pairs[16];
@@ -35,7 +36,7 @@ Pair* pair_of(DIR* first) {
   return nullptr;
 }
 
-// False when the table is full: the second directory then stays unseen.
+// False if the table is full: the second directory then stays invisible.
 bool join(DIR* first, DIR* second) {
   for (Pair& pair : pairs) {
     DIR* free_entry = nullptr;
@@ -71,7 +72,7 @@ INTERPOSE(int, closedir, (DIR * directory)) {
 
 namespace {
 
-// Gives `first` the root's own directory to go on with.
+// Continues the listing of `first` with `second`.
 void merge(DIR* first, DIR* second) {
   if (second != nullptr && !join(first, second)) next_closedir(second);
 }
@@ -165,7 +166,8 @@ bool holds_name(dirent** list, int count, const char* name) {
   return false;
 }
 
-// Moves the entries of `more` that `list` lacks to `list`. Both are the C library's, made by malloc(3).
+// Moves the entries of `more` that `list` lacks to `list`. Both were allocated with malloc(3) by the C
+// library.
 int append(dirent*** list, int count, dirent** more, int more_count) {
   const auto room = static_cast<size_t>(count) + static_cast<size_t>(more_count);
   auto** grown = static_cast<dirent**>(std::realloc(*list, (room + 1) * sizeof(dirent*)));
@@ -185,7 +187,7 @@ int append(dirent*** list, int count, dirent** more, int more_count) {
 using Filter = int (*)(const dirent*);
 using Order = int (*)(const dirent**, const dirent**);
 
-// Adds the entries of another directory that the list lacks.
+// Adds the entries of another directory that the list lacks, and sorts the list.
 template <class Scan>
 int scan_also(const char* path, dirent*** list, int count, Order order, Scan scan) {
   const ErrnoKeeper keeper;
@@ -224,7 +226,7 @@ int scan_at(int at, const char* path, dirent*** list, Order order, Scan scan) {
   return scan(at, path, list);
 }
 
-// The 64-bit forms are the same functions on the machines we know.
+// The 64-bit variants are the same functions on the supported machines.
 static_assert(sizeof(dirent) == sizeof(dirent64));
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace verbena::sysfs {
 
-// Our own definitions of these, for functions of the C library that take callbacks.
+// This library's own versions, for functions of the C library that take callbacks.
 DIR* open_shown_directory(const char* path);
 dirent* read_shown_directory(DIR* directory);
 void close_shown_directory(DIR* directory);

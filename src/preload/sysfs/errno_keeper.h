@@ -5,7 +5,7 @@
 
 namespace verbena::sysfs {
 
-// errno as the program left it, whatever is called in between.
+// Restores errno at the end of its scope to its value at the beginning.
 class ErrnoKeeper {
  public:
   ErrnoKeeper() : saved_(errno) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// glob(3) walks the file system inside the C library, where we do not see it, unless it is given functions
-// for that.
+// glob(3) accesses the file system inside the C library, where calls cannot be intercepted. So it gets
+// functions for that (GLOB_ALTDIRFUNC).
 #include <cstring>
 
 #include <glob.h>
@@ -23,7 +23,7 @@ void use_our_functions(glob_t& state) {
   state.gl_lstat = ::lstat;
 }
 
-// A pattern may leave the root's name open: /sys/class/inf*.
+// Whether a pattern may match a path that we show. It need not contain a root's full name: /sys/class/inf*.
 bool may_find_shown(const char* pattern) {
   return may_be_shown(pattern) || (pattern != nullptr && (std::strncmp(pattern, "/sys/", 5) == 0 ||
                                                           std::strncmp(pattern, "/dev/", 5) == 0));
@@ -45,7 +45,7 @@ INTERPOSE(int, glob, (const char* pattern, int flags, OnError on_error, glob_t* 
                     [&](int with) { return next_glob(pattern, with, on_error, state); });
 }
 
-// The same function on the machines we know.
+// The same function on the supported machines.
 static_assert(sizeof(glob_t) == sizeof(glob64_t));
 INTERPOSE(int, glob64, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
   return glob_shown(pattern, flags, state,

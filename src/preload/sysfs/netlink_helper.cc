@@ -28,12 +28,12 @@ namespace {
 using paths::PathText;
 
 constexpr const char* kName = "verbena-rdma-netlink";
-// Where the helper finds what it needs.
+// Descriptor numbers in the helper: its socket, and a pidfd of the program.
 constexpr int kSocket = 3;
 constexpr int kProgram = 4;
 
-// One thread of a process starts a helper at a time. A child of fork() may find the lock taken by a thread
-// that it does not have.
+// Lets one thread of a process at a time start a helper. A child of fork() may find the lock held by a thread
+// that does not exist in it, and takes it over.
 class StartLock {
  public:
   StartLock() {
@@ -50,7 +50,8 @@ class StartLock {
 };
 constinit std::atomic<pid_t> StartLock::owner_{0};
 
-// No handler of the program's may run while a child of clone() shares its memory, or while the lock is held.
+// Blocks all signals: no handler of the program may run while a child of clone() shares its memory or while
+// the lock is held.
 class NoSignals {
  public:
   NoSignals() {
@@ -72,7 +73,7 @@ bool is_program(const char* path) {
   return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-// <libraries>/bin when installed; in a build folder its neighbour.
+// Finds the helper: in <libraries>/bin if installed, in the neighbouring bin of a build folder.
 bool find_program(PathText& program) {
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&start_netlink_helper), &self) == 0) return false;
@@ -86,7 +87,8 @@ bool find_program(PathText& program) {
   return false;
 }
 
-// Programs may take the port of their first socket for their process's number, so the helper's is none.
+// Binds the socket to a random port with the top bit set. Programs may take the port of their first socket to
+// be their process ID, so the helper must not use a process ID.
 uint32_t bind_anywhere(int socket) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     sockaddr_nl address{};
@@ -99,7 +101,7 @@ uint32_t bind_anywhere(int socket) {
   return 0;
 }
 
-// What both children work with; they share our memory.
+// The arguments of both children, which share this process's memory.
 struct Start {
   const char* program;
   int socket;
@@ -124,8 +126,8 @@ void close_from(unsigned first) {
   for (unsigned fd = first; fd < 1024; ++fd) syscall(SYS_close, fd);
 }
 
-// Becomes the helper. Standard input and output must not be held open: who reads what the program prints
-// waits for their end.
+// Runs the helper. Closes standard input and output: a reader of the program's output waits until all
+// processes have closed it.
 int become_helper(void* argument) {
   auto& start = *static_cast<Start*>(argument);
   const auto socket = static_cast<int>(syscall(SYS_fcntl, start.socket, F_DUPFD, kProgram + 1));
@@ -143,28 +145,29 @@ int become_helper(void* argument) {
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, _NSIG / 8);
   char name[] = "verbena-rdma-netlink";
   char* const words[] = {name, nullptr};
-  start.has_begun = true;  // unless what follows returns
+  start.has_begun = true;  // set back to false if execve() returns
   syscall(SYS_execve, start.program, words, environ);
   start.has_begun = false;
   return 1;
 }
 
-// The program shall neither wait for the helper nor hear of its end, so it is no child of the program.
+// Makes the helper a grandchild, so that the program neither waits for it nor is notified of its end.
 int leave_helper_to_others(void* argument) {
   auto& start = *static_cast<Start*>(argument);
   return clone(become_helper, start.second_stack, start.flags | SIGCHLD, argument) > 0 ? 0 : 1;
 }
 
-// Both children run on stacks of their own, as posix_spawn(3)'s does, while the thread that called waits.
+// Runs both children on separate stacks while the calling thread waits, as posix_spawn(3) does.
 bool run(Start& start) {
   void* stacks = mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (stacks == MAP_FAILED) return false;
   char* const first_stack = static_cast<char*>(stacks) + kStackBytes;
   start.second_stack = first_stack + kStackBytes;
-  // No signal says that this child has ended, and wait(2) does not find it.
+  // Without SIGCHLD: the child's end sends no signal, and wait(2) does not find the child.
   int child = clone(leave_helper_to_others, first_stack, start.flags, &start);
   const bool is_fork = child < 0 && errno == EINVAL;
-  // qemu-user makes a fork() of this call, and only with SIGCHLD. Then nothing is written to our memory.
+  // qemu-user turns this call into fork(), and only with SIGCHLD. The child then does not write to our
+  // memory.
   if (is_fork) child = clone(leave_helper_to_others, first_stack, start.flags | SIGCHLD, &start);
   int status = 1;
   if (child > 0) {
@@ -197,7 +200,7 @@ uint32_t start_netlink_helper(uint32_t gone) {
   const ErrnoKeeper keeper;
   const NoSignals no_signals;
   const StartLock lock;
-  static constinit uid_t user = 0;  // whose the helper is
+  static constinit uid_t user = 0;  // user ID of the helper
   uint32_t port = netlink_helper_port();
   if (port == 0 || port == gone || user != getuid()) {
     port = start_helper();

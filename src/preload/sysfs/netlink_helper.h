@@ -6,18 +6,19 @@
 
 namespace verbena::sysfs {
 
-// The process that answers this program's sockets of NETLINK_RDMA: verbena-rdma-netlink, which is beside this
-// library. It ends with the program. Any thread may call these; a signal handler, too.
+// The helper process that responds on this program's NETLINK_RDMA sockets: verbena-rdma-netlink, installed
+// beside this library. It ends with the program. Functions are thread-safe and async-signal-safe.
 
 extern constinit std::atomic<uint32_t> netlink_helper;
 
-// The port of the helper's socket of NETLINK_USERSOCK; 0: there is no helper.
+// Returns the port of the helper's NETLINK_USERSOCK socket; 0 if there is no helper.
 inline uint32_t netlink_helper_port() {
   return netlink_helper.load(std::memory_order_acquire);
 }
 
-// Starts one if there is none, if that of port `gone` is gone, or if the program has become another user,
-// whom the former would not answer. Answers its port; 0: none can be started here. errno stays as it is.
+// Starts a helper if there is none, if the helper with port `gone` is gone, or if the program's user ID has
+// changed: a helper does not serve another user. Returns the helper's port; 0 if none can be started. Keeps
+// errno.
 uint32_t start_netlink_helper(uint32_t gone);
 
 }  // namespace verbena::sysfs

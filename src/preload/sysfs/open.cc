@@ -18,7 +18,7 @@ bool takes_mode(int flags) {
 
 }  // namespace
 
-// The mode is an argument only when a file may be created.
+// Reads the mode argument, which exists only if a file may be created.
 #define READ_MODE(mode, flags)        \
   mode_t mode = 0;                    \
   if (takes_mode(flags)) {            \
@@ -69,7 +69,7 @@ OPEN(__open)
 OPEN(__open64)
 OPEN_AT(openat)
 OPEN_AT(openat64)
-// _FORTIFY_SOURCE turns calls without a mode into these.
+// _FORTIFY_SOURCE replaces calls without a mode by these functions.
 OPEN_CHECKED(__open_2)
 OPEN_CHECKED(__open64_2)
 OPEN_AT_CHECKED(__openat_2)

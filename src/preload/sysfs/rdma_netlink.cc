@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets of NETLINK_RDMA, on which programs such as iproute2's `rdma` ask the kernel for RDMA devices.
+// NETLINK_RDMA sockets, on which programs such as iproute2's `rdma` ask the kernel about RDMA devices.
 //
-// Where an agent has a directory, such a socket becomes one of NETLINK_USERSOCK, on which processes write to
-// each other, and what the program sends to the kernel is sent to a helper process, which answers it. All
-// else of the socket is the kernel's own: bind, getsockname, poll, receiving, options, dup, close. So there
-// is nothing to be remembered about descriptors, and of the calls that all programs make only these three go
-// through here: in a program without such a socket their way to the C library's costs a load and a
-// comparison.
+// If there is an agent's directory, such a socket becomes a NETLINK_USERSOCK socket, which carries messages
+// between processes. Messages that the program sends to the kernel go to a helper process, which responds.
+// All else is left to the kernel: bind, getsockname, poll, receiving, options, dup, close. So this library
+// keeps no state about descriptors, and intercepts only three calls that all programs make. In a program
+// without such a socket, an intercepted call costs one load and one comparison more.
 #include <atomic>
 #include <cerrno>
 
@@ -25,9 +24,9 @@
 namespace verbena::sysfs {
 namespace {
 
-// Whether a program sends to the kernel on a socket of ours. The kernel itself takes nothing on sockets of
-// NETLINK_USERSOCK, so who writes to it there means a helper. What the program says is looked at only once it
-// has opened a socket of NETLINK_RDMA: until then not even a pointer that leads nowhere is followed.
+// Whether a program sends to the kernel on a socket that we replaced. The kernel accepts no messages on
+// NETLINK_USERSOCK sockets, so such a message must be for the helper. The arguments are examined only once
+// the program has opened a NETLINK_RDMA socket: until then not even an invalid pointer is followed.
 [[gnu::noinline]] bool is_to_helper(int socket, const void* address, socklen_t size) {
   if (address == nullptr || size < sizeof(sockaddr_nl)) return false;
   const auto* const to = static_cast<const sockaddr_nl*>(address);
@@ -43,9 +42,9 @@ bool has_helper() {
   return __builtin_expect(netlink_helper_port() != 0, 0);
 }
 
-// The kernel answers at once, the helper a moment later. What it has sent to a socket that is closed by now
-// may so reach the next one, whose port is the same: it is waited for, and thrown away, before a socket asks
-// its first question.
+// The maximum wait for earlier responses. The kernel responds at once, the helper a moment later. Its
+// response to a socket that was closed may reach the next socket with the same port. So each new socket first
+// waits for such responses and discards them.
 constexpr int kPatienceMs = 10'000;
 
 bool is_answer_to(uint32_t sequence, const nlmsghdr& message, ssize_t size) {
@@ -53,7 +52,8 @@ bool is_answer_to(uint32_t sequence, const nlmsghdr& message, ssize_t size) {
          message.nlmsg_seq == sequence;
 }
 
-// The helper answers in the order in which it is asked.
+// Discards earlier responses: sends a message that does nothing, and waits for its acknowledgement. The
+// helper responds in order.
 bool wait_for_former_answers(int socket, const sockaddr_nl& helper) {
   static constinit std::atomic<uint32_t> last{0};
   const uint32_t sequence = ~last.fetch_add(1, std::memory_order_relaxed);
@@ -72,7 +72,7 @@ bool wait_for_former_answers(int socket, const sockaddr_nl& helper) {
   }
 }
 
-// From then on the socket takes messages of the helper's only: anybody could write to it otherwise.
+// Connects the socket to the helper: it then accepts messages only from the helper, not from any process.
 bool connect_to(int socket, const sockaddr_nl& helper) {
   sockaddr_nl peer{};
   socklen_t size = sizeof peer;
@@ -82,7 +82,7 @@ bool connect_to(int socket, const sockaddr_nl& helper) {
          wait_for_former_answers(socket, helper);
 }
 
-// Calls function(address), which sends, with the helper's address.
+// Calls function(address), which sends to the helper's address. Starts another helper if it is gone.
 template <class Function>
 ssize_t send_to_helper(int socket, Function function) {
   uint32_t port = netlink_helper_port();
@@ -92,7 +92,7 @@ ssize_t send_to_helper(int socket, Function function) {
     helper.nl_pid = port;
     const ssize_t sent = connect_to(socket, helper) ? function(helper) : -1;
     if (sent >= 0 || errno != ECONNREFUSED || is_second) return sent;
-    // A child of fork() outlives the process whose helper it has used.
+    // A child of fork() may outlive the process whose helper it has used.
     port = start_netlink_helper(port);
     if (port == 0) return sent;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that simplify a path. The C library follows links inside itself, where we do not see it, so the
-// work is done on the real path and the answer is translated back to the shown one.
+// Functions that simplify a path. The C library follows links internally, where calls cannot be intercepted.
+// So these functions work on the real path and translate the result back to the shown path.
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -11,9 +11,8 @@
 namespace verbena::sysfs {
 namespace {
 
-// The answer for a shown path: `real` is what the system says, changed in place into what we show, so that
-// every other function accepts it. Where it left the agent's directory (a link to /dev/null) it is already
-// right.
+// Changes `real`, the system's result for a shown path, to the shown path, which every other function
+// accepts. A result outside the agent's directory (a link to /dev/null) needs no change.
 void show_again(char* real, std::string_view home) {
   paths::PathText target(home);
   char simple_home[PATH_MAX];

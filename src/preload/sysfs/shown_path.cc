@@ -24,10 +24,10 @@ constexpr const char* kRoots[] = {"/sys/class/infiniband",
                                   "/sys/devices/infiniband.verbena",
                                   "/sys/devices/virtual/misc/rdma_cm",
                                   "/dev/infiniband"};
-// Where programs look for the names of roots.
+// Directories that programs list to find roots.
 constexpr const char* kParents[] = {"/sys/class", "/sys/class/misc", "/dev"};
 
-// Straight to the kernel, not through the functions that we interpose.
+// Calls the kernel directly, not through the functions that we intercept.
 bool status_of(const char* path, struct stat& status) {
   return syscall(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -43,12 +43,13 @@ bool is_directory(const char* path) {
   return *path == '\0' || (status_of(path, status) && S_ISDIR(status.st_mode));
 }
 
-// The absolute path of the directory that a relative path starts from.
+// Returns the absolute path of the directory from which a relative path starts.
 PathText base_of(int directory) {
   PathText base;
   long size = 0;
   if (directory == AT_FDCWD) {
-    size = syscall(SYS_getcwd, base.data(), PathText::capacity()) - 1;  // it counts the final zero
+    // The size includes the terminating zero.
+    size = syscall(SYS_getcwd, base.data(), PathText::capacity()) - 1;
   } else if (directory >= 0) {
     PathText link("/proc/self/fd/");
     link.add_number(static_cast<unsigned>(directory));
@@ -57,14 +58,14 @@ PathText base_of(int directory) {
   if (size <= 0 || base.data()[0] != '/') {
     base.invalidate();
   } else {
-    base.shorten(size == 1 ? 0 : static_cast<size_t>(size));  // "/": what follows begins with a slash
+    base.shorten(size == 1 ? 0 : static_cast<size_t>(size));  // "/": the rest begins with a slash
   }
   return base;
 }
 
 struct Component {
   std::string_view name;
-  const char* rest;  // what follows, from the slash on
+  const char* rest;  // the rest of the path, from the slash on
 };
 
 Component next_component(const char* path) {
@@ -105,7 +106,7 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
   for (Component next = next_component(rest); !next.name.empty(); next = next_component(rest)) {
     ends_in_dot = is(next.name, ".");
     if (is(next.name, "..")) {
-      // Only the kernel knows where ".." leads from a symbolic link: leave the rest to it.
+      // Only the kernel knows where ".." leads from a symbolic link, so the kernel gets the rest.
       if (!is_directory(look_up(chosen, simple) ? target() : simple.c_str())) break;
       through_root_ |= root_of(simple.view()) != nullptr;
       simple.shorten(parent_size(simple.view()));
@@ -114,14 +115,14 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
     }
     rest = next.rest;
   }
-  if (ends_in_dot && *rest == '\0') rest = "/";  // which demands a directory, as the dot does
-  // A relative path does not begin with one.
+  if (ends_in_dot && *rest == '\0') rest = "/";  // requires a directory, as the dot does
+  // The rest of a relative path does not begin with a slash.
   const char* const slash = *rest == '\0' || *rest == '/' ? "" : "/";
   if (!simple.valid()) {
     through_root_ = false;
   } else if (look_up(chosen, simple)) {
     shown_ = target_.add(slash).add(rest).valid();
-    through_root_ &= shown_;  // what does not fit is for the kernel to refuse
+    through_root_ &= shown_;  // the kernel will refuse a path that is too long
     const char* root = root_of(simple.view());
     if (shown_ && is(simple.view(), root) && exists(root)) {
       merged_root_ = root;
@@ -129,12 +130,12 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
     }
   } else if (through_root_) {
     target_ = simple.add(slash).add(rest);
-    if (target_.view().empty()) target_.add("/");  // it leads to the root directory
+    if (target_.view().empty()) target_.add("/");  // the path leads to the root directory
     through_root_ = target_.valid();
   }
 }
 
-// Where a relative path starts, as the program sees it.
+// Returns the place where a relative path starts, as the program sees it.
 PathText ShownPath::start(const char* chosen, int directory) {
   PathText base = base_of(directory);
   const PathText home = paths::find_state_path(chosen);
@@ -150,7 +151,7 @@ bool ShownPath::look_up(const char* chosen, const PathText& simple) {
   if (root == nullptr) return false;
   target_ = paths::find_state_path(chosen);
   home_size_ = target_.view().size();
-  // The first name below the root decides for all that is below it.
+  // The first name below the root decides for everything below that name.
   const char* below = simple.c_str() + std::strlen(root);
   const char* deeper = next_component(below).rest;
   target_.add({simple.c_str(), static_cast<size_t>(deeper - simple.c_str())});
@@ -160,7 +161,7 @@ bool ShownPath::look_up(const char* chosen, const PathText& simple) {
 
 namespace {
 
-constinit std::atomic<bool> is_in_parent{false};  // the working directory
+constinit std::atomic<bool> is_in_parent{false};  // whether the working directory is in kParents
 
 }  // namespace
 
@@ -200,12 +201,12 @@ const char* merged_root_open_as(int fd) {
 
 namespace {
 
-// In its simplest form, because the kernel reports working directories so; unchanged when it does not exist
-// (yet).
+// Writes the path in its simplest form, in which the kernel reports working directories; unchanged if it does
+// not exist (yet). A relative path becomes empty.
 void simplify(const char* value, char* simple) {
   const size_t size = strnlen(value, PATH_MAX);
   if (value[0] != '/' || size == PATH_MAX) {
-    simple[0] = '\0';  // leads nowhere
+    simple[0] = '\0';  // matches no path
   } else if (::realpath(value, simple) == nullptr) {
     std::memcpy(simple, value, size + 1);
   }
@@ -216,9 +217,10 @@ void simplify(const char* value, char* simple) {
 const char* chosen_directory() {
   enum State { kUnread, kReading, kUnset, kSet };
   static constinit std::atomic<State> state{kUnread};
-  static char simple[PATH_MAX];  // a copy: the program may change its environment at any time
+  static char simple[PATH_MAX];  // a copy, because the program may change its environment at any time
   if (state.load(std::memory_order_acquire) == kUnread) {
-    state.store(kReading, std::memory_order_relaxed);  // realpath() is ours, and may come back here
+    // realpath() is intercepted, and may call this function.
+    state.store(kReading, std::memory_order_relaxed);
     const char* value = secure_getenv("VERBENA_SYS_DIR");
     if (value != nullptr) simplify(value, simple);
     state.store(value != nullptr ? kSet : kUnset, std::memory_order_release);
@@ -228,7 +230,7 @@ const char* chosen_directory() {
 
 namespace {
 
-// Runs before the program starts threads or changes its environment.
+// Initializes the state before the program starts threads or changes its environment.
 [[gnu::constructor]] void look_around() {
   const ErrnoKeeper keeper;
   chosen_directory();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that ask about a path: status, access, links, extended attributes, file systems. The
-// buffers that they fill are not looked at here, so they are void.
+// Functions that query a path: status, access, links, extended attributes, file systems. This file does not
+// access the buffers that they fill, so their types are void.
 #include <cstdint>
 
 #include <sys/types.h>
@@ -32,7 +32,7 @@ ASK_AT(int, fstatat, (int at, const char* path, void* status, int flags), direct
 ASK_AT(int, fstatat64, (int at, const char* path, void* status, int flags), directory, target, status, flags)
 ASK_AT(int, statx, (int at, const char* path, int flags, unsigned mask, void* status), directory, target,
        flags, mask, status)
-// Programs built against a C library before 2.33 call these instead of the above.
+// Programs built with a C library before 2.33 call these functions instead.
 ASK(__xstat, (int version, const char* path, void* status), version, target, status)
 ASK(__xstat64, (int version, const char* path, void* status), version, target, status)
 ASK(__lxstat, (int version, const char* path, void* status), version, target, status)
@@ -59,7 +59,7 @@ ASK_SIZE(__readlink_chk, (const char* path, char* to, size_t size, size_t room),
 ASK_AT(ssize_t, __readlinkat_chk, (int at, const char* path, char* to, size_t size, size_t room), directory,
        target, to, size, room)
 
-// ls -l asks for access control lists.
+// ls -l reads access control lists.
 ASK_SIZE(getxattr, (const char* path, const char* name, void* value, size_t size), target, name, value, size)
 ASK_SIZE(lgetxattr, (const char* path, const char* name, void* value, size_t size), target, name, value, size)
 ASK_SIZE(listxattr, (const char* path, char* names, size_t size), target, names, size)
