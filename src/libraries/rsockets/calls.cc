@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI of rsockets: rsocket(7).
+// The C ABI of rsockets (rsocket(7)).
 #include <cerrno>
 #include <cstdarg>
 
@@ -19,8 +19,8 @@
 namespace verbena::rsockets {
 namespace {
 
-// Runs `body`, which returns a Result of something that is a number, with the rsocket of this descriptor.
-// Returns the number, or -1 and errno.
+// Calls body(socket), which returns a Result of a number, with the rsocket of this descriptor. Returns the
+// number, or -1 with errno set.
 template <class Number, class Body>
 Number call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
   Number value{};
@@ -37,7 +37,7 @@ Number call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
   return answered == 0 ? value : static_cast<Number>(-1);
 }
 
-// The same for a Result<void>.
+// Like call(), for a body that returns Result<void>. Returns 0, or -1 with errno set.
 template <class Body>
 int call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
   return rdmacm::answer(
@@ -49,7 +49,7 @@ int call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
       name);
 }
 
-// As many messages and pieces as sendmsg(2) takes.
+// Whether the buffer list is valid for sendmsg(2): at most IOV_MAX buffers.
 bool is_sensible(const iovec* pieces, size_t count) {
   return count <= static_cast<size_t>(IOV_MAX) && (pieces != nullptr || count == 0);
 }
@@ -95,7 +95,8 @@ Result<std::shared_ptr<Socket>> make(int domain, int type, int protocol) {
   if (domain != AF_INET && domain != AF_INET6) return fail(EOPNOTSUPP);
   if (type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP)) return Stream::create(domain);
   if (type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP)) return Datagram::create(domain);
-  return fail(EOPNOTSUPP);  // SOCK_NONBLOCK and SOCK_CLOEXEC too, as always: librspreload counts on it
+  // Also for SOCK_NONBLOCK and SOCK_CLOEXEC, as in rdma-core: librspreload relies on it.
+  return fail(EOPNOTSUPP);
 }
 
 Result<int> enter(std::shared_ptr<Socket> socket) {

@@ -13,7 +13,8 @@
 namespace verbena::rsockets {
 namespace {
 
-// A number in a file, if there is one in these bounds.
+// Reads a number from a file, and clamps it to the given range. Nothing if there is no file or no valid
+// number.
 std::optional<uint32_t> number_in(const std::string& path, uint32_t least, uint32_t most) {
   std::ifstream file(path);
   int64_t value;
@@ -24,8 +25,8 @@ std::optional<uint32_t> number_in(const std::string& path, uint32_t least, uint3
 }  // namespace
 
 Configuration Configuration::read(const char* folder) {
-  constexpr uint32_t kMax = 0xfffe;         // of queue entries: a credit is a 16-bit sequence number
-  constexpr uint32_t kMaxBytes = 1u << 30;  // of memory for one connection
+  constexpr uint32_t kMax = 0xfffe;         // queue entries: a credit is a 16-bit sequence number
+  constexpr uint32_t kMaxBytes = 1u << 30;  // memory for one connection
   Configuration result;
   const struct {
     const char* name;

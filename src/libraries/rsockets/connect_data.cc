@@ -11,7 +11,7 @@ namespace {
 constexpr uint8_t kBigEndianFlag = 1;
 constexpr uint8_t kIomapFlag = 2;
 
-// Offsets in the 40 bytes; all numbers are in network order here.
+// Offsets in the 40 bytes. All numbers are in network byte order.
 constexpr size_t kVersionAt = 0, kFlagsAt = 1, kCreditsAt = 2, kIomapAt = 7, kTableAt = 8, kBufferAt = 24;
 
 }  // namespace
@@ -38,7 +38,7 @@ Result<ConnectData> ConnectData::decode(ConstBytes from) {
     data.iomap_entries = unscale_iomap_entries(std::to_integer<uint8_t>(from[kIomapAt]));
   data.table = BufferAddress::decode(&from[kTableAt], ByteOrder::kBig);
   data.buffer = BufferAddress::decode(&from[kBufferAt], ByteOrder::kBig);
-  // We grant up to two buffers before we know that the first is full: they must not lie on one entry.
+  // We grant up to two buffers before the first is known to be full, so they need different entries.
   if (data.table.length < kTableEntries) return fail(EPROTO);
   return data;
 }

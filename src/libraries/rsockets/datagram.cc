@@ -44,7 +44,7 @@ Datagram::~Datagram() {
   queue_pairs_.clear();
 }
 
-// From now on the service reads the UDP socket. Nothing comes in before it has a port.
+// Starts reading the UDP socket in the service's thread. No datagram can arrive before the socket has a port.
 Result<void> Datagram::start() {
   const std::lock_guard lock(mutex_);
   if (closed_.load()) return fail(EBADF);
@@ -52,7 +52,7 @@ Result<void> Datagram::start() {
   const auto local = name_of(udp_.get(), ::getsockname);
   if (!local) return fail(local.error().code);
   if (local->port() == 0) {
-    // Now rather than with the first datagram: headers name the port.
+    // Binds now rather than with the first datagram, because headers contain the port.
     if (::bind(udp_.get(), local->get(), local->size()) != 0) return fail(errno);
   }
   if (auto watched = service_.watch(udp_.get(), weak_from_this()); !watched) return watched;
@@ -75,7 +75,8 @@ Result<void> Datagram::connect(const Address& address) {
   return hear_only_peer();
 }
 
-// The kernel sees to it that nothing of others comes by the UDP socket. Headers name no scope.
+// Accepts datagrams only from the connected peer. The kernel filters the UDP socket. The address has no
+// scope, because headers contain none.
 Result<void> Datagram::hear_only_peer() {
   const auto peer = peer_address();
   if (!peer) return fail(peer.error().code);
@@ -95,7 +96,7 @@ void Datagram::close() {
   service_.forget(udp_.get());
   closed_.store(true);
   waiters().wake(~0u);
-  // What was sent has left the application, but perhaps not us.
+  // Waits for sends that the application has completed but the adapter may not have.
   const TimePoint deadline = MonotonicClock::now() + kDatagramLinger;
   for (auto flushed = wait_for(*this, kFlushed, deadline); !flushed && flushed.error().code == EINTR;) {
     flushed = wait_for(*this, kFlushed, deadline);
@@ -110,7 +111,7 @@ Result<Address> Datagram::peer_address() {
   return name_of(udp_.get(), ::getpeername);
 }
 
-// All but our own options are the UDP socket's, so that they are what they are there.
+// Passes all options but rsockets' own to the UDP socket, which stores them.
 Result<void> Datagram::set_option(int level, int name, const void* value, socklen_t length) {
   if (level != SOL_RDMA) {
     if (::setsockopt(udp_.get(), level, name, value, length) != 0) return fail(errno);
@@ -160,7 +161,8 @@ Result<void> Datagram::get_option(int level, int name, OptionValue value) {
   }
 }
 
-// The local address from which packets for another leave: ours if we have one, else what the routes say.
+// Returns the local address for packets to `address`: the bound address, or else the one that routing
+// selects.
 Result<Address> Datagram::local_address_towards(const Address& address) {
   auto own = local_address();
   if (!own || !own->is_wildcard()) return own;
@@ -195,7 +197,8 @@ Result<Datagram::Destination*> Datagram::destination(const Address& address) {
   auto fresh = std::make_unique<Destination>();
   fresh->address = address;
   fresh->qp = *qp;
-  // Not one whose query's answer is under way: that may be in the service's thread, waiting for our lock.
+  // Do not evict a destination with a running query: its answer may be waiting for our lock in the service's
+  // thread.
   Destination* const added = destinations_.add(address, std::move(fresh), [&](const Destination& other) {
     return !other.query && &other != connected_;
   });

@@ -14,7 +14,7 @@ uint8_t version_of(int family) {
 
 }  // namespace
 
-// version, length, port, then the IPv4 address, or flow label and IPv6 address.
+// Format: version, length, port; then the IPv4 address, or the flow label and the IPv6 address.
 size_t DatagramHeader::encode(std::byte* to) const {
   const in_port_t port = source.port();
   to[0] = std::byte{version_of(source.family())};
@@ -50,7 +50,7 @@ Result<DatagramHeader> DatagramHeader::decode(ConstBytes from) {
   return fail(EPROTO);
 }
 
-// tag, version, kind, length, a reserved byte, the number of the queue pair, then the address.
+// Format: tag, version, kind, length, a reserved byte, the queue pair number, then the address.
 size_t UdpHeader::encode(std::byte* to) const {
   store_be(to, kUdpTag);
   to[4] = std::byte{version_of(source.family())};

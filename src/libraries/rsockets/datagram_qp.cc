@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 constexpr uint32_t kGrhBytes = 40;
 
-// As many as the buffer the application wants has room for.
+// Returns the number of queue entries for which the buffer size that the application wants has room.
 uint32_t entries(uint32_t queue, uint32_t bytes, uint32_t most) {
   return std::clamp(std::min(queue, bytes / static_cast<uint32_t>(kDatagramBytes)), 1u, most);
 }
@@ -36,7 +36,7 @@ DatagramQp::~DatagramQp() {
 Result<void> DatagramQp::open(Service& service, const Sizes& sizes) {
   auto* handler = static_cast<CmHandler*>(this);
   if (::rdma_create_id(service.channel(), &id_, handler, RDMA_PS_UDP) != 0) return fail(errno);
-  // The port is the UDP socket's concern: peers find us by the queue pair's number.
+  // The UDP socket owns the port; peers address us by the queue pair number.
   Address address = local();
   address.set_port(0);
   if (::rdma_bind_addr(id_, address.get()) != 0) return fail(errno);
@@ -60,8 +60,8 @@ Result<void> DatagramQp::open(Service& service, const Sizes& sizes) {
   return {};
 }
 
-// 127.0.0.1 and ::1 name no device: the way there tells which one it is. To wait for the answer, the
-// identifier leaves the service's channel for a moment.
+// Finds the device for 127.0.0.1 or ::1, which belong to no device: resolves the address. The identifier
+// leaves the service's channel meanwhile, so that this call waits for the result.
 Result<void> DatagramQp::find_loopback_device(Service& service, Address address) {
   constexpr int kTimeout = 2000;  // milliseconds
   if (::rdma_migrate_id(id_, nullptr) != 0) return fail(errno);
@@ -145,13 +145,13 @@ void DatagramQp::give_back(uint32_t slot) {
   request.sg_list = pieces;
   request.num_sge = 2;
   ibv_recv_wr* bad;
-  (void)ibv_post_recv(id_->qp, &request, &bad);  // fails only with the queue pair
+  (void)ibv_post_recv(id_->qp, &request, &bad);  // fails only if the queue pair has failed
 }
 
 void DatagramQp::poll(const Arrived& arrived) {
   constexpr int kBatch = 16;
-  // As many as there may have been: a slot that is given back in here can be filled at once, and again. What
-  // comes later is told by the event that was asked for before.
+  // Limits the loop to one queue's length, because a slot that is given back here may be filled again at
+  // once. Later completions cause the event that was armed before.
   int left = queue_->cqe;
   for (int count = kBatch; count == kBatch && left > 0; left -= count) {
     ibv_wc completions[kBatch];
@@ -171,7 +171,7 @@ void DatagramQp::receive(const ibv_wc& completion, const Arrived& arrived) {
   const size_t length = completion.byte_len > kGrhBytes ? completion.byte_len - kGrhBytes : 0;
   const ConstBytes all(receive_memory_.data() + slot * kDatagramBytes, std::min(length, kDatagramBytes));
   const auto header = DatagramHeader::decode(all);
-  // Of another family than ours the program expects none, and has no room for it.
+  // Drops datagrams of another address family: the program expects none, and has no room for their addresses.
   if (header && header->source.family() == local().family()) {
     arrived(slot, *header, all.subspan(header->size()));
   } else {

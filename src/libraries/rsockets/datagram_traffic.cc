@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sending and receiving datagrams, by either way.
+// Sending and receiving datagrams, by either route.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -14,7 +14,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr size_t kMaxArrivals = 1024;  // copies of what came through the UDP socket
+constexpr size_t kMaxArrivals = 1024;  // queued copies of datagrams from the UDP socket
 constexpr int kUdpBatch = 64;
 constexpr int kUdpLooks = 1000;
 
@@ -70,7 +70,7 @@ Result<size_t> Datagram::send(Buffers from, int flags, const Address* destinatio
       const size_t packet = std::min<size_t>({kDatagramBytes, to->qp->mtu(), to->mtu});
       by_udp = !to->handle || to->qp->header_size() + length > packet;
       if (by_udp) {
-        // Never waiting in here: the service's thread comes for this lock, and has others to serve.
+        // Must not wait here: the service's thread takes this lock, and serves other rsockets, too.
         auto sent = send_udp(*to, UdpHeader::Kind::kData, from, flags | MSG_DONTWAIT);
         if (sent || sent.error().code != EAGAIN || !may_block(flags)) return sent;
       } else {
@@ -95,7 +95,7 @@ Result<size_t> Datagram::send_udp(const Destination& to, UdpHeader::Kind kind, B
   if (header.size() + length > datagram.size()) return fail(EMSGSIZE);
   const size_t header_length = header.encode(datagram.data());
   payload.read(datagram.data() + header_length, length);
-  const bool named = &to != connected_;  // a connected socket takes no other name
+  const bool named = &to != connected_;  // a connected UDP socket takes no destination
   const ssize_t sent = ::sendto(udp_.get(), datagram.data(), header_length + length, flags,
                                 named ? to.address.get() : nullptr, named ? to.address.size() : 0);
   if (sent < 0) return fail(errno);
@@ -107,15 +107,15 @@ void Datagram::on_readable() {
   }
 }
 
-// One datagram, if there is one. The service's thread reads, or a thread of the application where data have
-// come this way lately, as data do that fit no packet of the path.
+// Reads one datagram from the UDP socket; false if there is none. The service's thread calls this. Threads of
+// the application do so, too, after data have arrived by UDP, as data that fit no packet of the path do.
 bool Datagram::read_udp() {
   std::array<std::byte, kDatagramBytes> datagram;
   Address source;
   socklen_t source_length = sizeof(sockaddr_in6);
   const ssize_t length = ::recvfrom(udp_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_TRUNC,
                                     source.get(), &source_length);
-  if (length < 0) return errno != EAGAIN && errno != EINTR;  // a refused connection is told once
+  if (length < 0) return errno != EAGAIN && errno != EINTR;  // the kernel reports a refused datagram once
   if (static_cast<size_t>(length) <= datagram.size()) {
     on_udp(source, ConstBytes(datagram).first(static_cast<size_t>(length)));
   }
@@ -142,7 +142,8 @@ void Datagram::on_udp(const Address& source, ConstBytes datagram) {
   deliver(source, datagram.subspan(header->size()));
 }
 
-// The queue pair behind an address. The way there is that of the address, and asked for once.
+// Stores the queue pair number of a destination. Starts a path query, unless the path is known or being
+// queried.
 void Datagram::learn(Destination& destination, uint32_t number) {
   destination.number = number;
   if (destination.handle || destination.query) return;
@@ -160,7 +161,7 @@ void Datagram::on_path(const Address& address, const Result<UdPath>& path) {
   if (found == nullptr) return;
   Destination& destination = *found;
   service_.retire(std::exchange(destination.query, nullptr));
-  if (!path) return;  // the next datagram that comes from there asks again
+  if (!path) return;  // the next datagram from this address starts another query
   ibv_ah_attr attributes = path->attributes;
   destination.handle.reset(ibv_create_ah(destination.qp->domain(), &attributes));
   destination.mtu = path->mtu;
@@ -169,7 +170,7 @@ void Datagram::on_path(const Address& address, const Result<UdPath>& path) {
 void Datagram::deliver(const Address& source, ConstBytes payload) {
   {
     const std::lock_guard lock(poll_mutex_);
-    if (arrivals_.size() >= kMaxArrivals) return;  // as a full socket drops it
+    if (arrivals_.size() >= kMaxArrivals) return;  // dropped, as by a full UDP socket
     Arrival& arrival = arrivals_.emplace_back(
         Arrival{source, nullptr, 0, {}, std::vector<std::byte>(payload.begin(), payload.end())});
     arrival.payload = arrival.copy;

@@ -22,13 +22,13 @@ struct Sets {
 };
 
 Sets& sets() {
-  static auto* all = new Sets;  // never destroyed: threads may wait while the process ends
+  static auto* all = new Sets;  // never destroyed: threads may wait while the process exits
   return *all;
 }
 
 [[maybe_unused]] const int sets_watched = lock_at_fork<[]() -> std::mutex& { return sets().mutex; }>();
 
-// epoll(7) has poll(2)'s bits for these, by definition.
+// epoll(7) defines these bits to be equal to those of poll(2).
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 constexpr uint32_t kPolled = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLRDNORM | EPOLLWRNORM;
@@ -51,7 +51,7 @@ std::shared_ptr<EventSet> EventSet::find(int number) {
 }
 
 bool EventSet::close(int number) {
-  std::shared_ptr<EventSet> closed;  // goes when the lock is free again
+  std::shared_ptr<EventSet> closed;  // destroyed after the lock is released
   const std::lock_guard lock(sets().mutex);
   const auto found = sets().by_number.find(number);
   if (found == sets().by_number.end()) return false;
@@ -102,7 +102,7 @@ Result<int> EventSet::wait(std::span<epoll_event> events, TimePoint deadline) {
     const auto found = interests_.find(one.fd);
     if (found == interests_.end()) continue;
     if ((one.revents & POLLNVAL) != 0) {
-      interests_.erase(found);  // closed: epoll(7) forgets it too
+      interests_.erase(found);  // closed: epoll(7) drops it, too
       continue;
     }
     events[used] = found->second;

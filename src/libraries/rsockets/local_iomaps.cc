@@ -20,7 +20,8 @@ std::optional<uint32_t> LocalIomaps::free_place(uint32_t places) const {
 Result<off_t> LocalIomaps::map(ibv_pd* domain, void* memory, size_t length, int protection, off_t offset,
                                uint32_t places) {
   if ((protection & ~PROT_WRITE) != 0 || length == 0) return fail(EINVAL);
-  if (length > std::numeric_limits<uint32_t>::max()) return fail(EINVAL);  // an entry's length has 32 bits
+  // An entry has 32 bits for the length.
+  if (length > std::numeric_limits<uint32_t>::max()) return fail(EINVAL);
   const std::lock_guard lock(mutex_);
   const bool remote = (protection & PROT_WRITE) != 0;
   Mapping mapping;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTimeout = 2000;  // milliseconds
 
-// Where a port has a GID. Of those of one address the one for RoCEv2 is what we want.
+// Returns the index of a GID in a port's table. Prefers the RoCEv2 entry among those with the same GID.
 std::optional<uint8_t> gid_index(ibv_context* context, uint8_t port, const ibv_gid& gid) {
   std::optional<uint8_t> found;
   for (uint32_t index = 0; index < 256; ++index) {
@@ -71,7 +71,7 @@ Result<UdPath> PathQuery::path() const {
   const auto index = gid_index(id_->verbs, id_->port_num, record.sgid);
   if (!index) return fail(ENODEV);
   UdPath path;
-  path.attributes.is_global = 1;  // there is no other way with RoCE
+  path.attributes.is_global = 1;  // RoCE always uses global routing
   path.attributes.grh.dgid = record.dgid;
   path.attributes.grh.flow_label = load_be<uint32_t>(&record.flow_label);
   path.attributes.grh.sgid_index = *index;

@@ -16,14 +16,14 @@ TimePoint deadline_in(int milliseconds) {
   return milliseconds < 0 ? kNever : MonotonicClock::now() + std::chrono::milliseconds(milliseconds);
 }
 
-// Never, where that is further away than can be counted.
+// Returns kNever for times too far away to be represented.
 TimePoint deadline_in(const timeval& time) {
   constexpr int64_t kMaxSeconds = int64_t{100} * 365 * 86400;
   if (time.tv_sec > kMaxSeconds || time.tv_usec / 1000000 > kMaxSeconds) return kNever;
   return MonotonicClock::now() + std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
 }
 
-// The three sets of select(2), as a list for poll(2) and back.
+// Converts between the three sets of select(2) and a list for poll(2).
 class SelectSets {
  public:
   SelectSets(fd_set* reading, fd_set* writing, fd_set* exceptions)
@@ -41,7 +41,7 @@ class SelectSets {
     return list;
   }
 
-  // How many bits are set.
+  // Fills the sets from the list, and returns the number of bits set.
   int answer(const std::vector<pollfd>& list) {
     for (fd_set* set : {reading_, writing_, exceptions_}) {
       if (set != nullptr) FD_ZERO(set);
@@ -111,7 +111,7 @@ VERBENA_ABI int rselect(int end, fd_set* reading, fd_set* writing, fd_set* excep
   return ready;
 }
 
-// Calls of newer librdmacms, which Debian's headers do not have.
+// Functions of newer versions of librdmacm, which Debian's headers lack.
 extern "C" {
 int repoll_create(int size);
 int repoll_ctl(int set, int operation, int fd, epoll_event* event);

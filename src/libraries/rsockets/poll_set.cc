@@ -23,7 +23,7 @@ Interest interest_in(short events) {
   return interest;
 }
 
-// What is ready, in the words in which it was asked for.
+// Converts ready conditions to the event bits that the program asked for.
 short answer_to(short events, Interest ready) {
   auto answer = static_cast<short>(ready & (POLLERR | POLLHUP | POLLNVAL));
   if ((ready & POLLIN) != 0) answer |= static_cast<short>(events & kReading);
@@ -96,7 +96,7 @@ Result<int> PollSet::sleep(TimePoint deadline) {
   }
 }
 
-// True when something is ready already.
+// Arms notifications. True if something is ready already.
 bool PollSet::arm() {
   for (size_t i = 0; i < wanted_.size(); ++i) {
     if (!sockets_[i]) continue;

@@ -19,12 +19,13 @@
 namespace verbena::rsockets {
 namespace {
 
-thread_local bool in_service = false;  // this is the service's thread
+thread_local bool in_service = false;  // whether this is the service's thread
 
 constinit SectionLock making;
 constinit std::atomic<Service*> made{nullptr};
 
-// Neither the service's thread nor one that was making it is here. What that had made is lost.
+// Forgets the service, whose thread does not exist in the child, and releases the lock. The parent's memory
+// for it leaks.
 void after_fork_in_child() {
   made.store(nullptr, std::memory_order_relaxed);
   making.free_in_child();
@@ -90,7 +91,7 @@ void Service::forget(int fd) {
 void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration period) {
   {
     const std::lock_guard lock(mutex_);
-    // Compared without making it live: a client must not end here, under the lock.
+    // Compares owners without locking the weak_ptr: a client must not be destroyed here, under the lock.
     std::erase_if(timers_, [&](const Timer& timer) {
       return timer.client.expired() ||
              (!timer.client.owner_before(client) && !client.owner_before(timer.client));
@@ -114,7 +115,8 @@ void Service::run() {
   for (;;) {
     epoll_event events[16];
     const int count = plain_epoll_wait(epoll_.get(), events, 16, milliseconds_to_timer());
-    // The application has closed what is not its own (base/own_fd.h), and others may have the numbers.
+    // The application may have closed our descriptors (base/own_fd.h), and their numbers may be other files
+    // now.
     if (!epoll_.is_ours() || !wakeup_.is_ours()) return log_error("rsocket: closed by the application");
     if (count < 0 && errno != EINTR) return log_error("rsocket: epoll_wait: error {}", errno);
     try {
@@ -137,8 +139,8 @@ void Service::run() {
   }
 }
 
-// Some at a time: hosts on the network can make as many as they like, and there are others to serve. What is
-// left keeps the channel's descriptor readable.
+// Handles at most 64 events: other hosts can cause any number of them, and there are other clients to serve.
+// The channel's descriptor stays readable for the rest.
 void Service::handle_cm_events() {
   constexpr int kEventsInATurn = 64;
   rdma_cm_event* event;

@@ -21,7 +21,7 @@ Result<int> int_option(const void* value, socklen_t length) {
   return number;
 }
 
-// What only streams can do.
+// ---- supported only by streams
 
 Result<void> Socket::listen(int) {
   return fail(EOPNOTSUPP);

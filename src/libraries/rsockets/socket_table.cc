@@ -20,7 +20,7 @@ void note_process_in_child() {
   SocketTable::instance().free_in_child();
 }
 
-// As soon as the library is loaded: later another thread may be forking already.
+// Registered when the library is loaded: later another thread could already be forking.
 const bool is_watched = [] {
   note_process();
   return ::pthread_atfork(nullptr, nullptr, note_process_in_child) == 0;
@@ -60,7 +60,7 @@ Result<void> SocketTable::insert(std::shared_ptr<Socket> socket) {
     auto fresh = std::make_unique<Page>();
     Page* expected = nullptr;
     if (pages_[page].compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel)) {
-      (void)fresh.release();  // the table's from now on
+      (void)fresh.release();  // owned by the table from now on
     }
   }
   Entry& place = *entry(number);
@@ -91,7 +91,7 @@ bool SocketTable::remove_inherited(int number) {
   if (place == nullptr) return false;
   const std::lock_guard lock(place->lock);
   if (!place->socket || place->owner == current_process()) return false;
-  // What is behind it is the parent's: not even its destructor may run here.
+  // Leaks the reference: the socket's resources belong to the parent, and its destructor must not run here.
   (void)new std::shared_ptr<Socket>(std::move(place->socket));
   return true;
 }

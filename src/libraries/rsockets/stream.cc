@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names, the end, and waiting.
+// Addresses, shutdown and close, and waiting.
 #include "libraries/rsockets/stream.h"
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 namespace verbena::rsockets {
 namespace {
 
-// How long close() waits at most for a peer that takes nothing.
+// How long shutdown() and close() wait for a peer that accepts nothing.
 constexpr Duration kStreamLinger = std::chrono::seconds(60);
 
 }  // namespace
@@ -30,7 +30,8 @@ Result<std::shared_ptr<Stream>> Stream::create(int family) {
 
 Stream::~Stream() {
   {
-    // The queue pair goes before the identifier, and so before its last event.
+    // Ignores further events: the queue pair is destroyed before the identifier, and so before the last
+    // event.
     const std::lock_guard lock(event_mutex_);
     detached_ = true;
   }
@@ -84,7 +85,7 @@ Result<void> Stream::shutdown(int how) {
   }
   if (how != SHUT_WR) qp.stop_reading();
   wake_waiters();
-  // Readers of ours only: the peer need not know until we do not write either.
+  // Only our reading has ended: the peer need not know until we stop writing, too.
   if (!qp.is_up() || qp.is_writable()) return {};
   const Control what = qp.is_readable() ? Control::kShutdown : Control::kDisconnect;
   const TimePoint deadline = MonotonicClock::now() + kStreamLinger;
@@ -165,7 +166,7 @@ void Stream::wake_waiters() {
   waiters().wake(phase() == Phase::kConnected ? qp_->look(~0u) | kOpened : ~0u);
 }
 
-// A connection that broke on our side: the peer hears of it by the connection manager.
+// Disconnects a connection that broke on this side, so that the connection manager tells the peer.
 void Stream::part_if_broken() {
   if (!qp_->is_broken() || parted_.exchange(true)) return;
   ::rdma_disconnect(id_);

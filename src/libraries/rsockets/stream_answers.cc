@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream says of itself: its options, its state, its errors.
+// Queries of a stream: options, state, errors.
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +22,7 @@ Result<void> Stream::set_option(int level, int name, const void* value, socklen_
   const std::lock_guard lock(mutex_);
   const auto effect = options_.set(stage(), level, name, value, length);
   if (!effect) return fail(effect.error().code);
-  // A listener has nobody to keep alive.
+  // A listener has no peer to keep alive.
   if (*effect == StreamOptions::Effect::kKeepAlive && phase() != Phase::kListening) {
     service_.set_timer(shared_from_this(), options_.keep_alive_period());
   }
@@ -49,14 +49,15 @@ Result<void> Stream::get_option(int level, int name, OptionValue value) {
   }
   if (level == IPPROTO_TCP && name == TCP_MAXSEG) return value.set(static_cast<int>(largest_segment()));
   if (level == IPPROTO_TCP && name == TCP_INFO) {
-    // What is known of it: iperf3 asks, and takes a refusal for an answer that it has got.
+    // Fills the few known fields: iperf3 asks for TCP_INFO and does not check for failure.
     const tcp_info info = information();
     return value.set(&info, std::min<size_t>(value.room(), sizeof info));
   }
   return options_.get(stage(), level, name, value);
 }
 
-// Retransmissions, round trips and windows are the queue pair's own affair: zeros.
+// Fills the state and segment sizes. Retransmissions, round trips and windows are internal to the queue pair,
+// and 0 here.
 tcp_info Stream::information() const {
   tcp_info info{};
   info.tcpi_state = phase() == Phase::kConnected   ? TCP_ESTABLISHED

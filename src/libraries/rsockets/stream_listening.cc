@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream that listens, and those that come of it.
+// Listening streams, and the streams that they accept.
 #include <algorithm>
 #include <cerrno>
 
@@ -10,16 +10,16 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr int kMaxBacklog = 4096;  // as net.core.somaxconn has it
+constexpr int kMaxBacklog = 4096;  // the default of net.core.somaxconn
 
-// How long the first requests wait for the application to turn to its listener. Programs set the listener's
-// options after rlisten() (riostream: the room for the peer's mappings), and what it has then is what a
-// request is answered with. Between hosts nobody comes that early; here a request may have waited for the
+// How long the first requests wait for the application to configure its listener. Programs set the listener's
+// options after rlisten() (riostream: the room for the peer's mappings), and a reply contains the values at
+// that time. Between hosts no request arrives that early; on one host a request may have been waiting for the
 // listener.
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 
 size_t queue_length(int backlog) {
-  // One more than was asked for, as TCP does it: even a backlog of nothing takes a connection.
+  // One more than requested, as TCP does: a backlog of 0 still takes a connection.
   return static_cast<size_t>(backlog < 0 ? kMaxBacklog : std::min(backlog, kMaxBacklog)) + 1;
 }
 
@@ -32,14 +32,14 @@ Result<void> Stream::listen(int backlog) {
     return {};
   }
   if (phase() == Phase::kNew) {
-    // Nobody has said where: any address, and a port of the system's choice.
+    // Not bound yet: takes any address, and a port of the system's choice.
     Address any = Address::any(family_);
     if (::rdma_bind_addr(id_, any.get()) != 0) return fail(errno);
     phase_.store(Phase::kBound, std::memory_order_release);
   }
   if (phase() != Phase::kBound) return fail(EINVAL);
   queue_ = std::make_unique<Queue>(queue_length(backlog));
-  // Requests wait here rather than there: the service takes every one from the connection manager at once.
+  // Unanswered requests wait in queue_: the service takes each from the connection manager at once.
   phase_.store(Phase::kListening, std::memory_order_release);
   if (::rdma_listen(id_, static_cast<int>(Queue::kMaxRequests)) != 0) {
     const int code = errno;
@@ -50,7 +50,8 @@ Result<void> Stream::listen(int backlog) {
   return {};
 }
 
-// The application waits for connections, or had time to say how it wants them.
+// Starts to answer requests: the application waits for connections, or has had time to configure the
+// listener.
 void Stream::start_serving() {
   if (serving_.load(std::memory_order_acquire) || serving_.exchange(true)) return;
   service_.set_timer(shared_from_this(), Duration::zero());
@@ -62,9 +63,8 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
     if (phase() != Phase::kListening) return fail(phase() == Phase::kClosed ? EBADF : EINVAL);
     start_serving();
     if (queue_->has_ready()) {
-      // A number that is new now, as accept(2) gives one. librspreload relies on it: its select() tells
-      // sockets apart only where an rsocket's number is greater than the one that it gave the application
-      // before.
+      // Reserves a new number now, as accept(2) does. librspreload relies on it: its select() tells sockets
+      // apart only if an rsocket's number is greater than its previous number for the application.
       auto number = open_number();
       if (!number) return fail(number.error().code);
       if (auto stream = queue_->accept()) {
@@ -82,7 +82,7 @@ void Stream::refuse(rdma_cm_id* id) {
   ::rdma_reject(id, nullptr, 0);
 }
 
-// For an identifier that is to go while one of its events is being handled.
+// Destroys an identifier after the event being handled, which may be its own.
 std::shared_ptr<void> Stream::destroyed_later(rdma_cm_id* id) {
   return {id, [](rdma_cm_id* gone) { ::rdma_destroy_id(gone); }};
 }
@@ -108,7 +108,7 @@ void Stream::serve_requests() {
   }
 }
 
-// A stream of its own for the request, which becomes acceptable when the connection stands.
+// Creates a stream for the request. accept() can return it once the connection is established.
 Result<void> Stream::answer(const Request& request) {
   std::shared_ptr<Stream> stream(new Stream(service_, family_));
   {
@@ -143,7 +143,7 @@ Result<void> Stream::answer(const Request& request) {
   return {};
 }
 
-// The listener hears what became of us.
+// Reports the outcome to the listener: established or failed.
 void Stream::leave_listener(bool opened) {
   const auto listener = listener_.lock();
   if (!listener) return;

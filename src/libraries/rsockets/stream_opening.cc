@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a connection comes to stand, from either side, and how it ends.
+// Setup of a connection, from either side, and its end.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace verbena::rsockets {
 namespace {
 
-constexpr int kMaxRetries = 6;  // with 1 s, 2 s, 4 s ...: about what TCP takes
+constexpr int kMaxRetries = 6;  // with 1 s, 2 s, 4 s ...: about as long as TCP tries
 
 int resolve_timeout(int retries) {
   return 1000 << retries;
@@ -64,7 +64,8 @@ Result<void> Stream::connect(const Address& address) {
   return {};
 }
 
-// An identifier that failed is of no more use; the address that was bound is kept.
+// Prepares another attempt: replaces the failed identifier, which cannot be used again, and keeps the bound
+// address.
 Result<void> Stream::begin_again() {
   const auto fresh = create_identifier();
   if (!fresh) return fail(fresh.error().code);
@@ -72,7 +73,7 @@ Result<void> Stream::begin_again() {
   bool ours = false;
   {
     const std::scoped_lock lock(event_mutex_, mutex_);
-    ours = phase() == Phase::kFailed;  // and not another thread's that does the same
+    ours = phase() == Phase::kFailed;  // false if another thread has done the same
     if (ours) {
       std::swap(id_, other);
       phase_.store(Phase::kResolvingAddress, std::memory_order_release);
@@ -100,7 +101,7 @@ Result<void> Stream::resolve_address() {
 
 Result<void> Stream::resolve_route() {
   phase_.store(Phase::kResolvingRoute, std::memory_order_release);
-  // A route of the application's own takes the place of the resolved one, where the provider can use it.
+  // A route that the application set replaces resolution, if the provider supports it.
   if (options_.set_route_of(*id_)) {
     return {};
   }
@@ -119,7 +120,7 @@ Result<void> Stream::request_connection() {
   parameters.private_data_len = introduction.size();
   parameters.flow_control = 1;
   parameters.retry_count = 7;
-  parameters.rnr_retry_count = 7;  // without end: a peer that does not take messages is slow, not gone
+  parameters.rnr_retry_count = 7;  // unlimited: a peer without a receive is slow, not gone
   if (::rdma_connect(id_, &parameters) != 0) return fail(errno);
   return {};
 }
@@ -137,13 +138,13 @@ Result<void> Stream::established(const rdma_conn_param& parameters) {
 void Stream::on_cm_event(const rdma_cm_event& event) {
   const std::lock_guard lock(event_mutex_);
   if (detached_) {
-    // A request that nobody will answer any more.
+    // A request that will not be answered.
     if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) service_.retire(destroyed_later(event.id));
     return;
   }
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
   if (event.id == id_) return on_event_of_mine(event);
-  // A request that was not answered yet: its sender has given up.
+  // A queued request whose sender has given up.
   if (queue_ && queue_->withdraw([&](const Request& request) { return request.id == event.id; })) {
     service_.retire(destroyed_later(event.id));
   }
@@ -190,23 +191,23 @@ void Stream::on_event_of_mine(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_DISCONNECTED:
       return on_disconnected();
     default:
-      return;  // changed addresses, the end of TIMEWAIT: nothing to us
+      return;  // changed addresses, the end of TIMEWAIT: nothing to do
   }
 }
 
-// The peer has said that the connection stands, and established() has looked at its introduction.
+// Handles the peer's confirmation of the connection, after established() has checked its connection data.
 void Stream::on_established() {
   if (phase() != Phase::kConnected) {
-    // What the peer has introduced itself with is of no use. Tell it so.
+    // The peer's connection data are invalid: disconnect, so that it knows.
     if (!parted_.exchange(true)) ::rdma_disconnect(id_);
     return;
   }
   leave_listener(true);
-  (void)ready(0);  // the second half of our buffer is the peer's
+  (void)ready(0);  // grants the second half of our buffer to the peer
   wake_waiters();
 }
 
-// What became of a step of the opening.
+// Fails the setup of the connection if a step has failed.
 void Stream::step(Result<void> done) {
   if (!done) fail_opening(done.error().code);
 }
@@ -225,7 +226,7 @@ void Stream::on_failure(const rdma_cm_event& event, int fallback) {
   }
   {
     const std::lock_guard lock(mutex_);
-    // A rejection's status is a reason of the connection manager's, not an errno value.
+    // The status of a rejection is a REJ reason, not an errno value.
     const bool number = event.event != RDMA_CM_EVENT_REJECTED && event.status < 0;
     fail_opening(number ? -event.status : fallback);
   }
@@ -243,7 +244,7 @@ void Stream::on_disconnected() {
     }
     leave_listener(false);
   }
-  // The answer, so that the peer need not wait until the application closes its side.
+  // Replies at once, so that the peer need not wait until the application closes its side.
   if (!parted_.exchange(true)) ::rdma_disconnect(id_);
 }
 

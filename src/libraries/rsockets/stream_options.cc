@@ -26,7 +26,7 @@ int default_keepalive() {
   return seconds > 0 ? seconds : 7200;
 }
 
-// SO_SNDBUF and SO_RCVBUF count twice, as in the kernel.
+// Doubles SO_SNDBUF and SO_RCVBUF, as the kernel does.
 uint32_t buffer_size(int wanted, uint32_t least) {
   return std::clamp(static_cast<uint32_t>(std::max(wanted, 1)), least / 2, kMaxBytes / 2) * 2;
 }
@@ -36,11 +36,11 @@ Result<void> set_on(rdma_cm_id* id, int option, int value) {
   return {};
 }
 
-// The path that was resolved.
+// Returns the resolved path; no bytes if there is none.
 Result<void> get_path(const rdma_cm_id& id, OptionValue& value) {
   if (value.room() < sizeof(ibv_path_data)) return fail(EINVAL);
   if (id.route.num_paths < 1) return value.set(nullptr, 0);
-  constexpr uint8_t kExactly = 2 << 6;  // a selector: this value and no other (IBTA volume 1, 15.2.5.16)
+  constexpr uint8_t kExactly = 2 << 6;  // a selector: exactly this value (IBTA volume 1, 15.2.5.16)
   const ibv_sa_path_rec& from = *id.route.path_rec;
   ibv_path_data path{};
   ibv_path_record& to = path.path;
@@ -117,7 +117,7 @@ Result<StreamOptions::Effect> StreamOptions::set_socket_option(const Stage& stag
   if (!number) return fail(number.error().code);
   switch (name) {
     case SO_REUSEADDR:
-      // Too late for the port of one that is not new, but programs set it on what they have accepted, too.
+      // Has no effect on a port that is already bound, but programs also set it on accepted sockets.
       if (const auto done = set_on(stage.id, RDMA_OPTION_ID_REUSEADDR, *number); !done && stage.is_new) {
         return fail(done.error().code);
       }
@@ -147,13 +147,13 @@ Result<StreamOptions::Effect> StreamOptions::set_tcp_option(int name, const void
     case TCP_KEEPCNT:
     case TCP_KEEPINTVL:
     case TCP_MAXSEG:
-      return Effect::kNone;  // the queue pair has its own retries and its own path MTU
+      return Effect::kNone;  // the queue pair has its own retries and path MTU
     case TCP_KEEPIDLE:
       if (*number <= 0) return fail(EINVAL);
       keep_alive_seconds_ = *number;
       return keep_alive_ ? keep_alive_changed() : Effect::kNone;
     case TCP_NODELAY:
-      no_delay_ = *number != 0;  // nothing is ever delayed
+      no_delay_ = *number != 0;  // only stored: no data are ever delayed
       return Effect::kNone;
     default:
       return fail(EOPNOTSUPP);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The making of a connection, and its ups and downs.
+// Creation of a connection's queue pair and buffers, and the connection's state.
 #include "libraries/rsockets/stream_qp.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint32_t kLeastQueue = 16;
 constexpr uint32_t kMaxQueue = 0xfffe;  // credits are 16-bit sequence numbers
-// Receives beyond the peer's credits, for messages that cost none: a sender that finds no receive waits for
-// long (the RNR timer of connections is its longest).
+// Receives beyond the peer's credits, for messages that cost no credit. A sender that finds no receive posted
+// waits for a long time (connections use the longest RNR timer).
 constexpr uint32_t kSpareReceives = 8;
 
 }  // namespace
@@ -54,7 +54,7 @@ Result<void> StreamQp::open_queues() {
   if (!queue_) return fail(errno);
   auto created = create_queue_pair();
   if (created || sizes_.inline_bytes == 0) return created;
-  // The one wish that a device may find too great.
+  // Inline data is the only size that a device may reject: retry with the default.
   sizes_.inline_bytes = std::min(sizes_.inline_bytes, Configuration().inline_bytes);
   return create_queue_pair();
 }
@@ -111,8 +111,8 @@ void StreamQp::meet(const ConnectData& peer) {
   flags_.store(kUp | kReadable | kWritable, std::memory_order_release);
 }
 
-// A peer that closed has said so before. One that just ended may have sent something that lies in our port
-// still, where the engine's thread has it in hand: it gets a chance.
+// Ends the connection after the peer's end. A peer that closes says so first. Data of a peer that just ended
+// may still be in our port, being processed by the engine's thread, so poll for a while.
 void StreamQp::end() {
   constexpr int kQuietPolls = 16, kMaxPolls = 1000;
   const std::lock_guard lock(poll_mutex_);
@@ -124,7 +124,7 @@ void StreamQp::end() {
 }
 
 void StreamQp::break_off(int error) {
-  // What SO_ERROR has to say is the first thing that went wrong.
+  // SO_ERROR reports the first error.
   if (is_up() && error != 0) {
     int none = 0;
     error_.compare_exchange_strong(none, error, std::memory_order_acq_rel);
@@ -149,20 +149,21 @@ Interest StreamQp::look(Interest interest) const {
   if (!up || (send_window_->all_done() && controls_posted_.load() == controls_done_.load()))
     ready |= kFlushed;
   ready &= interest;
-  // Hung up, but not before what came until then has been read: programs stop reading at the first POLLHUP.
+  // Reports POLLHUP only after earlier data have been read, because programs stop reading at POLLHUP.
   if (is_broken()) ready |= POLLERR;
   if (!up && !has_data) ready |= POLLHUP;
   return ready;
 }
 
-// Each time, though it be armed: that is how a device hears that nobody polls any more.
+// Arms even if armed already: the call tells the device that no thread polls any more.
 void StreamQp::arm() {
   const std::lock_guard lock(poll_mutex_);
   ibv_req_notify_cq(queue_.get(), 0);
 }
 
 void StreamQp::take_event(bool again) {
-  constexpr uint32_t kAcknowledgeAt = 256;  // a lock each time would be for nothing
+  // Acknowledges in batches, because each acknowledgement takes a lock.
+  constexpr uint32_t kAcknowledgeAt = 256;
   const std::lock_guard lock(poll_mutex_);
   ibv_cq* queue;
   void* context;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a connection posts, and what it makes of completions.
+// The requests that a connection posts, and the handling of completions.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -9,14 +9,14 @@
 namespace verbena::rsockets {
 namespace {
 
-// Work request identifiers: the operation above, bytes of the ring below.
+// Work request IDs: the operation in the upper 32 bits, bytes of the send ring in the lower.
 constexpr uint64_t kReceiveId = uint64_t{1} << 63;
 
 uint64_t work_id(Operation operation, uint32_t bytes) {
   return static_cast<uint64_t>(operation) << 32 | bytes;
 }
 
-// What a socket would say.
+// Returns the error that a socket would report.
 int error_of(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
@@ -66,7 +66,8 @@ Result<void> StreamQp::post(const Write& write, const ibv_sge* pieces, int count
   return {};
 }
 
-// Small data in a row goes along in the request itself; all else by way of the ring.
+// Prepares data for posting. Small contiguous data go inline in the request; other data are copied to the
+// send ring.
 StreamQp::Staged StreamQp::stage(Buffers& from, uint32_t length) {
   Staged staged{};
   if (length <= sizes_.inline_bytes && from.in_a_row() >= length) {
@@ -149,7 +150,7 @@ size_t StreamQp::read(Buffers& into) {
     into.skip(part);
     left -= part;
   }
-  // Now rather than at the next call: the peer may wait for it, and the application may not come back soon.
+  // Answers now, not at the next call: the peer may be waiting, and the application may not call again soon.
   if (is_up() && (receive_window_->owes_buffer() || receive_window_->owes_credits())) {
     const std::lock_guard lock(poll_mutex_);
     answer_peer();
@@ -167,7 +168,7 @@ Result<bool> StreamQp::control(Control what) {
   return true;
 }
 
-// A write of nothing: the peer's queue pair acknowledges it, the peer itself hears nothing of it.
+// Posts an empty WRITE: the peer's queue pair acknowledges it, and the peer's application does not notice.
 void StreamQp::keep_alive() {
   const std::lock_guard lock(poll_mutex_);
   (void)poll();
@@ -270,7 +271,7 @@ void StreamQp::answer_peer() {
   }
 }
 
-// Credits, and half of the buffer with them if it is free.
+// Grants credits to the peer, and half of the receive ring if it is free.
 void StreamQp::grant() {
   const uint32_t slot = controls_posted_.fetch_add(1) % kControlSlots;
   Write write{Operation::kCredits, 0, std::nullopt, {}};

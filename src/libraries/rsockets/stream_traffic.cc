@@ -10,11 +10,11 @@
 namespace verbena::rsockets {
 namespace {
 
-// At most so much goes with one message. Here a message costs its sender more than the wait for a larger one
-// costs the reader, so that pieces that grow from small ones, as an adapter likes them, would be slower.
+// The maximum bytes in a message. Growing message sizes, starting small, would be slower here: a message
+// costs its sender more than waiting for a larger one costs the reader.
 constexpr uint32_t kPiece = 65536;
 
-// For its turn among those that do the same; one who must not block does not wait for one who may.
+// Takes the lock that serializes senders or readers. A call that must not block fails with EAGAIN instead.
 Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
   std::unique_lock lock(mutex, std::defer_lock);
   if (may_block) {
@@ -27,7 +27,7 @@ Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
 
 }  // namespace
 
-// The connection, when it stands or has stood; waits for one that is being opened.
+// Returns the connection if it is or was established. Waits while it is being set up.
 Result<StreamQp*> Stream::opened(int flags) {
   while (is_opening()) {
     if (!may_block(flags)) return fail(EAGAIN);
@@ -49,7 +49,7 @@ Result<size_t> Stream::receive(Buffers into, int flags, Address* source) {
   StreamQp& peer = **qp;
   size_t done = 0;
   for (;;) {
-    // Asked before the bytes are looked for: those that came before the end must not be missed.
+    // Check for the end before reading, so that bytes that arrived before the end are not missed.
     const bool ended = !peer.is_readable();
     done += (flags & MSG_PEEK) != 0 ? peer.peek(into) : peer.read(into);
     const bool enough = done > 0 && ((flags & MSG_WAITALL) == 0 || (flags & MSG_PEEK) != 0);
@@ -75,7 +75,7 @@ int Stream::sending_error(StreamQp& qp) const {
   return shut_.load(std::memory_order_relaxed) ? EPIPE : ECONNRESET;
 }
 
-// Until a message may be sent.
+// Waits until a message may be sent.
 Result<void> Stream::await_sending(StreamQp& qp, bool may_block) {
   for (;;) {
     if (!qp.is_writable()) return fail(sending_error(qp));
@@ -94,8 +94,8 @@ Result<void> Stream::announce_maps(StreamQp& qp, bool may_block) {
   return {};
 }
 
-// Sends `from` piece by piece: `send_piece` takes a piece of it and gives how much that was, nothing where
-// there is no more to be done. What was sent before an error counts.
+// Sends `from` in pieces: send_piece() sends one and returns its length, 0 to stop. An error after some bytes
+// were sent returns their number.
 template <class SendPiece>
 Result<size_t> Stream::send_pieces(Buffers& from, int flags, SendPiece send_piece) {
   const auto qp = opened(flags);
@@ -135,7 +135,7 @@ Result<void> Stream::unmap(void* memory, size_t length) {
   return maps_.unmap(memory, length);
 }
 
-// Ends early where the peer's mappings end.
+// Stops early where the peer's mappings end.
 Result<size_t> Stream::write_mapped(const void* from, size_t bytes, off_t offset, int flags) {
   const iovec all{const_cast<void*>(from), bytes};
   Buffers left(&all, 1);

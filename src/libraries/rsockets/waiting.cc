@@ -18,13 +18,13 @@
 namespace verbena::rsockets {
 namespace {
 
-// Raised by what a thread itself does, so none of them ends a wait: who looks for faults, as crash reporters
-// and sanitizers do, has handlers for them without meaning calls that wait.
+// Signals that a thread's own instructions raise. They end no wait: programs that handle faults (crash
+// reporters, sanitizers) have handlers for them without expecting EINTR.
 constexpr int kOfOwnInstructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
 
-// Whether the kernel would restart a call that was interrupted just now, as it does with read(2), but never
-// with the poll(2) that we wait by. Nobody says which handler it was. So all that there are must want that:
-// who relies on EINTR gets it.
+// Whether the kernel would restart the interrupted call if it were read(2). It never restarts poll(2), which
+// the wait uses. The handler that ran is unknown, so all installed handlers must have SA_RESTART: a program
+// that relies on EINTR gets it.
 bool handlers_restart_calls() {
   bool any = false;
   for (int number = 1; number < NSIG; ++number) {
@@ -63,7 +63,7 @@ Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline
 
 Waker* Waker::of_this_thread() {
   thread_local Waker waker;
-  // After fork() the descriptor is the parent's too: each would take the other's wake-ups.
+  // After fork(), parent and child share the descriptor and would consume each other's wake-ups.
   if (std::exchange(waker.process_, current_process()) != current_process()) waker.fd_.reset();
   if (!waker.fd_.settle()) waker.fd_ = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   return waker.fd_ ? &waker : nullptr;
@@ -91,8 +91,8 @@ void WaitList::remove(Waiter& waiter) {
 }
 
 void WaitList::wake(Interest ready) {
-  // A read-modify-write: it comes either after that of add(), and sees it, or before, and then the waiter
-  // that was added sees what we have changed.
+  // A read-modify-write orders this call with add(): either it sees the new waiter, or the waiter sees the
+  // change that `ready` describes.
   if (count_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   const Waker* own = Waker::of_this_thread();
   const std::lock_guard lock(lock_);
