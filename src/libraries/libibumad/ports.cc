@@ -127,8 +127,8 @@ int wait_for_message_in_call(int port, int timeout_ms) {
 
 // ---- sending
 
-// Sends a message as write(2) to the kernel's file does. That call never blocks, so waits up to 2 s if the
-// agent is busy.
+// Sends a message in place of write(2) to the kernel's file, which never blocks. Waits up to 2 s if the agent
+// is busy.
 ssize_t write_to(int port, ConstBytes message, int file) {
   const auto send = [&] {
     const std::span<const int> files(&file, file >= 0 ? 1 : 0);

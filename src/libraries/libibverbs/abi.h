@@ -30,8 +30,8 @@ int unknown(const Object* object, int code) {
 }
 
 // Returns the context of an object, or of a context itself. Returns null, and records EINVAL, for a null
-// pointer (the most frequent mistake), a destroyed object, or one whose `context` or handle the program has
-// changed. Reads the object's memory only once it is known to be alive.
+// pointer (the most frequent mistake), for a destroyed object, and if the program has changed the object's
+// `context` or handle. Reads the object's memory only once it is known to be alive.
 template <class Object>
 provider::Context* owner(const Object* object) {
   provider::Context* const context = provider::find_owner(object);

@@ -152,9 +152,9 @@ struct Context {
   int async_fd;
   int num_comp_vectors;
   ibv_context* real;
-  // Makes a 1.0 context as long as a current one. ibv_create_comp_channel() has only one version and gets
-  // contexts of both ABIs. It reads abi_compat, which is all ones in current contexts, and finds other bytes
-  // here.
+  // Makes a 1.0 context as long as a current one. ibv_create_comp_channel() has only one version, and gets
+  // contexts of both ABIs. Its test of abi_compat, which is all ones in current contexts, must read other
+  // bytes here.
   std::byte tail[sizeof(ibv_context)];
 };
 static_assert(sizeof(Context) >= sizeof(ibv_context));

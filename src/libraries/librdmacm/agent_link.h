@@ -33,6 +33,7 @@ class AgentLink final : private control::Restorer {
   // Creates the identifier at the agent, under its existing number, and adds it to the table of identifiers.
   Result<void> create(Identifier& identifier);
 
+  // Sends a request to the agent, and returns the reply. Connects to an agent first if necessary.
   template <class Reply = protocol::PlainReply, class Request>
   Result<Reply> call(protocol::MessageType type, const Request& request) {
     Turn turn(session_);
@@ -50,9 +51,8 @@ class AgentLink final : private control::Restorer {
     });
   }
 
-  // Like call(), for an identifier, whose number this function fills in. Sets the state `during` before the
-  // request, because the resulting event may arrive before the reply. Restores the old state if the request
-  // fails.
+  // Like call(), for an identifier; fills in its number. Sets the state `during` before the request, because
+  // the resulting event may arrive before the reply. Restores the old state if the request fails.
   template <class Reply = protocol::PlainReply, class Request>
   Result<Reply> call(Identifier& identifier, protocol::MessageType type, Request request,
                      std::optional<State> during = {}) {

@@ -65,7 +65,7 @@ uint8_t agreed(uint8_t asked, uint8_t limit, bool said, uint8_t value) {
 }
 
 // Returns our parameters for a peer that has asked for `asked`; a first request passes the maximum. The QP is
-// id->qp if there is one, else the one that the application names. EINVAL if there is too much private data.
+// id->qp or, if that is null, the QP that the application names. EINVAL if there is too much private data.
 Result<ConnectionParameters> own_parameters(const Identifier& identifier, const rdma_conn_param* from,
                                             const ConnectionParameters& asked) {
   const rdma_conn_param wanted = from != nullptr ? *from : kDefaults;

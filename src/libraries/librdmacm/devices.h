@@ -54,8 +54,8 @@ class Devices {
   std::mutex mutex_;
   bool any_ = false;
   std::map<ibv_device*, std::shared_ptr<Device>> opened_;
-  // Cache of find() results by (name, index). A restarted agent gives devices new indices, and libibverbs
-  // keeps the old ones; then only the name matches.
+  // Cache of find() results by (name, index). A restarted agent gives devices new indices, but libibverbs
+  // keeps the old ones; find() then matches only the name.
   std::map<std::pair<std::string, uint32_t>, std::shared_ptr<Device>> found_;
 };
 

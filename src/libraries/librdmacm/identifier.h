@@ -84,8 +84,8 @@ class Identifier : public rdma_cm_id {
   }
 
   // Count delivered events (rdma_get_cm_event(3)) and acknowledged ones (rdma_ack_cm_event(3)). Destruction
-  // waits until the counts match; after 2 s the log says that `call` waits. count_delivery() returns false if
-  // the event is about a multicast membership that has ended.
+  // waits until the counts match; after 2 s the log says that `call` waits. count_delivery() returns false
+  // for an event about a multicast membership that has ended.
   bool count_delivery(const protocol::CmEvent& message);
   void acknowledge(uint32_t membership);
   void wait_until_acknowledged(const char* call);

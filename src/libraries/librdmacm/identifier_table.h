@@ -34,8 +34,9 @@ class IdentifierTable {
   // Whether the channel at this address was removed within the last 100 ms.
   bool was_just_removed(const rdma_event_channel* channel);
   std::vector<std::shared_ptr<Channel>> channels();
-  // Returns the channel of the application's pointer, and keeps it alive as long as the result exists:
-  // programs read a channel in one thread and destroy it in another. EBADF if there is none (any more).
+  // Returns the channel of the application's pointer, and keeps the channel alive during the result's
+  // lifetime. Programs may read a channel in one thread and destroy it in another. EBADF if there is none
+  // (any more).
   Result<std::shared_ptr<Channel>> find(const rdma_event_channel* channel);
 
   void add(Identifier& identifier);

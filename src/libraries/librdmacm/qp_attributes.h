@@ -12,7 +12,7 @@ namespace verbena::rdmacm {
 Result<int> qp_attributes(Identifier& identifier, ibv_qp_attr& attributes);
 
 // State changes that librdmacm makes to the QP that it created. Functions about rdma_cm_id::qp do nothing if
-// it is null, that is, if the application manages its own QP. They return errno values.
+// it is null, that is, if the application manages its own QP. All return errno values.
 int initialize(Identifier& identifier, ibv_qp* qp);
 int make_ready_to_receive(Identifier& identifier, uint8_t responder_resources);
 int make_ready_to_send(Identifier& identifier, uint8_t initiator_depth);

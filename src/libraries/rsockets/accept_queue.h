@@ -12,9 +12,9 @@
 
 namespace verbena::rsockets {
 
-// The queues of a listening rsocket: unanswered connection requests, streams whose connection is being set
-// up, and streams ready for accept(). As with TCP, the backlog limits the last two together. A request beyond
-// the backlog stays in the first queue while its sender repeats it, and uses no other resources. Thread-safe.
+// The queues of a listening rsocket: unanswered connection requests, streams that are being connected, and
+// streams ready for accept(). As with TCP, the backlog limits the last two together. A request beyond the
+// backlog stays in the first queue while its sender repeats it, and uses no other resources. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
@@ -57,8 +57,8 @@ class AcceptQueue {
     const std::lock_guard lock(mutex_);
     --reserved_;
   }
-  // Queues a stream whose connection is being set up, in the place that next_request() reserved. False if the
-  // listener was closed meanwhile.
+  // Queues a stream that is being connected, in the place that next_request() reserved. False if the listener
+  // was closed meanwhile.
   bool opening(std::shared_ptr<Stream> stream) {
     const std::lock_guard lock(mutex_);
     --reserved_;
@@ -67,7 +67,8 @@ class AcceptQueue {
     return true;
   }
 
-  // Makes the stream ready for accept(): its connection is established. False if it was not being set up.
+  // Makes the stream ready for accept(): its connection is established. False if the stream is not in the
+  // queue.
   bool opened(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     auto taken = take_opening(stream);
@@ -75,7 +76,7 @@ class AcceptQueue {
     ready_.push_back(std::move(taken));
     return true;
   }
-  // Removes and returns a stream whose connection could not be set up; null if it is not here.
+  // Removes and returns a stream that could not be connected; null if it is not in the queue.
   std::shared_ptr<Stream> failed(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     return take_opening(stream);

@@ -11,7 +11,7 @@
 
 namespace verbena::rsockets {
 
-// The byte order of a table that the peer writes: always that of the table's owner, who reads it without
+// The byte order of a table that the peer writes: always the owner's, so that the owner reads it without
 // conversion. Each side announces its byte order in the connection data.
 enum class ByteOrder : uint8_t { kLittle, kBig };
 inline constexpr ByteOrder kOwnOrder =

@@ -161,8 +161,8 @@ Result<void> Datagram::get_option(int level, int name, OptionValue value) {
   }
 }
 
-// Returns the local address for packets to `address`: the bound address, or else the one that routing
-// selects.
+// Returns the local address for packets to `address`: the bound address or, if none is bound, the result of
+// routing.
 Result<Address> Datagram::local_address_towards(const Address& address) {
   auto own = local_address();
   if (!own || !own->is_wildcard()) return own;

@@ -19,8 +19,8 @@
 namespace verbena::rsockets {
 
 // A datagram rsocket: the semantics of a UDP socket over UD queue pairs, one for each local address in use.
-// It also owns a real UDP socket. The application knows the rsocket by that socket's descriptor and port. The
-// first datagrams to a destination go through the UDP socket, and tell each side the other's queue pair
+// The rsocket also owns a real UDP socket: the application knows the rsocket by that socket's descriptor and port.
+// The first datagrams to a destination go through the UDP socket, and tell each side the other's queue pair
 // (datagram_headers.h). Datagrams too large for one packet of the path always use the UDP socket.
 //
 // Lock order: mutex_ (destinations and sending), then poll_mutex_ (completions and arrived datagrams).

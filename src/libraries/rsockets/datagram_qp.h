@@ -22,7 +22,7 @@
 namespace verbena::rsockets {
 
 // The UD queue pair of a datagram rsocket for one local address: sends from that address, and receives
-// datagrams sent to it. One thread at a time may poll, and one may send.
+// datagrams sent to it. Thread rules: at most one thread polls at a time, and at most one sends.
 class DatagramQp final : public CmHandler {
  public:
   // `local` includes the port of the UDP socket. Errors: those of the connection manager and the verbs;

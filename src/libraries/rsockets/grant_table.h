@@ -11,10 +11,10 @@
 namespace verbena::rsockets {
 
 // The table in our memory in which the peer announces the buffers that it grants, one entry after the other,
-// cyclically. Call take() only after a message of credits that wrote exactly one entry's bytes. Bytes of a
-// WRITE arrive in no defined order, and the message follows all of them (IBTA volume 1, section 9.5). take()
-// copies and clears the entry at once, so later writes of the peer have no effect on it. For the thread that
-// handles completions.
+// cyclically. Call take() only after a message of credits that wrote exactly one entry's bytes: the bytes of
+// a WRITE arrive in no defined order, and the message follows all of them (IBTA volume 1, section 9.5). A
+// taken entry is copied and cleared at once, so later writes of the peer do not change it. For the thread
+// that handles completions.
 class GrantTable {
  public:
   static constexpr size_t kBytes = kTableEntries * BufferAddress::kBytes;

@@ -6,8 +6,8 @@
 
 namespace verbena::rsockets {
 
-// Encodes the size of the table of mapped buffers in one byte: up to 128 as is; larger sizes in units of 256
-// with the top bit set, rounded down.
+// Encodes the size of the table of mapped buffers in one byte. Sizes up to 128 are stored as is, larger ones
+// in units of 256 with the top bit set, rounded down.
 inline constexpr uint32_t kMaxIomapEntries = 127 * 256;
 
 constexpr uint8_t scale_iomap_entries(uint32_t entries) {

@@ -17,7 +17,7 @@
 
 namespace verbena::rsockets {
 
-// Handles the connection manager's events of one rdma_cm_id, whose context points to it.
+// Handles the connection manager's events of one rdma_cm_id: the identifier's context points to the handler.
 class CmHandler {
  public:
   virtual ~CmHandler() = default;

@@ -141,9 +141,9 @@ class Stream final : public Socket,
   int error_ = 0;          // what SO_ERROR returns after a connection could not be set up
   bool reported_ = false;  // connect() has returned success for this connection
   StreamOptions options_;
-  std::unique_ptr<StreamQp> qp_;  // set when a connection is requested or accepted
-  std::atomic<bool> parted_{false};
-  std::atomic<bool> shut_{false};  // the application has shut down writing
+  std::unique_ptr<StreamQp> qp_;     // set when a connection is requested or accepted
+  std::atomic<bool> parted_{false};  // rdma_disconnect() was called
+  std::atomic<bool> shut_{false};    // the application has shut down writing
 
   std::mutex send_mutex_;
   LocalIomaps maps_;

@@ -19,7 +19,7 @@ constexpr int kMaxBacklog = 4096;  // the default of net.core.somaxconn
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 
 size_t queue_length(int backlog) {
-  // One more than requested, as TCP does: a backlog of 0 still takes a connection.
+  // Adds one, as TCP does: a backlog of 0 still takes a connection.
   return static_cast<size_t>(backlog < 0 ? kMaxBacklog : std::min(backlog, kMaxBacklog)) + 1;
 }
 
@@ -63,8 +63,8 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
     if (phase() != Phase::kListening) return fail(phase() == Phase::kClosed ? EBADF : EINVAL);
     start_serving();
     if (queue_->has_ready()) {
-      // Reserves a new number now, as accept(2) does. librspreload relies on it: its select() tells sockets
-      // apart only if an rsocket's number is greater than its previous number for the application.
+      // Reserves a new number now, as accept(2) does. librspreload relies on new numbers: its select()
+      // recognizes an rsocket only if the number is greater than the one that it gave the application before.
       auto number = open_number();
       if (!number) return fail(number.error().code);
       if (auto stream = queue_->accept()) {

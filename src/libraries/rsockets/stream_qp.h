@@ -106,6 +106,7 @@ class StreamQp {
   Result<void> open_buffers();
   Result<void> post_receives(uint32_t count);
   Result<void> post(const Write& write, const ibv_sge* pieces, int count, unsigned flags);
+  // Data prepared for a request.
   struct Staged {
     std::array<ibv_sge, 2> pieces;
     int count;

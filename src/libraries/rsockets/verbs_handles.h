@@ -35,8 +35,8 @@ struct DeregisterMemory {
 };
 using Region = std::unique_ptr<ibv_mr, DeregisterMemory>;
 
-// Zeroed and registered memory in pages of its own, so that no application data share a page with memory that
-// a peer may write.
+// Zeroed and registered memory in separate pages, so that no application data share a page with memory that a
+// peer may write.
 class RegisteredPages {
  public:
   RegisteredPages() = default;

@@ -18,12 +18,12 @@
 namespace verbena::rsockets {
 namespace {
 
-// Signals that a thread's own instructions raise. They end no wait: programs that handle faults (crash
-// reporters, sanitizers) have handlers for them without expecting EINTR.
+// Signals that a thread's own instructions raise. Their handlers do not end a wait: crash reporters and
+// sanitizers install handlers for faults without expecting EINTR from calls.
 constexpr int kOfOwnInstructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
 
-// Whether the kernel would restart the interrupted call if it were read(2). It never restarts poll(2), which
-// the wait uses. The handler that ran is unknown, so all installed handlers must have SA_RESTART: a program
+// Whether the kernel would restart the interrupted call if it were read(2); the wait uses poll(2), which is
+// never restarted. The handler that ran is unknown, so all installed handlers must have SA_RESTART: a program
 // that relies on EINTR gets it.
 bool handlers_restart_calls() {
   bool any = false;

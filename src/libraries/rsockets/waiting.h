@@ -49,8 +49,8 @@ class Waiter {
   Interest interest_;
 };
 
-// The threads that wait for one socket. They share its completions and connection events: the thread that
-// handles an event wakes the others whose condition it fulfills. Thread-safe.
+// The threads that wait for one socket. All of them share its completions and connection events: the thread
+// that handles an event wakes those whose condition has become true. Thread-safe.
 class WaitList {
  public:
   void add(Waiter& waiter);

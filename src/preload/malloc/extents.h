@@ -24,9 +24,9 @@ struct Extent {
 };
 
 // The table of extents in a window of addresses: allocates, grows and frees ranges of pages. Pure: does not
-// touch the memory that the table describes. Page numbers are indexes into the window, whose first page has
-// any alignment that callers request. The table itself lies in memory that the caller provides, sorted by
-// address.
+// touch the memory that the table describes. Page numbers are indexes into the window; the window's first
+// page has any alignment that callers request. The table itself lies in memory that the caller provides,
+// sorted by address.
 //
 // A search starts at the table's beginning, and an insertion moves the entries behind it. Both take some
 // microseconds for thousands of entries, less than the system calls for each block. Not thread-safe. A

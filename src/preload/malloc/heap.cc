@@ -73,8 +73,8 @@ bool Heap::choose() {
   return true;
 }
 
-// Whether the heap can allocate blocks. It cannot once the program has closed our descriptor: peers could
-// find a second file, but not the first any more.
+// Whether the heap can allocate blocks. False once the program has closed our descriptor: peers could find a
+// second file, but not the first any more.
 bool Heap::is_ready() {
   if (!are_ours()) return false;
   if (bytes_.load(std::memory_order_relaxed) == 0 && !choose()) return false;

@@ -14,7 +14,7 @@ namespace {
 using control::Link;
 using control::LinkStatus;
 
-// The kernel's enum ib_port_phys_state, as ibv_query_port(3) has it.
+// The kernel's enum ib_port_phys_state, as in ibv_query_port(3).
 constexpr uint8_t kPhysicalPolling = 2;
 constexpr uint8_t kPhysicalDisabled = 3;
 constexpr uint8_t kPhysicalLinkUp = 5;

@@ -23,7 +23,8 @@ void use_our_functions(glob_t& state) {
   state.gl_lstat = ::lstat;
 }
 
-// Whether a pattern may match a path that we show. It need not contain a root's full name: /sys/class/inf*.
+// Whether a pattern may match a path that we show. A pattern need not contain a root's full name:
+// /sys/class/inf*.
 bool may_find_shown(const char* pattern) {
   return may_be_shown(pattern) || (pattern != nullptr && (std::strncmp(pattern, "/sys/", 5) == 0 ||
                                                           std::strncmp(pattern, "/dev/", 5) == 0));

@@ -12,8 +12,8 @@
 
 namespace verbena::sysfs {
 
-// Set once a relative path may lead to the agent's directory: the working directory is in a root (see
-// ShownPath), or the program asked for a root that the machine also has.
+// Set once a relative path may lead to the agent's directory. That is so if the working directory is in a
+// root (see ShownPath), or the program asked for a root that the machine also has.
 extern constinit std::atomic<bool> relative_paths_matter;
 
 // Whether a path may lead to the agent's directory. Every intercepted call of every program makes this check.

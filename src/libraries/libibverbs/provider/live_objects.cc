@@ -13,8 +13,8 @@
 
 namespace verbena::provider {
 
-// One part of the table, with its own lock: a hash table chained through the objects. It grows when chains
-// get long; if there is no memory to grow, the chains stay long.
+// A part of the table, with its own lock: a hash table chained through the objects. The part grows when
+// chains get long; if there is no memory to grow, the chains stay long.
 class LiveObjectTable {
  public:
   void add(LiveObject& entry) {
@@ -93,7 +93,7 @@ namespace {
 constexpr size_t kParts = 16;
 using Parts = std::array<LiveObjectTable, kParts>;
 
-// Returns the table. It is never destroyed, because application threads may outlive all static objects. It
+// Returns the table, which is never destroyed: application threads may outlive all static objects. The table
 // needs no heap memory, so entering an object never fails.
 Parts& parts() {
   alignas(Parts) static std::byte place[sizeof(Parts)];

@@ -29,7 +29,7 @@ inline constexpr uint32_t kDmaHandleCpu = 1 << 0;
 inline constexpr uint32_t kDmaHandleHint = 1 << 1;
 inline constexpr uint32_t kDmaHandleMemory = 1 << 2;
 
-// ibv_comp_cntr: a completion counter. It also counts requests that create no entry in a completion queue.
+// ibv_comp_cntr: a completion counter. Also counts requests that create no entry in a completion queue.
 struct CompletionCounter {
   ibv_context* context;
   uint32_t handle;
