@@ -111,8 +111,8 @@ Result<std::vector<Link>> adapters() {
   return links;
 }
 
-// Selects a port as libibumad does. A name with a port number is accepted as is; otherwise the port must be
-// up. libibumad also requires an InfiniBand link layer, but all our links are Ethernet.
+// Selects a port as libibumad does. A device given by name is accepted as is, except with port 0; otherwise
+// the port must be up. Unlike libibumad, accepts Ethernet links: all ours are.
 Result<Choice> choose(const char* name, std::optional<int> port) {
   const auto links = adapters();
   if (!links) return fail(ENODEV);

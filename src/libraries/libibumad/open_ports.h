@@ -46,8 +46,8 @@ class OpenPorts {
   void set_lost(int socket, bool is_lost);
   // Returns a copy of the port's data; nothing if the port was not opened here.
   std::optional<OpenedPort> find(int socket);
-  // Whether the port takes long messages, and whether libibumad must segment messages (RMPP) for this MAD
-  // agent. False for an unknown port or MAD agent.
+  // Whether the port takes long messages, and whether this MAD agent leaves RMPP segmentation of messages to
+  // the daemon. False for an unknown port or MAD agent.
   bool takes_long(int socket);
   bool cuts_for(int socket, uint32_t agent);
 

@@ -166,8 +166,8 @@ Result<void> send_once(int port, const protocol::UserMad& header, ConstBytes mad
   return {};
 }
 
-// Sends a request. If the agent has ended and there are unread messages, drops the request as unanswered and
-// returns 0. If all messages were read, sends the request to the next agent.
+// Sends a request. If the agent has ended and unread messages remain, the request counts as sent: it returns
+// to the program as timed out, after these messages. If all messages were read, the next agent gets it.
 int send_mad(int port, protocol::UserMad header, ConstBytes mad) {
   if (const int fault = fault_of(port, header.agent, mad); fault != 0) return fault;
   header.status = 0;

@@ -41,7 +41,7 @@ class Devices {
   // ENODEV if there is no device. librdmacm checks this before anything else.
   Result<void> require_any();
   // Returns the device of a name (protocol::CmRoute::link). If several have that name because one is gone,
-  // returns the one with this index.
+  // prefers the one with this index.
   Result<std::shared_ptr<Device>> find(const std::string& name, uint32_t index);
   // Returns all current devices, in the order of their indices.
   Result<std::vector<std::shared_ptr<Device>>> all();

@@ -19,9 +19,9 @@
 namespace verbena::rsockets {
 
 // A datagram rsocket: the semantics of a UDP socket over UD queue pairs, one for each local address in use.
-// The rsocket also owns a real UDP socket: the application knows the rsocket by that socket's descriptor and port.
-// The first datagrams to a destination go through the UDP socket, and tell each side the other's queue pair
-// (datagram_headers.h). Datagrams too large for one packet of the path always use the UDP socket.
+// The rsocket also owns a real UDP socket: the application knows the rsocket by that socket's descriptor and
+// port. The first datagrams to a destination go through the UDP socket, and tell each side the other's queue
+// pair (datagram_headers.h). Datagrams too large for one packet of the path always use the UDP socket.
 //
 // Lock order: mutex_ (destinations and sending), then poll_mutex_ (completions and arrived datagrams).
 class Datagram final : public Socket, public ServiceClient, public std::enable_shared_from_this<Datagram> {
@@ -91,7 +91,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   OwnFd epoll_;  // polls the completion channels of all queue pairs
   std::atomic<bool> closed_{false};
   std::atomic<bool> reading_shut_{false};
-  std::atomic<int> udp_looks_{0};  // reads of the UDP socket left to the application's threads
+  std::atomic<int> udp_looks_{0};  // empty reads left, in which application threads look at the UDP socket
 
   std::mutex mutex_;
   bool started_ = false;

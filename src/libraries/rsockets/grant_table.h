@@ -11,8 +11,8 @@
 namespace verbena::rsockets {
 
 // The table in our memory in which the peer announces the buffers that it grants, one entry after the other,
-// cyclically. Call take() only after a message of credits that wrote exactly one entry's bytes: the bytes of
-// a WRITE arrive in no defined order, and the message follows all of them (IBTA volume 1, section 9.5). A
+// cyclically. Call take() only after a message of credits that wrote exactly one entry's bytes. The bytes of
+// a WRITE arrive in no defined order, but the message follows all of them (IBTA volume 1, section 9.5). A
 // taken entry is copied and cleared at once, so later writes of the peer do not change it. For the thread
 // that handles completions.
 class GrantTable {

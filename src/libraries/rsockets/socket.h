@@ -69,7 +69,7 @@ class Socket {
 
   // Receives data. Sets `*source` to the sender's address, unless `source` is null.
   virtual Result<size_t> receive(Buffers into, int flags, Address* source) = 0;
-  // Sends data. `destination` is null on an rsocket that connect() gave one.
+  // Sends data. `destination`: null on a connected rsocket.
   virtual Result<size_t> send(Buffers from, int flags, const Address* destination) = 0;
 
   virtual Result<Address> local_address() = 0;

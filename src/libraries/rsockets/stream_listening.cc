@@ -63,8 +63,8 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
     if (phase() != Phase::kListening) return fail(phase() == Phase::kClosed ? EBADF : EINVAL);
     start_serving();
     if (queue_->has_ready()) {
-      // Reserves a new number now, as accept(2) does. librspreload relies on new numbers: its select()
-      // recognizes an rsocket only if the number is greater than the one that it gave the application before.
+      // Reserves a new number now, as accept(2) does. librspreload relies on it: its select() recognizes an
+      // rsocket only by a number above the number that it last gave to the application.
       auto number = open_number();
       if (!number) return fail(number.error().code);
       if (auto stream = queue_->accept()) {

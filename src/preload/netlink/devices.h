@@ -8,7 +8,8 @@
 
 namespace verbena::rdma_netlink {
 
-// The devices as the netlink service sees and changes them. The commands' implementation asks the agent.
+// The devices as the netlink service sees and changes them. The commands' implementation asks the agent
+// (commands/rdma/system.h).
 class Devices {
  public:
   virtual ~Devices() = default;

@@ -31,8 +31,8 @@ struct Exchange {
 // Returns the attributes with which every message about a device begins.
 Attributes handle_of(const control::Link& link);
 
-// Carries out a request for one object (get), or for a list (dump). The program gets the error of a refused
-// request.
+// Carries out a request: gets or changes one object, or lists several (dump). The program gets the error of a
+// refused request.
 using Operation = Outcome (*)(Exchange& exchange);
 
 Outcome get_device(Exchange& exchange);
