@@ -13,9 +13,9 @@ namespace verbena::provider {
 class Context;
 
 // The table of live verbs objects: tells whether a pointer that a program passes stands for an object. The
-// table plays the role that the kernel's table of handles has for rdma-core. A destroyed or foreign object is
-// recognized without reading its memory, so a second destruction is an error and not a crash. Too slow for
-// the data path. Thread-safe.
+// table plays the role that the kernel's table of handles has for rdma-core. An object that was destroyed or
+// never existed is recognized without reading its memory, so a second destruction is an error and not a
+// crash. Too slow for the data path. Thread-safe.
 
 enum class ObjectKind : uint8_t {
   kContext,

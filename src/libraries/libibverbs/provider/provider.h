@@ -54,9 +54,9 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // The C struct of this context. `priv` points back to this object, and `sz` is the struct's size.
-  // `context.ops` has the eight operations that verbs.h calls directly; supported extended operations are
-  // set.
+  // The C struct of this context. `priv` points back to this object, and `sz` covers the operations from
+  // query_port on. `context.ops` has the eight operations that verbs.h calls directly; supported extended
+  // operations are set.
   verbs_context& abi() { return abi_; }
   // REQUIRES: the context was opened by this library
   static Context& of(ibv_context* context);
