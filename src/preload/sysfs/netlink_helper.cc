@@ -126,7 +126,7 @@ void close_from(unsigned first) {
   for (unsigned fd = first; fd < 1024; ++fd) syscall(SYS_close, fd);
 }
 
-// Runs the helper. Closes standard input and output: a reader of the program's output waits until all
+// Runs the helper, with its standard streams on /dev/null: a reader of the program's output waits until all
 // processes have closed it.
 int become_helper(void* argument) {
   auto& start = *static_cast<Start*>(argument);
