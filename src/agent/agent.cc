@@ -103,7 +103,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     .served = served_,
                     .on_greeted =
                         [this](const Session& session) {
-                          if (session.is_keeper()) keepers_[session.id()] = session.pid();
+                          if (session.is_standby()) standbys_[session.id()] = session.pid();
                           if (session.is_mirror()) mirrors_.insert(session.id());
                           consider_keeper();
                           consider_idle();
@@ -310,7 +310,7 @@ void Agent::on_client_gone(uint64_t session) {
   slots_.take_back_all(session);
   requests_.captures.session_went(session);
   requests_.traces.session_went(session);
-  keepers_.erase(session);
+  standbys_.erase(session);
   mirrors_.erase(session);
   consider_keeper();
   consider_idle();
@@ -334,14 +334,14 @@ void Agent::open_gsi() {
 
 // Whether the second process is needed: while slots are leased to other users, or these users hold ports.
 // Called whenever a client comes or goes or takes a slot, so it only reads counts.
-bool Agent::wants_keeper() const {
+bool Agent::wants_standby() const {
   return wire_.has_sockets() && (slot_table_.lent_to_other_users() > 0 || cm_.ledger().has_others());
 }
 
 void Agent::consider_keeper() {
-  const bool wanted = wants_keeper();
-  if (!keepers_.empty()) {
-    for (const auto& [session, pid] : keepers_) {
+  const bool wanted = wants_standby();
+  if (!standbys_.empty()) {
+    for (const auto& [session, pid] : standbys_) {
       if (!wanted && pid > 0) ::kill(pid, SIGTERM);
     }
     return;
@@ -350,16 +350,16 @@ void Agent::consider_keeper() {
   if (!wanted || now < keeper_retry_) return;
   keeper_retry_ = now + kKeeperRetryInterval;
   const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
-  if (!started) log_warning("no keeper can be started: errno {}", started.error().code);
+  if (!started) log_warning("no standby process can be started: errno {}", started.error().code);
 }
 
 // ---- ending
 
 bool Agent::is_idle() const {
-  const bool has_clients = clients_.size() > keepers_.size() + mirrors_.size();
+  const bool has_clients = clients_.size() > standbys_.size() + mirrors_.size();
   // The second process is needed, for example, while a port is reserved for a process that may reconnect. If
   // the agent ended then, the second process would start another agent, which would reserve the port again.
-  return !has_clients && !wants_keeper() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
+  return !has_clients && !wants_standby() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
          !cm_.owes_farewells() && mads_.open_ports() == 0;
 }
 

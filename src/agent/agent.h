@@ -86,7 +86,7 @@ class Agent {
   void on_client_gone(uint64_t session);
   void open_gsi();
 
-  bool wants_keeper() const;
+  bool wants_standby() const;
   void consider_keeper();
   void consider_idle();
   void end_if_idle();
@@ -124,7 +124,7 @@ class Agent {
   const Session::Parts for_sessions_;
   ClientTable clients_;
   // Sessions of the second process, which holds the takeover state: one, or two for a moment.
-  std::map<uint64_t, pid_t> keepers_;
+  std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t> mirrors_;  // sessions
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;

@@ -345,8 +345,8 @@ void Session::finish_hello() {
   parts_.on_greeted(*this);
 }
 
-bool Session::is_keeper() const {
-  return greeted_ && client_.uid == ::geteuid() && client_.program == kKeeperName;
+bool Session::is_standby() const {
+  return greeted_ && client_.uid == ::geteuid() && client_.program == kStandbyName;
 }
 
 bool Session::is_mirror() const {

@@ -77,8 +77,8 @@ class Session : private CmClient::Host {
   uint64_t id() const { return client_.session; }
   uid_t uid() const { return client_.uid; }
   pid_t pid() const { return client_.pid; }
-  // Whether the client is the agent's second process (keeper.h).
-  bool is_keeper() const;
+  // Whether the client is the agent's second process (standby.h).
+  bool is_standby() const;
   // Whether the client is a mirror, which lives no longer than its agent.
   bool is_mirror() const;
 

@@ -42,7 +42,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "commands/agent/device_mirror.h"
-#include "commands/agent/keeper.h"
+#include "commands/agent/standby.h"
 #include "control/client/agent_dialer.h"
 #include "control/model/agent_silence.h"
 #include "control/model/agent_starter.h"
@@ -66,7 +66,7 @@ struct Settings {
   bool foreground = false;
   double idle_seconds = 5;
   int ready_fd = -1;
-  bool keeper = false;
+  bool stands_by = false;
   bool mirror = false;
   std::string only_user;
   std::optional<uid_t> serve_only{};
@@ -318,7 +318,7 @@ int run(int argc, char** argv) {
       ->type_name("USER");
   app.add_flag("--no-discovery", settings.no_discovery,
                "Do not look for the agents of other hosts, and do not let them know of this one");
-  app.add_flag("--keep-vault", settings.keeper, "Only hold the vault of root's agent")->group("");
+  app.add_flag("--keep-vault", settings.stands_by, "Only hold the takeover state of root's agent")->group("");
   app.add_flag("--mirror", settings.mirror,
                "Only show the agent's devices where its own directory is not seen")
       ->group("");
@@ -339,9 +339,9 @@ int run(int argc, char** argv) {
                    command_line::what_is_wrong(app, error));
     return kWrongUsage;
   }
-  if (settings.keeper) {
+  if (settings.stands_by) {
     const AgentLog log([output = LogOutput()](std::string_view line) mutable { return output.put(line); });
-    return keep_vault();
+    return stand_by();
   }
   if (settings.mirror) return show_devices(settings);
   if (app.count("--serve-only") > 0 && !find_only_user(settings)) return 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/agent/keeper.h"
+#include "commands/agent/standby.h"
 
 #include <cerrno>
 #include <chrono>
@@ -37,7 +37,7 @@ std::string agent_program() {
 
 }  // namespace
 
-int keep_vault() {
+int stand_by() {
   static char name[] = "verbena-keeper";
   program_invocation_short_name = name;  // the program name in the client's hello
   control::ConnectOptions options;

@@ -10,6 +10,6 @@ namespace verbena::agent {
 // service manager does.
 //
 // While the agent is stopped, the second process forwards packets in its place (stopped_agent.h).
-int keep_vault();
+int stand_by();
 
 }  // namespace verbena::agent
