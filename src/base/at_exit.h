@@ -3,9 +3,9 @@
 
 namespace verbena {
 
-// atexit(3), which a child of fork() may call, too: the C library's own lock for it (glibc 2.36) stays taken
-// there, if another thread of the parent had it at that moment. Then the child's next atexit() waits without
-// end, and so does its exit(). Any thread.
+// Registers `function` with atexit(3). Safe in a child of fork(): fork() waits until no other thread is
+// inside this function. The C library does not (glibc 2.36): a child may inherit its atexit() lock taken, and
+// its next atexit() and its exit() then block without end. Any thread.
 void call_at_exit(void (*function)());
 
 }  // namespace verbena

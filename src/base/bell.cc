@@ -16,7 +16,7 @@
 namespace verbena {
 namespace {
 
-// About as many rings as a socket holds.
+// About the number of wake-ups that a socket holds.
 constexpr int kMaxAtOnce = 16;
 
 std::optional<int> option_of(int fd, int option) {
@@ -32,14 +32,15 @@ bool has_name(int fd) {
   return ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes > sizeof(sa_family_t);
 }
 
-// The kernel's, which nobody else has. Nobody finds the bell by it: a socket of a pair takes datagrams from
-// its partner alone.
+// Binds the socket to an address that the kernel picks (autobind). The address gives no access: a socket of a
+// pair accepts datagrams from its partner alone.
 bool give_name(int fd) {
   const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
   return ::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) == 0;
 }
 
-// To close what comes along with a ring might keep waiting who hears it. (Linux 6.16; before, it may come.)
+// Refuses descriptors sent with a wake-up: closing them could block the woken thread. (Linux 6.16; before,
+// they can come.)
 void refuse_descriptors(int fd) {
   const int off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
@@ -56,9 +57,9 @@ Result<Bell> Bell::make() {
   return bell;
 }
 
-// What send() to it cannot block on when told not to. A socket that has no name might be given one by send()
-// itself (SO_PASSCRED), which waits for one who is about to name it, as in a directory whose file system does
-// not answer. None of the three ever changes again.
+// These conditions make sure that send() with MSG_DONTWAIT cannot block. send() gives a nameless socket a
+// name (SO_PASSCRED), and waits for a process that is about to name it, as in a directory on a file system
+// that does not answer. None of the three properties can change later.
 bool Bell::is_ringing_end(int fd) {
   return option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_DGRAM && has_name(fd);
 }
@@ -68,7 +69,8 @@ Result<Bell> Bell::of_other(UniqueFd ringing_end) {
   return Bell(UniqueFd(), std::move(ringing_end));
 }
 
-// This and hear() go past the C library, whose calls are cancellation points: the caller may hold locks.
+// ring() and hear() use bare system calls: the C library's are cancellation points, and the caller may hold
+// locks.
 bool Bell::ring() const {
   const char ring = 0;
   const long sent =
@@ -89,7 +91,7 @@ bool Bell::hear() const {
            0;
   };
   if (!take_one()) return false;
-  // Those that came with it; not all that somebody may go on to send.
+  // Take those that came with it, but not endlessly if a process goes on sending.
   for (int more = 0; more < kMaxAtOnce && take_one(); ++more) {
   }
   return true;

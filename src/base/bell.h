@@ -8,40 +8,43 @@
 
 namespace verbena {
 
-// Where one thread sleeps until others ring, of this process and of others that were given the ringing end.
-// Rings are not counted: who has been rung looks for everything there may be, and may have been rung for
-// nothing.
+// A wake-up: one thread sleeps in await() until another thread, or another process that has the ringing
+// descriptor, calls ring(). Wake-ups are not counted and may be spurious: the woken thread must look for all
+// possible work.
 //
-// A pair of datagram sockets. An eventfd wakes faster, but who has one can fill it and take O_NONBLOCK off
-// it, which keeps waiting who rings it; with a socket it is each call that says that it does not wait.
+// Implemented as a pair of datagram sockets. An eventfd wakes faster, but any process that has it can fill it
+// and clear O_NONBLOCK, and the writer then blocks. With a socket each call chooses not to block
+// (MSG_DONTWAIT).
 //
-// Thread-safe. Nothing blocks but await(), whatever another process does with its end.
+// Thread-safe. Only await() blocks, whatever another process does with its end.
 class Bell {
  public:
   // Errors: of socketpair(2).
   static Result<Bell> make();
-  // Whether it is a ringing end. Waits for no kind of file.
+  // Whether `fd` is a ringing end, that is, a named AF_UNIX datagram socket. Does not block on any kind of
+  // file.
   static bool is_ringing_end(int fd);
-  // Another process's, which has handed us the descriptor. Errors: EINVAL when it is none.
+  // Wraps the ringing end that another process made and sent here. Errors: EINVAL if it is no ringing end.
   static Result<Bell> of_other(UniqueFd ringing_end);
 
   Bell(Bell&&) = default;
   Bell& operator=(Bell&&) = default;
 
-  // Readable when it has rung. -1 of another process's.
+  // The end that becomes readable after a wake-up. -1 if another process has that end.
   int fd() const { return hearing_end_.get(); }
-  // To be handed to another process, which can ring then.
+  // The end that is sent to another process so that it can call ring().
   int ringing_fd() const { return ringing_end_.get(); }
 
-  // False: it is of no use any more. (One that is full of rings has rung.)
+  // Sends a wake-up. False if that is impossible from now on. (A full socket counts as success: a wake-up is
+  // pending.)
   bool ring() const;
-  // Until it has rung. EINTR as read(2): not if the signal's handler was installed with SA_RESTART. A
-  // cancellation point.
+  // Sleeps until a wake-up comes and consumes one. EINTR as for read(2): not if the signal handler was
+  // installed with SA_RESTART. A cancellation point.
   Result<void> await() const;
-  // Whether it has rung since it was last heard.
+  // Consumes the pending wake-ups (at most 17). True if there was one. Does not block.
   bool hear() const;
 
-  // In a child after fork(): it is the parent's. It never rings again.
+  // For a child after fork(): closes the child's copies. The object is unusable from then on.
   void abandon() {
     hearing_end_.reset();
     ringing_end_.reset();

@@ -9,7 +9,8 @@ __attribute__((no_sanitize("nonnull-attribute"))) void copy_in_pieces(std::byte*
                                                                       size_t bytes) {
   while (bytes > 0) {
     size_t piece = std::min(bytes, kBulkPieceBytes);
-    // Of what it knows to be short the compiler makes a `rep movsq` in place of a call, which is as slow.
+    // Hides the size from the compiler. If it knew that the size is small, it would emit `rep movsq`, which
+    // is as slow.
     asm("" : "+r"(piece));
     std::memcpy(to, from, piece);
     to += piece;

@@ -7,22 +7,25 @@
 
 namespace verbena {
 
-// memcpy() moves more than some 2 KiB by `rep movsb`, which on AMD's Zen 3 takes twenty times as long where
-// the destination lies 1 to 31 bytes after the source in their pages (measured, in the cache: 2.9 GB/s, and
-// 50 elsewhere). So lie whole pages of ours and what an application has from malloc().
+// Whether memcpy() between these addresses is slow for sizes of some 2 KiB and more. There memcpy() uses `rep
+// movsb`. On AMD's Zen 3 that takes twenty times as long if the destination's page offset is 1 to 31 bytes
+// above the source's (measured in cache: 2.9 GB/s instead of 50). Our page-aligned memory and an
+// application's memory from malloc() lie like that.
 inline bool is_slow_in_bulk(const void* to, const void* from) {
   constexpr uintptr_t kPageBytes = 4096;
   const uintptr_t after = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
   return (after - 1) % kPageBytes < 31;
 }
 
-// So much memcpy() moves by vector instructions (glibc begins with `rep movsb` at 2,112 bytes there).
+// The size up to which memcpy() uses vector instructions. (glibc begins with `rep movsb` at 2,112 bytes on
+// Zen 3.)
 inline constexpr size_t kBulkPieceBytes = 2048;
 
+// Copies by memcpy() calls of at most kBulkPieceBytes.
 void copy_in_pieces(std::byte* to, const std::byte* from, size_t bytes);
 
-// memcpy(), for what may be long. Null is an address like any other to those who reckon with a fault
-// (adapter/memory/guarded.h).
+// memcpy() for possibly large copies: avoids the slow case of is_slow_in_bulk(). Null pointers are allowed,
+// since callers handle the resulting fault (adapter/memory/guarded.h).
 __attribute__((no_sanitize("nonnull-attribute"))) inline void copy_bulk(std::byte* to, const std::byte* from,
                                                                         size_t bytes) {
   if (bytes > kBulkPieceBytes && is_slow_in_bulk(to, from)) [[unlikely]]

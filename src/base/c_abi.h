@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/result.h"
 
-// A function of a C ABI. Its version comes from the library's map file.
+// Marks an exported function of a C ABI. Its symbol version comes from the library's map file.
 #define VERBENA_ABI extern "C" __attribute__((visibility("default")))
 
 // Defines a function of a C ABI that only newer headers declare. The function stands in a namespace, takes
@@ -26,11 +26,11 @@
 
 namespace verbena {
 
-// Runs `body`, which returns an errno value, and lets no exception out. A thread is not cancelled in it, for
-// calls of the verbs are no cancellation points, but where it sleeps (CancellationAllowed): rping and many
-// others cancel threads that sleep in ibv_get_cq_event() or rdma_get_cm_event(). The forced unwinding by
-// which pthread_cancel() ends such a thread is the one thing that passes; it is caught by a reference to
-// nothing, to which the sanitizer would object.
+// Runs `body`, which returns an errno value, and converts exceptions to errno values. The thread cannot be
+// cancelled inside, since verbs calls are no cancellation points. The exception is a sleep within
+// CancellationAllowed: rping and many other programs cancel threads that sleep in ibv_get_cq_event() or
+// rdma_get_cm_event(). The forced unwinding of pthread_cancel() passes through. It is caught by a reference
+// to null, hence no_sanitize("null").
 template <class Body>
 __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& body) {
   const CancellationOff whole;
@@ -51,8 +51,8 @@ __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& bod
   }
 }
 
-// For functions that return 0 or an errno value. errno is set too, as it is where the value comes from a
-// system call. `call`: the function's name, for the log.
+// For functions that return 0 or an errno value. Also sets errno, as where the value comes from a system
+// call. `call`: the function's name, for the log.
 template <class Body>
 int answer_code(Body&& body, const char* call = __builtin_FUNCTION()) {
   const int code = without_exceptions(std::forward<Body>(body));

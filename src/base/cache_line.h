@@ -5,11 +5,12 @@
 
 namespace verbena {
 
-// What two processors cannot write at the same time. Whatever is written for each message begins on a line of
-// its own, so that threads which share nothing do not wait for each other: alignas(kCacheLine).
+// The cache line size: two processors cannot write to one line at the same time. Data that is written for
+// each message begins on a line of its own, alignas(kCacheLine), so that unrelated threads do not wait for
+// each other (false sharing).
 //
-// (std::hardware_destructive_interference_size depends on how the compiler is called, and may differ between
-// two files of one program.)
+// (std::hardware_destructive_interference_size depends on compiler options and may differ between two files
+// of one program.)
 inline constexpr size_t kCacheLine = 64;
 
 }  // namespace verbena

@@ -7,14 +7,14 @@
 
 namespace verbena {
 
-// While it lives the calling thread is not cancelled (pthread_cancel(3)): it holds what others need, or is in
-// a destructor, which nothing can unwind. Calls of ours are no cancellation points but where they sleep for
-// as long as it pleases others (CancellationAllowed). Costs some nanoseconds, no system call.
+// Scope in which the calling thread cannot be cancelled (pthread_cancel(3)). Needed where the thread holds
+// locks that others need, and in destructors, which cannot be unwound. Our calls are cancellation points only
+// where they may sleep for an unbounded time (CancellationAllowed). Costs some nanoseconds and no system
+// call.
 //
-// A thread that may be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS, as iperf 3.18 has its
-// threads) is cancelled in such a sleep, or as soon as the outermost of these ends: C++ can be unwound from
-// calls only. So the destructor may be left by that forced unwinding, and nothing that must not be unwound
-// may be above it.
+// A thread with PTHREAD_CANCEL_ASYNCHRONOUS (iperf 3.18 sets it) is cancelled in such a sleep, or when the
+// outermost CancellationOff ends, since C++ can be unwound only from calls. So the destructor may exit by
+// forced unwinding: no caller's frame up to there may be one that must not be unwound.
 class CancellationOff {
  public:
   CancellationOff() {
@@ -38,14 +38,14 @@ class CancellationOff {
   int before_ = PTHREAD_CANCEL_ENABLE;
   int type_ = PTHREAD_CANCEL_DEFERRED;
   bool outer_allows_ = false;
-  // Whether the thread could be cancelled before the outermost of these. Initial-exec: the other model is a
-  // call.
+  // Whether the thread could be cancelled before its outermost CancellationOff. Initial-exec TLS: the default
+  // model costs a function call.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool allowed_ = false;
 };
 
-// Within a CancellationOff: while this lives the thread may be cancelled after all, if its caller lets it.
-// Around a call that sleeps, with nothing held that others wait for and nothing above it that must not be
-// unwound.
+// Scope inside a CancellationOff in which the thread may be cancelled again, if the caller allows it. Use
+// around a call that sleeps. REQUIRES: the thread holds nothing that others wait for, and no caller's frame
+// must not be unwound
 class CancellationAllowed {
  public:
   CancellationAllowed() {

@@ -9,9 +9,8 @@
 
 namespace verbena {
 
-// Starts a thread in the application's process that takes no signals, and that nobody waits for. `stack`: in
-// bytes; one that is wanted where memory may be locked (mlockall) takes little of it. False: it could not be
-// started.
+// Starts a detached thread in the application's process with all signals blocked. `stack`: its stack size in
+// bytes; keep it small, since mlockall() locks all of it. False if the thread cannot be started.
 inline bool start_detached_thread(void* (*run)(void*), void* argument, size_t stack) {
   const SignalsBlocked blocked;  // inherited by the new thread
   pthread_attr_t attributes;

@@ -7,8 +7,8 @@
 
 namespace verbena {
 
-// The clocks of completion timestamps. The device's own ticks once a nanosecond and is steered by nobody, as
-// a counter in hardware would be; the wall clock is the system's.
+// The clocks of completion timestamps. The device clock is CLOCK_MONOTONIC_RAW: it ticks once a nanosecond
+// and NTP does not adjust it, like a hardware counter. The wall clock is CLOCK_REALTIME.
 
 inline constexpr uint64_t kDeviceClockKhz = 1'000'000;
 

@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kStack = 256 << 10;
 
-// No lock and nothing allocated: this holds at every moment at which somebody may fork, and at which the
-// process may end. Descriptors, counted from 1.
+// No locks and no allocation, so that this is consistent at any moment of a fork() or an exit. An entry is a
+// descriptor plus 1; 0 is free.
 std::array<std::atomic<int>, kMaxDiscarded> places{};
 std::atomic<bool> at_work{false};
 
-// The thread is not in the child, wherever it was in the parent. What it had still to close, the child has,
-// too, and its own thread will close.
+// The thread does not exist in a child. The child has copies of the pending descriptors and closes them on
+// its own thread.
 [[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, [] { at_work = false; });
 
 bool put(int fd) {
@@ -45,7 +45,8 @@ void close_all() {
   }
 }
 
-// Who has put something there, and found us at work, may have found that as we were about to leave.
+// A thread that saw at_work set just before it was cleared relies on this one: so look again after clearing
+// it.
 void* work(void*) {
   ::pthread_setname_np(::pthread_self(), "verbena-discard");
   do {
@@ -63,7 +64,7 @@ void discard(UniqueFd fd) {
     return log_warning("other processes have sent more descriptors than can be closed: one stays open");
   }
   if (at_work.exchange(true)) return;
-  // Where no thread can be started now it waits for the next one.
+  // If no thread can be started, the descriptor waits for the next call.
   if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
 }
 

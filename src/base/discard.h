@@ -7,19 +7,19 @@
 
 namespace verbena {
 
-// So many descriptors wait to be closed at most. What is more stays open.
+// The maximum number of descriptors that wait to be closed. Further ones stay open.
 inline constexpr size_t kMaxDiscarded = 1024;
 
-// Closes a descriptor that another process has handed us, in its own time. How long it takes to close what
-// one does not know is up to who made it (a TCP socket with SO_LINGER, a file whose server does not answer):
-// so a thread of its own does it. That one is started when there is something to close, ends when there is
-// nothing more, and nobody waits for it: neither the caller nor the end of the process. A child after fork()
-// starts one itself.
+// Closes a descriptor that came from another process, on a background thread. close() of an unknown file may
+// block as long as its maker wishes: a TCP socket with SO_LINGER, or a file whose server does not answer. The
+// thread is started on demand and ends when nothing is left to close. Neither the caller nor the exit of the
+// process waits for it. A child after fork() starts its own thread.
 //
 // Thread-safe. Never blocks; no cancellation point.
 void discard(UniqueFd fd);
 
-// How many wait, beside the one that is being closed. Each has its number until then. Thread-safe.
+// The number of descriptors that wait, without the one that is being closed. A waiting descriptor keeps its
+// number. Thread-safe.
 size_t discarding();
 
 }  // namespace verbena

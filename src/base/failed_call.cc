@@ -20,17 +20,17 @@ void forget(CallRecord& calls) {
   calls.reason_length = calls.subject_length = 0;
 }
 
-// The text's length; longer ones are cut.
+// Formats into `to` and returns the length; longer texts are cut.
 template <size_t kBytes>
 uint32_t write(fmt::string_view words, fmt::format_args arguments, char (&to)[kBytes]) noexcept {
   try {
     return static_cast<uint32_t>(verbena::vformat(words, arguments).copy(to, kBytes));
   } catch (...) {
-    return 0;  // the usual cause has to do
+    return 0;  // fall back to the usual cause
   }
 }
 
-// The likeliest cause, if because() was given none.
+// The most likely cause of an errno value, used if because() was not called.
 struct UsualCause {
   int code;
   std::string_view words;
@@ -62,8 +62,8 @@ std::string_view usual_cause(int code) {
   return found != std::end(kUsualCauses) ? found->words : "";
 }
 
-// A call that makes something answers EAGAIN where no thread could be started, which is an error. From other
-// calls a program that does not wait gets it again and again.
+// Whether the call creates an object. There EAGAIN is an error: no thread could be started. From other calls
+// it is normal, and non-blocking programs get it again and again.
 bool makes_something(std::string_view call) {
   constexpr std::string_view kVerbs[] = {"open_device", "import_device", "create_", "alloc_", "reg_"};
   return std::ranges::any_of(kVerbs, [&](std::string_view verb) { return call.find(verb) != call.npos; });
@@ -74,10 +74,10 @@ bool is_failure(std::string_view call, int code) {
   return code != 0 && code != EINTR && code != EINPROGRESS;
 }
 
-// Programs call these to find out whether something is there: such an answer is no error to them.
+// Calls with which programs ask whether something exists: the answer "no" is no error.
 struct Question {
   std::string_view call;
-  int no;  // 0: any code
+  int no;  // the errno that means "no"; 0: any
 };
 constexpr Question kQuestions[] = {
     {"ibv_query_gid_ex", ENODATA},  // perftest and ibv_devinfo go through all entries of the GID table
@@ -92,8 +92,8 @@ LogLevel level_of(std::string_view call, int code) {
   return is_answer ? LogLevel::kInfo : LogLevel::kError;
 }
 
-// The functions behind ibv_context's pointers are called as those of the ABI, without what these begin with.
-// rsockets' names are one word each.
+// The prefix that completes the name of a call for the log. The functions behind ibv_context's pointers lack
+// "ibv_". Names of rsockets are one word and need no prefix.
 std::string_view family_of(std::string_view call) {
   constexpr std::string_view kFamilies[] = {"ibv_", "rdma_", "umad_", "mlx5dv_", "efadv_"};
   const bool is_whole =

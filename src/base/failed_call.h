@@ -9,47 +9,48 @@
 
 namespace verbena {
 
-// VERBENA_LOG=error: one sentence for each call of a C ABI that failed, with the function that the program
-// called, the errno value and the reason. The code that finds the reason gives it to because(). The frame of
-// the call (c_abi.h) writes the sentence. Calls that our own code makes inside a call of the program write
-// nothing: their reason becomes that of the program's call if this fails with the same errno value.
-// Everything here concerns the calling thread. Without VERBENA_LOG it costs one load.
+// Error log (VERBENA_LOG=error): one sentence for each failed call of a C ABI, with the function that the
+// program called, the errno value and the reason. The code that detects the failure passes the reason to
+// because(). The wrapper of the call (c_abi.h) writes the sentence. Calls that our code makes inside a
+// program's call write nothing: their reason becomes that of the program's call if this fails with the same
+// errno value. All state is per thread. Without VERBENA_LOG it costs one load.
 
-// A thread's calls of the C ABIs. Plain memory: a thread that ends has nothing to destroy, and may still
-// call.
+// The state of the calling thread's C ABI calls. Trivially destructible, because a thread may still call
+// while its thread-local objects are destroyed.
 struct CallRecord {
-  uint32_t open;  // how many calls are open: more than one if a call makes others
-  // The last reason and the last object, each with the errno value that it goes with.
+  uint32_t open;  // the number of open calls: more than one if a call makes others
+  // The last reason and the last object, each with its errno value.
   int reason_code, subject_code;
   uint32_t reason_length, subject_length;
   char reason[240];
   char subject[120];
 };
 
-// For because() and concerning(). Longer texts are cut.
+// Implement because() and concerning(). Longer texts are cut.
 void keep_reason(int code, fmt::string_view words, fmt::format_args arguments) noexcept;
 void keep_subject(int code, fmt::string_view words, fmt::format_args arguments) noexcept;
 
-// Returns `code`, so that it stands where an errno value would: `return because(EINVAL, "...", ...)`.
+// Records the reason of a failure. Returns `code`, so it can replace an errno value: `return because(EINVAL,
+// "...", ...)`.
 template <class... Args>
 [[gnu::cold]] int because(int code, fmt::format_string<Args...> words, const Args&... arguments) noexcept {
   if (log_level() >= LogLevel::kError) keep_reason(code, words, fmt::make_format_args(arguments...));
   return code;
 }
 
-// Says which object the call is about, in front of the reason: a queue pair, its device and port. Returns
-// `code`.
+// Records the object of a failed call, such as a queue pair with its device and port. It is printed before
+// the reason. Returns `code`.
 template <class... Args>
 [[gnu::cold]] int concerning(int code, fmt::format_string<Args...> words, const Args&... arguments) noexcept {
   if (log_level() >= LogLevel::kError) keep_subject(code, words, fmt::make_format_args(arguments...));
   return code;
 }
 
-// The reason that the call in progress has found for `code`, else the usual cause. Empty: neither is known.
-// Valid until the thread's next call.
+// The reason recorded in the current call for `code`, else the usual cause of that errno. Empty if neither is
+// known. Valid until the thread's next call.
 std::string_view reason_of(int code) noexcept;
 
-// One call, as long as it lasts. An earlier reason is not its own.
+// Scope of one C ABI call. Clears the reason of earlier calls.
 class OpenCall {
  public:
   OpenCall() noexcept : record_(log_level() >= LogLevel::kError ? open() : nullptr) {}
@@ -66,8 +67,8 @@ class OpenCall {
   CallRecord* const record_;
 };
 
-// Keeps the reason and the object of a failure while what was made until then is given back, by calls of the
-// C ABI, too.
+// Scope that saves the recorded reason and object while a failed operation is undone. The undo may itself
+// make C ABI calls.
 class KeptReason {
  public:
   KeptReason() noexcept : record_(log_level() >= LogLevel::kError ? take(kept_) : nullptr) {}
@@ -82,14 +83,14 @@ class KeptReason {
   CallRecord* const record_;
 };
 
-// A call has failed and is no longer open. `call`: its function, by the name that programs know, or by that
-// of the function behind a pointer of ibv_context, without "ibv_". Writes nothing inside another call, nor
-// for codes that are no failure, such as EAGAIN. Answers to questions, such as that a GID table's entry is
-// empty, are written at the level "info".
+// Logs that a call has failed and is no longer open. `call`: the function's name as programs know it, or
+// without "ibv_" for a function behind a pointer of ibv_context. Writes nothing inside another call, nor for
+// codes that are no failure, such as EAGAIN. Codes that answer a question, such as "this GID table entry is
+// empty", are logged at level "info".
 void say_call_failed(const char* call, int code) noexcept;
 
 }  // namespace verbena
 
-// libibverbs keeps the record for the other libraries, too: a call of librdmacm's makes calls of libibverbs'.
-// Absent in programs without it, which then keep their own.
+// Returns the thread's record in libibverbs, which the other libraries share, since librdmacm's calls make
+// calls of libibverbs. Absent in programs without libibverbs: each library then keeps its own record.
 extern "C" [[gnu::weak]] verbena::CallRecord* verbena_call_record() noexcept;

@@ -8,9 +8,9 @@
 
 namespace verbena {
 
-// Owns a descriptor that another process has handed us, and that may be anything. What is called with it must
-// be a call that waits for no kind of file: fcntl(F_GET_SEALS) before fstat(2), which may ask a server;
-// getsockopt(SO_DOMAIN) before anything else of sockets.
+// Owns a descriptor that came from another process and may refer to any kind of file. Closing it may block,
+// so the destructor passes it to discard(). Only use calls that block for no kind of file: fcntl(F_GET_SEALS)
+// before fstat(2), which may ask a file server; getsockopt(SO_DOMAIN) before any other socket call.
 class ForeignFd {
  public:
   ForeignFd() = default;
@@ -25,7 +25,7 @@ class ForeignFd {
   int get() const { return fd_.get(); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
-  // It has been found to be something that is closed at once, by anybody.
+  // Releases the descriptor. REQUIRES: it is known to be of a kind whose close() does not block
   UniqueFd take_known() { return std::move(fd_); }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
 // CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
 constexpr size_t kFileRoom = CMSG_LEN(sizeof(int));
-// Of one end that hangs up while the other goes on ringing.
+// Limits the loop when the peer goes on sending during hang_up().
 constexpr int kMaxLeft = 64;
 
 union Control {
@@ -21,7 +21,7 @@ union Control {
   char bytes[kSenderRoom + CMSG_SPACE(sizeof(int))];
 };
 
-// By syscall(2): the caller may hold locks, with which it must not be cancelled.
+// By syscall(2), which is no cancellation point: the caller may hold locks.
 long receive(int socket, msghdr& header, int flags) {
   for (;;) {
     const long bytes = ::syscall(SYS_recvmsg, socket, &header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -64,7 +64,8 @@ Result<ForeignMessage> ForeignSocket::look(Bytes buffer, Room room) const {
   return message;
 }
 
-// One byte of room, as qemu-user does not pass on a call without any, and the message would stay.
+// Receives with a buffer of one byte: qemu-user does not pass on a call without a buffer, and the message
+// would stay.
 void ForeignSocket::drop() const {
   char byte;
   iovec data{&byte, sizeof byte};
@@ -80,20 +81,21 @@ void ForeignSocket::hang_up() {
 
 UniqueFd ForeignSocket::part() {
   if (!socket_.settle()) return {};
-  // From now on nothing comes in any more.
+  // From now on nothing more arrives.
   ::shutdown(socket_.get(), SHUT_RDWR);
   if (becomes_empty()) socket_.reset();
   return socket_.take();
 }
 
-// Takes out what brings no files. The end is no message, and has no sender; a message of no bytes has one.
+// Removes messages without descriptors until the queue is empty; false if one with descriptors is found.
+// SO_PASSCRED tells the end of the stream from an empty message: only the message has a sender.
 bool ForeignSocket::becomes_empty() const {
   const int on = 1;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
   for (int i = 0; i < kMaxLeft; ++i) {
     const auto left = look({}, {.sender = true});
     if (!left && left.error().code == EAGAIN) return true;
-    if (!left) continue;  // the end of the other is told once, before what lies there
+    if (!left) continue;  // the peer's reset is reported once, before queued messages
     if (left->has_more_files) return false;
     if (!left->sender) return true;
     drop();

@@ -14,32 +14,32 @@
 
 namespace verbena {
 
-// A message that lies in a socket.
+// A message in a socket's receive queue, as ForeignSocket::look() sees it.
 struct ForeignMessage {
-  size_t bytes = 0;        // 0: the other has hung up
-  bool is_longer = false;  // than the buffer
-  // Descriptors come with it for which there was no room; or this process may open no more of them.
+  size_t bytes = 0;        // 0: the peer has closed its end
+  bool is_longer = false;  // the message exceeds the buffer
+  // More descriptors come with the message than there was room for, or than this process may open.
   bool has_more_files = false;
   ForeignFd file;
   std::optional<ucred> sender;
 };
 
-// Our end of a Unix socket of messages (SOCK_SEQPACKET), whose other end another process has. That may send
-// descriptors with each message, asked for or not, and the kernel has no way to refuse them before Linux
-// 6.16. Who receives such a message without taking the descriptor closes it, and so does who closes the
-// socket while it lies in there; and to close it may block (discard.h).
+// Our end of a Unix socket with message boundaries (SOCK_SEQPACKET) whose other end another process has. The
+// peer may attach descriptors to any message, and before Linux 6.16 the kernel cannot refuse them. Receiving
+// such a message without taking its descriptors closes them, and so does closing the socket. That close may
+// block (discard.h).
 //
-// So messages are looked at where they lie. What is looked at twice is not closed when the first look is
-// over. Only a message whose descriptors are known, or that has none, is then taken out; and who finds any
-// other closes the socket, which is left to discard() with all that is in it.
+// So this class peeks at messages (MSG_PEEK): descriptors seen by a peek remain open in the queue. The caller
+// removes a message only if it has no descriptors or all of them are known. On any other message it closes
+// the socket, which goes to discard() with its contents.
 //
-// One thread at a time. Nothing blocks.
+// One thread at a time. Never blocks.
 class ForeignSocket {
  public:
-  // What a message may bring.
+  // The ancillary data that the caller accepts with a message.
   struct Room {
-    bool sender = false;  // as the socket is set (SO_PASSCRED)
-    bool file = false;    // one
+    bool sender = false;  // credentials; needs SO_PASSCRED on the socket
+    bool file = false;    // one descriptor
   };
 
   ForeignSocket() = default;
@@ -53,20 +53,23 @@ class ForeignSocket {
 
   int get() const { return socket_.get(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
-  // False: the application has closed it, as what is not its own (base/own_fd.h).
+  // False if the application has closed the descriptor by its number (base/own_fd.h).
   bool is_ours() const { return socket_.is_ours(); }
 
-  // The next message, which stays the next. Errors: EAGAIN: there is none; the kernel's. Not EINTR.
+  // Peeks at the next message, which stays in the queue. Errors: EAGAIN if there is none; the kernel's. Not
+  // EINTR.
   Result<ForeignMessage> look(Bytes buffer, Room room) const;
-  // Takes out the message that was looked at last.
-  // REQUIRES: it has no more files; the one that it has is closed at once, or is still held
+  // Removes the message that look() returned last. REQUIRES: has_more_files is false, and its descriptor, if
+  // any, is still held or known to close without blocking
   void drop() const;
 
-  // Closes it. The other is told, also if a child of ours has a copy.
+  // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child
+  // process has a copy of the descriptor.
   void hang_up();
-  // The same, but what may take long to close is for the caller to close: nothing, if nothing lies in it.
+  // Like hang_up(), but returns the socket if its close() may block, for the caller to close. Returns an
+  // empty descriptor if the queue is empty.
   UniqueFd part();
-  // In a child after fork(): our copy goes, and the socket stays the parent's.
+  // For a child after fork(): closes the child's copy only; the parent's connection stays open.
   void abandon() { socket_.reset(); }
 
  private:

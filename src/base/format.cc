@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fmt is compiled into this file alone, and hidden in our libraries.
+// The only file that compiles fmt's implementation; our libraries do not export it.
 #define FMT_HEADER_ONLY
 #include "base/format.h"
 

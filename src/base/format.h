@@ -16,9 +16,9 @@
 
 namespace verbena {
 
-// Text by fmt's format strings, which the compiler checks. Every file formats through these functions and
-// sees only fmt's declarations: what does the work is compiled once, in format.cc. Our libraries need no
-// libfmt at run time, and use nothing but what fmt documents, so that any version from 8 on will do.
+// Text formatting with fmt's format strings, checked at compile time. Every file uses these functions and
+// sees only fmt's declarations; the implementation is compiled once, in format.cc. Our libraries need no
+// libfmt at run time. Only documented parts of fmt are used, so any version from 8 on works.
 
 std::string vformat(fmt::string_view format, fmt::format_args arguments);
 // Throws std::system_error if `file` cannot be written.
@@ -39,7 +39,7 @@ void print(fmt::format_string<Args...> format, Args&&... arguments) {
   verbena::vprint(stdout, format, fmt::make_format_args(arguments...));
 }
 
-// The elements of a range, each in the format `each`, with `separator` between them.
+// Formats each element of a range with `each` and puts `separator` between them.
 template <class Range, class Element = std::decay_t<decltype(*std::begin(std::declval<const Range&>()))>>
 std::string join(const Range& range, std::string_view separator,
                  fmt::format_string<const Element&> each = "{}") {
@@ -53,7 +53,7 @@ std::string join(const Range& range, std::string_view separator,
   return text;
 }
 
-// Any object's address, as {} takes it.
+// The address of an object as a type that {} accepts.
 inline const void* ptr(const void* object) {
   return object;
 }

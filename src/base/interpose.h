@@ -9,8 +9,8 @@
 
 namespace verbena {
 
-// The next definition of a function that we interpose: the C library's, or another preload's. Looked up at
-// first use, which may be before any of our constructors ran.
+// The next definition of an interposed function: the C library's, or another preloaded library's. Looked up
+// at first use, which may be before any of our constructors ran.
 template <class Function>
 class NextDefinition {
  public:
@@ -30,7 +30,7 @@ class NextDefinition {
   Result call(Arguments... arguments) {
     Function* function = find();
     if (function != nullptr) return function(arguments...);
-    // A C library without this function: programs that run on it cannot need it.
+    // This C library lacks the function, so programs built for it do not need it.
     errno = ENOSYS;
     if constexpr (std::is_pointer_v<Result>) {
       return nullptr;
@@ -64,9 +64,10 @@ class Next<Result(Arguments..., ...)> : public NextDefinition<Result(Arguments..
   }
 };
 
-// INTERPOSE(int, chdir, (const char* path)) { ... }
-//   defines the C library's function of that name, and next_chdir for the one behind it. The C++ name
-//   differs, so that the header's attributes (above all nonnull: programs do pass null) do not apply to us.
+// Defines the C library's function of that name, and next_NAME, which calls the next definition:
+//   INTERPOSE(int, chdir, (const char* path)) { ... return next_chdir(path); }
+// The C++ name differs, so that attributes in the C header do not apply to ours. The one that matters is
+// nonnull: programs do pass null.
 #define INTERPOSE(result, name, parameters)                                                \
   extern "C" [[gnu::visibility("default")]] result shown_##name parameters __asm__(#name); \
   static constinit ::verbena::Next<result parameters> next_##name(#name);                  \

@@ -5,7 +5,7 @@
 
 namespace verbena {
 
-// A hook inside an object that can be in one list at a time. An object unlinks itself when destroyed.
+// A hook inside an object, by which the object can be in one list at a time. Unlinks itself when destroyed.
 class ListHook {
  public:
   ListHook() = default;
@@ -51,7 +51,7 @@ class IntrusiveList {
     head_.prev_ = &hook;
   }
 
-  // Into a list that is sorted by `less`: behind those that are not greater. Looks from the end.
+  // Inserts into a list sorted by `less`, after elements that are not greater. Searches from the end.
   // REQUIRES: item is in no list
   template <class Less>
   void insert_sorted(T& item, Less less) {
@@ -74,7 +74,7 @@ class IntrusiveList {
     return item;
   }
 
-  // Forward iteration. The element at hand must not be unlinked meanwhile.
+  // Forward iterator. The current element must not be unlinked meanwhile.
   class Iterator {
    public:
     explicit Iterator(ListHook* at) : at_(at) {}
@@ -91,7 +91,7 @@ class IntrusiveList {
   Iterator begin() { return Iterator(head_.next_); }
   Iterator end() { return Iterator(&head_); }
 
-  // Moves every element of `other` to our end, in order.
+  // Moves all elements of `other` to the end of this list, in order.
   void splice_back(IntrusiveList& other) {
     if (other.empty()) return;
     other.head_.next_->prev_ = head_.prev_;

@@ -7,10 +7,9 @@
 
 namespace verbena {
 
-// fork() waits for a mutex of something that there is once in a process, so that a child does not find it
-// taken by a thread that it does not have. To be said as soon as the library is loaded: what is said first is
-// locked last, as it has to be with a mutex under which no other is taken and nobody waits. kMutex() answers
-// the mutex.
+// Makes fork() hold a process-wide mutex, so that a child never inherits the mutex taken by a thread that it
+// lacks. kMutex() returns the mutex. Call when the library is loaded: fork handlers registered first lock
+// last. That order is right for a mutex under which no other mutex is taken and no thread waits.
 template <auto kMutex>
 int lock_at_fork() {
   return ::pthread_atfork([] { kMutex().lock(); }, [] { kMutex().unlock(); }, [] { kMutex().unlock(); });

@@ -18,11 +18,11 @@ constexpr size_t kMaxShown = 40;
 
 struct Wish {
   LogLevel level = LogLevel::kNone;
-  const char* unknown = nullptr;  // the value, where it is no level's name as it stands
+  const char* unknown = nullptr;  // the value, if it is not exactly a level's name
 };
 
-// An unknown word stands for the level that it names in another case of letters, or for warnings, since too
-// much is better than nothing.
+// An unknown word means the level of that name in another case, else kWarning: too much output is better than
+// none.
 Wish read_environment() {
   const char* wanted = std::getenv("VERBENA_LOG");  // NOLINT(concurrency-mt-unsafe): read once, at first use
   if (wanted == nullptr || *wanted == '\0') return {};
@@ -35,7 +35,7 @@ Wish read_environment() {
   return {LogLevel::kWarning, wanted};
 }
 
-// At any level: the user has set the variable in order to be told something.
+// Logs at any level: the user set the variable to get output.
 void complain_of(const Wish& wish) {
   try {
     log_line(LogLevel::kWarning,
@@ -46,7 +46,7 @@ void complain_of(const Wish& wish) {
   }
 }
 
-// Nobody has asked yet.
+// The environment has not been read yet.
 constexpr auto kUnread = static_cast<LogLevel>(-1);
 constinit std::atomic<LogLevel> current{kUnread};
 constinit std::atomic<LogSink*> sink_in_use{nullptr};

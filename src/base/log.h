@@ -8,15 +8,16 @@
 
 namespace verbena {
 
-// Verbena's one logger. Silent by default: VERBENA_LOG=error|warning|info|debug makes it speak, on standard
-// error, one line a message, written with a single write(2). Any thread may log.
+// Verbena's only logger. Silent by default; VERBENA_LOG=error|warning|info|debug enables it. Writes to
+// standard error, one line per message and one write(2) per line. Any thread may log.
 enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
-// The level read from VERBENA_LOG at the first call; programs of our own may set another.
+// The log level. Read from VERBENA_LOG at the first call; our own programs may set another.
 LogLevel log_level();
 void set_log_level(LogLevel level);
 
-// Takes the lines instead, each with its end: for a process that must not wait for its standard error.
+// Receives the log lines, each with its newline, in place of standard error. For processes that must not
+// block on their standard error.
 class LogSink {
  public:
   virtual void write(std::string line) noexcept = 0;
@@ -24,10 +25,10 @@ class LogSink {
  protected:
   ~LogSink() = default;
 };
-// nullptr: standard error again. REQUIRES: the sink stays for as long as a thread may log
+// Installs the sink; nullptr restores standard error. REQUIRES: the sink outlives all logging threads
 void set_log_sink(LogSink* sink);
 
-// The message as it stands in the log.
+// The message as a log line: with process ID and level.
 std::string log_text(LogLevel level, std::string_view message);
 void log_line(LogLevel level, std::string_view message) noexcept;
 

@@ -14,7 +14,7 @@
 
 namespace verbena {
 
-// What a process has mapped somewhere.
+// One mapping of a process, from /proc/PID/maps.
 struct MapLine {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -23,14 +23,14 @@ struct MapLine {
   uint64_t offset = 0;
   dev_t device = 0;
   ino_t inode = 0;
-  std::string_view path;  // in the line
+  std::string_view path;  // points into the parsed text
 };
 
-// Of a line of /proc/PID/maps: "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name
-// (deleted)" (proc_pid_maps(5)), or of its beginning. Nothing: it is none. Allocates nothing, and needs the C
-// library alone.
+// Parses a line of /proc/PID/maps (proc_pid_maps(5)), or the beginning of one:
+// "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)"
+// Nothing if it is no such line. Allocates nothing, and needs only the C library.
 inline std::optional<MapLine> parse_map_line(std::string_view text) {
-  // Takes a number, and the separator behind it, off the text. False: there is none.
+  // Removes a number and the separator after it from the front of `text`. False if they are not there.
   const auto take = [&text](auto& number, int base, char separator) {
     const auto [past, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
     if (error != std::errc() || past == text.data() + text.size() || *past != separator) return false;

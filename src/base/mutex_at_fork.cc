@@ -10,7 +10,7 @@
 
 namespace verbena {
 
-// All of them. Their own mutex is taken for as long as fork() takes.
+// The list of all MutexAtFork objects. Its own mutex is held during fork().
 class MutexesAtFork {
  public:
   // Never destroyed: threads of the application may outlive every static object.
@@ -44,14 +44,14 @@ class MutexesAtFork {
       if (one.forker_has_it_) {
         one.mutex_.unlock();
       } else {
-        new (&one.mutex_) std::mutex;  // of a thread that is not here
+        new (&one.mutex_) std::mutex;  // held by a thread that the child lacks
       }
     }
     all().mutex_.unlock();
   }
 
  private:
-  // Not by a timed mutex: the thread sanitizer of GCC 12 does not see how that is taken.
+  // Polls instead of using a timed mutex, whose locking GCC 12's thread sanitizer does not see.
   static bool take(std::mutex& mutex) {
     for (std::chrono::milliseconds waited{}; !mutex.try_lock(); waited += kLook) {
       if (waited >= kPatience) return false;
@@ -60,7 +60,7 @@ class MutexesAtFork {
     return true;
   }
 
-  // Longer than a holder may have to wait for a processor.
+  // Longer than a holder may wait for a processor.
   static constexpr std::chrono::seconds kPatience{10};
   static constexpr std::chrono::milliseconds kLook{1};
 
@@ -69,8 +69,8 @@ class MutexesAtFork {
 };
 
 namespace {
-// Said as soon as the library is loaded: what is said first is locked last, as it has to be with locks under
-// which none is taken that fork() waits for without end.
+// Registered when the library is loaded. Fork handlers registered first lock last: right for locks under
+// which no lock is taken that fork() waits for without a limit.
 [[maybe_unused]] const int watched = ::pthread_atfork(
     MutexesAtFork::before_fork, MutexesAtFork::after_fork_in_parent, MutexesAtFork::after_fork_in_child);
 }  // namespace

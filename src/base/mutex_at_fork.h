@@ -7,12 +7,12 @@
 
 namespace verbena {
 
-// A mutex of an object of which there may be many, such as a table of a context. fork() waits for all of
-// them, so that a child finds none taken by a thread that it does not have, and nothing half done that one
-// guards. Under it no other such mutex is taken, nor one that fork() takes before, such as a shard's.
+// A mutex that fork() holds, for objects with many instances such as the tables of a context. So a child
+// never inherits it taken by a thread that it lacks, nor half-changed data that it guards. While holding it,
+// take no other MutexAtFork and no mutex that fork() takes earlier, such as a shard's.
 //
-// One whose holder itself forks, in the handler of a signal, fork() gives up after a while; the child then
-// has it free, and what it guards as it was.
+// If the holder itself forks, in a signal handler, fork() gives up waiting after 10 s. The child then gets
+// the mutex free and the guarded data as they were.
 class MutexAtFork {
  public:
   MutexAtFork();
@@ -27,8 +27,8 @@ class MutexAtFork {
   friend class MutexesAtFork;
 
   std::mutex mutex_;
-  ListHook known_;              // in the list of all; guarded by that list's mutex
-  bool forker_has_it_ = false;  // guarded by the same
+  ListHook known_;              // in the list of all mutexes; guarded by that list's mutex
+  bool forker_has_it_ = false;  // the forking thread holds this mutex; guarded likewise
 };
 
 }  // namespace verbena

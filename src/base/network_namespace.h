@@ -7,9 +7,10 @@
 
 namespace verbena {
 
-// The network namespace that a socket was made in, as a number that no other namespace ever has, unlike its
-// inode. For a socket that accept(2) returned it is the namespace of the process that connected: so a server
-// learns which network a client of its socket file is in. 0: the kernel does not say (before 5.14).
+// The cookie of the network namespace in which a socket was made. Unlike the namespace's inode number, no
+// other namespace ever has the same. For a socket from accept(2) it is the namespace of the connecting
+// process: so a server learns the network of a client of its socket file. 0 if the kernel does not tell
+// (before 5.14).
 inline uint64_t network_namespace_of(int socket) {
   constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
   uint64_t cookie = 0;

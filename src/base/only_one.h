@@ -5,10 +5,10 @@
 
 namespace verbena {
 
-// Something that there is once in a process: made when it is first asked for, and never destroyed, as threads
-// of the application may outlive every static object. In place of a function's static, whose guard a child of
-// fork() would find taken without end, if another thread of its parent was just making it. Of threads that
-// come first together each makes one, and one is kept. Any thread.
+// A process-wide object that is made at first use and never destroyed, as the application's threads may
+// outlive every static object. Replaces function-local statics: a child of fork() may inherit their guard
+// locked by another thread and would block. Threads that come first at the same time each make an object; one
+// is kept. Any thread.
 template <class T>
 class OnlyOne {
  public:
@@ -16,7 +16,7 @@ class OnlyOne {
   OnlyOne(const OnlyOne&) = delete;
   OnlyOne& operator=(const OnlyOne&) = delete;
 
-  // `make()` answers a new T that has no other owner.
+  // Returns the object. `make()` returns a new T that has no other owner.
   template <class Make>
   T& get(Make make) {
     if (T* known = made_.load(std::memory_order_acquire)) return *known;
@@ -29,11 +29,12 @@ class OnlyOne {
   T& get() {
     return get([] { return new T; });
   }
-  // nullptr: there is none yet.
+  // nullptr if there is none yet.
   T* made() const { return made_.load(std::memory_order_acquire); }
-  // In a child after fork(): it is to have its own. Answers the parent's.
+  // For a child after fork(): releases the parent's object, which is returned, so that the next get() makes a
+  // new one.
   T* forget() { return made_.exchange(nullptr, std::memory_order_acq_rel); }
-  // The same, unless another thread has done it.
+  // Releases `parents`, unless another thread has already released or replaced it.
   void forget(T& parents) {
     T* known = &parents;
     made_.compare_exchange_strong(known, nullptr, std::memory_order_acq_rel);

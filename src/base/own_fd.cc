@@ -14,19 +14,20 @@
 namespace verbena {
 namespace {
 
-// Above what nearly all programs have open. Not more: the kernel's table of descriptors is as large as the
-// highest number makes it.
+// Above the numbers that nearly all programs use. Not higher, since the kernel's descriptor table grows to
+// the highest number in use.
 constexpr rlim_t kHighest = 1024;
 
-// Numbers from here on are ours by preference.
+// The lowest number to which our descriptors are moved.
 int floor_of_own() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   return static_cast<int>(std::min(limit.rlim_cur / 2, kHighest));
 }
 
-// eventfd(2), timerfd_create(2) and epoll_create(2) share one inode. What tells them apart is a signal that
-// nobody is ever sent: they know no SIGIO. Each that is made has another of these numbers, as far as they go.
+// Files of eventfd(2), timerfd_create(2) and epoll_create(2) share one inode. They are told apart by a signal
+// number (F_SETSIG) that is never used, since these files do not support SIGIO. Each file gets the next of 64
+// numbers.
 int next_signal() {
   static std::atomic<unsigned> last{0};
   return static_cast<int>(last.fetch_add(1, std::memory_order_relaxed) % 64) + 1;
@@ -65,7 +66,7 @@ OwnFd::Mark OwnFd::make_mark(int fd) {
 
 OwnFd::Mark OwnFd::read_mark(int fd, Mark::Kind kind) {
   if (kind == Mark::kSocket) {
-    uint64_t cookie = 0;  // of Linux 4.12
+    uint64_t cookie = 0;  // since Linux 4.12
     socklen_t length = sizeof cookie;
     if (::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) != 0) return {};
     return {Mark::kSocket, {cookie}};
@@ -75,7 +76,7 @@ OwnFd::Mark OwnFd::read_mark(int fd, Mark::Kind kind) {
     if (signal <= 0) return {};
     return {Mark::kAnonymous, {static_cast<uint64_t>(signal)}};
   }
-  // Not the server of a file system is asked: it may be one that does not answer.
+  // Must not ask the server of a network file system, which may not answer.
   struct statx about {};
   constexpr unsigned kWanted = STATX_INO;
   if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, kWanted, &about) != 0) return {};

@@ -8,22 +8,21 @@
 
 namespace verbena {
 
-// Owns a descriptor that we keep in the application's process, and knows it again. A daemon closes all
-// descriptors that it has (close_range(2)), or a program closes one twice; the number then is another file's,
-// and what we would read, write or close is the application's.
+// Owns a descriptor that we keep in the application's process, and detects if the number has come to refer to
+// another file. Daemons close all descriptors (close_range(2)), and some programs close one twice. Then the
+// number may be reused for the application's file, which we must neither read, write nor close.
 //
-// Two things against that. The descriptor is moved up, to numbers of the upper half of what the process may
-// have (of 2048 at most), so that files which are opened afterwards do not get it: the kernel gives the
-// lowest that is free. And it can be told whether it is still the same (is_ours()), by what the kernel says
-// of the file and no other file has. Whose number it is no more it is not closed.
+// Two measures help. The descriptor is moved up, to numbers from half of RLIMIT_NOFILE on (from 1024 at
+// most), because the kernel gives new files the lowest free number. And is_ours() compares an identity of the
+// file that the kernel reports. A descriptor whose number was reused is not closed.
 //
-// One thread at a time, but that others may ask for the number while settle() takes it away.
+// One thread at a time, except that other threads may call get() during settle().
 class OwnFd {
  public:
   OwnFd() = default;
-  // Moves it up, if there is room. What an epoll set knows it by changes with that.
+  // Moves the descriptor up, if there is room. This changes its identity in epoll sets.
   OwnFd(UniqueFd fd);  // NOLINT(google-explicit-constructor)
-  // The application knows it by its number, which it keeps.
+  // Keeps the number, for a descriptor that the application knows by its number.
   static OwnFd with_known_number(UniqueFd fd);
   OwnFd(OwnFd&& other) noexcept : fd_(other.fd_.exchange(-1)), mark_(other.mark_) {}
   OwnFd& operator=(OwnFd&& other) noexcept {
@@ -38,20 +37,20 @@ class OwnFd {
   int get() const { return fd_.load(std::memory_order_relaxed); }
   explicit operator bool() const { return get() >= 0; }
 
-  // Whether the number still is that of our file. One system call, which waits for no kind of file. False of
-  // none.
+  // Whether the number still refers to our file. One system call, which blocks for no kind of file. False if
+  // empty.
   bool is_ours() const;
   // Closes it, if it is ours.
   void reset();
-  // Hands it on; nothing if it is not ours any more.
+  // Releases the descriptor. Empty if the number is not ours any more.
   UniqueFd take();
-  // Puts another file behind the number.
+  // Makes the number refer to a copy of `other` (dup3).
   void become(const UniqueFd& other);
-  // If it is not ours any more there is none from now on. Whether there is one.
+  // Becomes empty if the number is not ours any more. Returns whether it is still ours.
   bool settle();
 
  private:
-  // What no other file has.
+  // The identity of a file.
   struct Mark {
     enum Kind : uint8_t { kNone, kSocket, kAnonymous, kFile };
     Kind kind = kNone;

@@ -5,8 +5,8 @@
 
 namespace verbena {
 
-// SO_PEERPIDFD of Linux 6.5, also where the C library's headers are older: a pidfd of the process that
-// listens or has connected at the other end of a Unix socket.
+// SO_PEERPIDFD (Linux 6.5), also where the C library's headers are older. It gives a pidfd of the process
+// that listens or connected at the other end of a Unix socket.
 #ifdef SO_PEERPIDFD
 inline constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else

@@ -11,23 +11,23 @@
 
 namespace verbena {
 
-// poll(2) and epoll(7), past whatever a preloaded library has put in their place. The librspreload of
-// rdma-core 65 puts rsockets' calls there. An rsocket that waited by these would call itself, without end.
+// poll(2) and epoll(7) that bypass preloaded libraries. The librspreload of rdma-core 65 redirects these
+// calls to rsockets, so an rsocket that used them would call itself recursively.
 
-// A cancellation point, as poll(2) is. ppoll(2) is the C library's own.
+// poll(2) as the C library's ppoll(2), which is not redirected. A cancellation point, as poll(2) is.
 inline int plain_poll(pollfd* entries, nfds_t count, int timeout_ms) {
   const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
   return ::ppoll(entries, count, timeout_ms < 0 ? nullptr : &timeout, nullptr);
 }
 
-// Likewise.
+// epoll_wait(2) by epoll_pwait(2), likewise.
 inline int plain_epoll_wait(int set, epoll_event* events, size_t room, int timeout_ms) {
   return ::epoll_pwait(set, events, static_cast<int>(room), timeout_ms, nullptr);
 }
 
-// Close-on-exec.
+// epoll_create1(2), close-on-exec.
 inline int plain_epoll_create() {
-#if defined(__SANITIZE_THREAD__)  // it learns from both of these what happens before what
+#if defined(__SANITIZE_THREAD__)  // the sanitizer derives happens-before from the epoll calls
   return ::epoll_create1(EPOLL_CLOEXEC);
 #else
   return static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));

@@ -6,9 +6,9 @@
 
 namespace verbena {
 
-// socket(2), past whatever a preloaded library has put in its place: librspreload makes an rsocket of every
-// internet socket, and an rsocket is made of what asks for one here. (Not for the first socket of all, which
-// is the one to the agent: librspreload makes itself ready in socket(2), and the other calls count on that.)
+// socket(2) that bypasses preloaded libraries. librspreload turns every internet socket into an rsocket, and
+// an rsocket itself needs real sockets. (Do not use it for the process's first socket, the one to the agent:
+// librspreload initializes itself in socket(2), and its other calls rely on that.)
 inline int plain_socket(int domain, int type, int protocol) {
   return static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
 }

@@ -7,10 +7,11 @@
 
 namespace verbena {
 
-// A descriptor's place in an epoll set. It is taken out by name when this ends, as to close the descriptor is
-// not enough: a process that has inherited it, as a child that has just been forked has until it calls
-// exec(), keeps it in the set, which would go on to tell of what is gone.
+// Membership of a descriptor in an epoll set; the destructor removes it by EPOLL_CTL_DEL. Closing the
+// descriptor is not enough: while another process has an inherited copy, as a child between fork() and exec()
+// has, the set would go on to report events of it.
 //
+// Declare it after the descriptor, so that it is destroyed first.
 // Declared behind the descriptor, so that it ends before that.
 class PollEntry {
  public:
@@ -21,8 +22,8 @@ class PollEntry {
   PollEntry(const PollEntry&) = delete;
   PollEntry& operator=(const PollEntry&) = delete;
 
-  // From now on the set tells when there is something to read, and gives `data`. The set outlives this, or is
-  // forgotten. False: that cannot be.
+  // Adds `fd` to the set for EPOLLIN, with `data`. False on error. REQUIRES: the set outlives this object, or
+  // forget() is called
   bool join(int set, int fd, void* data) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -32,7 +33,7 @@ class PollEntry {
     fd_ = fd;
     return true;
   }
-  // In a child after fork(): the set is the parent's.
+  // For a child after fork(), where the set is the parent's: leaves the set as it is.
   void forget() { set_ = -1; }
 
  private:

@@ -3,12 +3,12 @@
 
 namespace verbena {
 
-// Has the processor fetch a cache line that is soon to be written, so that the write need not wait until
-// another processor has given it away.
+// Prefetches a cache line for writing, so that the write does not wait for another processor to give the line
+// up.
 inline void prefetch_for_write(const void* line) {
 #if defined(__x86_64__)
-  // What the compiler makes of __builtin_prefetch() for the least of these processors fetches it for reading.
-  // Those that do not know this instruction take it for a no-operation.
+  // For baseline x86-64, __builtin_prefetch() with write intent compiles to a prefetch for reading.
+  // Processors without PREFETCHW treat it as a no-operation.
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
 #else
   __builtin_prefetch(line, 1);

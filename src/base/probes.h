@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Static probes (USDT) for bpftrace, perf and systemtap, of provider "verbena": docs/watching.md lists them.
-// One is a nop in the code and a note in the library's file (.note.stapsdt) that says where the arguments
-// are. Name what lies in memory or in a register already, without a conversion, and the arguments cost
-// nothing. Built without the headers of systemtap-sdt-dev there are no probes, and no argument is evaluated.
+// Static probes (USDT, provider "verbena") for bpftrace, perf and systemtap; docs/watching.md lists them. A
+// probe is a nop in the code and a note in the library's file (.note.stapsdt) that tells where the arguments
+// are. Arguments that are in memory or in a register already, without a conversion, cost nothing. Built
+// without the headers of systemtap-sdt-dev there are no probes, and arguments are not evaluated.
 #if __has_include(<sys/sdt.h>)
 #define SDT_USE_VARIADIC
 #include <sys/sdt.h>

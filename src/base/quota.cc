@@ -6,7 +6,7 @@
 namespace verbena {
 namespace {
 
-// A user has at most so many times what is free.
+// The maximum ratio of a user's items to the free ones.
 constexpr size_t kShare = 2;
 
 }  // namespace

@@ -8,42 +8,42 @@
 
 namespace verbena {
 
-// How many of a fixed number of things each user may have: slots, connections, descriptors.
+// Shares a fixed number of items (slots, connections, descriptors) among users.
 //
-// Root and the agent's own user may have all. The others share what is left of it when a reserve has been set
-// aside for those two. There is no fixed share: a user may take another one as long as it then has at most
-// twice what is still free. So one user alone gets two thirds, two get two fifths each, and a fifth is free;
-// the next to come finds something, whatever all before have taken.
+// Root and the agent's own user may take all. A reserve for those two is set aside, and the other users share
+// the rest. There is no fixed share per user: a user may take an item if it then has at most twice the number
+// still free. So a single user gets at most two thirds; two get two fifths each, and a fifth stays free. A
+// new user always finds free items.
 //
-// One thread at a time; knows no clock and no kernel.
+// One thread at a time. Pure: no clock, no system calls.
 class Quota {
  public:
   struct Size {
-    // With an eighth as the reserve, which nearly all have.
+    // `all` items with an eighth as the reserve, as for nearly all quotas.
     static constexpr Size of(size_t all) { return {.all = all, .reserve = all / 8}; }
 
     size_t all;
     size_t reserve;  // for root and the agent's own user
   };
   Quota(Size size, uid_t own) : size_(size), own_(own) {}
-  // There are more or fewer now. Who has more than its share keeps that.
+  // Changes the number of items. A user above the new limit keeps its items.
   void resize(Size size) { size_ = size; }
 
-  // Whether the user may take so many more now.
+  // Whether `user` may take `more` items now.
   bool allows(uid_t user, size_t more = 1) const;
-  // What was allowed, or what there is anyhow: more than is allowed counts as well.
+  // Counts items that were allowed, or that exist regardless: exceeding the limit is no error.
   void take(uid_t user, size_t count = 1);
-  // REQUIRES: the user has as many
+  // REQUIRES: the user has at least `count`
   void give_back(uid_t user, size_t count = 1);
 
-  // Root, or the agent's own user.
+  // Whether the user is root or the agent's own user.
   bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
   size_t of(uid_t user) const;
   size_t of_all() const { return trusted_ + strangers_; }
   bool is_used_up() const { return of_all() >= size_.all; }
 
  private:
-  // What nobody has, of the part that others than root and our own user may have.
+  // The number of free items outside the reserve.
   size_t left_for_strangers() const;
 
   Size size_;

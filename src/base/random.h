@@ -5,8 +5,8 @@
 
 namespace verbena {
 
-// xoshiro256**: small, fast, and the same sequence from the same seed everywhere. Not for secrets; those come
-// from getrandom(2).
+// The generator xoshiro256**: small, fast, and the same sequence from the same seed everywhere. Not for
+// secrets; those come from getrandom(2).
 class Random {
  public:
   explicit Random(uint64_t seed) {

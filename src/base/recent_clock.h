@@ -9,15 +9,15 @@
 
 namespace verbena {
 
-// A clock for somebody who asks it many times a microsecond: it looks again only when the processor's counter
-// of ticks says that a microsecond or two have passed since it last did, and then mostly at that counter
-// (TickClock). So it may be late by that, early by no more than a microsecond, and never goes backwards. One
-// thread at a time.
+// A monotonic clock for callers that read it many times a microsecond. It returns the last value until the
+// TSC shows that a microsecond or two have passed, then derives the time from the TSC (TickClock), and only
+// sometimes reads the system clock. So it may be late by that much and early by at most a microsecond. It
+// never goes backwards. One thread at a time.
 class RecentClock {
  public:
   using Clock = TimePoint (*)();
 
-  // A clock other than the monotonic one, as tests have, is read each time.
+  // Any clock other than MonotonicClock::now, as in tests, is read on every call.
   explicit RecentClock(Clock clock) : clock_(clock), skips_(clock == MonotonicClock::now) {}
 
   TimePoint now() {
@@ -29,7 +29,7 @@ class RecentClock {
 #endif
     return last_ = clock_();
   }
-  // Whether now() would not look.
+  // Whether now() would return the cached value.
   bool is_recent() const {
 #if defined(__x86_64__)
     return skips_ && is_recent(__builtin_ia32_rdtsc());
@@ -37,16 +37,16 @@ class RecentClock {
     return false;
 #endif
   }
-  // Right now. Any thread.
+  // The time read from the clock. Any thread.
   TimePoint exact() const {
     return clock_();
   }
 
  private:
-  // A microsecond and a half at 2 GHz, and at most three on any processor that has the counter.
+  // The age up to which a value counts as recent: 1.5 us at 2 GHz, at most 3 us on any processor with a TSC.
   static constexpr uint64_t kTicks = 3000;
 
-  // Not when the counter is that of another processor, and behind.
+  // False if the counter is behind, as on another processor whose counter differs.
   bool is_recent(uint64_t ticks) const {
     return ticks - looked_at_ < kTicks;
   }
@@ -59,7 +59,8 @@ class RecentClock {
   }
 
   TimePoint read(uint64_t before) {
-    constexpr uint64_t kQuick = 16 * kTicks;  // the thread has not lost its processor meanwhile
+    constexpr uint64_t kQuick =
+        16 * kTicks;  // if it took longer, the thread was preempted between the readings
     const TimePoint time = clock_();
     const uint64_t after = __builtin_ia32_rdtsc();
     if (after - before < kQuick) {

@@ -7,7 +7,7 @@
 
 namespace verbena {
 
-// What goes wrong inside carries an errno: it is what the C ABI returns in the end.
+// An internal error, as the errno value that the C ABI finally returns.
 struct Error {
   int code;  // an errno value, never 0
 

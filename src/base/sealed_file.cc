@@ -60,7 +60,7 @@ Result<void> read_memory_file(int file, Bytes to) {
   return {};
 }
 
-// The seals first: only files in memory have any, and to ask others for their size might wait for a server.
+// Checks the seals first: only memfds have any, and fstat() of other files might wait for a file server.
 std::optional<size_t> sealed_size(int file) {
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = ::fcntl(file, F_GET_SEALS);

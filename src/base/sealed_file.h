@@ -8,24 +8,24 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// Memory that processes share, as a file that is handed from one to the other. It is mapped only if its size
-// is sealed: who shortened it would end the others by SIGBUS.
+// Memory that processes share, as memfds whose descriptors they pass to each other. A file is mapped only if
+// its size is sealed: a peer that truncated it would kill this process by SIGBUS.
 namespace verbena {
 
-// A new file of so many zeros, all of whose pages are there: memory that is short later would be a SIGBUS.
-// Its size is to be sealed. Errors: the kernel's; EFBIG: beyond RLIMIT_FSIZE, where to try raises SIGXFSZ, of
-// which a process dies.
+// Creates a memfd of `bytes` zeros with all pages allocated: a shortage of memory would raise SIGBUS later.
+// The caller seals its size. Errors: the kernel's; EFBIG: beyond RLIMIT_FSIZE, where the kernel would raise
+// SIGXFSZ, which kills the process.
 Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
-// Nobody can change its size any more, nor its seals. `others`: F_SEAL_... that are added besides.
+// Seals the size and the set of seals. `others`: additional F_SEAL_... flags.
 Result<void> seal_size(int file, int others = 0);
 
-// A new file with these bytes, whose size is sealed; and as many bytes out of such a file. EPROTO: it is
-// none.
+// Create a size-sealed memfd with these bytes, and read exactly `to.size()` bytes from one. EPROTO: it is no
+// memfd of that size, or not sealed.
 Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes);
 Result<void> read_memory_file(int file, Bytes to);
 
-// The size of such a file, which nobody can change. Nothing: it is none. Waits for no kind of file.
+// The size of a size-sealed memfd. Nothing if it is none. Blocks for no kind of file.
 std::optional<size_t> sealed_size(int file);
 bool has_sealed_size(int file, size_t bytes);
 

@@ -8,13 +8,13 @@
 namespace verbena {
 namespace {
 
-// So often a sleeper may find the lock taken by somebody quicker.
+// The number of failed attempts after wake-ups before a sleeper claims the lock.
 constexpr uint32_t kTriesBeforeClaim = 3;
 constexpr int kSpinsBeforeYield = 100;
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-// Bare system calls: the C library's would be cancellation points.
+// Bare system calls: the C library's are cancellation points.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t seen) {
   ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
 }
@@ -26,9 +26,9 @@ void wake_on(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-// Nobody is forgotten: kWoken is cleared after the turn was read and before the lock is tried. The thread
-// that unlocks after that try either finds kWoken clear and counts the turn up, so that we do not sleep, or
-// finds it set by another unlocking, after our clearing, which has counted the turn up already.
+// No wake-up is lost: kWoken is cleared after `turn` is read and before the lock is tried. If the try fails,
+// a later unlock follows. That unlock either finds kWoken clear and increments turn_, so that this thread
+// does not sleep, or finds it set by another unlock after our clearing, which has incremented turn_ already.
 void SectionLock::lock_slowly() {
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   for (uint32_t tries = 0;; ++tries) {
@@ -44,7 +44,7 @@ void SectionLock::lock_slowly() {
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-// One at a time.
+// Claims the lock for the calling thread. False if another sleeper has claimed it.
 bool SectionLock::claim() {
   return (state_.fetch_or(kClaimed, std::memory_order_seq_cst) & kClaimed) == 0;
 }

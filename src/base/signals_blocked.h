@@ -8,9 +8,9 @@
 
 namespace verbena {
 
-// While it stands, this thread takes no signals, and a thread that it starts takes none ever: signals go to
-// the application's threads. What a thread raises itself by a fault must not be blocked: the kernel would
-// kill the process without a word.
+// Scope in which this thread has all signals blocked; a thread started inside it inherits the mask for good.
+// So signals go to the application's threads. Signals raised by faults stay unblocked: if one is blocked, the
+// kernel kills the process without running its handler.
 class SignalsBlocked {
  public:
   explicit SignalsBlocked(std::initializer_list<int> faults = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {

@@ -12,8 +12,8 @@ struct SipKey {
   uint64_t high = 0;
 };
 
-// SipHash-2-4 (Aumasson and Bernstein, 2012) of the eight bytes of one word, little endian. Who sees any
-// number of its values, and knows what they are of, learns nothing of the key or of other values.
+// SipHash-2-4 (Aumasson and Bernstein, 2012) of the eight bytes of one word, little endian. Known pairs of
+// inputs and values reveal nothing about the key or other values.
 constexpr uint64_t siphash(const SipKey& key, uint64_t word) {
   uint64_t v0 = key.low ^ 0x736f6d6570736575;
   uint64_t v1 = key.high ^ 0x646f72616e646f6d;
@@ -33,7 +33,7 @@ constexpr uint64_t siphash(const SipKey& key, uint64_t word) {
       v2 = std::rotl(v2, 32);
     }
   };
-  constexpr uint64_t kEnd = uint64_t{sizeof word} << 56;  // the block that has the length and nothing else
+  constexpr uint64_t kEnd = uint64_t{sizeof word} << 56;  // the last block: the length alone
   for (const uint64_t block : {word, kEnd}) {
     v3 ^= block;
     mix_rounds(2);

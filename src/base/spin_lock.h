@@ -18,16 +18,16 @@ inline void cpu_relax() {
 }
 
 // A lock for critical sections of some tens of nanoseconds. Spins briefly, then yields: on a small machine
-// the holder may be the one waiting for our processor. Meets BasicLockable and Lockable.
+// the holder may be waiting for this processor. Meets BasicLockable and Lockable.
 class SpinLock {
  public:
   void lock() {
     if (!try_lock()) [[unlikely]]
       wait_and_lock();
   }
-  // Sequentially consistent, for the sake of unlock_and_look().
+  // Sequentially consistent, as unlock_and_look() requires.
   bool try_lock() { return !held_.exchange(true, std::memory_order_seq_cst); }
-  // Gives up when the lock cannot be taken for so long.
+  // Locks, or returns false after `patience`.
   bool try_lock_for(Duration patience) {
     for (const TimePoint end = MonotonicClock::now() + patience; !try_lock();) {
       if (MonotonicClock::now() >= end) return false;
@@ -36,10 +36,10 @@ class SpinLock {
     return true;
   }
   void unlock() { held_.store(false, std::memory_order_release); }
-  // For a holder who does what others, finding the lock taken, have left for it. They leave it and then fail
-  // to lock; the holder unlocks and then looks. One of the two must see the other, so neither pair may be
-  // reordered, not even by a store buffer: what is left is written, and looked for, by sequentially
-  // consistent operations too.
+  // Unlocks, for a holder that does the work which other threads left because the lock was taken. Those
+  // threads publish work and then fail to lock; the holder unlocks and then looks for work. One side must see
+  // the other, so neither pair may be reordered, not even by a store buffer. The work must be published and
+  // looked for with sequentially consistent operations too.
   void unlock_and_look() { held_.store(false, std::memory_order_seq_cst); }
 
  private:

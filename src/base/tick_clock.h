@@ -8,28 +8,28 @@
 
 namespace verbena {
 
-// What time it is, told from the processor's counter of ticks and from what the clock said a moment ago. To
-// read the clock takes as long as a small message: it waits for all that the processor is still fetching.
+// Derives the time from the processor's tick counter (TSC) and an earlier reading of the clock. Reading the
+// clock takes as long as sending a small message, since it waits for all outstanding loads.
 //
-// How long a tick is it learns from the readings, and believes it while they agree. So a counter that stops,
-// changes its pace or is another processor's costs readings, and errors of a moment's length at most. Pure:
-// for tests, and for RecentClock.
+// The length of a tick is learned from the readings and used while two consecutive measurements agree. A
+// counter that stops, changes its rate or is another processor's causes extra readings, and errors of less
+// than a millisecond. Pure: a component of RecentClock.
 class TickClock {
  public:
-  // So many ticks it goes on from a reading: under a millisecond.
+  // The number of ticks for which a reading is used: under a millisecond.
   static constexpr uint64_t kMoment = 1 << 20;
 
-  // The time at `ticks`. None: the clock is to be read, and read() to be told.
+  // The time at `ticks`. Nothing if the caller must read the clock and call read().
   std::optional<TimePoint> at(uint64_t ticks) const {
     const uint64_t elapsed = ticks - read_at_;
     if (elapsed >= kMoment || scale_ == 0) return std::nullopt;
     return time_ + Duration(static_cast<int64_t>(elapsed * scale_ >> kShift));
   }
 
-  // The clock said `time`, and after that the counter `ticks`.
+  // Records a reading: the clock returned `time`, and right after it the counter was `ticks`.
   void read(uint64_t ticks, TimePoint time) {
     const uint64_t elapsed = ticks - read_at_;
-    if (elapsed < kMoment && time > time_) return;  // too short a time to learn from
+    if (elapsed < kMoment && time > time_) return;  // too short an interval to learn from
     const uint64_t measured = scale_of(elapsed, time - time_);
     scale_ = agree(measured, measured_) ? measured : 0;
     measured_ = measured;
@@ -37,16 +37,17 @@ class TickClock {
     time_ = time;
   }
 
-  // A reading took so long that nobody knows what it says. The clock is read again next time.
+  // Discards what was learned, after a reading that took too long to be accurate. The clock is read again
+  // next time.
   void forget() { scale_ = measured_ = 0; }
 
  private:
   static constexpr unsigned kShift = 32;
   static constexpr uint64_t kMaxTicks = uint64_t{1} << 40;       // some minutes
-  static constexpr Duration kLongest = std::chrono::seconds(1);  // to be learned from
+  static constexpr Duration kLongest = std::chrono::seconds(1);  // maximum interval to learn from
   static constexpr uint64_t kTolerance = 1024;
 
-  // Nanoseconds a tick, times 2^32; 0: that cannot be.
+  // Nanoseconds per tick, times 2^32; 0 if the interval is unusable.
   static uint64_t scale_of(uint64_t ticks, Duration time) {
     if (ticks >= kMaxTicks || time <= Duration::zero() || time > kLongest) return 0;
     return (static_cast<uint64_t>(time.count()) << kShift) / ticks;
@@ -58,8 +59,8 @@ class TickClock {
 
   uint64_t read_at_ = 0;
   TimePoint time_{};
-  uint64_t measured_ = 0;  // the length of a tick, as of the last two readings
-  uint64_t scale_ = 0;     // the same, as two such have found it; 0: they do not agree
+  uint64_t measured_ = 0;  // scale of the last interval between two readings
+  uint64_t scale_ = 0;     // the same, confirmed by two consecutive intervals; 0: they disagree
 };
 
 }  // namespace verbena

@@ -6,7 +6,8 @@
 
 namespace verbena {
 
-// The monotonic clock. Protocol code never reads it: time is passed in as a TimePoint, so that a run replays.
+// The monotonic clock. Protocol code never reads it: times are passed in as TimePoints, so that a run can be
+// replayed.
 struct MonotonicClock {
   using rep = int64_t;
   using period = std::nano;

@@ -12,8 +12,8 @@ extern "C" void __sanitizer_syscall_pre_impl_close(long fd);
 
 namespace verbena {
 
-// Owns a file descriptor. Closes it past the C library, whose close() is a cancellation point: a destructor
-// cannot be unwound, and the caller may hold locks.
+// Owns a file descriptor. Closes it by a bare system call, because the C library's close() is a cancellation
+// point: a destructor cannot be unwound, and the caller may hold locks.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -36,8 +36,8 @@ class UniqueFd {
  private:
   void close_now() {
 #if defined(__SANITIZE_THREAD__)
-    // The sanitizer follows descriptors by calls of the C library. What closes unseen by it would be a race
-    // with who is given the same number next.
+    // The sanitizer tracks descriptors by C library calls. Without this, our close and another thread's reuse
+    // of the number would be reported as a race.
     __sanitizer_syscall_pre_impl_close(fd_);
 #endif
     ::syscall(SYS_close, fd_);

@@ -18,7 +18,7 @@
 namespace verbena::command_line {
 namespace {
 
-// All of the text, or nothing.
+// Converts the whole text, or returns nothing.
 std::optional<uint64_t> number_in(std::string_view text) {
   int base = 10;
   if (text.starts_with("0x") || text.starts_with("0X")) {

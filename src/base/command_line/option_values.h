@@ -9,11 +9,12 @@
 
 namespace verbena::command_line {
 
-// Checks on the values of options. Each says in plain words what the value has to be, where CLI11's own
-// checks name C++ types and ranges. To be given to CLI::Option::transform(): they bring the value into a form
-// that CLI11 converts without a complaint of its own.
+// Checks for option values, for CLI::Option::transform(). Their messages say in plain words which values are
+// allowed; CLI11's own checks name C++ types and ranges. They normalize the value so that CLI11 converts it
+// without an error.
 
-// A whole number, decimal or with 0x. `what` goes into "'abc' is not {what}": "a process ID".
+// A whole number, decimal or with 0x. `what` completes the message "'abc' is not {what}", for example "a
+// process ID".
 CLI::Validator whole_number(std::string what, uint64_t least, uint64_t most);
 CLI::Validator process_id();
 CLI::Validator qp_number();
@@ -21,10 +22,10 @@ CLI::Validator qp_number();
 // A decimal fraction.
 CLI::Validator decimal_number(std::string what, double least, double most);
 
-// One of these words, in any case of letters.
+// One of these words; case is ignored.
 CLI::Validator one_of(std::vector<std::string> words);
 
-// For the help: "process|qp|link".
+// The words as help texts show them: "process|qp|link".
 std::string choice(const std::vector<std::string>& words);
 
 }  // namespace verbena::command_line

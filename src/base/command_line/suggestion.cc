@@ -11,10 +11,10 @@
 namespace verbena::command_line {
 namespace {
 
-// Longer words are no names of ours, and the distance takes time in proportion to both lengths.
+// Longer words resemble none of our names, and the distance takes time in proportion to both lengths.
 constexpr size_t kMaxLetters = 40;
 
-// The optimal string alignment distance: Levenshtein's, where a swap of neighbours counts as one step.
+// The optimal string alignment distance: Levenshtein's with a swap of neighbours as one step.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> two_back(b.size() + 1);
   std::vector<size_t> back(b.size() + 1);

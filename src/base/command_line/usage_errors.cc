@@ -32,7 +32,7 @@ std::vector<std::string> names_of_subcommands(const CLI::App& app) {
 std::vector<std::string> names_of_options(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* one : app.get_options()) {
-    if (one->get_group().empty()) continue;  // not for users
+    if (one->get_group().empty()) continue;  // hidden from users
     for (const std::string& name : one->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : one->get_snames()) names.push_back("-" + name);
   }
@@ -45,15 +45,15 @@ const CLI::App& last_reached(const CLI::App& program) {
   return *app;
 }
 
-// The name of the option that CLI11's sentence begins with: "--qp: 1 required QPN missing", or "Could not
-// convert: --json = please".
+// The option's name at the start of CLI11's message: "--qp: 1 required QPN missing", or "Could not convert:
+// --json = please".
 std::string subject_of(std::string_view sentence) {
   constexpr std::string_view kPrefix = "Could not convert: ";
   if (sentence.starts_with(kPrefix)) sentence.remove_prefix(kPrefix.size());
   return std::string(sentence.substr(0, sentence.find_first_of(": ")));
 }
 
-// As the user writes the name of an option.
+// The option as the user types it.
 std::string with_dashes(const std::string& name) {
   return (name.size() > 1 ? "--" : "-") + name;
 }

@@ -12,25 +12,25 @@ class ParseError;
 
 namespace verbena::command_line {
 
-// For programs whose command lines CLI11 reads. `program`: all of it, with its name.
+// Helpers for programs that parse their command line with CLI11. `program`: the root App, with its name set.
 
-// The words of `verbena help WORD...` as CLI11 takes them: the command that they name, and --help. The first
-// word that names no command is kept, so that it is complained of.
+// Translates the words of `verbena help WORD...` for CLI11: the named command, then --help. Keeps the first
+// word that names no command, so that CLI11 reports it.
 std::vector<std::string> words_for_help(const CLI::App& program, const std::vector<std::string>& words);
 
 struct UnknownCommand {
-  std::string what;    // the complaint
-  std::string within;  // whose --help lists the commands that there are: "verbena link"
+  std::string what;    // the error message
+  std::string within;  // the command whose --help lists the valid commands: "verbena link"
 };
 
-// A complaint about the first word that stands where a command has to and is none; CLI11 finds it only after
-// it has obeyed a --help. Nothing: each such word is a command.
+// Finds the first word that stands in a command's place and names none. CLI11 reports it only after --help
+// has been processed. Nothing if all such words are commands.
 std::optional<UnknownCommand> unknown_command(const CLI::App& program, const std::vector<std::string>& words);
 
-// A sentence for an error of CLI11's, which names the option, the value and the next step.
+// Turns CLI11's error into a sentence that names the option, the value and the next step.
 std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error);
 
-// The subcommand that was reached, by its whole name: "verbena link add".
+// The full name of the subcommand that was parsed: "verbena link add".
 std::string reached(const CLI::App& program);
 
 }  // namespace verbena::command_line

@@ -3,8 +3,8 @@
 
 namespace verbena::paths {
 
-// Names a file that every Linux system has, that Verbena needs and that cannot be opened here, as in a bare
-// chroot, with the reason and what to do. nullptr: all are there.
+// An error text if a system file that Verbena needs cannot be opened, as in a bare chroot: names the file,
+// the reason and the fix. nullptr if all are there.
 const char* missing_system_file();
 
 }  // namespace verbena::paths

@@ -8,8 +8,8 @@
 
 namespace verbena::paths {
 
-// Text for a path, without allocation and without the C++ library's run-time part. What does not fit makes it
-// invalid, and it stays so.
+// A path in a fixed buffer, without allocation and without the C++ run-time library. Becomes invalid, and
+// stays so, when text does not fit.
 class PathText {
  public:
   PathText() { text_[0] = '\0'; }

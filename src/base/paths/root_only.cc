@@ -13,9 +13,9 @@
 namespace verbena::paths {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel has it
+constexpr int kMaxLinks = 40;  // the kernel's limit
 
-// Goes from the root to a file as the kernel does.
+// Resolves a path from the root on as the kernel does, and checks each step.
 class Walk {
  public:
   explicit Walk(std::string path) : left_(std::move(path)) {}
@@ -56,7 +56,7 @@ class Walk {
     return std::nullopt;
   }
 
-  // The mode of a link means nothing.
+  // Checks a link's owner only: its mode means nothing.
   std::optional<Changeable> follow(const std::string& link, const struct stat& status) {
     if (status.st_uid != 0) return Changeable{link, 0, status.st_uid, 0};
     char target[PATH_MAX];

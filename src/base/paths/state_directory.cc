@@ -13,10 +13,11 @@
 namespace verbena::paths {
 namespace {
 
-// An agent that ends may remove the home between our two steps.
+// An agent that exits may remove the parent directory between our two steps, so try again.
 constexpr int kAttempts = 16;
 
-// The mode does not pass through the umask: the directory is made private and opened up after.
+// Creates the directory with mode 0700 and then changes the mode, since mkdir()'s mode is subject to the
+// umask.
 Result<void> make_directory(const std::string& path, mode_t mode) {
   if (mkdir(path.c_str(), 0700) != 0) {
     if (errno != EEXIST) return fail(errno);
@@ -64,7 +65,7 @@ Result<std::string> make_mirror_directory() {
   return make_in_home(mirror_path_for(own_user()));
 }
 
-// It gets its name when it is locked: before that nobody else can open it, and so nobody else can lock it.
+// The file gets its final name after it is locked: so no other process can open it, and lock it, before.
 Result<UniqueFd> mark_in_use(const std::string& directory) {
   const std::string fresh = directory + "/.in_use";
   ::unlink(fresh.c_str());

@@ -13,8 +13,9 @@
 namespace verbena::paths {
 namespace {
 
-// One of a former release does not say; nor can a program ask that has no descriptor left: then it is as
-// `assumed`. Straight to the kernel, not through functions that are interposed.
+// Whether the agent or mirror of a directory lives. `assumed` is returned if the lock file cannot be opened:
+// agents of former releases have none, and a program may have no free descriptor. Bare system calls, since
+// the C library's functions are interposed.
 bool is_in_use(PathText& directory, bool assumed) {
   const size_t size = directory.view().size();
   const auto fd = syscall(SYS_openat, AT_FDCWD, directory.add(kInUse).c_str(),
@@ -29,7 +30,7 @@ bool is_in_use(PathText& directory, bool assumed) {
   return !is_known || lock.l_type != F_UNLCK;
 }
 
-// home/<inode of the network namespace>: tells namespaces apart that share a file system.
+// Appends the inode number of the network namespace: namespaces may share a file system.
 void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   struct stat status;
   if (stat(of, &status) != 0) {
@@ -39,7 +40,7 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   }
 }
 
-// Not from XDG_RUNTIME_DIR: the processes of a user must agree whatever their environment.
+// Does not use XDG_RUNTIME_DIR: all processes of a user must agree whatever their environment.
 void set_state_home(uid_t owner, PathText& home) {
   home.clear();
   if (owner == 0) {
@@ -55,7 +56,7 @@ void set_state_home(uid_t owner, PathText& home) {
   }
 }
 
-// Makes it the path of a trusted directory of a user's for this network namespace. False: there is none.
+// Sets `path` to the user's trusted directory for this network namespace. False if there is none.
 bool find_in_home(uid_t owner, std::string_view suffix, PathText& path) {
   set_state_home(owner, path);
   if (!is_trusted_directory(path.c_str())) return false;
@@ -64,8 +65,8 @@ bool find_in_home(uid_t owner, std::string_view suffix, PathText& path) {
   return path.valid() && is_trusted_directory(path.c_str());
 }
 
-// The preload runs on small stacks: there is one path at a time. A mirror is marked when it is complete, and
-// without its mark it is none.
+// Uses one PathText, since the preload library runs on small stacks. A mirror's lock file appears when the
+// mirror is complete; a mirror without it does not count.
 ShownBy find_state(PathText& path) {
   const uid_t owners[] = {0, own_user()};
   std::optional<uid_t> left_behind;

@@ -9,43 +9,44 @@
 
 namespace verbena::paths {
 
-// What base/paths/state_directory.h offers, for code that may neither allocate nor need the C++ library: the
-// preload, which is loaded into every program. Async-signal-safe.
+// The lookups of base/paths/state_directory.h, without allocation and without the C++ library: for the
+// preload library, which is loaded into every program. Async-signal-safe.
 
-// Owners are users as base/paths/users.h numbers them: 0, or own_user().
+// An `owner` is a user ID as base/paths/users.h defines it: 0, or own_user().
 
-// Where the agents of `owner` keep their directories, one for each network namespace.
+// The directory that holds the state directories of `owner`'s agents, one for each network namespace.
 PathText state_home_for(uid_t owner);
 
-// Invalid when the network namespace cannot be told (no /proc).
+// The state directory itself. Invalid if the network namespace is unknown (no /proc).
 PathText state_path_for(uid_t owner);
 
-// Where a mirror of this user's is (state_directory.h).
+// The directory of this user's mirror (state_directory.h).
 PathText mirror_path_for(uid_t owner);
 
-// The socket file of an agent of `owner` in the network namespace that the calling thread is in (which may be
-// another than its process's). Invalid where there is no directory that nobody but `owner` can write to.
+// The socket file of `owner`'s agent in the network namespace of the calling thread, which may differ from
+// its process's. Invalid if no such directory exists that only `owner` can write to.
 PathText agent_socket_path(uid_t owner);
 
-// A directory of the owner's in which nobody else can put anything. A symbolic link is not a directory here.
+// Whether `path` is a directory of `owner` in which nobody else can create files. A symbolic link is no
+// directory here.
 bool is_private_directory(const char* path, uid_t owner);
 
-// Nobody but root and ourselves can have put anything there.
+// Whether nobody but root and this user can have created files in the directory.
 bool is_trusted_directory(const char* path);
 
-// The last part of a mirror's path.
+// The suffix of a mirror's directory name.
 inline constexpr std::string_view kMirrorSuffix = "-mirror";
 
-// What an agent has locked in its directory for as long as it lives, for everybody to see.
+// The file that an agent or mirror keeps locked in its directory while it lives; anybody can query the lock.
 inline constexpr const char* kInUse = "/in_use";
 
-// Root's, whose agent serves everyone, before our own; a mirror where neither agent shows itself here; what
-// an agent has left behind where there is nothing else. Invalid when there is none. `chosen`: what
-// VERBENA_SYS_DIR says, or nullptr when it is not set.
+// Selects the state directory. Order: root's agent, which serves everyone; our own agent; a mirror, root's
+// first; a stale directory of an agent. Invalid if there is none. `chosen`: the value of VERBENA_SYS_DIR, or
+// nullptr if it is not set.
 PathText find_state_path(const char* chosen);
 
-// The process that keeps current the directory of find_state_path(nullptr). Nobody does where there is none,
-// or an agent has left it behind.
+// The process that maintains the directory of find_state_path(nullptr). kNobody: there is no directory, or it
+// is stale.
 enum class ShownBy { kNobody, kAgent, kMirror };
 ShownBy state_is_shown_by();
 

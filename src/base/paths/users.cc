@@ -25,7 +25,8 @@ namespace {
 constexpr uid_t kNone = static_cast<uid_t>(-1);
 constexpr unsigned long long kAllUsers = 4294967295;
 
-// A file of /proc. It is read by system calls, not by functions that are interposed. False: it is not there.
+// Reads a file of /proc by bare system calls, since the C library's functions are interposed. False if it
+// cannot be read.
 bool read_proc(const char* path, char* text, size_t room, size_t& size) {
   const auto fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -35,7 +36,7 @@ bool read_proc(const char* path, char* text, size_t room, size_t& size) {
   return bytes >= 0;
 }
 
-// The kernel shows this number for a user without one (user_namespaces(7)).
+// The overflow user ID, which the kernel shows for unmapped users (user_namespaces(7)).
 uid_t overflow_user() {
   static std::atomic<uid_t> known{kNone};
   uid_t user = known.load(std::memory_order_relaxed);
@@ -58,22 +59,22 @@ struct Extent {
   unsigned long long inside = 0, outside = 0, count = 0;
 };
 
-// The map of this process's user namespace.
+// The UID map of this process's user namespace.
 class UidMap {
  public:
-  // 340 lines are possible. Those that do not fit are of a namespace with many users, who have numbers. The
-  // preload runs on small stacks.
+  // Reads up to 1024 bytes; a map has at most 340 lines. Lines beyond that belong to namespaces with many
+  // users, where users are mapped anyway. The buffer is small since the preload library runs on small stacks.
   UidMap() { is_known_ = read_proc("/proc/self/uid_map", text_, sizeof text_, size_); }
 
-  // Every user has a number. So it is where the map cannot be read: there is no /proc, and nothing is known
-  // of a namespace.
+  // Whether every user has a mapping. True if the map cannot be read: without /proc nothing is known of a
+  // namespace.
   bool has_all() const {
     Extent extent;
     size_t at = 0;
     return !is_known_ || (next(at, extent) && extent.count >= kAllUsers);
   }
 
-  // The number outside. kNone: the user is shown by none of its own.
+  // The ID outside the namespace. kNone if `inside` is not mapped.
   uid_t outside(uid_t inside) const {
     Extent extent;
     for (size_t at = 0; next(at, extent);) {
@@ -99,7 +100,7 @@ class UidMap {
   }
 
   char text_[1024];
-  size_t size_ = 0;  // 0: nobody has a number
+  size_t size_ = 0;  // 0: no user is mapped
   bool is_known_ = false;
 };
 
@@ -111,7 +112,8 @@ bool shares_user_namespace(pid_t process) {
          is_same_file(theirs, ours);
 }
 
-// Whether the process at the other end lives, and so has its pid. Unknown to kernels without SO_PEERPIDFD.
+// Whether the process at the other end lives, so that its pid is not reused. Assumed true if the kernel lacks
+// SO_PEERPIDFD.
 bool still_lives(int socket) {
   int pidfd = -1;
   socklen_t length = sizeof pidfd;
@@ -123,7 +125,7 @@ bool still_lives(int socket) {
   return lives;
 }
 
-// In this order: a pid that was its own when it was looked at.
+// The order matters: the process is found alive last, so the pid was its own when its namespace was read.
 bool is_in_our_user_namespace(const PeerProcess& peer) {
   return peer.pid > 0 && shares_user_namespace(peer.pid) && kill(peer.pid, 0) == 0 &&
          still_lives(peer.socket);
