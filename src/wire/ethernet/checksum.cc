@@ -13,8 +13,8 @@ const uint8_t* at(ConstBytes frame, uint32_t offset) {
   return reinterpret_cast<const uint8_t*>(frame.data()) + offset;
 }
 
-// Where a frame's TCP or UDP part is, and where its checksum is in it; no bytes when the part is incomplete,
-// as in a fragment.
+// The TCP or UDP part of a frame: its length and the position of its checksum. `bytes` is 0 if the part is
+// incomplete, as in a fragment.
 struct Transport {
   uint32_t bytes = 0;
   uint32_t checksum_at = 0;
@@ -26,7 +26,7 @@ Transport transport_of(ConstBytes frame, const FrameHeaders& headers) {
   if ((key.fragment & kMoreFragments) != 0) return {};
   const uint8_t* network = at(frame, headers.network_offset);
   const uint32_t network_bytes = headers.transport_offset - headers.network_offset;
-  // A frame may be padded: the length is what the IP header says.
+  // The IP header gives the length, since the frame may be padded.
   uint32_t bytes = load_be<uint16_t>(network + (key.has(kIpv4) ? 2 : 4));
   if (key.has(kIpv4)) {
     if (bytes < network_bytes) return {};
@@ -49,15 +49,15 @@ uint16_t transport_sum(ConstBytes frame, const FrameHeaders& headers, const Tran
                           pseudo_header(headers.key, transport.bytes)));
 }
 
-// Zero says "none" in UDP, so a sum that is zero is sent as its other form (RFC 768).
+// In UDP a checksum of zero means "none", so a computed zero is sent as 0xffff (RFC 768).
 uint16_t as_sent(uint16_t checksum, bool udp) {
   return udp && checksum == 0 ? uint16_t{0xffff} : checksum;
 }
 
 }  // namespace
 
-// The byte order does not matter to the sum (RFC 1071, 2B): it is taken in the machine's order, four bytes at
-// a time, and swapped at the end.
+// The sum does not depend on byte order (RFC 1071, 2B): adds four bytes at a time in the machine's order and
+// swaps at the end.
 uint64_t sum_words(ConstBytes bytes, uint64_t sum) {
   const uint8_t* data = at(bytes, 0);
   size_t left = bytes.size();

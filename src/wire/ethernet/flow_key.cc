@@ -14,7 +14,7 @@ bool is_vlan(uint16_t type) {
   return type == kTypeVlan || type == kTypeServiceVlan;
 }
 
-// A cursor over the bytes of a frame: what it finds goes into the key.
+// Parses a frame's headers into a key.
 struct Parser {
   const uint8_t* data;
   uint32_t length;

@@ -14,7 +14,7 @@ inline constexpr uint32_t kHeaderBytes = 14;
 inline constexpr uint32_t kVlanTagBytes = 4;
 inline constexpr uint32_t kMaxVlanTags = 2;
 inline constexpr uint32_t kLeastFrameBytes =
-    60;  // on a wire, without the check sequence (IEEE 802.3, 4.2.3.3)
+    60;  // minimum on a wire, without the frame check sequence (IEEE 802.3, 4.2.3.3)
 
 inline constexpr uint16_t kTypeIpv4 = 0x0800;
 inline constexpr uint16_t kTypeIpv6 = 0x86dd;
@@ -27,19 +27,19 @@ inline constexpr uint32_t kPortBytes = 4;
 inline constexpr uint8_t kProtocolTcp = 6;
 inline constexpr uint8_t kProtocolUdp = 17;
 
-// Headers that a frame has; a flow rule names those that it matches.
+// The headers that a frame has, or that a flow rule matches.
 enum Layer : uint32_t { kVlan = 1, kIpv4 = 2, kIpv6 = 4, kTcp = 8, kUdp = 16 };
 
-// IPv4's fragmentation flags as flow rules have them (the kernel's enum ib_ipv4_flags).
+// IPv4's fragmentation flags in the encoding of flow rules (the kernel's enum ib_ipv4_flags).
 enum FragmentFlag : uint8_t { kDontFragment = 2, kMoreFragments = 4 };
 
-// Everything in a frame's headers that a flow rule may ask for, as on the wire (network order); what the
-// frame lacks is zero. A rule is a value and a mask of this: it matches when the masked key is the value.
+// All header fields of a frame that a flow rule may match, in network byte order; absent fields are zero. A
+// rule is a value and a mask of this type. It matches if key & mask equals the value.
 struct FlowKey {
   std::array<uint8_t, 6> destination{};
   std::array<uint8_t, 6> source{};
-  uint16_t vlan_tag = 0;                // the outermost one's
-  uint16_t ether_type = 0;              // behind the last VLAN tag
+  uint16_t vlan_tag = 0;                // of the outermost tag
+  uint16_t ether_type = 0;              // after the last VLAN tag
   std::array<uint8_t, 16> source_ip{};  // an IPv4 address is the first four bytes
   std::array<uint8_t, 16> destination_ip{};
   uint32_t flow_label = 0;
@@ -59,23 +59,22 @@ struct FlowKey {
 static_assert(sizeof(FlowKey) == 64 && std::has_unique_object_representations_v<FlowKey>);
 
 FlowKey operator&(const FlowKey& a, const FlowKey& b);
-// How many bits are set.
+// The number of bits set.
 uint32_t weight(const FlowKey& mask);
 
-// For hash tables.
+// Hashes keys for hash tables.
 struct FlowKeyHash {
   size_t operator()(const FlowKey& key) const;
 };
 
-// A frame's headers, found without trust in any byte of them: a header that is incomplete, or contradicts
-// itself, counts as absent.
+// The headers of an untrusted frame: an incomplete or inconsistent header counts as absent.
 struct FrameHeaders {
   FlowKey key;
-  uint32_t network_offset = 0;    // of what the ether type names
+  uint32_t network_offset = 0;    // of the header that the ether type names
   uint32_t transport_offset = 0;  // 0 unless the frame has an IP header
 };
 
-// Nothing when the bytes are no frame because they are shorter than an Ethernet header.
+// Finds the headers of a frame. Nothing if it is shorter than an Ethernet header.
 std::optional<FrameHeaders> parse_headers(ConstBytes frame);
 
 }  // namespace verbena::ethernet

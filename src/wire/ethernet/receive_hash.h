@@ -11,10 +11,10 @@ namespace verbena::ethernet {
 
 inline constexpr size_t kHashKeyBytes = 40;
 
-// The Toeplitz hash of up to 36 bytes (the receive side scaling of NDIS, which every adapter computes).
+// The Toeplitz hash of up to 36 bytes, as receive side scaling (RSS) defines it.
 uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes input);
 
-// Which header fields are hashed, in this order: addresses, then ports, source first.
+// The header fields to hash. Order: addresses, then ports, source first.
 enum HashField : uint8_t {
   kHashSourceIpv4 = 1,
   kHashDestinationIpv4 = 2,
@@ -26,7 +26,7 @@ enum HashField : uint8_t {
   kHashDestinationUdp = 128,
 };
 
-// The hash over those of the fields that the frame has; 0 when it has none.
+// The hash over those of the selected fields that the frame has; 0 if it has none.
 uint32_t receive_hash(const std::array<uint8_t, kHashKeyBytes>& key, uint8_t fields, const FlowKey& frame);
 
 }  // namespace verbena::ethernet

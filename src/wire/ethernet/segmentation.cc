@@ -14,7 +14,7 @@ constexpr uint8_t kTcpFin = 0x01;
 constexpr uint8_t kTcpPush = 0x08;
 constexpr uint8_t kTcpWindowReduced = 0x80;
 
-// 0 when it is incomplete.
+// The length of the TCP or UDP header; 0 if it is incomplete.
 uint32_t transport_header_bytes(ConstBytes frame, const FrameHeaders& headers) {
   const size_t left = frame.size() - headers.transport_offset;
   if (headers.key.has(kUdp)) return left >= kUdpHeaderBytes ? kUdpHeaderBytes : 0;
@@ -45,7 +45,7 @@ Segmentation::Segmentation(ConstBytes frame, uint32_t payload_bytes)
   if (transport_bytes == 0) return;
   header_bytes_ = headers_.transport_offset + transport_bytes;
   const auto payload = static_cast<uint32_t>(frame.size()) - header_bytes_;
-  // A segment's length must fit its IP header.
+  // A segment's length must fit into the length field of its IP header.
   if (header_bytes_ + uint64_t{payload_bytes} > 0xffff) return;
   count_ = std::max(1u, (payload + payload_bytes - 1) / payload_bytes);
 }

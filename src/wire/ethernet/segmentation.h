@@ -8,16 +8,16 @@
 
 namespace verbena::ethernet {
 
-// Cuts a frame that the kernel merged (GRO), or has not cut yet (GSO), into the frames that are or would be
-// on the wire. Made for one frame; segment(k) for k = 0 ... count() - 1.
+// Splits a frame that the kernel merged (GRO), or has not split yet (GSO), into the frames that are or would
+// be on the wire: segment(k) for k = 0 ... count() - 1.
 class Segmentation {
  public:
-  // `payload_bytes` of TCP or UDP payload to a segment. A frame that cannot be cut is one segment: itself.
+  // `payload_bytes`: TCP or UDP payload per segment. A frame that cannot be split has one segment, itself.
   Segmentation(ConstBytes frame, uint32_t payload_bytes);
 
   uint32_t count() const { return count_; }
-  // Writes a segment with all its checksums; returns its length. REQUIRES: count() > 1; room for
-  // segment_bytes()
+  // Writes segment `k` with all its checksums and returns its length. REQUIRES: count() > 1; `to` has room
+  // for segment_bytes()
   uint32_t segment(uint32_t k, std::byte* to) const;
   uint32_t segment_bytes() const { return header_bytes_ + payload_bytes_; }
 

@@ -10,24 +10,25 @@
 
 namespace verbena::ethernet {
 
-// What a rule is for (enum ibv_flow_attr_type): frames that match, or frames that no such rule took.
+// The frames that a rule is for (enum ibv_flow_attr_type): frames that match, or all or multicast frames that
+// no kMatch rule took.
 enum class RuleKind : uint8_t { kMatch, kAllDefault, kMulticastDefault };
 
-// A rule of a steering table, part of what installed it. Not changed while it is in a table.
+// A rule of a steering table; a base of the caller's rule object. REQUIRES: not changed while in a table
 struct SteeringRule {
   RuleKind kind = RuleKind::kMatch;
   uint16_t priority = 0;  // 0 comes first
-  bool traps = true;      // what it matched is not offered to later rules
+  bool traps = true;      // frames that it matched are not offered to later rules
   FlowKey value;
   FlowKey mask;
 };
 
-// Where frames go: the rules of one device. The first rule that matches takes the frame, in order of
-// priority. Among rules of one priority the more specific one comes first, and rules that ask for the same
-// get a copy each. A frame that no rule takes goes to every default rule that accepts it.
+// Flow steering: the rules of one device. Rules are tried in order of priority, and within one priority the
+// more specific first. The first match takes the frame, but rules with equal mask and value get a copy each.
+// A frame that no rule takes goes to all default rules that accept it.
 //
-// Rules with the same mask are in one hash table, so that a frame costs one look-up for each mask and not one
-// for each rule. Not thread-safe.
+// Rules with the same mask share a hash table: a frame costs one look-up per mask, not one per rule. Not
+// thread-safe.
 class SteeringTable {
  public:
   bool empty() const { return count_ == 0; }
@@ -36,7 +37,7 @@ class SteeringTable {
   void add(SteeringRule& rule);
   void remove(SteeringRule& rule);
 
-  // Calls visit(rule) for each rule that gets the frame.
+  // Calls visit(rule) for each rule that gets a frame with this key.
   template <class Visit>
   void steer(const FlowKey& key, Visit visit) const {
     for (const Group& group : groups_) {
@@ -54,7 +55,7 @@ class SteeringTable {
     }
   }
 
-  // Calls visit(rule) for each rule there is.
+  // Calls visit(rule) for each rule.
   template <class Visit>
   void for_each(Visit visit) const {
     for (const Group& group : groups_) {
@@ -73,7 +74,7 @@ class SteeringTable {
     std::unordered_map<FlowKey, std::vector<SteeringRule*>, FlowKeyHash> rules;
   };
 
-  std::vector<Group> groups_;  // in the order in which they are tried
+  std::vector<Group> groups_;  // in matching order
   std::vector<SteeringRule*> defaults_;
   size_t count_ = 0;
 };

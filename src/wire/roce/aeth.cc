@@ -8,7 +8,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-// IBTA volume 1, table 46: 0.01 ms, then steps of a half power of two; code 0 is what would come after 31.
+// IBTA volume 1, table 46: from 0.01 ms in steps of half a power of two. Code 0 is the value that would
+// follow code 31.
 constexpr std::array<microseconds, 32> kRnrDelays{
     microseconds(655360), microseconds(10),     microseconds(20),     microseconds(30),
     microseconds(40),     microseconds(60),     microseconds(80),     microseconds(120),

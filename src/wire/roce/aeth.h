@@ -7,8 +7,8 @@
 
 namespace verbena::roce {
 
-// AETH syndromes (IBTA volume 1, 9.7.5.2.1): the top three bits say which kind, the low five carry credits,
-// the RNR timer code or the NAK code.
+// AETH syndromes (IBTA volume 1, 9.7.5.2.1): the top three bits are the kind, the low five are credits, the
+// RNR timer code or the NAK code.
 enum class AethKind : uint8_t { kAck = 0, kRnrNak = 1, kReserved = 2, kNak = 3 };
 enum class NakCode : uint8_t {
   kSequenceError = 0,
@@ -18,11 +18,11 @@ enum class NakCode : uint8_t {
   kInvalidRdRequest = 4,
 };
 
-// Ours alone, and only between processes of one host: the receive request is there, send again from this PSN.
-// Bit 7 is reserved, so an end that does not know it takes it for a sequence error and sends again, too.
+// Verbena's own syndrome, only between processes of one host: a receive request is posted, so retransmit from
+// this PSN. Bit 7 is reserved, so a peer that does not know it reads a sequence error and retransmits, too.
 inline constexpr uint8_t kReadySyndrome = 0xe0;
 
-// Credits are not used: 31 says so (as Linux rxe and hardware without end-to-end flow control do).
+// The credit code for "no end-to-end flow control", as Linux rxe and some hardware send it.
 inline constexpr uint8_t kUnlimitedCredits = 31;
 
 constexpr uint8_t ack_syndrome(uint8_t credits = kUnlimitedCredits) {
@@ -41,13 +41,12 @@ constexpr uint8_t aeth_value(uint8_t syndrome) {
   return syndrome & 0x1f;
 }
 
-// How long a 5-bit RNR timer code asks to wait: 10 us to 655.36 ms (IBTA volume 1, table 46; code 0 is the
-// longest).
+// The delay of a 5-bit RNR timer code: 10 us to 655.36 ms (IBTA volume 1, table 46; code 0 is the longest).
 Duration rnr_delay(uint8_t timer_code);
-// How long the peers of a process that is stopped are asked to wait, again and again: 81.92 ms.
+// The RNR timer code that the agent sends repeatedly on behalf of a stopped process: 81.92 ms.
 inline constexpr uint8_t kStoppedTimer = 26;
 
-// The local ACK timeout of a 5-bit code: 4.096 us * 2^code; zero for code 0, which means "infinite"
+// The local ACK timeout of a 5-bit code: 4.096 us * 2^code. Zero for code 0, which means "infinite"
 // (9.7.6.1.3).
 constexpr Duration ack_timeout(uint8_t code) {
   return code == 0 ? Duration::zero() : Duration(int64_t{4096} << (code & 0x1f));

@@ -11,9 +11,9 @@ namespace verbena::roce {
 namespace crc {
 namespace {
 
-// The three entry points are pointers that begin at a function which chooses the kernel at the first call and
-// stores its own. Not an ifunc: those run before the library is relocated, and before sanitizers are ready.
-// Choosing twice, in two threads, comes to the same; nothing is published but the pointer itself.
+// The entry points are function pointers. Each initially refers to a function that chooses the kernel at the
+// first call and stores all pointers. ifuncs would run before the library is relocated and before sanitizers
+// are ready. Two threads may choose at the same time with the same result; only the pointers are published.
 uint32_t first_update(uint32_t state, const std::byte* from, size_t size);
 uint32_t first_copy(uint32_t state, std::byte* to, const std::byte* from, size_t size);
 uint32_t first_multiply(uint32_t a, uint32_t b);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
-// GCC 12's own header seems to it to use a register before it is set (its bug 105593).
+// GCC 12 warns of an uninitialized register in its own header (its bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -13,8 +13,8 @@
 
 // The 512-bit kernel: VPCLMULQDQ with AVX-512 and VBMI2 (Intel since Ice Lake, AMD since Zen 4).
 //
-// The odd bytes are taken first, not last: zeros in front of a message change nothing, so a first block of 1
-// to 64 bytes, moved to the end of a register, makes all that follow full.
+// The odd bytes are processed first: zeros in front of a message change nothing. So a first block of 1 to 64
+// bytes, moved to the end of a register, leaves only full blocks.
 #define VERBENA_AVX512 \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq,pclmul,sse4.1,bmi2")))
 #define VERBENA_AVX512_INLINE                                                                   \
@@ -25,11 +25,12 @@ namespace verbena::roce::crc {
 namespace {
 
 constexpr size_t kBlock = 64;
-constexpr size_t kLanes = 8;                  // blocks folded side by side, to hide the multiplier's latency
-constexpr size_t kProducts = 2 * kLanes - 1;  // the most blocks that are left for the end
+constexpr size_t kLanes = 8;                  // blocks folded in parallel, to hide the multiplier's latency
+constexpr size_t kProducts = 2 * kLanes - 1;  // maximum number of blocks left for the end
 
-// For each 64-bit word of the last kProducts blocks, the factor that takes it where reduce96() wants it: the
-// end of a message is not folded block by block, but multiplied and summed up at once.
+// For each 64-bit word of the last kProducts blocks, the factor that brings it to the position which
+// reduce96() expects. So the end of a message is not folded block by block, but multiplied and summed at
+// once.
 constexpr auto kFinalFactors = []() consteval {
   std::array<uint64_t, 8 * kProducts> factors{};
   for (size_t i = 0; i < factors.size(); ++i) {
@@ -55,8 +56,8 @@ VERBENA_AVX512_INLINE __m512i move64(std::byte* to, const std::byte* from) {
   return value;
 }
 
-// Adds to `sum` the products of a block that `left` blocks of the message begin with.
-// REQUIRES: 1 <= left <= kProducts
+// Adds to `sum` the products of block `a`, the first of the last `left` blocks of the message. REQUIRES: 1 <=
+// left <= kProducts
 VERBENA_AVX512_INLINE __m512i add_products(__m512i sum, __m512i a, size_t left) {
   return fold64(a, _mm512_loadu_si512(&kFinalFactors[8 * (kProducts - left)]), sum);
 }
@@ -70,7 +71,7 @@ VERBENA_AVX512_INLINE __m512i state_vector(uint32_t state) {
   return _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state)));
 }
 
-// 16 to 64 bytes: one block.
+// Processes 16 to 64 bytes as one block.
 template <bool kCopy>
 VERBENA_AVX512_INLINE uint32_t run_block(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
   const __mmask64 low = ~uint64_t{0} >> (kBlock - size);
@@ -87,8 +88,8 @@ VERBENA_AVX512 uint32_t run_avx512(uint32_t state, std::byte* to, const std::byt
   if (size < 16) return run_short<kCopy>(state, to, from, size);
   if (size <= kBlock) return run_block<kCopy>(state, to, from, size);
 
-  // The first 1 to 64 bytes. The whole block is loaded, and stored; the next one overlaps it, and its bytes
-  // are the ones that count and that stay. Of the state, what does not fit into this block goes to the next.
+  // The first 1 to 64 bytes. A whole block is loaded and stored; the next block overlaps it, and overlapping
+  // bytes count and are stored as part of the next. State bytes that exceed this block are added to the next.
   const size_t first = (size - 1) % kBlock + 1;
   const __mmask64 at_end = ~uint64_t{0} << (kBlock - first);
   __m512i a = move64<kCopy>(to, from);

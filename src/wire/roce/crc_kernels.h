@@ -7,24 +7,25 @@
 
 namespace verbena::roce::crc {
 
-// One way to compute the CRC. All of them give the same answers; they differ in the instructions they need.
-// The functions hold no state and own nothing, so that a fault in the caller's memory may abandon them midway
-// (adapter/memory/guarded.h), and may run in any thread.
+// An implementation of the CRC. All give the same results and differ in the instructions that they need. The
+// functions have no state and own nothing: a fault in the caller's memory may abandon them midway
+// (adapter/memory/guarded.h). Any thread.
 struct Kernel {
   const char* name;
-  bool (*usable)();  // does this processor, under this system, have the instructions?
+  bool (*usable)();  // whether the processor and the operating system support the instructions
 
   uint32_t (*update)(uint32_t state, const std::byte* from, size_t size);
 
-  // Each source byte is taken once: the CRC is that of the bytes written, even when another thread changes
-  // the source meanwhile. An RDMA READ of memory in use must not leave with a bad ICRC.
+  // Copies and computes the CRC in one pass. Reads each source byte once, so the CRC matches the copied bytes
+  // even if another thread changes the source meanwhile. Otherwise an RDMA READ of memory in use could carry
+  // a bad ICRC.
   uint32_t (*copy)(uint32_t state, std::byte* to, const std::byte* from, size_t size);
 
   // The product of two residues modulo the polynomial.
   uint32_t (*multiply)(uint32_t a, uint32_t b);
 };
 
-// Fastest first; the last one runs everywhere.
+// All kernels, fastest first; the last one runs on every processor.
 std::span<const Kernel* const> kernels();
 
 extern const Kernel kPortableKernel;

@@ -9,22 +9,23 @@
 
 #include "wire/roce/crc_polynomial.h"
 
-// Parts of the CRC kernels for x86 with carry-less multiplication, shared by the 128-, 256- and 512-bit ones.
+// Common parts of the 128-, 256- and 512-bit CRC kernels for x86, which use carry-less multiplication.
 //
-// A block of the message, loaded as it lies in memory, is a reflected polynomial: its first bit is the
-// highest power. Carry-less multiplication of two reflected 64-bit values gives their product times x,
-// reflected in 128 bits (a product has 127 bits, and they stand at the low end); every constant below is
-// therefore one power lower than one would expect. Folding moves a block D bits further down the message:
-// both its 64-bit halves are multiplied by a residue of their distance, which leaves at most 96 bits each,
-// and added to the block that is there.
+// A block of the message, as loaded from memory, is a reflected polynomial: its first bit is the highest
+// power. Carry-less multiplication of two reflected 64-bit values gives their product times x, reflected in
+// 128 bits: a product has 127 bits, at the low end. So every constant below has a power one lower than
+// expected.
+//
+// Folding moves a block D bits down the message. It multiplies both 64-bit halves by the residues of their
+// distances, which leaves at most 96 bits each, and adds them to the block at that place.
 #define VERBENA_PCLMUL __attribute__((target("sse4.1,pclmul"), always_inline)) inline
 
 namespace verbena::roce::crc {
 
-// The residue of x^n as the high half of a 64-bit factor: the product stays in its place ...
+// x^n modulo P as the high half of a 64-bit factor: the product keeps its place.
 template <int64_t kPower>
 inline constexpr uint64_t kFoldFactor = static_cast<uint64_t>(x_to(kPower)) << 32;
-// ... and as the low half: the product comes 32 bits lower, as the final reduction wants it.
+// x^n modulo P as the low half: the product is 32 bits lower, as the final reduction needs it.
 template <int64_t kPower>
 inline constexpr uint64_t kFinalFactor = x_to(kPower);
 
@@ -43,23 +44,23 @@ constexpr uint64_t quotient_of_x96() {
 inline constexpr uint64_t kQuotient = quotient_of_x96();
 inline constexpr uint64_t kShiftedPolynomial = static_cast<uint64_t>(kPolynomial) << 1 | 1;
 
-// A window onto sixteen of these is a shuffle that moves bytes up or down.
+// Shuffle masks: sixteen bytes loaded from offset 16 - n or 16 + n move a register's bytes up or down by n.
 alignas(64) inline constexpr uint8_t kShuffle[48] = {
     0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
     0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
     0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
 
-// Moves the bytes of `a` by `places` toward the end of the message (up in the register), zeros behind them.
+// Moves the bytes of `a` by `places` toward the end of the message (up in the register), shifting in zeros.
 // REQUIRES: places <= 16
 VERBENA_PCLMUL __m128i move_up(__m128i a, size_t places) {
   return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 - places)));
 }
-// The other way. REQUIRES: places <= 16
+// Moves them toward the beginning. REQUIRES: places <= 16
 VERBENA_PCLMUL __m128i move_down(__m128i a, size_t places) {
   return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + places)));
 }
 
-// A load the compiler may not repeat: what is stored and what is fed to the CRC must be the same bytes.
+// Loads that the compiler may not repeat: the bytes stored and the bytes fed to the CRC must be the same.
 VERBENA_PCLMUL __m128i load16(const std::byte* from) {
   __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   asm("" : "+x"(value));
@@ -76,7 +77,7 @@ VERBENA_PCLMUL void store16(std::byte* to, __m128i value) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
 }
 
-// `a` folded by the distance of `factors`, onto `b`.
+// Folds `a` by the distance of `factors` onto `b`.
 VERBENA_PCLMUL __m128i fold(__m128i a, __m128i factors, __m128i b) {
   const __m128i low = _mm_clmulepi64_si128(a, factors, 0x00);
   const __m128i high = _mm_clmulepi64_si128(a, factors, 0x11);
@@ -88,9 +89,9 @@ VERBENA_PCLMUL __m128i fold_factors() {
                         static_cast<int64_t>(kFoldFactor<kDistance + 63>));
 }
 
-// A polynomial of 96 bits (its highest power in bit 0) modulo P, by Barrett's method. The quotient is exact,
-// as polynomials have no carries: T = high * x^32 + low, and high * quotient_of_x96 is right in every digit
-// kept.
+// Reduces a polynomial of 96 bits (its highest power in bit 0) modulo P, by Barrett's method. The quotient is
+// exact, because polynomials have no carries: for T = high * x^32 + low, all digits that high *
+// quotient_of_x96 keeps are right.
 VERBENA_PCLMUL uint32_t reduce96(__m128i a) {
   const __m128i constants =
       _mm_set_epi64x(static_cast<int64_t>(kShiftedPolynomial), static_cast<int64_t>(kQuotient));
@@ -99,18 +100,18 @@ VERBENA_PCLMUL uint32_t reduce96(__m128i a) {
   return static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(product, a), 2));
 }
 
-// The state that sixteen bytes leave (the state before them already added to their first four).
+// The state after sixteen bytes; the previous state is already added to the first four.
 VERBENA_PCLMUL uint32_t reduce128(__m128i a) {
   const __m128i factor = _mm_cvtsi64_si128(static_cast<int64_t>(kFinalFactor<95>));
   return reduce96(_mm_xor_si128(_mm_clmulepi64_si128(a, factor, 0x00), _mm_srli_si128(a, 8)));
 }
 
-// Fewer than sixteen bytes. Zeros in front of a message change nothing once the state is added to its first
-// four bytes, so they are moved to the end of a register.
+// Processes fewer than sixteen bytes. Zeros in front of a message change nothing once the state is added to
+// its first four bytes, so the bytes are moved to the end of a register.
 template <bool kCopy>
 VERBENA_PCLMUL uint32_t run_short(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
   if (size >= 8) {
-    // The last eight bytes overlap the first; of the overlap only the first load counts.
+    // The last eight bytes overlap the first eight; overlapping bytes are taken from the first load.
     const size_t more = size - 8;
     const uint64_t first = load_once<uint64_t>(from);
     const uint64_t last = load_once<uint64_t>(from + more);
@@ -144,7 +145,8 @@ VERBENA_PCLMUL uint32_t run_short(uint32_t state, std::byte* to, const std::byte
   return state;
 }
 
-// The rest of a message behind a folded block `a`; `previous` is the block before `from` as it was loaded.
+// Processes the rest of a message after the folded block `a`; `previous` is the block before `from` as
+// loaded.
 template <bool kCopy>
 VERBENA_PCLMUL uint32_t run_rest(__m128i a, __m128i previous, std::byte* to, const std::byte* from,
                                  size_t size) {
@@ -157,8 +159,8 @@ VERBENA_PCLMUL uint32_t run_rest(__m128i a, __m128i previous, std::byte* to, con
     a = fold(a, fold_factors<128>(), previous);
   }
   if (size == 0) return reduce128(a);
-  // A load that ends with the message; of it only the new bytes count. What was there before them comes from
-  // the previous block, both for the CRC (folded) and for the store (as loaded).
+  // Loads the sixteen bytes that end with the message and uses only the new ones. The bytes before them come
+  // from the previous block: folded for the CRC, as loaded for the store.
   const __m128i last = load16(from + size - 16);
   const __m128i is_new = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + size));
   if constexpr (kCopy) {
@@ -171,7 +173,7 @@ VERBENA_PCLMUL uint32_t run_rest(__m128i a, __m128i previous, std::byte* to, con
 VERBENA_PCLMUL uint32_t clmul_multiply(uint32_t a, uint32_t b) {
   const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)),
                                                _mm_cvtsi32_si128(static_cast<int>(b)), 0x00);
-  // Bit 0 is x^62; reduce96() takes x^95 there.
+  // The product has x^62 in bit 0; reduce96() expects x^95 there.
   const auto bits = static_cast<uint64_t>(_mm_cvtsi128_si64(product));
   return reduce96(_mm_set_epi64x(static_cast<int64_t>(bits >> 31), static_cast<int64_t>(bits << 33)));
 }

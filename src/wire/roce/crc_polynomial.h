@@ -16,7 +16,7 @@ constexpr uint32_t times_x(uint32_t a) {
   return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0);
 }
 
-// x has an inverse modulo P, as P has the constant term 1.
+// a / x modulo P. The inverse exists because P has the constant term 1.
 constexpr uint32_t over_x(uint32_t a) {
   return (a & kOne) != 0 ? (a ^ kPolynomial) << 1 | 1 : a << 1;
 }
@@ -30,7 +30,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x to the power of n, modulo P; n may be negative.
+// x^n modulo P; n may be negative.
 constexpr uint32_t x_to(int64_t n) {
   uint32_t square = n < 0 ? over_x(kOne) : times_x(kOne);
   uint32_t result = kOne;
@@ -41,8 +41,8 @@ constexpr uint32_t x_to(int64_t n) {
   return result;
 }
 
-// kTables[k][b]: the state that the byte b leaves when k zero bytes follow it. kTables[0] serves byte by
-// byte, all sixteen serve sixteen bytes in one step.
+// kTables[k][b]: the state after the byte b and k zero bytes. kTables[0] is used byte by byte, all sixteen
+// for sixteen bytes per step.
 using Tables = std::array<std::array<uint32_t, 256>, 16>;
 constexpr Tables make_tables() {
   Tables tables{};

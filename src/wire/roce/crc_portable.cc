@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Sixteen bytes, each through the table that says what it leaves behind the bytes after it.
+// Processes sixteen bytes. Each goes through the table for the number of bytes that follow it.
 uint32_t step16(uint32_t state, const uint32_t words[4]) {
   uint32_t next = 0;
   for (size_t word = 0; word < 4; ++word) {
@@ -30,7 +30,7 @@ uint32_t run(uint32_t state, std::byte* to, const std::byte* from, size_t size) 
   for (; size >= 16; size -= 16, from += 16) {
     uint32_t words[4];
     std::memcpy(words, from, sizeof words);
-    asm("" : "+m"(words));  // these very bytes, not the source once more
+    asm("" : "+m"(words));  // use these very bytes; do not read the source again
     if constexpr (kCopy) {
       std::memcpy(to, words, sizeof words);
       to += 16;

@@ -16,7 +16,7 @@ __attribute__((target("sse4.1,pclmul"))) uint32_t run_pclmul(uint32_t state, std
   if constexpr (kCopy) store16(to, previous);
   size_t done = 16;
   if (size >= 128) {
-    // Four blocks at a time: the multiplier takes a new pair of factors long before it has a product.
+    // Four blocks in parallel: the multiplier accepts new factors long before a product is ready.
     __m128i b[4] = {a};
 #pragma GCC unroll 4
     for (size_t i = 1; i < 4; ++i) {

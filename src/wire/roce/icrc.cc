@@ -28,19 +28,18 @@ constexpr uint32_t state_after(const uint8_t (&bytes)[kSize]) {
   return state;
 }
 
-// What never varies is in the state already: eight bytes of ones for the local route header that RoCEv2 does
-// not have, then version, header length and traffic class (masked), for IPv6 the flow label (masked) too.
+// The constant start of the covered bytes, precomputed: eight bytes of ones for the local route header that
+// RoCEv2 lacks, then version, header length and masked traffic class, and for IPv6 the masked flow label.
 constexpr uint8_t kIpv4Start[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x45, 0xff};
 constexpr uint8_t kIpv6Start[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x6f, 0xff, 0xff, 0xff};
 constexpr uint32_t kAfterIpv4Start = state_after(kIpv4Start);
 constexpr uint32_t kAfterIpv6Start = state_after(kIpv6Start);
 
-// Where the identification stands: from its first byte to the BTH.
+// Bytes from the identification's first byte to the BTH.
 constexpr size_t kIdentificationToBth = 16 + kUdpHeaderBytes;
 
-// The BTH's fifth byte (FECN, BECN, reserved) counts as ones. Rather than to copy the header, we change the
-// state in front of the BTH so that the byte, as it is, comes to the same: the difference, undone by the four
-// bytes that lie between.
+// The BTH's fifth byte (FECN, BECN, reserved) counts as ones. Instead of a copy of the header with that byte
+// changed, the state before the BTH is corrected: the difference, taken back over the four bytes in between.
 constexpr size_t kMaskedBthByte = 4;
 constexpr std::array<uint32_t, 256> kMaskCorrection = [] {
   std::array<uint32_t, 256> corrections{};
@@ -54,7 +53,7 @@ uint32_t mask_correction(ConstBytes bth) {
   return kMaskCorrection[static_cast<uint8_t>(bth[kMaskedBthByte])];
 }
 
-// x^(-8n) for n below 2^16, as the product of two.
+// x^(-8n) for n below 2^16, as the product of two table entries.
 constexpr size_t kPowers = 256;
 struct InversePowers {
   std::array<uint32_t, kPowers> ones{};      // x^(-8 i)
@@ -70,11 +69,11 @@ constexpr InversePowers kInversePowers = [] {
   return powers;
 }();
 
-// Of an identification, as it lies in the header: the place where it stands.
+// The contribution of an identification to the CRC state before the BTH.
 constexpr uint32_t image_of(uint16_t identification) {
   return multiply(byteswap(identification), x_to(8 * int64_t{kIdentificationToBth}));
 }
-// A super-packet of ours has no more segments.
+// The maximum number of segments in a super-packet that we send.
 constexpr size_t kCommonIdentifications = 64;
 constexpr std::array<uint32_t, kCommonIdentifications> kImages = [] {
   std::array<uint32_t, kCommonIdentifications> images{};
@@ -156,8 +155,8 @@ IcrcCheck IcrcChecker::check(ConstBytes udp_payload, uint16_t likely_identificat
   const uint32_t difference = crc_final(icrc_headers(begin, covered)) ^ received;
   if (difference == 0) return IcrcCheck::kExact;
   if (flow_.ipv6) return IcrcCheck::kBad;
-  // Taken back over all that follows the identification's first byte, the difference is what must be added to
-  // the state there; two bytes of message reach its low half only.
+  // Taken back over all bytes from the identification on, the difference is what must be added to the state
+  // there. Two bytes of message affect its low half only.
   const uint32_t needed =
       crc::fast_multiply(difference, inverse_power(covered.size() + kIdentificationToBth));
   return needed <= 0xffff ? IcrcCheck::kAcceptedForSomeIdentification : IcrcCheck::kBad;

@@ -9,19 +9,20 @@
 
 namespace verbena::roce {
 
-// What a path comes to in IP and UDP headers: for the ports, whatever they send by, and for the GRH that
-// datagram QPs show.
+// Builds IP and UDP header fields from a path: for the ports, however they send, and for the GRH that UD QPs
+// show.
 
 inline constexpr uint32_t kIpv4HeaderBytes = 20;
 inline constexpr uint32_t kIpv6HeaderBytes = 40;
 inline constexpr uint32_t kUdpHeaderBytes = 8;
 
-// The header of a packet of the path, whose UDP payload (from BTH to ICRC) is so long. IPv4: identification
-// 0, "don't fragment", its checksum right. REQUIRES: both addresses of that family, room for the header
+// Write the IP header of a packet on this path. `udp_payload_bytes`: from the BTH to the ICRC's end. IPv4:
+// identification 0, "don't fragment", valid checksum. REQUIRES: both addresses of that family, room for the
+// header
 void write_ipv4_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header);
 void write_ipv6_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header);
 
-// What the ICRC covers of a path's IP and UDP headers.
+// The fields of a path's IP and UDP headers that the ICRC covers.
 IcrcFlow icrc_flow(const Path& path, uint16_t source_port, uint16_t destination_port);
 
 }  // namespace verbena::roce

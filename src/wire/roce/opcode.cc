@@ -10,14 +10,14 @@
 namespace verbena::roce {
 namespace {
 
-// In which services an operation exists (IBTA volume 1, table 38).
+// The services in which an operation exists (IBTA volume 1, table 38).
 enum Services : uint8_t { kInRc = 1, kInUc = 2, kInUd = 4, kInXrc = 8 };
 constexpr uint8_t kReliable = kInRc | kInXrc;
 constexpr uint8_t kConnected = kReliable | kInUc;
 
 enum Flags : uint8_t { kPayload = 1, kStart = 2, kEnd = 4, kResponse = 8, kOnly = kStart | kEnd };
 
-// One operation, as it is in RC; what the services add is in service_extensions().
+// One operation as in RC; kServices has the headers that other services add.
 struct Shape {
   Operation operation;
   uint8_t services;
@@ -64,7 +64,7 @@ struct ServiceRow {
   Service service;
   Services bit;
   std::string_view name;
-  uint16_t request_extensions;  // what the service puts behind the BTH of each of its requests
+  uint16_t request_extensions;  // extension headers that the service adds to each request
 };
 constexpr ServiceRow kServices[] = {
     {Service::kRc, kInRc, "RC ", 0},
@@ -109,10 +109,10 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
       opcodes[make_opcode(kServices[s].service, kShapes[o].operation)] = make_info(s, o);
     }
   }
-  // A congestion notification: the BTH and sixteen reserved bytes (annex A17, 17.9.3). It belongs to no
-  // message and has no place in the PSN sequence.
+  // A congestion notification packet: the BTH and sixteen reserved bytes (annex A17, 17.9.3). It is part of
+  // no message and not in the PSN sequence.
   opcodes[kCnpOpcode] = OpcodeInfo{.name = "CNP", .carries_payload = true};
-  // Likewise.
+  // Verbena's own opcodes, which are not in the PSN sequence either.
   opcodes[kSackOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
   opcodes[kHeardOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
   opcodes[kReceiptOpcode] = OpcodeInfo{.name = "Verbena receipt", .carries_payload = true};

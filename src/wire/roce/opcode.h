@@ -40,20 +40,20 @@ enum class Operation : uint8_t {
 };
 
 inline constexpr uint8_t kCnpOpcode = 0x81;
-// Ours, of those that are left to manufacturers (table 38): see adapter/transport/sack.h.
+// Verbena's own opcodes, from the range for manufacturers (table 38). SACK: adapter/transport/sack.h.
 inline constexpr uint8_t kSackOpcode = 0xc0;
-inline constexpr uint8_t kHeardOpcode = 0xc1;
+inline constexpr uint8_t kHeardOpcode = 0xc1;    // the answer to a SACK: it was understood
 inline constexpr uint8_t kReceiptOpcode = 0xc2;  // adapter/transport/receiver_report.h
 inline constexpr uint8_t kReceiptRequestOpcode = 0xc3;
-inline constexpr uint8_t kRefusalOpcode = 0xc4;  // in front of a NAK, where nothing is lost: why, in words
+inline constexpr uint8_t kRefusalOpcode = 0xc4;  // precedes a NAK on routes without loss: the reason, as text
 inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/repeated_reads.h
-// From the agent of a process that is stopped: as an RNR NAK with this PSN that no retry counter counts.
+// Sent by the agent for a stopped process: an RNR NAK for this PSN that no retry counter counts.
 inline constexpr uint8_t kStoppedOpcode = 0xc6;
 
 constexpr uint8_t make_opcode(Service service, Operation operation) {
   return static_cast<uint8_t>(static_cast<uint8_t>(service) << 5 | static_cast<uint8_t>(operation));
 }
-// Every management datagram's.
+// The opcode of every management datagram.
 inline constexpr uint8_t kUdSendOnlyOpcode = make_opcode(Service::kUd, Operation::kSendOnly);
 
 constexpr Service service_of(uint8_t opcode) {
@@ -78,8 +78,8 @@ enum ExtensionHeader : uint16_t {
   kIeth = 1 << 8,
 };
 
-// What a packet of an opcode is. The whole knowledge of the table is here: nothing else switches over opcodes
-// to learn a packet's shape.
+// The properties of packets of an opcode. This table is the only place that derives a packet's layout from
+// its opcode.
 struct OpcodeInfo {
   const char* name = nullptr;  // nullptr: no such opcode
   uint16_t extensions = 0;     // ExtensionHeader bits
@@ -93,10 +93,10 @@ struct OpcodeInfo {
 };
 
 extern const std::array<OpcodeInfo, 256> kOpcodes;
-// Bytes of its BTH and extension headers; for an opcode that does not exist, of a BTH.
+// Length of BTH and extension headers by opcode; for an unknown opcode, of a BTH.
 extern const std::array<uint8_t, 256> kHeaderBytes;
 
-// Bytes of all the extension headers in the set.
+// The length of all extension headers in the set.
 uint32_t extension_bytes(uint16_t extensions);
 
 }  // namespace verbena::roce

@@ -16,7 +16,7 @@ constexpr uint8_t kFecnBit = 0x80;
 constexpr uint8_t kBecnBit = 0x40;
 constexpr uint32_t kAckRequestBit = 0x80000000;
 
-// FETH (annex A19): placement in the low four bits, selectivity in the two above.
+// FETH (annex A19): placement type in the low four bits, selectivity in the next two.
 constexpr uint32_t kPlacementMask = 0x0f;
 constexpr unsigned kSelectivityShift = 4;
 constexpr uint32_t kSelectivityMask = 3;
@@ -52,7 +52,7 @@ void encode_bth(const Headers& h, std::byte* to) {
   store_be<uint32_t>(to + 8, h.psn.value() | (h.ack_request ? kAckRequestBit : 0));
 }
 
-// The extension headers that `info` names, in the order of their bits. Returns where they end.
+// Parses the extension headers in `info`, in the order of their bits. Returns their end.
 const std::byte* parse_extensions(const OpcodeInfo& info, const std::byte* from, Headers& h) {
   if (info.has(kXrceth)) {
     h.xrc_srq = load_be<uint32_t>(from) & Qpn::kMask;
@@ -184,7 +184,7 @@ std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet) {
   if (info.extensions != kNoExtension) body = parse_extensions(info, body, h);
   const auto body_bytes = static_cast<size_t>(udp_payload.data() + udp_payload.size() - kIcrcBytes - body);
   if (!info.carries_payload && body_bytes != 0) return ParseError::kUnexpectedPayload;
-  // Payload and padding make whole words (IBTA volume 1, 9.2: PadCnt); the padding is part of what is there.
+  // Payload and padding together are whole words (IBTA volume 1, 9.2: PadCnt).
   if (body_bytes % 4 != 0 || h.pad > body_bytes) return ParseError::kBadPadding;
   packet.payload = ConstBytes(body, body_bytes - h.pad);
   return std::nullopt;

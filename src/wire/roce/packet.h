@@ -14,8 +14,8 @@ namespace verbena::roce {
 
 inline constexpr uint16_t kUdpPort = 4791;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
-// Whether a packet's P_Key is of the default partition, with full or limited membership: its top bit (IBTA
-// volume 1, 10.9.1.1).
+// Whether a P_Key is of the default partition, with full or limited membership (the top bit; IBTA volume 1,
+// 10.9.1.1).
 constexpr bool is_default_pkey(uint16_t pkey) {
   return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff);
 }
@@ -30,12 +30,12 @@ inline constexpr uint32_t kDethBytes = 8;
 inline constexpr uint32_t kXrcethBytes = 4;
 inline constexpr uint32_t kFethBytes = 4;
 inline constexpr uint32_t kIcrcBytes = 4;
-// BTH and the longest chain of extension headers: an XRC atomic request (12 + 4 + 28), with room to spare.
+// Room for the BTH and the longest chain of extension headers: an XRC atomic request, 12 + 4 + 28 bytes.
 inline constexpr uint32_t kMaxHeaderBytes = 64;
 inline constexpr uint32_t kMaxPathMtu = 4096;
 
-// Every header of one packet, as values in host order. Which of the extension fields count is said by the
-// opcode (see kOpcodes); the others are ignored on encoding and zero after parsing.
+// All header fields of one packet, in host order. The opcode decides which extension fields are used
+// (kOpcodes). The others are ignored by encode() and zero after parse().
 struct Headers {
   // BTH (IBTA volume 1, 9.2)
   uint8_t opcode = 0;
@@ -76,29 +76,28 @@ struct Headers {
   Operation operation() const { return operation_of(opcode); }
 };
 
-// Why a UDP payload is no packet of ours; also the reasons under which drops are counted.
+// The reason why a UDP payload is no valid packet; also the name under which the drop is counted.
 enum class ParseError : uint8_t { kTruncated, kUnknownOpcode, kBadVersion, kBadPadding, kUnexpectedPayload };
 const char* parse_error_name(ParseError error);
 
-// One received packet. `payload` points into the receive buffer and is without padding and ICRC.
+// A received packet. `payload` points into the receive buffer and excludes padding and ICRC.
 struct Packet {
   Headers headers;
   ConstBytes payload;
-  // It stands for so many packets of one message that follow each other: the headers' opcode says whether the
-  // first begins the message and the last ends it, the PSN is the first one's. Always 1 on a network.
+  // The number of consecutive packets of one message that this object stands for. The opcode tells whether
+  // the first begins the message and the last ends it; the PSN is the first packet's. Always 1 on a network.
   uint32_t count = 1;
 };
 
-// Reads one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
+// Parses one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
 
-// The same, and of the headers alone, as encode() wrote them, with nothing behind them. What there is in
-// `packet` and `headers` counts if there is no error. (To hand them out would be to copy them, which costs as
-// much as to read them.) REQUIRES: `packet` is a new one
+// The same without a copy of the result (copying costs as much as parsing), and for headers alone as encode()
+// wrote them. The output is valid if there is no error. REQUIRES: `packet` is newly constructed
 std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet);
 std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
 
-// Bytes of the BTH and extension headers of an opcode. REQUIRES: kOpcodes[opcode].exists()
+// The length of an opcode's BTH and extension headers. REQUIRES: kOpcodes[opcode].exists()
 inline uint32_t header_bytes(uint8_t opcode) {
   return kHeaderBytes[opcode];
 }
@@ -107,8 +106,8 @@ inline uint32_t header_bytes(uint8_t opcode) {
 // header_bytes(opcode)
 uint32_t encode(const Headers& headers, Bytes out);
 
-// A BTH with nothing behind it, of the default partition and without a mark of congestion: all the headers
-// that most packets have. To write and to read it takes a tenth of what encode() and parse_headers() do.
+// The headers of most packets: a BTH without extension headers, in the default partition and without
+// congestion marks. Writing and reading it takes a tenth of the time of encode() and parse_headers().
 struct PlainHeaders {
   uint8_t opcode = 0;
   uint8_t pad = 0;
@@ -129,18 +128,19 @@ inline Headers headers_of(const PlainHeaders& plain) {
   return headers;
 }
 
-// The first eight bytes of a BTH as one word, and the last four as another (IBTA volume 1, 9.2).
+// Bits of the first eight bytes of a BTH as one word, and of the last four as another (IBTA volume 1, 9.2).
 struct PlainWords {
   static constexpr unsigned kOpcodeShift = 56;
   static constexpr uint64_t kSolicited = uint64_t{0x80} << 48;
   static constexpr unsigned kPadShift = 52;
   static constexpr uint64_t kPartition = uint64_t{kDefaultPkey} << 32;
-  // MigReq, version, partition, congestion and what is reserved beside it.
+  // All bits that are constant in a plain BTH: MigReq, version, partition, congestion marks and the reserved
+  // bits beside them.
   static constexpr uint64_t kFixed = uint64_t{0x4f} << 48 | uint64_t{0xffff} << 32 | uint64_t{0xff} << 24;
   static constexpr uint32_t kAckRequest = 0x80000000;
 };
 
-// Writes the last four bytes of a BTH, and returns them as one word, as it lies there.
+// Writes the last four bytes of a BTH, and returns them as a word in memory order.
 inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
   store_be(to, psn.value() | (ack_request ? PlainWords::kAckRequest : 0));
   uint32_t word;
@@ -148,7 +148,7 @@ inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
   return word;
 }
 
-// As encode() would. REQUIRES: the opcode has no extension headers, `to` has room for kBthBytes
+// Like encode() for plain headers. REQUIRES: the opcode has no extension headers, `to` has room for kBthBytes
 inline void encode_plain(const PlainHeaders& plain, std::byte* to) {
   using Words = PlainWords;
   store_be(to, uint64_t{plain.opcode} << Words::kOpcodeShift | (plain.solicited ? Words::kSolicited : 0) |
@@ -156,7 +156,8 @@ inline void encode_plain(const PlainHeaders& plain, std::byte* to) {
   store_be(to + 8, plain.psn.value() | (plain.ack_request ? Words::kAckRequest : 0));
 }
 
-// False if the kBthBytes there say anything else, or in a version that we do not know. The opcode may be any.
+// Parses kBthBytes. False if a field differs from a plain BTH, including an unknown version. Does not check
+// the opcode.
 inline bool parse_plain(const std::byte* from, PlainHeaders& plain) {
   using Words = PlainWords;
   const auto first = load_be<uint64_t>(from);
@@ -171,7 +172,7 @@ inline bool parse_plain(const std::byte* from, PlainHeaders& plain) {
   return true;
 }
 
-// Bytes of padding that bring a payload to a multiple of four.
+// The padding that brings a payload to a multiple of four bytes.
 constexpr uint8_t padding_of(uint32_t payload_bytes) {
   return static_cast<uint8_t>(-payload_bytes & 3);
 }

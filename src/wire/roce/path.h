@@ -8,7 +8,7 @@
 
 namespace verbena::roce {
 
-// An address in the form of a GID (IBTA annex A17): an IPv6 address, or an IPv4 address mapped into one
+// An IP address as a GID (IBTA annex A17): an IPv6 address, or an IPv4 address mapped into one
 // (::ffff:a.b.c.d).
 struct Address {
   std::array<uint8_t, 16> bytes{};
@@ -28,7 +28,7 @@ struct Address {
   bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
   const uint8_t* ipv4() const { return &bytes[12]; }
 
-  // As two words: it is asked for each packet, and what the compiler makes of the array is a call.
+  // Compares two words: this runs for every packet, and for the array compilers emit a call.
   friend bool operator==(const Address& a, const Address& b) {
     using Words = std::array<uint64_t, 2>;
     const auto x = std::bit_cast<Words>(a);
@@ -37,17 +37,16 @@ struct Address {
   }
 };
 
-// The two lowest bits of IP's traffic class (RFC 3168): a switch that fills up marks packets that are
-// capable.
+// ECN bits of IP's traffic class (RFC 3168): a congested switch marks packets that are ECN-capable.
 constexpr uint8_t kEcnMask = 3;
 constexpr uint8_t kEcnMarked = 3;
 constexpr uint8_t kEcnCapable = 2;  // ECT(0)
 
-// How a packet travels: an address vector resolved to what IP needs.
+// The path of a packet: an address vector resolved to the fields of IP.
 struct Path {
   Address source;
   Address destination;
-  uint32_t interface_index = 0;  // the netdev it leaves by (or came in by); 0: whichever the routes say
+  uint32_t interface_index = 0;  // the outgoing or incoming netdev; 0: as the routing table decides
   uint32_t flow_label = 0;       // IPv6, 20 bits
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;

@@ -44,7 +44,7 @@ std::optional<Prefix> parse_prefix(std::string_view text) {
   const size_t slash = text.find('/');
   const auto address = parse_address(std::string(text.substr(0, slash)));
   if (!address) return std::nullopt;
-  // "::ffff:192.0.2.0/120" is IPv4's in the words of IPv6.
+  // "::ffff:192.0.2.0/120" is an IPv4 network in IPv6 notation.
   const bool mapped = address->is_ipv4() && text.substr(0, slash).find(':') != std::string_view::npos;
   const uint8_t before = address->is_ipv4() && !mapped ? Prefix::kIpv4Bits : 0;
   uint8_t bits = 128;
