@@ -11,7 +11,7 @@
 namespace verbena::cm {
 namespace {
 
-// LIDs say nothing over RoCE; as in the kernel they are permissive once a router may be on the way.
+// LIDs have no meaning over RoCE; as in the kernel they are permissive if the hop limit allows routers.
 PathFields path_fields(const ConnectRequest& request) {
   const bool is_local = request.path.hop_limit <= 1;
   PathFields fields;
@@ -88,7 +88,7 @@ Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t cont
 void ActiveSide::handle(const Rep& rep, const ReceiverReport& receipt) {
   Connection* const connection = table_.find(rep.remote_id);
   if (connection == nullptr) {
-    // We have forgotten it: our REQ came to the peer late. When the peer hears so, it need not go on trying.
+    // The connection is gone: our REQ reached the peer late. The REJ spares the peer its retransmissions.
     drop(DropReason::kUnknownConnection);
     sender_.answer_rej(rep.remote_id, rep.local_id, Answered::kRep,
                        because(RejReason::kInvalidCommunicationId), receipt);
@@ -105,7 +105,7 @@ void ActiveSide::handle(const Rep& rep, const ReceiverReport& receipt) {
 
 void ActiveSide::accept(const Rep& rep, Connection& connection, const ReceiverReport& receipt) {
   const ConnectionParameters answer = heard_in(rep, connection.info.qp_type == QpType::kXrcInitiator);
-  if (table_.find_by_remote_id({receipt.peer(), rep.local_id}) != nullptr) {  // of another connection
+  if (table_.find_by_remote_id({receipt.peer(), rep.local_id}) != nullptr) {  // it is another connection's
     return drop(DropReason::kUnexpected);
   }
   if (is_stale(answer.qpn, true, receipt)) {
@@ -128,7 +128,7 @@ void ActiveSide::accept(const Rep& rep, Connection& connection, const ReceiverRe
   owner_.tell(connection, &Handler::on_reply, rep);
 }
 
-// A REP again, or one for a connection that has ended.
+// Handles a duplicate REP, or a REP for a connection that has ended.
 void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const ReceiverReport& receipt) {
   const ConnectionInfo& info = connection.info;
   const auto last_is = [&](MessageType type) {

@@ -11,7 +11,8 @@
 
 namespace verbena::cm {
 
-// The side that asks for a connection: REQ out, REP in, RTU out. Operations are those of Manager.
+// The role of the side that requests a connection: sends REQs, handles REPs, sends RTUs. For its operations
+// see Manager.
 class ActiveSide : private Role {
  public:
   explicit ActiveSide(const RoleParts& parts) : Role(parts) {}

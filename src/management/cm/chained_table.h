@@ -11,10 +11,11 @@
 
 namespace verbena::cm {
 
-// A hash table of connections, chained through a hook of theirs; it owns nothing and allocates only to grow.
-// It may hold several of one key. Peers choose keys, so the hash is keyed.
+// A hash table of connections, chained through a hook in each connection. Owns nothing, allocates only to
+// grow, and may contain several connections with one key. The hash is keyed, since peers choose the keys.
 //
-// Traits: Key; key(const Connection&); hook(Connection&), a Connection*&; words(const Key&, uint64_t (&)[3]).
+// Traits: Key; key(const Connection&); hook(Connection&), a Connection*&; words(const Key&, uint64_t (&)[3]),
+// the words to hash.
 template <class Traits>
 class ChainedTable {
  public:
@@ -49,7 +50,7 @@ class ChainedTable {
 
   size_t size() const { return size_; }
 
-  // Takes all out, calling done(connection) for each.
+  // Removes all connections and calls done(connection) for each.
   template <class Done>
   void drain(Done done) {
     for (Connection*& head : buckets_) {
@@ -72,7 +73,7 @@ class ChainedTable {
     uint64_t words[3];
     Traits::words(key, words);
     uint64_t state = secret_;
-    for (const uint64_t word : words) {  // a folded product for each, as wyhash has it
+    for (const uint64_t word : words) {  // a folded product per word, as in wyhash
       const Wide product = static_cast<Wide>(state ^ word) * (secret_ | 1);
       state = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ 0x9e3779b97f4a7c15;
     }
@@ -105,8 +106,8 @@ struct ByLocalId {
   static void words(Key key, uint64_t (&words)[3]) { words[0] = key, words[1] = words[2] = 0; }
 };
 
-// A number of the peer's, and whose: over RoCE an address is one GSI and one space of QPNs, whatever GUIDs
-// say (those made of MAC addresses repeat among containers).
+// A number that a peer chose, with the peer's address. Over RoCE an address identifies a GSI and a space of
+// QPNs, whatever the GUIDs (GUIDs derived from MAC addresses repeat among containers).
 struct PeerNumber {
   roce::Address peer;
   uint32_t number = 0;
@@ -124,9 +125,9 @@ struct ByRemoteId : PeerNumber {
   static Connection*& hook(Connection& c) { return c.next_by_remote_id; }
 };
 
-// The peer's QPN, as the side of a connection knows it that has asked (`is_active`) or answered. Where an
-// address is connected with itself both sides are here, and both may name the same QPN: programs that connect
-// without QPs invent them (rdma-core's cmtime). There the two sides are told apart.
+// The peer's QPN, for the active or the passive side of a connection. If an address is connected to itself,
+// both sides are in this table, possibly with the same QPN: programs that connect without QPs invent QPNs
+// (rdma-core's cmtime). There the key also contains the side.
 struct ByRemoteQpn : PeerNumber {
   using Key = PeerNumber;
   static Key key(const roce::Address& own, const roce::Address& peer, uint32_t qpn, bool is_active) {

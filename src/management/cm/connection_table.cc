@@ -7,8 +7,8 @@
 namespace verbena::cm {
 namespace {
 
-// For how long a refusal is repeated to a peer that asks again: two retransmissions of a peer with the
-// kernel's timeouts, which are 6 s apart.
+// How long a refusal is repeated to a peer that retries: two retransmissions with the kernel's timeouts, 6 s
+// apart.
 constexpr Duration kLinger = std::chrono::seconds(16);
 
 }  // namespace
@@ -122,7 +122,7 @@ void ConnectionTable::erase_remote_qpn(Connection& connection) {
   connection.in_remote_qpns = false;
 }
 
-// As every change of state comes through here, the indexes and counts that depend on it are right.
+// Updates the indexes and counts that depend on the state.
 void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
   if (kHalfOpen.has(state)) half_open_.take(connection.account);
@@ -139,8 +139,8 @@ void ConnectionTable::enter(Connection& connection, State state) {
   if (connection.has_owner) ++owned_with(connection);
 }
 
-// As long as packets of the connection can be on their way (IBTA volume 1, 12.9.8.4): the local ACK timeout
-// is that.
+// Waits as long as packets of the connection can be under way: the local ACK timeout (IBTA volume 1,
+// 12.9.8.4).
 void ConnectionTable::enter_time_wait(Connection& connection, TimePoint now) {
   enter(connection, State::kTimeWait);
   wait_until(connection, now + config_.response_time(connection.info.ack_timeout), now);
@@ -175,7 +175,7 @@ void ConnectionTable::cut_oldest_wait_short(TimePoint now) {
   --waiting_;
   if (oldest.has_owner && oldest.info.state == State::kTimeWait) {
     oldest.retries_left = 0;
-    timers_.set(oldest, now);  // its owner hears of it from on_timer(), as of everything
+    timers_.set(oldest, now);  // its owner must get the event from on_timer()
     return;
   }
   oldest.lingers = false;

@@ -21,8 +21,8 @@
 
 namespace verbena::cm {
 
-// All connections of a manager: it owns them, finds them by the numbers that messages name, changes their
-// states and holds their timers. It knows no messages and sends none. One thread.
+// Owns all connections of a manager, finds them by the numbers in messages, changes their states and holds
+// their timers. Knows no messages and sends none. One thread.
 class ConnectionTable {
  public:
   // REQUIRES: config and counters outlive the table
@@ -31,46 +31,47 @@ class ConnectionTable {
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
-  // A new connection, idle, with an ID of its own.
+  // Creates an idle connection with a new ID.
   Connection& create(uint64_t context, const roce::Path& path, uint32_t account = 0);
-  // A connection that was established with a former manager, under the ID that it had there.
-  // REQUIRES: the ID is free
+  // Adds an established connection of a former manager, under the ID that it had there. REQUIRES: the ID is
+  // free
   Connection& take_up(const ConnectionInfo& agreed, uint64_t context);
-  // Forgets it at once.
+  // Deletes the connection at once.
   void release(Connection& connection);
-  // Forgets it if it has no owner and nothing left to do.
+  // Deletes the connection if it has no owner and nothing left to do.
   void release_if_done(Connection& connection);
-  // Its owner wants to hear no more of it.
+  // Marks the connection as destroyed: its owner gets no more events of it.
   void disown(Connection& connection);
 
   Connection* find(LocalId id) { return by_local_id_.find(id); }
   const Connection* find(LocalId id) const { return by_local_id_.find(id); }
-  // For an operation of the owner. ENOENT: it has no such connection. EINVAL: it has, but in another state.
+  // Finds a connection for an operation of the owner. ENOENT: no such connection. EINVAL: it is in another
+  // state.
   Result<Connection*> find_owned(LocalId id);
   Result<Connection*> find_owned(LocalId id, StateSet states);
   Connection* find_by_remote_id(const PeerNumber& id) { return by_remote_id_.find(id); }
-  // Of those that stand or are being set up.
+  // Only connections that are established or being set up.
   Connection* find_by_remote_qpn(const PeerNumber& qpn) { return by_remote_qpn_.find(qpn); }
-  // A resolution that the peer asked for.
+  // The service ID resolution that the peer requested under this ID.
   Connection* find_sidr_request(const PeerNumber& id) { return sidr_requests_.find(id); }
-  // The peer-to-peer connection of ours whose REQ is on its way, to that service over that path.
+  // Our peer-to-peer connection with a pending REQ to the same service over the same path.
   Connection* find_crossing(uint64_t service_id, const roce::Address& own, const roce::Address& peer);
 
-  // REQUIRES: the state has been entered in which the peer's numbers count; they do not change after this
+  // REQUIRES: the new state has been entered; the peer's ID and QPN do not change any more
   void insert_remote_numbers(Connection& connection);
   void insert_sidr_request(Connection& connection);
   // REQUIRES: the connection waits for a REP
   void insert_peer_to_peer(Connection& connection) { peer_to_peer_.push_back(&connection); }
 
-  // Every change of state. The timer of the state that is left ends.
+  // Changes the state and cancels the timer. All changes of state go through this function.
   void enter(Connection& connection, State state);
   void enter_time_wait(Connection& connection, TimePoint now);
-  // Ends a connection that was refused, but keeps the refusal for a peer that asks again.
+  // Ends a refused connection, but keeps the refusal for some time to answer a repeated request.
   void linger(Connection& connection, TimePoint now);
-  // TIMEWAIT is over, or the lingering: the connection is idle.
+  // Ends TIMEWAIT or lingering: the connection is idle.
   void stop_waiting(Connection& connection);
 
-  // The peer asks, or asks again; the owner has yet to answer.
+  // Starts the time in which the owner must answer; called for each request of the peer, repeated ones too.
   void await_owner(Connection& connection, TimePoint now);
 
   void set_timer(Connection& connection, TimePoint when) { timers_.set(connection, when); }
@@ -82,9 +83,9 @@ class ConnectionTable {
   size_t size() const { return by_local_id_.size(); }
   size_t half_open() const { return half_open_.of_all(); }
   bool has_room_for(uint32_t account) const { return half_open_.allows(account); }
-  // In TIMEWAIT, or lingering.
+  // The number of connections in TIMEWAIT or lingering.
   size_t waiting() const { return waiting_; }
-  // Those that have an owner.
+  // The number of owned connections in that state.
   size_t owned_in(State state) const { return owned_[static_cast<size_t>(state)]; }
 
  private:

@@ -35,8 +35,8 @@ Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, Con
   return {};
 }
 
-// The answer will be late: our next repetition waits for as long as the peer says and a packet takes. Once
-// only, as otherwise a peer could make us wait without end.
+// The answer will be late: delays our next retransmission by the MRA's time plus a packet's. Only once per
+// request, or a peer could make us wait without limit.
 void Delay::handle(const Mra& mra, const ReceiverReport& receipt) {
   Connection* const connection = table_.find(mra.remote_id);
   if (connection == nullptr) return drop(DropReason::kUnknownConnection);
@@ -56,7 +56,7 @@ void Delay::handle(const Mra& mra, const ReceiverReport& receipt) {
   owner_.tell(*connection, &Handler::on_delay, mra);
 }
 
-// False if nothing of ours is under way that the peer could delay.
+// False if no message of ours is pending that the peer could delay.
 bool Delay::enter_delayed(Connection& connection, Answered delayed) {
   const State state = connection.info.state;
   if (state == State::kReqSent && delayed == Answered::kReq) {

@@ -10,11 +10,11 @@
 
 namespace verbena::cm {
 
-// When an MRA leaves: at once, or (as the kernel's rdma_cm has it) only when the peer asks again.
+// When to send an MRA: at once, or only as the answer to a duplicate request, as the kernel's rdma_cm does.
 enum class MraTime : uint8_t { kNow, kOnDuplicate };
 
-// Either side wants more time for its answer to a REQ, a REP or a LAP: MRA out and in. Operations are those
-// of Manager.
+// The role for MRAs, sent and received: a side needs more time to answer a REQ, REP or LAP. For its
+// operations see Manager.
 class Delay : private Role {
  public:
   explicit Delay(const RoleParts& parts) : Role(parts) {}

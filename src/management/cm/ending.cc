@@ -42,8 +42,8 @@ void Ending::answer_drep(const Dreq& dreq, const ReceiverReport& receipt) {
 void Ending::handle(const Dreq& dreq, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt);
   if (connection == nullptr) {
-    // We know no such connection. The peer gets its answer all the same, as the kernel does it, and need not
-    // wait. But a host that guesses at the IDs of others gets none.
+    // Unknown connection: the peer gets an answer nevertheless, as from the kernel, and need not wait. A host
+    // that guesses other hosts' IDs gets none.
     const bool is_unknown = table_.find(dreq.remote_id) == nullptr;
     if (is_unknown && !owner_.may_restore(dreq.remote_qpn, receipt)) answer_drep(dreq, receipt);
   } else if (connection->info.state == State::kIdle) {
@@ -57,14 +57,15 @@ void Ending::handle(const Dreq& dreq, const ReceiverReport& receipt) {
 
 void Ending::accept(const Dreq& dreq, Connection& connection, const ReceiverReport& receipt) {
   switch (connection.info.state) {
-    case State::kRepSent:  // the RTU is lost, and the connection over before we knew of it
+    case State::kRepSent:  // the RTU was lost, and the peer ends the connection before we knew it as
+                           // established
     case State::kMraRepReceived:
     case State::kEstablished:
       table_.enter(connection, State::kDreqReceived);
       connection.transaction = receipt.transaction;
       connection.last.kept = false;
       break;
-    case State::kDreqSent:  // both at once: ours says already that its owner agrees
+    case State::kDreqSent:  // both sides disconnect at once: our DREQ already implies the owner's consent
       connection.transaction = receipt.transaction;
       send_drep(connection, {}, receipt.now);
       break;
@@ -94,7 +95,7 @@ void Ending::handle(const Drep& drep, const ReceiverReport& receipt) {
   owner_.tell(*connection, &Handler::on_disconnected, &drep);
 }
 
-// An XRC target's QP outlives the program that made it, so its peer is told nothing, as in the kernel.
+// An XRC target's QP outlives the program that created it, so the peer gets no DREQ, as in the kernel.
 void Ending::abandon(Connection& connection, TimePoint now) {
   switch (connection.info.state) {
     case State::kEstablished:
@@ -107,7 +108,7 @@ void Ending::abandon(Connection& connection, TimePoint now) {
     case State::kDreqReceived:
       send_drep(connection, {}, now);
       break;
-    default:  // the peer is owed nothing, or gets it already
+    default:  // the peer expects nothing, or gets it already
       break;
   }
 }

@@ -10,8 +10,8 @@
 
 namespace verbena::cm {
 
-// The end of a connection that was established: DREQ and DREP out and in, TIMEWAIT, and the end of whatever
-// waits or lingers. Operations are those of Manager.
+// The role that ends established connections: DREQ and DREP, sent and received, TIMEWAIT, and the expiry of
+// waiting and lingering connections. For its operations see Manager.
 class Ending : private Role {
  public:
   explicit Ending(const RoleParts& parts) : Role(parts) {}
@@ -21,11 +21,12 @@ class Ending : private Role {
   void handle(const Dreq& dreq, const ReceiverReport& receipt);
   void handle(const Drep& drep, const ReceiverReport& receipt);
 
-  // The owner destroys what stands or is being disconnected. The peer gets what it is owed.
+  // Handles destroy() of a connection that is established or being disconnected: sends the DREQ or DREP that
+  // the peer expects.
   void abandon(Connection& connection, TimePoint now);
-  // The peer has not answered our DREQ.
+  // Ends a connection whose DREQ the peer has not answered.
   void give_up(Connection& connection, TimePoint now);
-  // TIMEWAIT is over, or the time in which a refused peer might ask again.
+  // Ends TIMEWAIT, or the lingering of a refused connection.
   void end_wait(Connection& connection);
 
  private:

@@ -29,7 +29,7 @@ constexpr uint32_t kFailures[] = {RDMA_CM_EVENT_ADDR_ERROR,    RDMA_CM_EVENT_ROU
                                   RDMA_CM_EVENT_REJECTED,      RDMA_CM_EVENT_MULTICAST_ERROR,
                                   RDMA_CM_EVENT_DEVICE_REMOVAL};
 
-// A status of 0 stands for any.
+// The most likely cause of an event. A status of 0 matches any.
 struct Cause {
   uint32_t type;
   int status;

@@ -7,19 +7,19 @@
 
 namespace verbena::cm {
 
-// Events of librdmacm in words. An event's type is an enum rdma_cm_event_type, also one that is newer than
-// the headers that we build with. A status is that of struct rdma_cm_event: a negative one is an errno value,
-// a positive one of REJECTED a reason of IBTA volume 1, 12.6.7.2, of UNREACHABLE a status of 12.11.2.
+// Texts for librdmacm's events. `type` is an enum rdma_cm_event_type, possibly newer than our headers.
+// `status` is that of struct rdma_cm_event: a negative value is an errno. A positive value is a reason of
+// IBTA volume 1, 12.6.7.2 for REJECTED, and a status of 12.11.2 for UNREACHABLE.
 
-inline constexpr uint32_t kEventNames = 18;  // types below this one have names
+inline constexpr uint32_t kEventNames = 18;  // event types below this have names
 
-// "RDMA_CM_EVENT_ESTABLISHED"; "UNKNOWN EVENT". The string ends with a zero.
+// "RDMA_CM_EVENT_ESTABLISHED", or "UNKNOWN EVENT". Zero-terminated.
 const char* event_name(uint32_t type);
-// Whether the application takes the event for an error.
+// Whether the event reports a failure to the application.
 bool is_failure(uint32_t type);
 // "28 (consumer reject)", "-ETIMEDOUT", "0"
 std::string status_text(uint32_t type, int status);
-// The likeliest cause of a failure; empty: none is known.
+// The most likely cause of a failure; empty if unknown.
 std::string_view cause_of(uint32_t type, int status);
 
 }  // namespace verbena::cm

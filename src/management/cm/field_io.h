@@ -10,8 +10,9 @@
 
 namespace verbena::cm {
 
-// A message's layout is written down once, as calls of these by offset in the data of the datagram, and
-// serves both directions. Bits are counted as in the specification, from the most significant of their byte.
+// Reader and writer of message fields by offset in the datagram's data. A message's layout is written once,
+// as calls of these functions, for both directions. Bits are counted as in the specification, from the byte's
+// most significant bit.
 
 class FieldReader {
  public:
@@ -40,7 +41,7 @@ class FieldReader {
 
 class FieldWriter {
  public:
-  // REQUIRES: all zero
+  // REQUIRES: all bytes are zero
   explicit FieldWriter(std::byte* data) : data_(data) {}
 
   void u8(size_t at, uint8_t value) { data_[at] = std::byte{value}; }

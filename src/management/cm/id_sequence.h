@@ -8,13 +8,13 @@
 
 namespace verbena::cm {
 
-// Communication IDs one after the other: none comes again before all others have, and who has seen some can
-// not tell the next. To know the ID of a connection is to have heard from the host that gave it; a count
-// under a mask would tell all IDs to a host that has one connection. One thread.
+// Generates communication IDs. None repeats before all others were used, and observed IDs do not reveal later
+// ones. Knowing an ID therefore proves that one received a message with it. With a masked counter a host
+// could compute all IDs from one connection. One thread.
 class IdSequence {
  public:
-  // With a mask: that count under a mask, as the kernel has it, its bytes turned for the count to change the
-  // first one on the wire.
+  // With a mask: that masked counter, as in the kernel, byte-swapped so that the counter changes the first
+  // byte on the wire.
   IdSequence(uint64_t secret, std::optional<uint32_t> mask) : secret_(secret), mask_(mask) {}
 
   uint32_t next() {
@@ -23,7 +23,7 @@ class IdSequence {
   }
 
  private:
-  // A Feistel network: whatever the function of its rounds, it gives each number one of its own.
+  // A Feistel network: a bijection whatever its round function.
   uint32_t permuted(uint32_t number) const {
     auto left = static_cast<uint16_t>(number >> 16);
     auto right = static_cast<uint16_t>(number);

@@ -6,8 +6,7 @@
 namespace verbena::cm {
 namespace {
 
-// Of the header (annex A11, figure 4): where what lies. The address fields have 16 bytes; IPv4 is in the last
-// four of them.
+// Offsets in the header (annex A11, figure 4). Address fields have 16 bytes; IPv4 uses the last four.
 constexpr size_t kVersionsAt = 0;  // major and minor version, a nibble each
 constexpr size_t kFamilyAt = 1;    // IP version in the high nibble
 constexpr size_t kPortAt = 2;

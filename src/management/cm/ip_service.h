@@ -10,13 +10,14 @@
 
 namespace verbena::cm {
 
-// The RDMA IP CM service (IBTA volume 1, annex A11): ports of IP as service IDs, and the addresses of both
-// ends at the head of a REQ's or SIDR_REQ's private data.
+// The RDMA IP CM service (IBTA volume 1, annex A11): IP ports as service IDs, and the addresses of both ends
+// at the beginning of the private data of a REQ or SIDR_REQ.
 
-// As enum rdma_port_space: 0x0100 and the IP protocol's number for what the annex knows, and librdmacm's own.
+// As in enum rdma_port_space: 0x0100 plus the IP protocol for the annex's own, and librdmacm's additional
+// ones.
 enum class PortSpace : uint16_t { kIpoib = 0x0002, kTcp = 0x0106, kUdp = 0x0111, kIb = 0x013f };
 
-// 0x0000000001PPpppp: PP the IP protocol, pppp the port.
+// 0x0000000001PPpppp: PP is the IP protocol, pppp the port.
 constexpr uint64_t service_id(PortSpace space, uint16_t port) {
   return static_cast<uint64_t>(space) << 16 | port;
 }
@@ -25,10 +26,10 @@ struct IpService {
   PortSpace space;
   uint16_t port;  // host order
 };
-// What a service ID says; fails with EINVAL where it is not of this service.
+// Parses a service ID; EINVAL if it is not of this service.
 Result<IpService> parse_service_id(uint64_t service_id);
 
-// The head of the private data (A11.4.1). Addresses are in the form of GIDs: IPv4 mapped.
+// The header at the beginning of the private data (A11.4.1). Addresses are in GID form, IPv4 mapped.
 struct IpHeader {
   static constexpr size_t kBytes = 36;
   uint8_t major_version = 0;
@@ -41,12 +42,12 @@ struct IpHeader {
   friend bool operator==(const IpHeader&, const IpHeader&) = default;
 };
 
-// EINVAL: another version, neither IPv4 nor IPv6, too short.
+// EINVAL: other major version, neither IPv4 nor IPv6, or too short.
 Result<IpHeader> decode_ip_header(ConstBytes private_data);
 // REQUIRES: both addresses of one family
 std::array<uint8_t, IpHeader::kBytes> encode_ip_header(const IpHeader& header);
 
-// How much private data is left to the application.
+// Private data left to the application.
 inline constexpr size_t kIpReqPrivateBytes = 92 - IpHeader::kBytes;
 inline constexpr size_t kIpSidrReqPrivateBytes = 216 - IpHeader::kBytes;
 static_assert(kIpReqPrivateBytes == 56 && kIpSidrReqPrivateBytes == 180);

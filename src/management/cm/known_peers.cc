@@ -32,8 +32,8 @@ KnownPeers::Entry* KnownPeers::find_or_take(const roce::Address& peer, TimePoint
   return taken;
 }
 
-// Where there is no room, the one goes that is forgotten soonest: a host that answers is worth more than any
-// that has not, and more than one that was silent for longer.
+// If the set is full, evicts the entry that expires first: hosts that answered rank above those that did not,
+// and above those silent for longer.
 KnownPeers::Entry& KnownPeers::entry_of_known(const roce::Address& peer, TimePoint now) {
   Entry* entry = find_or_take(peer, now);
   if (entry == nullptr) {

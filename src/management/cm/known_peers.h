@@ -10,39 +10,39 @@
 
 namespace verbena::cm {
 
-// Which hosts have answered. Anybody can put anybody's address into a datagram, so an agent that lets one REQ
-// be followed by many REPs does to the host of that address what the sender could not. A host that has said
-// an ID of ours back has got what we sent, and is one that wants to talk. Until then it gets an answer for
-// each datagram, and what a timer sends only now and then, however many connections seem to be its own. Not
-// less: an RTU is sent once, and if it is lost nothing but another REP brings it again.
+// Remembers which hosts have answered us. Anybody can forge a source address, so an agent that sends many
+// REPs for one REQ would amplify attacks on the owner of that address. A host that quotes one of our IDs has
+// received our messages and wants to communicate. Other hosts get one answer per datagram; retransmissions by
+// timer are limited to one per kInterval, whatever the number of their connections. Not fewer, because a lost
+// RTU is repeated only in answer to another REP.
 //
-// A host that has done so from UDP port 4791 has a Verbena agent, which sends all its connection management.
-// The host's users can send from other ports only, so messages from there are dropped for a while. Not
-// forever: the host may be restarted with another system. A datagram from that port does not suffice: on a
-// host with an adapter every user can send from it. So it has to be the first answer to a request of ours
-// (Role::note_port_of_answer()), whose ID nobody but that host has got.
+// A host that has quoted an ID from UDP port 4791 runs a Verbena agent, which sends all its CM messages.
+// Local users can send only from other ports, so messages from those are dropped for some time. Not forever,
+// since the host may boot another system. Any datagram from port 4791 does not suffice, since on a host with
+// an RDMA adapter every user can send from that port. It must be the first answer to a request of ours
+// (Role::note_port_of_answer()), whose ID only that host has received.
 //
-// The table is of bounded size: a host that is forgotten is a stranger again. Each connection remembers the
-// port besides. One thread.
+// The table has a fixed size; evicted hosts are unknown again. Each connection remembers the port as well.
+// One thread.
 class KnownPeers {
  public:
-  // How long a host is known that has answered.
+  // How long a host that has answered is remembered.
   static constexpr Duration kMemory = std::chrono::minutes(10);
-  // How long a host that has spoken from UDP port 4791 is not believed from other ports.
+  // How long other ports of a host are ignored after a message from UDP port 4791.
   static constexpr Duration kPortMemory = std::chrono::minutes(3);
-  // How often a stranger gets what it has not asked for.
+  // The minimum interval between unsolicited datagrams to an unknown host.
   static constexpr Duration kInterval = std::chrono::milliseconds(500);
 
-  // Peers choose their addresses, so the hash is keyed.
+  // The hash is keyed, since peers choose their addresses.
   explicit KnownPeers(uint64_t secret) : secret_(secret), entries_(kSets * kWays) {}
 
-  // It has named an ID of ours that it can have from a datagram of ours only.
+  // Records that `peer` quoted an ID that only a datagram from us can have told it.
   void has_answered(const roce::Address& peer, TimePoint now);
   bool knows(const roce::Address& peer, TimePoint now) const;
-  // The same, and the datagram came from UDP port 4791.
+  // Records the same, for a datagram from UDP port 4791.
   void has_answered_from_roce_port(const roce::Address& peer, TimePoint now);
   bool has_roce_port(const roce::Address& peer, TimePoint now) const;
-  // Whether it may be sent now what no datagram of its own asks for. If so, that counts as done.
+  // Whether a datagram that the peer did not request may be sent now. If so, counts it as sent.
   bool may_send_unasked(const roce::Address& peer, TimePoint now);
 
  private:
@@ -59,7 +59,7 @@ class KnownPeers {
 
   size_t set_of(const roce::Address& peer) const;
   const Entry* find(const roce::Address& peer) const;
-  // Null: all of its set are in use.
+  // Null if all entries of the set are in use.
   Entry* find_or_take(const roce::Address& peer, TimePoint now);
   Entry& entry_of_known(const roce::Address& peer, TimePoint now);
 

@@ -8,8 +8,8 @@
 
 namespace verbena::cm {
 
-// Where each field lies (IBTA volume 1, tables 106 to 120; bits for enhanced connection establishment as
-// Linux' include/rdma/ibta_vol1_c12.h has them). Io is a FieldReader, or a FieldWriter with a const message.
+// The offset of each field (IBTA volume 1, tables 106 to 120; bits of enhanced connection establishment as in
+// Linux' include/rdma/ibta_vol1_c12.h). Io is a FieldReader, or a FieldWriter with a const message.
 
 template <class Message, class Io>
 using MessageOf = std::conditional_t<std::is_same_v<Io, FieldWriter>, const Message, Message>;
@@ -20,7 +20,7 @@ void walk_ids(Io& io, auto& m) {
   io.u32(4, m.remote_id);
 }
 
-// A path of a REQ, at 52 or 96.
+// A path in a REQ, at offset 52 or 96.
 template <class Io>
 void walk_path(Io& io, size_t at, MessageOf<PathFields, Io>& path) {
   io.u16(at, path.local_lid);
@@ -85,7 +85,8 @@ void walk(Io& io, MessageOf<Rej, Io>& m) {
   io.bytes(84, m.private_data);
 }
 
-// The vendor ID of a REP is in the bytes that three numbers of 24 bits leave.
+// The 24-bit vendor ID of a REP is split over bytes 15, 19 and 23, which follow the QPN, the EECN and the
+// starting PSN.
 template <class Io>
 void walk_vendor(Io& io, MessageOf<Rep, Io>& m) {
   uint8_t high = static_cast<uint8_t>(m.ece.vendor >> 16);
@@ -137,7 +138,7 @@ void walk(Io& io, MessageOf<Drep, Io>& m) {
   io.bytes(8, m.private_data);
 }
 
-// The path of a LAP packs its last fields otherwise than that of a REQ.
+// The path of a LAP has its last fields in another order than that of a REQ.
 template <class Io>
 void walk(Io& io, MessageOf<Lap, Io>& m) {
   walk_ids(io, m);

@@ -9,7 +9,7 @@
 
 namespace verbena::cm {
 
-// A management datagram (IBTA volume 1, 13.4.3): 24 bytes of header, 232 of data, always whole.
+// A management datagram (IBTA volume 1, 13.4.3): 24 bytes of header, 232 of data, always full length.
 inline constexpr size_t kMadBytes = 256;
 inline constexpr size_t kMadHeaderBytes = 24;
 inline constexpr size_t kMadDataBytes = kMadBytes - kMadHeaderBytes;
@@ -19,12 +19,12 @@ inline constexpr uint8_t kMadClass = 0x07;  // communication management
 inline constexpr uint8_t kMadClassVersion = 2;
 inline constexpr uint8_t kMadMethodSend = 0x03;
 
-// Where CM's datagrams come from and go to: QP1 and its Q_Key (IBTA volume 1, 10.2.5).
+// The queue pair that CM datagrams are sent from and to, QP1, and its Q_Key (IBTA volume 1, 10.2.5).
 inline constexpr uint32_t kGsiQpn = 1;
 inline constexpr uint32_t kGsiQkey = 0x80010000;
 
-// The messages of the CM class (IBTA volume 1, table 104), numbered from zero; the attribute ID is that and
-// 0x0010.
+// The messages of the CM class (IBTA volume 1, table 104), numbered from zero; the attribute ID is 0x0010
+// more.
 enum class MessageType : uint8_t {
   kReq,
   kMra,
@@ -42,7 +42,7 @@ inline constexpr size_t kMessageTypes = 11;
 inline constexpr uint16_t kFirstAttribute = 0x0010;
 const char* message_name(MessageType type);
 
-// A datagram to be sent, or kept to be repeated.
+// A datagram to be sent, or kept for retransmission.
 struct Mad {
   std::array<std::byte, kMadBytes> bytes{};
 
@@ -50,11 +50,11 @@ struct Mad {
 };
 static_assert(sizeof(Mad) == kMadBytes);
 
-// What of the header says something: the rest is the same in every datagram of the class.
+// The variable fields of the header; the others are the same in every datagram of the class.
 struct MadHeader {
   MessageType type = MessageType::kReq;
   uint64_t transaction = 0;
-  uint32_t modifier = 0;  // attribute modifier: the options of enhanced connection establishment
+  uint32_t modifier = 0;  // attribute modifier: options of enhanced connection establishment
 
   friend bool operator==(const MadHeader&, const MadHeader&) = default;
 };

@@ -25,7 +25,7 @@ void Manager::set_observer(Observer& observer) {
   sender_.set_observer(observer_);
 }
 
-// A REQ of which there is a connection already is a duplicate. A REJ may name its sender's ID alone.
+// For a REQ, finds an existing connection (then it is a duplicate). A REJ may name only its sender's ID.
 template <class Message>
 const Connection* Manager::named_by(const Message& message, const roce::Address& sender) {
   const Connection* connection = nullptr;
@@ -60,7 +60,7 @@ void Manager::receive(Manager& manager, ConstBytes mad, const ReceiverReport& re
   (manager.*Role).handle(*message, receipt);
 }
 
-// Which role each message goes to, in the order of MessageType.
+// The role that handles each message, in the order of MessageType.
 const Manager::Receiver Manager::kReceivers[kMessageTypes] = {
     &Manager::receive<Req, &Manager::passive_side_>,
     &Manager::receive<Mra, &Manager::delay_>,
@@ -106,7 +106,7 @@ void Manager::expire(Connection& connection, TimePoint now) {
   }
 }
 
-// The peer has not answered what we sent last.
+// Gives up after the last retransmission.
 void Manager::give_up(Connection& connection, TimePoint now) {
   if (kAwaitsOwner.has(connection.info.state)) return forget_request(connection);
   ++counters_.timed_out[static_cast<size_t>(connection.last.type)];
@@ -122,7 +122,7 @@ void Manager::give_up(Connection& connection, TimePoint now) {
   }
 }
 
-// Nobody is told of it but the owner: who does not ask any more wants no answer.
+// Tells the owner only: the peer no longer repeats its request and needs no answer.
 void Manager::forget_request(Connection& connection) {
   const bool resolves = kResolves.has(connection.info.state);
   table_.enter(connection, State::kIdle);
@@ -189,7 +189,7 @@ Result<void> Manager::destroy(LocalId id, TimePoint now) {
   return {};
 }
 
-// Which role ends a connection that its owner destroys: the state says.
+// Chooses by state the role that ends a destroyed connection.
 void Manager::abandon(Connection& connection, TimePoint now) {
   if (kRejectable.has(connection.info.state)) return rejection_.abandon(connection, now);
   if (kResolves.has(connection.info.state)) return service_resolution_.abandon(connection, now);

@@ -28,15 +28,15 @@
 
 namespace verbena::cm {
 
-// The connection manager of one GSI: all connections of all devices whose QP1 it is. Pure: it reads no clock
-// and sends through its sink. One thread: it calls on_mad() for each datagram to QP1 and on_timer() when
-// deadline() has come. What happens is told to the handler; see there when it may call back.
+// The connection manager of one GSI, with all connections of its devices. Pure: reads no clock and sends
+// through `sink`. One thread, which calls on_mad() for each datagram to QP1 and on_timer() when deadline()
+// has passed. Events go to the handler; see Handler for the calls that it may make.
 //
-// This class is the way in, and no more: each message, operation and expired timer goes to a role (role.h).
-// What the roles share is the table of connections, the sender and the owner.
+// This class only dispatches: each message, operation and expired timer goes to a role (role.h). The roles
+// share the connection table, the sender and the owner.
 //
-// Every operation answers ENOENT for an ID that is not there, EINVAL for a state in which it makes no sense
-// or private data that has no room.
+// Every operation returns ENOENT for an unknown ID, and EINVAL in a state where it makes no sense or if
+// private data is too long.
 class Manager {
  public:
   // REQUIRES: sink and handler outlive the manager
@@ -47,68 +47,70 @@ class Manager {
   // REQUIRES: the observer outlives the manager
   void set_observer(Observer& observer);
 
-  // A datagram that came to QP1, from the MAD's first byte to its last.
+  // Handles a datagram to QP1, from the MAD's first byte to its last.
   Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
-  // When on_timer() is next wanted; kNever: not before something else happens.
+  // When to call on_timer() next; kNever: not before another event or operation.
   TimePoint deadline() const { return table_.deadline(); }
-  // Handles so many expired timers at most; deadline() stays in the past when there are more.
+  // Handles at most `most` expired timers; deadline() stays in the past if more have expired.
   void on_timer(TimePoint now, size_t most = SIZE_MAX);
 
-  // Active: sends the REQ. on_reply(), on_rejected() or on_unreachable() follows.
+  // Active: sends a REQ. on_reply(), on_rejected() or on_unreachable() follows.
   Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
-  // Passive, after on_request(): the REP. on_ready(), on_rejected() or on_unreachable() follows.
+  // Passive, after on_request(): sends the REP. on_ready(), on_rejected() or on_unreachable() follows.
   Result<void> reply(LocalId id, const ConnectReply& reply, TimePoint now);
-  // Active, after on_reply(): the RTU; the connection is established.
+  // Active, after on_reply(): sends the RTU; the connection is established.
   Result<void> ready(LocalId id, ConstBytes private_data, TimePoint now);
-  // Passive: the connection is established as its QP has received something, so the RTU must be late or lost
-  // (IBV_EVENT_COMM_EST). EISCONN if it is already. No event follows.
+  // Passive: marks the connection established because its QP has received data, so the RTU must be late or
+  // lost (IBV_EVENT_COMM_EST). EISCONN if it is established already. No event follows.
   Result<void> establish(LocalId id, TimePoint now);
-  // Before it is established: the REJ. No event follows.
+  // Before the connection is established: sends a REJ. No event follows.
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
-  // After on_request(), on_reply() or on_alternate_path(): the owner needs as long as 4.096 us *
-  // 2^service_timeout to answer.
+  // After on_request(), on_reply() or on_alternate_path(): tells the peer that the owner needs up to 4.096 us
+  // * 2^service_timeout to answer.
   using MraTime = cm::MraTime;
   Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                      TimePoint now);
-  // The DREQ. on_disconnected() follows; or on_disconnect_request(), if the peer does the same.
+  // Sends a DREQ. on_disconnected() follows, or on_disconnect_request() if the peer disconnects at the same
+  // time.
   Result<void> disconnect(LocalId id, ConstBytes private_data, TimePoint now);
-  // After on_disconnect_request(): the DREP. on_time_wait_exit() follows.
+  // After on_disconnect_request(): sends the DREP. on_time_wait_exit() follows.
   Result<void> confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now);
 
-  // The owner wants to hear no more of this ID. What the peer is owed it still gets, as from
-  // ib_destroy_cm_id(): a REJ, a DREQ, repeated until it is answered, a DREP, a SIDR_REP. A connection that
-  // is not idle is forgotten when that is done and TIMEWAIT is over.
+  // Removes the ID for its owner; no more events follow. The peer still gets the message that it expects, as
+  // from ib_destroy_cm_id(): a REJ, a DREQ (repeated until answered), a DREP or a SIDR_REP. The connection is
+  // deleted after that and TIMEWAIT.
   Result<void> destroy(LocalId id, TimePoint now);
-  // Forgets the connection at once and in silence: its device is gone.
+  // Deletes the connection at once and silently, because its device is gone.
   Result<void> forget(LocalId id);
 
-  // Takes up a connection that was established with a former manager, under the same ID. EEXIST if that is
-  // taken. Its state is not looked at.
+  // Adds an established connection of a former manager under the same ID. EEXIST if the ID is in use.
+  // `agreed.state` is ignored.
   Result<void> restore(const ConnectionInfo& agreed, uint64_t context, TimePoint now);
 
-  // Service ID resolution: on_sidr_reply() or on_unreachable() follows.
+  // Starts a service ID resolution: on_sidr_reply() or on_unreachable() follows.
   Result<LocalId> sidr_request(const SidrRequest& request, uint64_t context, TimePoint now);
-  // After on_sidr_request(). The owner need not keep the ID for the sake of a repeated SIDR_REQ.
+  // After on_sidr_request(): sends the SIDR_REP. The owner may destroy the ID at once; a repeated SIDR_REQ is
+  // still answered.
   Result<void> sidr_reply(LocalId id, const SidrReply& reply, TimePoint now);
 
-  // The LAP: on_alternate_path_answer(), on_rejected() or on_unreachable(kLap) follows. Active side only.
+  // Active side only: sends a LAP. on_alternate_path_answer(), on_rejected() or on_unreachable(kLap) follows.
   Result<void> load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
                                    TimePoint now);
-  // After on_alternate_path(): the APR.
+  // After on_alternate_path(): sends the APR.
   Result<void> answer_alternate_path(LocalId id, AprStatus status, ConstBytes info, ConstBytes private_data,
                                      TimePoint now);
 
   Result<ConnectionInfo> info(LocalId id) const;
 
   const Counters& counters() const { return counters_; }
-  // Those of owners, and those that were destroyed and still have something to do.
+  // Owned connections, and destroyed ones that still have something to do.
   size_t size() const { return table_.size(); }
   size_t half_open() const { return table_.half_open(); }
-  // Whether an account may have another one half open.
+  // Whether the account may have another half-open connection.
   bool has_room_for(uint32_t account) const { return table_.has_room_for(account); }
-  // In TIMEWAIT, or refused a short while ago.
+  // Connections in TIMEWAIT, or refused a short while ago.
   size_t waiting() const { return table_.waiting(); }
-  // Those of owners.
+  // Owned connections in that state.
   size_t owned_in(State state) const { return table_.owned_in(state); }
 
  private:
@@ -117,7 +119,7 @@ class Manager {
   template <class Message, auto Role>
   static void receive(Manager& manager, ConstBytes mad, const ReceiverReport& receipt);
 
-  // The connection that the message is about, if its sender's address is the peer's.
+  // The connection that the message names, if it was sent from the peer's address.
   template <class Message>
   const Connection* named_by(const Message& message, const roce::Address& sender);
 

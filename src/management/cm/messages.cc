@@ -7,7 +7,7 @@
 namespace verbena::cm {
 namespace {
 
-// The common MAD header (IBTA volume 1, 13.4.3).
+// Offsets in the common MAD header (IBTA volume 1, 13.4.3).
 constexpr size_t kBaseVersionAt = 0;
 constexpr size_t kClassAt = 1;
 constexpr size_t kClassVersionAt = 2;
@@ -22,15 +22,15 @@ bool has_ids(const auto& message) {
   return message.local_id != 0 && message.remote_id != 0;
 }
 
-// What cannot be, whatever the state. A QPN of 0 can: a program that connects without a QP, to talk by
-// private data alone, has that, and the kernel lets them.
+// Checks that do not depend on the state. A QPN of 0 is valid: a program that exchanges only private data
+// connects without a QP, which the kernel allows.
 bool is_sound(const Req& m) {
   return m.local_id != 0 && m.local_qpn != kMulticastQpn;
 }
 bool is_sound(const Mra& m) {
   return m.remote_id != 0 && m.delayed <= Answered::kOther;
 }
-// Without our ID when the peer knows none: it has timed out before anything came.
+// Our ID is missing if the sender timed out before any message from us arrived.
 bool is_sound(const Rej& m) {
   return (m.local_id != 0 || m.remote_id != 0) && m.rejected <= Answered::kOther &&
          m.ari_length <= m.ari.size();
@@ -60,7 +60,7 @@ bool is_sound(const SidrRep& m) {
   return m.request_id != 0 && m.info_length <= m.info.size();
 }
 
-// Options of enhanced connection establishment travel in the attribute modifier.
+// The attribute modifier, which carries the options of enhanced connection establishment.
 uint32_t modifier_of(const auto& message) {
   if constexpr (requires { message.ece; }) return message.ece.options;
   return 0;

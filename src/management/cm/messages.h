@@ -12,15 +12,15 @@
 
 namespace verbena::cm {
 
-// The messages of communication management as values in host order (IBTA volume 1, 12.6 to 12.11). "Local"
-// and "remote" are the sender's words, as in the specification. Reserved bits are zero when sent and ignored
-// when received; private data is always whole, its unused rest zero.
+// The messages of communication management as values in host order (IBTA volume 1, 12.6 to 12.11). As in the
+// specification, "local" and "remote" are from the sender's view. Reserved bits are sent as zero and ignored
+// when received. Private data always has full length, padded with zeros.
 
 template <size_t N>
 using PrivateData = std::array<uint8_t, N>;
 
-// Enhanced connection establishment: what two adapters of one vendor agree on beyond the standard. The
-// options travel in the attribute modifier, the vendor in bits that were reserved before.
+// Enhanced connection establishment: an agreement of two adapters of one vendor beyond the standard. The
+// options are in the attribute modifier, the vendor in formerly reserved bits.
 struct Ece {
   uint32_t vendor = 0;  // 24 bits; 0: none
   uint32_t options = 0;
@@ -32,8 +32,7 @@ struct Ece {
 enum class Transport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 inline constexpr uint8_t kExtendedXrc = 1;
 
-// A path as REQ and LAP describe it. Over RoCE there are no LIDs: they are "permissive" whenever the hop
-// limit exceeds 1, which it always does.
+// A path as REQ and LAP describe it. RoCE has no LIDs: they are "permissive" if the hop limit exceeds 1.
 inline constexpr uint16_t kPermissiveLid = 0xffff;
 struct PathFields {
   uint16_t local_lid = 0;
@@ -41,7 +40,7 @@ struct PathFields {
   roce::Address local_gid;
   roce::Address remote_gid;
   uint32_t flow_label = 0;  // 20 bits
-  uint8_t packet_rate = 0;  // 6 bits; 0: that of the port
+  uint8_t packet_rate = 0;  // 6 bits; 0: the port's rate
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   uint8_t service_level = 0;  // 4 bits
@@ -116,7 +115,7 @@ struct Rep {
   uint32_t local_id = 0;
   uint32_t remote_id = 0;
   uint32_t local_qkey = 0;
-  uint32_t local_qpn = 0;  // not of XRC, whose target has its number in the next field
+  uint32_t local_qpn = 0;  // 0 for an XRC target, whose QPN is in local_eecn
   uint32_t local_eecn = 0;
   Ece ece{};
   uint32_t starting_psn = 0;
@@ -210,19 +209,18 @@ struct SidrRep {
   friend bool operator==(const SidrRep&, const SidrRep&) = default;
 };
 
-// Why a datagram is not for us; also the reasons under which drops are counted.
+// The reason why a datagram is no valid CM message; also the name under which the drop is counted.
 enum class DecodeError : uint8_t { kSize, kVersion, kClass, kMethod, kAttribute, kField };
 
-// Reads the header, and refuses what is no CM message.
+// Reads the header; fails if it is no CM message.
 tl::expected<MadHeader, DecodeError> decode_header(ConstBytes mad);
 
-// Reads the message of a datagram whose header said that it is one. Refuses fields that cannot be: lengths
-// beyond their room, IDs of zero where one must be, QPNs that no connection can have.
-// REQUIRES: decode_header(mad) gave Message::kType
+// Decodes a message. Fails for impossible values: lengths beyond their field, IDs of zero where one is
+// required, QPNs that no connection can have. REQUIRES: decode_header(mad) returned Message::kType
 template <class Message>
 tl::expected<Message, DecodeError> decode(ConstBytes mad);
 
-// The whole datagram.
+// Encodes the whole datagram.
 template <class Message>
 Mad encode(const Message& message, uint64_t transaction);
 

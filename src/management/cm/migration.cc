@@ -88,7 +88,7 @@ void Migration::give_up(Connection& connection) {
   owner_.tell(connection, &Handler::on_unreachable, MessageType::kLap);
 }
 
-// After this another LAP is possible.
+// Ends the migration, after which another LAP is possible.
 void Migration::end(Connection& connection) {
   table_.cancel_timer(connection);
   connection.lap = LapState::kNone;

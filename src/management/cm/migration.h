@@ -11,8 +11,8 @@
 
 namespace verbena::cm {
 
-// Another alternate path for an established connection: LAP and APR out and in. Operations are those of
-// Manager.
+// The role that changes an established connection's alternate path: LAP and APR, sent and received. For its
+// operations see Manager.
 class Migration : private Role {
  public:
   explicit Migration(const RoleParts& parts) : Role(parts) {}
@@ -23,7 +23,7 @@ class Migration : private Role {
   void handle(const Lap& lap, const ReceiverReport& receipt);
   void handle(const Apr& apr, const ReceiverReport& receipt);
 
-  // The peer has not answered our LAP: the connection stands as it was.
+  // Ends a migration whose LAP the peer has not answered; the connection stays as it was.
   void give_up(Connection& connection);
 
  private:

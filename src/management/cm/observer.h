@@ -8,15 +8,14 @@
 
 namespace verbena::cm {
 
-// A message that a connection has sent or received.
+// A message that a connection has sent or received, for an Observer.
 struct Passage {
   MessageType type = MessageType::kReq;
-  uint16_t reason = 0;  // of a REJ; of a SIDR_REP its status
-  uint16_t repetitions =
-      0;  // sent: how often the same was sent before. Received: 1, if it is a duplicate REQ
+  uint16_t reason = 0;       // of a REJ; the status of a SIDR_REP or APR
+  uint16_t repetitions = 0;  // sent: number of earlier transmissions. Received: 1 for a duplicate REQ
 };
 
-// Why the peer refuses, in messages that say it.
+// The reason or status in a message that has one; else 0.
 template <class Message>
 uint16_t reason_in(const Message& message) {
   if constexpr (requires { message.reason; }) {
@@ -28,9 +27,9 @@ uint16_t reason_in(const Message& message) {
   }
 }
 
-// Records the messages of connections. Called in the middle of operations, on_mad() and on_timer(); may not
-// call the manager. `context` is that of the owner: connections that were destroyed are not recorded, but for
-// what destroy() itself sends.
+// Records the messages of connections. Called during operations, on_mad() and on_timer(); may not call the
+// manager. `context` is the owner's. Destroyed connections are not recorded, except for the messages that
+// destroy() itself sends.
 class Observer {
  public:
   virtual ~Observer() = default;

@@ -13,15 +13,16 @@
 
 namespace verbena::cm {
 
-// The owner of a manager's connections, as the roles see it: they ask it what to admit and tell it what
-// happens. One thread.
+// The roles' interface to the owner of the connections (Handler): asks it about new requests and passes
+// events to it. One thread.
 class Owner {
  public:
-  // REQUIRES: all of them outlive this
+  // REQUIRES: all parameters outlive this object
   Owner(const ManagerConfig& config, Handler& handler, ConnectionTable& table, Counters& counters)
       : config_(config), handler_(handler), table_(table), counters_(counters) {}
 
-  // What becomes of a REQ or SIDR_REQ that nobody has answered before. What is to be ignored is counted.
+  // Asks the handler about a REQ or SIDR_REQ that is no duplicate. Counts requests that are ignored,
+  // including those beyond max_half_open.
   template <class Request>
   Admission admit(const Request& request, const ReceiverReport& receipt) {
     if (table_.half_open() >= config_.max_half_open) {
@@ -34,17 +35,15 @@ class Owner {
     return admission;
   }
 
-  // Whether a connection that is not here may still be restored. If so, its peer must not be told that there
-  // is none.
+  // Whether an unknown connection may still be restored. If so, its peer must not be told that it is gone.
   bool may_restore(uint32_t qpn, const ReceiverReport& receipt) {
     const Handler::Return verdict = handler_.may_return(qpn, receipt.arrival);
     if (verdict == Handler::Return::kWait) receipt.disposal = Disposal::kKeep;
     return verdict != Handler::Return::kNever;
   }
 
-  // Tells what has happened to a connection, unless it was destroyed: then nobody wants to hear, and if
-  // nothing is left to do, the connection is gone. As the handler may call back, this is the last thing that
-  // is done about a datagram or a timer.
+  // Passes an event of a connection to the handler. A destroyed connection has no handler; it is deleted if
+  // nothing is left to do. Since the handler may call back, this is the last action for a datagram or timer.
   template <class... Wanted, class... Given>
   void tell(Connection& connection, void (Handler::*event)(LocalId, uint64_t, Wanted...), Given&&... about) {
     if (connection.has_owner) {

@@ -12,23 +12,23 @@
 
 namespace verbena::cm {
 
-// What the operations of a Manager are given. Defaults are those of the kernel's rdma_cm over RoCE, so that
-// the messages look alike.
+// Parameters of a Manager's operations. Defaults are those of the kernel's rdma_cm over RoCE, so that
+// messages look the same.
 
 enum class QpType : uint8_t {
   kRc,
   kUc,
-  kXrcInitiator,  // of the active side
-  kXrcTarget,     // of the passive side; the manager knows by the REQ
+  kXrcInitiator,  // active side
+  kXrcTarget,     // passive side; follows from the REQ
 };
 
-// A connection that we ask for.
+// A connection to request.
 struct ConnectRequest {
   roce::Path path;
   uint64_t service_id = 0;
-  uint64_t local_ca_guid = 0;  // of the device
+  uint64_t local_ca_guid = 0;  // of our device
   QpType qp_type = QpType::kRc;
-  uint32_t starting_psn = 0;  // that our responder expects first
+  uint32_t starting_psn = 0;  // the first PSN that our responder expects
   uint8_t path_mtu = 3;       // enum ibv_mtu
   uint8_t packet_life_time = 18;
   uint8_t packet_rate = 0;
@@ -37,16 +37,16 @@ struct ConnectRequest {
   uint8_t remote_response_timeout = 20;
   uint8_t local_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  bool peer_to_peer = false;          // a REQ for the same service that crosses ours is the same connection
+  bool peer_to_peer = false;  // a REQ for the same service that crosses ours belongs to the same connection
   ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 
-// Our answer to one that is asked of us.
+// Our answer to a requested connection.
 struct ConnectReply {
   uint64_t local_ca_guid = 0;
   uint32_t starting_psn = 0;
   uint8_t ack_delay = 15;
-  uint8_t failover_accepted = 0;      // 0: yes or no alternate path; 1: not supported; 2: path rejected
+  uint8_t failover_accepted = 0;      // 0: accepted, or no alternate path; 1: not supported; 2: path rejected
   ConnectionParameters parameters{};  // private data: at most 196 bytes
 };
 
@@ -63,7 +63,7 @@ struct SidrRequest {
   uint8_t packet_life_time = 18;
   uint8_t remote_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  ConnectionParameters parameters{};  // nothing but private data counts: at most 216 bytes
+  ConnectionParameters parameters{};  // only the private data is used: at most 216 bytes
 };
 
 struct SidrReply {
@@ -72,7 +72,7 @@ struct SidrReply {
   ConnectionParameters parameters{};  // private data: at most 136 bytes
 };
 
-// States of a connection, as the specification's diagrams (IBTA volume 1, 12.9) and the kernel have them.
+// States of a connection, as in the specification's diagrams (IBTA volume 1, 12.9) and in the kernel.
 enum class State : uint8_t {
   kIdle,  // failed or ended; waits for destroy()
   kReqSent,
@@ -93,17 +93,18 @@ enum class State : uint8_t {
 inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
-// What both ends of a connection have agreed on: what a QP needs to become RTR and RTS (ibv_modify_qp(3)),
-// and all that another manager has to know to take it up (Manager::restore()). Fields that are not negotiated
-// yet are zero.
+// The negotiated parameters of a connection: all that a QP needs to become RTR and RTS (ibv_modify_qp(3)),
+// and that another manager needs to take the connection over (Manager::restore()). Fields not yet negotiated
+// are zero.
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;
   LocalId local_id = 0;
-  uint32_t remote_id = 0;  // 0: not known yet
+  uint32_t remote_id = 0;  // 0: unknown yet
   roce::Path path;
   bool is_active = false;
-  bool peer_has_roce_port = false;  // the peer has spoken from it (Arrival::from_roce_port), and must again
+  bool peer_has_roce_port =
+      false;  // the peer has sent from it (Arrival::from_roce_port); messages from other ports are dropped
   QpType qp_type = QpType::kRc;
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;   // dest_qp_num

@@ -14,14 +14,14 @@ QpType qp_type_of(const Req& req) {
   return req.transport == Transport::kUc ? QpType::kUc : QpType::kRc;
 }
 
-// Of two REQs that cross (IBTA volume 1, 12.10.4) the one with the greater CA GUID stands; on one adapter,
-// the one with the greater QPN. Its sender ignores the other.
+// Whether our REQ wins against a crossing REQ (IBTA volume 1, 12.10.4). The greater CA GUID wins; on one
+// adapter, the greater QPN. The winner ignores the other REQ.
 bool stays_active(const Connection& mine, const Req& req) {
   if (mine.local_ca_guid != req.local_ca_guid) return mine.local_ca_guid > req.local_ca_guid;
   return mine.info.local_qpn > req.local_qpn;
 }
 
-// What the REQ says, from our side: the peer's local QPN is our remote QPN.
+// Stores the REQ's fields from our view: the peer's local QPN is our remote QPN.
 void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   ConnectionInfo& info = connection.info;
   info.path = answer_path(arrival.path);
@@ -46,13 +46,13 @@ void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   connection.service_id = req.service_id;
 }
 
-// Why no listener could take this REQ.
+// The reason to refuse a REQ that no listener could accept, if there is one.
 std::optional<RejectParameters> refusal_of(const Req& req, const Arrival& arrival) {
   if (req.transport == Transport::kRd || (req.transport == Transport::kExtended && !req.is_xrc())) {
     return because(RejReason::kInvalidTransportServiceType);
   }
   if (req.path_mtu < 1 || req.path_mtu > 5) return because(RejReason::kInvalidPathMtu);
-  // Answers go where the REQ came from. One that names another host would make us send to that.
+  // Answers go to the REQ's source address. A REQ that names another host would make us send there later.
   if (req.primary.local_gid != arrival.path.source || req.primary.remote_gid != arrival.path.destination) {
     RejectParameters why = because(RejReason::kInvalidGid);
     why.ari = std::as_bytes(std::span(arrival.path.destination.bytes));
@@ -93,7 +93,7 @@ void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Receiv
   }
 }
 
-// The REQ again: we repeat our answer, if there was one.
+// Answers a duplicate REQ with our earlier answer, if there was one.
 void PassiveSide::repeat_answer(const Req& req, Connection& connection, const ReceiverReport& receipt) {
   count_duplicate(MessageType::kReq);
   if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, receipt.now);
@@ -150,7 +150,7 @@ Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint
 void PassiveSide::handle(const Rtu& rtu, const ReceiverReport& receipt) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt);
   if (connection == nullptr) {
-    // The peer takes a connection for established that is not there.
+    // The peer believes in a connection that does not exist here.
     if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, receipt)) {
       sender_.answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther,
                          because(RejReason::kInvalidCommunicationId), receipt);

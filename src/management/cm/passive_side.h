@@ -12,7 +12,8 @@
 
 namespace verbena::cm {
 
-// The side that is asked for a connection: REQ in, REP out, RTU in. Operations are those of Manager.
+// The role of the side that is asked for a connection: handles REQs, sends REPs, handles RTUs. For its
+// operations see Manager.
 class PassiveSide : private Role {
  public:
   explicit PassiveSide(const RoleParts& parts) : Role(parts) {}

@@ -7,7 +7,7 @@
 
 namespace verbena::cm {
 
-// Puts private data in its place. False if there is more than room.
+// Copies private data into a message's field. False if it is too long.
 template <size_t N>
 bool put(ConstBytes from, PrivateData<N>& to) {
   if (from.size() > N) return false;

@@ -5,7 +5,8 @@
 
 namespace verbena::cm {
 
-// Why a REJ (IBTA volume 1, table 109). Peers may send others; what is received is kept as a number.
+// The reasons of a REJ (IBTA volume 1, table 109). Peers may send others, so received reasons are kept as
+// numbers.
 enum class RejReason : uint16_t {
   kNoQp = 1,
   kNoEec = 2,
@@ -18,7 +19,7 @@ enum class RejReason : uint16_t {
   kInvalidTransportServiceType = 9,
   kStaleConnection = 10,
   kRdcDoesNotExist = 11,
-  kInvalidGid = 12,  // ARI: one that would do; so for those that follow
+  kInvalidGid = 12,  // ARI: an acceptable value; likewise for the following
   kInvalidLid = 13,
   kInvalidServiceLevel = 14,
   kInvalidTrafficClass = 15,
@@ -44,10 +45,10 @@ enum class RejReason : uint16_t {
 };
 const char* reason_name(uint16_t reason);
 
-// Which message is rejected, or delayed by an MRA (IBTA volume 1, 12.6.6 and 12.6.7).
+// The kind of message that is rejected, or delayed by an MRA (IBTA volume 1, 12.6.6 and 12.6.7).
 enum class Answered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
-// What came of a SIDR_REQ (IBTA volume 1, 12.11.2).
+// The result of a SIDR_REQ (IBTA volume 1, 12.11.2).
 enum class SidrStatus : uint8_t {
   kValid = 0,
   kUnsupported = 1,
@@ -57,7 +58,7 @@ enum class SidrStatus : uint8_t {
   kUnsupportedVersion = 5,
 };
 
-// What came of a LAP (IBTA volume 1, 12.8.2).
+// The result of a LAP (IBTA volume 1, 12.8.2).
 enum class AprStatus : uint8_t {
   kLoaded = 0,
   kInvalidCommunicationId = 1,

@@ -9,7 +9,7 @@
 
 namespace verbena::cm {
 
-// How the datagram at hand came, and what becomes of it.
+// The context of the datagram that is being handled: how it arrived, and its fate (`disposal`).
 struct ReceiverReport {
   uint64_t transaction;
   const Arrival& arrival;
@@ -19,7 +19,8 @@ struct ReceiverReport {
   const roce::Address& peer() const { return arrival.path.source; }
 };
 
-// The peer of the connection speaks from UDP port 4791, so another program of its host has sent the datagram.
+// Whether the datagram came from another port although the connection's peer uses UDP port 4791. Then another
+// program of the peer's host sent it.
 inline bool is_from_other_port(const Connection& connection, const ReceiverReport& receipt) {
   return connection.info.peer_has_roce_port && !receipt.arrival.from_roce_port;
 }

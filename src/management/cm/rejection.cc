@@ -6,7 +6,7 @@
 namespace verbena::cm {
 namespace {
 
-constexpr uint8_t kRejRepetitions = 3;  // of one that nothing answers
+constexpr uint8_t kRejRepetitions = 3;  // of a REJ without an answer
 
 }  // namespace
 
@@ -21,9 +21,9 @@ Result<void> Rejection::reject(LocalId id, const RejectParameters& parameters, T
   return {};
 }
 
-// If the sender of a REQ has not heard the REJ, it repeats the REQ and is answered again. The sender of a REP
-// may take the connection for established and have no reason to say anything: so the REJ is repeated by timer
-// until TIMEWAIT is over.
+// If a REJ to a REQ is lost, the peer repeats the REQ and is answered again. The sender of a REP may believe
+// that the connection is established and stay silent, so that REJ is repeated by timer until TIMEWAIT is
+// over.
 void Rejection::reject(Connection& connection, const RejectParameters& why, TimePoint now) {
   sender_.send_rej(connection, why);
   switch (connection.info.state) {
@@ -48,7 +48,7 @@ void Rejection::repeat_through_time_wait(Connection& connection, TimePoint now) 
   table_.set_timer(connection, now + connection.repeat_after);
 }
 
-// A REQ that nothing has answered yet is given up with the reason "timeout", as by ib_destroy_cm_id().
+// Rejects our own unanswered REQ with reason "timeout", like ib_destroy_cm_id().
 void Rejection::abandon(Connection& connection, TimePoint now) {
   if (kWaitsForRep.has(connection.info.state)) {
     sender_.send_timeout_rej(connection, now);
@@ -65,7 +65,8 @@ void Rejection::give_up(Connection& connection, TimePoint now) {
   owner_.tell(connection, &Handler::on_unreachable, unanswered);
 }
 
-// A REJ names our ID, except when its sender gave up before it knew that; then its own ID must do.
+// A REJ names our ID, unless its sender gave up before it learned that; then its own ID identifies the
+// connection.
 Connection* Rejection::rejected_by(const Rej& rej, const ReceiverReport& receipt) {
   const roce::Address& peer = receipt.peer();
   Connection* const connection =

@@ -11,8 +11,8 @@
 
 namespace verbena::cm {
 
-// A connection that cannot be set up: REJ out and in, and no answer to a REQ or REP. Operations
-// are those of Manager.
+// The role for connections that cannot be set up: REJs, sent and received, and REQs and REPs without an
+// answer. For its operations see Manager.
 class Rejection : private Role {
  public:
   explicit Rejection(const RoleParts& parts) : Role(parts) {}
@@ -20,9 +20,9 @@ class Rejection : private Role {
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
   void handle(const Rej& rej, const ReceiverReport& receipt);
 
-  // The owner destroys what is being set up. The peer hears of it.
+  // Handles destroy() of a connection that is being set up: tells the peer by a REJ.
   void abandon(Connection& connection, TimePoint now);
-  // The peer has not answered our REQ or REP.
+  // Ends a connection whose REQ or REP the peer has not answered.
   void give_up(Connection& connection, TimePoint now);
 
  private:

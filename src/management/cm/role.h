@@ -14,7 +14,7 @@
 
 namespace verbena::cm {
 
-// What all roles of a manager work with.
+// The parts of a manager that all roles use.
 struct RoleParts {
   const ManagerConfig& config;
   Counters& counters;
@@ -24,9 +24,9 @@ struct RoleParts {
   Owner& owner;
 };
 
-// One side of what a connection manager does: the operations and messages that belong together. A role
-// carries out operations of the owner and receives messages by its handle() functions. Roles do not know one
-// another; what two of them need lies below both, in the parts and here.
+// A part of the connection manager's protocol: the operations and messages that belong together. A role
+// executes operations of the owner and receives messages through its handle() functions. Roles do not know
+// each other; code that two of them need is in the parts or in this class.
 class Role {
  protected:
   // REQUIRES: the parts outlive the role
@@ -42,16 +42,18 @@ class Role {
   void drop(DropReason reason) { ++counters_.of(reason); }
   void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
 
-  // The connection of a message that names both IDs, and comes from where it should. Null is counted.
+  // Finds the connection of a message that names both IDs and checks its source address. Null if there is
+  // none; the drop is counted.
   Connection* of_peer(LocalId id, uint32_t remote_id, const ReceiverReport& receipt);
-  // The first answer to a request of ours, which names its ID. If it came from UDP port 4791, the connection
-  // and its host have to go on so. Later messages say it of the connection alone: by then our client knows
-  // both IDs, and could have somebody at a host with an adapter name them, to make that host unheard.
+  // Handles the first answer to our request, which quotes its ID. If it came from UDP port 4791, the
+  // connection and the host must use that port from now on. Later messages set it for the connection only:
+  // then our client knows both IDs, and an accomplice on a host with an adapter could quote them to make us
+  // ignore that host.
   void note_port_of_answer(Connection& connection, const ReceiverReport& receipt);
-  // Whether the peer's QP is of a connection that stands on our side. It cannot be of two: the peer has lost
-  // the old one, which therefore ends (IBTA volume 1, 12.9.8.3.1), unless another program of its host says
-  // so.
-  // @param is_active whether the peer's QP is of a REP, and of a REQ otherwise
+  // Whether the peer's QP belongs to another connection that is established here. A QP can have only one, so
+  // the peer has lost the old connection, which is therefore ended (IBTA volume 1, 12.9.8.3.1). If another
+  // program of the peer's host sent the message, the old one stays and the message counts as dropped.
+  // @param is_active whether the peer's QP comes from a REP; otherwise from a REQ
   bool is_stale(uint32_t remote_qpn, bool is_active, const ReceiverReport& receipt);
 
   const ManagerConfig& config_;

@@ -46,7 +46,8 @@ void Sender::repeat(Connection& connection, TimePoint now) {
   table_.set_timer(connection, now + connection.repeat_after);
 }
 
-// What our own side has begun it may go on with; and what stands has been answered.
+// Whether a retransmission to this peer is allowed. Always for our own requests, and for peers that have
+// answered.
 bool Sender::may_send_unasked(Connection& connection, TimePoint now) {
   const bool is_answer =
       connection.last.type == MessageType::kRep || connection.last.type == MessageType::kRej;
@@ -103,7 +104,7 @@ void Sender::keep_rej(Connection& connection, const RejectParameters& why) {
   connection.last.reason = rej.reason;
 }
 
-// The ARI is the sender's CA GUID (IBTA volume 1, table 109): the peer may not know our ID yet.
+// The ARI is the sender's CA GUID (IBTA volume 1, table 109), since the peer may not know our ID yet.
 void Sender::send_timeout_rej(Connection& connection, TimePoint now) {
   const bool may_send =
       connection.info.is_active || known_peers_.may_send_unasked(connection.info.path.destination, now);

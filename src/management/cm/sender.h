@@ -19,42 +19,44 @@ namespace verbena::cm {
 
 RejectParameters because(RejReason reason);
 
-// Sends a manager's datagrams: those of a connection, which it keeps to repeat them by timer or when the peer
-// repeats its question, and answers to datagrams that are of no connection. The messages that more than one
-// role has cause to send (REJ, DREQ) are made here. One thread.
+// Sends a manager's datagrams. Keeps those of connections, to retransmit them by timer or as the answer to a
+// duplicate. Answers datagrams that belong to no connection. Builds the messages that several roles send
+// (REJ, DREQ). One thread.
 class Sender {
  public:
-  // REQUIRES: all of them outlive the sender
+  // REQUIRES: all parameters outlive the sender
   Sender(const ManagerConfig& config, Sink& sink, ConnectionTable& table, KnownPeers& known_peers,
          Counters& counters)
       : config_(config), sink_(sink), table_(table), known_peers_(known_peers), counters_(counters) {}
 
-  // Null: nobody.
+  // Null: no observer.
   void set_observer(Observer* observer) { observer_ = observer; }
 
-  // For the next request of ours about this connection; answers carry the transaction of the request.
+  // Starts a transaction for our next request on this connection. Answers carry the transaction ID of their
+  // request.
   void begin_transaction(Connection& connection) const;
 
-  // Sends, and keeps the datagram to answer a duplicate with.
+  // Sends a message and keeps it to answer duplicates with.
   template <class Message>
   void send_and_keep(Connection& connection, const Message& message) {
     connection.last = {encode(message, connection.transaction), true, Message::kType};
     connection.last.reason = reason_in(message);
     send_again(connection);
   }
-  // REQUIRES: the state has been entered in which the answer is awaited
+  // Sends a message and retransmits it until an answer comes. REQUIRES: the state that waits for the answer
+  // has been entered
   template <class Message>
   void send_until_answered(Connection& connection, const Message& message, TimePoint now) {
     send_and_keep(connection, message);
     await_answer(connection, now);
   }
-  // What was kept.
+  // Sends the kept datagram again.
   void send_again(Connection& connection);
-  // The same, as the time for an answer is over, unless the peer is one that may not be sent so much.
+  // Retransmits the kept datagram after a timeout, unless the peer is unknown and its limit is reached.
   // REQUIRES: connection.retries_left > 0
   void repeat(Connection& connection, TimePoint now);
 
-  // To the sender of a datagram that is of no connection, or only seems to be.
+  // Answers the sender of a datagram that belongs to no connection, or only seems to.
   template <class Message>
   void answer(const Message& message, const ReceiverReport& receipt) {
     send(encode(message, receipt.transaction), Message::kType, answer_path(receipt.arrival.path));
@@ -62,11 +64,13 @@ class Sender {
   void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
                   const ReceiverReport& receipt);
 
-  // What is rejected follows from the state; a REQ that nothing has answered yet does not learn our ID.
+  // Sends a REJ; the state tells which message is rejected. The answer to a fresh REQ does not contain our
+  // ID.
   void send_rej(Connection& connection, const RejectParameters& why);
-  // Because the peer has not answered. What may not be sent is kept to answer a late word of its.
+  // Sends a REJ with reason "timeout". If the peer's limit of unsolicited datagrams forbids that, only keeps
+  // it for a late message.
   void send_timeout_rej(Connection& connection, TimePoint now);
-  // Begins to disconnect: the state is DREQ_SENT after this.
+  // Sends a DREQ and enters the state DREQ_SENT.
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);
 
  private:

@@ -11,8 +11,8 @@
 
 namespace verbena::cm {
 
-// Service ID resolution, for UD (IBTA volume 1, 12.11): which QP serves this? SIDR_REQ and SIDR_REP out and
-// in, no connection. Operations are those of Manager.
+// The role for service ID resolution, used by UD (IBTA volume 1, 12.11): finds the QP of a service without a
+// connection. SIDR_REQ and SIDR_REP, sent and received. For its operations see Manager.
 class ServiceResolution : private Role {
  public:
   explicit ServiceResolution(const RoleParts& parts) : Role(parts) {}
@@ -22,9 +22,9 @@ class ServiceResolution : private Role {
   void handle(const SidrReq& req, const ReceiverReport& receipt);
   void handle(const SidrRep& rep, const ReceiverReport& receipt);
 
-  // The owner destroys its question, or a question that it has not answered: that is refused.
+  // Handles destroy(): drops our own request, or refuses the peer's unanswered one.
   void abandon(Connection& connection, TimePoint now);
-  // The peer has not answered.
+  // Ends a resolution that the peer has not answered.
   void give_up(Connection& connection);
 
  private:

@@ -39,7 +39,7 @@ bool say(const ConnectionParameters& parameters, Req& req) {
   req.local_qpn = parameters.qpn;
   req.initiator_depth = parameters.initiator_depth;
   req.flow_control = parameters.flow_control != 0;
-  if (!req.is_xrc()) {  // an XRC initiator receives nothing: what a responder needs stays zero
+  if (!req.is_xrc()) {  // an XRC initiator receives nothing: responder fields stay zero
     req.responder_resources = parameters.responder_resources;
     req.retry_count = retries(parameters.retry_count);
     req.rnr_retry_count = retries(parameters.rnr_retry_count);

@@ -8,25 +8,25 @@ namespace verbena::cm {
 
 using protocol::ConnectionParameters;
 
-// Connection parameters as the sender of a message says them and as its receiver takes them: the sender's
-// initiator depth is the receiver's responder resources, and the other way round.
+// Translates connection parameters between the sender's and the receiver's view: the sender's initiator depth
+// is the receiver's responder resources, and vice versa.
 
-// Writes them into a message; into a REQ only what its transport uses. False if the private data has no room.
-// REQUIRES: the transport of a REQ is set
+// Write parameters into a message. False if the private data is too long. A REQ gets only the fields that its
+// transport uses. REQUIRES: the transport of a REQ is set
 bool say(const ConnectionParameters& parameters, Req& req);
-// `from_xrc_target`: it sends nothing of its own and receives by SRQs; its QPN has a field of its own.
+// `from_xrc_target`: it sends no requests and receives by SRQs; its QPN has a field of its own.
 bool say(const ConnectionParameters& parameters, bool from_xrc_target, Rep& rep);
 bool say(const ConnectionParameters& parameters, SidrReq& req);
 bool say(const ConnectionParameters& parameters, SidrRep& rep);
 
-// Private data is whole, with the zeros that end it.
+// Read parameters from a message. Private data has full length, including its padding of zeros.
 ConnectionParameters heard_in(const Req& req);
 ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target);
 ConnectionParameters heard_in(const Rej& rej);
 ConnectionParameters heard_in(const SidrReq& req);
 ConnectionParameters heard_in(const SidrRep& rep);
-// Of a REQ or SIDR_REQ of the kernel's rdma_cm, whose private data begins with the IP addresses (annex A11):
-// what comes after these.
+// Removes the IP addresses (annex A11) with which the kernel's rdma_cm begins the private data of a REQ or
+// SIDR_REQ.
 ConnectionParameters without_ip_header(const ConnectionParameters& parameters);
 
 }  // namespace verbena::cm

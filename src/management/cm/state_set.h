@@ -8,7 +8,7 @@
 
 namespace verbena::cm {
 
-// Some of the states.
+// A set of connection states.
 class StateSet {
  public:
   constexpr StateSet(std::initializer_list<State> states) {
@@ -21,28 +21,28 @@ class StateSet {
   uint32_t bits_ = 0;
 };
 
-// A REQ of ours is on its way.
+// Our REQ is unanswered.
 inline constexpr StateSet kWaitsForRep{State::kReqSent, State::kMraReqReceived};
 
-// Passive, and not yet established.
+// Passive and not established yet.
 inline constexpr StateSet kHalfOpen{State::kReqReceived, State::kMraReqSent, State::kRepSent,
                                     State::kMraRepReceived, State::kSidrReqReceived};
 
-// Passive, and the owner has yet to answer.
+// Passive; the owner has not answered yet.
 inline constexpr StateSet kAwaitsOwner{State::kReqReceived, State::kMraReqSent, State::kSidrReqReceived};
 
-// The remote QP belongs to the connection, so that no other connection can come with the same. One that
-// either side has begun to end frees it: the peer may use it again before we hear the end of it.
+// The connection owns the remote QP, so no other connection may use it. Once either side begins to
+// disconnect, the QPN is free, because the peer may reuse it before we know that the connection has ended.
 inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReqSent,  State::kRepSent,
                                           State::kMraRepReceived, State::kRepReceived, State::kMraRepSent,
                                           State::kEstablished};
 
-// Being set up: what a REJ ends.
+// Being set up: states that a REJ ends.
 inline constexpr StateSet kRejectable{State::kReqSent,    State::kMraReqReceived, State::kReqReceived,
                                       State::kMraReqSent, State::kRepReceived,    State::kMraRepSent,
                                       State::kRepSent,    State::kMraRepReceived};
 
-// A service ID resolution under way.
+// A service ID resolution in progress.
 inline constexpr StateSet kResolves{State::kSidrReqSent, State::kSidrReqReceived};
 
 }  // namespace verbena::cm

@@ -9,8 +9,8 @@
 
 namespace verbena::cm {
 
-// The connections that have a timer, the one that expires first at the front: a binary heap by
-// Connection::expires. Most connections have no timer: an established one waits for nothing.
+// The connections with a timer, in a binary heap by Connection::expires. Most connections have none: an
+// established one waits for nothing.
 class TimerHeap {
  public:
   TimePoint next() const { return heap_.empty() ? kNever : heap_.front()->expires; }
