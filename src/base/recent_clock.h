@@ -59,8 +59,7 @@ class RecentClock {
   }
 
   TimePoint read(uint64_t before) {
-    constexpr uint64_t kQuick =
-        16 * kTicks;  // if it took longer, the thread was preempted between the readings
+    constexpr uint64_t kQuick = 16 * kTicks;  // more: the thread was preempted between the readings
     const TimePoint time = clock_();
     const uint64_t after = __builtin_ia32_rdtsc();
     if (after - before < kQuick) {

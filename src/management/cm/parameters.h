@@ -103,8 +103,7 @@ struct ConnectionInfo {
   uint32_t remote_id = 0;  // 0: unknown yet
   roce::Path path;
   bool is_active = false;
-  bool peer_has_roce_port =
-      false;  // the peer has sent from it (Arrival::from_roce_port); messages from other ports are dropped
+  bool peer_has_roce_port = false;  // it has sent from port 4791; other ports are now ignored
   QpType qp_type = QpType::kRc;
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;   // dest_qp_num

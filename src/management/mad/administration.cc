@@ -17,14 +17,15 @@ constexpr uint8_t kClassVersion = 2;
 
 constexpr size_t kMaxRecords = 4096;
 
-// Path records: pairs of components that say "more than", "less than", "exactly" or "the most" (table 203).
+// Pairs of components in path records that compare: "greater than", "less than", "exactly", "largest
+// available" (table 203).
 struct Selection {
   uint8_t selector_bit, value_bit;
   uint8_t at;
 };
 constexpr Selection kPathSelections[] = {{16, 17, 54}, {18, 19, 55}, {20, 21, 56}};
 
-// "These capabilities at least" (15.2.5.3).
+// "At least these capabilities" (15.2.5.3).
 constexpr uint8_t kCapabilityBit = 7;
 constexpr uint32_t kMatchCapabilities = 1u << 31;
 
@@ -113,7 +114,7 @@ std::vector<std::byte> class_port_info(const Mad& request) {
   return answer;
 }
 
-// All that match, each at its place in a table; `overflows`: there are more than may be.
+// The matching records in table form. `overflows`: a limit was exceeded.
 struct Found {
   std::vector<std::byte> table;
   size_t count = 0;

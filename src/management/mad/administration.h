@@ -11,18 +11,18 @@
 
 namespace verbena::mad {
 
-// Where the data of a datagram of this class begin: behind the header, that of RMPP and its own (IBTA
-// volume 1, 15.2.1.1).
+// Offset of the data in a datagram of this class: after the MAD, RMPP and class headers (IBTA volume 1,
+// 15.2.1.1).
 inline constexpr size_t kAdministrationDataAt = 56;
-// A table has no more bytes: one message to a client holds it.
+// The maximum size of a table: it must fit into one message to a client.
 inline constexpr size_t kMaxTableBytes = 128 * 1024;
 
-// What subnet administration answers to a query (IBTA volume 1, 15.2): one record by Get, all that match by
-// GetTable. A table is longer than a datagram; it comes whole, as who asks gets it when RMPP has put it
-// together. Nothing can be changed. Nothing: this is no query. Pure.
+// Answers a query to subnet administration (IBTA volume 1, 15.2): one record for Get, all matching records
+// for GetTable. A table can exceed one datagram; it is returned as the requester gets it after RMPP
+// reassembly. Nothing can be set. Returns nothing if `request` is no query. Pure.
 std::optional<std::vector<std::byte>> answer_administration(const Subnet& subnet, const Mad& request);
 
-// The GID of whom a query for a path looks.
+// The destination GID in a query for a path record, if it names one.
 std::optional<roce::Address> wanted_destination(const Mad& request);
 
 }  // namespace verbena::mad

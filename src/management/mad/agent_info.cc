@@ -21,7 +21,7 @@ void set_info_text(Mad& mad, size_t at, const std::string& text, size_t most) {
   std::memcpy(mad.at(at), text.data(), std::min(text.size(), most));
 }
 
-// It is printed to terminals: anything but printable ASCII becomes a question mark.
+// Replaces all but printable ASCII by question marks, since the text is printed to terminals.
 std::string info_text_at(const Mad& mad, size_t at, size_t most) {
   const auto* bytes = reinterpret_cast<const char*>(mad.at(at));
   std::string text(bytes, ::strnlen(bytes, most));

@@ -14,13 +14,13 @@ constexpr size_t kPathMtuAt = 42;
 constexpr size_t kMegabitsAt = 44;
 constexpr size_t kGuidAt = 48;
 constexpr size_t kDescriptionAt = 56;
-// Zero from agents that do not say.
+// Zero from older agents.
 constexpr size_t kNetworkRankAt = 120;
 constexpr size_t kNetworkGuidAt = 128;
 constexpr uint8_t kFormat = 1;
 constexpr uint8_t kUp = 1, kWantsAnswer = 2;
 
-// It is printed to terminals: nothing but printable ASCII.
+// Only printable ASCII is accepted, since the text is printed to terminals.
 bool is_printable(char letter) {
   return letter >= ' ' && letter <= '~';
 }

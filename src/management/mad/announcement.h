@@ -9,23 +9,23 @@
 
 namespace verbena::mad {
 
-// What an agent says of a link to the hosts of its network: a datagram of a vendor class, to a multicast
-// group. Its sender's address is that of the packet; what it says of it is not believed. Pure.
+// An agent's announcement of a link to the hosts of its network: a datagram of a vendor class to a multicast
+// group. The sender's address is taken from the packet only; no field can claim another. Pure.
 //
-// The class is of range 2, under an OUI with the bit that says that it was given to nobody ("VER").
+// The class is of range 2, under the OUI "VER", which has the bit for locally assigned numbers.
 inline constexpr uint8_t kAnnouncementClass = 0x3e;
 inline constexpr uint32_t kAnnouncementOui = 0x564552;
 inline constexpr uint16_t kAnnouncementAttribute = 0x0001;
 
 struct Announcement {
   Adapter adapter;
-  bool wants_answer = false;  // the sender knows nobody yet
+  bool wants_answer = false;  // the sender knows no neighbours yet
 
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
 Mad encode(const Announcement& announcement);
-// Nothing: it is none, or says what cannot be.
+// Decodes an announcement. Nothing if it is another message or has impossible values.
 std::optional<Announcement> decode_announcement(const Mad& mad);
 
 }  // namespace verbena::mad

@@ -11,7 +11,7 @@
 namespace verbena::mad {
 namespace {
 
-// The rates are InfiniBand's next ones at or above Ethernet's.
+// Ethernet speeds as the next InfiniBand rate at or above.
 constexpr LinkSpeed kLinkSpeeds[] = {
     {1, 1, 0, 2, 1'000},     // 1X at 2.5 Gb/s
     {1, 4, 0, 3, 10'000},    // 1X at 10
@@ -23,7 +23,7 @@ constexpr LinkSpeed kLinkSpeeds[] = {
     {2, 4, 4, 22, 200'000},  // 4X HDR
     {2, 4, 8, 25, 400'000},  // 4X NDR
 };
-constexpr uint32_t kAssumedMegabits = 10'000;  // of a netdev that does not say
+constexpr uint32_t kAssumedMegabits = 10'000;  // for a netdev of unknown speed
 
 enum PortState : uint8_t { kDown = 1, kActive = 4 };
 enum PhysicalState : uint8_t { kPolling = 2, kDisabled = 3, kLinkUp = 5 };
@@ -39,7 +39,7 @@ constexpr uint32_t kPkeysPerBlock = 32;
 constexpr uint8_t kNoPort = 0xff;  // in a forwarding table
 constexpr uint8_t kSubnetTimeout = 18;
 
-// What is in the fields of an attribute, by their place in it.
+// Writes an attribute's fields by offset.
 class Fields {
  public:
   void u8(size_t at, unsigned value) { data_[at] = static_cast<std::byte>(value); }
@@ -70,11 +70,11 @@ Attribute node_info(const Subnet& subnet, const Node& node, uint32_t) {
   constexpr unsigned kAdapterType = 1, kSwitchType = 2;
   const uint64_t guid = node.is_switch() ? subnet.switch_guid() : node.member->adapter.guid;
   Fields fields;
-  fields.u8(0, 1);  // of the datagrams
-  fields.u8(1, 1);  // of the class
+  fields.u8(0, 1);  // BaseVersion
+  fields.u8(1, 1);  // ClassVersion
   fields.u8(2, node.is_switch() ? kSwitchType : kAdapterType);
   fields.u8(3, node.is_switch() ? subnet.switch_ports() : 1);
-  for (const size_t at : {4, 12, 20}) fields.u64(at, guid);  // of system, node and port
+  for (const size_t at : {4, 12, 20}) fields.u64(at, guid);  // system, node and port
   fields.u16(28, 1);                                         // PartitionCap
   fields.u8(36, node.entry_port);
   return fields.done();
@@ -87,7 +87,7 @@ Attribute switch_info(const Subnet&, const Node& node, uint32_t) {
   fields.u16(6, Subnet::kLastLid);  // LinearFDBTop
   fields.u8(11, 18u << 3);          // LifeTimeValue
   fields.u16(14, 1);                // PartitionEnforcementCap
-  fields.u8(16, 1u << 3);           // EnhancedPort0: the subnet manager is behind it
+  fields.u8(16, 1u << 3);           // EnhancedPort0, of the subnet manager
   return fields.done();
 }
 
@@ -102,7 +102,7 @@ void put_speed(Fields& fields, const Adapter& adapter) {
   fields.nibbles(36, adapter.path_mtu, 0);  // NeighborMTU
 }
 
-// An adapter's port or the port of the switch that it is plugged into: both have the same link.
+// PortInfo of an adapter's port or of the switch port that it is connected to: both have the same link.
 Attribute link_port(const Node& node, const Member& member) {
   const Adapter& adapter = member.adapter;
   const LinkSpeed& speed = link_speed_of(adapter.megabits);
@@ -151,7 +151,7 @@ Attribute manager_port(const Node& node) {
   return fields.done();
 }
 
-// A port of the switch that nothing is plugged into.
+// PortInfo of an unused switch port.
 Attribute empty_port(const Node& node) {
   Fields fields;
   fields.u8(28, node.entry_port);
@@ -184,7 +184,7 @@ Attribute guid_info(const Subnet& subnet, const Node& node, uint32_t block) {
   return fields.done();
 }
 
-// The upper half of the modifier is a switch's port, the lower one the block.
+// The modifier's upper half is a switch's port, the lower half the block.
 Attribute pkey_table(const Subnet& subnet, const Node& node, uint32_t modifier) {
   const uint32_t port = modifier >> 16;
   const uint32_t most = node.is_switch() ? subnet.switch_ports() : 1;
@@ -195,7 +195,7 @@ Attribute pkey_table(const Subnet& subnet, const Node& node, uint32_t modifier) 
   return fields.done();
 }
 
-// There is one virtual lane, and every service level goes by it.
+// All service levels use VL0, the only one.
 Attribute sl_to_vl(const Subnet&, const Node&, uint32_t) {
   return Fields().done();
 }

@@ -21,7 +21,7 @@ inline constexpr uint16_t kSlToVl = 0x0017;
 inline constexpr uint16_t kLinearForwarding = 0x0019;
 inline constexpr uint16_t kSmInfo = 0x0020;
 
-// A node of the fabric, and the port by which somebody looks at it.
+// A fabric node and the port through which the query entered it (LocalPortNum in NodeInfo).
 struct Node {
   const Member* member = nullptr;  // nullptr: the switch
   uint8_t entry_port = 0;
@@ -32,13 +32,13 @@ struct Node {
 inline constexpr size_t kAttributeBytes = 64;
 using AttributeData = std::array<std::byte, kAttributeBytes>;
 
-// How many bytes of it say something.
+// Bytes in use of an attribute's kAttributeBytes.
 inline constexpr size_t kNodeInfoBytes = 40;
 inline constexpr size_t kSwitchInfoBytes = 20;
 inline constexpr size_t kSmInfoBytes = 24;
 
-// An attribute of a node as it stands in a datagram. `modifier` says which port or block of a table. Without
-// a value: the node has no such attribute, or (`kInvalid`) not this part of it.
+// An attribute of a node as encoded in a datagram. `modifier` selects the port or the block of a table.
+// `fault` is set if the node has no such attribute, or (kInvalid) not this part of it; then `data` is unused.
 enum class AttributeFault : uint8_t { kUnknown, kInvalid };
 struct Attribute {
   AttributeData data{};
@@ -46,14 +46,14 @@ struct Attribute {
 };
 Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier);
 
-// How fast a link is, as PortInfo has it: LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive; and as a path
-// record has it (table 203).
+// The link speed as PortInfo encodes it (LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive), and as a path
+// record does (table 203).
 struct LinkSpeed {
   uint8_t width;
   uint8_t speed;
   uint8_t extended;
   uint8_t rate;
-  uint32_t megabits;  // of an Ethernet link: up to so many
+  uint32_t megabits;  // for Ethernet links up to this speed
 };
 const LinkSpeed& link_speed_of(uint32_t megabits);
 

@@ -4,7 +4,7 @@
 namespace verbena::mad {
 namespace {
 
-constexpr uint16_t kDirectionBit = 0x8000;  // of the status field of directed routes: on its way back
+constexpr uint16_t kDirectionBit = 0x8000;  // in the status field of directed routes: on the way back
 
 }  // namespace
 
@@ -21,7 +21,7 @@ MadHeader header_of(const Mad& mad) {
   return header;
 }
 
-// The class stays, and with it where the data lie. Set and Get are both answered by GetResp.
+// Keeps the class, and so the position of the data. Both Set and Get are answered by GetResp.
 Mad begin_answer(const Mad& request, MadStatus status) {
   Mad answer = request;
   const uint8_t method = request.u8(kMethodAt);

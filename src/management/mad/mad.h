@@ -25,29 +25,30 @@ inline constexpr uint8_t kClassSubnDirected = 0x81;
 constexpr bool is_subnet_management(uint8_t management_class) {
   return management_class == kClassSubnLid || management_class == kClassSubnDirected;
 }
-// Vendor classes of range 2 name their vendor by an OUI, so that several can use one class.
+// Whether the class is a vendor class of range 2. Its datagrams contain an OUI, so that several vendors can
+// use one class.
 constexpr bool is_vendor_with_oui(uint8_t management_class) {
   return management_class >= 0x30 && management_class <= 0x4f;
 }
 
-// Classes whose messages may have several datagrams (rmpp.h).
+// Whether messages of the class may span several datagrams (rmpp.h).
 constexpr bool has_rmpp(uint8_t management_class) {
   return management_class == kClassSubnAdministration || management_class == kClassDeviceManagement ||
          management_class == kClassDeviceAdministration || management_class == kClassBis ||
          is_vendor_with_oui(management_class);
 }
 
-// Methods (table 112); the answer's has the top bit set.
+// Methods (table 112); answers have the top bit set.
 inline constexpr uint8_t kMethodGet = 0x01;
 inline constexpr uint8_t kMethodSet = 0x02;
 inline constexpr uint8_t kMethodSend = 0x03;
 inline constexpr uint8_t kMethodTrapRepress = 0x07;
-inline constexpr uint8_t kMethodGetTable = 0x12;  // of subnet administration
+inline constexpr uint8_t kMethodGetTable = 0x12;  // subnet administration
 inline constexpr uint8_t kMethodResponse = 0x80;
 
-// Attributes that every class has (table 115).
+// Attributes of all classes (table 115).
 inline constexpr uint16_t kAttributeClassPortInfo = 0x0001;
-inline constexpr uint8_t kResponseTime = 16;  // what ours say there
+inline constexpr uint8_t kResponseTime = 16;  // RespTimeValue in our ClassPortInfo
 
 // The status of an answer (table 113).
 enum class MadStatus : uint16_t {
@@ -55,9 +56,9 @@ enum class MadStatus : uint16_t {
   kBusy = 0x0001,
   kBadVersion = 0x0004,
   kUnsupportedMethod = 0x0008,
-  kUnsupportedAttribute = 0x000c,  // or method with this attribute
+  kUnsupportedAttribute = 0x000c,  // or method unsupported for this attribute
   kInvalidValue = 0x001c,
-  // Of subnet administration (table 186).
+  // Subnet administration (table 186).
   kNoResources = 0x0100,
   kRequestInvalid = 0x0200,
   kNoRecords = 0x0300,
@@ -84,7 +85,7 @@ struct Mad {
 };
 static_assert(sizeof(Mad) == kMadBytes);
 
-// Where the fields of the common header lie.
+// Offsets in the common header.
 inline constexpr size_t kBaseVersionAt = 0;
 inline constexpr size_t kClassAt = 1;
 inline constexpr size_t kClassVersionAt = 2;
@@ -96,7 +97,7 @@ inline constexpr size_t kModifierAt = 20;
 inline constexpr size_t kOuiAt = 37;  // vendor classes of range 2 (16.5.1)
 inline constexpr uint8_t kBaseVersion = 1;
 
-// The header's fields that decide where a datagram goes.
+// The header's fields that decide where a datagram is delivered.
 struct MadHeader {
   uint8_t base_version = kBaseVersion;
   uint8_t management_class = 0;
@@ -105,14 +106,15 @@ struct MadHeader {
   uint64_t transaction = 0;
   uint16_t attribute = 0;
   uint32_t modifier = 0;
-  uint32_t oui = 0;  // of a vendor class of range 2; else 0
+  uint32_t oui = 0;  // for vendor classes of range 2; else 0
 
-  // Whether it answers a request, and so is for the one that made it. A TrapRepress is one (13.4.6.2).
+  // Whether it answers a request, so that it is delivered to the requester. A TrapRepress counts as an answer
+  // (13.4.6.2).
   bool is_response() const { return (method & kMethodResponse) != 0 || method == kMethodTrapRepress; }
 };
 MadHeader header_of(const Mad& mad);
 
-// The first part of an answer: the request's header, turned round.
+// Builds the start of an answer from the request's header, with the response bit set.
 Mad begin_answer(const Mad& request, MadStatus status = MadStatus::kSuccess);
 void set_status(Mad& mad, MadStatus status);
 

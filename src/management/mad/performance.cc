@@ -21,14 +21,14 @@ constexpr uint8_t kAllPorts = 0xff;
 constexpr uint16_t kSelectsAllPorts = 1u << 8;
 constexpr uint16_t kHasExtendedCounters = 1u << 9;
 
-// A field of an attribute, by its place in the data, and its bit in CounterSelect.
+// A field of an attribute: offset, length, and its bit in CounterSelect.
 struct Field {
   uint8_t at;
   uint8_t bytes;
   uint8_t bit;
   uint64_t PortCounters::*counter;
 };
-// Those of PortCounters stop at their highest value.
+// The counters of PortCounters saturate.
 constexpr Field kFields[] = {
     {6, 1, 2, &PortCounters::link_downed},        {8, 2, 3, &PortCounters::receive_errors},
     {14, 2, 6, &PortCounters::send_discards},     {24, 4, 12, &PortCounters::sent_words},
@@ -50,8 +50,8 @@ void put(Mad& mad, const Field& field, uint64_t value) {
 }
 
 void put_class_port_info(Mad& answer) {
-  answer.set_u8(kDataAt, 1);      // of the datagrams
-  answer.set_u8(kDataAt + 1, 1);  // of the class
+  answer.set_u8(kDataAt, 1);      // BaseVersion
+  answer.set_u8(kDataAt + 1, 1);  // ClassVersion
   answer.set(kDataAt + 2, static_cast<uint16_t>(kSelectsAllPorts | kHasExtendedCounters));
   answer.set_u8(kDataAt + 7, kResponseTime);
 }
@@ -73,7 +73,7 @@ void take_selected(PortCounters& base, const Field (&fields)[kFieldCount], uint1
   }
 }
 
-// Counters only grow; but a device of the same name may be a new one.
+// Subtracts the base, unless the counter is lower: then a new device has the same name.
 template <size_t kFieldCount>
 PortCounters since(const PortCounters& base, const Field (&fields)[kFieldCount], const PortCounters& now) {
   PortCounters counted;

@@ -9,9 +9,9 @@
 
 namespace verbena::mad {
 
-// What is counted of a port (IBTA volume 1, 16.1.3.5 and 16.1.4.11).
+// The counters of a port (IBTA volume 1, 16.1.3.5 and 16.1.4.11).
 struct PortCounters {
-  uint64_t sent_words = 0;  // data are counted in words of four bytes
+  uint64_t sent_words = 0;  // in words of four bytes
   uint64_t received_words = 0;
   uint64_t sent_packets = 0;
   uint64_t received_packets = 0;
@@ -23,20 +23,20 @@ struct PortCounters {
   uint64_t receive_errors = 0;
   uint64_t send_discards = 0;
 
-  // As the other end of the link counts.
+  // The counters as the other end of the link would report them.
   PortCounters seen_from_peer() const;
 };
 
-// The performance manager of a port: answers from what is counted, and remembers what was set to zero, which
-// changes nothing for others that read the counters. Pure; one for each port.
+// The performance management agent of a port. Answers from the port's counters. A reset is only a stored
+// base, so that other readers of the counters are unaffected. Pure; one object per port.
 class Performance {
  public:
-  // `port`: the number of the port whose counters these are. `may_set`: whether the asker may set counters
-  // to zero.
+  // Answers a request. `port`: the number of the port whose counters `now` has. `may_set`: whether the
+  // requester may reset counters.
   Mad answer(const Mad& request, uint8_t port, const PortCounters& now, bool may_set);
 
  private:
-  // The two sets of counters are apart: setting one to zero leaves the other.
+  // The bases of PortCounters and PortCountersExtended are separate: resetting one leaves the other.
   PortCounters base_;
   PortCounters extended_base_;
 };

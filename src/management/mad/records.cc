@@ -41,7 +41,7 @@ std::vector<NodeAt> nodes_of(const Subnet& subnet) {
   return nodes;
 }
 
-// An attribute of subnet management behind the LID of its node.
+// Builds a record from an attribute of subnet management, with its node's LID in front.
 Record record_of(size_t size, const NodeAt& at, const Attribute& attribute, size_t data_at,
                  size_t data_bytes) {
   Record record(size);
@@ -172,7 +172,7 @@ void make_path_records(const Subnet& subnet, const Emit& emit) {
   }
 }
 
-// ---- what queries may name
+// ---- components that queries may match
 
 constexpr Component kNodeComponents[] = {
     {0, 0, 16},   {2, 32, 8},   {3, 40, 8},    {4, 48, 8},    {5, 56, 8},   {6, 64, 64},   {7, 128, 64},
@@ -187,7 +187,7 @@ constexpr Component kGuidInfoComponents[] = {{0, 0, 16}, {1, 16, 8}};
 constexpr Component kPkeyComponents[] = {{0, 0, 16}, {1, 16, 16}, {2, 32, 8}};
 constexpr Component kSmInfoComponents[] = {{0, 0, 16}, {2, 32, 64}, {5, 192, 4}, {6, 196, 4}};
 constexpr Component kLinkComponents[] = {{0, 0, 16}, {1, 16, 8}, {2, 24, 8}, {3, 32, 16}};
-// A P_Key is compared without its membership bit.
+// P_Keys are compared without their membership bit.
 constexpr Component kPathComponents[] = {
     {2, 64, 128}, {3, 192, 128}, {4, 320, 16}, {5, 336, 16},  {6, 352, 1},
     {8, 364, 20}, {9, 376, 8},   {10, 384, 8}, {13, 401, 15}, {15, 428, 4},

@@ -10,7 +10,7 @@ constexpr size_t kAdministrationData = 56;
 constexpr size_t kDeviceData = 64;
 constexpr size_t kVendorData = 40;
 
-// The headers of the datagram that is answered, turned round; the rest is zero.
+// Copies the headers of the answered datagram with the response bit inverted; the rest is zero.
 Mad begin(const Mad& about, RmppType type) {
   const uint8_t management_class = about.u8(kClassAt);
   const size_t headers = has_rmpp(management_class) ? rmpp_data_offset(management_class) : kRmppDataAt;

@@ -7,8 +7,8 @@
 namespace verbena::mad {
 namespace {
 
-constexpr size_t kOfMessage = 1024;                   // what one costs beside its data
-constexpr size_t kOfEarlySegment = sizeof(Mad) + 64;  // with its node of the map
+constexpr size_t kOfMessage = 1024;                   // memory per message without its data
+constexpr size_t kOfEarlySegment = sizeof(Mad) + 64;  // with its map node
 
 RmppReceiver::Outcome refuse(const Mad& segment, RmppType type, RmppStatus status) {
   return {rmpp_refusal(segment, type, status), {}};
@@ -35,7 +35,7 @@ RmppReceiver::Outcome RmppReceiver::on_data(uint64_t owner, const roce::Address&
   }
   const auto found = going_.find(key);
   if (found != going_.end()) return go_on(found, segment, now);
-  // Of one that we do not know (any more) only the first says anything.
+  // For an unknown message, only the first segment is handled.
   return number == 1 ? begin(key, segment, now) : Outcome();
 }
 
@@ -48,7 +48,7 @@ bool RmppReceiver::has_room(const RmppKey& key, TimePoint now) {
   return true;
 }
 
-// Those that began first are looked at first: most of what stalls is old.
+// In order of their start, since stalled messages are mostly old.
 bool RmppReceiver::drop_stalled(TimePoint now) {
   for (const auto& [began, key] : by_begin_) {
     const auto found = going_.find(key);
@@ -82,7 +82,7 @@ RmppReceiver::Outcome RmppReceiver::go_on(Map::iterator entry, const Mad& segmen
   Message& message = entry->second;
   const auto number = segment.get<uint32_t>(kRmppSegmentAt);
   if (number > message.window) return {};
-  // The sender has not heard our acknowledgement.
+  // The sender has missed our ACK.
   if (number <= message.acknowledged) return {rmpp_ack(segment, message.segment, message.window), {}};
   if (number <= message.segment || !message.early.try_emplace(number, segment).second) return {};
   message.grew = now;
@@ -92,15 +92,14 @@ RmppReceiver::Outcome RmppReceiver::go_on(Map::iterator entry, const Mad& segmen
   }
   charge(entry->first, message);
   if (message.bytes.size() > limits_.message || !has_room(entry->first, now)) {
-    // A message that is stalled is none that has just grown: this one is still there.
+    // Not dropped by has_room(): the message has just grown, so it is not stalled.
     erase(entry);
     return refuse(segment, RmppType::kStop, RmppStatus::kNoResources);
   }
   if (message.is_whole) return finish(entry);
-  // Who sends may know at once that there is a gap; the kernel does not heed it, and begins again in its
-  // time.
+  // A new gap is reported at once. (The kernel ignores that and retransmits after its timeout.)
   const bool is_new_gap = message.early.size() == 1 && number > message.segment;
-  // It is moved on at its half: who sends need not stop, and what follows shows the loss of any segment.
+  // The window moves when half of it is used: the sender need not stop, and a lost segment shows as a gap.
   const bool moves_on = message.window - message.segment <= kWindow / 2;
   if (!moves_on && !is_new_gap) return {};
   message.acknowledged = message.segment;
@@ -108,7 +107,7 @@ RmppReceiver::Outcome RmppReceiver::go_on(Map::iterator entry, const Mad& segmen
   return {rmpp_ack(segment, message.segment, message.window), {}};
 }
 
-// The last one says how much of it counts; where that cannot be, all of it (as the kernel does).
+// The last segment contains its length; an impossible length counts as a full segment, as in the kernel.
 void RmppReceiver::append(Message& message, const Mad& segment) {
   ++message.segment;
   const size_t data_at = rmpp_data_offset(segment.u8(kClassAt));

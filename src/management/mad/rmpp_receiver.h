@@ -16,26 +16,26 @@
 
 namespace verbena::mad {
 
-// The messages that come in segments, until they are whole. Pure: what it wants sent it hands out, and time
-// is told.
+// Reassembles segmented messages. Pure: returns the datagrams to send, and gets the time as a parameter.
 //
-// Anybody may send segments. So memory is taken as they come, and never as they promise; there is a limit to
-// a message, to what one sender has begun, and to the whole. At the last one a message is given up that has
-// not grown for longer than its sender would wait for us, or else the newest is refused.
+// Anybody may send segments, so memory is allocated as they arrive, never by the announced length. There are
+// limits per message, per sender and in total. At the total limit, a message that has not grown for kStalled
+// is dropped; if there is none, the newest is refused.
 class RmppReceiver {
  public:
   struct Limits {
     size_t message = kMaxRmppBytes;
-    size_t bytes_of_one = size_t{12} << 20;  // of one sender
+    size_t bytes_of_one = size_t{12} << 20;  // per sender
     size_t bytes = size_t{32} << 20;
     size_t messages_of_one = 64;
     size_t messages = 512;
-    size_t remembered = 1024;  // that are whole, for senders who do not know it yet
+    size_t remembered = 1024;  // completed messages, kept for senders whose ACK was lost
   };
-  // How many segments may be sent beyond what was acknowledged.
+  // Number of segments that may be sent beyond the acknowledged ones.
   static constexpr uint32_t kWindow = 64;
-  static constexpr Duration kLongest = std::chrono::seconds(40);     // that a message may take
-  static constexpr Duration kRemembered = std::chrono::seconds(10);  // that it was whole
+  static constexpr Duration kLongest = std::chrono::seconds(40);     // maximum duration of a message
+  static constexpr Duration kRemembered = std::chrono::seconds(10);  // after its completion
+  // A message counts as stalled after this time, which is longer than its sender waits for an ACK.
   static constexpr Duration kStalled = std::chrono::seconds(5);
 
   RmppReceiver() = default;
@@ -43,18 +43,18 @@ class RmppReceiver {
 
   struct Outcome {
     std::optional<Mad> reply;
-    std::vector<std::byte> message;  // whole, or empty
+    std::vector<std::byte> message;  // the complete message, or empty
   };
-  // `segment` has come (RmppType::kData) for the owner, from that address.
+  // Handles a DATA segment to `owner` from address `from`.
   Outcome on_data(uint64_t owner, const roce::Address& from, const Mad& segment, TimePoint now);
-  // Whether a segment is of a message that has begun or was whole a moment ago.
+  // Whether the message is in progress or was completed a moment ago.
   bool knows(const RmppKey& key) const { return going_.contains(key) || done_.contains(key); }
-  // The sender has given up.
+  // Drops a message that its sender gave up.
   void forget(const RmppKey& key);
   void forget_owner(uint64_t owner);
 
   TimePoint deadline() const;
-  // One that has taken too long, and is gone; what its sender is to be told.
+  // A message that took too long and has been dropped, with the ABORT for its sender.
   struct Due {
     RmppKey key;
     Mad reply;
@@ -67,9 +67,9 @@ class RmppReceiver {
  private:
   struct Message {
     Mad first;
-    std::vector<std::byte> bytes;   // what has come in order
-    std::map<uint32_t, Mad> early;  // what has come before its turn
-    uint32_t segment = 0;           // the last in order
+    std::vector<std::byte> bytes;   // data received in order
+    std::map<uint32_t, Mad> early;  // segments received out of order
+    uint32_t segment = 0;           // last one in order
     uint32_t acknowledged = 0;
     uint32_t window = 1;
     bool is_whole = false;

@@ -24,8 +24,8 @@ RmppSender::RmppSender(std::vector<std::byte> message, Duration wait, uint32_t r
       retries_left_(retries),
       deadline_(now + wait_) {}
 
-// The first says how long the whole is, the last how long it is itself, both with the class's header in each
-// segment (13.6.2.2).
+// The PayloadLength field: in the first segment the whole length, in the last one its own, both including the
+// class header of each segment (13.6.2.2).
 uint32_t RmppSender::payload_of(uint32_t number) const {
   const auto own_header = static_cast<uint32_t>(data_at_ - kRmppDataAt);
   const auto data = static_cast<uint32_t>(message_.size() > data_at_ ? message_.size() - data_at_ : 0);
@@ -82,8 +82,8 @@ std::optional<Mad> RmppSender::on_control(const Mad& mad, TimePoint now) {
   const auto window = mad.get<uint32_t>(kRmppLengthAt);
   if (window < segment) return refuse(mad, RmppStatus::kWindowTooSmall);
   if (segment > segments_ || segment > window_) return refuse(mad, RmppStatus::kSegmentTooBig);
-  if (window < window_ || segment < acknowledged_) return std::nullopt;  // an old one
-  // One that opens no window and leaves out what was sent: the next segment is lost, unless it is on its way.
+  if (window < window_ || segment < acknowledged_) return std::nullopt;  // outdated
+  // An ACK that neither moves the window nor covers all sent segments shows a loss: go back once for it.
   if (window == window_ && segment < sent_ && segment < segments_ &&
       std::exchange(went_back_to_, segment) != segment) {
     sent_ = segment;
@@ -91,7 +91,7 @@ std::optional<Mad> RmppSender::on_control(const Mad& mad, TimePoint now) {
   window_ = window;
   if (segment > acknowledged_) {
     acknowledged_ = segment;
-    sent_ = std::max(sent_, segment);  // an old copy may have come after we began again
+    sent_ = std::max(sent_, segment);  // the ACK may be for an earlier transmission
     retries_left_ = retries_;
     deadline_ = now + wait_;
   }

@@ -11,26 +11,25 @@
 
 namespace verbena::mad {
 
-// A message on its way to another, segment by segment, as far as the receiver's window goes. What is not
-// acknowledged in time is sent again from the first segment that lacks, and at once where an acknowledgement
-// says that one lacks; each new acknowledgement begins the count of retries again. Pure: what it wants sent
-// it hands out, and time is told.
+// Sends one message in segments, within the receiver's window. Retransmits from the first missing segment
+// after a timeout, or at once if an ACK shows a gap. Each new ACK resets the retry counter. Pure: returns the
+// datagrams to send, and gets the time as a parameter.
 class RmppSender {
  public:
-  // How long an acknowledgement may take, if the sender of the message does not say less.
+  // The maximum wait for an ACK; the caller may choose less.
   static constexpr Duration kLongestWait = std::chrono::seconds(2);
 
-  // The whole message, with the headers that its segments are to have. `wait`: for acknowledgements; 0: as
-  // long as may be. REQUIRES: of a class that has RMPP; header of RMPP included; at most kMaxRmppBytes
+  // `message`: the whole message, with the headers for its segments. `wait`: for ACKs; 0 means kLongestWait.
+  // REQUIRES: a class with RMPP; RMPP header included; at most kMaxRmppBytes
   RmppSender(std::vector<std::byte> message, Duration wait, uint32_t retries, TimePoint now);
 
-  // A segment that may be sent now, in order; nothing: first there must be an acknowledgement.
+  // The next segment to send; nothing until another ACK comes.
   std::optional<Mad> next();
   bool has_next() const { return sent_ < segments_ && sent_ < window_; }
 
   enum class State : uint8_t { kGoing, kDone, kRefused, kGivenUp };
   State state() const { return state_; }
-  // An ACK, STOP or ABORT for it. Answers what is to be sent to the one that sent that, if anything.
+  // Handles an ACK, STOP or ABORT for this message. Returns the datagram to answer with, if any.
   std::optional<Mad> on_control(const Mad& mad, TimePoint now);
 
   TimePoint deadline() const { return state_ == State::kGoing ? deadline_ : kNever; }
@@ -49,14 +48,14 @@ class RmppSender {
 
   const std::vector<std::byte> message_;
   const size_t data_at_;
-  const size_t data_bytes_;  // of a segment
+  const size_t data_bytes_;  // per segment
   const uint32_t segments_;
   const Duration wait_;
   const uint32_t retries_;
   uint32_t sent_ = 0;
   uint32_t acknowledged_ = 0;
-  uint32_t window_ = 1;        // the last segment that may be sent
-  uint32_t went_back_to_ = 0;  // at an acknowledgement, for the last time
+  uint32_t window_ = 1;        // last segment that may be sent
+  uint32_t went_back_to_ = 0;  // last ACK that caused a retransmission
   uint32_t retries_left_;
   TimePoint deadline_;
   State state_ = State::kGoing;

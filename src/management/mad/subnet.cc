@@ -14,7 +14,7 @@ constexpr uint16_t kFirstLid = Subnet::kSwitchLid + 1;
 constexpr Duration kAddressLife = std::chrono::seconds(35);
 constexpr uint32_t kLids = Subnet::kLastLid - kFirstLid + 1;
 
-// The same on every host, of any version: it is part of what hosts agree on.
+// Part of the common algorithm: must be the same on every host, in every version.
 uint64_t mixed(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
   value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
@@ -64,7 +64,8 @@ void Subnet::change_own(Adapter own) {
   member.adapter = std::move(own);
 }
 
-// What a stranger says must not make the switch an adapter.
+// Ignores a network whose GUID equals an adapter's: a stranger's announcement must not give the switch that
+// GUID.
 uint64_t Subnet::switch_guid() const {
   Network lowest;
   for (const auto& [port, member] : members_) {
@@ -119,8 +120,7 @@ const Member* Subnet::at_port(uint8_t port) const {
   return found != members_.end() && found->second.shown ? &found->second : nullptr;
 }
 
-// The lowest port that is free; where there is none, that of the one that was heard longest ago and has never
-// announced itself.
+// Returns the lowest free port, or replaces the member without announcement that was heard longest ago.
 Member* Subnet::make_room() {
   if (members_.size() < kMaxMembers) {
     uint8_t port = kOwnPort + 1;
@@ -141,8 +141,8 @@ Member* Subnet::make_room() {
   return oldest;
 }
 
-// The address that was heard first is kept as long as it is heard: a neighbour may announce itself by
-// several.
+// A neighbour may announce itself from several addresses. The first one is kept as long as announcements come
+// from it.
 bool Subnet::hear(const Adapter& adapter, const roce::Address& address, TimePoint now) {
   if (adapter.guid == 0 || adapter.guid == own().adapter.guid) return false;
   Member* member = find([&](const Member& each) { return each.adapter.guid == adapter.guid; });
@@ -184,7 +184,7 @@ Member* Subnet::take_in(const roce::Address& address, TimePoint now) {
     member->lid = free_lid(guid);
     member->address = address;
   }
-  // Announcements are heard apart: that it sends something else does not mean that its agent is there.
+  // For announced members only announcements count: other messages do not prove that the agent lives.
   if (!member->announced) member->heard = now;
   return member;
 }

@@ -8,7 +8,7 @@
 namespace verbena::mad {
 namespace {
 
-// Of a directed route (14.2.1.2).
+// Offsets in a packet with a directed route (14.2.1.2).
 constexpr size_t kHopPointerAt = 6;
 constexpr size_t kHopCountAt = 7;
 constexpr size_t kSourceLidAt = 32;
@@ -24,7 +24,7 @@ std::optional<Node> node_with(const Subnet& subnet, uint16_t lid) {
   return Node{member, 1};
 }
 
-// Where a packet comes that leaves the node by this port.
+// The node that a packet reaches by leaving `from` through this port.
 std::optional<Node> next(const Subnet& subnet, const Node& from, uint8_t port) {
   const Member* member = from.is_switch() ? subnet.at_port(port) : from.member;
   if (member == nullptr || !member->adapter.up) return std::nullopt;
@@ -33,8 +33,8 @@ std::optional<Node> next(const Subnet& subnet, const Node& from, uint8_t port) {
   return Node{nullptr, member->switch_port};
 }
 
-// Follows the initial path, and notes in the answer by which ports the packet came. Only a switch passes on;
-// an adapter sends from itself, which is the first hop.
+// Follows the initial path and writes the return path. Only a switch forwards; an adapter can only send, as
+// the first hop.
 std::optional<Node> follow(const Subnet& subnet, Node node, const Mad& request, Mad& answer) {
   const uint8_t hops = request.u8(kHopCountAt);
   if (hops > kMaxHops) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<Node> follow(const Subnet& subnet, Node node, const Mad& request, 
 
 std::optional<Node> destination_of(const Subnet& subnet, const Mad& request, uint16_t lid, Mad& answer) {
   if (request.u8(kClassAt) != kClassSubnDirected) {
-    // The permissive LID means the port that sends.
+    // The permissive LID means the sending port.
     return lid == Subnet::kPermissiveLid || lid == 0 ? Node{&subnet.own(), 1} : node_with(subnet, lid);
   }
   const bool begins_by_lid = request.get<uint16_t>(kSourceLidAt) != Subnet::kPermissiveLid;
