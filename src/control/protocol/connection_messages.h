@@ -12,64 +12,61 @@
 
 namespace verbena::protocol {
 
-// The part of the agent protocol that carries connection management: what the kernel's rdma_ucm is to
-// librdmacm. The agent has the state machines (management/cm/) and QP1; a program has identifiers
-// (rdma_cm_id) that it numbers itself, and event channels.
+// Connection management in the agent protocol: the counterpart of the kernel's rdma_ucm for librdmacm. The
+// agent has the state machines (management/cm/) and QP1. A program has identifiers (rdma_cm_id), which it
+// numbers, and event channels.
 //
-// Requests travel as all others do (messages.h): on a connection that has said hello, each answered by one
-// reply. Events travel on channels: a channel is a SOCK_SEQPACKET socket pair that the program made. One end
-// is the descriptor that the application sees (rdma_event_channel::fd); the other goes to the agent with
-// kCmOpenChannel, and the program keeps a copy of it. So when the agent dies, the application's descriptor
-// and all undelivered events stay as they are, the next agent gets the other end again, and the program can
-// put events of its own there. The agent sends one CmEvent a message, never blocks, and keeps what does not
-// fit until the socket is writable.
+// Requests are sent like all others (messages.h): after hello, each answered by one reply. Events are sent on
+// channels. A channel is a SOCK_SEQPACKET socket pair that the program creates. One end is the descriptor
+// that the application sees (rdma_event_channel::fd). The other goes to the agent with kCmOpenChannel, and
+// the program keeps a copy. So after an agent's death the application's descriptor and all undelivered events
+// stay intact, and the next agent gets the other end again. The program can also write its own events there.
+// The agent sends one CmEvent per message and never blocks; it queues events until the socket is writable.
 //
-// Identifiers are numbered by the program from 1 up; those of incoming requests are numbered by the agent,
-// with kCmAgentsNumber set. A number is used again only after two billion others, and not while it is in use.
-// Numbers of one connection mean nothing on another. When a connection ends, its identifiers are destroyed as
-// kCmDestroyId would: the peers of connections that stand get a DREQ, those being set up a REJ, ports are
-// free again.
+// The program numbers identifiers from 1 up. Identifiers of incoming requests are numbered by the agent, with
+// kCmAgentsNumber set. A number is reused only after two billion others, and never while in use. Numbers are
+// local to a connection to the agent. When that connection ends, its identifiers are destroyed as by
+// kCmDestroyId: peers of established connections get a DREQ, those being set up a REJ, and ports become free.
 
 inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 
-// Types of these messages begin here (MessageType in messages.h lists the numbers).
+// The requests and their replies; MessageType in messages.h has the numbers.
 //
 //   kCmOpenChannel     CmChannelRequest [agent's end] -> header
 //   kCmCloseChannel    CmChannelRequest -> header
 //   kCmCreateId        CmCreateRequest -> header
-//   kCmDestroyId       CmIdRequest -> CmDestroyReply. What is undelivered of its events is dropped by the
-//   program,
-//                      which knows by their number whether there is any.
+//   kCmDestroyId       CmIdRequest -> CmDestroyReply. The program drops the identifier's undelivered events;
+//                      the reply's count tells whether there are any.
 //   kCmBind            CmBindRequest -> CmAddressReply
 //   kCmResolveAddress  CmResolveRequest -> CmAddressReply, then ADDR_RESOLVED or ADDR_ERROR
 //   kCmResolveRoute    CmIdRequest -> header, then ROUTE_RESOLVED or ROUTE_ERROR
 //   kCmListen          CmListenRequest -> CmAddressReply
 //   kCmConnect         CmConnectRequest -> header, then CONNECT_RESPONSE (the program decides whether the
-//                      application sees that, or ESTABLISHED after kCmAccept), UNREACHABLE, REJECTED ...; for
+//                      application sees it, or ESTABLISHED after kCmAccept), UNREACHABLE, REJECTED ...; for
 //                      UD (SIDR): ESTABLISHED or UNREACHABLE
 //   kCmAccept          CmConnectRequest -> header. Passive: the REP (or SIDR_REP). Active, after
 //                      CONNECT_RESPONSE: the RTU; no event follows
 //   kCmReject          CmRejectRequest -> header
 //   kCmEstablish       CmIdRequest -> header: rdma_notify(IBV_EVENT_COMM_EST): the passive side's QP has
-//                      received something, so the RTU must be lost; ESTABLISHED follows
-//   kCmDisconnect      CmIdRequest -> header: DREQ, or DREP if the peer has sent one. DISCONNECTED follows
-//                      the DREP or its absence; TIMEWAIT_EXIT follows that
+//                      received data, so the RTU must be lost; ESTABLISHED follows
+//   kCmDisconnect      CmIdRequest -> header: DREQ, or DREP if the peer has sent a DREQ. DISCONNECTED follows
+//                      the DREP or its timeout; TIMEWAIT_EXIT follows that
 //   kCmSetOption       CmOptionRequest -> header
 //   kCmJoin            CmJoinRequest -> header, then MULTICAST_JOIN or MULTICAST_ERROR
 //   kCmLeave           CmLeaveRequest -> header
-//   kCmMigrateId       CmMigrateRequest -> header: events from now on go to the other channel
-//   kCmRestoreId       CmRestoreRequest -> CmAddressReply: on a restarted agent, in place of kCmCreateId
+//   kCmMigrateId       CmMigrateRequest -> header: later events go to the other channel
+//   kCmRestoreId       CmRestoreRequest -> CmAddressReply: replaces kCmCreateId after an agent's restart
 //
-// Errors are those that librdmacm's man pages and the kernel give: EINVAL for a state in which the request
-// makes no sense, ENOENT for a number that is not there, EADDRINUSE, EADDRNOTAVAIL, EACCES (ports below
+// Errors are those of librdmacm's man pages and the kernel: EINVAL for a request that makes no sense in the
+// identifier's state, ENOENT for an unknown number, EADDRINUSE, EADDRNOTAVAIL, EACCES (ports below
 // net.ipv4.ip_unprivileged_port_start), ENODEV (no link has the address), EAFNOSUPPORT, ENETDOWN (no wire).
 
-// The text of the error for a request that does not fit the identifier's state. librdmacm has a better one
-// for it: it knows the state and the call.
+// The error text for a request that does not fit the identifier's state. librdmacm replaces it by a better
+// one, since it knows the state and the call.
 inline constexpr std::string_view kCmWrongState = "not in this state of the identifier";
 
-// An IPv4 or IPv6 address and port, or nothing (family 0). The layout is that of sockaddr_in6 for AF_INET6;
-// for AF_INET the address is in the first four bytes.
+// An IPv4 or IPv6 address and port, or nothing (family 0). AF_INET6 has the layout of sockaddr_in6; an
+// AF_INET address is in the first four bytes.
 struct CmAddress {
   uint16_t family;    // AF_INET, AF_INET6, or 0: none
   uint16_t port;      // network order; 0: none
@@ -78,13 +75,13 @@ struct CmAddress {
 };
 static_assert(sizeof(CmAddress) == 24);
 
-// How packets of an identifier travel, once that is known.
+// The path of an identifier's packets, once it is known.
 struct CmRoute {
   CmAddress source;
   CmAddress destination;
   char link[kLinkNameBytes];  // the ibv_device's name; empty: not bound to a device
   uint32_t device_index;      // Link::device_index
-  uint32_t gid_index;         // of source_gid, in that device's table
+  uint32_t gid_index;         // of source_gid in the device's GID table
   uint8_t source_gid[16];
   uint8_t destination_gid[16];
   uint32_t flow_label;
@@ -95,11 +92,11 @@ struct CmRoute {
 };
 static_assert(sizeof(CmRoute) == 160);
 
-// What the QP of a connection needs to become RTR and RTS, beside the route; and what a restarted agent needs
-// to end it.
+// The parameters with which a connection's QP becomes RTR and RTS, besides the route, and with which a
+// restarted agent can end the connection.
 struct CmConnection {
   uint32_t local_id;   // communication IDs (IBTA volume 1, 12.6)
-  uint32_t remote_id;  // 0: not known yet
+  uint32_t remote_id;  // 0: unknown yet
   uint32_t remote_qpn;
   uint32_t send_psn;
   uint32_t receive_psn;
@@ -109,31 +106,32 @@ struct CmConnection {
   uint8_t rnr_retry_count;      // RNR_RETRY of our requester
   uint8_t responder_resources;  // MAX_DEST_RD_ATOMIC
   uint8_t initiator_depth;      // MAX_QP_RD_ATOMIC
-  uint8_t peer_cm_timeout;      // how long the peer takes to answer: 4.096 us * 2^n
-  uint8_t is_active;            // we sent the REQ
+  uint8_t peer_cm_timeout;      // the peer's response time: 4.096 us * 2^n
+  uint8_t is_active;            // this side sent the REQ
   uint8_t qp_type;              // enum ibv_qp_type
 };
 static_assert(sizeof(CmConnection) == 32);
 
-// On a channel, from the agent or from the program itself.
+// An rdma_cm event as sent on an event channel's socket, by the agent or (kCmFromProgram) by the process
+// itself.
 struct CmEvent {
   static constexpr uint32_t kMagic = 0x65766372;
   uint32_t magic;
   uint32_t type;   // enum rdma_cm_event_type
   int32_t status;  // as rdma_cm_event::status: 0, a negative errno value, or the reason of a REJ
   uint32_t id;
-  uint32_t listener;   // CONNECT_REQUEST: whose `id` is a new one, numbered by the agent; else 0
+  uint32_t listener;   // CONNECT_REQUEST: the listener; `id` is new, numbered by the agent. Else 0
   uint32_t multicast;  // MULTICAST_*: CmJoinRequest::multicast
   CmConnection connection;
   CmRoute route;
-  ConnectionParameters parameters;  // of the peer, seen from our side as rdma_get_cm_event(3) has them
+  ConnectionParameters parameters;  // of the peer, from our view, as in rdma_get_cm_event(3)
   uint32_t flags;                   // kCmHasRoute, kCmHasParameters ...
   uint32_t generation;              // CmChannelRequest::generation of the channel
 };
 inline constexpr uint32_t kCmHasRoute = 1;
 inline constexpr uint32_t kCmHasParameters = 2;
 inline constexpr uint32_t kCmHasConnection = 4;
-inline constexpr uint32_t kCmFromProgram = 0x80000000u;  // not the agent's: the program wrote it itself
+inline constexpr uint32_t kCmFromProgram = 0x80000000u;  // written by the program itself, not by the agent
 static_assert(sizeof(CmEvent) == 472 && sizeof(CmEvent) <= kMaxAgentMessageBytes);
 
 struct CmIdRequest {
@@ -145,7 +143,7 @@ static_assert(sizeof(CmIdRequest) == 24);
 
 struct CmDestroyReply {
   MessageHeader header;
-  uint32_t events;  // so many were put into the identifier's channel, requests to it as a listener included
+  uint32_t events;  // sent to the identifier's channel so far, including a listener's connection requests
   uint32_t reserved;
 };
 static_assert(sizeof(CmDestroyReply) == 24);
@@ -153,8 +151,8 @@ static_assert(sizeof(CmDestroyReply) == 24);
 struct CmChannelRequest {
   MessageHeader header;
   uint32_t channel;  // numbered by the program
-  // kCmOpenChannel: repeated in every event of the channel. The program counts its agents with it, so that
-  // events that a dead agent left there are told from its successor's, whose numbers begin again.
+  // kCmOpenChannel: repeated in every event of the channel. The program increments it for each agent, to tell
+  // a dead agent's events from those of its successor, whose numbers start again.
   uint32_t generation;
 };
 static_assert(sizeof(CmChannelRequest) == 24);
@@ -179,7 +177,7 @@ static_assert(sizeof(CmBindRequest) == 48);
 
 struct CmAddressReply {
   MessageHeader header;
-  CmRoute route;  // `source` with the port that was chosen; the device if the address names one
+  CmRoute route;  // `source` with the chosen port; the device if the address determines one
 };
 static_assert(sizeof(CmAddressReply) == 176);
 
@@ -187,7 +185,7 @@ struct CmResolveRequest {
   MessageHeader header;
   uint32_t id;
   uint32_t timeout_ms;
-  CmAddress source;  // family 0: the routes say
+  CmAddress source;  // family 0: chosen by the routing table
   CmAddress destination;
 };
 static_assert(sizeof(CmResolveRequest) == 72);
@@ -195,14 +193,14 @@ static_assert(sizeof(CmResolveRequest) == 72);
 struct CmListenRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t backlog;  // 0: as many as the agent allows
+  uint32_t backlog;  // 0: the agent's maximum
 };
 static_assert(sizeof(CmListenRequest) == 24);
 
 struct CmConnectRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t refused;  // kCmAccept of UD: 0, or why not (enum ib_cm_sidr_status)
+  uint32_t refused;  // kCmAccept of UD: 0, or the reason to refuse (enum ib_cm_sidr_status)
   ConnectionParameters parameters;
 };
 static_assert(sizeof(CmConnectRequest) == 272);
@@ -210,7 +208,7 @@ static_assert(sizeof(CmConnectRequest) == 272);
 struct CmRejectRequest {
   MessageHeader header;
   uint32_t id;
-  uint8_t reason;  // IBTA volume 1, 12.6.7: 28 as a rule, the consumer's reject; 35 for ECE
+  uint8_t reason;  // IBTA volume 1, 12.6.7: usually 28, consumer reject; 35 for ECE
   uint8_t private_length;
   uint8_t reserved[2];
   uint8_t private_data[kCmPrivateBytes];
@@ -229,7 +227,7 @@ static_assert(sizeof(CmOptionRequest) == 32);
 struct CmJoinRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t multicast;   // numbered by the program, as identifiers are
+  uint32_t multicast;   // numbered by the program, like identifiers
   uint32_t join_flags;  // enum rdma_cm_join_mc_attr_flags
   uint32_t reserved;
   CmAddress group;
@@ -261,11 +259,11 @@ struct CmRestoreRequest {
   CmRoute route;            // from kCmBound on
   CmConnection connection;  // kCmConnected
 };
-// kCmResolved: bound, with address and route resolved: kCmResolveRoute or kCmConnect may follow. kCmConnected
-// without a known remote_id cannot be: such an identifier is restored as kCmResolved, or not at all.
+// kCmResolved: bound, with address and route resolved; kCmResolveRoute or kCmConnect may follow. kCmConnected
+// requires a known remote_id; without one an identifier is restored as kCmResolved, or not at all.
 inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
-// kCmFamilyOptionSet: the program has said whether kCmOwnFamilyOnly; else the address says, as when it was
-// bound.
+// kCmFamilyOptionSet: the program has chosen whether kCmOwnFamilyOnly applies; otherwise the address decides,
+// as at bind.
 inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2, kCmFamilyOptionSet = 4;
 static_assert(sizeof(CmRestoreRequest) == 256);
 

@@ -12,19 +12,19 @@
 
 namespace verbena::protocol {
 
-// The most private data that any message carries (REP: 196, DREP: 224).
+// The maximum private data of any message (REP: 196, DREP: 224).
 inline constexpr size_t kCmPrivateBytes = 224;
 
-// What one end says of a connection that is being set up. One value goes all the way: rdma_connect() and
-// rdma_accept() make it of rdma_conn_param, the agent gets it in CmConnectRequest, the connection manager
-// writes it into the REQ or REP (management/cm/spoken_parameters.h). What the peer says comes back as another
-// such value, by CmEvent to rdma_cm_event. Of the peer's words it has those that ours are: its initiator
-// depth is our responder resources.
+// The parameters of one end of a connection that is being set up. One type is used all the way:
+// rdma_connect() and rdma_accept() build it from rdma_conn_param, CmConnectRequest carries it to the agent,
+// and the connection manager writes it into the REQ or REP (management/cm/spoken_parameters.h). The peer's
+// parameters come back in a CmEvent, to rdma_cm_event, translated to our view: its initiator depth is our
+// responder resources.
 //
-// Part of the agent protocol: plain bytes, of a fixed size. What came from outside may have any values.
+// Part of the agent protocol: plain bytes of a fixed size. Values from outside may be arbitrary.
 struct ConnectionParameters {
   uint32_t qpn;
-  uint32_t qkey;        // UD: of the accepting side
+  uint32_t qkey;        // UD: the accepting side's
   uint32_t ece_vendor;  // 0: no enhanced connection establishment
   uint32_t ece_options;
   uint8_t responder_resources;
@@ -40,7 +40,7 @@ struct ConnectionParameters {
   ConstBytes data() const {
     return std::as_bytes(std::span(private_data)).first(std::min<size_t>(private_length, kCmPrivateBytes));
   }
-  // These answer false, and change nothing, where there is no room.
+  // These return false, and change nothing, if there is no room.
   bool append(ConstBytes more) { return insert(data().size(), more); }
   bool prepend(ConstBytes more) { return insert(0, more); }
   bool set_data(ConstBytes whole) {

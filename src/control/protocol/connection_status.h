@@ -13,13 +13,13 @@ inline constexpr size_t kConnectionStates = 15;    // cm::State
 inline constexpr size_t kConnectionMads = 11;      // cm::MessageType
 inline constexpr size_t kDatagramDropReasons = 9;  // cm::DropReason
 
-// What an agent counts of connection management, to be looked at.
+// An agent's counters of connection management, for status commands.
 struct CmStatus {
-  // Identifiers of programs: all; those that listen; those that wait for a neighbour.
+  // Identifiers of programs: all; listening ones; those waiting for neighbour resolution.
   uint32_t identifiers;
   uint32_t listening;
   uint32_t resolving;
-  // Connections without a program, that only wait until no packet of theirs can be on its way.
+  // Connections without a program that only wait until none of their packets can be under way.
   uint32_t waiting;
   uint32_t connections[kConnectionStates];  // of programs, by cm::State
   uint32_t reserved;
@@ -30,7 +30,7 @@ struct CmStatus {
   uint64_t timed_out;
   uint64_t stale_connections;
   uint64_t dropped[kDatagramDropReasons];  // by cm::DropReason
-  uint64_t bad_qkey;                       // and datagrams to QP1 that were none of connection management
+  uint64_t bad_qkey;                       // datagrams to QP1: wrong Q_Key; next: of an unknown class
   uint64_t unknown_class;
 };
 
@@ -41,17 +41,17 @@ struct CmStatusReply {
 static_assert(sizeof(CmStatus) == 376);
 static_assert(sizeof(CmStatusReply) == 392);
 
-// An identifier of a program (rdma_cm_id), in the file that comes with a CmIdsReply.
+// A program's identifier (rdma_cm_id), as a record of the file that comes with a CmIdsReply.
 struct CmIdRecord {
-  int32_t pid;  // 0: in a pid namespace that the agent does not see
+  int32_t pid;  // 0: in a pid namespace invisible to the agent
   uint32_t uid;
-  uint32_t number;        // no other identifier of the agent has it
-  uint32_t device_index;  // kNoDevice: bound to none
-  uint32_t local_qpn;     // 0: not known
+  uint32_t number;        // unique among the agent's identifiers
+  uint32_t device_index;  // kNoDevice: not bound to a device
+  uint32_t local_qpn;     // 0: unknown
   uint16_t port_space;    // enum rdma_port_space
   uint8_t qp_type;        // enum ibv_qp_type
   uint8_t state;          // the kernel's enum rdma_cm_state
-  CmAddress source;       // with their ports
+  CmAddress source;       // with port
   CmAddress destination;
   char program[kProgramBytes];
 };
@@ -60,8 +60,8 @@ inline constexpr uint32_t kNoDevice = UINT32_MAX;
 
 struct CmIdsReply {
   MessageHeader header;
-  uint32_t count;     // of the records in the file
-  uint32_t left_out;  // how many more there are
+  uint32_t count;     // records in the file
+  uint32_t left_out;  // records left out of it
 };
 static_assert(sizeof(CmIdsReply) == 24);
 inline constexpr uint32_t kMaxCmIdRecords = 1u << 16;

@@ -6,25 +6,25 @@
 
 namespace verbena::protocol {
 
-// A datagram that the agent hands to a process which has no socket of UDP port 4791: one message on a
-// SOCK_SEQPACKET socket, this and then the data as it came. Host byte order. The agent vouches for what the
-// kernel has said of it, and for nothing that the sender has.
+// The header of a datagram that the agent forwards to a process without a socket of UDP port 4791. One
+// message on a SOCK_SEQPACKET socket has this header and then the data as received. Host byte order. The
+// agent guarantees the fields that the kernel reported, and none of the sender's data.
 struct HandedDatagram {
   static constexpr uint32_t kMagic = 0x646e6168;  // "hand"
   uint32_t magic;
-  uint32_t interface_index;  // it came in by
+  uint32_t interface_index;  // incoming interface
   uint8_t source[16];        // GIDs: IPv4 addresses are mapped
   uint8_t destination[16];
   uint32_t flow_label;
-  uint32_t segment_bytes;  // of the datagrams that were merged, each but the last; 0: it is one
+  uint32_t segment_bytes;  // of merged datagrams (GRO): length of each but the last; 0: a single one
   uint16_t source_port;
   uint8_t traffic_class;
   uint8_t hop_limit;
-  uint32_t reassembled;  // 1: it came in IP fragments
+  uint32_t reassembled;  // 1: arrived in IP fragments
 };
 static_assert(sizeof(HandedDatagram) == 56);
 
-// The longest that there is, merged or not.
+// Maximum length of a forwarded datagram, merged or not.
 inline constexpr size_t kMaxHandedBytes = 65536;
 
 }  // namespace verbena::protocol

@@ -8,27 +8,26 @@
 
 namespace verbena::protocol {
 
-// The part of the agent protocol that carries management datagrams: what the kernel's ib_umad is to
-// libibumad.
+// Management datagrams in the agent protocol: the counterpart of the kernel's ib_umad for libibumad.
 //
-//   kMadGetPort     DeviceRequest -> MadPortReply: what the fabric says of a link's port
+//   kMadGetPort     DeviceRequest -> MadPortReply: attributes of a link's port in the fabric
 //   kMadOpenPort    DeviceRequest -> header [socket]; flags: kMadLongMessages
-//   kMadRegister    MadRegisterRequest -> MadRegisterReply: an agent for datagrams, on an open port
-//   kMadUnregister  MadRegisterRequest, of which port and agent count -> header
+//   kMadRegister    MadRegisterRequest -> MadRegisterReply: registers a MAD agent on an open port
+//   kMadUnregister  MadRegisterRequest (only port and agent are used) -> header
 //
-// Datagrams travel on the socket (SOCK_SEQPACKET), each with a UserMad in front, which is the kernel's struct
-// ib_user_mad, in both directions. The port is open for as long as somebody has the socket, also when the
-// session that opened it has ended.
+// Datagrams are sent on the socket (SOCK_SEQPACKET), in both directions, each after a UserMad, which is the
+// kernel's struct ib_user_mad. The port stays open while any process has the socket, even after the session
+// that opened it has ended.
 //
-// A message of more than kMadBytes travels with a file, which has what is beyond these, and whose size is
-// sealed (base/sealed_file.h); from the agent only one of more than kMaxMadBytesInline. `length` then says
-// how long it is. Only ports that were opened with kMadLongMessages take files, in either direction, and only
-// on them `status` counts in what the program sends: what it sends with ETIMEDOUT comes back at once, as if
-// it had not been answered. So the next agent gives back what the one before had not.
+// A message of more than kMadBytes comes with a file that has the rest; its size is sealed
+// (base/sealed_file.h). The agent uses a file only beyond kMaxMadBytesInline. `length` is the whole length.
+// Files are used, in either direction, only on ports opened with kMadLongMessages. Only there is `status`
+// significant in messages from the program: a message with ETIMEDOUT comes back at once, as if it had not
+// been answered. So a new agent returns messages that the former one had not.
 //
-// Errors are the kernel's: EINVAL for a class, version or OUI that cannot be, or methods that another has
-// registered for; ENOMEM for too many agents. EPERM: the class is the agent's own (communication management).
-// ENODEV: there is no such link; EBADF: no such port of this user's.
+// Errors are the kernel's: EINVAL for an impossible class, version or OUI, or for methods registered already;
+// ENOMEM for too many MAD agents. EPERM: the class is reserved for Verbena's agent (connection management).
+// ENODEV: no such link; EBADF: no such port of this user.
 
 struct MadPortReply {
   MessageHeader header;
@@ -44,9 +43,9 @@ static_assert(sizeof(MadPortReply) == 32);
 
 struct MadRegisterRequest {
   MessageHeader header;
-  uint64_t port;   // the inode of its socket, which every process that has it can tell
-  uint32_t agent;  // in kMadUnregister, and with kMadKeepsNumber
-  uint32_t oui;    // of vendor classes of range 2
+  uint64_t port;   // inode of its socket, known to every process that has the socket
+  uint32_t agent;  // for kMadUnregister and kMadKeepsNumber
+  uint32_t oui;    // for vendor classes of range 2
   uint8_t management_class;
   uint8_t class_version;
   uint8_t queue_pair;  // 0 or 1
@@ -56,8 +55,8 @@ struct MadRegisterRequest {
 };
 static_assert(sizeof(MadRegisterRequest) == 56);
 inline constexpr uint32_t kMadLongMessages = 1;  // DeviceRequest::flags
-inline constexpr uint32_t kMadUserRmpp = 1;  // the program puts messages of several datagrams together itself
-// It gets the number `agent`, which it had at the agent before; EEXIST: another has it.
+inline constexpr uint32_t kMadUserRmpp = 1;      // the program does RMPP itself
+// The MAD agent keeps the number `agent`, which it had with the former agent. EEXIST: the number is in use.
 inline constexpr uint32_t kMadKeepsNumber = 2;
 
 struct MadRegisterReply {
@@ -67,10 +66,10 @@ struct MadRegisterReply {
 };
 static_assert(sizeof(MadRegisterReply) == 24);
 
-// struct ib_user_mad of <infiniband/umad.h>; be: in network order.
+// struct ib_user_mad of <infiniband/umad.h>. _be: in network order.
 struct UserMad {
   uint32_t agent;
-  uint32_t status;  // an errno value: ETIMEDOUT for a request that was not answered
+  uint32_t status;  // an errno value: ETIMEDOUT for an unanswered request
   uint32_t timeout_ms;
   uint32_t retries;
   uint32_t length;
@@ -91,11 +90,11 @@ struct UserMad {
 static_assert(sizeof(UserMad) == 64);
 
 inline constexpr size_t kUserMadBytes = sizeof(UserMad);
-// What a program may send without a file; at all, as much as RMPP carries (management/mad/rmpp.h). The least
-// of it is a header with that of RMPP behind, as the kernel wants it.
+// Message lengths: the maximum without a file is kMaxMadBytesInline, the total maximum is RMPP's
+// (management/mad/rmpp.h). The minimum is a MAD header and an RMPP header, as in the kernel.
 inline constexpr size_t kMadBytes = 256;
 inline constexpr size_t kMaxMadBytesInline = size_t{129} << 10;
 inline constexpr size_t kLeastSentMadBytes = 36;
-inline constexpr uint32_t kMaxMadAgents = 32;  // of a port
+inline constexpr uint32_t kMaxMadAgents = 32;  // per port
 
 }  // namespace verbena::protocol

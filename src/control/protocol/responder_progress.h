@@ -5,14 +5,14 @@
 
 namespace verbena::protocol {
 
-// How far a responder has come, as one number of the status page (kQpReceivePsn): the agent answers for it
-// while its process is stopped. An RNR NAK for `expected` or a PSN before it acknowledges nothing that was
-// not executed, and the requester has had no acknowledgement beyond it.
+// The progress of a responder, as one number of the status page (kQpReceivePsn). The agent uses it to answer
+// for a stopped process. An RNR NAK for `expected` or an earlier PSN acknowledges only executed requests,
+// since the responder has acknowledged nothing beyond it.
 struct ResponderProgress {
   uint32_t expected = 0;  // PSN; 24 bits
   uint32_t msn = 0;       // 24 bits
-  uint8_t rnr_retry = 0;  // of the QP's own requester: programs set the same at both ends
-  bool is_exact = false;  // stored before each acknowledgement; false: as it was a moment ago
+  uint8_t rnr_retry = 0;  // of the QP's own requester; programs set the same at both ends
+  bool is_exact = false;  // stored before each acknowledgement; false: may lag by a moment
 };
 
 constexpr uint64_t encode(const ResponderProgress& progress) {

@@ -6,8 +6,8 @@
 
 namespace verbena::protocol {
 
-// A slot's status page says it, and a process that comes back to the next agent repeats it: who knows it has
-// the page. A pid would not do, as the two agents may be in different pid namespaces. All 0: there is none.
+// A secret in a slot's status page. A process that reconnects to the next agent presents it as proof that it
+// has the page. A pid would not do, since the two agents may be in different pid namespaces. All 0: none.
 using SlotSecret = std::array<uint64_t, 2>;
 
 constexpr bool is_set(const SlotSecret& secret) {

@@ -10,7 +10,7 @@
 namespace verbena::capture {
 namespace {
 
-// As Verbena's own sockets send them: unconnected, with "don't fragment".
+// The identification of packets of Verbena's own sockets: unconnected, "don't fragment".
 constexpr uint16_t kIdentification = 0;
 
 }  // namespace

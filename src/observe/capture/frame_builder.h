@@ -14,23 +14,23 @@ namespace verbena::capture {
 
 using MacAddress = std::array<uint8_t, 6>;
 
-// What a frame says beside the packet.
+// Frame header fields not derived from the path or packet: MAC addresses and UDP source port.
 struct FrameAddresses {
   MacAddress source{};
   MacAddress destination{};
-  uint16_t source_port = 0;  // of UDP
+  uint16_t source_port = 0;  // UDP
 };
 
-// Makes of a packet the Ethernet frame that it would have been: IP and UDP with their checksums, RoCEv2 with
-// its ICRC. Of a payload that is not whole the frame ends where it ends; its UDP checksum is 0, which says
-// "none" (RFC 768).
+// Builds the Ethernet frame that a packet would have on a wire: IP and UDP with their checksums, RoCEv2 with
+// its ICRC. With a truncated payload the frame ends there, and the UDP checksum is 0, which means "none" (RFC
+// 768).
 class FrameBuilder {
  public:
   struct Frame {
-    ConstBytes bytes;         // in the builder, until the next one is built
-    uint32_t wire_bytes = 0;  // what it would have been on the wire
+    ConstBytes bytes;         // valid until the next build()
+    uint32_t wire_bytes = 0;  // full length on the wire
   };
-  // REQUIRES: the addresses of the path are of one family
+  // REQUIRES: both addresses of the path are of one family
   Frame build(const FrameAddresses& addresses, const roce::Path& path, const WirePacket& packet);
 
  private:

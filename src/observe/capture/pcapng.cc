@@ -12,9 +12,9 @@ namespace {
 constexpr uint32_t kByteOrderMagic = 0x1a2b3c4d;
 constexpr uint16_t kEthernet = 1;  // LINKTYPE_ETHERNET
 constexpr uint8_t kNanoseconds = 9;
-constexpr uint32_t kUnicast = 1 << 2;  // epb_flags: how it was received
+constexpr uint32_t kUnicast = 1 << 2;  // epb_flags: reception type
 
-// Block types and options, by the draft's sections 4.1 to 4.6.
+// Block types and options of the draft's sections 4.1 to 4.6.
 enum BlockType : uint32_t {
   kInterfaceBlock = 1,
   kStatisticsBlock = 5,
@@ -39,7 +39,7 @@ constexpr size_t kMaxOptionBytes = std::numeric_limits<uint16_t>::max();
 
 }  // namespace
 
-// One block: its length stands at both ends, and all in it begins at multiples of four.
+// One block: its length is at both ends, and all parts begin at multiples of four bytes.
 class PcapngWriter::Block {
  public:
   Block(std::vector<std::byte>& buffer, BlockType type) : buffer_(buffer), begin_(buffer.size()) {
@@ -59,7 +59,7 @@ class PcapngWriter::Block {
     add_bytes(std::as_bytes(std::span(&value, 1)));
   }
   void add(uint32_t value) { add<uint32_t>(value); }
-  // 64 bits of time go as two words, the high one first.
+  // A 64-bit time is two words, the high one first.
   void add_time(WallTime time) {
     const auto nanoseconds = static_cast<uint64_t>(time.count());
     add<uint32_t>(static_cast<uint32_t>(nanoseconds >> 32));
@@ -99,7 +99,7 @@ void PcapngWriter::section(std::string_view application) {
   block.add<uint32_t>(kByteOrderMagic);
   block.add<uint16_t>(1);  // version 1.0
   block.add<uint16_t>(0);
-  block.add<int64_t>(-1);  // how long the section is: it is read to its end
+  block.add<int64_t>(-1);  // section length: unspecified, until the end of the file
   block.option(kApplication, application);
   block.end_options();
 }

@@ -10,14 +10,14 @@
 
 namespace verbena::capture {
 
-// A ring's memory, as a file that is handed from one process to another. Its size is sealed, and its pages
-// are there from the start: nobody who maps it can be made to fault.
+// Creates a ring's memfd, for passing it to another process. Its size is sealed and all pages are allocated,
+// so accesses to a mapping cannot fault.
 Result<UniqueFd> make_ring_file(uint32_t snap_bytes);
 
-// The same, mapped. Neither of the two who have it is trusted by the other.
+// A mapped ring. Its two users do not trust each other.
 class RingMapping {
  public:
-  // EPROTO: it is no ring, of another layout, or one that could be taken away from under us.
+  // EPROTO: no ring, a different layout, or a size that is not sealed.
   static Result<RingMapping> map(int file);
   RingMapping(RingMapping&& other) noexcept : ring_(std::exchange(other.ring_, nullptr)) {}
   RingMapping& operator=(RingMapping&& other) noexcept {

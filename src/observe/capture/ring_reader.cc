@@ -18,15 +18,15 @@ const Record* RingReader::front() {
     if (there == 0) return nullptr;
     const auto at = static_cast<uint32_t>(taken_ % kRingBytes);
     const uint32_t to_end = kRingBytes - at;
-    // Once, before anything is believed: the writer may change it while we look.
+    // Copy the head before validating it: the writer may change it meanwhile.
     RecordHead head{};
     std::memcpy(&head, ring_.data + at, std::min<size_t>(sizeof head, to_end));
     broken_ = there > kRingBytes || head.bytes > there || head.bytes > to_end || head.bytes == 0 ||
               head.bytes % kRecordUnit != 0;
     if (broken_) break;
     if (head.kind == RecordKind::kSkip) {
-      // It is there once a turn, for want of room for a record. One who writes skips and nothing else could
-      // write them as fast as they are read here.
+      // A skip occurs at most once per turn, where a record does not fit. A writer of skips alone could keep
+      // this loop busy forever.
       broken_ = head.bytes != to_end || to_end >= kMaxRecord;
       if (broken_) break;
       taken_ += head.bytes;

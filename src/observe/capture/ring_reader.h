@@ -12,35 +12,35 @@
 
 namespace verbena::capture {
 
-// What a record says, checked. The payload lies in the reader and is good until the next record is looked at.
+// A validated record. The payload is in the reader's buffer and valid until the next record is read.
 struct Record {
   TimePoint time;
   roce::Path path;
   roce::Headers headers;
-  ConstBytes payload;  // what is kept of it, packet by packet
+  ConstBytes payload;  // kept part, packet by packet
   uint32_t payload_bytes = 0;
   uint32_t count = 1;
   uint32_t path_mtu = 0;
-  uint32_t snap_bytes = 0;  // what is kept of each packet at most
+  uint32_t snap_bytes = 0;  // maximum kept of each packet
   roce::Qpn source;         // 0: unknown
   bool by_initiator = false;
   bool peers_answer = false;
 };
 
-// The reading end of a ring, in `verbena capture`. The process that writes it is not trusted: a record is
-// copied, then checked. The first one that cannot be breaks the ring, and nothing more is read of it. One
+// The reading end of a ring, in `verbena capture`. Does not trust the writing process: copies each record
+// before validating it. The first invalid record breaks the ring, and nothing more is read from it. One
 // thread.
 class RingReader {
  public:
-  // `snap_bytes`: what the ring was made with.
+  // `snap_bytes`: the value that the ring was created with.
   RingReader(RingMemory& ring, uint32_t snap_bytes);
 
-  // The next record, the same until pop(); nullptr: there is none now.
+  // The next record, until pop(); nullptr if there is none now.
   const Record* front();
-  // REQUIRES: front() has answered a record
+  // REQUIRES: front() has returned a record
   void pop();
   bool is_broken() const { return broken_; }
-  // Packets that found no room, as the writer says.
+  // Packets dropped because the ring was full, as the writer counts them.
   uint64_t left_out() const { return ring_.left_out.load(std::memory_order_relaxed); }
 
  private:
@@ -52,7 +52,7 @@ class RingReader {
   RingMemory& ring_;
   const uint32_t snap_bytes_;
   uint64_t taken_ = 0;
-  uint64_t next_ = 0;  // where the record behind the front one begins
+  uint64_t next_ = 0;  // start of the record after the front one
   bool has_front_ = false;
   bool broken_ = false;
   Record record_;

@@ -14,7 +14,7 @@ constexpr uint32_t rounded(uint32_t bytes) {
   return (bytes + kRecordUnit - 1) / kRecordUnit * kRecordUnit;
 }
 
-// Copies [offset, offset + bytes) of what the pieces have together. False: a fault.
+// Copies bytes [offset, offset + bytes) of the concatenated pieces. False on a fault.
 bool copy_range(std::span<const ConstBytes> pieces, uint32_t offset, uint32_t bytes, std::byte* to) {
   for (const ConstBytes piece : pieces) {
     if (bytes == 0) break;
@@ -36,7 +36,7 @@ bool copy_range(std::span<const ConstBytes> pieces, uint32_t offset, uint32_t by
 RingWriter::RingWriter(RingMemory& ring)
     : ring_(ring), snap_bytes_(std::min(ring.snap_bytes, roce::kMaxPathMtu)) {}
 
-// The reader is not trusted: one whose counter cannot be is as one that takes nothing.
+// The reader is not trusted: an impossible counter is treated as a full ring.
 bool RingWriter::has_room(uint64_t bytes) {
   const auto fits = [&] {
     return written_ - taken_ <= kRingBytes && kRingBytes - (written_ - taken_) >= bytes;

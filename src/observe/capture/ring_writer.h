@@ -12,23 +12,23 @@
 
 namespace verbena::capture {
 
-// A packet that a process has sent, or several joined ones. Everything pointed to is only borrowed.
+// A packet or super-packet that a process has sent. Borrows all memory that it refers to.
 struct SentPacket {
   TimePoint time;
   const roce::Path& path;
   const roce::Headers& headers;
-  std::span<const ConstBytes> payload;  // pieces of user memory; may fault
-  uint32_t payload_bytes;               // their sum
+  std::span<const ConstBytes> payload;  // pieces of user memory; reading may fault
+  uint32_t payload_bytes;               // total
   uint32_t count = 1;
-  roce::Qpn source = {};  // the sending QP; 0: not at hand
+  roce::Qpn source = {};  // sending QP; 0: unknown
   uint8_t flags = 0;      // RecordHead::flags
 };
 
-// The writing end of a ring, in the process that sends. Never waits: what finds no room is left out, and
-// counted. One thread at a time.
+// The writing end of a ring, in the sending process. Never waits: drops and counts packets if the ring is
+// full. One thread at a time.
 class RingWriter {
  public:
-  // REQUIRES: nobody has written the ring before
+  // REQUIRES: nothing has been written to the ring before
   explicit RingWriter(RingMemory& ring);
 
   // REQUIRES: memory::install_fault_guard() was called, payload_bytes <= kMaxRecordPayload

@@ -10,8 +10,8 @@ namespace {
 
 using roce::Operation;
 
-// How a message of several packets is told (IBTA volume 1, table 38). `only` is what one packet says alone,
-// `last` what the last of several says instead.
+// The opcodes of a message's packets (IBTA volume 1, table 38): of a single packet, and of the first, middle
+// and last of several.
 struct Shape {
   Operation only;
   Operation first;
@@ -39,8 +39,8 @@ std::optional<Shape> shape_of(Operation operation) {
   return found != kShapes.end() ? std::optional(*found) : std::nullopt;
 }
 
-// Of a packet that stands for several, the opcode says whether the first of them begins the message and the
-// last one ends it (roce::Packet::count).
+// The opcode of one packet in a super-packet. The super-packet's opcode tells whether its first packet begins
+// the message and its last one ends it (roce::Packet::count).
 Operation operation_at(Operation operation, bool is_first, bool is_last) {
   const Shape shape = *shape_of(operation);
   const bool begins = is_first && (operation == shape.only || operation == shape.first);

@@ -9,20 +9,18 @@
 
 namespace verbena::capture {
 
-// Whether packets that begin with this opcode may be joined: those of SEND, RDMA WRITE and READ responses, of
-// RC.
+// Whether packets of this opcode can form a super-packet: SENDs, RDMA WRITEs and READ responses of RC.
 bool can_be_joined(uint8_t opcode);
 
-// One packet as it would have been on a wire.
+// One packet as it would be on a wire.
 struct WirePacket {
   roce::Headers headers;
-  ConstBytes payload;          // what is kept of it
+  ConstBytes payload;          // kept part
   uint32_t payload_bytes = 0;  // without padding
 };
 
-// The packets that a record stands for: packet `index` of record.count. The PSNs follow each other; what
-// begins or ends a message, asks for an acknowledgement or solicits an event does so in the first or the last
-// of them.
+// Splits a record: returns packet `index` of record.count. PSNs are consecutive. The first or the last packet
+// begins or ends the message, requests the acknowledgement and solicits the event.
 WirePacket packet_at(const Record& record, uint32_t index);
 
 }  // namespace verbena::capture

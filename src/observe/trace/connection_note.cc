@@ -18,7 +18,7 @@ namespace {
 
 using Numbers = Recorder::Numbers;
 
-// By protocol::TraceCall.
+// Indexed by protocol::TraceCall.
 constexpr std::string_view kCalls[] = {"",
                                        "rdma_bind_addr",
                                        "rdma_resolve_addr",
@@ -35,14 +35,14 @@ constexpr std::string_view kCalls[] = {"",
                                        "known to a new agent"};
 static_assert(std::size(kCalls) == static_cast<size_t>(protocol::TraceCall::kRestore) + 1);
 
-// "192.0.2.2 port 7471"; empty: none is known.
+// "192.0.2.2 port 7471"; empty if the peer is unknown.
 std::string peer_text(const ConnectionNote& note) {
   if (note.peer.is_zero()) return {};
   const std::string address = roce::text_of(note.peer);
   return note.port != 0 ? verbena::format("{} port {}", address, note.port) : address;
 }
 
-// " with its QP 0x000012"; empty: not known.
+// ", its QP 0x000012"; empty if unknown.
 std::string qp_text(const ConnectionNote& note) {
   return note.remote_qpn != 0 ? verbena::format(", its QP {:#08x}", note.remote_qpn) : std::string();
 }

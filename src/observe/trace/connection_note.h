@@ -10,25 +10,24 @@
 
 namespace verbena::trace {
 
-// The content of an event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent), but for the
+// The content of a trace event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent), except the
 // queue pair.
 struct ConnectionNote {
-  roce::Address peer{};      // zero: not known
-  uint16_t port = 0;         // the peer's, in host order; 0: not known
-  uint32_t id = 0;           // the number of the rdma_cm_id, as `rdma resource show cm_id` has it
+  roce::Address peer{};      // zero: unknown
+  uint16_t port = 0;         // peer's port in host order; 0: unknown
+  uint32_t id = 0;           // number of the rdma_cm_id, as in `rdma resource show cm_id`
   uint8_t what = 0;          // protocol::TraceCall, cm::MessageType, or enum rdma_cm_event_type
-  uint32_t remote_qpn = 0;   // 0: not known
+  uint32_t remote_qpn = 0;   // 0: unknown
   uint16_t repetitions = 0;  // cm::Passage::repetitions
-  // kCmCall: 0, or an errno value: the call failed. kCmSent, kCmReceived: cm::Passage::reason. kCmEvent:
+  // kCmCall: 0, or the errno value of a failed call. kCmSent, kCmReceived: cm::Passage::reason. kCmEvent:
   // rdma_cm_event::status.
   int32_t status = 0;
 
   friend bool operator==(const ConnectionNote&, const ConnectionNote&) = default;
 };
 
-// As the numbers of an event: the peer's address (two), id | port << 32 | repetitions << 48, what | remote
-// QPN
-// << 8 | status << 32.
+// Encoding in an event's four numbers: the peer's address (two), id | port << 32 | repetitions << 48, what |
+// remote QPN << 8 | status << 32.
 Recorder::Numbers packed(const ConnectionNote& note);
 ConnectionNote unpacked(const Recorder::Numbers& numbers);
 
@@ -37,11 +36,11 @@ constexpr bool is_of_connection(Kind kind) {
          kind == Kind::kCmEvent;
 }
 
-// Any numbers have words. REQUIRES: is_of_connection(kind)
+// Text of the event; works for any numbers. REQUIRES: is_of_connection(kind)
 std::string connection_text(Kind kind, const Recorder::Numbers& numbers);
-// The call, message or event by name: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
+// The name of the call, message or event: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
 std::string connection_subject(Kind kind, const Recorder::Numbers& numbers);
-// Whether the application takes the event for an error.
+// Whether the event reports a failure to the application.
 bool is_connection_failure(Kind kind, const Recorder::Numbers& numbers);
 
 }  // namespace verbena::trace

@@ -20,7 +20,7 @@ using Numbers = Recorder::Numbers;
 
 constexpr size_t kMaxFields = 6;
 
-// The fields of all events of connection management (connection_note.h). The first has a name of its own.
+// The fields of all connection management events (connection_note.h). The first has an individual name.
 constexpr std::array<Field, kMaxFields> connection_fields(std::string_view what) {
   return {{{what, 3, 0, 8},
            {"id", 2, 0, 32},

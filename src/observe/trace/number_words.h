@@ -9,7 +9,7 @@
 
 namespace verbena::trace {
 
-// Words for the numbers of events. A process may write any number: one without a meaning is said as a number.
+// Names for the numbers in events. A process may write any number; unknown ones are formatted as numbers.
 std::string type_name(uint64_t type);       // enum ibv_qp_type
 std::string state_name(uint64_t state);     // enum ibv_qp_state
 std::string cause_name(uint64_t cause);     // protocol::TraceCause
@@ -19,14 +19,14 @@ std::string nak_name(uint64_t code);        // roce::NakCode
 std::string status_name(uint64_t status);   // enum ibv_wc_status
 std::string event_name(uint64_t type);      // enum ibv_event_type
 std::string request_name(uint64_t opcode);  // enum ibv_wr_opcode
-std::string packet_name(uint64_t opcode);   // of a BTH
+std::string packet_name(uint64_t opcode);   // BTH opcode
 
 std::string psn_text(uint64_t psn);
 uint64_t psns_between(uint64_t from, uint64_t past);
 std::string count_text(uint64_t count, std::string_view what);  // "1 packet", "2 packets"
-std::string syndrome_text(uint64_t syndrome);                   // of an AETH
+std::string syndrome_text(uint64_t syndrome);                   // AETH syndrome
 std::string ack_timeout_text(uint64_t code);
-// Of a kPacketSent or kPacketReceived, and of a kPeer.
+// Text of a kPacketSent or kPacketReceived, and the GID of a kPeer.
 std::string packet_text(const Recorder::Numbers& numbers);
 std::string gid_text(const Recorder::Numbers& numbers);
 

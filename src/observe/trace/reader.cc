@@ -31,7 +31,8 @@ constexpr uint64_t word_at(const Words& words, size_t byte_offset) {
   return words[byte_offset / 8];
 }
 
-// The event of this number; nothing: another lies there, it is being written, or it never was one.
+// Parses the event with this number. Nothing if the entry holds another event, is being written, or is
+// invalid.
 std::optional<Event> event_of(const Words& words, uint64_t number) {
   uint64_t all = 0;
   for (const uint64_t word : words) all ^= word;
@@ -98,7 +99,7 @@ std::vector<Event> Reader::read_rare() {
   return events;
 }
 
-// A writer that says it has written less than before has not: nothing is new, then.
+// Ignores a counter that has decreased, which a correct writer never does.
 void Reader::read_ring(Ring& ring, std::vector<Event>& events) {
   const uint64_t end = written(ring);
   if (end > INT64_MAX || end <= ring.taken) return;
@@ -110,7 +111,7 @@ void Reader::read_ring(Ring& ring, std::vector<Event>& events) {
   ring.taken = end;
 }
 
-// [first, end), as far as they are still there. Answers how many.
+// Reads the events [first, end) that still exist, and returns their number.
 size_t Reader::take(const Ring& ring, uint64_t first, uint64_t end, std::vector<Event>& events) const {
   const size_t before = events.size();
   std::array<Words, kEntriesPerRead> some;

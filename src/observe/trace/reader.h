@@ -12,7 +12,7 @@
 
 namespace verbena::trace {
 
-// One event, as a process has written it: nobody checks that it is true.
+// One event as the traced process wrote it; its content is not verified.
 struct Event {
   TimePoint time;
   uint32_t qpn = 0;
@@ -20,26 +20,26 @@ struct Event {
   Recorder::Numbers numbers{};
 };
 
-// Whether it tells of something that has gone wrong, or is about to.
+// Whether the event reports a failure or an imminent one.
 bool is_trouble(const Event& event);
 
-// Reads the rings of a process that writes them meanwhile, or may; or a copy of them. Reads the file rather
-// than map it, and calls nothing that waits for the file's lock (control/model/status_reader.h says why).
-// Whatever lies there, what comes out are events of known kinds, at most as many as the rings have room for.
+// Reads the rings of a process, which may be writing them, or a copy of them. Uses pread() instead of a
+// mapping, and no call that waits for the file's lock (control/model/status_reader.h explains why). Whatever
+// the file contains, returns only events of known kinds, at most the rings' capacity.
 class Reader {
  public:
-  // `offset`: where in the file the TraceRings begin. The file is the caller's, and stays open.
+  // `offset`: offset of the TraceRings in the file. The caller owns the file and keeps it open.
   Reader(int file, size_t offset) : file_(file), offset_(offset) {}
 
-  // Whether there are rings: an older library writes none.
+  // Whether the file has rings; older libraries write none.
   bool has_rings() const;
 
-  // What is new since the last call, by time.
+  // The events since the last call, ordered by time.
   std::vector<Event> read();
-  // The same without the details.
+  // Like read(), but without the ring of details.
   std::vector<Event> read_rare();
-  // How many events were gone before they could be read, since the reader began to look; not those that were
-  // gone at its first look.
+  // Number of events overwritten before they could be read. Does not count those overwritten before the first
+  // read.
   uint64_t missed() const { return missed_; }
 
  private:

@@ -17,8 +17,8 @@ Recorder::Recorder(TraceRings& rings, Clock clock)
   rings_.magic.store(TraceRings::kMagic, std::memory_order_relaxed);
 }
 
-// A reader who sees a word of the new event sees that the old one is gone: each store comes after that of the
-// sequence number. (On x86 it costs no more than a plain store.)
+// Readers detect that an entry was overwritten: the sequence number is cleared first, and every other word is
+// stored with release order after it. (On x86 that costs no more than a plain store.)
 void Recorder::put(TraceRing& ring, uint64_t& written, roce::Qpn qpn, Kind kind, const Numbers& numbers) {
   TraceEntry& entry = ring.entries[written % protocol::kTraceEntries];
   const uint64_t sequence = ++written;

@@ -12,26 +12,26 @@ namespace verbena::trace {
 
 using Kind = protocol::TraceKind;
 
-// The writing end of a slot's rings: what happens to the slot's QPs goes in, the oldest goes out. Takes no
-// lock, makes no system call and allocates nothing; readers, in other processes, are not waited for.
+// The writing end of a slot's trace rings: records events of its QPs, overwriting the oldest. Takes no lock,
+// makes no system call and allocates nothing; never waits for readers in other processes.
 //
-// For the shard's lock holder.
+// REQUIRES: the caller holds the shard's lock
 class Recorder {
  public:
   using Clock = TimePoint (*)();
   using Numbers = std::array<uint64_t, protocol::kTraceNumbers>;
 
-  // Goes on behind what is in the rings already, if anything is.
+  // Continues after the existing entries of the rings.
   explicit Recorder(protocol::TraceRings& rings, Clock clock = MonotonicClock::now);
 
-  // What is rare.
+  // Records a rare event.
   void note(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {
     put(rings_.events, written_, qpn, kind, numbers);
   }
-  // What a bad network or a bad peer can make frequent: so many of a kind in a second, and how many were left
-  // out. What else has happened is not driven out of the ring by it.
+  // Records an event that a bad network or peer can make frequent: at most kMaxInSecond per kind and second.
+  // Then one kLeftOut event counts those left out. So it cannot push other events out of the ring.
   void note_frequent(roce::Qpn qpn, Kind kind, const Numbers& numbers = {});
-  // Each request and packet. REQUIRES: somebody wants them
+  // Records a request or packet in the ring of details. REQUIRES: details were requested
   void detail(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {
     put(rings_.details, details_written_, qpn, kind, numbers);
   }
