@@ -17,9 +17,9 @@
 // Marks an exported function of a C ABI. Its symbol version comes from the library's map file.
 #define VERBENA_ABI extern "C" __attribute__((visibility("default")))
 
-// Defines a function of a C ABI that only newer headers declare. The function stands in a namespace, takes
-// our copies of newer structs, and has the C name as its assembler name, so it does not conflict with a
-// declaration in the headers of the build. Use: VERBENA_NEWER_ABI(int, name, int argument) { ... }
+// Defines a function of a C ABI that only newer headers declare. The function is in a namespace, takes our
+// copies of newer structs, and has the C name as its assembler name. So it does not conflict with a
+// declaration in the build's headers. Use: VERBENA_NEWER_ABI(int, name, int argument) { ... }
 #define VERBENA_NEWER_ABI(type, name, ...)                                      \
   __attribute__((visibility("default"))) type name(__VA_ARGS__) __asm__(#name); \
   type name(__VA_ARGS__)

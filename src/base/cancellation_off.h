@@ -14,7 +14,7 @@ namespace verbena {
 //
 // A thread with PTHREAD_CANCEL_ASYNCHRONOUS (iperf 3.18 sets it) is cancelled in such a sleep, or when the
 // outermost CancellationOff ends, since C++ can be unwound only from calls. So the destructor may exit by
-// forced unwinding: no caller's frame up to there may be one that must not be unwound.
+// forced unwinding, and all callers' frames must be able to unwind.
 class CancellationOff {
  public:
   CancellationOff() {
@@ -44,8 +44,8 @@ class CancellationOff {
 };
 
 // Scope inside a CancellationOff in which the thread may be cancelled again, if the caller allows it. Use
-// around a call that sleeps. REQUIRES: the thread holds nothing that others wait for, and no caller's frame
-// must not be unwound
+// around a call that sleeps. REQUIRES: the thread holds nothing that others wait for, and all callers'
+// frames can be unwound
 class CancellationAllowed {
  public:
   CancellationAllowed() {

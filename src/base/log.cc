@@ -79,7 +79,8 @@ void log_line(LogLevel level, std::string_view message) noexcept {
     std::string line = log_text(level, message);
     if (LogSink* const sink = sink_in_use.load(std::memory_order_acquire))
       return sink->write(std::move(line));
-    // Past the C library, whose write() is a cancellation point: this function cannot be unwound.
+    // A bare system call: the C library's write() is a cancellation point, and this function cannot be
+    // unwound.
     [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line.data(), line.size());
   } catch (...) {  // out of memory while logging: drop the line
   }

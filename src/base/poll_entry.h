@@ -12,7 +12,6 @@ namespace verbena {
 // has, the set would go on to report events of it.
 //
 // Declare it after the descriptor, so that it is destroyed first.
-// Declared behind the descriptor, so that it ends before that.
 class PollEntry {
  public:
   PollEntry() = default;

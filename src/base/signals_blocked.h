@@ -8,9 +8,9 @@
 
 namespace verbena {
 
-// Scope in which this thread has all signals blocked; a thread started inside it inherits the mask for good.
-// So signals go to the application's threads. Signals raised by faults stay unblocked: if one is blocked, the
-// kernel kills the process without running its handler.
+// Scope in which this thread blocks all signals except those raised by faults, so that signals go to the
+// application's threads. A thread started inside it inherits the mask for good. Fault signals stay unblocked
+// because the kernel kills the process, without running a handler, if one is blocked.
 class SignalsBlocked {
  public:
   explicit SignalsBlocked(std::initializer_list<int> faults = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {

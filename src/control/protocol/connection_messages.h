@@ -250,8 +250,8 @@ static_assert(sizeof(CmMigrateRequest) == 24);
 
 struct CmRestoreRequest {
   MessageHeader header;
-  CmCreateRequest
-      create;      // its header counts for nothing; id: the program's, also where an agent gave it one
+  // `header` of this is unused. The id is the program's: it renumbers identifiers that an agent had numbered.
+  CmCreateRequest create;
   uint32_t state;  // kCmIdle, kCmBound, kCmListening, kCmConnected, kCmResolved
   uint32_t backlog;
   uint32_t tos;             // type of service; ~0: not set

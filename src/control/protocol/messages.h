@@ -66,6 +66,7 @@ constexpr size_t bytes_in(uint16_t version) {
   return sizeof(Message);
 }
 
+// Comments: request -> reply, with the descriptors passed along in brackets; ? means optional.
 enum class MessageType : uint16_t {
   kHello = 1,      // HelloRequest [takeover state] -> HelloReply [event socket, link table, takeover state?]
   kGetLinks,       // header -> header [link table]

@@ -83,9 +83,9 @@ enum class ObjectKind : uint8_t { kNone, kContext, kPd, kCq, kMr, kSrq, kCount }
 // Meanings of ObjectStatus::values by kind.
 enum ContextValue : uint8_t { kContextNone };
 enum PdValue : uint8_t { kPdContext, kPdUsers };
-enum CqValue : uint8_t { kCqContext, kCqUsers, kCqEntries, kCqOverrun };  // 1: an entry did not fit
+enum CqValue : uint8_t { kCqContext, kCqUsers, kCqEntries, kCqOverrun };  // kCqOverrun: 1 after an overrun
 enum MrValue : uint8_t { kMrPd, kMrLocalKey, kMrRemoteKey, kMrLength, kMrAddress };
-enum SrqValue : uint8_t { kSrqPd, kSrqCq, kSrqType, kSrqNumber };  // enum ibv_srq_type
+enum SrqValue : uint8_t { kSrqPd, kSrqCq, kSrqType, kSrqNumber };  // kSrqType: enum ibv_srq_type
 inline constexpr size_t kObjectValues = 6;
 
 struct alignas(64) ObjectStatus {

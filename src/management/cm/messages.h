@@ -28,7 +28,7 @@ struct Ece {
   friend bool operator==(const Ece&, const Ece&) = default;
 };
 
-// The transport of a connection. kXrc is the extended transport type 1 (annex A14).
+// The transport of a connection. XRC is extended transport type 1 (annex A14).
 enum class Transport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 inline constexpr uint8_t kExtendedXrc = 1;
 
