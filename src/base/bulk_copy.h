@@ -9,8 +9,8 @@ namespace verbena {
 
 // Whether memcpy() between these addresses is slow for sizes of some 2 KiB and more. There memcpy() uses `rep
 // movsb`. On AMD's Zen 3 that takes twenty times as long if the destination's page offset is 1 to 31 bytes
-// above the source's (measured in cache: 2.9 GB/s instead of 50). Our page-aligned memory and an
-// application's memory from malloc() lie like that.
+// above the source's (measured in cache: 2.9 GB/s instead of 50). That is the case between our page-aligned
+// memory and an application's memory from malloc().
 inline bool is_slow_in_bulk(const void* to, const void* from) {
   constexpr uintptr_t kPageBytes = 4096;
   const uintptr_t after = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);

@@ -7,9 +7,9 @@
 #define VERBENA_C_FUNCTION __attribute__((visibility("default")))
 #endif
 
-/* VERBENA_SYMBOL_VERSION(function, "name@VERSION"): in front of a function of that name with C linkage,
- * exports it as an older version of `name` too. The default version comes from the library's map file. GCC's
- * attribute also works with link-time optimization. Clang has no such attribute, so there the assembler's
+/* VERBENA_SYMBOL_VERSION(function, "name@VERSION"): placed before the definition of `function` (C linkage),
+ * also exports it as an older version of `name`. The default version comes from the library's map file. GCC's
+ * attribute works with link-time optimization, too. Clang lacks the attribute, so there the assembler's
  * directive does the same. */
 #if __has_attribute(symver)
 #define VERBENA_SYMBOL_VERSION(function, symbol) VERBENA_C_FUNCTION __attribute__((symver(symbol)))

@@ -16,8 +16,8 @@ namespace verbena::protocol {
 // The agent protocol: messages of fixed layout over a SOCK_SEQPACKET socket to the agent of a network
 // namespace. Host byte order, since both ends are on one machine. Each request gets one reply with the same
 // sequence number and type | kReply; header.error != 0 makes it an ErrorReply. Descriptors are passed by
-// SCM_RIGHTS. A client sends the agent only the takeover state, files of XRC domains, and event channels
-// (connection_messages.h).
+// SCM_RIGHTS. A client passes only descriptors of the takeover state, of XRC domains' files and of event
+// channels (connection_messages.h).
 //
 // A root agent listens on a socket file in its directory (base/paths/state_path.h) and on the abstract name
 // "@verbena/0", and serves all users. A user's agent listens on the user's file and on "@verbena/<uid>", and

@@ -21,7 +21,7 @@ namespace verbena::protocol {
 // (docs/one-host.md). Processes of older versions store only 0 or 1.
 enum class QpWay : uint8_t {
   kWire,
-  kMemory,      // shared memory; direct access is unknown, or not yet known
+  kMemory,      // shared memory; whether direct access works is unknown, or not yet known
   kAllReached,  // requests are executed in the peer's memory
   kOnlyShared,  // only in memory that is shared anyway: the kernel forbids the rest
   kForbidden,   // the kernel does not let us access the process

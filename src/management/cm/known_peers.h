@@ -12,15 +12,15 @@ namespace verbena::cm {
 
 // Remembers which hosts have answered us. Anybody can forge a source address, so an agent that sends many
 // REPs for one REQ would amplify attacks on the owner of that address. A host that quotes one of our IDs has
-// received our messages and wants to communicate. Other hosts get one answer per datagram; retransmissions by
-// timer are limited to one per kInterval, whatever the number of their connections. Not fewer, because a lost
-// RTU is repeated only in answer to another REP.
+// received our messages and wants to communicate. Other hosts get one answer per datagram, and one
+// retransmission by timer per kInterval, whatever the number of their connections. Some retransmissions are
+// necessary: if an RTU is lost, only another REP makes the peer repeat it.
 //
 // A host that has quoted an ID from UDP port 4791 runs a Verbena agent, which sends all its CM messages.
-// Local users can send only from other ports, so messages from those are dropped for some time. Not forever,
-// since the host may boot another system. Any datagram from port 4791 does not suffice, since on a host with
-// an RDMA adapter every user can send from that port. It must be the first answer to a request of ours
-// (Role::note_port_of_answer()), whose ID only that host has received.
+// Local users can send only from other ports, so messages from those are dropped. The drop is limited in
+// time, since the host may boot another system. A datagram from port 4791 is no proof by its port alone,
+// since on a host with an RDMA adapter every user can send from that port. It must be the first answer to a
+// request of ours (Role::note_port_of_answer()), whose ID only that host has received.
 //
 // The table has a fixed size; evicted hosts are unknown again. Each connection remembers the port as well.
 // One thread.
