@@ -43,7 +43,7 @@ struct LinkRecord {
   uint8_t mac[6];
   uint16_t speed;  // in 100 Mb/s; 0: unknown
   // Since version 5:
-  uint32_t peer_count;  // 0: no restriction
+  uint32_t peer_count;  // 0: the link accepts packets from all hosts
   PeerRecord peers[kMaxPeersOfLink];
 };
 static_assert(sizeof(LinkRecord) == kLinkRecordBytesInVersion4 + 404);

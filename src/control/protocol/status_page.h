@@ -23,7 +23,7 @@ enum class QpWay : uint8_t {
   kWire,
   kMemory,      // shared memory; whether direct access works is unknown, or not yet known
   kAllReached,  // requests are executed in the peer's memory
-  kOnlyShared,  // only in memory that is shared anyway: the kernel forbids the rest
+  kOnlyShared,  // executed only in memory that is shared anyway: the kernel forbids the rest
   kForbidden,   // the kernel does not let us access the process
   kOtherUser,   // the process is another user's, or not visible from here
   kNotUsable,   // the peer's export table is invalid
