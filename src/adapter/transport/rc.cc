@@ -79,7 +79,7 @@ bool RcQueuePair::understands(uint8_t opcode) const {
     case roce::kSackOpcode:
     case roce::kStoppedOpcode:
       return role_ != Role::kXrcTarget;
-    case roce::kHeardOpcode:
+    case roce::kSackConfirmationOpcode:
       return role_ != Role::kXrcInitiator;
     case roce::kRepeatedReadsOpcode:
       return role_ == Role::kRc;
@@ -96,7 +96,7 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
       return requester_.on_congestion();
     case roce::kRefusalOpcode:
       return hear_refusal(word.payload);
-    case roce::kHeardOpcode:
+    case roce::kSackConfirmationOpcode:
       return responder_.on_heard(word.headers.psn);
     case roce::kRepeatedReadsOpcode:
       return responder_.on_repeated_reads(word, now);

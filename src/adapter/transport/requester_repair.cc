@@ -401,7 +401,7 @@ SendStatus Requester::ask_for_last_answer(const SendWqe& wqe) {
 }
 
 SendStatus Requester::send_heard() {
-  const SendStatus status = qp_.send_word(roce::kHeardOpcode, unacked_ - Sack::kPast);
+  const SendStatus status = qp_.send_word(roce::kSackConfirmationOpcode, unacked_ - Sack::kPast);
   if (status != SendStatus::kSent) return status;
   heard_due_ = false;
   ++heard_sent_;

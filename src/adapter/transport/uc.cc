@@ -28,8 +28,8 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
   const bool is_notice = headers.opcode == roce::kCnpOpcode;
-  const bool is_word =
-      is_notice || headers.opcode == roce::kReceiptOpcode || headers.opcode == roce::kHeardOpcode;
+  const bool is_word = is_notice || headers.opcode == roce::kReceiverReportOpcode ||
+                       headers.opcode == roce::kSackConfirmationOpcode;
   if (!is_word && headers.service() != roce::Service::kUc) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
@@ -46,9 +46,9 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
     count(kNoticesReceived);
     flow_.on_mark(now);
     show_path();
-  } else if (headers.opcode == roce::kReceiptOpcode) {
+  } else if (headers.opcode == roce::kReceiverReportOpcode) {
     on_report(incoming.packet, now);
-  } else if (headers.opcode == roce::kHeardOpcode) {
+  } else if (headers.opcode == roce::kSackConfirmationOpcode) {
     on_heard(headers.psn);
   } else {
     on_message_packet(incoming, now);
@@ -160,14 +160,14 @@ SendStatus UcQueuePair::send_receipt() {
   if (config().incast != nullptr) report.incast = config().incast->get();
   std::array<std::byte, ReceiverReport::kBytes> space;
   report.write(space);
-  const SendStatus status = send_word(roce::kReceiptOpcode, expected_ - Sack::kPast, space);
+  const SendStatus status = send_word(roce::kReceiverReportOpcode, expected_ - Sack::kPast, space);
   if (status == SendStatus::kBusy) return status;
   owed_.on_sent();
   return status;
 }
 
 SendStatus UcQueuePair::send_thanks() {
-  const SendStatus status = send_word(roce::kHeardOpcode, next_ - Sack::kPast);
+  const SendStatus status = send_word(roce::kSackConfirmationOpcode, next_ - Sack::kPast);
   if (status == SendStatus::kBusy) return status;
   flow_.on_thanks_sent();
   return status;

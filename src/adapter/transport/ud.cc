@@ -36,8 +36,8 @@ void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrh
 Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (!receives_packets(state())) return Verdict::kNotReady;
-  const bool is_word = headers.opcode == roce::kReceiptRequestOpcode ||
-                       headers.opcode == roce::kReceiptOpcode || headers.opcode == roce::kCnpOpcode;
+  const bool is_word = headers.opcode == roce::kReportRequestOpcode ||
+                       headers.opcode == roce::kReceiverReportOpcode || headers.opcode == roce::kCnpOpcode;
   if (!is_word && headers.service() != roce::Service::kUd) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   count(kReceivedPackets);
@@ -153,9 +153,9 @@ void UdQueuePair::note_source(const IncomingPacket& incoming, TimePoint now) {
 void UdQueuePair::on_word(const IncomingPacket& incoming, TimePoint now) {
   if (incoming.packet.headers.destination == roce::kMulticastQpn) return;
   switch (incoming.packet.headers.opcode) {
-    case roce::kReceiptRequestOpcode:
+    case roce::kReportRequestOpcode:
       return on_request(incoming);
-    case roce::kReceiptOpcode:
+    case roce::kReceiverReportOpcode:
       return on_report(incoming, now);
     default:
       return on_notice(incoming.path.source, now);
@@ -217,7 +217,7 @@ SendStatus UdQueuePair::send_receipt(const Route& route, DatagramSource& source)
   std::array<std::byte, DatagramReport::kBytes> space;
   answer.write(space);
   roce::Headers headers;
-  headers.opcode = roce::kReceiptOpcode;
+  headers.opcode = roce::kReceiverReportOpcode;
   headers.destination = source.qpn;
   const SendStatus status = send_word(route, source.back, headers, space);
   if (status != SendStatus::kBusy) source.owes_receipt = false;
@@ -230,7 +230,7 @@ SendStatus UdQueuePair::ask_for_receipt() {
   std::array<std::byte, ReportRequest::kBytes> space;
   ReportRequest{flow_->next(), config().qpn, routed_to_->qkey}.write(space);
   roce::Headers headers;
-  headers.opcode = roce::kReceiptRequestOpcode;
+  headers.opcode = roce::kReportRequestOpcode;
   headers.destination = routed_to_->qpn;
   const SendStatus status = send_word(route(), routed_to_->path, headers, space);
   if (status != SendStatus::kBusy) flow_->on_requested();

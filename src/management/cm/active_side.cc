@@ -85,32 +85,32 @@ Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t cont
   return connection.info.local_id;
 }
 
-void ActiveSide::handle(const Rep& rep, const ReceiverReport& receipt) {
+void ActiveSide::handle(const Rep& rep, const Incoming& incoming) {
   Connection* const connection = table_.find(rep.remote_id);
   if (connection == nullptr) {
     // The connection is gone: our REQ reached the peer late. The REJ spares the peer its retransmissions.
     drop(DropReason::kUnknownConnection);
     sender_.answer_rej(rep.remote_id, rep.local_id, Answered::kRep,
-                       because(RejReason::kInvalidCommunicationId), receipt);
+                       because(RejReason::kInvalidCommunicationId), incoming);
     return;
   }
-  if (connection->info.path.destination != receipt.peer()) return drop(DropReason::kWrongPeer);
-  known_peers_.has_answered(receipt.peer(), receipt.now);
+  if (connection->info.path.destination != incoming.peer()) return drop(DropReason::kWrongPeer);
+  known_peers_.has_answered(incoming.peer(), incoming.now);
   if (kWaitsForRep.has(connection->info.state)) {
-    accept(rep, *connection, receipt);
+    accept(rep, *connection, incoming);
   } else {
-    repeat_answer(rep, *connection, receipt);
+    repeat_answer(rep, *connection, incoming);
   }
 }
 
-void ActiveSide::accept(const Rep& rep, Connection& connection, const ReceiverReport& receipt) {
+void ActiveSide::accept(const Rep& rep, Connection& connection, const Incoming& incoming) {
   const ConnectionParameters answer = heard_in(rep, connection.info.qp_type == QpType::kXrcInitiator);
-  if (table_.find_by_remote_id({receipt.peer(), rep.local_id}) != nullptr) {  // it is another connection's
+  if (table_.find_by_remote_id({incoming.peer(), rep.local_id}) != nullptr) {  // it is another connection's
     return drop(DropReason::kUnexpected);
   }
-  if (is_stale(answer.qpn, true, receipt)) {
+  if (is_stale(answer.qpn, true, incoming)) {
     sender_.answer_rej(connection.info.local_id, rep.local_id, Answered::kRep,
-                       because(RejReason::kStaleConnection), receipt);
+                       because(RejReason::kStaleConnection), incoming);
     return;
   }
   ConnectionInfo& info = connection.info;
@@ -122,14 +122,14 @@ void ActiveSide::accept(const Rep& rep, Connection& connection, const ReceiverRe
   info.responder_resources = answer.responder_resources;
   info.rnr_retry_count = answer.rnr_retry_count;
   info.ack_timeout = ack_timeout(rep.target_ack_delay, static_cast<uint8_t>(info.ack_timeout - 1));
-  note_port_of_answer(connection, receipt);
+  note_port_of_answer(connection, incoming);
   table_.insert_remote_numbers(connection);
   connection.last.kept = false;
   owner_.tell(connection, &Handler::on_reply, rep);
 }
 
 // Handles a duplicate REP, or a REP for a connection that has ended.
-void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const ReceiverReport& receipt) {
+void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Incoming& incoming) {
   const ConnectionInfo& info = connection.info;
   const auto last_is = [&](MessageType type) {
     return connection.last.kept && connection.last.type == type && info.remote_id == rep.local_id;
@@ -139,7 +139,7 @@ void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Rec
       sender_.send_again(connection);
     } else {
       sender_.answer_rej(rep.remote_id, rep.local_id, Answered::kRep,
-                         because(RejReason::kInvalidCommunicationId), receipt);
+                         because(RejReason::kInvalidCommunicationId), incoming);
     }
     return;
   }
@@ -153,7 +153,7 @@ void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Rec
     Rtu rtu;
     rtu.local_id = info.local_id;
     rtu.remote_id = info.remote_id;
-    sender_.answer(rtu, receipt);
+    sender_.answer(rtu, incoming);
   }
 }
 

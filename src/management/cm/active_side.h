@@ -19,11 +19,11 @@ class ActiveSide : private Role {
 
   Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
   Result<void> ready(LocalId id, ConstBytes private_data);
-  void handle(const Rep& rep, const ReceiverReport& receipt);
+  void handle(const Rep& rep, const Incoming& incoming);
 
  private:
-  void accept(const Rep& rep, Connection& connection, const ReceiverReport& receipt);
-  void repeat_answer(const Rep& rep, Connection& connection, const ReceiverReport& receipt);
+  void accept(const Rep& rep, Connection& connection, const Incoming& incoming);
+  void repeat_answer(const Rep& rep, Connection& connection, const Incoming& incoming);
 };
 
 }  // namespace verbena::cm

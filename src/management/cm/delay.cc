@@ -37,11 +37,11 @@ Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, Con
 
 // The answer will be late: delays our next retransmission by the MRA's time plus a packet's. Only once per
 // request, or a peer could make us wait without limit.
-void Delay::handle(const Mra& mra, const ReceiverReport& receipt) {
+void Delay::handle(const Mra& mra, const Incoming& incoming) {
   Connection* const connection = table_.find(mra.remote_id);
   if (connection == nullptr) return drop(DropReason::kUnknownConnection);
   const ConnectionInfo& info = connection->info;
-  if (info.path.destination != receipt.peer() || (info.remote_id != 0 && info.remote_id != mra.local_id)) {
+  if (info.path.destination != incoming.peer() || (info.remote_id != 0 && info.remote_id != mra.local_id)) {
     return drop(DropReason::kWrongPeer);
   }
   if (!enter_delayed(*connection, mra.delayed)) {
@@ -49,10 +49,10 @@ void Delay::handle(const Mra& mra, const ReceiverReport& receipt) {
                        connection->lap == LapState::kMraReceived;
     return again ? count_duplicate(MessageType::kMra) : drop(DropReason::kUnexpected);
   }
-  known_peers_.has_answered(receipt.peer(), receipt.now);
+  known_peers_.has_answered(incoming.peer(), incoming.now);
   connection->repeat_after =
       config_.service_time(mra.service_timeout) + config_.answer_time(info.ack_timeout);
-  table_.set_timer(*connection, receipt.now + connection->repeat_after);
+  table_.set_timer(*connection, incoming.now + connection->repeat_after);
   owner_.tell(*connection, &Handler::on_delay, mra);
 }
 

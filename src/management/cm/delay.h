@@ -21,7 +21,7 @@ class Delay : private Role {
 
   Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                      TimePoint now);
-  void handle(const Mra& mra, const ReceiverReport& receipt);
+  void handle(const Mra& mra, const Incoming& incoming);
 
  private:
   bool enter_delayed(Connection& connection, Answered delayed);

@@ -32,49 +32,49 @@ Result<void> Ending::confirm_disconnect(LocalId id, ConstBytes private_data, Tim
   return {};
 }
 
-void Ending::answer_drep(const Dreq& dreq, const ReceiverReport& receipt) {
+void Ending::answer_drep(const Dreq& dreq, const Incoming& incoming) {
   Drep drep;
   drep.local_id = dreq.remote_id;
   drep.remote_id = dreq.local_id;
-  sender_.answer(drep, receipt);
+  sender_.answer(drep, incoming);
 }
 
-void Ending::handle(const Dreq& dreq, const ReceiverReport& receipt) {
-  Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, receipt);
+void Ending::handle(const Dreq& dreq, const Incoming& incoming) {
+  Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, incoming);
   if (connection == nullptr) {
     // Unknown connection: the peer gets an answer nevertheless, as from the kernel, and need not wait. A host
     // that guesses other hosts' IDs gets none.
     const bool is_unknown = table_.find(dreq.remote_id) == nullptr;
-    if (is_unknown && !owner_.may_restore(dreq.remote_qpn, receipt)) answer_drep(dreq, receipt);
+    if (is_unknown && !owner_.may_restore(dreq.remote_qpn, incoming)) answer_drep(dreq, incoming);
   } else if (connection->info.state == State::kIdle) {
-    answer_drep(dreq, receipt);
+    answer_drep(dreq, incoming);
   } else if (connection->info.local_qpn != dreq.remote_qpn) {
     drop(DropReason::kWrongPeer);
   } else {
-    accept(dreq, *connection, receipt);
+    accept(dreq, *connection, incoming);
   }
 }
 
-void Ending::accept(const Dreq& dreq, Connection& connection, const ReceiverReport& receipt) {
+void Ending::accept(const Dreq& dreq, Connection& connection, const Incoming& incoming) {
   switch (connection.info.state) {
     case State::kRepSent:  // the RTU was lost, and the peer ends the connection before we knew it as
                            // established
     case State::kMraRepReceived:
     case State::kEstablished:
       table_.enter(connection, State::kDreqReceived);
-      connection.transaction = receipt.transaction;
+      connection.transaction = incoming.transaction;
       connection.last.kept = false;
       break;
     case State::kDreqSent:  // both sides disconnect at once: our DREQ already implies the owner's consent
-      connection.transaction = receipt.transaction;
-      send_drep(connection, {}, receipt.now);
+      connection.transaction = incoming.transaction;
+      send_drep(connection, {}, incoming.now);
       break;
     case State::kTimeWait:
       count_duplicate(MessageType::kDreq);
       if (connection.last.kept && connection.last.type == MessageType::kDrep) {
         sender_.send_again(connection);
       } else {
-        answer_drep(dreq, receipt);
+        answer_drep(dreq, incoming);
       }
       return;
     case State::kDreqReceived:
@@ -87,11 +87,11 @@ void Ending::accept(const Dreq& dreq, Connection& connection, const ReceiverRepo
   owner_.tell(connection, &Handler::on_disconnect_request, dreq);
 }
 
-void Ending::handle(const Drep& drep, const ReceiverReport& receipt) {
-  Connection* const connection = of_peer(drep.remote_id, drep.local_id, receipt);
+void Ending::handle(const Drep& drep, const Incoming& incoming) {
+  Connection* const connection = of_peer(drep.remote_id, drep.local_id, incoming);
   if (connection == nullptr) return;
   if (connection->info.state != State::kDreqSent) return count_duplicate(MessageType::kDrep);
-  table_.enter_time_wait(*connection, receipt.now);
+  table_.enter_time_wait(*connection, incoming.now);
   owner_.tell(*connection, &Handler::on_disconnected, &drep);
 }
 

@@ -18,8 +18,8 @@ class Ending : private Role {
 
   Result<void> disconnect(LocalId id, ConstBytes private_data, TimePoint now);
   Result<void> confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now);
-  void handle(const Dreq& dreq, const ReceiverReport& receipt);
-  void handle(const Drep& drep, const ReceiverReport& receipt);
+  void handle(const Dreq& dreq, const Incoming& incoming);
+  void handle(const Drep& drep, const Incoming& incoming);
 
   // Handles destroy() of a connection that is established or being disconnected: sends the DREQ or DREP that
   // the peer expects.
@@ -30,9 +30,9 @@ class Ending : private Role {
   void end_wait(Connection& connection);
 
  private:
-  void accept(const Dreq& dreq, Connection& connection, const ReceiverReport& receipt);
+  void accept(const Dreq& dreq, Connection& connection, const Incoming& incoming);
   void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);
-  void answer_drep(const Dreq& dreq, const ReceiverReport& receipt);
+  void answer_drep(const Dreq& dreq, const Incoming& incoming);
 };
 
 }  // namespace verbena::cm

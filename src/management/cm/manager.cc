@@ -41,14 +41,14 @@ const Connection* Manager::named_by(const Message& message, const roce::Address&
 }
 
 template <class Message, auto Role>
-void Manager::receive(Manager& manager, ConstBytes mad, const ReceiverReport& receipt) {
+void Manager::receive(Manager& manager, ConstBytes mad, const Incoming& incoming) {
   const auto message = decode<Message>(mad);
   if (!message) {
     ++manager.counters_.of(DropReason::kMalformed);
     return;
   }
-  if (const Connection* const connection = manager.named_by(*message, receipt.peer())) {
-    if (is_from_other_port(*connection, receipt)) {
+  if (const Connection* const connection = manager.named_by(*message, incoming.peer())) {
+    if (is_from_other_port(*connection, incoming)) {
       ++manager.counters_.of(DropReason::kWrongPeer);
       return;
     }
@@ -57,7 +57,7 @@ void Manager::receive(Manager& manager, ConstBytes mad, const ReceiverReport& re
       manager.observer_->on_received(connection->info, {Message::kType, reason_in(*message), repetitions});
     }
   }
-  (manager.*Role).handle(*message, receipt);
+  (manager.*Role).handle(*message, incoming);
 }
 
 // The role that handles each message, in the order of MessageType.
@@ -88,7 +88,7 @@ Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) 
     return Disposal::kDone;
   }
   Disposal disposal = Disposal::kDone;
-  kReceivers[type](*this, mad, ReceiverReport{header->transaction, arrival, now, disposal});
+  kReceivers[type](*this, mad, Incoming{header->transaction, arrival, now, disposal});
   return disposal;
 }
 

@@ -13,6 +13,7 @@
 #include "management/cm/delay.h"
 #include "management/cm/ending.h"
 #include "management/cm/events.h"
+#include "management/cm/incoming.h"
 #include "management/cm/known_peers.h"
 #include "management/cm/manager_config.h"
 #include "management/cm/migration.h"
@@ -20,7 +21,6 @@
 #include "management/cm/owner.h"
 #include "management/cm/parameters.h"
 #include "management/cm/passive_side.h"
-#include "management/cm/receipt.h"
 #include "management/cm/rejection.h"
 #include "management/cm/role.h"
 #include "management/cm/sender.h"
@@ -114,10 +114,10 @@ class Manager {
   size_t owned_in(State state) const { return table_.owned_in(state); }
 
  private:
-  using Receiver = void (*)(Manager& manager, ConstBytes mad, const ReceiverReport& receipt);
+  using Receiver = void (*)(Manager& manager, ConstBytes mad, const Incoming& incoming);
   static const Receiver kReceivers[kMessageTypes];
   template <class Message, auto Role>
-  static void receive(Manager& manager, ConstBytes mad, const ReceiverReport& receipt);
+  static void receive(Manager& manager, ConstBytes mad, const Incoming& incoming);
 
   // The connection that the message names, if it was sent from the peer's address.
   template <class Message>

@@ -26,20 +26,20 @@ Result<void> Migration::load_alternate_path(LocalId id, const PathFields& path, 
   return {};
 }
 
-void Migration::handle(const Lap& lap, const ReceiverReport& receipt) {
-  Connection* const connection = of_peer(lap.remote_id, lap.local_id, receipt);
+void Migration::handle(const Lap& lap, const Incoming& incoming) {
+  Connection* const connection = of_peer(lap.remote_id, lap.local_id, incoming);
   if (connection == nullptr || connection->info.state != State::kEstablished) {
-    refuse(lap, AprStatus::kInvalidCommunicationId, receipt);
+    refuse(lap, AprStatus::kInvalidCommunicationId, incoming);
   } else if (connection->info.local_qpn != lap.remote_qpn) {
     drop(DropReason::kWrongPeer);
-    refuse(lap, AprStatus::kInvalidQpn, receipt);
+    refuse(lap, AprStatus::kInvalidQpn, incoming);
   } else if (!config_.alternate_paths) {
-    refuse(lap, AprStatus::kUnsupported, receipt);
+    refuse(lap, AprStatus::kUnsupported, incoming);
   } else if (connection->info.is_active) {
-    refuse(lap, AprStatus::kRejected, receipt);
+    refuse(lap, AprStatus::kRejected, incoming);
   } else if (connection->lap == LapState::kNone) {
     connection->lap = LapState::kReceived;
-    connection->transaction = receipt.transaction;
+    connection->transaction = incoming.transaction;
     connection->last.kept = false;
     owner_.tell(*connection, &Handler::on_alternate_path, lap);
   } else {
@@ -48,12 +48,12 @@ void Migration::handle(const Lap& lap, const ReceiverReport& receipt) {
   }
 }
 
-void Migration::refuse(const Lap& lap, AprStatus status, const ReceiverReport& receipt) {
+void Migration::refuse(const Lap& lap, AprStatus status, const Incoming& incoming) {
   Apr apr;
   apr.local_id = lap.remote_id;
   apr.remote_id = lap.local_id;
   apr.status = status;
-  sender_.answer(apr, receipt);
+  sender_.answer(apr, incoming);
 }
 
 Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, ConstBytes info,
@@ -73,8 +73,8 @@ Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, Cons
   return {};
 }
 
-void Migration::handle(const Apr& apr, const ReceiverReport& receipt) {
-  Connection* const connection = of_peer(apr.remote_id, apr.local_id, receipt);
+void Migration::handle(const Apr& apr, const Incoming& incoming) {
+  Connection* const connection = of_peer(apr.remote_id, apr.local_id, incoming);
   if (connection == nullptr) return;
   if (connection->lap != LapState::kSent && connection->lap != LapState::kMraReceived) {
     return count_duplicate(MessageType::kApr);

@@ -20,14 +20,14 @@ class Migration : private Role {
   Result<void> load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
                                    TimePoint now);
   Result<void> answer_alternate_path(LocalId id, AprStatus status, ConstBytes info, ConstBytes private_data);
-  void handle(const Lap& lap, const ReceiverReport& receipt);
-  void handle(const Apr& apr, const ReceiverReport& receipt);
+  void handle(const Lap& lap, const Incoming& incoming);
+  void handle(const Apr& apr, const Incoming& incoming);
 
   // Ends a migration whose LAP the peer has not answered; the connection stays as it was.
   void give_up(Connection& connection);
 
  private:
-  void refuse(const Lap& lap, AprStatus status, const ReceiverReport& receipt);
+  void refuse(const Lap& lap, AprStatus status, const Incoming& incoming);
   void end(Connection& connection);
 };
 

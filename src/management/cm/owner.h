@@ -8,8 +8,8 @@
 #include "management/cm/connection_table.h"
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
+#include "management/cm/incoming.h"
 #include "management/cm/manager_config.h"
-#include "management/cm/receipt.h"
 
 namespace verbena::cm {
 
@@ -24,21 +24,21 @@ class Owner {
   // Asks the handler about a REQ or SIDR_REQ that is no duplicate. Counts requests that are ignored,
   // including those beyond max_half_open.
   template <class Request>
-  Admission admit(const Request& request, const ReceiverReport& receipt) {
+  Admission admit(const Request& request, const Incoming& incoming) {
     if (table_.half_open() >= config_.max_half_open) {
       ++counters_.of(DropReason::kTooManyHalfOpen);
       return Admission::ignore();
     }
-    const Admission admission = handler_.admit(request, receipt.arrival);
+    const Admission admission = handler_.admit(request, incoming.arrival);
     if (admission.verdict == Admission::kIgnore) ++counters_.of(DropReason::kNotAdmitted);
-    if (admission.verdict == Admission::kWait) receipt.disposal = Disposal::kKeep;
+    if (admission.verdict == Admission::kWait) incoming.disposal = Disposal::kKeep;
     return admission;
   }
 
   // Whether an unknown connection may still be restored. If so, its peer must not be told that it is gone.
-  bool may_restore(uint32_t qpn, const ReceiverReport& receipt) {
-    const Handler::Return verdict = handler_.may_return(qpn, receipt.arrival);
-    if (verdict == Handler::Return::kWait) receipt.disposal = Disposal::kKeep;
+  bool may_restore(uint32_t qpn, const Incoming& incoming) {
+    const Handler::Return verdict = handler_.may_return(qpn, incoming.arrival);
+    if (verdict == Handler::Return::kWait) incoming.disposal = Disposal::kKeep;
     return verdict != Handler::Return::kNever;
   }
 

@@ -63,40 +63,40 @@ std::optional<RejectParameters> refusal_of(const Req& req, const Arrival& arriva
 
 }  // namespace
 
-void PassiveSide::handle(const Req& req, const ReceiverReport& receipt) {
-  if (Connection* const known = table_.find_by_remote_id({receipt.peer(), req.local_id})) {
-    return repeat_answer(req, *known, receipt);
+void PassiveSide::handle(const Req& req, const Incoming& incoming) {
+  if (Connection* const known = table_.find_by_remote_id({incoming.peer(), req.local_id})) {
+    return repeat_answer(req, *known, incoming);
   }
   const auto refuse = [&](const RejectParameters& why) {
-    sender_.answer_rej(0, req.local_id, Answered::kReq, why, receipt);
+    sender_.answer_rej(0, req.local_id, Answered::kReq, why, incoming);
   };
-  if (const auto why = refusal_of(req, receipt.arrival)) return refuse(*why);
+  if (const auto why = refusal_of(req, incoming.arrival)) return refuse(*why);
   if (Connection* const mine =
-          table_.find_crossing(req.service_id, receipt.arrival.path.destination, receipt.peer())) {
-    return settle_crossing(*mine, req, receipt);
+          table_.find_crossing(req.service_id, incoming.arrival.path.destination, incoming.peer())) {
+    return settle_crossing(*mine, req, incoming);
   }
-  if (is_stale(req.local_qpn, false, receipt)) return refuse(because(RejReason::kStaleConnection));
-  const Admission admission = owner_.admit(req, receipt);
+  if (is_stale(req.local_qpn, false, incoming)) return refuse(because(RejReason::kStaleConnection));
+  const Admission admission = owner_.admit(req, incoming);
   if (admission.verdict == Admission::kRefuse) {
     refuse(because(admission.reason));
   } else if (admission.verdict == Admission::kAdmit) {
-    begin(table_.create(admission.context, receipt.arrival.path, admission.account), req, receipt);
+    begin(table_.create(admission.context, incoming.arrival.path, admission.account), req, incoming);
   }
 }
 
-void PassiveSide::settle_crossing(Connection& mine, const Req& req, const ReceiverReport& receipt) {
+void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Incoming& incoming) {
   ++counters_.peer_to_peer;
   if (stays_active(mine, req)) {
     drop(DropReason::kPeerToPeerLost);
   } else {
-    begin(mine, req, receipt);
+    begin(mine, req, incoming);
   }
 }
 
 // Answers a duplicate REQ with our earlier answer, if there was one.
-void PassiveSide::repeat_answer(const Req& req, Connection& connection, const ReceiverReport& receipt) {
+void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Incoming& incoming) {
   count_duplicate(MessageType::kReq);
-  if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, receipt.now);
+  if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, incoming.now);
   switch (connection.info.state) {
     case State::kMraReqSent:
     case State::kRepSent:
@@ -106,22 +106,22 @@ void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Re
       if (connection.last.kept) sender_.send_again(connection);
       break;
     case State::kTimeWait:
-      sender_.answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), receipt);
+      sender_.answer_rej(0, req.local_id, Answered::kReq, because(RejReason::kStaleConnection), incoming);
       break;
     default:
       break;
   }
 }
 
-void PassiveSide::begin(Connection& connection, const Req& req, const ReceiverReport& receipt) {
+void PassiveSide::begin(Connection& connection, const Req& req, const Incoming& incoming) {
   table_.enter(connection, State::kReqReceived);
-  remember(req, receipt.arrival, connection);
-  connection.transaction = receipt.transaction;
+  remember(req, incoming.arrival, connection);
+  connection.transaction = incoming.transaction;
   connection.last.kept = false;
   connection.timeout = config_.answer_time(req.local_response_timeout);
   table_.insert_remote_numbers(connection);
-  table_.await_owner(connection, receipt.now);
-  owner_.tell(connection, &Handler::on_request, req, receipt.arrival);
+  table_.await_owner(connection, incoming.now);
+  owner_.tell(connection, &Handler::on_request, req, incoming.arrival);
 }
 
 Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
@@ -147,13 +147,13 @@ Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint
   return {};
 }
 
-void PassiveSide::handle(const Rtu& rtu, const ReceiverReport& receipt) {
-  Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, receipt);
+void PassiveSide::handle(const Rtu& rtu, const Incoming& incoming) {
+  Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, incoming);
   if (connection == nullptr) {
     // The peer believes in a connection that does not exist here.
-    if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, receipt)) {
+    if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, incoming)) {
       sender_.answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther,
-                         because(RejReason::kInvalidCommunicationId), receipt);
+                         because(RejReason::kInvalidCommunicationId), incoming);
     }
     return;
   }

@@ -20,13 +20,13 @@ class PassiveSide : private Role {
 
   Result<void> reply(LocalId id, const ConnectReply& reply, TimePoint now);
   Result<void> establish(LocalId id);
-  void handle(const Req& req, const ReceiverReport& receipt);
-  void handle(const Rtu& rtu, const ReceiverReport& receipt);
+  void handle(const Req& req, const Incoming& incoming);
+  void handle(const Rtu& rtu, const Incoming& incoming);
 
  private:
-  void repeat_answer(const Req& req, Connection& connection, const ReceiverReport& receipt);
-  void settle_crossing(Connection& mine, const Req& req, const ReceiverReport& receipt);
-  void begin(Connection& connection, const Req& req, const ReceiverReport& receipt);
+  void repeat_answer(const Req& req, Connection& connection, const Incoming& incoming);
+  void settle_crossing(Connection& mine, const Req& req, const Incoming& incoming);
+  void begin(Connection& connection, const Req& req, const Incoming& incoming);
 };
 
 }  // namespace verbena::cm

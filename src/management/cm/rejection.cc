@@ -67,8 +67,8 @@ void Rejection::give_up(Connection& connection, TimePoint now) {
 
 // A REJ names our ID, unless its sender gave up before it learned that; then its own ID identifies the
 // connection.
-Connection* Rejection::rejected_by(const Rej& rej, const ReceiverReport& receipt) {
-  const roce::Address& peer = receipt.peer();
+Connection* Rejection::rejected_by(const Rej& rej, const Incoming& incoming) {
+  const roce::Address& peer = incoming.peer();
   Connection* const connection =
       rej.remote_id != 0 ? table_.find(rej.remote_id) : table_.find_by_remote_id({peer, rej.local_id});
   if (connection == nullptr) {
@@ -83,8 +83,8 @@ Connection* Rejection::rejected_by(const Rej& rej, const ReceiverReport& receipt
   return connection;
 }
 
-void Rejection::handle(const Rej& rej, const ReceiverReport& receipt) {
-  Connection* const connection = rejected_by(rej, receipt);
+void Rejection::handle(const Rej& rej, const Incoming& incoming) {
+  Connection* const connection = rejected_by(rej, incoming);
   if (connection == nullptr) return;
   switch (connection->info.state) {
     case State::kReqSent:
@@ -94,7 +94,7 @@ void Rejection::handle(const Rej& rej, const ReceiverReport& receipt) {
     case State::kRepSent:
     case State::kMraRepReceived:
       if (rej.is(RejReason::kStaleConnection)) {
-        table_.enter_time_wait(*connection, receipt.now);
+        table_.enter_time_wait(*connection, incoming.now);
       } else {
         table_.enter(*connection, State::kIdle);
       }
@@ -102,10 +102,10 @@ void Rejection::handle(const Rej& rej, const ReceiverReport& receipt) {
     case State::kRepReceived:
     case State::kMraRepSent:
     case State::kEstablished:
-      table_.enter_time_wait(*connection, receipt.now);
+      table_.enter_time_wait(*connection, incoming.now);
       break;
     case State::kDreqSent:
-      table_.enter_time_wait(*connection, receipt.now);
+      table_.enter_time_wait(*connection, incoming.now);
       owner_.tell(*connection, &Handler::on_disconnected, nullptr);
       return;
     default:

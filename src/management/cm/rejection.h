@@ -18,7 +18,7 @@ class Rejection : private Role {
   explicit Rejection(const RoleParts& parts) : Role(parts) {}
 
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
-  void handle(const Rej& rej, const ReceiverReport& receipt);
+  void handle(const Rej& rej, const Incoming& incoming);
 
   // Handles destroy() of a connection that is being set up: tells the peer by a REJ.
   void abandon(Connection& connection, TimePoint now);
@@ -26,7 +26,7 @@ class Rejection : private Role {
   void give_up(Connection& connection, TimePoint now);
 
  private:
-  Connection* rejected_by(const Rej& rej, const ReceiverReport& receipt);
+  Connection* rejected_by(const Rej& rej, const Incoming& incoming);
   void reject(Connection& connection, const RejectParameters& why, TimePoint now);
   void repeat_through_time_wait(Connection& connection, TimePoint now);
 };

@@ -6,10 +6,10 @@
 
 #include "management/cm/connection_table.h"
 #include "management/cm/counters.h"
+#include "management/cm/incoming.h"
 #include "management/cm/known_peers.h"
 #include "management/cm/manager_config.h"
 #include "management/cm/owner.h"
-#include "management/cm/receipt.h"
 #include "management/cm/sender.h"
 
 namespace verbena::cm {
@@ -44,17 +44,17 @@ class Role {
 
   // Finds the connection of a message that names both IDs and checks its source address. Null if there is
   // none; the drop is counted.
-  Connection* of_peer(LocalId id, uint32_t remote_id, const ReceiverReport& receipt);
+  Connection* of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming);
   // Handles the first answer to our request, which quotes its ID. If it came from UDP port 4791, the
   // connection and the host must use that port from now on. Later messages set it for the connection only:
   // then our client knows both IDs, and an accomplice on a host with an adapter could quote them to make us
   // ignore that host.
-  void note_port_of_answer(Connection& connection, const ReceiverReport& receipt);
+  void note_port_of_answer(Connection& connection, const Incoming& incoming);
   // Whether the peer's QP belongs to another connection that is established here. A QP can have only one, so
   // the peer has lost the old connection, which is therefore ended (IBTA volume 1, 12.9.8.3.1). If another
   // program of the peer's host sent the message, the old one stays and the message counts as dropped.
   // @param is_active whether the peer's QP comes from a REP; otherwise from a REQ
-  bool is_stale(uint32_t remote_qpn, bool is_active, const ReceiverReport& receipt);
+  bool is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming);
 
   const ManagerConfig& config_;
   Counters& counters_;

@@ -60,7 +60,7 @@ bool Sender::may_send_unasked(Connection& connection, TimePoint now) {
 }
 
 void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
-                        const ReceiverReport& receipt) {
+                        const Incoming& incoming) {
   Rej rej;
   rej.local_id = local_id;
   rej.remote_id = remote_id;
@@ -68,7 +68,7 @@ void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected
   rej.reason = why.reason;
   rej.ari_length = static_cast<uint8_t>(why.ari.size());
   put(why.ari, rej.ari);
-  answer(rej, receipt);
+  answer(rej, incoming);
 }
 
 void Sender::send_rej(Connection& connection, const RejectParameters& why) {

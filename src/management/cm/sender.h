@@ -8,12 +8,12 @@
 #include "management/cm/connection_table.h"
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
+#include "management/cm/incoming.h"
 #include "management/cm/known_peers.h"
 #include "management/cm/manager_config.h"
 #include "management/cm/messages.h"
 #include "management/cm/observer.h"
 #include "management/cm/parameters.h"
-#include "management/cm/receipt.h"
 
 namespace verbena::cm {
 
@@ -58,11 +58,11 @@ class Sender {
 
   // Answers the sender of a datagram that belongs to no connection, or only seems to.
   template <class Message>
-  void answer(const Message& message, const ReceiverReport& receipt) {
-    send(encode(message, receipt.transaction), Message::kType, answer_path(receipt.arrival.path));
+  void answer(const Message& message, const Incoming& incoming) {
+    send(encode(message, incoming.transaction), Message::kType, answer_path(incoming.arrival.path));
   }
   void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
-                  const ReceiverReport& receipt);
+                  const Incoming& incoming);
 
   // Sends a REJ; the state tells which message is rejected. The answer to a fresh REQ does not contain our
   // ID.

@@ -27,32 +27,32 @@ Result<LocalId> ServiceResolution::request(const SidrRequest& request, uint64_t 
   return connection.info.local_id;
 }
 
-void ServiceResolution::handle(const SidrReq& req, const ReceiverReport& receipt) {
-  if (Connection* const known = table_.find_sidr_request({receipt.peer(), req.request_id})) {
+void ServiceResolution::handle(const SidrReq& req, const Incoming& incoming) {
+  if (Connection* const known = table_.find_sidr_request({incoming.peer(), req.request_id})) {
     count_duplicate(MessageType::kSidrReq);
     if (known->lingers) sender_.send_again(*known);
-    if (kAwaitsOwner.has(known->info.state)) table_.await_owner(*known, receipt.now);
+    if (kAwaitsOwner.has(known->info.state)) table_.await_owner(*known, incoming.now);
     return;
   }
-  const Admission admission = owner_.admit(req, receipt);
+  const Admission admission = owner_.admit(req, incoming);
   if (admission.verdict == Admission::kRefuse) {
     SidrRep rep;
     rep.request_id = req.request_id;
     rep.status = admission.sidr_status;
     rep.service_id = req.service_id;
-    sender_.answer(rep, receipt);
+    sender_.answer(rep, incoming);
   }
   if (admission.verdict != Admission::kAdmit) return;
   Connection& connection =
-      table_.create(admission.context, answer_path(receipt.arrival.path), admission.account);
+      table_.create(admission.context, answer_path(incoming.arrival.path), admission.account);
   connection.info.remote_id = req.request_id;
   connection.info.pkey = req.pkey;
   connection.service_id = req.service_id;
-  connection.transaction = receipt.transaction;
+  connection.transaction = incoming.transaction;
   table_.enter(connection, State::kSidrReqReceived);
   table_.insert_sidr_request(connection);
-  table_.await_owner(connection, receipt.now);
-  owner_.tell(connection, &Handler::on_sidr_request, req, receipt.arrival);
+  table_.await_owner(connection, incoming.now);
+  owner_.tell(connection, &Handler::on_sidr_request, req, incoming.arrival);
 }
 
 Result<void> ServiceResolution::reply(LocalId id, const SidrReply& reply, TimePoint now) {
@@ -78,16 +78,16 @@ void ServiceResolution::send_rep(Connection& connection, const SidrReply& reply,
   table_.linger(connection, now);
 }
 
-void ServiceResolution::handle(const SidrRep& rep, const ReceiverReport& receipt) {
+void ServiceResolution::handle(const SidrRep& rep, const Incoming& incoming) {
   Connection* const connection = table_.find(rep.request_id);
   if (connection == nullptr) {
     drop(DropReason::kUnknownConnection);
-  } else if (connection->info.path.destination != receipt.peer()) {
+  } else if (connection->info.path.destination != incoming.peer()) {
     drop(DropReason::kWrongPeer);
   } else if (connection->info.state != State::kSidrReqSent) {
     count_duplicate(MessageType::kSidrRep);
   } else {
-    note_port_of_answer(*connection, receipt);
+    note_port_of_answer(*connection, incoming);
     table_.enter(*connection, State::kIdle);
     connection->last.kept = false;
     owner_.tell(*connection, &Handler::on_sidr_reply, rep);

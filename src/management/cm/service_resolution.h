@@ -19,8 +19,8 @@ class ServiceResolution : private Role {
 
   Result<LocalId> request(const SidrRequest& request, uint64_t context, TimePoint now);
   Result<void> reply(LocalId id, const SidrReply& reply, TimePoint now);
-  void handle(const SidrReq& req, const ReceiverReport& receipt);
-  void handle(const SidrRep& rep, const ReceiverReport& receipt);
+  void handle(const SidrReq& req, const Incoming& incoming);
+  void handle(const SidrRep& rep, const Incoming& incoming);
 
   // Handles destroy(): drops our own request, or refuses the peer's unanswered one.
   void abandon(Connection& connection, TimePoint now);

@@ -97,10 +97,10 @@ std::string packet_name(uint64_t opcode) {
   switch (opcode) {
     case roce::kSackOpcode:
       return "word of what has arrived";
-    case roce::kHeardOpcode:
+    case roce::kSackConfirmationOpcode:
       return "word that it was heard";
-    case roce::kReceiptOpcode:
-    case roce::kReceiptRequestOpcode:
+    case roce::kReceiverReportOpcode:
+    case roce::kReportRequestOpcode:
       return "receipt";
     case roce::kRefusalOpcode:
       return "words of a refusal";

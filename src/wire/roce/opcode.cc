@@ -114,9 +114,9 @@ constexpr std::array<OpcodeInfo, 256> make_opcodes() {
   opcodes[kCnpOpcode] = OpcodeInfo{.name = "CNP", .carries_payload = true};
   // Verbena's own opcodes, which are not in the PSN sequence either.
   opcodes[kSackOpcode] = OpcodeInfo{.name = "Verbena arrivals", .carries_payload = true};
-  opcodes[kHeardOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
-  opcodes[kReceiptOpcode] = OpcodeInfo{.name = "Verbena receipt", .carries_payload = true};
-  opcodes[kReceiptRequestOpcode] = OpcodeInfo{.name = "Verbena receipt request", .carries_payload = true};
+  opcodes[kSackConfirmationOpcode] = OpcodeInfo{.name = "Verbena arrivals heard"};
+  opcodes[kReceiverReportOpcode] = OpcodeInfo{.name = "Verbena receipt", .carries_payload = true};
+  opcodes[kReportRequestOpcode] = OpcodeInfo{.name = "Verbena receipt request", .carries_payload = true};
   opcodes[kRefusalOpcode] = OpcodeInfo{.name = "Verbena refusal", .carries_payload = true};
   opcodes[kRepeatedReadsOpcode] = OpcodeInfo{.name = "Verbena repeated READs", .carries_payload = true};
   opcodes[kStoppedOpcode] = OpcodeInfo{.name = "Verbena stopped process"};

@@ -42,9 +42,10 @@ enum class Operation : uint8_t {
 inline constexpr uint8_t kCnpOpcode = 0x81;
 // Verbena's own opcodes, from the range for manufacturers (table 38). SACK: adapter/transport/sack.h.
 inline constexpr uint8_t kSackOpcode = 0xc0;
-inline constexpr uint8_t kHeardOpcode = 0xc1;    // the requester's answer to a SACK: it understands them
-inline constexpr uint8_t kReceiptOpcode = 0xc2;  // adapter/transport/receiver_report.h
-inline constexpr uint8_t kReceiptRequestOpcode = 0xc3;
+inline constexpr uint8_t kSackConfirmationOpcode =
+    0xc1;  // the requester's answer to a SACK: it understands them
+inline constexpr uint8_t kReceiverReportOpcode = 0xc2;  // adapter/transport/receiver_report.h
+inline constexpr uint8_t kReportRequestOpcode = 0xc3;
 inline constexpr uint8_t kRefusalOpcode = 0xc4;  // precedes a NAK on routes without loss: the reason, as text
 inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/repeated_reads.h
 // Sent by the agent for a stopped process: an RNR NAK for this PSN that no retry counter counts.

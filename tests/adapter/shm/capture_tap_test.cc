@@ -87,7 +87,7 @@ class CaptureTapTest : public testing::Test {
 // A receipt has no DETH to say it.
 TEST_F(CaptureTapTest, AWordOfADatagramsQueuePairIsThatQueuePairs) {
   roce::Headers word;
-  word.opcode = roce::kReceiptOpcode;
+  word.opcode = roce::kReceiverReportOpcode;
   word.destination = roce::Qpn(0x20);
   word.source = roce::Qpn(0x10);
   tap->sent({path, word, {}, 0}, kAsked);

@@ -274,13 +274,13 @@ class Siege {
   }
   // What belongs to no message: reports of arrivals, most often of packets that were sent, and notices.
   void report() {
-    static constexpr uint8_t kOpcodes[] = {roce::kSackOpcode, roce::kSackOpcode, roce::kHeardOpcode,
-                                           roce::kCnpOpcode};
+    static constexpr uint8_t kOpcodes[] = {roce::kSackOpcode, roce::kSackOpcode,
+                                           roce::kSackConfirmationOpcode, roce::kCnpOpcode};
     roce::Headers headers;
     headers.opcode = kOpcodes[random_.below(4)];
     headers.destination = roce::Qpn(0x11);
-    const roce::Psn next = headers.opcode == roce::kHeardOpcode ? endpoint_.qp->next_receive_psn()
-                                                                : endpoint_.qp->next_send_psn();
+    const roce::Psn next = headers.opcode == roce::kSackConfirmationOpcode ? endpoint_.qp->next_receive_psn()
+                                                                           : endpoint_.qp->next_send_psn();
     headers.psn = next - static_cast<uint32_t>(random_.below(20)) - Sack::kPast;
     Sack arrivals;
     arrivals.expected = next - static_cast<uint32_t>(random_.below(random_.one_in(10) ? 1 << 24 : 30));

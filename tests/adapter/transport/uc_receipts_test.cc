@@ -52,7 +52,7 @@ class UcReceipts : public UcTest {
     std::array<std::byte, ReceiverReport::kBytes> payload;
     ReceiverReport{.expected = roce::Psn(expected), .missing = missing, .incast = {}}.write(payload);
     roce::Headers headers;
-    headers.opcode = roce::kReceiptOpcode;
+    headers.opcode = roce::kReceiverReportOpcode;
     headers.destination = roce::Qpn(0x11);
     headers.psn = roce::Psn(expected) - Sack::kPast;
     EXPECT_EQ(e.receive(headers, payload), Verdict::kAccepted);
@@ -77,7 +77,7 @@ class UcReceipts : public UcTest {
   }
   std::vector<ReceiverReport> receipts() {
     std::vector<ReceiverReport> all;
-    for (const SentPacket& p : of(roce::kReceiptOpcode, e.transmitted())) {
+    for (const SentPacket& p : of(roce::kReceiverReportOpcode, e.transmitted())) {
       all.push_back(*ReceiverReport::read(p.payload));
       EXPECT_EQ(p.headers.psn, all.back().expected - Sack::kPast);
       EXPECT_EQ(p.headers.destination, e.attributes().destination);
@@ -112,7 +112,7 @@ TEST_F(UcReceipts, CountWhatIsMissingAndTakeBackWhatWasLate) {
 TEST_F(UcReceipts, GoToWhoAsksOnceItHasShownThatItUnderstands) {
   send_parts(kNext, 1, true);
   EXPECT_THAT(receipts(), IsEmpty()) << "adapters ask, too";
-  word(roce::kHeardOpcode, roce::Psn(kNext + 1) - Sack::kPast);
+  word(roce::kSackConfirmationOpcode, roce::Psn(kNext + 1) - Sack::kPast);
   send_parts(kNext + 1, 1, true);
   EXPECT_EQ(receipts().size(), 1u);
   send_parts(kNext + 2, 4 * kWorthAReceipt);
@@ -120,8 +120,8 @@ TEST_F(UcReceipts, GoToWhoAsksOnceItHasShownThatItUnderstands) {
 }
 
 TEST_F(UcReceipts, BelieveNoThanksOfWhoDoesNotKnowTheSequenceNumbers) {
-  word(roce::kHeardOpcode, roce::Psn(0x345678));
-  word(roce::kHeardOpcode, roce::Psn(kNext + 1) - Sack::kPast);
+  word(roce::kSackConfirmationOpcode, roce::Psn(0x345678));
+  word(roce::kSackConfirmationOpcode, roce::Psn(kNext + 1) - Sack::kPast);
   send_parts(kNext, 1, true);
   EXPECT_THAT(receipts(), IsEmpty());
 }
@@ -176,7 +176,7 @@ TEST_F(UcReceipts, LetTheNextPacketsLeave) {
   report(kFirst + window / 2);
   EXPECT_TRUE(e.qp->has_urgent());
   const auto sent = e.transmitted();
-  EXPECT_EQ(of(roce::kHeardOpcode, sent).size(), 1u) << "it is told that it is understood";
+  EXPECT_EQ(of(roce::kSackConfirmationOpcode, sent).size(), 1u) << "it is told that it is understood";
   EXPECT_EQ(sent.front().headers.psn, roce::Psn(kFirst + window) - Sack::kPast);
   EXPECT_GT(without_words(sent).size(), 1u);
   EXPECT_TRUE(std::ranges::any_of(without_words(sent), &SentPacket::asks));

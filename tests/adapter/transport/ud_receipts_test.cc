@@ -78,11 +78,11 @@ class UdReceipts : public UdTest {
   void ask(uint32_t next, uint32_t from = 0x99, uint32_t qkey = kQkey) {
     std::array<std::byte, ReportRequest::kBytes> payload;
     ReportRequest{roce::Psn(next), roce::Qpn(from), qkey}.write(payload);
-    word(roce::kReceiptRequestOpcode, payload);
+    word(roce::kReportRequestOpcode, payload);
   }
   std::vector<DatagramReport> receipts() {
     std::vector<DatagramReport> all;
-    for (const SentPacket& p : of(roce::kReceiptOpcode, e.transmitted())) {
+    for (const SentPacket& p : of(roce::kReceiverReportOpcode, e.transmitted())) {
       all.push_back(*DatagramReport::read(p.payload));
       EXPECT_EQ(all.back().receiver, roce::Qpn(0x11));
       EXPECT_EQ(p.headers.source, roce::Qpn(0x11));
@@ -103,7 +103,7 @@ class UdReceipts : public UdTest {
     while (sent < most) {
       if (e.qp->send_queue().empty()) post_much();
       const auto packets = e.transmitted();
-      const auto requests = of(roce::kReceiptRequestOpcode, packets);
+      const auto requests = of(roce::kReportRequestOpcode, packets);
       requests_.insert(requests_.end(), requests.begin(), requests.end());
       ibv_wc wc;
       while (e.send_cq->poll(1, &wc) == 1) EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
@@ -129,7 +129,7 @@ class UdReceipts : public UdTest {
     std::array<std::byte, DatagramReport::kBytes> payload;
     const ReceiverReport report{.expected = expected, .missing = missing, .incast = {}};
     DatagramReport{report, roce::Qpn(receiver)}.write(payload);
-    word(roce::kReceiptOpcode, payload);
+    word(roce::kReceiverReportOpcode, payload);
   }
   void word(uint8_t opcode, ConstBytes payload = {}) {
     roce::Headers headers;
@@ -208,7 +208,7 @@ TEST_F(UdReceipts, BeginAgainWithASenderThatDoes) {
 TEST_F(UdReceipts, AreNotForWhoMaySendNoDatagrams) {
   ask(100, 0x99, kQkey + 1);
   EXPECT_THAT(receipts(), IsEmpty());
-  word(roce::kReceiptRequestOpcode, std::vector<std::byte>(5));
+  word(roce::kReportRequestOpcode, std::vector<std::byte>(5));
   EXPECT_THAT(receipts(), IsEmpty());
 }
 
@@ -296,7 +296,7 @@ TEST_F(UdReceipts, OfWhatWasNotSentOrOfOthersAreNotBelieved) {
   report(next + 1000);
   report(next - (1u << 20));
   report(next, 0, 0x78);
-  word(roce::kReceiptOpcode, std::vector<std::byte>(11));
+  word(roce::kReceiverReportOpcode, std::vector<std::byte>(11));
   EXPECT_FALSE(e.qp->has_urgent());
   peer_ = path_between(ipv4(10), ipv4(1));
   report(next);
@@ -380,7 +380,7 @@ TEST_F(UdReceipts, AreNotAskedForOfAWholeGroup) {
   std::array<std::byte, ReportRequest::kBytes> payload;
   ReportRequest{roce::Psn(100), roce::Qpn(0x99), kQkey}.write(payload);
   roce::Headers headers;
-  headers.opcode = roce::kReceiptRequestOpcode;
+  headers.opcode = roce::kReportRequestOpcode;
   headers.destination = roce::kMulticastQpn;
   EXPECT_EQ(receive(headers, payload, peer_), Verdict::kAccepted);
   EXPECT_THAT(receipts(), IsEmpty());

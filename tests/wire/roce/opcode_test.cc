@@ -26,8 +26,8 @@ TEST(Opcodes, ExistPerService) {
   for (const int extended : {0x1c, 0x1d, 0xbc, 0xbd}) expected.insert(extended);
   for (int operation = 0x00; operation <= 0x0b; ++operation) expected.insert(0x20 | operation);
   expected.insert({0x64, 0x65, 0x81});
-  expected.insert({kSackOpcode, kHeardOpcode, kReceiptOpcode, kReceiptRequestOpcode, kRefusalOpcode,
-                   kRepeatedReadsOpcode, kStoppedOpcode});  // ours
+  expected.insert({kSackOpcode, kSackConfirmationOpcode, kReceiverReportOpcode, kReportRequestOpcode,
+                   kRefusalOpcode, kRepeatedReadsOpcode, kStoppedOpcode});  // ours
   for (int opcode = 0; opcode < 256; ++opcode) {
     EXPECT_EQ(kOpcodes[static_cast<size_t>(opcode)].exists(), expected.contains(opcode))
         << std::hex << opcode;

@@ -201,7 +201,7 @@ inline roce::Headers rc_headers(roce::Operation operation, uint32_t psn) {
 // A requester's, that understands what it is told of arrivals, and expects the responder at this PSN.
 inline roce::Headers heard_at(roce::Psn psn) {
   roce::Headers headers;
-  headers.opcode = roce::kHeardOpcode;
+  headers.opcode = roce::kSackConfirmationOpcode;
   headers.destination = roce::Qpn(0x11);
   headers.psn = psn - Sack::kPast;
   return headers;

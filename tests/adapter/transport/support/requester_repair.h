@@ -45,7 +45,7 @@ class RequesterRepair : public RequesterTest {
   std::vector<uint32_t> sent_again() {
     std::vector<uint32_t> all;
     for (const SentPacket& p : e.transmitted()) {
-      if (p.headers.opcode == roce::kHeardOpcode) {
+      if (p.headers.opcode == roce::kSackConfirmationOpcode) {
         ++heard;
       } else {
         all.push_back(p.psn());

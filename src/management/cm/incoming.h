@@ -10,7 +10,7 @@
 namespace verbena::cm {
 
 // The context of the datagram that is being handled: how it arrived, and its fate (`disposal`).
-struct ReceiverReport {
+struct Incoming {
   uint64_t transaction;
   const Arrival& arrival;
   TimePoint now;
@@ -21,8 +21,8 @@ struct ReceiverReport {
 
 // Whether the datagram came from another port although the connection's peer uses UDP port 4791. Then another
 // program of the peer's host sent it.
-inline bool is_from_other_port(const Connection& connection, const ReceiverReport& receipt) {
-  return connection.info.peer_has_roce_port && !receipt.arrival.from_roce_port;
+inline bool is_from_other_port(const Connection& connection, const Incoming& incoming) {
+  return connection.info.peer_has_roce_port && !incoming.arrival.from_roce_port;
 }
 
 }  // namespace verbena::cm
