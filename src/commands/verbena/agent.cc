@@ -34,7 +34,8 @@ constexpr const char* kAgentExamples =
     "/watching.md)\n"
     "  sudo verbena agent --serve-only alice    for root and alice: packets reach alice's programs quicker\n";
 
-// A process beside the agent, that ends with it. False, after a message, if there can be none.
+// Forks a child that serves metrics at `where` and ends with the agent (PR_SET_PDEATHSIG). Returns false,
+// after a message, if it cannot listen or fork.
 bool start_metrics(const std::string& where) {
   auto listener = listen_at(where);
   if (!listener) {

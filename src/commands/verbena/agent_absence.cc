@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name that the agent gives to the page of a slot. A process has it mapped for as long as it has the
-// slot.
+// The agent's name for the memfd of a slot's status page. A process keeps it mapped while it has the slot, so
+// /proc/PID/maps shows which processes have one.
 constexpr std::string_view kStatusPage = "/memfd:verbena-status";
 constexpr size_t kMaxNamed = 5;
 
@@ -29,7 +29,7 @@ bool has_slot(const fs::path& process) {
   return false;
 }
 
-// As "name (pid 12)".
+// Returns "name (pid 12)" for each process of this network namespace, except agents, that has a slot.
 std::vector<std::string> programs_with_slots() {
   std::vector<std::string> found;
   std::error_code ignored;

@@ -7,12 +7,12 @@
 
 namespace verbena::commands {
 
-// Whether the error of Admin::connect() says that no agent runs.
+// Whether an error of Admin::connect() means that no agent runs (ECONNREFUSED or ENOENT).
 bool is_absence(const control::AdminError& error);
 
-// The answer where no agent runs: "No agent is running: nothing uses Verbena.", or which programs of this
-// network namespace use Verbena all the same, as far as /proc shows them. They go on by themselves; those
-// that need an agent start the next one.
+// Returns the text for a host without an agent: "No agent is running: nothing uses Verbena.", or the names of
+// programs in this network namespace that still use Verbena. It finds them in /proc, as far as this user may
+// read there. These programs keep running without an agent; a program that needs one starts it.
 std::string describe_absence();
 
 }  // namespace verbena::commands

@@ -56,20 +56,20 @@ constexpr const char* kCaptureExamples =
 constexpr uint32_t kLeastSnap = 64;
 constexpr uint32_t kMaxSnap = 262'144;
 
-// How long to sleep when there was nothing: a ring of a busy process is full within milliseconds.
+// Sleep after a round without records. A busy process fills its ring within milliseconds.
 constexpr Duration kShortPause = std::chrono::milliseconds(1);
-constexpr Duration kLongPause = std::chrono::milliseconds(10);  // while there is no process
+constexpr Duration kLongPause = std::chrono::milliseconds(10);  // while no process is captured
 constexpr Duration kNewsInterval = std::chrono::milliseconds(5);
-// For what is in the rings at the end.
+// Limit on the time for records that are still in the rings at the end.
 constexpr Duration kMaxAtEnd = std::chrono::seconds(2);
 
 struct CaptureWish {
   std::string file;
   CaptureChoice choice;
-  uint64_t seconds = 0;  // 0: until it is ended
+  uint64_t seconds = 0;  // 0: until a signal
 };
 
-// One run of the command, from an agent that has been reached on.
+// One run of the command, once the agent is connected.
 class Capture {
  public:
   Capture(const CaptureWish& wish, CaptureClient& client, CaptureOutput output)
@@ -94,12 +94,14 @@ class Capture {
   Recorder recorder_;
   const EndSignals signals_;
   TimePoint next_news_ = TimePoint::min();
-  // What processes there were until then is known. Later packets wait, or they would have no names.
+  // All processes that existed before this time are known. Records after it wait, or the capture could not
+  // name their processes.
   TimePoint known_until_ = TimePoint::min();
   std::optional<std::string> failure_;
 };
 
-// False: the agent has ended, and nobody else begins or ends.
+// Handles the agent's news of processes that begin or end. Returns false once the agent has ended: then no
+// further news comes.
 bool Capture::take_news(TimePoint now) {
   if (now < next_news_) return true;
   next_news_ = now + kNewsInterval;
@@ -127,7 +129,7 @@ bool Capture::take_news(TimePoint now) {
   }
 }
 
-// False: nothing more can be written.
+// Writes pending bytes to the output. False: the output takes no more.
 bool Capture::write_out() {
   for (const std::string& text : recorder_.take_complaints()) complain("{}", printable(text));
   const auto written = output_.write(recorder_.writer().pending());
@@ -139,7 +141,7 @@ bool Capture::write_out() {
   return written.has_value();
 }
 
-// False: it is to end.
+// Sleeps for `duration`. False: a signal asks to stop, or the reader of the output has gone.
 bool Capture::pause(Duration duration) {
   pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {output_.fd(), 0, 0}};
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -147,7 +149,7 @@ bool Capture::pause(Duration duration) {
   return entries[0].revents == 0 && (entries[1].revents & POLLERR) == 0;
 }
 
-// What was sent until now.
+// Records all packets that were sent before this call.
 void Capture::drain() {
   const TimePoint end = MonotonicClock::now();
   if (!failure_) {
@@ -167,7 +169,8 @@ int Capture::run() {
   TimePoint round = began;
   bool goes_on = !failure_ && write_out();
   while (goes_on && !recorder_.is_complete()) {
-    // Who was sending when a round began has put its record by the next one.
+    // A process that was sending when a round began has written its record by the next round. So each round
+    // handles only records from before the previous one.
     const TimePoint limit = std::exchange(round, MonotonicClock::now());
     if (round >= end) break;
     goes_on = take_news(round);
@@ -200,7 +203,7 @@ std::string why_not_opened(const std::string& file, int error) {
   return std::strerror(error);
 }
 
-// A file that is there is not touched before all else is well.
+// Runs `verbena capture`. Truncates an existing file only after all other checks have passed.
 int capture(const CaptureWish& wish) {
   control::ConnectOptions options;
   if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;

@@ -15,16 +15,17 @@
 
 namespace verbena::commands {
 
-// The links of this host, for those who ask by address: which has it, and what its MAC address is. Asks the
-// agent again when an address is not known, once a second at most.
+// Finds the links of this host by GID: their names, and their MAC address. Used to filter captured packets by
+// link and to fill in Ethernet headers. Asks the agent again for an unknown address, at most once a second.
 class CaptureLinks {
  public:
   using Ask = std::function<std::vector<control::Link>()>;
   explicit CaptureLinks(Ask ask) : ask_(std::move(ask)) {}
 
-  // Zeros where no link has the address, and for those without one.
+  // The MAC address of the first link with this GID; zeros if no link has the GID, or if that link has no MAC
+  // address.
   capture::MacAddress mac_of(const roce::Address& address, TimePoint now);
-  // Whether the link of this name has one of the path's two addresses.
+  // Whether the named link has the source or the destination address of `path`.
   bool is_on(const std::string& link, const roce::Path& path, TimePoint now);
 
  private:

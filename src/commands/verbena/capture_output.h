@@ -9,14 +9,14 @@
 
 namespace verbena::commands {
 
-// Where a capture goes: a file, or standard output as "-".
+// The destination of a capture: a file, or standard output if its name is "-".
 class CaptureOutput {
  public:
-  // What is in the file already is lost. Only its owner may read it: it has what programs send. EISDIR also
-  // for a terminal as standard output, which would not take bytes well.
+  // Opens `file` for writing and truncates it. The file has mode 0600, since it holds the data that programs
+  // send. EISDIR if it is a directory, or if standard output is a terminal, which cannot show binary data.
   static Result<CaptureOutput> open(const std::string& file);
 
-  // EPIPE: who reads has gone.
+  // Writes all bytes. EPIPE: the reader of the pipe has closed it.
   Result<void> write(ConstBytes bytes);
   int fd() const { return fd_.get(); }
 

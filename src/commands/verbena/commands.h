@@ -11,7 +11,7 @@ class App;
 
 namespace verbena::commands {
 
-// What `verbena` exits with. `verbena run` exits with its program's own status once the program has started.
+// Exit statuses of `verbena`. `verbena run` exits with its program's own status once the program has started.
 enum ExitStatus : int {
   kDone = 0,
   kFailed = 1,           // the request was understood but failed
@@ -20,23 +20,23 @@ enum ExitStatus : int {
   kNotFound = 127,       // there is no such program; the shells' number for it
 };
 
-// All that `verbena` does with its arguments. What it exits with.
+// Runs `verbena` with these arguments. Returns the exit status.
 int run_command_line(int argc, char** argv);
 
-// The words of a command line, cut in two: ours, and for `run` the program's, which we do not interpret.
+// The words of a command line in two parts: those that `verbena` interprets, and for `run` those of the
+// program, which stay as they are.
 struct Words {
   std::vector<std::string> ours;     // without the command's own name
   std::vector<std::string> program;  // from its name on
 };
 Words cut_words(const std::vector<std::string>& words);
 
-// `verbena NAME ARGUMENT...` where NAME is one of our own programs, of rdma-core's names or rdma: runs it, as
-// `verbena run` would. Comes back with an exit status if it could not, and with nothing if there is no such
-// program.
+// Runs `verbena NAME ARGUMENT...`, where NAME is `rdma` or one of our versions of rdma-core's programs, as
+// `verbena run` would. Returns an exit status if that fails, and nullopt if there is no program NAME.
 std::optional<int> run_own_program(const std::vector<std::string>& words);
 
-// Each adds its subcommand to the command line. The subcommand, when chosen, does its work inside parse()
-// and leaves an ExitStatus in `status`. All arguments outlive the parse.
+// Each function adds its subcommand to the command line. A chosen subcommand does its work inside parse() and
+// leaves an ExitStatus in `status`. REQUIRES: all arguments outlive parse().
 void add_run(CLI::App& verbena, const std::vector<std::string>& program, int& status);
 void add_link(CLI::App& verbena, int& status);
 void add_status(CLI::App& verbena, int& status);

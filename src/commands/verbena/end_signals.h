@@ -9,8 +9,9 @@
 
 namespace verbena::commands {
 
-// SIGINT, SIGTERM and SIGHUP end a command well that goes on until then: what it has is written. From its
-// making on they make fd() readable, and do nothing else; a write to a closed pipe answers EPIPE.
+// Lets a command that runs until Ctrl-C finish its output. From construction on, SIGINT, SIGTERM and SIGHUP
+// only make fd() readable, and a write to a closed pipe fails with EPIPE. Construct it before other threads
+// start.
 class EndSignals {
  public:
   EndSignals() {

@@ -10,7 +10,7 @@
 
 namespace verbena::commands {
 
-// CLI11 2.1 writes the usage line itself and cannot know what follows a program's name, so it is given here.
+// Formats help texts with a usage line of our own: CLI11 2.1 cannot know which words follow a program's name.
 class HelpWithUsage : public CLI::Formatter {
  public:
   explicit HelpWithUsage(std::string usage) : usage_(std::move(usage)) { column_width(kColumn); }

@@ -27,7 +27,7 @@ std::string_view reason_of(int status) {
   return found != kStatuses.end() ? found->reason : "";
 }
 
-// The first word, which is taken off the line.
+// Removes the first word from the line and returns it.
 std::string_view take_word(std::string_view& line) {
   const size_t end = std::min(line.find(' '), line.size());
   const std::string_view word = line.substr(0, end);

@@ -8,18 +8,19 @@
 
 namespace verbena::commands {
 
-// As much of HTTP/1.1 as it takes to be asked for metrics. Pure: the bytes are anybody's.
+// The part of HTTP/1.1 that a scraper of metrics needs. Pure; accepts arbitrary bytes from untrusted clients.
 
 inline constexpr size_t kMaxRequestBytes = 4096;
 
 struct HttpVerdict {
   int status = 200;
-  bool wants_body = true;  // false: HEAD
+  bool wants_body = true;  // false for HEAD
 };
-// What a client is to be answered that has sent this so far; nothing: its request is not complete yet.
+// Judges the bytes that a client has sent so far: the status of the answer, or nullopt while the request is
+// incomplete.
 std::optional<HttpVerdict> judge_request(std::string_view received);
 
-// The whole answer; the connection is closed behind it.
+// Returns head and body of the answer. The server closes the connection after it.
 std::string http_answer(const HttpVerdict& verdict, std::string_view metrics);
 
 }  // namespace verbena::commands

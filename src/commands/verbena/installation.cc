@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Under the folder of the libraries, where no user's PATH leads.
+// Sub-folders of the libraries' folder, which is in no user's PATH.
 constexpr const char* kCommands = "bin";
 constexpr const char* kPrograms = "programs";
 
@@ -35,7 +35,7 @@ std::optional<Installation> Installation::find(const fs::path& program) {
     folder = (above / VERBENA_BINDIR_FROM_LIBDIR).lexically_normal();
   }
   const fs::path installed = (folder / VERBENA_LIBDIR_FROM_BINDIR).lexically_normal();
-  // <prefix>/lib may hold the system's own libibverbs.so.1; only a build folder has ours there.
+  // <prefix>/lib may hold the system's own libibverbs.so.1. Only in a build folder is the one there ours.
   const fs::path built = folder.parent_path() / "lib";
   const bool in_build_folder = !if_there(folder.parent_path() / "CMakeCache.txt").empty();
 

@@ -32,7 +32,7 @@ constexpr const char* kLinkExamples =
     "\n"
     "A user changes the links of their own agent, root those of an agent that serves all.\n";
 
-// Calls `request` with the agent; starts one if there is none.
+// Calls `request` with a connection to the agent, which it starts if none runs.
 template <class Request>
 int with_agent(Request request) {
   control::ConnectOptions options;

@@ -15,7 +15,7 @@ tl::unexpected<std::string> wrong(std::string_view what, std::string_view forms 
   return tl::unexpected<std::string>(verbena::format("{}; it is {}", what, forms));
 }
 
-// The words after the name, as pairs of a keyword and its value.
+// Parses the words after the name as pairs of keyword and value.
 tl::expected<LinkAddition, std::string> parse_keywords(LinkAddition addition,
                                                        const std::vector<std::string>& words) {
   for (size_t i = 1; i < words.size(); i += 2) {

@@ -17,8 +17,8 @@ struct LinkAddition {
   friend bool operator==(const LinkAddition&, const LinkAddition&) = default;
 };
 
-// Reads what follows `link add`: NAME DEV, or NAME type rxe netdev DEV as iproute2's rdma takes it. The error
-// says what is wrong and what would be right.
+// Parses the words after `link add`: NAME DEV, or NAME type rxe netdev DEV as in iproute2's rdma. An error
+// names the mistake and the correct form.
 tl::expected<LinkAddition, std::string> parse_link_addition(const std::vector<std::string>& words);
 
 struct PeerSetting {
@@ -28,7 +28,7 @@ struct PeerSetting {
   friend bool operator==(const PeerSetting&, const PeerSetting&) = default;
 };
 
-// Reads what follows `link set`: NAME peers CIDR..., or NAME peers any.
+// Parses the words after `link set`: NAME peers CIDR..., or NAME peers any.
 tl::expected<PeerSetting, std::string> parse_peer_setting(const std::vector<std::string>& words);
 
 }  // namespace verbena::commands

@@ -7,7 +7,7 @@
 
 namespace verbena::commands {
 
-// One line on standard error, from the command: "verbena: ...".
+// Prints one line to standard error, prefixed with the command's name: "verbena: ...".
 template <class... Args>
 void complain(fmt::format_string<Args...> format, Args&&... args) {
   verbena::print(stderr, "verbena: {}\n", verbena::format(format, std::forward<Args>(args)...));

@@ -74,7 +74,7 @@ int listen(const std::string& where) {
 }  // namespace
 
 void serve_metrics(UniqueFd listener) {
-  // An agent that does not answer is as one that is not there.
+  // An agent that does not answer is reported as absent.
   MetricsServer server(std::move(listener), [] {
     auto metrics = ask_for_metrics();
     return metrics ? std::move(*metrics) : texts_of(std::nullopt);

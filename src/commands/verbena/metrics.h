@@ -5,7 +5,7 @@
 
 namespace verbena::commands {
 
-// Answers all who ask at this socket with the metrics of the agent. Does not return, starts no agent.
+// Serves the agent's metrics over HTTP at this listening socket. Never starts an agent.
 [[noreturn]] void serve_metrics(UniqueFd listener);
 
 }  // namespace verbena::commands

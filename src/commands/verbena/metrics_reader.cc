@@ -12,7 +12,7 @@
 namespace verbena::commands {
 namespace {
 
-constexpr size_t kNetworkBytes = 8;  // a host's own, of an IPv6 address
+constexpr size_t kNetworkBytes = 8;  // of an IPv6 address: the part that one host may own
 constexpr unsigned kLoopback = 127;
 
 std::string source_of_ipv4(uint32_t address) {

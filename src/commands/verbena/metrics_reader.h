@@ -8,16 +8,17 @@
 
 namespace verbena::commands {
 
-// A client of the metrics server, as the kernel describes it. There are no passwords.
+// A client of the metrics server, identified by the kernel's data on its socket. There are no passwords.
 struct MetricsReader {
-  // Clients of one source share a limit. It is a user at a Unix socket. Elsewhere it is an address, where a
-  // whole network counts as one if a single host may have all of it: 127.0.0.0/8, and 64 bits of IPv6.
+  // The unit for connection limits. At a Unix socket: the user. At TCP: the IP address, where a network that
+  // one host may own counts as one address (127.0.0.0/8, an IPv6 /64).
   std::string source;
-  // Root and our own user at a Unix socket may read what each process does, as by `verbena status`.
+  // Whether metrics of single processes are shown, as `verbena status` shows them: only to root and the
+  // agent's own user at a Unix socket.
   bool sees_processes = false;
 };
 
-// Nothing where the client is gone already.
+// Identifies the client at a connected socket; nullopt if it has disconnected.
 std::optional<MetricsReader> reader_at(int connected_socket);
 
 std::string source_of(const ucred& peer);

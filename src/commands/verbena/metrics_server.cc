@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 constexpr int kBacklog = 128;
-constexpr int kMaxAtOnce = 64;  // are accepted before others have their turn
+constexpr int kMaxAtOnce = 64;  // connections accepted before others are served
 
 struct Advice {
   int error;
@@ -45,10 +45,11 @@ tl::unexpected<std::string> cannot(const std::string& where, int error) {
                                         advice != std::end(kAdvice) ? advice->words : ""));
 }
 
-// Removes a socket that an ended server of ours has left. Answers why another file stays; nullptr: none does.
+// Removes a socket that an ended server of this user has left. Returns nullptr if the path is free, else the
+// reason why the file there stays.
 const char* clear_place(const sockaddr_un& address) {
   struct stat status {};
-  if (::lstat(address.sun_path, &status) != 0) return nullptr;  // where there is more to say, bind() does
+  if (::lstat(address.sun_path, &status) != 0) return nullptr;  // bind() reports other errors
   if (!S_ISSOCK(status.st_mode)) return "a file that is no socket is there";
   if (status.st_uid != ::geteuid()) return "another user's socket is there";
   const UniqueFd probe(::socket(AF_UNIX, kType, 0));
@@ -136,8 +137,8 @@ void MetricsServer::step(Duration at_most) {
   if ((waits.front().revents & POLLIN) != 0) accept_some(now);
 }
 
-// Each is heard at once: a client whose request has come already needs no place, and is not sent away for the
-// next.
+// Reads each new connection at once. A client whose request is already there is answered before the limits
+// are checked, so the next connection cannot displace it.
 void MetricsServer::accept_some(TimePoint now) {
   for (int i = 0; i < kMaxAtOnce; ++i) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

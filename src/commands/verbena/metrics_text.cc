@@ -29,7 +29,7 @@ using control::LinkStatus;
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// The text, metric by metric. All lines of one metric must stand together.
+// Builds the text metric by metric: the format requires all lines of one metric to be together.
 class Metrics {
  public:
   void begin(std::string_view name, std::string_view type, std::string_view help) {
@@ -49,7 +49,7 @@ class Metrics {
   std::string take() { return std::move(text_); }
 
  private:
-  // Labels are UTF-8; what others chose to be called may be anything.
+  // Escapes a label and replaces bytes above 0x7f: Prometheus requires UTF-8, but programs may have any name.
   static std::string escaped(std::string_view label) {
     std::string result;
     for (const char c : printable(label)) {
@@ -131,7 +131,7 @@ void add_links(Metrics& metrics, const AgentStatus& status) {
   }
 }
 
-// A process with its labels; or the sum of all processes, which has none.
+// A process with its labels, or the sum of all processes without labels.
 struct Row {
   ProcessStatus process;
   Labels labels;
@@ -179,7 +179,8 @@ uint64_t detail_sum(const ProcessStatus& process, protocol::QpDetail which) {
   return sum;
 }
 
-// The sum over all processes is no counter: it becomes less when a process ends.
+// Adds the dropped packets. The sum over all processes is a gauge, not a counter: it falls when a process
+// ends.
 void add_drops(Metrics& metrics, const std::vector<Row>& rows, MetricsDetail detail) {
   if (detail == MetricsDetail::kSums) {
     metrics.begin("verbena_process_dropped_packets", "gauge",
@@ -209,7 +210,7 @@ void add_processes(Metrics& metrics, const AgentStatus& status, MetricsDetail de
   each([](const ProcessStatus& process) { return detail_sum(process, protocol::kQpWaitingReceives); });
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
     const std::string counted = transport::qp_counter_name(static_cast<transport::QpCounter>(i));
-    // A gauge: what was counted of a queue pair goes with it.
+    // A gauge, not a counter: the counts of a queue pair vanish with it.
     const std::string name = "verbena_process_qp_" + counted;
     metrics.begin(name, "gauge", "Sum over the queue pairs that the process has now.");
     each([i](const ProcessStatus& process) {
@@ -252,7 +253,7 @@ void add_connections(Metrics& metrics, const protocol::CmStatus& status) {
 std::optional<AgentHealth> health_of(pid_t agent) {
   std::string line;
   if (!std::getline(std::ifstream(verbena::format("/proc/{}/stat", agent)), line)) return std::nullopt;
-  // Behind the name, which may have any character: state is field 3, utime 14, stime 15, rss 24.
+  // Skip the name in parentheses, which may hold any character. State is field 3, utime 14, stime 15, rss 24.
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(name_end + 1));

@@ -9,23 +9,23 @@
 
 namespace verbena::commands {
 
-// What the agent's process takes of its machine.
+// Resource use of the agent's process.
 struct AgentHealth {
   double cpu_seconds = 0;
   uint64_t resident_bytes = 0;
 };
-// Nothing where /proc does not show it.
+// Reads /proc/PID/stat of the agent; nullopt if it is not visible.
 std::optional<AgentHealth> health_of(pid_t agent);
 
-// Strangers learn nothing of a single process, its name and its number included: they see sums over all.
+// The detail of metrics. Unprivileged readers get kSums: totals over all processes, without names and pids.
 enum class MetricsDetail { kProcesses, kSums };
 
-// The numbers of an agent in the text format of Prometheus; without one, that there is none.
+// Formats an agent's numbers as Prometheus text. A null status gives verbena_agent_up 0 only.
 std::string metrics_as_text(const std::optional<control::AgentStatus>& status,
                             const std::optional<AgentHealth>& health,
                             MetricsDetail detail = MetricsDetail::kProcesses);
 
-// The same numbers for those who may see each process, and for those who may not.
+// The same metrics with each process, and as sums only.
 struct MetricsTexts {
   std::string all, sums;
 };

@@ -11,8 +11,7 @@
 
 namespace verbena::commands {
 
-// A process as the user sees it: one, whatever the number of slots that its shards have. Its numbers are
-// those of all of them.
+// The status of a process, summed over the slots of its shards.
 struct ProcessStatus : control::SlotStatus {
   explicit ProcessStatus(const control::SlotStatus& first) : SlotStatus(first), slots{first.index} {}
 
@@ -28,15 +27,15 @@ struct ProcessStatus : control::SlotStatus {
   std::vector<uint32_t> slots;
 };
 
-// How many of the process's completion queues have overrun.
+// The number of the process's completion queues that have overrun.
 inline size_t overrun_cqs(const ProcessStatus& process) {
   return static_cast<size_t>(std::ranges::count_if(process.objects, [](const control::ObjectNumbers& one) {
     return one.kind == protocol::ObjectKind::kCq && one.values[protocol::kCqOverrun] != 0;
   }));
 }
 
-// In the order of their first slots. Where the agent does not know the pid, each slot counts as a process of
-// its own.
+// Groups slots by process, in the order of each process's first slot. A slot without a known pid counts as a
+// process of its own.
 inline std::vector<ProcessStatus> processes_of(std::span<const control::SlotStatus> slots) {
   std::vector<ProcessStatus> processes;
   for (const control::SlotStatus& slot : slots) {

@@ -59,7 +59,7 @@ const char* privilege_gained_by(const fs::path& file) {
   if (::stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || !may_gain_privilege(file))
     return nullptr;
   if ((status.st_mode & S_ISUID) != 0 && status.st_uid != ::getuid()) return "set-user-ID";
-  // Without the right to execute the bit means mandatory locking.
+  // S_ISGID without S_IXGRP means mandatory locking.
   constexpr mode_t kGroup = S_ISGID | S_IXGRP;
   if ((status.st_mode & kGroup) == kGroup && status.st_gid != ::getgid()) return "set-group-ID";
   const bool has_capabilities = ::getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;

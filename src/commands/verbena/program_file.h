@@ -7,20 +7,21 @@
 
 namespace verbena::commands {
 
-// Programs as execve(2) and the loader see them, without running them.
+// Examines program files as execve(2) and the loader would, without running them.
 
-// Where execvp(3) looks when PATH is not set or empty.
+// execvp(3)'s search path when PATH is unset or empty.
 inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
-// The file that execvp(3) would run for `name`; empty where PATH has none.
+// Returns the file that execvp(3) would run for `name`; empty if PATH has none.
 std::filesystem::path find_program(const std::string& name);
 
-// "#!/usr/bin/env python3": the program that reads a script, here python3; empty where the file is no script.
+// Returns the program that reads a script: "python3" for "#!/usr/bin/env python3". Empty if the file is no
+// script.
 std::string interpreter_of_script(const std::filesystem::path& file);
 
-// Names the privilege that this process would gain by running `file`, such as "set-user-ID"; nullptr: none.
-// Where privilege is gained the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE). Root gains none of
-// root's programs, and nobody gains any on a file system that is mounted nosuid, or with no_new_privs.
+// Names the privilege that this process would gain by running `file`, such as "set-user-ID"; nullptr if none.
+// With a gain of privilege the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE). There is no gain
+// for root from root's set-user-ID programs, on a file system mounted nosuid, or with no_new_privs.
 const char* privilege_gained_by(const std::filesystem::path& file);
 
 }  // namespace verbena::commands

@@ -21,7 +21,7 @@ constexpr uint64_t kMaxAtOnce = 1024;
 constexpr size_t kMaxComments = 65'536;
 constexpr uint32_t kLeastHeaders =
     ethernet::kHeaderBytes + roce::kIpv4HeaderBytes + roce::kUdpHeaderBytes + roce::kBthBytes;
-// As Verbena's sockets: source ports are of this range, one for each pair of slots
+// The range of UDP source ports, as Verbena's sockets use it: one for each pair of slots
 // (adapter/net/udp/send_sockets.h).
 constexpr uint16_t kFirstPort = 0xc000;
 constexpr uint32_t kPorts = 0x4000;
@@ -43,7 +43,7 @@ uint32_t CaptureChoice::payload_snap_bytes() const {
   return snap_bytes <= kLeastHeaders ? 0 : std::min(snap_bytes - kLeastHeaders, roce::kMaxPathMtu);
 }
 
-// A slot's ring. Of a process that has ended what it had written is still read.
+// The ring of a slot. The records of an ended process are still read.
 struct Recorder::Source {
   Source(control::CaptureNews news, capture::RingMapping mapping, uint32_t snap_bytes)
       : slot(news.slot),
@@ -86,9 +86,9 @@ void Recorder::end(uint32_t slot) {
 }
 
 uint64_t Recorder::record(TimePoint limit, TimePoint now) {
-  // A time that is yet to come is nobody's; such a record is due like all others.
+  // A record with a time in the future is malformed; it counts as due now.
   const auto time_of = [&](const Record& record) { return record.time > now ? limit : record.time; };
-  std::vector<Source*> due;  // a heap: the earliest is in front
+  std::vector<Source*> due;  // heap with the earliest in front
   const auto is_later = [&](Source* a, Source* b) {
     return time_of(*a->reader.front()) > time_of(*b->reader.front());
   };

@@ -21,41 +21,43 @@
 
 namespace verbena::commands {
 
-// Which packets are wanted, and how much of each.
+// Selects packets, and the number of bytes to keep of each.
 struct CaptureChoice {
-  uint32_t snap_bytes = 262'144;  // of a frame, from its Ethernet header on
+  uint32_t snap_bytes = 262'144;  // per frame, Ethernet header included
   std::string link{};             // empty: any
-  pid_t pid = 0;                  // that has sent it, or is to get it; 0: any
+  pid_t pid = 0;                  // sender or receiver; 0: any
   uint64_t count = std::numeric_limits<uint64_t>::max();
 
-  // What of a payload is needed for that.
+  // The number of payload bytes to record for `snap_bytes`.
   uint32_t payload_snap_bytes() const;
 };
 
-// Makes of what processes write into their rings a pcapng file, in the order of time. Reads rings, and waits
-// for nothing; its caller says when, and takes what is to go into the file out of writer().
+// Merges the packets in the capture rings of several processes into one pcapng file, ordered by time. It
+// never blocks. The caller decides when record() reads the rings, and writes writer()'s pending bytes to the
+// file. Single-threaded.
 class Recorder {
  public:
   Recorder(CaptureChoice choice, CaptureLinks& links);
   ~Recorder();
 
-  // A slot is captured from now on, or no longer.
+  // Starts or stops capturing a slot.
   void begin(control::CaptureNews news);
   void end(uint32_t slot);
 
-  // Writes the packets that were sent until `limit`, a thousand records at most; those of different processes
-  // in their order. Answers how many records there were, of packets that are not wanted, too.
+  // Writes packets with times up to `limit`, at most 1024 records, in the order of their times. Returns the
+  // number of records read, which includes those that the choice excludes.
   uint64_t record(TimePoint limit, TimePoint now);
-  // Nothing more comes: the statistics.
+  // Writes the final statistics. Call it after the last record().
   void finish();
 
   capture::PcapngWriter& writer() { return writer_; }
   uint64_t written() const { return written_; }
   bool has_processes() const { return !sources_.empty(); }
   bool is_complete() const { return written_ >= choice_.count; }
-  // Packets for which a process found no room, as they came faster than they were read.
+  // The number of packets that processes dropped because their ring was full.
   uint64_t left_out() const;
-  // Processes whose rings could not be understood; each is told of once.
+  // Returns messages about processes that cannot be captured: no ring, or a malformed one. Each is reported
+  // once.
   std::vector<std::string> take_complaints();
 
  private:
@@ -71,7 +73,7 @@ class Recorder {
 
   const CaptureChoice choice_;
   CaptureLinks& links_;
-  const capture::WallTime to_wall_;  // from the monotonic clock
+  const capture::WallTime to_wall_;  // offset to the monotonic clock
   const TimePoint began_;
   capture::PcapngWriter writer_;
   capture::FrameBuilder builder_;
@@ -80,7 +82,7 @@ class Recorder {
     pid_t pid = 0;
     std::string name;
   };
-  std::map<uint32_t, Process> processes_;  // by slot; those that have ended stay until another has the slot
+  std::map<uint32_t, Process> processes_;  // by slot; an ended process stays until its slot is reused
   std::unordered_map<uint64_t, std::string> comments_;
   std::vector<std::string> complaints_;
   uint64_t written_ = 0;

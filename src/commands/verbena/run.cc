@@ -57,14 +57,14 @@ void put_first_in_preload(const fs::path& library) {
   setenv("LD_PRELOAD", preload_with(library, environment("LD_PRELOAD")).c_str(), 1);
 }
 
-// PATH cannot say a folder with ':' in its name.
+// Changes PATH with `with`. Does nothing if `folder` contains ':', which PATH cannot express.
 void extend_path(const fs::path& folder, std::string (*with)(const fs::path&, std::string_view)) {
   if (folder.empty() || folder.string().find(':') != std::string::npos) return;
   setenv("PATH", with(folder, environment("PATH")).c_str(), 1);
 }
 
-// AddressSanitizer is told to accept our preload, also in what the program starts. It still judges
-// the user's preloads, so where there are some the program's runtime comes first.
+// Makes AddressSanitizer accept our preload, in the program and its children. With further preloads by the
+// user, their order still matters, so there the program's sanitizer runtime goes first into LD_PRELOAD.
 void prepare_for_sanitizers(const doctor::ElfFile& program, const Installation& installation) {
   if (preloads_only(installation.preload, environment("LD_PRELOAD"))) {
     setenv("ASAN_OPTIONS", asan_options_with_preloads(environment("ASAN_OPTIONS")).c_str(), 1);
@@ -76,7 +76,8 @@ void prepare_for_sanitizers(const doctor::ElfFile& program, const Installation& 
   if (runtime != program.needed.end()) put_first_in_preload(*runtime);
 }
 
-// Another malloc() would meet the sanitizer's.
+// Whether --shared-memory can have effect: its malloc() would conflict with a sanitizer's. Prints a warning
+// if not.
 bool may_have_memory(const fs::path& program, const doctor::ElfFile& elf) {
   const auto sanitizer = sanitizer_of(elf);
   if (!sanitizer || !replaces_malloc(*sanitizer)) return true;
@@ -86,7 +87,8 @@ bool may_have_memory(const fs::path& program, const doctor::ElfFile& elf) {
   return false;
 }
 
-// False, after a message, if the libraries cannot be put in front of the system's.
+// Sets the loader's variables for the program. Returns false, after a message, if Verbena's libraries cannot
+// come before the system's.
 bool prepare_environment(const Installation& installation, const fs::path& program, bool shared_memory) {
   if (installation.libraries.string().find_first_of(":;") != std::string::npos) {
     complain("the libraries are in '{}'; the loader cannot take a folder with ':' or ';' in its name",
@@ -103,7 +105,7 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
   extend_path(installation.programs, path_with_last);
 #ifdef VERBENA_SANITIZER_RUNTIME
   put_first_in_preload(VERBENA_SANITIZER_RUNTIME);
-  setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what the program leaks is its own business
+  setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // leaks of the program are not our concern
 #endif
   const doctor::ElfFile elf = doctor::read_elf_file(program).value_or(doctor::ElfFile{});
   if (elf.machine == doctor::own_machine() && !elf.is_library && elf.interpreter.empty()) {
@@ -119,11 +121,11 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
   return true;
 }
 
-// By LogLevel.
+// Indexed by LogLevel.
 constexpr const char* kLogLevels[] = {"none", "error", "warning", "info", "debug"};
 
-// Complains of environment variables here, once, and takes them away: otherwise the program's libraries and
-// the agent would each complain of VERBENA_LOG again.
+// Warns once about wrong environment variables and removes them. Otherwise the program's libraries and the
+// agent would each repeat the warning about VERBENA_LOG.
 void look_at_settings() {
   for (const WrongSetting& wrong : wrong_settings()) {
     complain("warning: {}", wrong.what);
@@ -134,8 +136,8 @@ void look_at_settings() {
   }
 }
 
-// The program starts an agent itself when it needs one; starting it here shows the user what is wrong before
-// a program finds "no devices". Programs that need no agent still run, so this only warns.
+// Starts an agent if none runs. The program would start one itself when needed; doing so here shows errors
+// before the program reports "no devices". Programs without RDMA still run, so errors are only warnings.
 void start_agent(const Installation& installation) {
   const auto admin = control::Admin::connect({.start_agent = true, .agent_program = installation.agent});
   if (admin) return control::show_devices_here(installation.agent);
@@ -152,7 +154,8 @@ void start_agent(const Installation& installation) {
   }
 }
 
-// `name` is what is executed, found as execvp(3) finds it; the program may have another name for itself.
+// Runs `name`, found as execvp(3) finds it, with `command` as its argument vector; command[0] may differ from
+// `name`.
 int run(const std::optional<Installation>& installation, const std::string& name,
         const std::vector<std::string>& command, bool shared_memory) {
   if (!installation) {

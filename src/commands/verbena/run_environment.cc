@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPreloadSeparators = ": ";
 
-// The items of a list that differ from `left_out`; items are separated by any of `separators`.
+// Splits a list at any of `separators`. Omits empty items and items equal to `left_out`.
 std::vector<std::string_view> items(std::string_view list, std::string_view separators,
                                     std::string_view left_out) {
   std::vector<std::string_view> found;

@@ -8,23 +8,23 @@
 
 namespace verbena::commands {
 
-// LD_LIBRARY_PATH for a program under `verbena run`: our libraries first, then what was there. Ours are named
-// only once, however often `verbena run` is nested.
+// Returns LD_LIBRARY_PATH with our folder first and the current folders after it. Our folder occurs only
+// once, also in nested calls of `verbena run`.
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current);
 
-// PATH, with the folder of our commands first. An empty item means the current folder, and stays.
+// Returns PATH with the folder of our commands first. Keeps empty items, which mean the current folder.
 std::string path_with(const std::filesystem::path& commands, std::string_view current);
 
-// PATH, with the folder of our own programs behind all else, so that the system's of the same name are found
-// first.
+// Returns PATH with the folder of our programs last, so that system programs of the same names take
+// precedence.
 std::string path_with_last(const std::filesystem::path& programs, std::string_view current);
 
-// LD_PRELOAD, with ours first; only the runtime of a sanitizer (sanitizers.h) stays before it. The others
-// keep their order. The loader splits the list at spaces and colons and knows no quoting, so a preload whose
-// path has one is given by its file name alone, and the loader finds it through the library path.
+// Returns LD_PRELOAD with `preload` first; only sanitizer runtimes (sanitizers.h) stay before it. The other
+// items keep their order. The loader splits the list at spaces and colons and has no quoting. So a path with
+// one of these is reduced to its file name, which the loader finds through LD_LIBRARY_PATH.
 std::string preload_with(const std::filesystem::path& preload, std::string_view current);
 
-// Whether LD_PRELOAD names nothing but `preload` and runtimes of sanitizers.
+// Whether LD_PRELOAD names nothing but `preload` and sanitizer runtimes.
 bool preloads_only(const std::filesystem::path& preload, std::string_view current);
 
 }  // namespace verbena::commands

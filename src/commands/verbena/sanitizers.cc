@@ -8,13 +8,13 @@ namespace verbena::commands {
 namespace {
 
 constexpr std::string_view kLinkOrder = "verify_asan_link_order";
-constexpr std::string_view kSeparators = ": ,\n\t\r";  // of sanitizers' options
+constexpr std::string_view kSeparators = ": ,\n\t\r";  // between options in ASAN_OPTIONS
 
 struct Runtime {
-  std::string_view gcc;    // the library's name up to ".so"
-  std::string_view clang;  // up to '-', '_' or ".so", which end it
+  std::string_view gcc;    // name of the library up to ".so"
+  std::string_view clang;  // name up to '-', '_' or ".so"
   Sanitizer sanitizer;
-  const char* function;  // in programs that are built with it
+  const char* function;  // a symbol in programs built with it
 };
 
 constexpr std::array kRuntimes = std::to_array<Runtime>({
@@ -30,7 +30,7 @@ bool starts_with_word(std::string_view text, std::string_view word, std::string_
          ends.find(text[word.size()]) != std::string_view::npos;
 }
 
-// The value of the last verify_asan_link_order, which is the one that counts.
+// Returns the value of the last verify_asan_link_order, which takes precedence over earlier ones.
 std::optional<std::string_view> link_order_in(std::string_view options) {
   std::optional<std::string_view> value;
   while (!options.empty()) {
@@ -72,7 +72,7 @@ std::optional<Sanitizer> sanitizer_of(std::string_view library) {
 }
 
 std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program) {
-  // In the table's order: the one without malloc() is the last.
+  // The table's order matters: the sanitizer without malloc() is last.
   for (const Runtime& runtime : kRuntimes) {
     const auto is_needed = [&](const std::string& library) {
       return sanitizer_of(library) == runtime.sanitizer;

@@ -10,33 +10,34 @@
 
 namespace verbena::commands {
 
-// Programs that are built with a sanitizer, and libraries in LD_PRELOAD.
+// The sanitizers of programs and of libraries in LD_PRELOAD.
 //
-// The runtime of AddressSanitizer ends a program in which another library comes before it, as every preload
-// does that is not the runtime. Its option verify_asan_link_order=0 turns that off, and it works: it replaces
-// functions of the C library as any preload does, and calls the next definition. The runtime cannot be put
-// into LD_PRELOAD instead: children inherit it, and those that are not built with it then report leaks
-// (python, perl), or end (ThreadSanitizer).
+// AddressSanitizer's runtime ends a program in which another library precedes it, as our preloads do. Its
+// option verify_asan_link_order=0 disables this check. That works: the runtime replaces functions of the C
+// library as any preload does, and calls the next definition. The runtime itself cannot go into LD_PRELOAD,
+// since children inherit it. Children built without it would report leaks (python, perl), or end
+// (ThreadSanitizer).
 enum class Sanitizer { kAddress, kHardwareAddress, kThread, kLeak, kUndefined };
 
 // "AddressSanitizer", ...
 std::string_view name_of(Sanitizer sanitizer);
 
-// The sanitizer whose shared runtime a library is, by its file name: GCC's libasan.so.8, Clang's
-// libclang_rt.asan-x86_64.so, with or without a folder. Clang links programs statically with it by default.
+// Returns the sanitizer whose shared runtime `library` is, judged by its file name: GCC's libasan.so.8,
+// Clang's libclang_rt.asan-x86_64.so, with or without a folder. By default, Clang links programs statically
+// with the runtime.
 std::optional<Sanitizer> sanitizer_of(std::string_view library);
 
-// The sanitizer that a program is built with and that has a malloc() of its own, or else another one of its
-// sanitizers. Its runtime may be a shared library or be linked into the program.
+// Returns the sanitizer that a program is built with; if there are several, preferably one with its own
+// malloc(). The runtime may be a shared library or linked into the program.
 std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program);
 
-// Its runtime has a malloc() of its own, which must not meet another library's.
+// Whether the sanitizer's runtime has its own malloc(), which conflicts with that of another library.
 bool replaces_malloc(Sanitizer sanitizer);
 
-// ASAN_OPTIONS with verify_asan_link_order=0, unless the user has set that option.
+// Returns ASAN_OPTIONS with verify_asan_link_order=0 added, unless the user has set that option.
 std::string asan_options_with_preloads(std::string_view current);
 
-// Whether ASAN_OPTIONS has AddressSanitizer refuse preloads.
+// Whether ASAN_OPTIONS makes AddressSanitizer refuse preloads.
 bool refuses_preloads(std::string_view asan_options);
 
 }  // namespace verbena::commands

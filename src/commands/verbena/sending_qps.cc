@@ -9,7 +9,7 @@ namespace verbena::commands {
 namespace {
 
 constexpr Duration kHolds = std::chrono::seconds(1);
-// A process that writes nonsense must not have us read its page for each packet.
+// Limits how often the page is read: packets with invalid QPNs must not cause a read each.
 constexpr Duration kReadInterval = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -17,7 +17,7 @@ constexpr Duration kReadInterval = std::chrono::milliseconds(20);
 void SendingQps::refresh(TimePoint now) {
   read_at_ = now;
   by_destination_.clear();
-  // Those that are gone count, too, as long as nobody else has what they had: their packets are still here.
+  // Read destroyed QPs first: their packets may still be in the ring. QPs in use then replace them.
   for (const auto choice : {control::QpChoice::kAll, control::QpChoice::kInUse}) {
     control::SlotStatus slot;
     read_status_page(page_.get(), slot, choice);

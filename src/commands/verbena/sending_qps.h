@@ -10,14 +10,14 @@
 
 namespace verbena::commands {
 
-// Which queue pair of a slot sends to another, which the packets of connected ones do not say: the slot's
-// status page does. What is found holds for a second; a queue pair that is connected again in that time may
-// be taken for the one before.
+// Finds the queue pair of a slot that sends to a given one. Packets of connected QPs do not name their source
+// QP, so it reads the slot's status page. Results are cached for a second: a QP number that is connected to
+// another peer in that time may be reported wrongly.
 class SendingQps {
  public:
   explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}
 
-  // 0: there is none that is known.
+  // Returns the number of the queue pair that sends to `destination`; 0 if unknown.
   roce::Qpn that_sends_to(roce::Qpn destination, TimePoint now);
 
  private:

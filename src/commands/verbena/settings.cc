@@ -52,7 +52,7 @@ bool can_be_executed(const char* file) {
   return ::access(file, X_OK) == 0 && std::filesystem::is_regular_file(file, ignored);
 }
 
-// A variable "VERBENA_NAME=value" whose name is one of ours with a wrong letter or two.
+// Reports a variable "VERBENA_NAME=value" whose name resembles one of ours.
 void add_mistyped(std::string_view entry, std::vector<WrongSetting>& wrong) {
   constexpr std::string_view kPrefix = "VERBENA_";
   if (!entry.starts_with(kPrefix)) return;

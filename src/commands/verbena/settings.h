@@ -6,14 +6,14 @@
 
 namespace verbena::commands {
 
-// An environment variable with a value that Verbena does not know, and so ignores.
+// An environment variable that has no effect, because its value or its name is wrong.
 struct WrongSetting {
   std::string name;
-  bool is_ours;      // false: another name, which looks like a mistyped one of ours
+  bool is_ours;      // false: its name is not ours but resembles one, or the value is wrong for VERBENA_AGENT
   std::string what;  // "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
 };
 
-// Reads this process's environment. VERBENA_LOG is not among them: the logger itself complains of it
+// Checks the variables of this process. VERBENA_LOG is left out: the logger reports a wrong value
 // (base/log.h).
 std::vector<WrongSetting> wrong_settings();
 

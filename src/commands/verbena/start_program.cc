@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kShell = "/bin/sh";  // execvp(3)'s
+constexpr const char* kShell = "/bin/sh";  // as execvp(3)
 
 struct Machine {
   uint16_t number;
@@ -53,7 +53,7 @@ void execute(const fs::path& file, const std::vector<std::string>& words) {
   ::execv(file.c_str(), arguments.data());
 }
 
-// As shells judge it: text has no zero byte in its first line.
+// Whether a file is text, by the shells' rule: no zero byte in the first line.
 bool is_text(const fs::path& file) {
   std::ifstream stream(file);
   std::string line;
@@ -61,7 +61,7 @@ bool is_text(const fs::path& file) {
   return line.find('\0') == std::string::npos;
 }
 
-// ENOEXEC for an ELF file: the kernel, and whatever binfmt_misc has, take none of its kind.
+// The reason for ENOEXEC with an ELF file: neither the kernel nor binfmt_misc can run it.
 std::string reason_to_refuse(const doctor::ElfFile& elf) {
   const uint16_t own = doctor::own_machine();
   if (elf.machine == own) return "the kernel does not take this ELF file; it is damaged, or no program";
@@ -70,7 +70,7 @@ std::string reason_to_refuse(const doctor::ElfFile& elf) {
       name_of_machine(elf.machine), name_of_machine(own));
 }
 
-// ENOENT for a file that is there: the program that is to load or read it is not.
+// The reason for ENOENT although the file exists: its loader or interpreter is missing.
 std::string missing_interpreter(const fs::path& file) {
   if (const auto elf = doctor::read_elf_file(file)) return elf->interpreter;
   return interpreter_of_script(file);

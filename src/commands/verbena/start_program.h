@@ -7,9 +7,9 @@
 
 namespace verbena::commands {
 
-// Becomes the program `file`, as execvp(3) does: a file without "#!" that is text is read by the shell.
-// `command`: the program's name for itself, and its arguments. Returns where it cannot, after a message that
-// says why: kNotFound or kNotExecutable. An empty `file`: PATH has no program of that name.
+// Replaces this process with the program `file`, as execvp(3) does: /bin/sh runs a text file without "#!".
+// `command` is the argument vector, with the program's own name first. An empty `file` means that PATH has no
+// such program. On failure prints the reason and returns kNotFound or kNotExecutable.
 int start_program(const std::filesystem::path& file, const std::vector<std::string>& command);
 
 }  // namespace verbena::commands

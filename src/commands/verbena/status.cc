@@ -40,7 +40,7 @@ struct StatusOptions {
   StatusFilter filter;
 };
 
-// REQUIRES: no process passes the filter
+// Explains why no process passes the filter. REQUIRES: none does.
 std::string why_no_process(const StatusFilter& filter) {
   const int kinds = !filter.pids.empty() + !filter.programs.empty() + !filter.qpns.empty() +
                     !filter.states.empty() + !filter.links.empty();

@@ -11,7 +11,7 @@
 
 namespace verbena::commands {
 
-// What `verbena status` is asked for. Of each kind any will do; of the kinds all.
+// The filters of `verbena status`. An object has to match one value of each filter that is not empty.
 struct StatusFilter {
   std::vector<std::string> links{};
   std::vector<pid_t> pids{};
@@ -20,12 +20,12 @@ struct StatusFilter {
   std::vector<std::string> states{};  // such as "RTS"
 
   bool wants_all() const { return links.empty() && !wants_processes(); }
-  // Of particular processes or queue pairs only.
+  // Whether particular processes or queue pairs are asked for.
   bool wants_processes() const { return !pids.empty() || !programs.empty() || wants_queue_pairs(); }
   bool wants_queue_pairs() const { return !qpns.empty() || !states.empty(); }
 };
 
-// What is left of it. What is counted for the whole host, such as connections, is left out as soon as
+// Returns the part of `status` that passes the filter. Host-wide counts, such as connections, are left out if
 // particular processes are asked for.
 control::AgentStatus only(control::AgentStatus status, const StatusFilter& filter);
 

@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// With the names of the kernel's files: {"counters": {"port_xmit_data": 1, ...}, "hw_counters": {...}}.
+// Adds counters under the names of the kernel's files: {"counters": {"port_xmit_data": 1, ...},
+// "hw_counters": {...}}.
 void add_counters(Json& link, const control::DeviceCounters& counters) {
   for (const control::NamedCounter& counter : control::kNamedCounters) {
     const size_t slash = counter.path.find('/');
@@ -64,7 +65,7 @@ Json port_to_json(const control::SlotStatus& slot) {
   return port;
 }
 
-// null: it has no path on which packets may be lost.
+// Returns null for a QP without a lossy path.
 Json path_to_json(const control::QpNumbers& qp) {
   if (qp.path[transport::kPathWindow] == 0) return nullptr;
   Json path = Json::object();
@@ -72,7 +73,7 @@ Json path_to_json(const control::QpNumbers& qp) {
   return path;
 }
 
-// null: nobody tries, or nobody knows yet.
+// Returns null if direct access was not tried, or its result is not known yet.
 Json peer_memory_to_json(protocol::QpWay way) {
   const std::string_view name = peer_memory_name(way);
   return name.empty() ? Json() : Json(name);
@@ -114,7 +115,7 @@ Json to_json(const control::AgentStatus& status, const ProcessStatus& slot) {
   };
 }
 
-// The names are written for people.
+// Converts a name for people into a JSON key.
 std::string key_of(std::string_view name) {
   std::string key(name);
   std::replace(key.begin(), key.end(), ' ', '_');
@@ -158,7 +159,7 @@ std::string links_as_json(const control::AgentStatus& status) {
 std::string status_as_json(const std::optional<control::AgentStatus>& status) {
   Json links = Json::array();
   Json processes = Json::array();
-  Json agent;  // null
+  Json agent;  // null without an agent
   Json connection_management;
   if (status) {
     agent = {{"pid", status->pid},
@@ -178,7 +179,7 @@ std::string status_as_json(const std::optional<control::AgentStatus>& status) {
                       {"links", std::move(links)},
                       {"processes", std::move(processes)},
                       {"connection_management", std::move(connection_management)}};
-  // Names come from other processes and need not be UTF-8.
+  // Replace invalid UTF-8: names come from other processes.
   return whole.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

@@ -40,13 +40,13 @@ std::string gids_as_text(const control::AgentStatus& status) {
   return table.empty() ? "No link has a GID.\n" : table.text();
 }
 
-// A line for each count that is not zero.
+// Collects a line for each count that is not zero.
 class CountList {
  public:
   void add(std::string name, uint64_t count) {
     if (count != 0) rows_.add({std::move(name), number(count)});
   }
-  // After a line with the heading; nothing where all counts are zero.
+  // Returns the lines below `heading`; empty if all counts are zero.
   std::string text(const std::string& heading, size_t indent) const {
     if (rows_.empty()) return {};
     const std::string lines = rows_.text(indent);
@@ -57,7 +57,7 @@ class CountList {
   Table rows_{{}};
 };
 
-// By their names in /sys.
+// Lists each link's counters by their names in /sys.
 std::string link_counters_as_text(const control::AgentStatus& status) {
   std::string text;
   for (const control::LinkStatus& one : status.links) {
@@ -70,8 +70,8 @@ std::string link_counters_as_text(const control::AgentStatus& status) {
   return text.empty() ? text : "\nCounters\n" + text;
 }
 
-// Counts the packets of all queue pairs of a process on the wire. These bytes include headers, those of a
-// queue pair do not.
+// Lists a process's counts of packets and bytes on the wire, over all queue pairs. These bytes include
+// headers; a queue pair's byte counts do not.
 std::string port_as_text(const control::SlotStatus& slot) {
   CountList counts;
   for (size_t i = 0; i < protocol::kPortFirstDropReason; ++i) {
@@ -96,7 +96,7 @@ std::string time_as_text(uint64_t ns) {
   return ns < 10'000'000 ? verbena::format("{} us", ns / 1000) : verbena::format("{} ms", ns / 1'000'000);
 }
 
-// What a QP knows of the way to its peer; nothing where packets cannot be lost.
+// Describes a QP's path: round trip, window, rate. Empty for routes without loss.
 std::string path_as_text(const control::QpNumbers& qp) {
   const auto& path = qp.path;
   if (path[transport::kPathWindow] == 0) return {};
@@ -123,7 +123,8 @@ std::string_view wire_as_text(const ProcessStatus& slot) {
   return slot.handed_over ? ", packets handed over by the agent" : "";
 }
 
-// Where READs, WRITEs and atomics wait for the peer to run, and why.
+// Explains why peers' memory is not accessed directly, so that READs, WRITEs and atomics wait until the peer
+// runs.
 std::string unreached_as_text(const ProcessStatus& slot) {
   std::array<size_t, protocol::kQpWays> counts{};
   for (const control::QpNumbers& qp : slot.qps) ++counts[static_cast<size_t>(qp.way)];
@@ -137,7 +138,7 @@ std::string unreached_as_text(const ProcessStatus& slot) {
   return text;
 }
 
-// A queue pair whose completions went to such a queue is in ERR.
+// Reports overrun CQs. A queue pair whose completions went to an overrun CQ is in state ERR.
 std::string overruns_as_text(const ProcessStatus& process) {
   const size_t count = overrun_cqs(process);
   return count == 0 ? std::string()
@@ -145,7 +146,7 @@ std::string overruns_as_text(const ProcessStatus& process) {
                                       count, count == 1 ? " was" : "s were");
 }
 
-// Each queue pair's line of a table, with its path and its counters below it.
+// Formats a table of queue pairs, with each one's path and counters below its line.
 std::string queue_pairs_as_text(const control::AgentStatus& status, const ProcessStatus& slot) {
   Table table({"QP", "TYPE", "STATE", "LINK", "PEER", "ROUTE"});
   for (const control::QpNumbers& qp : slot.qps) {
@@ -177,12 +178,12 @@ std::string process_as_text(const control::AgentStatus& status, const ProcessSta
          overruns_as_text(slot);
 }
 
-// To a list of counts; none that is zero.
+// Appends a count to a list, unless it is zero.
 void add_count(std::string& list, std::string_view name, uint64_t count) {
   if (count != 0) list += verbena::format("{}{} {}", list.empty() ? "" : ", ", name, count);
 }
 
-// What exists, and what has happened; empty as long as nobody has connected.
+// Lists connections and counts of messages; empty if nobody has connected so far.
 std::string connections_as_text(const protocol::CmStatus& status) {
   std::string now;
   for (size_t i = 0; i < cm::kStates; ++i) {
@@ -216,7 +217,7 @@ std::string connections_as_text(const protocol::CmStatus& status) {
   return text.empty() ? text : "\nConnections\n" + text;
 }
 
-// What the process's QPs are: "3 RC RTS, 1 UD INIT".
+// Summarizes the process's QPs: "3 RC RTS, 1 UD INIT".
 std::string queue_pairs_in_short(const ProcessStatus& process) {
   std::map<std::string, size_t> counts;
   for (const control::QpNumbers& qp : process.qps)
@@ -233,7 +234,7 @@ uint64_t sum_of(const ProcessStatus& process, transport::QpCounter counter) {
   return sum;
 }
 
-// What went wrong, in words that `verbena status -v` has, too; of those that are there.
+// Summarizes errors of the process's current QPs, with the counter names of `verbena status -v`.
 std::string trouble_in_short(const ProcessStatus& process) {
   constexpr transport::QpCounter kTrouble[] = {transport::kRetransmittedPackets, transport::kRnrNaksReceived,
                                                transport::kErrorNaksReceived,    transport::kDroppedDatagrams,

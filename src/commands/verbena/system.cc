@@ -36,7 +36,8 @@ constexpr const char* kSystemExamples =
     "  verbena system status                    exit status 0: on, 1: off\n"
     "  sudo verbena system off\n";
 
-// The loader's cache prefers what comes first, and files are read in the order of their names.
+// The loader's configuration. Its file name sorts first: files are read in the order of their names, and the
+// loader's cache prefers earlier folders.
 constexpr const char* kFile = "/etc/ld.so.conf.d/00-verbena.conf";
 
 bool is_on() {

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Visits each folder once, by whichever links it is reached.
+// Checks files recursively. Visits each folder once, even if several links lead to it.
 class Search {
  public:
   std::optional<paths::Changeable> look_at(const fs::path& path) {

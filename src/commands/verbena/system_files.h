@@ -8,10 +8,9 @@
 
 namespace verbena::commands {
 
-// Looks for a file of Verbena's that others than root can change, among all that programs load or run while
-// `verbena system` is on: all files in the folder of the libraries and below it, since the loader's cache
-// takes whatever is there, the agent that these libraries start, preloads and commands. Follows links to
-// folders.
+// Finds a file of Verbena that users other than root can change. It checks all files that programs load or
+// run while `verbena system` is on: the agent, preloads, commands, and everything below the libraries'
+// folder, since the loader's cache takes all files there. Follows links to folders.
 std::optional<paths::Changeable> find_changeable_file(const Installation& installation);
 
 }  // namespace verbena::commands

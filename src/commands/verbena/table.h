@@ -7,14 +7,15 @@
 
 namespace verbena::commands {
 
-// Columns as wide as their widest cell, two spaces apart. Rows may have different lengths.
+// Formats a text table. Columns are as wide as their widest cell, two spaces apart. Rows may differ in
+// length.
 class Table {
  public:
   explicit Table(std::vector<std::string> heading) { add(std::move(heading)); }
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   bool empty() const { return rows_.size() == 1; }
-  // Every line begins with `indent` spaces and ends without one.
+  // Returns the table; every line begins with `indent` spaces and has no trailing ones.
   std::string text(size_t indent = 0) const;
 
  private:

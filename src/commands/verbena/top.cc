@@ -52,7 +52,7 @@ control::AdminResult<control::AgentStatus> status_now() {
   return tl::unexpected(std::move(error));
 }
 
-// "2026-11-28 02:31:07", of the clock on the wall.
+// The current local time, such as "2026-11-28 02:31:07".
 std::string time_now() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -106,7 +106,7 @@ int run(const TopOptions& options) {
   return kDone;
 }
 
-// By TopView.
+// Indexed by TopView.
 std::vector<std::string> names_of_views() {
   return {"process", "qp", "link"};
 }
@@ -119,7 +119,7 @@ std::vector<std::string> names_of_orders() {
   return names;
 }
 
-// An option whose value is one of `names`, which are in the order of the enumerators.
+// Adds an option whose value is one of `names`, listed in the order of the enumerators.
 template <class Enum>
 void add_choice(CLI::App& command, const std::string& option, const std::string& help,
                 const std::vector<std::string>& names, Enum& chosen) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-// Its macros have the names of functions of C++'s library.
+// ncurses' macros would collide with names of the C++ library.
 #define NCURSES_NOMACROS
 #include <curses.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ constexpr std::array kHelp = std::to_array<const char*>({
     "Press a key.",
 });
 
-// The terminal while curses has it.
+// Puts the terminal into curses mode for its lifetime.
 class Terminal {
  public:
   Terminal() {
@@ -60,7 +60,7 @@ class Terminal {
     }
     ::refresh();
   }
-  // ERR: none came in time. A signal that ends the command counts as 'q'.
+  // Waits at most `at_most` for a key. Returns ERR if none comes, and 'q' for SIGINT, SIGTERM or SIGHUP.
   int key(Duration at_most) {
     ::timeout(0);
     if (const int typed = ::getch(); typed != ERR) return typed;
@@ -107,7 +107,7 @@ class Top {
     if (looked) now = std::move(*looked);
     absence_ = looked ? std::string() : looked.error().text;
     const TimePoint when = MonotonicClock::now();
-    // The first look has nothing before it: all rates are zero.
+    // The first status has no predecessor, so all rates are zero.
     before_ = now_ ? std::move(now_) : now;
     seconds_ = std::chrono::duration<double>(when - looked_).count();
     now_ = std::move(now);
@@ -179,7 +179,7 @@ class Top {
   Duration interval_;
   std::optional<control::AgentStatus> before_;
   std::optional<control::AgentStatus> now_;
-  std::string absence_;  // why there is none
+  std::string absence_;  // reason for a missing status
   TimePoint looked_{};
   double seconds_ = 1;
   bool ended_ = false;

@@ -11,10 +11,11 @@
 
 namespace verbena::commands {
 
-// The agent as it is now. An error: there is none, or it does not answer; its text is shown.
+// Returns the agent's current status, or an error whose text is shown: no agent, or it does not answer.
 using Look = std::function<control::AdminResult<control::AgentStatus>()>;
 
-// Shows the agent on the terminal until the user has enough. REQUIRES: standard input and output are one
+// Shows the agent's status on the terminal until the user quits. REQUIRES: standard input and output are a
+// terminal.
 void show_top(const Look& look, TopSettings settings, Duration interval);
 
 }  // namespace verbena::commands

@@ -19,19 +19,19 @@ using control::AgentStatus;
 using control::QpNumbers;
 using control::SlotStatus;
 
-// By transport::QpCounter.
+// Indexed by transport::QpCounter.
 using Counts = std::array<uint64_t, transport::kQpCounterCount>;
 
 Counts increase(const Counts& before, const Counts& now) {
   Counts result{};
   for (size_t i = 0; i < result.size(); ++i) {
-    // It was another QP of this number, and began from zero.
+    // A smaller count means a new QP of the same number, which began at zero.
     result[i] = now[i] >= before[i] ? now[i] - before[i] : now[i];
   }
   return result;
 }
 
-// What has happened in one row's QPs, and what waits there.
+// Traffic and waiting requests of the QPs of one row.
 struct Traffic {
   Counts counts{};
   uint64_t waiting_sends = 0;
@@ -70,7 +70,7 @@ struct Row {
   Traffic traffic;
 };
 
-// The counts of each QP at the look before.
+// The counters of each QP in the previous status.
 class Before {
  public:
   explicit Before(const AgentStatus& status) {

@@ -11,7 +11,7 @@
 namespace verbena::commands {
 
 enum class TopView : uint8_t { kProcesses, kQueuePairs, kLinks };
-// What rows are sorted by: the largest first.
+// The sort key of the rows, largest first.
 enum class TopOrder : uint8_t { kBytes, kPackets, kRetransmissions, kRnrs, kWaiting, kCount };
 std::string_view name_of(TopOrder order);
 
@@ -19,16 +19,16 @@ struct TopSettings {
   TopView view = TopView::kProcesses;
   TopOrder order = TopOrder::kBytes;
   bool reversed = false;
-  std::string filter;  // rows with this somewhere in a name; empty: all
+  std::string filter;  // rows whose name contains this; empty: all
 };
 
-// What `verbena top` shows of the time between two looks at an agent. Pure.
+// Formats the table of `verbena top` from two successive statuses, `seconds` apart. Pure.
 //
-// Rates are of what a QP has counted meanwhile; one that is new counts from its beginning.
+// Rates are differences of QP counters. A new QP counts from zero.
 std::vector<std::string> top_lines(const control::AgentStatus& before, const control::AgentStatus& now,
                                    double seconds, const TopSettings& settings);
 
-// "1.5G", "37k", "12": at most five characters.
+// Formats a number in at most five characters: "1.5G", "37k", "12".
 std::string short_number(double number);
 
 }  // namespace verbena::commands

@@ -59,7 +59,7 @@ constexpr Duration kFastLook = std::chrono::milliseconds(1);
 constexpr Duration kLifeInterval = std::chrono::milliseconds(500);
 
 struct TraceWish {
-  pid_t pid = 0;  // 0: the list
+  pid_t pid = 0;  // 0: list all traces
   TraceChoice choice;
   double since = 0;
   uint32_t qpn = 0;
@@ -67,10 +67,10 @@ struct TraceWish {
   TraceStyle style;
   bool follows = false;
   bool all = false;
-  uint64_t seconds = 0;  // 0: until it is ended
+  uint64_t seconds = 0;  // 0: until a signal
 };
 
-// A process's rings, each read on from where it was left.
+// The trace rings of a process. Each read() returns the events since the previous one.
 class ProcessTrace {
  public:
   void add(TraceSource source) {
@@ -104,7 +104,7 @@ class ProcessTrace {
   std::map<uint32_t, Ring> rings_;  // by slot
 };
 
-// False: nobody reads what is printed.
+// Prints events. False: the output is closed.
 bool print(const std::vector<trace::Event>& events, const TraceWish& wish) {
   for (const trace::Event& event : events) {
     const std::string line = line_of(event, wish.pid, wish.style);
@@ -113,7 +113,8 @@ bool print(const std::vector<trace::Event>& events, const TraceWish& wish) {
   return std::fflush(stdout) == 0;
 }
 
-// Those of this process; of several that have had the number, the one that runs, or the latest.
+// Returns the traces of the process with this pid. If several had the pid: of the running one, or else of the
+// latest.
 std::vector<TraceSource> of_process(std::vector<TraceSource> living, std::vector<TraceSource> ended,
                                     pid_t pid) {
   const auto is_another = [pid](const TraceSource& source) { return source.pid != pid; };
@@ -126,7 +127,7 @@ std::vector<TraceSource> of_process(std::vector<TraceSource> living, std::vector
   return ended;
 }
 
-// Goes on until a signal, the time that was asked for, or the process's end.
+// Prints events until a signal, the requested time, or the process's end.
 int follow(TraceClient& client, ProcessTrace& process, const TraceWish& wish) {
   const EndSignals signals;
   const TimePoint began = MonotonicClock::now();
@@ -203,7 +204,8 @@ int list(TraceClient& client, const TraceWish& wish) {
   return kDone;
 }
 
-// An agent is started only where the one before has left something: it takes that up.
+// Connects to the agent. If none runs, starts one only if a former agent has left traces, which the new one
+// takes over.
 control::AdminResult<std::unique_ptr<TraceClient>> connect() {
   auto client = TraceClient::connect({.start_agent = false, .agent_program = {}});
   const std::string left = agent::left_traces_path();
@@ -229,7 +231,7 @@ int run(TraceWish wish) {
   return kFailed;
 }
 
-// These options are about one process.
+// Rejects these options if no process is given.
 void require_process(const TraceWish& wish, const std::vector<CLI::Option*>& options) {
   if (wish.pid != 0) return;
   std::string given;

@@ -27,7 +27,7 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// A process may claim any time: what the calendar has no place for is shown as a number.
+// Formats a wall-clock time. A process may claim any time, so one beyond the calendar is shown as a number.
 std::string wall_text(Duration since_epoch) {
   const auto whole = std::chrono::floor<std::chrono::seconds>(since_epoch);
   const auto second = static_cast<std::time_t>(whole.count());
@@ -41,7 +41,7 @@ std::string wall_text(Duration since_epoch) {
   return verbena::format("{}.{:06}", text.data(), micros);
 }
 
-// Its slots are one process to the user.
+// A process with the traces of all its slots.
 struct Process {
   const TraceSource* first = nullptr;
   size_t slots = 0;
@@ -76,8 +76,8 @@ std::string state_of(const TraceSource& source, TimePoint now) {
   return verbena::format("{} {:.0f} s ago", source.end->in_order ? "closed its devices" : "ended", ago);
 }
 
-// The identifiers that a queue pair has had: their other events concern it, too, such as how their addresses
-// were resolved.
+// Returns the rdma_cm identifiers that a queue pair has had. Their other events, such as address resolution,
+// concern the queue pair, too.
 std::set<uint32_t> identifiers_of(const std::vector<trace::Event>& events, uint32_t qpn) {
   std::set<uint32_t> ids;
   for (const trace::Event& event : events) {
@@ -114,7 +114,7 @@ std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& styl
     const std::string time = style.wall_clock
                                  ? wall_text(since_epoch)
                                  : verbena::format("{:+14.6f}", seconds(event.time - style.reference));
-    // Events of connections before they have a queue pair.
+    // An identifier's events before it has a queue pair.
     const std::string qp = event.qpn != 0 || !trace::is_of_connection(event.kind)
                                ? verbena::format("QP {:#08x}", event.qpn)
                                : std::string("QP -       ");

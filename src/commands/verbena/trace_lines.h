@@ -14,26 +14,28 @@
 
 namespace verbena::commands {
 
-// Which events are wanted.
+// Selects events.
 struct TraceChoice {
   std::optional<uint32_t> qpn{};
-  std::optional<Duration> since{};  // before the reference time
-  std::optional<size_t> last{};     // of those
+  std::optional<Duration> since{};  // of time before the reference time
+  std::optional<size_t> last{};     // count of the latest events among those
 };
-// Of events in the order of time. `reference`: now, or when the process ended.
+// Returns the selected events. `events` are in the order of time. `reference` is the current time, or the end
+// of the process.
 std::vector<trace::Event> chosen(std::vector<trace::Event> events, const TraceChoice& choice,
                                  TimePoint reference);
 
-// How events are written, one line each.
+// The format of events, one line each.
 struct TraceStyle {
   bool json = false;
   bool wall_clock = false;
-  TimePoint reference{};     // times are told from there
-  Duration to_wall_clock{};  // from the monotonic one
+  TimePoint reference{};     // zero of the displayed times
+  Duration to_wall_clock{};  // offset from the monotonic clock
 };
 std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& style);
 
-// What `verbena trace` says without a PID: whose traces there are. `now`: of the monotonic clock.
+// Format the list of traces that `verbena trace` without a PID prints. `now` is a time of the monotonic
+// clock.
 std::string traces_as_text(const std::vector<control::TraceSource>& sources, TimePoint now);
 std::string traces_as_json(const std::vector<control::TraceSource>& sources, TimePoint now);
 
