@@ -9,29 +9,30 @@
 #include "commands/doctor/netdevs.h"
 #include "control/model/agent_status.h"
 
-// What a doctor looks at, a function for each subject. Each adds at least one finding of its subject.
+// The checks of `verbena doctor`, one function per subject. Each adds at least one finding about its subject.
 namespace verbena::commands::doctor {
 
-// The agent: whether one answers or can be started, and what keeps programs from it. Its status, if there is
-// one.
+// Checks whether an agent answers or can be started, and what keeps programs from it. Returns its status, if
+// it answers.
 std::optional<control::AgentStatus> look_at_agent(Findings& findings);
 
-// Who has UDP port 4791. `agent`: what it says of itself, or nothing where there is none.
+// Checks which process has UDP port 4791. `agent` is the agent's status; nullopt if none runs.
 void look_at_port(const std::optional<control::AgentStatus>& agent, Findings& findings);
 
-// Rules of nftables and iptables that drop what goes to UDP port 4791, by any of these netdevs.
+// Checks for rules of nftables and iptables that drop packets to UDP port 4791 on any of these network
+// devices.
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings);
 
-// Links, their addresses, and what of a packet fits on the way. Pure.
+// Checks link states, addresses, and whether MTUs of devices and routes fit the path MTU. Pure.
 void look_at_links(const std::vector<control::LinkStatus>& links, const Netdevs& netdevs, Findings& findings);
 
-// What this process, and so what it starts, may have at most.
+// Checks resource limits of this process, which its children inherit, and free space in file systems.
 void look_at_limits(Findings& findings);
 
-// What a sandbox or a security module keeps from us.
+// Checks for system calls that a sandbox, a security module or an old kernel forbids.
 void look_at_kernel(Findings& findings);
 
-// Variables and files that put other libraries in front of ours.
+// Checks for variables and files that make the loader prefer other libraries, and for wrong settings.
 void look_at_environment(Findings& findings);
 
 }  // namespace verbena::commands::doctor

@@ -46,7 +46,7 @@ std::optional<Pipe> make_pipe() {
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-// Environment of the child: ours, with what is added in place of what has the same name.
+// Returns the child's environment: ours, with entries of `added` in place of those with the same name.
 std::vector<std::string> merged(const std::vector<std::string>& added) {
   std::vector<std::string> all = added;
   for (char** one = environ; *one != nullptr; ++one) {
@@ -80,7 +80,7 @@ pid_t spawn(const std::string& program, const std::vector<std::string>& words,
   return error == 0 ? pid : -1;
 }
 
-// False at its end.
+// Reads a block and appends it to `into`. False at the end of the output.
 bool read_some(int fd, std::string& into) {
   std::array<char, 16 << 10> block;
   const ssize_t count = ::read(fd, block.data(), block.size());
@@ -90,7 +90,7 @@ bool read_some(int fd, std::string& into) {
   return count > 0;
 }
 
-// False: the time was over first.
+// Reads both pipes to their ends. False if `deadline` comes first.
 bool read_both(int out, int errors, TimePoint deadline, CommandOutput& output) {
   std::array<pollfd, 2> entries = {{{out, POLLIN, 0}, {errors, POLLIN, 0}}};
   while (entries[0].fd >= 0 || entries[1].fd >= 0) {

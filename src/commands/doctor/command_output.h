@@ -10,15 +10,15 @@
 namespace verbena::commands::doctor {
 
 struct CommandOutput {
-  int status = 0;          // its exit status; 128 and the signal's number where one ended it
-  bool timed_out = false;  // it was ended
+  int status = 0;          // exit status; 128 + N after signal N
+  bool timed_out = false;  // it exceeded its time and was killed
   std::string out;
   std::string errors;
 };
 
-// Runs a program to its end, without a shell and with nothing to read, and gives it `patience`. Looks for its
-// name in PATH and where root's programs lie. What it writes is kept up to some megabytes. `environment`:
-// NAME=VALUE, added to ours. Nothing: there is no such program, or it cannot be started.
+// Runs a program without a shell and with empty standard input, for at most `patience`. Searches for it in
+// PATH and in the sbin folders. Keeps some megabytes of its output. `environment` holds NAME=VALUE entries to
+// add. Returns nullopt if there is no such program or it cannot be started.
 std::optional<CommandOutput> run_command(const std::vector<std::string>& words, Duration patience,
                                          const std::vector<std::string>& environment = {});
 

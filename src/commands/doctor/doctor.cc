@@ -46,7 +46,7 @@ constexpr const char* kDoctorExamples =
     "\n"
     "Exit status: 0 nothing is amiss, 1 something is, 2 it could not look, or wrong usage.\n";
 
-// The netdevs that packets may come by, those to other hosts first.
+// The network devices that packets may use; loopback is last.
 std::vector<std::string> ways_in(const doctor::Netdevs& netdevs) {
   std::vector<std::string> names;
   for (const bool loopback : {false, true}) {
@@ -75,7 +75,7 @@ void look_at_machine(doctor::Findings& findings) {
   doctor::look_at_environment(findings);
 }
 
-// False, after a message: there is nothing to look at.
+// Returns false, after a message, if there is no such program.
 bool look_at_program(const std::string& program, doctor::Findings& findings) {
   const auto installation = Installation::of_this_program();
   if (!installation) {
@@ -114,9 +114,10 @@ bool is_address(const std::string& text) {
          ::inet_pton(AF_INET6, text.c_str(), &unused) == 1;
 }
 
-// `what`: a program, a library, or a host. A host that is called like a program is asked for by its address.
+// Examines `what`: the machine if empty, else a program, a library or a host. A program takes precedence over
+// a host of the same name; the host then has to be given by its address.
 int look(const std::string& what, bool json) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files (ulimit -f) is something to be told of
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit (ulimit -f) is reported instead
   doctor::Findings findings;
   const bool is_path = what.find('/') != std::string::npos;
   const bool is_program = is_path || (!what.empty() && !is_address(what) && doctor::is_program(what));

@@ -27,7 +27,7 @@ static_assert(sizeof(icmphdr) == kEchoHeaderBytes);
 constexpr size_t kIpv4HeaderBytes = 20;
 constexpr size_t kIpv6HeaderBytes = 40;
 
-// RFC 1071. The kernel computes that of ICMPv6.
+// The checksum of RFC 1071, for ICMPv4. The kernel computes that of ICMPv6.
 uint16_t checksum_of(const std::vector<std::byte>& packet) {
   uint32_t sum = 0;
   for (size_t i = 0; i < packet.size(); ++i) {
@@ -46,7 +46,8 @@ Echo::Echo(const sockaddr_storage& destination, UniqueFd socket, bool is_raw)
       is_raw_(is_raw),
       id_(static_cast<uint16_t>(::getpid())) {}
 
-// Sockets of ping(8)'s kind need no privilege where a sysctl allows them; raw ones need CAP_NET_RAW.
+// Tries a datagram ICMP socket first, as ping(8): it needs no privilege if a sysctl allows it. A raw socket
+// needs CAP_NET_RAW.
 Result<Echo> Echo::open(const sockaddr_storage& destination) {
   const bool is_ipv4 = destination.ss_family == AF_INET;
   const int protocol = is_ipv4 ? static_cast<int>(IPPROTO_ICMP) : static_cast<int>(IPPROTO_ICMPV6);
@@ -79,8 +80,8 @@ bool Echo::send(size_t packet_bytes) {
   return ::send(socket_.get(), packet.data(), packet.size(), 0) == static_cast<ssize_t>(packet.size());
 }
 
-// A raw socket hears others' answers, too, and with IPv4 the header in front. The kernel has its own number
-// in the place of ours on the other kind of socket.
+// Waits for the reply. A raw socket also receives replies for other programs, and with IPv4 the IP header. On
+// a datagram socket the kernel replaces the identifier with its own.
 bool Echo::await(Duration patience) {
   const bool is_ipv4 = destination_.ss_family == AF_INET;
   const TimePoint end = MonotonicClock::now() + patience;
@@ -90,7 +91,7 @@ bool Echo::await(Duration patience) {
     pollfd entry{socket_.get(), POLLIN, 0};
     if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) <= 0) return false;
     const ssize_t count = ::recv(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return false;  // such as unreachable
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return false;  // an ICMP error, such as unreachable
     const size_t at = is_raw_ && is_ipv4 && count > 0 ? (static_cast<size_t>(packet[0]) & 15) * 4 : size_t{0};
     if (count < static_cast<ssize_t>(at + sizeof(icmphdr))) continue;
     icmphdr header{};

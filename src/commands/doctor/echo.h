@@ -12,14 +12,15 @@
 
 namespace verbena::commands::doctor {
 
-// Asks a host for ICMP echoes, to find out whether it is there and which packets fit on the way. Packets are
-// not fragmented, and what the kernel has heard of the path before does not count (IP_PMTUDISC_PROBE).
+// Sends ICMP echo requests to a host, to find out whether it is up and which packet sizes the path carries.
+// Packets are not fragmented, and the kernel's cached path MTU is ignored (IP_PMTUDISC_PROBE).
 class Echo {
  public:
-  // EACCES, EPERM: this user may not send ICMP (net.ipv4.ping_group_range).
+  // Opens a socket for `destination`. EACCES, EPERM: this user may not send ICMP (net.ipv4.ping_group_range).
   static Result<Echo> open(const sockaddr_storage& destination);
 
-  // Whether an IP packet of this size, with all its headers, comes back; `tries` times as long as `patience`.
+  // Whether the host answers an IP packet of this size, headers included. Sends up to `tries` requests and
+  // waits `patience` for each.
   bool comes_back(size_t packet_bytes, int tries, Duration patience);
 
  private:

@@ -18,7 +18,7 @@
 namespace verbena::commands::doctor {
 namespace {
 
-// Programs that are larger than any table of theirs may be; names are shorter than paths.
+// Limits for hostile files. Real tables and names are smaller.
 constexpr size_t kMaxTableBytes = 1 << 20;
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxNames = 1024;
@@ -40,7 +40,7 @@ class Reader {
     return entries;
   }
 
-  // Up to its zero byte, or up to `most`.
+  // Reads a string up to its zero byte, at most `most` bytes.
   std::string text(uint64_t at, uint64_t most) const {
     std::string name(std::min<uint64_t>(most, kMaxNameBytes), '\0');
     name.resize(read_bytes(at, name.data(), name.size()));
@@ -57,7 +57,7 @@ class Reader {
   int fd_;
 };
 
-// Where an address of the program lies in its file.
+// Converts an address of the program into an offset in the file.
 std::optional<uint64_t> offset_of(uint64_t address, std::span<const Elf64_Phdr> segments) {
   for (const Elf64_Phdr& one : segments) {
     if (one.p_type == PT_LOAD && address >= one.p_vaddr && address - one.p_vaddr < one.p_filesz) {
@@ -67,15 +67,15 @@ std::optional<uint64_t> offset_of(uint64_t address, std::span<const Elf64_Phdr> 
   return std::nullopt;
 }
 
-// The value of the first entry of this kind.
+// Returns the value of the first entry with this tag.
 std::optional<uint64_t> value_of(Elf64_Sxword tag, std::span<const Elf64_Dyn> entries) {
   const auto found =
       std::find_if(entries.begin(), entries.end(), [tag](const Elf64_Dyn& one) { return one.d_tag == tag; });
   return found == entries.end() ? std::nullopt : std::optional<uint64_t>(found->d_un.d_val);
 }
 
-// Calls visit(entry, at) for each entry of a list whose entries say how far the next one is. `left` entries
-// of all lists are read: a list may lead round and round.
+// Calls visit(entry, at) for each entry of a list in which each entry holds the offset of the next. Reads at
+// most `left` entries, since a hostile list may be circular.
 template <class Entry, class Visit>
 void walk(const Reader& reader, uint64_t at, Elf64_Word Entry::*next, size_t& left, Visit visit) {
   for (Entry entry{}; left > 0 && reader.read(at, entry); at += entry.*next) {
@@ -104,7 +104,7 @@ void read_versions(const Reader& reader, std::span<const Elf64_Phdr> segments,
   const auto defines = value_of(DT_VERDEF, entries);
   if (const auto at = defines ? offset_of(*defines, segments) : std::nullopt) {
     walk<Elf64_Verdef>(reader, *at, &Elf64_Verdef::vd_next, left, [&](const Elf64_Verdef& of, uint64_t here) {
-      Elf64_Verdaux first{};  // what follows are versions that it inherits
+      Elf64_Verdaux first{};  // the entries after the first are inherited versions
       if (reader.read(here + of.vd_aux, first)) file.defined_versions.push_back(text(first.vda_name));
     });
   }
@@ -157,7 +157,7 @@ Result<ElfFile> read_elf_file(const std::filesystem::path& path) {
   if (!reader.read(0, head.e_ident) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return fail(ENOEXEC);
   ElfFile file;
   file.is_64_bit = head.e_ident[EI_CLASS] == ELFCLASS64;
-  // Up to e_machine the head is the same for 32 bits.
+  // Up to e_machine, the headers for 32 and 64 bits are the same.
   if (!reader.read(offsetof(Elf64_Ehdr, e_machine), file.machine)) return fail(ENOEXEC);
   const bool is_of_own_order = head.e_ident[EI_DATA] == kOwnOrder;
   if (!is_of_own_order) file.machine = __builtin_bswap16(file.machine);

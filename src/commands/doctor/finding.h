@@ -9,20 +9,20 @@
 namespace verbena::commands::doctor {
 
 enum class Level {
-  kFine,    // looked at, and as it should be
-  kUnseen,  // could not be looked at
-  kCost,    // it works, and less well than it could
+  kFine,    // correct
+  kUnseen,  // could not be checked
+  kCost,    // works, but worse than it could
   kFault,   // something does not work
 };
 
 struct Finding {
-  std::string subject;  // one word: what was looked at
+  std::string subject;  // one word: the subject of the check
   Level level = Level::kFine;
-  std::string what;  // one sentence: what is
-  std::string todo;  // one sentence: what to do; empty where nothing is to be done
+  std::string what;  // one sentence: the observation
+  std::string todo;  // one sentence: the remedy; empty if there is none
 };
 
-// What a visit has found, in the order in which it was found.
+// All findings of a run, in order.
 class Findings {
  public:
   void fine(std::string subject, std::string what) { add(std::move(subject), Level::kFine, std::move(what)); }
@@ -41,7 +41,7 @@ class Findings {
     return static_cast<size_t>(
         std::count_if(all_.begin(), all_.end(), [level](const Finding& one) { return one.level == level; }));
   }
-  // Whether something is amiss with a subject.
+  // Whether there is a cost or a fault for this subject.
   bool amiss(const std::string& subject) const {
     return std::any_of(all_.begin(), all_.end(), [&](const Finding& one) {
       return one.subject == subject && (one.level == Level::kCost || one.level == Level::kFault);

@@ -12,7 +12,7 @@ namespace {
 
 enum class Match { kNo, kMaybe, kYes };
 
-// As deep as the kernel lets chains jump.
+// The kernel's limit for nested jumps.
 constexpr int kMaxJumps = 16;
 
 bool names(const std::string& pattern, const std::string& name) {
@@ -69,7 +69,7 @@ Match match(const Rule& rule, const Probe& probe) {
   return all;
 }
 
-// One packet's way through one table.
+// Traverses one table with one packet.
 class Walk {
  public:
   Walk(const Table& table, const Probe& probe) : table_(table), probe_(probe) {}
@@ -81,7 +81,7 @@ class Walk {
   }
 
  private:
-  // How a chain ended: its verdict is said, or the rules behind the jump go on.
+  // The result of a chain: a verdict, or the caller continues after the jump.
   enum class End { kDecided, kOpen };
 
   void drop(const std::string& by, bool certain) {
@@ -89,7 +89,7 @@ class Walk {
     if (kind > outcome_.kind) outcome_ = {kind, by};
   }
 
-  // `sure`: every such packet comes here, not only some.
+  // Traverses a chain. `sure`: all packets like the probe come here, not only some of them.
   End visit(const Chain& chain, bool sure, int depth) {
     if (depth > kMaxJumps) return End::kOpen;
     bool some_returned = false;
@@ -125,7 +125,8 @@ class Walk {
   const Table& table_;
   const Probe& probe_;
   Outcome outcome_;
-  bool some_accepted_ = false;  // by a rule before, for what a probe does not say
+  bool some_accepted_ =
+      false;  // an earlier rule, with a condition that a probe cannot answer, accepted some packets
 };
 
 bool concerns(const Table& table, const Probe& probe) {
@@ -139,7 +140,7 @@ bool is_on_the_way(const Chain& chain, const Probe& probe) {
 
 }  // namespace
 
-// What one table accepts the next may drop, so their order does not matter.
+// Each table can drop a packet that another accepts, so the order of tables does not matter.
 Outcome judge(const std::vector<Table>& tables, const Probe& probe) {
   Outcome worst;
   for (const Table& table : tables) {

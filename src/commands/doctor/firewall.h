@@ -10,18 +10,18 @@
 
 namespace verbena::commands::doctor {
 
-// A packet that has not come: what would the rules do with it? It is the first of its flow, as RoCEv2's
-// always are: either end sends to port 4791 from a port of its own, so nothing is ever an answer to a
-// firewall.
+// A hypothetical packet, to be judged by firewall rules. It is the first of its flow, as all RoCEv2 packets
+// are: both ends send to port 4791 from ports of their own. So no packet is a reply in the eyes of connection
+// tracking.
 struct Probe {
   bool incoming = true;
   bool ipv6 = false;
-  std::string netdev;  // by which it comes or leaves
+  std::string netdev;  // through which it arrives or leaves
   uint16_t source_port = 49'200;
   uint16_t destination_port = 4791;
 };
 
-// What one condition of a rule is about.
+// The property that a condition tests.
 enum class Field {
   kFamily,  // "ip" or "ip6"
   kProtocol,
@@ -30,13 +30,13 @@ enum class Field {
   kInputNetdev,
   kOutputNetdev,
   kConnectionState,
-  kLoopbackAddress,  // as source or destination, which only loopback has
-  kOther,            // something that a probe does not say: an address, a rate, a mark
+  kLoopbackAddress,  // source or destination is a loopback address
+  kOther,            // not part of a probe: an address, a rate, a mark
 };
 
 struct Condition {
   Field field = Field::kOther;
-  std::vector<std::string> words;                      // names; of a netdev also with a '*' at the end
+  std::vector<std::string> words;                      // names; network devices may end in '*'
   std::vector<std::pair<uint32_t, uint32_t>> numbers;  // ranges, both ends included
   bool negated = false;
 };
@@ -44,16 +44,16 @@ struct Condition {
 enum class Verdict { kNone, kAccept, kDrop, kReturn, kJump, kGoto };
 
 struct Rule {
-  std::vector<Condition> conditions;  // all of them must hold
+  std::vector<Condition> conditions;  // all must hold
   Verdict verdict = Verdict::kNone;
-  std::string target;  // of kJump and kGoto
-  std::string text;    // as its owner would know it
+  std::string target;  // the chain for kJump and kGoto
+  std::string text;    // as the administrator would recognize it
 };
 
 struct Chain {
-  std::string hook;  // "input", "output", "prerouting", "postrouting"; empty: others jump to it
+  std::string hook;  // "input", "output", "prerouting", "postrouting"; empty: reached by jumps only
   int priority = 0;
-  bool drops_the_rest = false;  // its policy
+  bool drops_the_rest = false;  // policy DROP
   std::string text;
   std::vector<Rule> rules;
 };
@@ -65,15 +65,15 @@ struct Table {
 
 struct Outcome {
   enum Kind { kPasses, kMayBeDropped, kDropped } kind = kPasses;
-  std::string by;  // the rule or the policy
+  std::string by;  // the rule or policy that drops it
 };
 
-// Pure: what the rules of all tables do with the packet.
+// Judges the packet by the rules of all tables. Pure.
 Outcome judge(const std::vector<Table>& tables, const Probe& probe);
 
-// The rules as `nft -j list ruleset` writes them. Throws nlohmann::json::exception where it is no such thing.
+// Parses the output of `nft -j list ruleset`. Throws nlohmann::json::exception if it is malformed.
 std::vector<Table> parse_nft(std::string_view json);
-// The rules as `iptables-save` (family "ip") or `ip6tables-save` ("ip6") write them.
+// Parses the output of `iptables-save` (family "ip") or `ip6tables-save` ("ip6").
 std::vector<Table> parse_iptables(std::string_view text, const std::string& family);
 
 }  // namespace verbena::commands::doctor

@@ -8,7 +8,7 @@
 namespace verbena::commands::doctor {
 namespace {
 
-// Words of a line as a shell cuts them: a comment is one word, in quotation marks.
+// Splits a line into words as a shell does: text in quotation marks is one word.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
@@ -36,7 +36,7 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-// "4791", "4000:5000", ":5000"
+// Parses "4791", "4000:5000" or ":5000".
 std::pair<uint32_t, uint32_t> range_of(const std::string& text) {
   const size_t colon = text.find(':');
   const auto number = [](const std::string& digits, uint32_t otherwise) {
@@ -63,7 +63,7 @@ constexpr Option kOptions[] = {
     {"--state", Field::kConnectionState},
     {"--ctstate", Field::kConnectionState},
 };
-// Options with a value that say nothing of which packets the rule is for; others are taken for conditions.
+// Options whose values do not restrict the rule. All other unknown options count as conditions.
 constexpr std::string_view kNoConditions[] = {"-m",          "--comment",     "--reject-with", "--log-prefix",
                                               "--log-level", "--nflog-group", "--nflog-prefix"};
 
@@ -122,7 +122,7 @@ void set_target(const std::string& option, const std::string& target, const Tabl
   }
 }
 
-// "-A CHAIN [!] OPTION VALUE..."
+// Parses "-A CHAIN [!] OPTION VALUE...".
 void add_rule(const std::string& line, Table& table) {
   const std::vector<std::string> words = words_of(line);
   if (words.size() < 2) return;
@@ -147,7 +147,7 @@ void add_rule(const std::string& line, Table& table) {
   if (rule.verdict != Verdict::kNone) table.chains[words[1]].rules.push_back(std::move(rule));
 }
 
-// ":INPUT DROP [0:0]"; a chain of a user's own has no policy.
+// Parses ":INPUT DROP [0:0]". User-defined chains have no policy ("-").
 void add_chain(const std::string& line, const std::string& name_of_table, Table& table) {
   const std::vector<std::string> words = words_of(line.substr(1));
   if (words.size() < 2) return;

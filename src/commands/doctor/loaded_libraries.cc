@@ -32,7 +32,7 @@ std::vector<std::string> split(const std::string& list, const char* separators) 
   return items;
 }
 
-// Lines of `ldconfig -p`: "	libz.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libz.so.1".
+// Parses `ldconfig -p`, with lines such as " libz.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libz.so.1".
 std::multimap<std::string, std::string> loader_cache() {
   std::multimap<std::string, std::string> cache;
   const auto ran = run_command({"ldconfig", "-p"}, kCachePatience);
@@ -42,17 +42,17 @@ std::multimap<std::string, std::string> loader_cache() {
     const size_t kind = line.find(" (");
     const size_t arrow = line.find(") => ");
     if (arrow == std::string::npos || kind > arrow || begin >= kind) continue;
-    if (line.find("hwcap", kind) < arrow) continue;  // for newer processors
+    if (line.find("hwcap", kind) < arrow) continue;  // needs a newer processor
     cache.emplace(line.substr(begin, kind - begin), line.substr(arrow + 5));
   }
   return cache;
 }
 
-// A file of the program, and who needs it.
+// A loaded file, and the file that needs it.
 struct Object {
   std::string path;
   ElfFile file;
-  const Object* loader;  // needs it; null: nobody, as it is the program itself
+  const Object* loader;  // null for the program itself
 };
 
 class Search {
@@ -62,14 +62,14 @@ class Search {
     const auto own = read_elf_file("/proc/self/exe");
     if (!own) return;
     machine_ = own->machine;
-    loader_ = fs::path(own->interpreter).filename().string();  // it is always there
+    loader_ = fs::path(own->interpreter).filename().string();  // always loaded
   }
 
   LoadedLibraries run(const fs::path& file) {
     std::error_code error;
     const fs::path whole = fs::canonical(file, error);
     add_object(error ? fs::absolute(file, error).string() : whole.string(), nullptr);
-    // Libraries come level by level, and are found where the first to need them finds them.
+    // Breadth-first, as the loader: the first file that needs a library determines its search path.
     for (size_t i = 0; i < objects_.size(); ++i) {
       for (const std::string& name : objects_[i].file.needed) add_library(name, objects_[i]);
     }
@@ -100,7 +100,8 @@ class Search {
       const auto path = replace_origin(name, loader);
       return path && is_library(*path) ? *path : std::string();
     }
-    // A RUNPATH is for the object alone that has it, and makes the loader ignore all RPATHs on the way.
+    // A RUNPATH applies only to the file that has it, and makes the loader ignore all RPATHs of its
+    // ancestors.
     std::string path;
     for (const Object* at = &loader; loader.file.runpath.empty() && at != nullptr && path.empty();
          at = at->loader) {
@@ -138,7 +139,7 @@ class Search {
     return file && is_usable(*file);
   }
 
-  // Nothing: the text has another variable.
+  // Replaces $ORIGIN. Nullopt if the text holds another variable, or becomes too long.
   static std::optional<std::string> replace_origin(std::string text, const Object& of) {
     const std::string origin = fs::path(of.path).parent_path().string();
     for (const std::string_view name : {"${ORIGIN}", "$ORIGIN"}) {
@@ -170,7 +171,7 @@ class Search {
   const std::multimap<std::string, std::string> cache_;
   uint16_t machine_ = 0;
   std::string loader_;
-  std::deque<Object> objects_;  // the file itself first; they stay where they are
+  std::deque<Object> objects_;  // the program first; a deque, so that pointers to its elements stay valid
   std::map<std::string, const Object*> names_;
   LoadedLibraries found_;
 };

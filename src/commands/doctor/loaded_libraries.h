@@ -14,15 +14,15 @@ struct LoadedLibraries {
     std::string path;  // empty: not found
   };
   std::vector<Library> libraries;
-  // "IBVERBS_9.9 of libibverbs.so.1, for /usr/bin/program": a version of symbols that a library lacks.
+  // A symbol version that a library lacks: "IBVERBS_9.9 of libibverbs.so.1, for /usr/bin/program".
   std::string missing_version;
 };
 
-// Looks for libraries as glibc's loader does: by RPATH, `library_path` (LD_LIBRARY_PATH), RUNPATH, the
-// loader's cache, and the system's folders. It only reads files. The loader itself would run code of a
-// hostile file even when it only lists libraries: DT_AUDIT names a library for it to call.
+// Finds libraries in the order of glibc's loader: RPATH, `library_path` (LD_LIBRARY_PATH), RUNPATH, the
+// loader's cache, the system's folders. It only reads files. The loader would run code of a hostile file even
+// to list its libraries, as DT_AUDIT names a library that it calls.
 //
-// It does not look into the sub-folders for newer processors (glibc-hwcaps), nor replace $LIB and $PLATFORM.
+// Ignores sub-folders for newer processors (glibc-hwcaps), and does not replace $LIB and $PLATFORM.
 LoadedLibraries find_loaded_libraries(const std::filesystem::path& file, const std::string& library_path);
 
 }  // namespace verbena::commands::doctor

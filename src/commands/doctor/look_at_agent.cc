@@ -26,18 +26,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kAgent = "agent";
-// An agent that can serve is silent by then.
+// An agent that starts successfully prints no error within this time.
 constexpr Duration kPatience = std::chrono::seconds(2);
 
-// ---- its directory
+// ---- the agent's directory
 
 struct Complaint {
   std::string what;
   std::string remedy;
 };
 
-// Says why an agent of this owner's cannot use its directory. It never advises to remove one, which may be
-// the directory of somebody whose programs run.
+// Explains why an agent of `owner` cannot use its directory. It never advises to remove a directory: programs
+// of another user may be using it.
 Complaint complaint_about(const char* path, const struct stat& status, uid_t owner) {
   if (!S_ISDIR(status.st_mode)) {
     return {"is no directory",
@@ -76,11 +76,11 @@ void look_at_directory(uid_t owner, Findings& findings) {
   }
 }
 
-// ---- the process
+// ---- the agent's process
 
 struct AgentProcess {
   std::string pid;
-  char state = '?';  // as in proc(5): T is stopped
+  char state = '?';  // as in proc(5); T: stopped
 };
 
 std::string network_of(const std::string& pid) {
@@ -92,11 +92,11 @@ char state_of(const std::string& pid) {
   std::ifstream stream("/proc/" + pid + "/stat");
   std::string line;
   std::getline(stream, line);
-  const size_t end = line.rfind(')');  // a name may have anything in it
+  const size_t end = line.rfind(')');  // the name may contain any character
   return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
 }
 
-// An agent in this network namespace, one that is stopped before others.
+// Finds an agent in this network namespace; prefers a stopped one.
 std::optional<AgentProcess> find_agent_process() {
   std::optional<AgentProcess> found;
   std::error_code ignored;
@@ -129,9 +129,9 @@ void say_it_is_silent(const control::AdminError& error, Findings& findings) {
               : "look for it: ps -C verbena-agent");
 }
 
-// ---- where none runs
+// ---- no agent runs
 
-// What it says when it cannot start; empty: it can.
+// Tries to start an agent and returns its error; empty if it starts.
 std::string last_words_of(const std::string& program) {
   const auto ran = run_command({program, "--foreground"}, kPatience, {"VERBENA_LOG=error"});
   if (!ran) return verbena::format("{} cannot be run", program);
@@ -156,7 +156,7 @@ void say_none_can_be_started(const std::string& program, Findings& findings) {
                  "see what it says: VERBENA_LOG=debug verbena agent");
 }
 
-// ---- one that answers
+// ---- an agent answers
 
 void look_at_answer(const control::AgentStatus& status, Findings& findings) {
   if (status.refused.count > 0) {

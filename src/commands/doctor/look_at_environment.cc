@@ -45,7 +45,8 @@ bool stands_in_for_ours(const fs::path& file) {
   return false;
 }
 
-// A preload comes before everything that `verbena run` puts in front.
+// Reports preloads that hide Verbena's libraries or do not exist. LD_PRELOAD precedes LD_LIBRARY_PATH, so
+// `verbena run` cannot override it.
 void look_at_preloads(const std::string& list, const std::string& where, const Installation& installation,
                       Findings& findings) {
   for (const std::string& one : split(list, ": \t")) {
@@ -66,8 +67,7 @@ void look_at_preloads(const std::string& list, const std::string& where, const I
 void look_at_library_path(const Installation& installation, Findings& findings) {
   for (const std::string& folder : split(variable("LD_LIBRARY_PATH"), ":;")) {
     std::error_code ignored;
-    if (fs::equivalent(folder, installation.libraries, ignored))
-      return;  // what comes behind it does not count
+    if (fs::equivalent(folder, installation.libraries, ignored)) return;  // later folders do not matter
     for (const std::string_view library : kVerbenaLibraries) {
       const fs::path file = fs::path(folder) / library;
       if (!fs::exists(file, ignored)) continue;
@@ -82,9 +82,9 @@ void look_at_library_path(const Installation& installation, Findings& findings) 
   }
 }
 
-// Each is right for somebody, and easily forgotten in a profile.
+// Reports wrong settings, and those that are right in some cases but easily forgotten in a profile.
 void look_at_settings(Findings& findings) {
-  log_level();  // complains of VERBENA_LOG, if it has no level's name
+  log_level();  // logs a wrong VERBENA_LOG
   for (const WrongSetting& wrong : wrong_settings()) {
     findings.cost(kLibraries, wrong.what,
                   verbena::format("correct it, or take it out: unset {}", wrong.name));

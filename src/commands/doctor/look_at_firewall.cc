@@ -19,8 +19,8 @@ constexpr Duration kListPatience = std::chrono::seconds(10);
 
 struct Rules {
   std::vector<Table> tables;
-  bool read = false;    // by one tool at least
-  bool failed = false;  // a tool could not
+  bool read = false;    // by at least one tool
+  bool failed = false;  // at least one tool failed
 };
 
 void add(std::vector<Table> more, Rules& rules) {
@@ -64,7 +64,7 @@ const char* remedy(const Probe& probe) {
                         : "let UDP to port 4791 out";
 }
 
-// The worst that happens to any of the packets there are.
+// Returns the worst outcome over all network devices, directions and families, and its packet in `which`.
 Outcome worst_of(const std::vector<Table>& tables, const std::vector<std::string>& netdevs, Probe& which) {
   Outcome worst;
   for (const std::string& netdev : netdevs) {

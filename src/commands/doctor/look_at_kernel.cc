@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kKernel = "kernel";
 
-// A filter of system calls is in force (proc(5)); then a call that the kernel has may still fail.
+// Whether a seccomp filter is active (proc(5)). Then system calls that the kernel has may still fail.
 bool is_filtered() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -71,7 +71,8 @@ void look_at_events(Findings& findings) {
                  remedy());
 }
 
-// Some sandboxes forbid it, as they do ptrace(2); with one's own memory no module interferes.
+// Tests process_vm_readv(2) with this process's own memory. Some sandboxes forbid it, as they do ptrace(2);
+// security modules do not interfere with a process's own memory.
 void look_at_memory_of_processes(Findings& findings) {
   char from = 'v';
   char to = 0;

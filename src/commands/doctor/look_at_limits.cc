@@ -17,17 +17,17 @@ namespace {
 
 constexpr const char* kLimits = "limits";
 
-// A device takes about a dozen descriptors, a shard some more, a peer on this host up to two.
+// A device needs about a dozen descriptors, a shard some more, a peer on this host up to two.
 constexpr rlim_t kFewDescriptors = 64;
 constexpr rlim_t kSomeDescriptors = 256;
-// Rings, boards and what is mapped of peers; a status page alone is reserved, not used.
+// Rings, export tables and mapped memory of peers take address space. A status page alone is only reserved.
 constexpr rlim_t kSmallAddressSpace = rlim_t{1} << 30;
 constexpr rlim_t kFewFileBytes = rlim_t{1} << 20;
 constexpr rlim_t kFewThreads = 64;
-// What Linux has by itself. Less than that loses packets before a program can read them.
+// Linux's default. Smaller buffers lose packets before a program can read them.
 constexpr long kUsualSocketBytes = 212'992;
 constexpr unsigned long kLittleSharedMemory = 16ul << 20;
-// A link has some dozens of files of a page each.
+// A link has some dozens of files of one page each.
 constexpr unsigned long kLittleStateRoom = 1ul << 20;
 constexpr unsigned long kFewFiles = 256;
 
@@ -59,7 +59,7 @@ void look_at_descriptors(Findings& findings) {
   }
 }
 
-// `option` is the shell's, `unit` systemd's and `item` that of limits.conf(5).
+// Advises to raise a limit. `option` is for ulimit, `unit` for systemd, `item` for limits.conf(5).
 std::string lift(const Limit& limit, const char* option, const char* unit, const char* item) {
   if (limit.hard == RLIM_INFINITY) {
     return verbena::format("lift it where the program is started: ulimit {} unlimited", option);
@@ -103,7 +103,8 @@ void look_at_threads(Findings& findings) {
                             std::min<rlim_t>(limit.hard, 4096)));
 }
 
-// The agent's directory: its link table, and what programs find in /sys.
+// Checks the space for the agent's directory, which holds its link table and the files that programs find as
+// /sys.
 void look_at_state_directory(Findings& findings) {
   const paths::PathText path = paths::state_home_for(::geteuid());
   if (!path.valid()) return;
@@ -126,7 +127,7 @@ void look_at_state_directory(Findings& findings) {
           folder.string()));
 }
 
-// Open MPI and UCX have their own segments there, and end with SIGBUS when it is full.
+// Checks /dev/shm. Open MPI and UCX keep segments there and end with SIGBUS when it is full.
 void look_at_shared_memory_files(Findings& findings) {
   struct statvfs room {};
   if (::statvfs("/dev/shm", &room) != 0 || ::access("/dev/shm", W_OK) != 0) {
@@ -145,7 +146,7 @@ void look_at_shared_memory_files(Findings& findings) {
   }
 }
 
-// Root's sockets go past these.
+// Checks the limits of socket buffers. Root's sockets can exceed them.
 void look_at_socket_buffers(Findings& findings) {
   if (::geteuid() == 0) return;
   for (const char* name : {"rmem_max", "wmem_max"}) {

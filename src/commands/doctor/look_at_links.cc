@@ -44,7 +44,7 @@ bool reaches_other_networks(const roce::Address& address) {
   return !address.is_link_local();
 }
 
-// ---- what links there are
+// ---- no links
 
 std::string unlinked(const Netdevs& netdevs) {
   std::string names;
@@ -83,8 +83,8 @@ bool leads_outward(const LinkStatus& one, const Netdevs& netdevs) {
   return one.link.up && !is_loopback(one, netdevs);
 }
 
-// A host has devices that are down for good, as a bridge without containers is. They are nothing to be told
-// of as long as there is another way, unless a user made the link.
+// Reports links that are down. Some devices are always down, such as a bridge without containers. So
+// automatic links are reported only if no other link leads out of the host.
 void look_at_states(const std::vector<LinkStatus>& links, const Netdevs& netdevs, Findings& findings) {
   const bool other_way = std::any_of(links.begin(), links.end(),
                                      [&](const LinkStatus& one) { return leads_outward(one, netdevs); });
@@ -100,7 +100,7 @@ void look_at_states(const std::vector<LinkStatus>& links, const Netdevs& netdevs
   }
 }
 
-// The agent takes away the link of a device that is switched off.
+// Reports devices that are switched off: the agent removes their links.
 void look_at_switched_off(const Netdevs& netdevs, Findings& findings) {
   for (const Netdev& one : netdevs.all) {
     if (one.loopback || one.master != 0 || one.up || !one.has_address) continue;
@@ -110,7 +110,7 @@ void look_at_switched_off(const Netdevs& netdevs, Findings& findings) {
   }
 }
 
-// Only what holds for all that could carry something: a host has devices that are meant for one thing alone.
+// Reports missing kinds of addresses. Only if no link has one, since some devices serve a single purpose.
 void look_at_addresses(const std::vector<LinkStatus>& links, const Netdevs& netdevs, Findings& findings) {
   std::vector<const LinkStatus*> outward;
   for (const LinkStatus& one : links) {
@@ -137,7 +137,7 @@ void look_at_addresses(const std::vector<LinkStatus>& links, const Netdevs& netd
   }
 }
 
-// ---- what fits
+// ---- packet sizes
 
 void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
   const std::string& netdev = one.link.netdev;
@@ -173,7 +173,8 @@ std::string remedy(const LinkStatus& one, uint32_t narrowest) {
                          128u << control::path_mtu_of(narrowest), one.link.netdev);
 }
 
-// What an administrator has said is meant so. What routers have said is said of hosts that may be no peers.
+// Reports routes with a smaller MTU than the path MTU needs. A configured one is a fault. One learned from
+// routers is only a cost, since its hosts may not be peers.
 void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
   const uint32_t needed = path_mtu(one) + kPacketOverhead;
   const auto what = [&](const NarrowRoute& route, const std::string& by) {

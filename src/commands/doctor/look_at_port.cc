@@ -38,7 +38,7 @@ bool is_agent(const std::string& pid) {
 constexpr const char* kConsequence =
     "the ports of all links are DOWN, and programs reach those of this host only";
 
-// Sockets of the kernel's own are no process's, and root's.
+// Names the holder of UDP port 4791. A socket of the kernel belongs to root and to no process.
 void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
   const std::string pid = agent::process_with_socket(holder.inode);
   const bool sees_all = ::geteuid() == 0;

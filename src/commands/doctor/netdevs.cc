@@ -68,7 +68,7 @@ int on_route(const nlmsghdr* message, void* netdevs) {
                            .destination = destination_of(*route, attributes[RTA_DST]),
                            .mtu = mtu,
                            .learned = (route->rtm_flags & RTM_F_CLONED) != 0};
-  // Both dumps have the configured routes.
+  // Configured routes occur in both dumps.
   auto& routes = static_cast<Netdevs*>(netdevs)->narrow_routes;
   if (std::ranges::find(routes, narrow) == routes.end()) routes.push_back(narrow);
   return MNL_CB_OK;
@@ -105,7 +105,7 @@ bool dump(mnl_socket* socket, nlmsghdr* request, uint16_t type, unsigned sequenc
          receive_dump(socket, sequence, callback, netdevs);
 }
 
-// `flags`: RTM_F_CLONED for what routers have said, else what is configured.
+// Dumps routes. `flags`: RTM_F_CLONED for those learned from routers, 0 for configured ones.
 bool dump_routes(mnl_socket* socket, unsigned char family, unsigned flags, unsigned sequence,
                  Netdevs& netdevs) {
   alignas(nlmsghdr) std::array<char, 256> room{};
@@ -141,7 +141,7 @@ Result<Netdevs> read_netdevs() {
   for (const auto family : {static_cast<unsigned char>(AF_INET), static_cast<unsigned char>(AF_INET6)}) {
     for (const unsigned flags : {0u, static_cast<unsigned>(RTM_F_CLONED)}) {
       dump_routes(socket.get(), family, flags, ++sequence,
-                  netdevs);  // where there is no IPv6, there are none
+                  netdevs);  // fails without IPv6; then it has no routes
     }
   }
   return netdevs;

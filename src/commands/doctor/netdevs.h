@@ -13,29 +13,29 @@ struct Netdev {
   uint32_t index = 0;
   std::string name;
   uint32_t mtu = 0;
-  bool up = false;       // an administrator has switched it on
-  bool carrier = false;  // its cable is there
+  bool up = false;       // IFF_UP: switched on by an administrator
+  bool carrier = false;  // the cable is plugged in
   bool loopback = false;
-  uint32_t master = 0;  // the bridge or bond that it is a port of; 0: none
+  uint32_t master = 0;  // index of the bridge or bond that it is a port of; 0: none
   bool has_address = false;
 };
 
-// A route that lets through less than its netdev.
+// A route with a smaller MTU than its network device.
 struct NarrowRoute {
-  uint32_t netdev = 0;  // its index
+  uint32_t netdev = 0;  // the index of its network device
   std::string destination;
   uint32_t mtu = 0;
-  bool learned = false;  // a router has said so; else an administrator
+  bool learned = false;  // from a router (path MTU discovery), not configured
 
   friend bool operator==(const NarrowRoute&, const NarrowRoute&) = default;
 };
 
 struct Netdevs {
   std::vector<Netdev> all;
-  std::vector<NarrowRoute> narrow_routes;  // each once
+  std::vector<NarrowRoute> narrow_routes;  // without duplicates
 };
 
-// What the kernel says of this network namespace; needs no privilege.
+// Reads the network devices, addresses and routes of this network namespace. Needs no privilege.
 Result<Netdevs> read_netdevs();
 
 }  // namespace verbena::commands::doctor

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Statements that change nothing for the packet's way.
+// Statements that do not affect whether the packet passes.
 constexpr std::array<std::string_view, 12> kHarmless = {"counter",   "log",  "mangle", "notrack",
                                                         "ct helper", "meta", "set",    "dup",
                                                         "quota",     "xt",   "flow",   "ct count"};
@@ -27,7 +27,7 @@ std::string member(const Json& object, const char* name) {
   return found == object.end() ? std::string() : text_of(*found);
 }
 
-// What a `left` of libnftables-json(5) speaks of.
+// The field that a `left` operand of libnftables-json(5) refers to.
 Field field_of(const Json& left) {
   struct Row {
     std::string_view kind, about, of;
@@ -60,13 +60,14 @@ Field field_of(const Json& left) {
   return is_protocol ? Field::kProtocol : Field::kOther;
 }
 
-// "ipv4" and "ipv6" are the names of families there.
+// Converts the names "ipv4" and "ipv6" of nftables.
 std::string plain_word(const std::string& word) {
   if (word == "ipv4") return "ip";
   return word == "ipv6" ? "ip6" : word;
 }
 
-// False: these values say something that cannot be compared with (a named set, a prefix).
+// Adds the values of a `right` operand. False if they cannot be compared with a probe (a named set, a
+// prefix).
 bool add_values(const Json& right, Condition& condition) {
   if (right.is_number_unsigned()) {
     const auto number = right.get<uint32_t>();
@@ -101,7 +102,7 @@ Condition condition_of(const Json& left, const Json& right, const std::string& c
   return condition;
 }
 
-// `udp dport` holds for UDP only, and `ip saddr` for IPv4, though the rule does not say so again.
+// Returns the implied condition of a match: `udp dport` matches only UDP, and `ip saddr` only IPv4.
 std::optional<Condition> implied(const Json& left) {
   const auto payload = left.find("payload");
   if (payload == left.end() || !payload->is_object()) return std::nullopt;
@@ -117,7 +118,7 @@ void add_condition(const Json& left, const Json& right, const std::string& compa
   rule.conditions.push_back(condition_of(left, right, comparison));
 }
 
-// True where a statement decides what becomes of the packet.
+// Reads a verdict. False if the statement has none.
 bool read_verdict(const Json& statement, Rule& rule) {
   struct Row {
     const char* name;
@@ -140,7 +141,7 @@ bool is_harmless(const std::string& name) {
   return std::find(kHarmless.begin(), kHarmless.end(), name) != kHarmless.end();
 }
 
-// A verdict map is a rule for each of its elements.
+// Adds a rule for each element of a verdict map.
 void add_map(const Json& map, const Rule& before, std::vector<Rule>& rules) {
   const Json& data = map.contains("data") ? map["data"] : Json();
   const Json& elements = data.is_object() && data.contains("set") ? data["set"] : data;
@@ -167,7 +168,7 @@ void add_rule(const Json& described, Chain& chain) {
     } else if (!read_verdict(statement, rule) && !is_harmless(statement.begin().key())) {
       rule.conditions.push_back({});
     }
-    // What iptables put there is shown by name only.
+    // For iptables matches, nft shows only the name, so they count as unknown conditions.
     if (statement.contains("xt")) rule.conditions.push_back({});
   }
   if (rule.verdict != Verdict::kNone) chain.rules.push_back(std::move(rule));

@@ -7,11 +7,11 @@
 
 namespace verbena::commands::doctor {
 
-// How many tables nftables has in this network namespace, asked of the kernel. EPERM: only root may; other
-// errors: the kernel has no nftables.
+// Asks the kernel for the number of nftables tables in this network namespace. EPERM: only root may ask.
+// Other errors: the kernel has no nftables.
 Result<size_t> count_nft_tables();
 
-// Whether there are tables of the older kind of iptables.
+// Whether the kernel has tables of legacy iptables.
 bool has_legacy_tables();
 
 }  // namespace verbena::commands::doctor

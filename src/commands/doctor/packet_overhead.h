@@ -5,7 +5,7 @@
 
 namespace verbena::commands::doctor {
 
-// The most bytes that RoCEv2 puts around a packet's payload, as control::path_mtu_of() reckons.
+// RoCEv2's maximum overhead in bytes per packet, as in control::path_mtu_of().
 inline constexpr uint32_t kPacketOverhead = 80;
 
 }  // namespace verbena::commands::doctor

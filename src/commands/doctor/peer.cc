@@ -58,7 +58,7 @@ std::string text_of(const sockaddr_storage& address) {
   return text;
 }
 
-// Null: the kernel has no way there (errno).
+// Returns a socket connected to `peer`; empty, with errno set, if the kernel has no route.
 UniqueFd connected_socket(const sockaddr_storage& peer) {
   UniqueFd socket(::socket(peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (socket && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&peer), length_of(peer)) != 0) {
@@ -82,7 +82,7 @@ bool accepts(const control::Link& link, const roce::Address& peer) {
          std::ranges::any_of(link.peers, [&](const roce::Prefix& prefix) { return prefix.contains(peer); });
 }
 
-// Asks for the version, and a peer that does not say it for its performance counters.
+// Queries the peer's version, and if it reports none, its performance counters.
 void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
   const auto client = MadClient::connect(one.link.device_index, {.start_agent = false, .agent_program = {}});
   if (!client) return;
@@ -107,18 +107,19 @@ void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
   began = MonotonicClock::now();
   answer = (*client)->ask(peer, request.bytes, 0, kMadPatience, kMadRetries);
   if (!answer) return;
-  // The first question may have waited for the neighbour's address.
+  // The first query may include the time for address resolution.
   look.round_trip = std::min<Duration>(look.round_trip, MonotonicClock::now() - began);
   if (mad::Mad{*answer}.get<uint16_t>(mad::kStatusAt) == 0) {
     look.kind = PeerKind::kPerformance;
   }
 }
 
-// An empty datagram, which everybody drops: what the kernel or the peer's says to that.
+// Sends an empty datagram, which every stack drops. Returns the error that the kernel or the peer's kernel
+// reports.
 int udp_error(const sockaddr_storage& peer) {
   const UniqueFd socket = connected_socket(peer);
   if (!socket) return errno;
-  // Without this the kernel keeps to itself that no host answers: it may be a passing failure.
+  // IP_RECVERR makes the kernel report soft errors, such as EHOSTUNREACH.
   const bool is_ipv4 = peer.ss_family == AF_INET;
   const int on = 1;
   ::setsockopt(socket.get(), is_ipv4 ? IPPROTO_IP : IPPROTO_IPV6, is_ipv4 ? IP_RECVERR : IPV6_RECVERR, &on,
@@ -155,7 +156,7 @@ std::optional<sockaddr_storage> find_peer(const std::string& name) {
   if (::getaddrinfo(name.c_str(), std::to_string(roce::kUdpPort).c_str(), &hints, &found) != 0) {
     return std::nullopt;
   }
-  // The first that the kernel has a way to.
+  // Use the first address with a route.
   const addrinfo* best = found;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     sockaddr_storage address{};

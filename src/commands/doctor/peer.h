@@ -14,41 +14,41 @@
 
 namespace verbena::commands::doctor {
 
-// The stack that answers on UDP port 4791 of another host.
+// The RDMA stack behind UDP port 4791 of another host.
 enum class PeerKind : uint8_t {
   kNone,
-  kVerbena,      // it says its version
-  kPerformance,  // it counts as an adapter does, and says no version: an adapter, or an older Verbena
-  kOther,        // it speaks RoCEv2 and refuses both questions, as the kernel's rdma_rxe does
+  kVerbena,      // it reports its version
+  kPerformance,  // it answers PerfMgt queries without a version: an adapter, or an older Verbena
+  kOther,        // it answers with errors, as the kernel's rdma_rxe
 };
 
-// Facts about another host, and about the way to it.
+// Facts about another host and the path to it.
 struct PeerLook {
   std::string address;      // as text
-  int route_error = 0;      // errno: the kernel has no way to it
-  std::string source;       // our address on the way
-  std::string no_wire;      // why the agent has no UDP port 4791; empty: it has
-  bool has_link = false;    // our address is one of a link
+  int route_error = 0;      // errno of a missing route
+  std::string source;       // our address on the path
+  std::string no_wire;      // why the agent has no UDP port 4791; empty if it has
+  bool has_link = false;    // `source` is an address of a link
   std::string link;         // its name
-  uint32_t path_mtu = 0;    // in bytes, of the link
-  bool is_up = true;        // the link
-  bool is_refused = false;  // the link accepts no packets from the host
+  uint32_t path_mtu = 0;    // of the link, in bytes
+  bool is_up = true;        // of the link
+  bool is_refused = false;  // the link rejects packets from the host
 
   PeerKind kind = PeerKind::kNone;
-  mad::AgentInfo info{};  // of kVerbena
+  mad::AgentInfo info{};  // for kVerbena
   Duration round_trip{};
-  int udp_error = 0;                 // errno, of a datagram to the port: ECONNREFUSED, EHOSTUNREACH, ...
-  std::optional<bool> echoes{};      // whether it answers ICMP echoes; nothing: this user may not ask
-  std::optional<uint32_t> widest{};  // the largest path MTU whose packets come back; 0: not even 256
+  int udp_error = 0;                 // errno after a datagram to the port: ECONNREFUSED, EHOSTUNREACH, ...
+  std::optional<bool> echoes{};      // it answers ICMP echoes; nullopt: this user may not send any
+  std::optional<uint32_t> widest{};  // largest path MTU whose packets return; 0: none
 };
 
-// A host by name or address. Nothing: no such name.
+// Resolves a host's name or address; nullopt if unknown.
 std::optional<sockaddr_storage> find_peer(const std::string& name);
 
-// Asks the host, by the link that leads to it; takes some seconds where it does not answer.
+// Queries the host over the link that leads to it. Takes some seconds if the host does not answer.
 PeerLook look_at(const sockaddr_storage& peer, const control::AgentStatus& agent);
 
-// Pure: what of it is amiss, and what to do.
+// Reports problems with the peer or the path, and remedies. Pure.
 void report_peer(const PeerLook& look, Findings& findings);
 
 }  // namespace verbena::commands::doctor

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kProgram = "program";
 constexpr int kMaxInterpreters = 4;
 
-// A program, or else a library of this folder.
+// Finds a program in PATH, or else a file in the current folder, such as a library.
 fs::path find_file(const std::string& name) {
   fs::path program = find_program(name);
   std::error_code ignored;
@@ -28,12 +28,12 @@ fs::path find_file(const std::string& name) {
   return program;
 }
 
-// LD_LIBRARY_PATH as `verbena run` has it. The preload is left out: it is not looked for by name.
+// LD_LIBRARY_PATH as `verbena run` sets it. The preload is not considered: its name is a full path.
 std::string run_library_path(const Installation& installation) {
   return library_path_with(installation.libraries, variable("LD_LIBRARY_PATH"));
 }
 
-// ---- what keeps the loader from ours
+// ---- obstacles to loading Verbena's libraries
 
 void look_at_privileges(const fs::path& file, Findings& findings) {
   const char* kind = privilege_gained_by(file);
@@ -46,7 +46,7 @@ void look_at_privileges(const fs::path& file, Findings& findings) {
       "system on'");
 }
 
-// `verbena run` has AddressSanitizer accept its preload (sanitizers.h).
+// `verbena run` makes AddressSanitizer accept its preload (sanitizers.h).
 void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Installation& installation,
                        Findings& findings) {
   const auto sanitizer = sanitizer_of(file);

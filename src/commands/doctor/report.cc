@@ -17,7 +17,7 @@ struct LevelNames {
   std::string_view in_json;
 };
 
-// By Level.
+// Indexed by Level.
 constexpr std::array<LevelNames, 4> kLevels = {{
     {"ok", "fine"},
     {"not seen", "unseen"},

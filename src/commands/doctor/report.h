@@ -7,14 +7,14 @@
 
 namespace verbena::commands::doctor {
 
-// For people: a line for each finding, and below it what to do.
+// Formats findings for people: one line for each, followed by its remedy.
 std::string as_text(const Findings& findings);
 
-// For programs: {"version", "result", "findings": [{"subject", "level", "what", "to_do"}]}.
+// Formats findings as JSON: {"version", "result", "findings": [{"subject", "level", "what", "to_do"}]}.
 std::string as_json(const Findings& findings);
 
-// What `verbena doctor` exits with: 0 fine, 1 something is amiss. (2: it could not look at what it was
-// asked.)
+// The exit status of `verbena doctor`: 0 if all is well, 1 if there is a cost or a fault. The caller uses 2
+// if the check was not possible.
 int exit_status(const Findings& findings);
 
 }  // namespace verbena::commands::doctor

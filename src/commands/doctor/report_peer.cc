@@ -14,9 +14,9 @@ namespace {
 constexpr const char* kPeerSubject = "peer";
 constexpr const char* kPathSubject = "mtu";
 
-// ---- what keeps us from asking
+// ---- obstacles on this host
 
-// False: nothing could be asked, and why is said.
+// Reports why the peer could not be queried. False: it could not.
 bool look_at_this_end(const PeerLook& look, Findings& findings) {
   if (look.route_error != 0) {
     findings.fault(
@@ -49,7 +49,7 @@ bool look_at_this_end(const PeerLook& look, Findings& findings) {
   return false;
 }
 
-// ---- no answer
+// ---- the peer does not answer
 
 void report_silence(const PeerLook& look, Findings& findings) {
   const std::string& host = look.address;
@@ -90,7 +90,7 @@ void report_silence(const PeerLook& look, Findings& findings) {
   }
 }
 
-// ---- an answer
+// ---- the peer answers
 
 std::string kind_of(const PeerLook& look) {
   switch (look.kind) {

@@ -6,7 +6,7 @@
 
 namespace verbena::commands::doctor {
 
-// Of our environment; empty where it is not set.
+// Returns an environment variable; empty if not set.
 inline std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;

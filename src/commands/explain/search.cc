@@ -39,7 +39,7 @@ std::optional<Kind> kind_named(const std::string& word) {
   return static_cast<Kind>(found - kKindWords.begin());
 }
 
-// "12", "-12", "0xc"
+// Parses "12", "-12" or "0xc".
 std::optional<int> number_in(std::string_view word) {
   const bool negative = word.starts_with('-');
   if (negative) word.remove_prefix(1);
@@ -51,7 +51,7 @@ std::optional<int> number_in(std::string_view word) {
   return negative ? -number : number;
 }
 
-// "IBV_WC_RETRY_EXC_ERR", "wc_retry_exc_err", "RETRY_EXC_ERR"
+// Whether `word` names the entry: "IBV_WC_RETRY_EXC_ERR", "wc_retry_exc_err", "RETRY_EXC_ERR".
 bool is_name(const Entry& entry, const std::string& word) {
   const std::string name = lower(entry.name);
   if (name == word) return true;
@@ -61,7 +61,7 @@ bool is_name(const Entry& entry, const std::string& word) {
   return false;
 }
 
-// As libraries print them.
+// The entry's text as the libraries print it.
 std::string_view printed(const Entry& entry) {
   if (entry.kind == Kind::kErrno) return std::strerror(entry.number);
   const auto index = static_cast<size_t>(entry.number);
@@ -98,7 +98,7 @@ std::vector<const Entry*> search(const std::vector<std::string>& words) {
 
   const std::string wanted = lower(verbena::join(std::span(words).subspan(first), " "));
   if (const auto number = number_in(wanted)) {
-    if (*number < 0 && !kind) kind = Kind::kErrno;  // as librdmacm's events have it
+    if (*number < 0 && !kind) kind = Kind::kErrno;  // events of librdmacm hold negative errno values
     return those([&](const Entry& entry) { return fits(entry) && entry.number == std::abs(*number); });
   }
   auto found = those([&](const Entry& entry) { return fits(entry) && is_name(entry, wanted); });

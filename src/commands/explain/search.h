@@ -9,12 +9,12 @@
 
 namespace verbena::commands::explanations {
 
-// What these words of a command line ask for: a name or its end ("RETRY_EXC_ERR"), a number of any kind or of
-// the kind that is named before it, what ibv_wc_status_str() and its like write, or words that the text has.
-// All for no words; none where nothing fits.
+// Finds entries for the words of a command line. They may be a name or its end ("RETRY_EXC_ERR"), a number,
+// optionally preceded by its kind, a text that ibv_wc_status_str() or similar functions return, or words that
+// occur in an entry. Returns all entries for no words.
 std::vector<const Entry*> search(const std::vector<std::string>& words);
 
-// Without what all names of the kind begin with: "RETRY_EXC_ERR".
+// Returns a name without its kind's common prefix: "RETRY_EXC_ERR".
 std::string_view short_name(std::string_view name);
 
 }  // namespace verbena::commands::explanations

@@ -12,10 +12,10 @@ enum class Kind {
   kCompletion,  // enum ibv_wc_status
   kEvent,       // enum ibv_event_type
   kCmEvent,     // enum rdma_cm_event_type
-  kErrno,       // what verbs and librdmacm's functions answer
-  kReject,      // why a connection is rejected: the status of RDMA_CM_EVENT_REJECTED
-  kNak,         // the syndrome of a negative acknowledgement
-  kTerm,        // words of the specification; they have no numbers
+  kErrno,       // errors of verbs and of librdmacm's functions
+  kReject,      // status of RDMA_CM_EVENT_REJECTED
+  kNak,         // syndrome of a NAK
+  kTerm,        // a term of the specification, without a number
 };
 inline constexpr std::array<std::string_view, 7> kKindNames = {"completion status",
                                                                "asynchronous event",
@@ -24,21 +24,21 @@ inline constexpr std::array<std::string_view, 7> kKindNames = {"completion statu
                                                                "reject reason",
                                                                "AETH syndrome",
                                                                "term"};
-// What tells numbers of one kind from those of another on the command line.
+// Words for kinds on the command line, which distinguish equal numbers.
 inline constexpr std::array<std::string_view, 7> kKindWords = {"wc",     "event", "cm",  "errno",
                                                                "reject", "nak",   "term"};
 
 struct Entry {
   Kind kind;
-  int number;  // negative: it has none
+  int number;  // negative: none
   bool has_number() const { return number >= 0; }
   std::string_view name;
   std::string_view meaning;
-  std::array<std::string_view, 4> causes;  // the likeliest first; empty: no more
-  std::string_view look;                   // at what to look; empty: nothing is wrong
+  std::array<std::string_view, 4> causes;  // the likeliest first; empty strings at the end
+  std::string_view look;                   // where to look; empty if nothing is wrong
 };
 
-// All there are, by kind, then by number.
+// All entries, by kind, then by number.
 std::span<const Entry> table();
 
 }  // namespace verbena::commands::explanations

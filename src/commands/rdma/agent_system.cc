@@ -24,7 +24,8 @@ control::ConnectOptions with_agent() {
   return options;
 }
 
-// As the kernel calls a process; the agent knows what it was called when it came.
+// Replaces the programs' names by their current ones in /proc: the agent knows only the name at connection
+// time.
 void find_names(control::AgentStatus& status) {
   const auto name_of = [](pid_t pid, std::string& name) {
     std::string now;

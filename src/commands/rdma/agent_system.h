@@ -8,7 +8,8 @@
 
 namespace verbena::commands::rdma {
 
-// The agent that programs of this user find; started if there is none. Reached when it is first asked.
+// The devices of the agent that programs of this user find. The first call connects, and starts an agent if
+// none runs.
 class AgentSystem final : public System {
  public:
   control::AdminResult<control::AgentStatus> status() override;

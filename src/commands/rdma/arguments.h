@@ -10,13 +10,13 @@
 
 namespace verbena::commands::rdma {
 
-// Whether `word` is `whole` or how it begins: iproute2 takes any abbreviation, and the first command that it
-// may stand for.
+// Whether `word` abbreviates `whole`. As in iproute2, any prefix counts, and an ambiguous one means the first
+// command that matches.
 inline bool abbreviates(std::string_view word, std::string_view whole) {
   return whole.starts_with(word);
 }
 
-// The words of a command that have not been understood yet.
+// The words of a command that remain to be parsed.
 class Arguments {
  public:
   explicit Arguments(std::vector<std::string> words) : words_(std::move(words)) {}

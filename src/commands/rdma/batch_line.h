@@ -9,15 +9,15 @@
 
 namespace verbena::commands::rdma {
 
-// The lines of a file with commands, one after the other: "#" begins a comment, "\" at the end goes on in the
-// next line, words with blanks are quoted.
+// Reads the commands of a batch file, one by one. "#" begins a comment, "\" at the end of a line continues it
+// in the next one, and words with blanks are in quotation marks.
 class BatchLine {
  public:
-  // False: there is no further one.
+  // Reads the next command. False at the end of the file.
   bool read(std::istream& lines);
-  // What it says, or why it cannot be understood.
+  // The command's words, or a message about a syntax error.
   const tl::expected<std::vector<std::string>, std::string>& words() const { return words_; }
-  // Of the line in the file; of its last part if it goes over several.
+  // The line number in the file; of the last line if the command has several.
   int number() const { return number_; }
 
  private:

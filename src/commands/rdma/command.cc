@@ -19,10 +19,10 @@ const LinkStatus* find_device(const control::AgentStatus& status, std::string_vi
   return found != status.links.end() ? &*found : nullptr;
 }
 
-// What follows the slash in "DEV/PORT".
+// The part of "DEV/PORT" after the slash.
 struct PortWord {
   bool is_valid = true;
-  bool is_one = false;  // this port alone; else all from it on
+  bool is_one = false;  // this port only; otherwise all ports from `port` on
   uint32_t port = 0;
 };
 
@@ -34,7 +34,7 @@ PortWord parse_port(std::string_view word, bool strict) {
   if (std::isdigit(static_cast<unsigned char>(text[0])) == 0) return {.is_valid = false};
   uint32_t port = UINT32_MAX;
   std::from_chars(text.data(), text.data() + text.size(), port);
-  // Port 0, said like that, is not taken.
+  // An explicit port 0 is invalid.
   return {.is_valid = port != 0, .is_one = true, .port = port};
 }
 

@@ -25,7 +25,7 @@ struct Options {
   std::string program = "rdma";
 };
 
-// One command line on its way: its words, where its answer goes, and what it is about.
+// A command that is being carried out: its remaining words, its output, and access to the devices.
 class Command {
  public:
   Command(const Options& options, System& system, Arguments words, std::string& out, std::string& complaints)
@@ -41,22 +41,24 @@ class Command {
   Arguments& words() { return words_; }
   Printer& printer() { return printer_; }
 
-  // As it is, whatever the form.
+  // Prints `text` as it is, in every output form.
   void say(std::string_view text) { out_ += text; }
-  // What has been said so far is to be seen now. False: nobody looks any more.
+  // Shows the output so far. False: the output is closed.
   bool flush() { return !flush_ || flush_(); }
   void set_flush(std::function<bool()> flush) { flush_ = std::move(flush); }
-  // A sentence for the user. Answers what the command is to return.
+  // Adds a line to the error output. Returns kFailed.
   int complain(std::string_view sentence) {
     complaints_ += sentence;
     complaints_ += '\n';
     return kFailed;
   }
   int complain_of(const control::AdminError& error);
-  // "error: Operation not supported (why)", as iproute2 says what the kernel answers, and why.
+  // Reports an error as iproute2 reports the kernel's: "error: Operation not supported (why)". Returns
+  // kFailed.
   int refuse(int error, std::string_view why);
 
-  // The devices, QPs and so on that there are; asked of the system once. nullptr after a complaint.
+  // The current devices, QPs and other objects. Asks the system once. Returns nullptr after reporting an
+  // error.
   const control::AgentStatus* status();
 
   static constexpr int kDone = 0;
@@ -81,29 +83,29 @@ struct Word {
 };
 using Words = std::initializer_list<Word>;
 
-// Carries out what the next word abbreviates, the first that fits; without a word `otherwise`. A word that is
-// none of them is complained of, and the exit status is 0 all the same, as iproute2's.
+// Calls the function of the first word in `known` that the next word abbreviates, or `otherwise` if no word
+// remains. Reports an unknown word; the exit status is then 0, as iproute2's.
 int choose(Command& command, const Function& otherwise, Words known, std::string_view what);
-// Whether all words have been understood; else the next is complained of, and the exit status is 0 likewise.
+// Whether no word remains. If one does, reports it; the exit status is then 0, too.
 bool is_complete(Command& command);
 
 using OnDevice = std::function<int(const control::LinkStatus& device)>;
-// `port`: 0 for what belongs to no port.
+// `port` is 0 for objects that belong to no port.
 using OnPort = std::function<int(const control::LinkStatus& device, uint32_t port)>;
 
-// For the device that the next word names, or for all; what they print is one list.
+// Calls `visit` for the device that the next word names, or for all devices. The output is one list.
 int for_devices(Command& command, const OnDevice& visit);
-// The same, but there must be a word.
+// The same, but the word is required.
 int for_the_device(Command& command, const OnDevice& visit);
-// For "DEV/PORT", for "DEV" all of its ports, or without a word for all. `strict`: ports are counted from 1,
-// and a device without a port is not taken.
+// Calls `visit` for the port "DEV/PORT", for all ports of "DEV", or without a word for all ports. With
+// `strict`, ports begin at 1 and "DEV" without a port is an error; otherwise port 0 is included.
 int for_ports(Command& command, bool strict, const OnPort& visit);
 
-// The words up to a device's name are filters, as in "show qp link rxe0/1 lqpn 17". What is left are the
-// name and what follows it, or nothing.
+// Parses filters, as in "show qp link rxe0/1 lqpn 17", and removes the words up to and including "dev" or
+// "link". The device's name and later words remain.
 int take_filters(Command& command, std::span<const FilterName> names, Filters& filters);
 
-// What the objects are: dev, link, resource, statistic, system, monitor.
+// The functions for rdma's objects: dev, link, resource, statistic, system, monitor.
 int show_or_change_devices(Command& command);
 int show_or_change_links(Command& command);
 int show_resources(Command& command);

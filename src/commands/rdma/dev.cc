@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma dev: devices, and their names.
+// rdma dev: shows devices and renames them.
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -24,7 +24,7 @@ int help(Command& command) {
   return Command::kDone;
 }
 
-// The names that iproute2 has for bits of device_cap_flags.
+// iproute2's names of bits in device_cap_flags.
 struct Capability {
   uint64_t bit;
   std::string_view name;
@@ -105,7 +105,7 @@ int set_namespace(Command& command) {
 }
 
 int set_moderation(Command& command) {
-  const auto off = [](Command&) { return Command::kDone; };  // it is
+  const auto off = [](Command&) { return Command::kDone; };  // it always is off
   const auto on = [](Command& c) {
     return c.refuse(EOPNOTSUPP, "completion queues moderate as programs say");
   };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kNumberCharacters = "1234567890,-";
 
-// Calls visit(item) for each, until it answers true; whether it did.
+// Calls visit(item) for each item until it returns true. Returns whether it did.
 template <class Visit>
 bool any_item(std::string_view list, Visit visit) {
   while (!list.empty()) {

@@ -14,16 +14,17 @@
 
 namespace verbena::commands::rdma {
 
-// What may be filtered by, and how.
+// The name of a filter, and the kind of its values.
 struct FilterName {
   std::string_view name;
   bool is_number;
 };
 
-// Which of the things there are the user wants to see: "lqpn 5-9,17 type RC".
+// The user's selection of objects, such as "lqpn 5-9,17 type RC".
 class Filters {
  public:
-  // `words` in pairs of name, which may be abbreviated, and values. An error is a sentence for the user.
+  // Parses pairs of a name, which may be abbreviated, and a list of values. An error is a sentence for the
+  // user.
   static tl::expected<Filters, std::string> parse(const Arguments& words, std::span<const FilterName> names);
 
   struct Filter {
@@ -37,9 +38,9 @@ class Filters {
   std::vector<Filter> filters_;
 };
 
-// "5", "5,7", "5-9", and lists of those; what is between is in.
+// Whether `number` is in a list of numbers and ranges, such as "5,7-9". Ranges include both ends.
 bool contains_number(std::string_view values, uint64_t number);
-// "a,b", whatever the case.
+// Whether `text` is in a list "a,b". Ignores case.
 bool contains_text(std::string_view values, std::string_view text);
 
 }  // namespace verbena::commands::rdma

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma link: ports and the network devices under them; links are made and deleted.
+// rdma link: shows ports and their network devices; adds and deletes links.
 #include <cerrno>
 
 #include "commands/rdma/command.h"
@@ -29,7 +29,7 @@ void show_port(Command& command, const LinkStatus& device, uint32_t port) {
   printer.member("port", port);
   const bool active = control::is_active(device);
   printer.field("state", active ? "ACTIVE" : "DOWN");
-  // As ibv_query_port(3) has it: the cable is in, though nothing can be sent.
+  // As ibv_query_port(3): POLLING means that the link is up but cannot send.
   printer.field("physical_state", active ? "LINK_UP" : link.up ? "POLLING" : "DISABLED");
   printer.field("netdev", link.netdev);
   if (command.options().details) {

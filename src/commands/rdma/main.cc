@@ -11,7 +11,7 @@ namespace {
 
 using verbena::commands::rdma::Answer;
 
-// False: nobody takes it.
+// Prints the answer and clears it. False: standard output is closed.
 bool print(Answer& answer) {
   std::fwrite(answer.complaints.data(), 1, answer.complaints.size(), stderr);
   std::fwrite(answer.out.data(), 1, answer.out.size(), stdout);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma monitor: devices that come and go, and their names.
+// rdma monitor: prints devices that appear, disappear or change their names.
 #include <algorithm>
 #include <cstdio>
 
@@ -30,7 +30,7 @@ void print_event(Printer& printer, std::string_view event, const Link& link, boo
   printer.end_object();
 }
 
-// In the order in which the kernel tells of such things.
+// Prints the events in the kernel's order.
 void print_changes(Printer& printer, const System::Links& before, const System::Links& now) {
   for (const Link& old : before) {
     if (find(now, old.device_index) == nullptr) print_event(printer, "[UNREGISTER]", old, false);
@@ -47,7 +47,7 @@ void print_changes(Printer& printer, const System::Links& before, const System::
   }
 }
 
-// Until it is interrupted, or nobody reads it any more.
+// Runs until interrupted or until the output is closed.
 int watch(Command& command) {
   std::optional<System::Links> before;
   const auto watched = command.system().watch_links([&](const System::Links& now) {
@@ -65,7 +65,7 @@ int help(Command& command) {
 
 }  // namespace
 
-// Its JSON is a list that does not end: one object a line.
+// The JSON output is an endless list, with one object per line.
 int monitor(Command& command) {
   return choose(command, watch, {{"help", help}}, "mon command");
 }

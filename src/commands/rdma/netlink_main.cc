@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers what a program under `verbena run` asks on sockets of NETLINK_RDMA. The preload
-// (preload/sysfs/rdma_netlink.cc) starts one beside a program that opens the first such socket; it ends with
-// that program. It is no command for users: descriptor 3 is the socket of NETLINK_USERSOCK on which the
-// program's sockets write to it, 4 a pidfd of the program.
+// Answers requests that a program under `verbena run` sends on NETLINK_RDMA sockets. The preload
+// (preload/sysfs/rdma_netlink.cc) starts this process when a program opens its first such socket. It ends
+// with that program. Not for users: descriptor 3 is a NETLINK_USERSOCK socket, to which the program's sockets
+// send; descriptor 4 is a pidfd of the program.
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -28,9 +28,9 @@ using verbena::rdma_netlink::Service;
 
 constexpr int kSocket = 3;
 constexpr int kProgram = 4;
-// Requests have a few attributes.
+// Limit of a request in bytes; requests have only a few attributes.
 constexpr size_t kLongestRequest = 32 << 10;
-// A program that reads nothing of its answer for as long does not get the rest.
+// Limit for sending to a program that does not read. After that the rest of an answer is dropped.
 constexpr timeval kPatience{.tv_sec = 10, .tv_usec = 0};
 
 struct Received {
@@ -39,7 +39,8 @@ struct Received {
   bool is_own_users = false;
 };
 
-// Nothing: no datagram was there. One without a sender's port, or too long, is left out.
+// Receives a datagram without blocking; nullopt if there is none. A datagram that is too long has size 0, one
+// without a sender's address has port 0.
 std::optional<Received> receive(std::span<std::byte> buffer) {
   sockaddr_nl from{};
   iovec place{.iov_base = buffer.data(), .iov_len = buffer.size()};
@@ -65,7 +66,8 @@ std::optional<Received> receive(std::span<std::byte> buffer) {
   return received;
 }
 
-// Waits while the program reads. What comes for a socket that is gone is dropped.
+// Sends the datagrams; blocks up to kPatience for each. Stops at an error, such as that the destination
+// socket is gone.
 void send(const std::vector<Bytes>& datagrams, uint32_t port) {
   sockaddr_nl to{};
   to.nl_family = AF_NETLINK;
@@ -80,8 +82,8 @@ void send(const std::vector<Bytes>& datagrams, uint32_t port) {
   }
 }
 
-// Anybody on this host may write to the socket, too. The agent is reached each time: in a program that lives
-// long, the next question may be for another agent.
+// Answers all pending requests of this user; other users of this host can send to the socket, too. Connects
+// to the agent for each request, since another agent may have replaced the last one.
 void answer_all(std::span<std::byte> buffer) {
   while (const auto received = receive(buffer)) {
     if (!received->is_own_users || received->port == 0) continue;

@@ -128,7 +128,7 @@ void Printer::name(std::string_view key) {
   needs_comma_ = false;
 }
 
-// What others chose to be called need not be UTF-8; then it is shown without what is not ASCII.
+// Quotes a string. Names of other processes need not be UTF-8, so non-ASCII bytes become '?'.
 void Printer::quote(std::string_view value) {
   out_ += '"';
   for (const char c : printable(value)) {

@@ -7,7 +7,7 @@
 
 namespace verbena::commands::rdma {
 
-// What `rdma` prints, as text or as JSON: iproute2's layout of both, to the byte, since scripts cut it up.
+// Prints objects as text or JSON in iproute2's layout, byte for byte, since scripts parse it.
 class Printer {
  public:
   enum class Form : uint8_t { kText, kJson, kPrettyJson };
@@ -15,21 +15,21 @@ class Printer {
 
   bool is_json() const { return form_ != Form::kText; }
 
-  // Of the whole answer; JSON only.
+  // Begin and end the list around the whole output; JSON only.
   void begin_list();
   void end_list();
-  // One thing that is shown; a line of text.
+  // Begin and end an object, which in text is one line.
   void begin_object();
   void end_object();
 
-  // "key value ", or a member.
+  // Prints "key value " as text, or a member in JSON.
   void field(std::string_view key, uint64_t value);
   void field(std::string_view key, std::string_view value);
-  // "key 0xff ", or "ff" as a member.
+  // Prints "key 0xff " as text, or a member "ff" in JSON.
   void hex(std::string_view key, uint64_t value);
-  // "key on ", or true as a member.
+  // Prints "key on " as text, or a member `true` in JSON.
   void on_off(std::string_view key, bool value);
-  // For one of the two only.
+  // text() prints only in text form, all others only in JSON.
   void text(std::string_view text);
   void member(std::string_view key, uint64_t value);
   void member(std::string_view key, std::string_view value);
@@ -37,7 +37,7 @@ class Printer {
   void element(uint64_t value);
   void element(std::string_view value);
   void end_array();
-  // The next line of the same object; text only.
+  // Continues the object on the next line; text only.
   void continue_line() { text("\n    "); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma resource: what programs have open.
+// rdma resource: shows the objects that programs have open.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -28,7 +28,7 @@ int help(Command& command) {
   return Command::kDone;
 }
 
-// What each kind is filtered by. The names that come first are meant where an abbreviation fits several.
+// The filters of each kind of object. An ambiguous abbreviation means the first name.
 constexpr auto kQpFilters = std::to_array<FilterName>({{"link", false},
                                                        {"lqpn", true},
                                                        {"rqpn", true},
@@ -79,7 +79,7 @@ int print_rows(Command& command, const std::vector<Row>& rows, const Filters& fi
   return Command::kDone;
 }
 
-// Drivers that have nothing of their own to show answer so.
+// Refuses --raw with EINVAL, as drivers without raw data do.
 bool refuses_raw(Command& command) {
   if (!command.options().raw) return false;
   command.refuse(EINVAL, "there is no other form than this");

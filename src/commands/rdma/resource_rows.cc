@@ -28,7 +28,7 @@ const char* name_in(const std::array<const char*, N>& names, uint64_t number) {
   return number < N && names[number] != nullptr ? names[number] : "UNKNOWN";
 }
 
-// By enum ibv_qp_type.
+// Indexed by enum ibv_qp_type.
 constexpr std::array<const char*, IBV_QPT_XRC_RECV + 1> kTypes = [] {
   std::array<const char*, IBV_QPT_XRC_RECV + 1> names{};
   names[IBV_QPT_RC] = "RC";
@@ -41,7 +41,7 @@ constexpr std::array<const char*, IBV_QPT_XRC_RECV + 1> kTypes = [] {
 }();
 constexpr std::array<const char*, 3> kMigration = {"MIGRATED", "REARM", "ARMED"};
 constexpr std::array<const char*, 3> kSrqTypes = {"BASIC", "XRC", "TM"};
-// By the kernel's enum rdma_cm_state.
+// Indexed by the kernel's enum rdma_cm_state.
 constexpr std::array<const char*, 11> kCmStates = {
     "IDLE",       "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY",    "ROUTE_RESOLVED", "CONNECT",
     "DISCONNECT", "ADDR_BOUND", "LISTEN",        "DEVICE_REMOVAL", "DESTROYING"};
@@ -51,7 +51,7 @@ void add_process(Row& row, const SlotStatus& slot) {
   row.add("comm", slot.program);
 }
 
-// Not there: the other is not listed, or there is none.
+// Adds a number unless it is 0, which means that the object it refers to is not listed or does not exist.
 void add_number(Row& row, std::string_view key, uint64_t number) {
   if (number != 0) row.add(key, number);
 }
@@ -106,7 +106,8 @@ const char* port_space_text(uint32_t port_space) {
   }
 }
 
-// Filtered by address and port apart: what is known first counts.
+// Adds an address as "ADDRESS:PORT". Filters apply to address and port separately: passes() uses the first
+// field of a name.
 void add_address(Row& row, const protocol::CmAddress& address, std::string_view key,
                  std::string_view port_key) {
   if (address.family == 0) return;
@@ -161,7 +162,7 @@ std::vector<Row> mr_rows(const AgentStatus& status, const Link& link) {
 std::vector<Row> pd_rows(const AgentStatus& status, const Link& link) {
   return object_rows(status, link, ObjectKind::kPd, [&](const SlotStatus&, const ObjectNumbers& pd) {
     Row row = Row::of_device(link);
-    // A program has no such key; the kernel says so with 0.
+    // Programs have no local_dma_lkey; the kernel shows 0, too.
     row.add("pdn", pd.number).add_hex("local_dma_lkey", 0).add("users", pd.values[protocol::kPdUsers]);
     add_number(row, "ctxn", pd.values[protocol::kPdContext]);
     return row;

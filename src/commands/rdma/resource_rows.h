@@ -8,8 +8,8 @@
 
 namespace verbena::commands::rdma {
 
-// The objects of a device, as rows; by slot and number. Those of QPs and of connection identifiers that
-// belong to `port`, where 0 is for those that have none yet.
+// Return the objects of a device as rows, by slot and number. QPs and connection identifiers are those of
+// `port`; 0 selects those without a port.
 std::vector<Row> qp_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
 std::vector<Row> cm_id_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
 std::vector<Row> cq_rows(const control::AgentStatus& status, const control::Link& link);

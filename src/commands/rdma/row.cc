@@ -15,7 +15,7 @@ bool Row::passes(const Field& field, const Filters::Filter& filter) {
                              [&](uint32_t number) { return contains_number(filter.values, number); });
 }
 
-// Where to look is no property of the row.
+// The filters "dev" and "link" select the device, which the caller has done.
 bool Row::passes(const Filters& filters) const {
   return std::ranges::all_of(filters.all(), [&](const Filters::Filter& filter) {
     if (filter.name == "dev" || filter.name == "link") return true;
@@ -47,7 +47,7 @@ void Row::print(const Field& field, Printer& printer) {
     case Form::kList:
       break;
   }
-  // In JSON iproute2 has them as strings.
+  // iproute2 prints these numbers as strings in JSON.
   printer.text(verbena::format("{} {} ", field.key, verbena::join(field.numbers, ",")));
   printer.begin_array(field.key);
   for (const uint32_t number : field.numbers) printer.element(verbena::format("{}", number));

@@ -12,10 +12,10 @@
 
 namespace verbena::commands::rdma {
 
-// One object as `rdma` shows it: what it belongs to, then names and values in iproute2's order.
+// One object as `rdma` prints it: its device or port, then names and values in iproute2's order.
 class Row {
  public:
-  // Of a device: "dev rxe0 ...". Of a port, 0 for none: "link rxe0/1 ...", "link rxe0/- ...".
+  // Begin a row for a device ("dev rxe0 ...") or a port ("link rxe0/1 ...", or "link rxe0/- ..." for port 0).
   static Row of_device(const control::Link& link) { return Row(link, 0, false); }
   static Row of_port(const control::Link& link, uint32_t port) { return Row(link, port, true); }
 
@@ -29,11 +29,11 @@ class Row {
   Row& add_on_off(std::string_view key, bool value) {
     return add({.key = key, .form = Form::kOnOff, .number = value ? 1u : 0u, .text = {}});
   }
-  // Several numbers under one name.
+  // Adds several numbers under one name.
   Row& add_list(std::string_view key, std::vector<uint32_t> numbers) {
     return add({.key = key, .form = Form::kList, .text = {}, .numbers = std::move(numbers)});
   }
-  // Not shown, but filtered by.
+  // Adds a hidden field that only filters use.
   Row& know(std::string_view key, std::string_view value) {
     return add({.key = key, .form = Form::kText, .is_shown = false, .text = std::string(value)});
   }

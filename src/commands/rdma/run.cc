@@ -19,7 +19,7 @@ namespace {
 
 struct Settings : Options {
   std::optional<std::string> batch;
-  bool force = false;  // a batch goes on after a command has failed
+  bool force = false;  // continue a batch after a failed command
 };
 
 void add_usage(Answer& answer, const std::string& program) {
@@ -39,12 +39,12 @@ constexpr option kLongOptions[] = {
     {"batch", required_argument, nullptr, 'b'}, {nullptr, 0, nullptr, 0},
 };
 
-// What the options say. False: the answer is complete.
+// Parses the options. False: the answer is complete.
 bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer) {
   bool json = false;
   bool pretty = false;
   const int argc = static_cast<int>(argv.size()) - 1;
-  optind = 0;  // from the beginning
+  optind = 0;  // makes getopt_long() start over
   for (int option; (option = ::getopt_long(argc, argv.data(), ":Vhdropjfb:", kLongOptions, nullptr)) >= 0;) {
     switch (option) {
       case 'V':
@@ -71,7 +71,7 @@ bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer)
       case 'b':
         settings.batch = optarg;
         break;
-      case 'o':  // lines are not broken but in few places
+      case 'o':  // has no effect: the output breaks few lines
         break;
       case ':':
         answer.complaints += verbena::format("-{} option requires an argument\n", static_cast<char>(optopt));

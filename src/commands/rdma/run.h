@@ -9,18 +9,18 @@
 
 namespace verbena::commands::rdma {
 
-// What the command answers: standard output, standard error, exit status.
+// The output of a command: standard output, standard error, exit status.
 struct Answer {
   std::string out;
   std::string complaints;
   int status = 0;
 };
 
-// Where an answer goes that comes bit by bit. False: nobody takes it any more.
+// Prints a part of a long output and removes it from `answer`. False: the output is closed.
 using Flush = std::function<bool(Answer& answer)>;
 
-// `rdma` with these words; the first is the program's name. `flush` is called when something has been said
-// and more may come much later; what it takes it takes out of the answer.
+// Runs `rdma` with these words; the first is the program's name. Calls `flush`, if set, when more output may
+// follow much later. Returns the output that was not flushed.
 Answer run(const std::vector<std::string>& words, System& system, const Flush& flush = {});
 
 }  // namespace verbena::commands::rdma

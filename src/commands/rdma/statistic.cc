@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma statistic: what is counted of ports, QPs and regions.
+// rdma statistic: shows counters of ports and QPs, and lists memory regions.
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -144,7 +144,7 @@ int refuse_counting(Command& command) {
   return command.refuse(EOPNOTSUPP, "each QP is counted, always, by a counter of its own");
 }
 
-// "auto off" is how it is.
+// Handles "auto": "off" is the permanent state, all other modes are refused.
 int set_auto(Command& command) {
   if (command.words().empty()) return Command::kFailed;
   const std::string word = command.words().take();
@@ -202,7 +202,7 @@ int about_qps(Command& command) {
                 "parameter");
 }
 
-// ---- counters that can be switched on: there are none, as all are on
+// ---- optional counters: there are none, since all counters are always on
 
 int list_optional(Command& command) {
   return for_ports(command, false, [](const LinkStatus&, uint32_t) { return Command::kDone; });

@@ -9,13 +9,13 @@
 
 namespace verbena::commands::rdma {
 
-// What `rdma` shows and changes: where iproute2's asks the kernel, ours asks the agent.
+// The devices that `rdma` shows and changes. iproute2's rdma asks the kernel, ours the agent.
 class System : public rdma_netlink::Devices {
  public:
   using Links = std::vector<control::Link>;
 
-  // Calls `visit` with the links there are, and again whenever they have changed, until it answers false or
-  // there is nobody left to ask.
+  // Calls `visit` with the current links, and again after each change, until it returns false or the agent
+  // ends.
   virtual control::AdminResult<void> watch_links(const std::function<bool(const Links&)>& visit) = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma system: what holds for all devices.
+// rdma system: shows settings that apply to all devices.
 #include <cerrno>
 
 #include "commands/rdma/command.h"
@@ -24,7 +24,7 @@ int set_help(Command& command) {
   return Command::kDone;
 }
 
-// A device is its network namespace's alone, and children of fork() do not disturb it.
+// Devices belong to one network namespace ("exclusive"). fork() is safe ("copy-on-fork on").
 int print(Command& command) {
   Printer& printer = command.printer();
   printer.begin_list();
