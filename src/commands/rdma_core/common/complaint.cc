@@ -7,7 +7,7 @@
 namespace verbena::rdma_core {
 
 void complain(const std::string& sentence, const std::string& remedy) {
-  // What was printed before the fault is read before it.
+  // Keep the order of standard output and standard error.
   std::fflush(stdout);
   const std::string line = remedy.empty() ? sentence + "\n" : sentence + " (" + remedy + ")\n";
   std::fputs(line.c_str(), stderr);

@@ -5,13 +5,13 @@
 
 namespace verbena::rdma_core {
 
-// What goes wrong, as a line on standard error: the sentence of the program that ours stands in for, so that
-// scripts find it, and behind it why, and what to do about it.
+// Print errors as one line on standard error. The line begins with the text of rdma-core's program, so that
+// scripts recognize it, followed by the reason and the remedy.
 
-// "SENTENCE", or "SENTENCE (REMEDY)".
+// Prints "SENTENCE" or "SENTENCE (REMEDY)".
 void complain(const std::string& sentence, const std::string& remedy = {});
 
-// "SENTENCE: what errno says", or "SENTENCE: what errno says (REMEDY)".
+// Prints "SENTENCE: STRERROR" or "SENTENCE: STRERROR (REMEDY)".
 void complain_of(int error, const std::string& sentence, const std::string& remedy = {});
 
 }  // namespace verbena::rdma_core

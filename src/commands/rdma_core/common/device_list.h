@@ -8,10 +8,11 @@
 
 namespace verbena::rdma_core {
 
-// The RDMA devices, as ibv_get_device_list() has them. They live as long as the list, and open ones longer.
+// The RDMA devices from ibv_get_device_list(). A device is valid as long as the list, and longer if it is
+// open.
 class DeviceList {
  public:
-  DeviceList();  // if there is none: listed() is false, and errno says why
+  DeviceList();  // on failure listed() is false and errno is set
   ~DeviceList();
   DeviceList(const DeviceList&) = delete;
   DeviceList& operator=(const DeviceList&) = delete;
@@ -19,7 +20,7 @@ class DeviceList {
   bool listed() const { return devices_ != nullptr; }
   std::span<ibv_device* const> all() const { return {devices_, static_cast<size_t>(count_)}; }
 
-  // The device of that name, or without a name the first. Null if there is none.
+  // Returns the device of that name, or the first one if `name` is empty. Null if there is none.
   ibv_device* find(const std::string& name) const;
 
  private:
@@ -27,10 +28,10 @@ class DeviceList {
   ibv_device** devices_;
 };
 
-// Says that there is no list, with what errno has of it.
+// Reports that the list could not be read, with errno.
 void complain_of_no_list();
 
-// What to do where a program finds no device.
+// The remedy where a program finds no device.
 inline constexpr const char* kNoDeviceRemedy =
     "'verbena link show' lists the links, 'verbena doctor' what is wrong";
 

@@ -7,7 +7,7 @@
 
 namespace verbena::rdma_core {
 
-// A GID as inet_ntop(3) writes an IPv6 address.
+// Formats a GID as inet_ntop(3) formats an IPv6 address.
 std::string gid_text(const ibv_gid& gid);
 
 }  // namespace verbena::rdma_core

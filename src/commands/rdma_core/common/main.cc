@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every program's main(): VERBENA_PROGRAM is its name and its function's (verbena_own_program() in
-// CMakeLists.txt).
+// main() of every program. VERBENA_PROGRAM is the name of the program and of its function
+// (verbena_own_program() in CMakeLists.txt).
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   int status = 1;
   try {
     status = verbena::rdma_core::VERBENA_PROGRAM(argc, argv);
-  } catch (const std::exception& error) {  // no memory
+  } catch (const std::exception& error) {  // out of memory
     verbena::rdma_core::complain(error.what());
   }
   if (std::fflush(stdout) != 0 && status == 0) {

@@ -14,7 +14,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// Where the numbers by which getopt_long() names options begin: no letter has one of these.
+// The first of getopt_long()'s numbers for long options; larger than any letter.
 constexpr int kFirst = 256;
 
 std::string shown(char letter, const char* name) {
@@ -45,7 +45,7 @@ const Option* find(const std::vector<Option>& options, int found) {
   for (const Option& each : options) {
     if (each.letter == found) return &each;
   }
-  return nullptr;  // '?': there is no such option
+  return nullptr;  // '?': unknown option
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ Option number_to(char letter, const char* name, long long least, long long most,
 Parsed parse(int argc, char** argv, const std::vector<Option>& options) {
   const Grammar grammar = grammar_of(options);
   Parsed parsed{Next::kGoOn, {}};
-  optind = 0;  // from the beginning, whatever was read before
+  optind = 0;  // makes getopt_long() start over
   while (parsed.next == Next::kGoOn) {
     const int found = getopt_long(argc, argv, grammar.letters.c_str(), grammar.names.data(), nullptr);
     if (found == -1) break;

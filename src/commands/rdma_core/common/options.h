@@ -9,33 +9,34 @@
 
 namespace verbena::rdma_core {
 
-// What is to be done after an option.
+// The parser's next step after an option.
 enum class Next {
   kGoOn,
-  kStop,   // the rest of the command line does not matter any more: what was asked is done
+  kStop,   // ignore the rest of the command line: the option has done all work
   kWrong,  // wrong usage
 };
 
-// One option of a program, and who takes its value. A program keeps its options in a table, in the order of
-// its usage text.
+// An option of a program, and the function that takes its value. A program lists its options in a table, in
+// the order of its usage text.
 struct Option {
-  char letter;       // 0: it has no letter
-  const char* name;  // of the long form; nullptr: it has none
+  char letter;       // 0: none
+  const char* name;  // long name; nullptr: none
   bool has_value;
   std::function<Next(const char* value)> take;
 };
 
-// A number as strtoll(3) reads it with base 0, if that is the whole word and lies between the two.
+// Parses a number as strtoll(3) with base 0. Nullopt if it is not the whole word, or not from `least` to
+// `most`.
 std::optional<long long> read_number(const std::string& word, long long least, long long most);
 
-// Options that fill a variable, which outlives them.
+// Options that set a variable, which must outlive them.
 Option flag(char letter, const char* name, bool& given);
 Option text(char letter, const char* name, std::string& value);
 
-// Whether "--json" stands anywhere, for options that stop the reading before it.
+// Whether "--json" occurs anywhere, for options that end the parsing before it.
 bool asks_for_json(int argc, char** argv);
 
-// Hands on a number; complains of a word that is none, or lies outside, which is wrong usage.
+// Passes a number to `take`. Reports a word that is no number or out of range, as wrong usage.
 Option number_to(char letter, const char* name, long long least, long long most,
                  std::function<void(long long)> take);
 
@@ -45,14 +46,14 @@ Option number(char letter, const char* name, T& value, long long least = std::nu
   return number_to(letter, name, least, most, [&value](long long read) { value = static_cast<T>(read); });
 }
 
-// How the reading of a command line ended, and its words that are no options.
+// The result of parsing a command line, with the words that are not options.
 struct Parsed {
-  Next next;  // kGoOn: all of it was read
+  Next next;  // kGoOn: parsed to the end
   std::vector<std::string> operands;
 };
 
-// Reads a command line by getopt_long(3), which complains in its own words: letters may be bundled, long
-// names cut short, operands stand between options. Not to be called by two threads at a time.
+// Parses a command line with getopt_long(3), which reports errors: letters may be bundled, long names
+// abbreviated, and operands may stand between options. Not thread-safe.
 Parsed parse(int argc, char** argv, const std::vector<Option>& options);
 
 }  // namespace verbena::rdma_core

@@ -17,7 +17,7 @@ void Output::text(const char* format, ...) const {
 void Output::finish() const {
   if (!json_) return;
   using nlohmann::ordered_json;
-  // Names of devices and addresses are the system's, and need not be UTF-8.
+  // Replace invalid UTF-8: names of devices and addresses may hold any bytes.
   std::puts(object_.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
 }
 

@@ -5,21 +5,22 @@
 
 namespace verbena::rdma_core {
 
-// What a program says on standard output: lines of text, or at its end one JSON object and nothing else. The
-// program says both, and this lets through what was asked for.
+// The standard output of a program: either lines of text, or one JSON object at the end. The program provides
+// both, and this class prints the form that the user chose.
 class Output {
  public:
   explicit Output(bool json) : json_(json) {}
 
   bool json() const { return json_; }
 
-  // Lines for people, in the form of printf(3), which is that of the originals.
+  // Prints a line for people, with a printf(3) format as in rdma-core's programs.
   [[gnu::format(printf, 2, 3)]] void text(const char* format, ...) const;
 
-  // The object.
+  // The JSON object, to be filled in.
   nlohmann::ordered_json& object() { return object_; }
 
-  // Prints the object, if that was asked for. A program that failed does not call it: half an answer is none.
+  // Prints the JSON object, if chosen. A program that failed does not call it, so as not to print half an
+  // answer.
   void finish() const;
 
  private:

@@ -10,19 +10,19 @@
 
 namespace verbena::rdma_core {
 
-// The channel of a program's first call to librdmacm. Null, after a complaint, if there is none; errno says
-// why.
+// Creates an event channel, the first call to librdmacm. On failure reports it, and returns null with errno
+// set.
 Channel first_channel();
 
-// What a program says while it waits for something longer than people expect. It says it once, on standard
-// error, so that nobody looks at a hanging program and does not know why.
+// Prints one message on standard error while a program waits for more than 10 seconds. So the user learns
+// what a program waits for that seems to hang.
 class Patience {
  public:
   explicit Patience(std::function<std::string()> words) : words_(std::move(words)) {}
 
-  // For how long to wait before it is worth a word, in milliseconds, as poll(2) has it: -1 once it is said.
+  // The timeout for poll(2): 10 seconds, or -1 once the message is printed.
   int milliseconds() const { return said_ ? -1 : kMilliseconds; }
-  // The time has passed.
+  // Prints the message, after the timeout.
   void say();
 
  private:
@@ -31,23 +31,23 @@ class Patience {
   bool said_ = false;
 };
 
-// The next event of a channel. Null: there will be none, and errno says why.
+// Waits for the next event of a channel. Null, with errno set, after an error.
 Event next_event(rdma_event_channel* channel, Patience& patience);
 
-// The event if there is one already.
+// Returns an event that is already there, or null.
 Event event_at_hand(rdma_event_channel* channel);
 
-// What is likely wrong, and what to do, when an event of failure came; empty for others.
+// Returns the likely reason and remedy for an event of failure; empty for others.
 const char* remedy_for(rdma_cm_event_type type);
 
-// The same, when a call of librdmacm's failed with this errno; empty for others.
+// Returns the likely reason and remedy for an errno of librdmacm's functions; empty for others.
 const char* remedy_for_errno(int error);
 
-// A complaint of a call that has set errno, with the remedy. The answer is that call's -1.
+// Reports a failed call by errno, with the remedy. Returns -1.
 int failed(const std::string& sentence);
 
-// A sentence about a failure that the originals print on standard output: there, or with --json, where
-// nothing but the object may stand, on standard error.
+// Reports a failure that rdma-core's program reports on standard output. With --json only the object may go
+// there, so the sentence then goes to standard error.
 void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy = {});
 
 }  // namespace verbena::rdma_core

@@ -7,8 +7,8 @@
 
 namespace verbena::rdma_core {
 
-// Objects of librdmacm and libibverbs, each ended by the call that belongs to it. An object that was made
-// from another is declared behind it, so that it ends first.
+// Owners of objects of librdmacm and libibverbs, which destroy the object with its function. Declare a
+// derived object after the one it was made from, so that it is destroyed first.
 template <auto End>
 struct Ender {
   template <class Object>
@@ -32,7 +32,7 @@ using QueuePair = Handle<ibv_qp, ibv_destroy_qp>;
 using Region = Handle<ibv_mr, ibv_dereg_mr>;
 using AddressHandle = Handle<ibv_ah, ibv_destroy_ah>;
 
-// The queue pair that rdma_create_qp() gave this id.
+// Owns the queue pair that rdma_create_qp() attached to this id.
 using QueuePairOfId = Handle<rdma_cm_id, rdma_destroy_qp>;
 
 }  // namespace verbena::rdma_core

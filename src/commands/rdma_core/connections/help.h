@@ -3,7 +3,7 @@
 
 namespace verbena::rdma_core {
 
-// What --help says of a program behind its usage text: its options with their units, and examples.
+// Prints the part of --help after the usage text: options with their units, and examples.
 void print_help(const char* program);
 
 }  // namespace verbena::rdma_core

@@ -59,7 +59,7 @@ Letters parse_letters(int argc, char** argv, const std::vector<Option>& options,
   const int count = static_cast<int>(words.size());
   words.push_back(nullptr);
   opterr = quiet ? 0 : 1;
-  optind = 0;  // from the beginning, whatever was read before
+  optind = 0;  // makes getopt() start over
   while (letters.next == Next::kGoOn) {
     const int found = getopt(count, words.data(), known.c_str());
     if (found == -1) break;

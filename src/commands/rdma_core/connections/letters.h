@@ -10,13 +10,13 @@
 
 namespace verbena::rdma_core {
 
-// Command lines of programs that know letters only, as getopt(3) reads and complains of them. Two words stand
-// beside the letters: "--json" and "--help", which getopt() never sees.
+// Parses command lines of programs that have only short options, with getopt(3). "--json" and "--help" are
+// handled before getopt().
 
-// A decimal number, as those programs take them; one that is none, or lies outside, is wrong usage.
+// A decimal number from `least` to `most`; other words are wrong usage, as in rdma-core's programs.
 Option decimal(char letter, int& value, int least, int most = std::numeric_limits<int>::max());
 
-// An option whose value is given to a function.
+// An option whose value is passed to a function.
 Option taken(char letter, std::function<void(const char* value)> take);
 
 // An octet in any base, such as a type of service.
@@ -27,10 +27,10 @@ struct Letters {
   bool json = false;
 };
 
-// Reads a command line. `quiet`: without getopt's own complaints.
+// Parses a command line. `quiet` suppresses getopt's own messages.
 Letters parse_letters(int argc, char** argv, const std::vector<Option>& options, bool quiet = false);
 
-// What the line of each usage text says of the word that is ours.
+// The line for --json in each usage text.
 inline constexpr const char* kJsonUsage = "\t[--json]\n";
 
 }  // namespace verbena::rdma_core

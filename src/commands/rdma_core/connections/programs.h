@@ -3,7 +3,7 @@
 
 namespace verbena::rdma_core {
 
-// The programs, each by its name: what main() calls, and what it answers is the exit status.
+// The entry points of the programs; each returns the exit status.
 int rping(int argc, char** argv);
 int ucmatose(int argc, char** argv);
 int udaddy(int argc, char** argv);

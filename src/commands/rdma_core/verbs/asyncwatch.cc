@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_asyncwatch: the asynchronous events of a device, as they come.
+// ibv_asyncwatch: prints the asynchronous events of a device.
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -20,7 +20,7 @@ struct EventName {
   const char* text;
 };
 
-// The events that come to who has a device open and nothing else.
+// The events that do not belong to a queue of the process.
 constexpr EventName kNames[] = {{IBV_EVENT_DEVICE_FATAL, "IBV_EVENT_DEVICE_FATAL"},
                                 {IBV_EVENT_PORT_ACTIVE, "IBV_EVENT_PORT_ACTIVE"},
                                 {IBV_EVENT_PORT_ERR, "IBV_EVENT_PORT_ERR"},
@@ -47,7 +47,7 @@ void print_asyncwatch_usage(const char* program) {
   std::printf("  -h, --help             print a help text and exit\n");
 }
 
-// One line: who reads them has the event at once.
+// Prints one line, flushed at once by line buffering.
 void print_event(const ibv_async_event& event, const char* device, bool json) {
   const char* name = name_of(event.event_type);
   const int port = event.element.port_num;
@@ -62,7 +62,7 @@ void print_event(const ibv_async_event& event, const char* device, bool json) {
   std::puts(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
-// Ends with the device, or when nobody reads any more.
+// Prints events until the device is gone or the output is closed.
 int watch(ibv_context* context, const char* device, bool json) {
   if (!json) std::printf("%s: async event FD %d\n", device, context->async_fd);
   ibv_async_event event = {};
@@ -79,7 +79,7 @@ int watch(ibv_context* context, const char* device, bool json) {
 }  // namespace
 
 int ibv_asyncwatch(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // also into a pipe
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // line buffering for pipes, too
   std::string wanted;
   bool json = false;
   const auto help = [](const char*) { return Next::kStop; };

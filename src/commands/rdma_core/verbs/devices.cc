@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_devices: the RDMA devices and their GUIDs.
+// ibv_devices: lists the RDMA devices and their GUIDs.
 #include <endian.h>
 
 #include "base/format.h"

@@ -3,7 +3,7 @@
 
 namespace verbena::rdma_core {
 
-// The programs, each by its name: what main() calls, and what it answers is the exit status.
+// The entry points of the programs; each returns the exit status.
 int ibv_devices(int argc, char** argv);
 int ibv_devinfo(int argc, char** argv);
 int ibv_asyncwatch(int argc, char** argv);

@@ -115,7 +115,7 @@ class Client {
     return rdma_connect(node.id.get(), &wanted);
   }
 
-  // Its answers are not waited for: what is timed is the call.
+  // Disconnects without waiting for the peers' replies: only the call is timed.
   void disconnect_all() {
     Span& all = whole_[static_cast<size_t>(ConnectStep::kDisconnect)];
     all.begin();
@@ -143,8 +143,8 @@ class Client {
     all.end();
   }
 
-  // Takes each connection through a step. `at_once`: the call does it; else an event says when it is done.
-  // False if the call failed for all of them.
+  // Performs a step for each connection. With `at_once` the call completes the step, otherwise an event does.
+  // False if the call failed for all connections.
   template <class Call>
   bool for_all(ConnectStep step, const Call& call, const char* complaint, bool at_once = false) {
     Span& all = whole_[static_cast<size_t>(step)];
@@ -254,7 +254,7 @@ class Client {
   Spans whole_;
   int under_way_ = 0;
   int connected_ = 0;
-  int status_ = 0;  // of the last call, which is what the program ends with
+  int status_ = 0;  // of the last call; becomes the exit status
   bool told_ = false;
 };
 

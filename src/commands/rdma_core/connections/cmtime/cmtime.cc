@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cmtime: how long each step of connecting takes, for many connections at a time.
+// cmtime: measures the duration of each step of connecting, for many connections at a time.
 #include <cerrno>
 #include <cstdio>
 

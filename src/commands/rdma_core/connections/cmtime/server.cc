@@ -7,7 +7,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// Serves until it is killed.
+// Accepts connections until it is killed.
 class Server {
  public:
   Server(const TimingLine& line, rdma_event_channel* channel)
@@ -33,7 +33,7 @@ class Server {
     if (rdma_get_cm_event(channel_, &event) != 0) return false;
     rdma_cm_id* id = event->id;
     const rdma_cm_event_type type = event->event;
-    rdma_ack_cm_event(event);  // an id ends after its events only
+    rdma_ack_cm_event(event);  // an id cannot be destroyed before its events are acknowledged
     switch (type) {
       case RDMA_CM_EVENT_CONNECT_REQUEST:
         accept(id);

@@ -10,7 +10,7 @@ constexpr std::array<const char*, kConnectSteps> kNames = {"create id",     "bin
                                                            "resolve route", "create qp", "connect",
                                                            "disconnect",    "destroy"};
 
-// What the table shows as the shortest where no connection came through a step.
+// Shown as the shortest duration if no connection completed a step.
 constexpr double kNone = 1e9;
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace verbena::rdma_core {
 
-// What a connection goes through, in cmtime's order.
+// The steps of a connection, in cmtime's order.
 enum class ConnectStep {
   kCreateId,
   kBind,
@@ -25,7 +25,7 @@ constexpr size_t kConnectSteps = 8;
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// When something began, and when it was done. What was not done has no length.
+// The start and the end of a step. A step that did not finish has no duration.
 struct Span {
   std::optional<TimePoint> begun;
   std::optional<TimePoint> done;
@@ -37,18 +37,18 @@ struct Span {
 
 using Spans = std::array<Span, kConnectSteps>;
 
-// How long a step took: for all connections together, and for the fastest and the slowest of them.
+// The duration of a step: for all connections together, and of the fastest and the slowest one.
 struct StepTimes {
   const char* name;
-  double total;  // microseconds, as all of them
+  double total;  // microseconds for all connections
   double longest;
   double shortest;
-  double each;  // of the total
+  double each;  // `total` divided by the number of connections
 };
 
 std::vector<StepTimes> evaluate(const Spans& whole, const std::vector<Spans>& connections, bool with_bind);
 
-// The table, and the same in the object.
+// Prints the table and adds it to the object.
 void report(const std::vector<StepTimes>& steps, Output& output);
 
 }  // namespace verbena::rdma_core

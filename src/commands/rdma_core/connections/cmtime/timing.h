@@ -8,7 +8,7 @@
 
 namespace verbena::rdma_core {
 
-// What a command line of cmtime asks for.
+// The options of cmtime.
 struct TimingLine {
   std::string destination;
   std::string source;
@@ -19,16 +19,15 @@ struct TimingLine {
   bool json = false;
 };
 
-// What both ends make for each connection.
+// The queue pair attributes of both ends.
 ibv_qp_init_attr timed_queue_pair();
 
-// The addresses of one end. 0, or what the program ends with, after it has said so; `what` is what the
-// sentence calls the function that failed.
+// Finds the addresses of one end. Returns 0, or the exit status after reporting the error; `what` names the
+// failed function in the message.
 int find_timed_addresses(const TimingLine& line, bool passive, const char* what, const Output& output,
                          AddressInfo& found);
 
-// Both ends, on a channel of their own. The answer is the exit status: the server's when it cannot serve, for
-// it serves until it is killed.
+// Run one end and return the exit status. The server runs until it is killed and returns only on failure.
 int run_timed_server(const TimingLine& line, rdma_event_channel* channel);
 int run_timed_client(const TimingLine& line, rdma_event_channel* channel);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma_client and rdma_server: a message there, and one back.
+// rdma_client and rdma_server: send one message in each direction.
 #include <cerrno>
 #include <cstdio>
 
@@ -13,7 +13,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// One end of it: the buffers, and what is posted from them.
+// The buffers and requests of one end.
 class Messages {
  public:
   Messages(const char* name, const Output& output) : name_(name), output_(output) {}
@@ -27,7 +27,8 @@ class Messages {
     return wanted;
   }
 
-  // The id is connected, or will be, and outlives this. A receive is posted before that.
+  // Registers the buffers and posts a receive. Called before the connection is established. `id` must outlive
+  // this object.
   int prepare(rdma_cm_id* id, uint32_t inline_bytes) {
     id_ = id;
     if (inline_bytes >= sizeof(Message)) {

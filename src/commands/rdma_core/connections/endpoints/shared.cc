@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rdma_xclient and rdma_xserver: a message, by RC or into a shared receive queue by XRC.
+// rdma_xclient and rdma_xserver: send one message over RC, or over XRC into a shared receive queue.
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
@@ -42,7 +42,7 @@ int post_message(rdma_cm_id* id, const Message& message, std::optional<uint32_t>
   return errno == 0 ? 0 : call_failed("rdma_post_send");
 }
 
-// What the server's answer said. Only XRC needs it.
+// Reads the shared receive queue's number from the server's reply. Only XRC needs it.
 int find_shared_queue(const rdma_cm_id& id, std::optional<uint32_t>& number) {
   if (id.event != nullptr) {
     const rdma_conn_param& said = id.event->param.conn;
@@ -82,7 +82,7 @@ int call(const ExtendedLine& line, Output& output) {
   return 0;
 }
 
-// The shared receive queue of an id, whose number the client needs, in network order.
+// Creates the shared receive queue of an id. Returns its number, which the client needs, in network order.
 int make_shared_queue(rdma_cm_id* id, uint32_t& number) {
   ibv_srq_init_attr wanted = {};
   wanted.attr.max_wr = 1;

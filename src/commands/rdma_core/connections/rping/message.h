@@ -10,7 +10,7 @@
 
 namespace verbena::rdma_core {
 
-// Where a ping lies, as rping's ends tell each other: 16 bytes, all numbers in network order.
+// The location of a buffer, as rping's ends exchange it: 16 bytes, all numbers in network order.
 struct Advertisement {
   uint64_t address;
   uint32_t key;
@@ -22,13 +22,14 @@ using AdvertisementBytes = std::array<uint8_t, kAdvertisementBytes>;
 
 AdvertisementBytes encode(const Advertisement& advertisement);
 
-// What a message says. Nothing if it has not the length of one.
+// Decodes a message; nullopt if its length is wrong.
 std::optional<Advertisement> decode(std::span<const uint8_t> message);
 
-// The text of a ping that a stranger wrote: up to its zero, or all of it where there is none.
+// Returns the text of a received ping up to its zero byte, or all bytes if there is none.
 std::string_view text_of(std::span<const char> ping);
 
-// The ping of that number: its name, then letters that go on from ping to ping, and a zero at the end.
+// Writes the ping with this number: its name, then letters whose start advances with each ping, and a zero
+// byte.
 void write_ping(std::span<char> buffer, int number);
 
 }  // namespace verbena::rdma_core

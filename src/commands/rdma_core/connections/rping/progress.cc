@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes to a session: events of librdmacm, and completions.
+// Handles a session's events of librdmacm and its completions.
 #include <array>
 #include <cerrno>
 #include <cinttypes>
@@ -47,7 +47,7 @@ bool Session::progress() {
     ready = poll(listened.data(), listened.size(), -1);
   }
   if (ready < 0) return errno == EINTR || failed("poll") == 0;
-  // What was sent before the connection ended is taken before its end.
+  // Handle completions before the event: messages that arrived before the disconnect must not be lost.
   if (listened[1].revents != 0) take_completions();
   if (listened[0].revents == 0) return true;
   rdma_cm_event* event = nullptr;
@@ -126,7 +126,7 @@ void Session::take_completions() {
 }
 
 void Session::take(const ibv_wc& completion) {
-  if (completion.status == IBV_WC_WR_FLUSH_ERR) return;  // the connection ends, as an event says
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) return;  // the connection ends; an event follows
   if (completion.status != IBV_WC_SUCCESS) {
     return fail(verbena::format("cq completion failed status {}", static_cast<int>(completion.status)),
                 ibv_wc_status_str(completion.status));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounds of both ends: what they post, and in which order.
+// The rounds of both ends: their requests and the order of these.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>

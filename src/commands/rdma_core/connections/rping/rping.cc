@@ -21,7 +21,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-constexpr int kLeastPingBytes = 23;  // a ping's name, its longest number and a zero
+constexpr int kLeastPingBytes = 23;  // for a ping's name, its longest number and a zero byte
 constexpr int kMaxPingBytes = 64 * 1024;
 constexpr int kBacklog = 3;
 constexpr int kFailed = -1;
@@ -32,7 +32,7 @@ struct PingLine {
   sockaddr_storage address = {};
   sockaddr_storage source = {};
   uint16_t port = 7174;
-  int status = 0;  // what is wrong with a value
+  int status = 0;  // error in an option's value
 };
 
 void print_rping_usage() {
@@ -157,7 +157,7 @@ int run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
   return done ? report(session, line.plan, seconds) : kFailed;
 }
 
-// One connection from its request to its end.
+// Serves one connection from its request to its end.
 int serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
   Session session(plan, channel, id);
   if (!session.prepare()) {
@@ -176,7 +176,7 @@ int serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
   return done ? report(session, plan, seconds) : kFailed;
 }
 
-// The next id that somebody wants to connect to. Null when there will be none.
+// Waits for the next connection request and returns its id. Null after an error.
 rdma_cm_id* next_request(rdma_event_channel* channel) {
   while (true) {
     rdma_cm_event* event = nullptr;
@@ -193,7 +193,8 @@ rdma_cm_id* next_request(rdma_event_channel* channel) {
   }
 }
 
-// A session in a thread of its own, with a channel for its events, so that none waits for another.
+// Serves a session in the calling thread with an event channel of its own, so that sessions do not wait for
+// each other.
 void serve_apart(const PingPlan& plan, rdma_cm_id* id) {
   const Channel channel(rdma_create_event_channel());
   const Id owned(id);

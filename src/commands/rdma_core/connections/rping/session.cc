@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session is made of, and how it comes up and goes down.
+// Construction and destruction of a session.
 #include "commands/rdma_core/connections/rping/session.h"
 
 #include <cerrno>
@@ -140,7 +140,7 @@ bool Session::disconnect() {
   }
   const bool was_there = step_ != Step::kDisconnected;
   if (rdma_disconnect(id_) != 0) return false;
-  // The other end answers, or librdmacm does in its place.
+  // Wait for the peer's reply; librdmacm generates the event if none comes.
   while (was_there && step_ != Step::kDisconnected && step_ != Step::kError && progress()) {
   }
   return true;

@@ -12,20 +12,20 @@
 
 namespace verbena::rdma_core {
 
-// What a command line of rping asks for.
+// The options of rping.
 struct PingPlan {
   bool server = false;
   bool persistent = false;
   bool verbose = false;
   bool validate = false;
   bool debug = false;
-  bool own_queue_pair = false;  // made by libibverbs, and brought up by us
-  int count = 0;                // 0: without end
+  bool own_queue_pair = false;  // created by libibverbs and modified by us, not by librdmacm
+  int count = 0;                // 0: unlimited
   int bytes = 64;
   bool json = false;
 };
 
-// How far a session is. The numbers are in what rping says of a step that does not come.
+// The state of a session. rping prints the numbers in messages about a missing step.
 enum class Step {
   kIdle = 1,
   kConnectRequest,
@@ -40,31 +40,31 @@ enum class Step {
   kError,
 };
 
-// One end of a connection of rping's, with all that it is made of: the ping of a client goes to its server by
-// the server's RDMA READ, and back by its WRITE; between them both send messages. Who holds a session calls
-// it from one thread; sessions of a persistent server have a thread and a channel each.
+// One end of an rping connection, with all its objects. The server fetches a client's ping by RDMA READ and
+// returns it by WRITE. In between both ends send messages with buffer addresses. Each session is used by one
+// thread; the sessions of a persistent server have a thread and an event channel each.
 //
-// Functions answer true, or false after they have said why.
+// Functions return true, or false after reporting the error.
 class Session {
  public:
-  // `id` is the connection's, or will be; it and the channel of its events outlive the session.
+  // `id` is the connection's, or will be; `id` and its channel must outlive the session.
   Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  bool prepare();  // once the id has a device
+  bool prepare();  // call once the id has a device
   bool await(Step wanted, const char* name);
-  // While a server waits for its client, the client's first message may come before the event.
+  // Waits for the connection. The server may receive the client's first message before the ESTABLISHED event.
   bool await_connected();
-  bool connect();  // the client's
-  bool accept();   // the server's
+  bool connect();  // client only
+  bool accept();   // server only
   bool disconnect();
 
   bool serve();  // until the client disconnects
-  bool ping();   // so many times, or until the server disconnects
+  bool ping();   // `plan.count` times, or until the server disconnects
 
-  // Whether an event of failure came, which has had its word.
+  // Whether an event of failure came; it has been reported.
   bool failed_by_event() const { return failed_by_event_; }
   int pings() const { return pings_; }
   void debug(const char* format, ...) const __attribute__((format(printf, 2, 3)));
@@ -79,7 +79,7 @@ class Session {
   bool make_queue_pair();
   bool make_buffers();
   bool make_buffer(Buffer& buffer, size_t bytes, int access, const char* name);
-  bool bring_up();  // a queue pair of our own
+  bool bring_up();  // for own_queue_pair
   rdma_conn_param connection() const;
 
   bool post_receive();
@@ -87,7 +87,7 @@ class Session {
   bool post_rdma(ibv_wr_opcode opcode, size_t bytes);
   void advertise(const Buffer& buffer);
 
-  bool progress();  // waits for anything, and takes it
+  bool progress();  // waits for an event or a completion and handles it
   bool at_end() const { return step_ == Step::kDisconnected || step_ == Step::kError; }
   void take_event(const rdma_cm_event& event);
   void take_completions();
@@ -95,8 +95,8 @@ class Session {
   void take_message(const ibv_wc& completion);
   void fail(const std::string& sentence, const std::string& remedy = {});
   bool missed(const char* name) const;
-  bool mirror();           // one round of the server's
-  bool round(int number);  // one of the client's
+  bool mirror();           // one round of the server
+  bool round(int number);  // one round of the client
   bool fits() const;
 
   const PingPlan plan_;
@@ -107,10 +107,10 @@ class Session {
   Queue queue_;
   QueuePair own_pair_;
   QueuePairOfId pair_of_id_;
-  Buffer received_;  // messages
+  Buffer received_;  // holds messages
   Buffer sent_;
-  Buffer sink_;    // where a ping ends: by READ at the server, by WRITE at the client
-  Buffer source_;  // where the client's begins
+  Buffer sink_;    // receives a ping: by READ at the server, by WRITE at the client
+  Buffer source_;  // holds the client's ping
   Advertisement other_ = {};
   Step step_ = Step::kIdle;
   bool established_ = false;

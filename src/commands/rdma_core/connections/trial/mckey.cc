@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mckey: one sends to a multicast group, others receive.
+// mckey: sends to a multicast group, or receives from it.
 #include <cstdio>
 #include <cstring>
 
@@ -17,12 +17,12 @@
 namespace verbena::rdma_core {
 namespace {
 
-// As a subnet manager takes its time with switches, so do switches and their snooping with a join.
+// Time for a join to take effect in subnet managers and in switches that snoop multicast.
 constexpr int kSettleMilliseconds = 3000;
 
 struct Membership {
   std::string group;
-  bool unmapped = false;  // the group is a GID, no IP address
+  bool unmapped = false;  // the group is a GID, not an IP address
   bool sender = false;
   bool send_only = false;
 };
@@ -118,7 +118,7 @@ class MulticastTrial final : public Trial {
 
   rdma_conn_param connection() const override { return {}; }
 
-  // The time that a group takes to reach everybody, in which events may come.
+  // Waits until the group's membership has taken effect, and reports events meanwhile.
   int settle() {
     const Stopwatch watch;
     while (watch.seconds() * 1000 < kSettleMilliseconds) {

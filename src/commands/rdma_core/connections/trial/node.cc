@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kGrh = sizeof(ibv_grh);
 
-// After so many questions in vain others get the processor, and the clock is read.
+// After this number of unsuccessful polls, yield the processor and check the time.
 constexpr int kVainPolls = 1000;
 
 }  // namespace

@@ -14,19 +14,19 @@
 
 namespace verbena::rdma_core {
 
-// What every node of a trial is made for.
+// The parameters of all nodes of a trial.
 struct Shape {
-  const char* program;       // as whom it complains
-  ibv_qp_type type;          // RC, or UD, whose messages have room for a GRH in front
-  int messages;              // of each direction
-  int bytes;                 // of each message
-  bool hears_itself = true;  // whether what it sends to a group comes back to it
+  const char* program;       // name in messages
+  ibv_qp_type type;          // RC, or UD, whose buffers begin with room for a GRH
+  int messages;              // per direction
+  int bytes;                 // per message
+  bool hears_itself = true;  // receives its own multicast messages
 };
 
-// One connection of a trial, or one member of a group: an id, its queue pair, and one buffer for all
-// messages, whose content nobody looks at. Owned by its trial and used by that thread alone.
+// One connection of a trial, or one member of a multicast group: an id, its queue pair, and one buffer for
+// all messages, whose content is not checked. Owned by a trial, and used by the trial's thread only.
 //
-// Functions answer 0, or what the program ends with, after they have said why.
+// Functions return 0, or the exit status after reporting the error.
 class Node {
  public:
   Node(const Shape& shape, const Output& output) : shape_(shape), output_(output) {}
@@ -35,23 +35,24 @@ class Node {
 
   Id id;
   bool connected = false;
-  // Of datagrams: whereto.
+  // Destination of datagrams.
   uint32_t remote_number = 0;
   uint32_t remote_key = 0;
 
-  int prepare();  // all that the id needs once it has a device
+  int prepare();  // creates all objects; call once the id has a device
   int post_receives();
   int post_sends(unsigned flags);
 
-  // Asks until all messages of one direction are there. `first` sees the first completion of all.
+  // Poll until all messages of one direction are complete. `first` is called with the first completion of
+  // all.
   int await_sends(Patience& patience) { return await(sends(), patience, "sent", {}); }
   int await_receives(Patience& patience, const std::function<int(ibv_wc&)>& first = {}) {
     return await(receives_.get(), patience, "received", first);
   }
 
   bool reaches_remote() const { return remote_ != nullptr; }
-  int reach(ibv_ah_attr attributes);     // where an event says that the other end is
-  int reach_sender(ibv_wc& completion);  // who sent a message that is in the buffer
+  int reach(ibv_ah_attr attributes);     // creates the address handle from an event's attributes
+  int reach_sender(ibv_wc& completion);  // creates it for the sender of a received message
 
   nlohmann::ordered_json description() const;
 
@@ -68,13 +69,14 @@ class Node {
   Domain domain_;
   std::vector<uint8_t> memory_;
   Region region_;
-  Queue sends_;  // none for datagrams, whose sends and receives have one queue
+  Queue sends_;  // null for UD, which uses one queue for sends and receives
   Queue receives_;
   QueuePairOfId queue_pair_;
   AddressHandle remote_;
 };
 
-// Which queue pair a datagram names as the one to answer: in its immediate data. Nothing if it has none.
+// Returns the queue pair number to reply to, which a datagram carries as immediate data. Nullopt if it has
+// none.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
 
 }  // namespace verbena::rdma_core

@@ -148,10 +148,10 @@ int Trial::handle(rdma_cm_event& event) {
           output_,
           verbena::format("{}: event: {}, error: {}", name_, rdma_event_str(event.event), event.status),
           remedy_for(event.event));
-      // An event of failure ends the program as such, whatever it carries.
+      // An event of failure ends the program, even with status 0.
       return event.status != 0 ? event.status : -1;
     default:
-      return 0;  // a device that went: seen by who uses it
+      return 0;  // a removed device: its users notice
   }
 }
 
@@ -184,7 +184,7 @@ int Trial::requested(rdma_cm_id* id) {
   const auto refuse = [&](Id&& refused, int status) {
     tell_failure(output_, verbena::format("{}: failing connection request", name_));
     rdma_reject(id, nullptr, 0);
-    refused_.push_back(std::move(refused));  // it cannot end before its event
+    refused_.push_back(std::move(refused));  // cannot be destroyed before its event is acknowledged
     return status;
   };
   if (next_node_ == nodes_.size()) return refuse(Id(id), -ENOMEM);
@@ -206,7 +206,7 @@ int Trial::requested(rdma_cm_id* id) {
 }
 
 int Trial::fits_port(const Node& node) const {
-  if (node.id->verbs == nullptr) {  // the address is every device's, such as 127.0.0.1
+  if (node.id->verbs == nullptr) {  // a wildcard address, such as 127.0.0.1, belongs to no device
     tell_failure(output_, verbena::format("{}: no device has that address", name_), remedy_for_errno(ENODEV));
     return -ENODEV;
   }

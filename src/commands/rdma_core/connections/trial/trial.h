@@ -15,7 +15,7 @@
 
 namespace verbena::rdma_core {
 
-// What a command line of ucmatose, udaddy or mckey asks for.
+// The options of ucmatose, udaddy and mckey.
 struct Plan {
   int connections = 1;
   int messages = 10;
@@ -31,27 +31,26 @@ struct Plan {
   bool json = false;
 };
 
-// The options that all three have: -s is not among them.
+// The options that all three programs have; -s is not among them.
 std::vector<Option> common_options(Plan& plan);
 
-// A trial: so many nodes, the events of librdmacm that connect them, messages there and back. ucmatose,
-// udaddy and mckey are trials that differ in how a node comes to its other end and in the order of the
-// messages. One thread.
+// The common part of ucmatose, udaddy and mckey: connects nodes by librdmacm's events and sends messages both
+// ways. The subclasses differ in how a node finds its peer, and in the order of messages. Single-threaded.
 //
-// Functions answer 0, or what the program ends with, after they have said why.
+// Functions return 0, or the exit status after reporting the error.
 class Trial {
  public:
   Trial(const char* name, ibv_qp_type type, Plan plan);
   virtual ~Trial() = default;
 
-  // From the first to the last line that the program prints. The answer is its exit status.
+  // Runs the program, including all its output. Returns the exit status.
   int run();
 
  protected:
-  // Between "starting" and "test complete".
+  // Does the work between the lines "starting" and "test complete".
   virtual int perform() = 0;
 
-  // The events, by what has come about. Those that a program knows nothing of never come to it.
+  // Handlers of events. A program does not receive the events that it does not override.
   virtual int address_resolved(Node& node);
   virtual int route_resolved(Node& node);
   virtual int accept(Node&) { return 0; }
@@ -61,17 +60,17 @@ class Trial {
   virtual rdma_conn_param connection() const = 0;
 
   bool needs_ids() const { return !plan_.destination.empty(); }
-  int find_both_ends(const char* what);  // what getaddrinfo(3) is called in the complaint
+  int find_both_ends(const char* what);  // `what`: the function's name in messages
   int listen();
   int resolve_addresses();
-  // Serves events until so many connections (or none) are left to wait for.
+  // Handles events until `left`, or connects_left_, is 0.
   int serve_until_connected();
   int serve_while(const int& left, const std::function<std::string()>& words);
   int fits_port(const Node& node) const;
-  int complain_of_call(const std::string& what) const;  // with the program's name and errno
+  int complain_of_call(const std::string& what) const;  // prints the program's name and errno
   int for_each_node(const std::function<int(Node&)>& call);
 
-  const char* name_;  // of the program, in its output
+  const char* name_;  // of the program, for its output
   Plan plan_;
   Output output_;
   Shape shape_;
@@ -94,7 +93,7 @@ class Trial {
   size_t next_node_ = 0;
 };
 
-// Seconds since it was made.
+// Measures the seconds since its construction.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }

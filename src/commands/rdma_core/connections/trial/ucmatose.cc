@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ucmatose: many reliable connections, messages both ways on each.
+// ucmatose: opens many reliable connections and sends messages both ways on each.
 #include <cstdio>
 
 #include <strings.h>
@@ -59,7 +59,7 @@ class ConnectedTrial final : public Trial {
     if (const int status = resolve_addresses(); status != 0) return status;
     int status = serve_until_connected();
     if (status == 0) status = exchange();
-    // Who fails must not wait for a server that waits for it.
+    // After a failure disconnect at once: the server may be waiting for this end.
     if (status != 0) disconnect_all();
     if (status == 0 && plan_.migrate && migrate() != 0) return -1;
     const int parted = serve_until_disconnected();
@@ -132,7 +132,7 @@ class ConnectedTrial final : public Trial {
     bool moved = move(listener_) == 0;
     for (const auto& node : nodes_) moved = moved && move(node->id) == 0;
     if (!moved) {
-      // Some ids may be on it, and others on the old one: both stay as long as the ids.
+      // Ids may be on either channel now, so both stay as long as the ids.
       half_migrated_ = std::move(next);
       return complain_of_call("failure migrating to channel");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// udaddy: datagrams between queue pairs that librdmacm has introduced to each other.
+// udaddy: sends datagrams between queue pairs that librdmacm resolved by address.
 #include <cstdio>
 #include <utility>
 
@@ -29,7 +29,7 @@ class DatagramTrial final : public Trial {
 
   int serve() {
     if (const int status = listen(); status != 0) return status;
-    // Who was introduced is served, even if another was not.
+    // Serve the connected nodes even if others failed.
     serve_until_connected();
     if (plan_.messages == 0) return 0;
     const Stopwatch watch;

@@ -75,7 +75,7 @@ void print_clocks(const Sheet& sheet, const ibv_device_attr_ex& device, Json& js
   json["completion_timestamp_mask"] = device.completion_timestamp_mask;
   json["hca_core_clock_khz"] = device.hca_core_clock;
   if (device.completion_timestamp_mask != 0) {
-    // Three tabs, whatever the column.
+    // ibv_devinfo prints three tabs here.
     sheet.output().text("\tcompletion timestamp_mask:\t\t\t0x%016llx\n",
                         static_cast<unsigned long long>(device.completion_timestamp_mask));
   } else {
@@ -157,7 +157,7 @@ void print_extended(const Sheet& sheet, const ibv_device_attr_ex& device, Json& 
   if (device.raw_packet_caps != 0) sheet.output().text("\traw packet caps:\n");
   json["raw_packet_caps"] = sheet.flags(device.raw_packet_caps, kRawPackets, false);
   sheet.row(1, "device_cap_flags_ex", kDeviceColumn, verbena::format("0x{:X}", device.device_cap_flags_ex));
-  // The lower half is device_cap_flags again.
+  // The lower half repeats device_cap_flags.
   json["device_cap_flags_ex"] = sheet.flags(device.device_cap_flags_ex & ~0xffffffffULL, kCapabilitiesEx);
   print_tso(sheet, device.tso_caps, json["tso_caps"]);
   print_rss(sheet, device.rss_caps, json["rss_caps"]);

@@ -7,11 +7,11 @@
 
 namespace verbena::rdma_core {
 
-// Prints the names of ibv_device_cap_flags; the answer has them.
+// Prints the names of ibv_device_cap_flags and returns them.
 Sheet::Json print_capability_flags(const Sheet& sheet, uint32_t flags);
 
-// Prints what ibv_query_device_ex() knows beyond ibv_query_device(): on-demand paging, clocks, offloads,
-// pacing, tag matching. Adds it to the object.
+// Prints the attributes that only ibv_query_device_ex() has, and adds them to the object: on-demand paging,
+// clocks, offloads, pacing, tag matching.
 void print_extended(const Sheet& sheet, const ibv_device_attr_ex& attributes, Sheet::Json& json);
 
 }  // namespace verbena::rdma_core

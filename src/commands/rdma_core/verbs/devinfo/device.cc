@@ -10,7 +10,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// A number that every device has, and whether it is worth a line.
+// A numeric attribute, and whether to print it.
 struct Row {
   const char* name;
   long long (*value)(const ibv_device_attr&);
@@ -60,7 +60,7 @@ constexpr Row kBehindAtomics[] = {
     VERBENA_ROW(local_ca_ack_delay)};
 #undef VERBENA_ROW
 
-// The board's name, of the kernel's drivers that know one.
+// Returns the board's name; empty if the driver publishes none.
 std::string board_of(const ibv_device& device) {
   std::ifstream file(std::string(device.ibdev_path) + "/board_id");
   std::string board;

@@ -7,12 +7,11 @@
 
 namespace verbena::rdma_core {
 
-// Prints what a device says of itself, without its ports; its capabilities only if `verbose`. The answer is
-// the same as JSON.
+// Prints a device's attributes without its ports; capabilities only if `verbose`. Returns the same as JSON.
 Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_device_attr_ex& attributes,
                          bool verbose);
 
-// Prints a port. Null, after a complaint, if it cannot be asked.
+// Prints a port and returns the same as JSON. Null, after a message, if the query fails.
 Sheet::Json print_port(const Sheet& sheet, ibv_context* context, uint8_t port, bool verbose);
 
 }  // namespace verbena::rdma_core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_devinfo: what RDMA devices and their ports say of themselves.
+// ibv_devinfo: prints attributes of RDMA devices and their ports.
 #include <cerrno>
 #include <memory>
 
@@ -13,7 +13,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// Exit statuses, which are bits: those of several devices are put together.
+// Exit statuses. Those of several devices are combined bitwise.
 enum Status : int {
   kNoDevice = -1,
   kDone = 0,
@@ -44,7 +44,7 @@ void print_devinfo_usage(const char* program) {
   std::printf("      --help             print this and exit\n");
 }
 
-// More than the original says, so not where usage is wrong.
+// Prints a longer text than ibv_devinfo's usage, for --help only.
 void print_help(const char* program) {
   print_devinfo_usage(program);
   std::printf("\n");

@@ -31,7 +31,7 @@ constexpr Name kPortStates[] = {{IBV_PORT_DOWN, "PORT_DOWN"},
                                 {IBV_PORT_INIT, "PORT_INIT"},
                                 {IBV_PORT_ARMED, "PORT_ARMED"},
                                 {IBV_PORT_ACTIVE, "PORT_ACTIVE"}};
-// Spelled as ibv_devinfo(1) does.
+// Spelled as in ibv_devinfo(1).
 constexpr Name kPhysicalStates[] = {{1, "SLEEP"},    {2, "POLLING"},
                                     {3, "DISABLED"}, {4, "PORT_CONFIGURATION TRAINNING"},
                                     {5, "LINK_UP"},  {6, "LINK_ERROR_RECOVERY"},

@@ -8,7 +8,7 @@
 
 namespace verbena::rdma_core {
 
-// What ibv_devinfo calls the values of verbs.h.
+// Return ibv_devinfo's names for values of verbs.h.
 const char* transport_name(int transport);
 const char* port_state_name(int state);
 const char* physical_state_name(int state);
@@ -19,10 +19,10 @@ const char* speed_name(int speed);
 const char* virtual_lanes_name(int number);
 const char* link_layer_name(int layer);
 
-// "0011:2233:4455:6677".
+// Formats "0011:2233:4455:6677".
 std::string guid_text(uint64_t guid_in_network_order);
 
-// A GID in eight groups of four digits.
+// Formats a GID as eight groups of four digits.
 std::string long_gid_text(const ibv_gid& gid);
 
 }  // namespace verbena::rdma_core

@@ -21,7 +21,7 @@ class PortPrinter {
  public:
   PortPrinter(const Sheet& sheet, Json& json) : sheet_(sheet), json_(json) {}
 
-  // The value's name, and in parentheses its number.
+  // Prints a value's name, with its number in parentheses.
   void named(const char* name, const char* value, int number, const char* unit = "") {
     row(name, verbena::format("{}{} ({})", value, unit, number), verbena::format("{}{}", value, unit));
   }
@@ -58,7 +58,7 @@ void print_more(PortPrinter& print, const ibv_port_attr& port, int transport) {
   }
 }
 
-// An entry without an interface identifier is none.
+// Whether a GID entry is unused: its interface identifier is zero.
 bool is_empty(const ibv_gid& gid) {
   return std::all_of(gid.raw + 8, gid.raw + 16, [](uint8_t byte) { return byte == 0; });
 }
@@ -79,7 +79,7 @@ Json print_gid(const Sheet& sheet, const ibv_gid_entry& entry, bool ethernet) {
   return json;
 }
 
-// Null, after a complaint, if an entry cannot be asked.
+// Returns null, after a message, if a query fails.
 Json print_gids(const Sheet& sheet, ibv_context* context, uint8_t port, const ibv_port_attr& attributes) {
   Json listed = Json::array();
   for (int i = 0; i < attributes.gid_tbl_len; ++i) {

@@ -9,28 +9,28 @@
 
 namespace verbena::rdma_core {
 
-// A bit and what it is called.
+// A bit and its name.
 struct Flag {
   uint64_t bit;
   const char* name;
 };
 
-// Where the values of a device stand.
+// The column of a device's values.
 inline constexpr int kDeviceColumn = 40;
 
-// What ibv_devinfo prints: rows of a name and a value, which stand in columns by tabs, and lines below them.
-// The JSON object has the same names.
+// The text of ibv_devinfo: rows of name and value, aligned by tabs, and lines below them. The JSON object has
+// the same names.
 class Sheet {
  public:
   using Json = nlohmann::ordered_json;
 
   explicit Sheet(const Output& output) : output_(output) {}
 
-  // "NAME:   VALUE", so many tabs from the margin, the value in that column.
+  // Prints "NAME: VALUE" after `indent` tabs, with the value in column `column`.
   void row(int indent, const std::string& name, int column, const std::string& value) const;
 
-  // The names of a value's bits, a line each, and of those that have none their number. The answer has them,
-  // too.
+  // Prints the name of each bit that is set, one per line, and unknown bits as a number. Returns the same as
+  // JSON.
   Json flags(uint64_t value, std::span<const Flag> known, bool unknown_in_hex = true) const;
 
   const Output& output() const { return output_; }

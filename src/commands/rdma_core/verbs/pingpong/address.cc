@@ -37,7 +37,7 @@ bool read_gid(std::string_view digits, ibv_gid& gid) {
   return true;
 }
 
-// Reads a LID, the other numbers, and a GID; each ends with a colon, the last with the zero byte.
+// Parses a LID, further numbers and a GID. A colon follows each number, a zero byte the GID.
 bool read_all(std::string_view message, std::span<uint32_t* const> numbers, ibv_gid& gid) {
   size_t digits = kLidDigits;
   for (uint32_t* number : numbers) {

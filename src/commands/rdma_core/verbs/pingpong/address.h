@@ -9,8 +9,8 @@
 
 namespace verbena::rdma_core {
 
-// Where a queue pair is to be reached, as the two ends of a pingpong tell each other over TCP: a line of
-// hexadecimal numbers with colons between them and a zero byte behind, always of the same length.
+// The address of a queue pair, as the ends of a pingpong exchange it over TCP: hexadecimal numbers of fixed
+// length, separated by colons, with a zero byte at the end.
 struct Address {
   static constexpr size_t kLength = sizeof "0000:000000:000000:00000000000000000000000000000000";
 
@@ -19,12 +19,12 @@ struct Address {
   uint32_t psn = 0;
   ibv_gid gid = {};
 
-  std::string encoded() const;  // kLength bytes
-  // Nothing if it is no such line: the peer is a stranger.
+  std::string encoded() const;  // has kLength bytes
+  // Decodes a message from an untrusted peer; nullopt if malformed.
   static std::optional<Address> decode(std::string_view message);
 };
 
-// The same for XRC, where a client has a queue pair for each direction, and a shared receive queue.
+// The same for XRC: a client has a queue pair for each direction, and a shared receive queue.
 struct XrcAddress {
   static constexpr size_t kLength =
       sizeof "0000:000000:000000:000000:000000:00000000000000000000000000000000";

@@ -11,21 +11,21 @@
 
 namespace verbena::rdma_core {
 
-// What a work request is: its wr_id, and a bit of what a queue pair still waits for.
+// The wr_id of requests, also used as bits for the completions that a queue pair still waits for.
 enum Work : uint64_t { kReceive = 1, kSend = 2 };
 
-// Of UD's queue pairs, as the originals have it.
+// Q_Key of UD queue pairs, as in rdma-core's programs.
 inline constexpr uint32_t kQueueKey = 0x11111111;
 
 struct Completion {
   uint64_t id;
   ibv_wc_status status;
   uint32_t qpn;
-  uint64_t timestamp;  // 0 without Settings::timestamps
+  uint64_t timestamp;  // 0 unless Settings::timestamps
 };
 
-// One end of a pingpong over RC, UC or UD: a buffer and queue pairs that send it and receive into it. Each
-// step that fails complains, and the program then ends. Used by one thread.
+// One end of a pingpong over RC, UC or UD: a buffer, and queue pairs that send it and receive into it.
+// Functions that fail report the error; the program then ends. Single-threaded.
 class Endpoint {
  public:
   Endpoint(const PingpongProgram& program, const Settings& settings);
@@ -33,33 +33,34 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // All up to queue pairs that can receive.
+  // Creates all objects and makes the queue pairs able to receive.
   bool open(ibv_device* device);
 
-  // Where each queue pair is to be reached, with random PSNs.
+  // Returns the address of each queue pair, with a random PSN.
   std::optional<std::vector<Address>> addresses() const;
 
-  // From `local`, an answer of addresses(), to the other end's.
+  // Connects the queue pairs. `local` is the result of addresses().
   bool connect(std::span<const Address> local, std::span<const Address> remote);
 
-  // How many of so many could be posted.
+  // Posts up to `count` receives and returns the number posted.
   unsigned post_receives(unsigned count);
   bool post_send(size_t queue_pair);
 
-  // With Settings::events: asks to be told of the next completion; sleeps until one is there, and asks again.
+  // With Settings::events: requests an event for the next completion. await_event() waits for it and requests
+  // the next one.
   bool ask_for_event();
   bool await_event();
-  // What has completed, at most as much as there is room; nothing after a complaint.
+  // Polls for completions, as many as fit. Nullopt after reporting an error.
   std::optional<size_t> poll(std::span<Completion> completions);
 
-  // Which queue pair has that number.
+  // Returns the index of the queue pair with this number.
   std::optional<size_t> find(uint32_t qpn) const;
 
-  // With Settings::check: a mark in each page, and which pages do not have it in what came last. The mark is
-  // 0, and the buffer of the side that is sent to has something else there.
+  // With Settings::check: mark_pages() writes a 0 into each page, and wrong_pages() lists the pages without
+  // it in the message received last. The receiver's buffer initially holds other values there.
   void mark_pages();
   std::optional<std::vector<size_t>> wrong_pages();
-  // Copies the buffer to the device's memory, if that is what is sent.
+  // Copies the buffer to device memory if that is in use.
   bool load_device_memory();
 
   uint64_t timestamp_mask() const { return timestamp_mask_; }
@@ -67,7 +68,7 @@ class Endpoint {
   bool close();
 
  private:
-  // A queue cannot be destroyed before each of its events is acknowledged.
+  // Acknowledges all events, as destroying a completion queue requires.
   void acknowledge_events();
   bool allocate();
   bool fits_port() const;
@@ -86,10 +87,10 @@ class Endpoint {
   std::optional<size_t> poll_with_timestamps(std::span<Completion> completions);
 
   bool datagrams() const { return program_.type == IBV_QPT_UD; }
-  // Of datagrams the first bytes of what is received are the network's header.
+  // The size of the GRH, which precedes received datagrams; otherwise 0.
   size_t headroom() const;
   ibv_sge piece(bool sent) const;
-  std::string name_of(size_t index) const;  // "QP", or with its number
+  std::string name_of(size_t index) const;  // "QP", or "QP[index]"
 
   const PingpongProgram& program_;
   const Settings& settings_;
@@ -97,7 +98,7 @@ class Endpoint {
   int access_ = IBV_ACCESS_LOCAL_WRITE;
   unsigned send_flags_ = IBV_SEND_SIGNALED;
   unsigned events_ = 0;
-  uint32_t remote_qpn_ = 0;  // of datagrams
+  uint32_t remote_qpn_ = 0;  // for datagrams
   uint64_t timestamp_mask_ = 0;
   std::vector<ibv_wc> polled_;
 
@@ -108,16 +109,16 @@ class Endpoint {
   DeviceMemory device_memory_;
   Region region_;
   CompletionQueue completions_;
-  ibv_cq_ex* extended_ = nullptr;  // of completions_, with timestamps
+  ibv_cq_ex* extended_ = nullptr;  // completions_ with timestamps
   SharedQueue shared_;
   std::vector<QueuePair> queue_pairs_;
   AddressHandle handle_;
 };
 
-// The path to the other end: by its GID where it told one.
+// Returns the path to the peer: by GID if it sent one.
 ibv_ah_attr path_to(const Settings& settings, uint16_t lid, const ibv_gid& gid, uint8_t hops);
 
-// What to do when no queue pair can be connected along that path.
+// Suggests a remedy when no queue pair can be connected along the path.
 std::string path_remedy(ibv_context* context, const Settings& settings, const ibv_gid& remote);
 
 }  // namespace verbena::rdma_core

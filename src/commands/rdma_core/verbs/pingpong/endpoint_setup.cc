@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an Endpoint comes to be: its objects, and their way to the other end.
+// Creates an Endpoint's objects and connects its queue pairs.
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint8_t kHops = 1;
 
-// What each step of a reliable or an unreliable connection sets.
+// Attribute masks for the transitions of RC and UC queue pairs.
 constexpr int kConnected = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kReliableReady = kConnected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kSends = IBV_QP_STATE | IBV_QP_SQ_PSN;

@@ -22,8 +22,8 @@ bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
   return true;
 }
 
-// What the originals say of an address that does not come: who wanted it, how much of it is there, and which
-// it is.
+// Reports a missing address as rdma-core's programs do: the role, the number of bytes received, the address's
+// index.
 void complain_of_read(const PingpongProgram& program, const Settings& settings, int error, size_t got,
                       size_t index) {
   const std::string who = settings.serves() ? "server" : "client";

@@ -10,13 +10,11 @@
 
 namespace verbena::rdma_core {
 
-// How many addresses a pingpong tells the other end, whatever number of queue pairs it has: the others are
-// zero.
+// The number of addresses in a message, whatever the number of queue pairs. Unused ones are zero.
 size_t told_addresses(const PingpongProgram& program);
 
-// Tells the other end our addresses over TCP and hears its. A server connects its queue pairs in between, by
-// `connect_server`: what the client sends once it has heard from it must be received. Nothing after a
-// complaint.
+// Exchanges addresses with the peer over TCP. A server calls `connect_server` before it replies, since the
+// client may send as soon as it has the reply. Nullopt after reporting an error.
 std::optional<std::vector<Address>> exchange(
     const PingpongProgram& program, const Settings& settings, std::vector<Address> local,
     const std::function<bool(const std::vector<Address>&)>& connect_server);

@@ -7,7 +7,7 @@ namespace verbena::rdma_core {
 
 void ReceiveClock::received(uint64_t timestamp) {
   if (previous_) {
-    const uint64_t passed = (timestamp - *previous_) & mask_;  // also past its end
+    const uint64_t passed = (timestamp - *previous_) & mask_;  // correct across a wrap
     max_ = std::max(max_, passed);
     least_ = std::min(least_, passed);
     total_ += passed;

@@ -10,10 +10,10 @@
 
 namespace verbena::rdma_core {
 
-// Cycles of the device's clock between one received message and the next, over all of them.
+// Statistics of device clock cycles between successive received messages.
 class ReceiveClock {
  public:
-  // `mask`: the bits that the clock has.
+  // `mask`: the valid bits of the clock.
   explicit ReceiveClock(uint64_t mask) : mask_(mask) {}
 
   void received(uint64_t timestamp);
@@ -32,10 +32,10 @@ class ReceiveClock {
   uint64_t total_ = 0;
 };
 
-// What every pingpong begins its object with: which program, which end, with what settings.
+// Fills in the object's first members: program, role and settings.
 void describe(const PingpongProgram& program, const Settings& settings, ibv_device* device, Output& output);
 
-// The two lines at the end of a pingpong, and with `clock` its three.
+// Prints the two lines of results, and with `clock` three more.
 void report(const Settings& settings, std::chrono::duration<double> took, const ReceiveClock* clock,
             Output& output);
 

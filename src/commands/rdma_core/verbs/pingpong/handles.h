@@ -12,8 +12,8 @@
 
 namespace verbena::rdma_core {
 
-// Objects of verbs, each destroyed when its owner goes: a struct that has several lists them in the order in
-// which they are made.
+// Owners of verbs objects. A struct that holds several lists them in the order of creation, so that they are
+// destroyed in reverse.
 template <auto kDestroy>
 struct Destroy {
   template <class Object>
@@ -22,7 +22,7 @@ struct Destroy {
   }
 };
 
-// Functions that verbs.h has as static ones, which would make each file's handles types of their own.
+// Wrappers for functions that verbs.h defines as static, which would give each file a handle type of its own.
 inline int free_device_memory(ibv_dm* memory) {
   return ibv_free_dm(memory);
 }
@@ -42,13 +42,13 @@ using AddressHandle = std::unique_ptr<ibv_ah, Destroy<ibv_destroy_ah>>;
 using XrcDomain = std::unique_ptr<ibv_xrcd, Destroy<close_xrc_domain>>;
 using Memory = std::unique_ptr<char, Destroy<std::free>>;
 
-// Complains that a step has failed, as errno says. False.
+// Reports a failed step with errno. Returns false.
 inline bool fail(const std::string& sentence) {
   complain_of(errno, sentence);
   return false;
 }
 
-// Destroys an object now; false, after a complaint, if that fails: then something still uses it.
+// Destroys an object now. False, after a message, if that fails because the object is still in use.
 template <class Handle, class Function>
 bool destroy(Handle& handle, Function function, const std::string& sentence) {
   if (!handle) return true;

@@ -20,7 +20,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// The game once both ends are connected.
+// The exchange of messages once both ends are connected.
 class Game {
  public:
   Game(const Settings& settings, Endpoint& endpoint)
@@ -30,7 +30,7 @@ class Game {
         awaited_(settings.queue_pairs, kReceive),
         completions_(settings.queue_pairs + 1) {}
 
-  // Receives must be there before the other end can send.
+  // Posts receives. Call before the peer can send.
   bool prepare() { return replenish(); }
 
   bool play() {
@@ -63,7 +63,8 @@ class Game {
     return true;
   }
 
-  // Until there is none: an event tells of the first of several. Without events until there is one.
+  // Handles completions. With events: until there are none, since one event stands for several. Without:
+  // polls until there is at least one.
   bool take_completions() {
     for (;;) {
       const auto count = endpoint_.poll(completions_);
@@ -120,10 +121,10 @@ void print_addresses(const PingpongProgram& program, const Settings& settings,
                 local ? program.before_gid : ',', gid.c_str());
     listed.push_back({{"lid", each.lid}, {"qpn", each.qpn}, {"psn", each.psn}, {"gid", gid}});
   }
-  std::fflush(stdout);  // who reads a pipe sees that the server is there
+  std::fflush(stdout);  // shows a reader of the pipe that the server is ready
 }
 
-// The server looks at what came last: the client marks what it sends.
+// Reports pages without the client's mark in the message that the server received last.
 bool report_check(const Settings& settings, Endpoint& endpoint, Output& output) {
   if (!settings.check || !settings.serves()) return true;
   const auto wrong = endpoint.wrong_pages();

@@ -5,11 +5,11 @@
 
 namespace verbena::rdma_core {
 
-// A pingpong over RC, UC or UD, from its command line to its exit status: two ends tell each other by TCP
-// where their queue pairs are, then each queue pair sends a message when it has received one.
+// Runs a pingpong over RC, UC or UD and returns the exit status. The two ends exchange their queue pairs'
+// addresses over TCP; then each queue pair sends a message for each one received.
 int run_pingpong(const PingpongProgram& program, int argc, char** argv);
 
-// The device that is asked for, or null after a complaint.
+// Returns the device that the user chose, or null after a message.
 class DeviceList;
 ibv_device* choose_device(const DeviceList& devices, const Settings& settings);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The five pingpongs: what each differs in from the others.
+// The tables of the five pingpong programs, with their differences.
 #include "commands/rdma_core/verbs/programs.h"
 
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
@@ -9,7 +9,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// Lines of the usage texts, to the byte rdma-core's.
+// Lines of the usage texts, identical to rdma-core's.
 constexpr ProgramOption kPort = {'p', "port",
                                  "  -p, --port=<port>      listen on/connect to port <port> (default 18515)"};
 constexpr ProgramOption kDevice = {
@@ -117,7 +117,7 @@ const PingpongProgram kUdPingpong = {.name = "ibv_ud_pingpong",
                                      .transport = "UD",
                                      .type = IBV_QPT_UD,
                                      .shared_receives = false,
-                                     .defaults = with_size(1024),  // whatever the usage text says
+                                     .defaults = with_size(1024),  // the usage text says 2048
                                      .options = kUdOptions,
                                      .odp_refusal = nullptr,
                                      .odp_needs = 0,

@@ -39,7 +39,7 @@ Option all_on_demand(char letter, const char* name, Settings& settings) {
           }};
 }
 
-// Who takes an option, by its long name: the same in all programs.
+// Returns the option with its handler, chosen by the long name, which means the same in all programs.
 Option taker_of(const ProgramOption& option, Settings& settings, unsigned least_size) {
   const std::string_view name = option.name;
   const auto count = [&](unsigned& value, long long least, long long most = INT_MAX) {
@@ -79,7 +79,7 @@ void print_usage(const PingpongProgram& program, const char* name) {
   std::printf("      --help             print this and exit\n");
 }
 
-// More than the original says, so not where usage is wrong.
+// Prints a longer text than the usage of rdma-core's program, for --help only.
 void print_help(const PingpongProgram& program, const char* name) {
   print_usage(program, name);
   std::printf("\n");
@@ -93,7 +93,7 @@ void print_help(const PingpongProgram& program, const char* name) {
   std::printf("Exit status: 0 done, 1 could not be done or wrong usage.\n");
 }
 
-// Options that do not go together: what is wrong with them, or nothing.
+// Returns a message about contradictory options; empty if there are none.
 std::string contradiction(const Settings& settings) {
   if (settings.on_demand && settings.device_memory) return "DM memory region can't be on demand";
   if (settings.prefetch && !settings.on_demand) {

@@ -9,10 +9,10 @@
 
 namespace verbena::rdma_core {
 
-// What the command line of a pingpong says; the defaults are those of most.
+// The options of a pingpong. The defaults are those of most programs.
 struct Settings {
-  std::string server;  // empty: be one
-  std::string device;  // empty: the first
+  std::string server;  // empty: be the server
+  std::string device;  // empty: the first one
   int tcp_port = 18515;
   int ib_port = 1;
   unsigned size = 4096;
@@ -22,29 +22,29 @@ struct Settings {
   unsigned iterations = 1000;
   unsigned clients = 1;
   int service_level = 0;
-  int gid_index = -1;  // below 0: none
+  int gid_index = -1;  // negative: none
   bool events = false;
   bool on_demand = false;
-  bool implicit = false;  // of on_demand: all of the address space
+  bool implicit = false;  // with on_demand: for the whole address space
   bool prefetch = false;
   bool timestamps = false;
   bool check = false;
   bool device_memory = false;
   bool new_send = false;
   bool json = false;
-  bool help = false;  // has been printed; there is nothing else to do
+  bool help = false;  // help was printed; exit
 
   bool serves() const { return server.empty(); }
 };
 
-// An option that a pingpong has, and its line of the usage text.
+// An option of a pingpong, with its line in the usage text.
 struct ProgramOption {
   char letter;
   const char* name;
   const char* usage;
 };
 
-// What one pingpong is made of, and what it differs in from the others: a row of a table (programs.cc).
+// The properties of one of the pingpong programs, a row of the table in programs.cc.
 struct PingpongProgram {
   const char* name;
   const char* transport;
@@ -52,12 +52,12 @@ struct PingpongProgram {
   bool shared_receives;
   Settings defaults;
   std::span<const ProgramOption> options;
-  const char* odp_refusal;    // of a device that cannot page this transport's memory on demand
+  const char* odp_refusal;    // the error for devices without on-demand paging for this transport
   uint32_t odp_needs;         // ibv_odp_transport_cap_bits
-  bool numbered;              // complaints of queue pairs name their number: "QP[0]"
-  int first_byte;             // what the buffer is filled with
-  const char* gid_complaint;  // without its index
-  char before_gid;            // in the line of the local address
+  bool numbered;              // messages name queue pairs by number: "QP[0]"
+  int first_byte;             // initial value of the buffer's bytes
+  const char* gid_complaint;  // message for a wrong GID index, without the index
+  char before_gid;            // the character before the GID in the line of the local address
 };
 
 extern const PingpongProgram kRcPingpong;
@@ -66,8 +66,8 @@ extern const PingpongProgram kUdPingpong;
 extern const PingpongProgram kSrqPingpong;
 extern const PingpongProgram kXsrqPingpong;
 
-// Reads a command line, and prints the help if that is asked for. Nothing, after the complaint and the usage
-// text, if it is wrong.
+// Parses a command line, and prints the help if requested. Nullopt, after a message and the usage text, if it
+// is wrong.
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 }  // namespace verbena::rdma_core

@@ -69,7 +69,7 @@ UniqueFd listen_on(int port, int waiting) {
   const Addresses addresses = look_up(nullptr, port, AI_PASSIVE);
   if (!addresses) return {};
   int error = 0;
-  // A socket of IPv6 hears both; without IPv6 there is the other.
+  // An IPv6 socket accepts both families; without IPv6, use IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* each = addresses.get(); each; each = each->ai_next) {
       if (each->ai_family != family) continue;

@@ -7,18 +7,18 @@
 
 namespace verbena::rdma_core {
 
-// The TCP connection over which the ends of a pingpong tell each other their addresses. What cannot be done
-// is complained of, in the words of rdma-core's programs, and answered by an empty descriptor.
+// The TCP connection over which the ends exchange addresses. On failure these functions print the message of
+// rdma-core's program and return an empty descriptor.
 UniqueFd connect_to(const std::string& server, int port);
 UniqueFd listen_on(int port, int waiting);
 UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom = {});
 
-// Reads so many bytes, however they come: false, with errno, if they do not. errno is 0 where the peer ended
-// the connection. `read` is what came.
+// Reads exactly `size` bytes. False, with errno, if they do not all arrive; errno is 0 if the peer closed the
+// connection. `read` holds the bytes received.
 bool read_exactly(const UniqueFd& fd, size_t size, std::string& read);
 bool write_all(const UniqueFd& fd, const std::string& bytes);
 
-// Why it failed, for a complaint.
+// Describes an error of read_exactly(), with 0 for a closed connection.
 std::string reason(int error);
 
 }  // namespace verbena::rdma_core

@@ -73,7 +73,7 @@ bool XrcEndpoint::poll_received(bool& came, size_t& from) {
     return false;
   }
   from = 0;
-  if (ends() == 1) return true;  // what comes through another client's queue pair is the server's, too
+  if (ends() == 1) return true;  // the server's messages may come through other clients' queue pairs
   while (from < ends() && receiving_[from]->qp_num != completion.qp_num) ++from;
   if (from < ends()) return true;
   complain(verbena::format("Unable to find qp {:x}", completion.qp_num));

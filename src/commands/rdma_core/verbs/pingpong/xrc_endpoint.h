@@ -11,8 +11,8 @@
 
 namespace verbena::rdma_core {
 
-// One end of a pingpong over XRC: one shared receive queue, and for each other end (a client has one) a queue
-// pair that receives and one that sends. Each step that fails complains. Used by one thread.
+// One end of a pingpong over XRC: one shared receive queue, and for each peer a receiving and a sending queue
+// pair. A client has one peer, the server. Functions that fail report the error. Single-threaded.
 class XrcEndpoint {
  public:
   XrcEndpoint(const PingpongProgram& program, const Settings& settings)
@@ -21,28 +21,29 @@ class XrcEndpoint {
   XrcEndpoint(const XrcEndpoint&) = delete;
   XrcEndpoint& operator=(const XrcEndpoint&) = delete;
 
-  // All up to queue pairs that can receive, and a receive for each other end.
+  // Creates all objects, makes the queue pairs able to receive, and posts a receive for each peer.
   bool open(ibv_device* device);
 
-  // Where the queue pairs for the other end of that number are to be reached.
+  // Returns the addresses of the queue pairs for the peer with this index.
   std::optional<XrcAddress> address(size_t index);
   bool connect(size_t index, const XrcAddress& remote);
 
-  // Sends to an other end through the queue pairs of that number.
+  // Sends to a peer through the queue pair with this index. Only the last send to a peer is signaled.
   bool post_send(const XrcAddress& remote, size_t queue_pair, bool last);
   bool post_receive();
 
   bool await_event();
-  // The other end that the next completion is of; `came` is false if there is none yet. False after a
-  // complaint.
+  // Polls for a received message. Sets `came`, and `from` to the index of the queue pair that received it.
+  // False after reporting an error.
   bool poll_received(bool& came, size_t& from);
-  // Waits for the completions of the last send to each.
+  // Busy-polls the send CQ until the last send to each peer (the only signaled ones) has completed. False on
+  // error.
   bool await_sent();
 
   bool close();
 
  private:
-  // A queue cannot be destroyed before each of its events is acknowledged.
+  // Acknowledges all events, as destroying a completion queue requires.
   void acknowledge_events();
   bool allocate();
   bool check_port();
@@ -59,7 +60,7 @@ class XrcEndpoint {
               const char* state);
   bool ask_for_event();
 
-  // A client of several, or a server of so many.
+  // The number of peers; 1 for a client.
   size_t ends() const { return settings_.clients; }
 
   const PingpongProgram& program_;
@@ -74,7 +75,7 @@ class XrcEndpoint {
   Channel channel_;
   Domain domain_;
   Region region_;
-  UniqueFd file_;  // whose inode the XRC domain is
+  UniqueFd file_;  // its inode identifies the XRC domain
   XrcDomain xrc_domain_;
   CompletionQueue received_;
   CompletionQueue sent_;

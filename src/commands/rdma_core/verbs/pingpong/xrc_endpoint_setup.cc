@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an XrcEndpoint comes to be: its objects, and their way to the other ends.
+// Creates an XrcEndpoint's objects and connects its queue pairs.
 #include <cerrno>
 #include <cstring>
 
@@ -15,7 +15,7 @@
 namespace verbena::rdma_core {
 namespace {
 
-// The file that clients of one host, ours and others, open to be of one domain.
+// The file that identifies the XRC domain of clients on one host, the same as rdma-core's.
 constexpr const char* kDomainFile = "/tmp/xrc_domain";
 constexpr uint8_t kXrcHops = 5;
 constexpr int kXrcConnected = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;

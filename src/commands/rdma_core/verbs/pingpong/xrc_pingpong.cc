@@ -23,7 +23,7 @@ namespace {
 
 const std::string kEnd("END\0", 4);
 
-// Another end: its TCP connection, where it is reached, and how many messages it was sent.
+// A peer: its TCP connection, its address, and the number of messages sent to it.
 struct Peer {
   UniqueFd connection;
   XrcAddress address;
@@ -51,8 +51,8 @@ class XrcGame {
     return endpoint_.await_sent();
   }
 
-  // Nobody's queues go before everybody has received everything: what the server sends a client may come
-  // through another client's queue pair.
+  // Waits until all ends have received everything, before any destroys its queues: the server's messages to a
+  // client may come through another client's queue pair.
   bool agree_to_end() { return settings_.serves() ? hear_ends() && tell_ends() : tell_ends() && hear_ends(); }
 
  private:
@@ -116,10 +116,10 @@ class XrcGame {
                                        {"psn", address.psn},
                                        {"srqn", address.srqn},
                                        {"gid", gid}});
-    std::fflush(stdout);  // who reads a pipe sees how far it is
+    std::fflush(stdout);  // shows a reader of the pipe the progress
   }
 
-  // The queue pairs of all other ends in turn; the last send tells when it is done.
+  // Sends through the queue pairs of all peers in turn; signals the last send.
   bool send(size_t index) {
     Peer& peer = peers_[index];
     const size_t queue_pair = (index + peer.sent) % peers_.size();
@@ -127,7 +127,7 @@ class XrcGame {
     return endpoint_.post_send(peer.address, queue_pair, peer.sent >= settings_.iterations);
   }
 
-  // All that has come, and an answer to each.
+  // Handles all received messages and replies to each.
   bool take_received(size_t& received) {
     for (;;) {
       bool came = false;
@@ -172,7 +172,7 @@ class XrcGame {
   std::vector<Peer> peers_;
 };
 
-// Its original prints no figures: they are in the object only.
+// Adds figures to the object. rdma-core's program prints none.
 void add_figures(const Settings& settings, std::chrono::duration<double> took, Output& output) {
   const unsigned long long messages = 2ULL * settings.clients * settings.iterations;
   const double seconds = took.count();

@@ -5,8 +5,8 @@
 
 namespace verbena::rdma_core {
 
-// The pingpong over XRC, from its command line to its exit status: a server and so many clients. What the
-// server sends a client's shared receive queue goes through the queue pairs of all clients in turn.
+// Runs the pingpong over XRC, with a server and `Settings::clients` clients, and returns the exit status. The
+// server sends to each client's shared receive queue through the queue pairs of all clients in turn.
 int run_xrc_pingpong(const PingpongProgram& program, int argc, char** argv);
 
 }  // namespace verbena::rdma_core
