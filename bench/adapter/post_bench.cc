@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to post: ibv_post_send() beside the ibv_wr_*() calls, for the same requests, in one run. The
-// QP is in SQD, so that nothing but posting happens. Rounds of the two alternate, because a shared machine
-// disturbs both, and the medians make the ratio. Needs an unprivileged user namespace, or root, for an agent
-// of its own.
+// Measures the cost of posting: ibv_post_send() and the ibv_wr_*() calls with the same requests. The QP is in
+// SQD, so posting is all that happens. Rounds of the two alternate, since a shared machine disturbs both; the
+// ratio is that of the medians. Needs an unprivileged user namespace, or root, for an agent of its own.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,7 +15,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-constexpr uint32_t kRequests = 1 << 13;  // in a round, which fills the queue
+constexpr uint32_t kRequests = 1 << 13;  // per round; fills the queue
 constexpr int kRounds = 41;
 constexpr uint32_t kLargestBatch = 16;
 
@@ -32,7 +31,7 @@ struct Bench {
             .send_operations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND};
   }
 
-  // An empty queue, and a QP that sends nothing.
+  // Empties the queue and sets the QP to SQD, so that it sends nothing.
   void prepare() {
     pair.a.modify_to(IBV_QPS_RESET);
     pair.a.connect(pair.b.address());
@@ -48,7 +47,7 @@ void fail(const char* what) {
   std::exit(1);
 }
 
-// What a program does for each request of a batch that it reuses: it sets what has changed.
+// Posts batches as a program does that reuses its requests: it sets only the members that change.
 void post_list(Bench& bench, uint32_t batch, bool is_inline) {
   static ibv_send_wr requests[kLargestBatch];
   static ibv_sge pieces[kLargestBatch];

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether threads that use QPs and CQs of their own get in each other's way: messages per second of 1, 2 and
-// 4 threads in one process. Each has a connected pair of RC QPs, with a CQ each, and sends from one to the
-// other by ibv_post_send() and ibv_poll_cq(): the whole way of a program, as what threads may share lies
-// anywhere along it. Below, in place of the socket, each shard has a net::LoopbackPort: nothing is lost, and
+// Measures whether threads with QPs and CQs of their own slow each other down: messages per second of 1, 2
+// and 4 threads in one process. Each has a connected pair of RC QPs with a CQ each, and sends from one to the
+// other with ibv_post_send() and ibv_poll_cq(). This covers the whole path of a program, since threads may
+// share data anywhere along it. Each shard has a net::LoopbackPort instead of a socket: nothing is lost, and
 // no system call is made.
 //
-// Beside it, in the same run and with the rounds in turn:
-// - processes: the same number of processes of one thread each, which share nothing. It is what this machine
-// can
-//   do at most: with fewer processors than threads no ratio is larger than the number of processors.
-// - one shard: the same threads, all on one shard (VERBENA_SHARDS=1). It is what shards are for.
+// Measured in the same run, in alternating rounds:
+// - processes: the same number of single-threaded processes, which share nothing. It is the maximum on this
+//   machine: with fewer processors than threads, no ratio exceeds the number of processors.
+// - one shard: the same threads on a single shard (VERBENA_SHARDS=1). It shows the benefit of shards.
 //
 // Needs an unprivileged user namespace, or root, for an agent of its own.
 #include <algorithm>
@@ -37,14 +36,14 @@
 namespace verbena::adapter::testing {
 namespace {
 
-constexpr uint32_t kBatch = 16;  // messages posted together
+constexpr uint32_t kBatch = 16;  // messages posted with one call
 constexpr uint32_t kBytes = 64;
 constexpr size_t kMaxWorkers = 16;
 
 struct Arguments {
   std::vector<size_t> counts{1, 2, 4};
   int rounds = 9;
-  int milliseconds = 200;  // of each measurement
+  int milliseconds = 200;  // per measurement
 };
 
 [[noreturn]] void fail(const char* what) {
@@ -52,13 +51,13 @@ struct Arguments {
   std::_Exit(1);
 }
 
-// What a worker found, on a cache line of its own.
+// The result of a worker, on a cache line of its own.
 struct alignas(64) Outcome {
   double messages_per_second = 0;
   uint32_t slot = 0;
 };
 
-// What parent and workers share.
+// Memory that the parent and the workers share.
 struct Board {
   pthread_barrier_t begin;
   std::array<Outcome, kMaxWorkers> results;
@@ -75,7 +74,7 @@ Board& make_board(size_t workers) {
   return board;
 }
 
-// Threads stay where they begin, the same in each measurement.
+// Pins the calling thread to a processor, the same one in each measurement.
 void stay_on_processor(size_t number) {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -91,7 +90,7 @@ void stay_on_processor(size_t number) {
   }
 }
 
-// A pair of QPs of the calling thread, and batches of messages from one to the other.
+// A pair of QPs of the calling thread, which sends batches of messages from one to the other.
 class Stream {
  public:
   Stream() : pair_(options()) {
@@ -152,7 +151,8 @@ void work(Board& board, size_t number, std::chrono::milliseconds duration) {
   using Clock = std::chrono::steady_clock;
   Stream stream;
   stay_on_processor(number);
-  for (int i = 0; i < 200; ++i) stream.send_batch();  // until the application drives its shard
+  for (int i = 0; i < 200; ++i)
+    stream.send_batch();  // until the application thread makes progress for its shard
   pthread_barrier_wait(&board.begin);
   const auto begin = Clock::now();
   auto now = begin;
@@ -164,7 +164,7 @@ void work(Board& board, size_t number, std::chrono::milliseconds duration) {
   }
   const std::chrono::duration<double> took = now - begin;
   board.results[number] = {static_cast<double>(batches * kBatch) / took.count(), stream.slot()};
-  pthread_barrier_wait(&board.begin);  // the others are to be measured beside us until the end
+  pthread_barrier_wait(&board.begin);  // keep the load until all workers have finished
 }
 
 Result<net::PortList> loopback_ports(net::Ways, net::PortCounters& counters) {
@@ -173,10 +173,10 @@ Result<net::PortList> loopback_ports(net::Ways, net::PortCounters& counters) {
   return ports;
 }
 
-// A process with so many workers, the first of which has this number.
+// Runs a process with `threads` workers, numbered from `first`.
 [[noreturn]] void run_process(Board& board, size_t first, size_t threads,
                               std::chrono::milliseconds duration) {
-  ::setenv("VERBENA_LOCAL", "off", 1);  // by these ports, though both ends are of this host
+  ::setenv("VERBENA_LOCAL", "off", 1);  // use the ports instead of shared memory
   engine::Engine::set_port_factory(loopback_ports);
   std::vector<std::thread> workers;
   for (size_t i = 0; i < threads; ++i) {
@@ -186,7 +186,8 @@ Result<net::PortList> loopback_ports(net::Ways, net::PortCounters& counters) {
   std::_Exit(0);
 }
 
-// Messages per second of so many processes of so many threads each, which may be on so many shards.
+// Returns messages per second of `processes` processes with `threads` threads each, on at most `shards`
+// shards.
 double measure(size_t processes, size_t threads, size_t shards, std::chrono::milliseconds duration) {
   const size_t workers = processes * threads;
   Board& board = make_board(workers);

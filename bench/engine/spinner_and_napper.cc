@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why the engine thread must not wake up too often beside a program that polls: what Linux's scheduler makes
-// of a session whose threads spin and nap. Two sessions, of two processes each, one on each of two
-// processors, play ping-pong by a flag, while a third session of six processes computes as compilers do. Each
-// of the four has a thread beside it that naps. Prints the longest round of each session: up to some tenths
-// of a second where the scheduler is fair, seconds where it leaves a processor to one session (Linux 6.18
-// with autogroups, naps of 2 ms and less). Nothing of Verbena is in it.
+// Shows why the engine thread must not wake up too often while a program busy-polls: Linux's scheduler can
+// starve a session whose threads spin and nap. It contains no code of Verbena.
+//
+// Two sessions of two processes each, one process on each of two processors, play ping-pong with a flag. Each
+// process has a thread that naps. A third session of six processes computes as compilers do. Prints the
+// longest round of each session: up to some tenths of a second if the scheduler is fair, seconds if it gives
+// a processor to one session only (Linux 6.18 with autogroups, naps of 2 ms or less).
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -30,16 +31,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Duration = std::chrono::duration<double>;
 
-// As a compiler's, several at a time.
+// Lifetime of a computing process, like a compiler's; several run at a time.
 constexpr Duration kShortLife = std::chrono::milliseconds(100);
 constexpr int kComputing = 6;
 
 struct alignas(64) Session {
   std::atomic<uint64_t> turn{0};
-  std::array<double, 2> longest_round{};  // in seconds; each process writes its own
+  std::array<double, 2> longest_round{};  // in seconds, one per process
 };
 
-// The first two that we may use.
+// Returns the first two processors that this process may use.
 std::array<int, 2> two_processors() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -87,7 +88,7 @@ pid_t in_a_process(Work work) {
     std::_Exit(EXIT_FAILURE);
   }
   if (pid > 0) return pid;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // what computes has no end of its own
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the computing processes never end
   work();
   _exit(0);
 }
@@ -96,7 +97,7 @@ void compute_for(Duration time) {
   for (const auto end = Clock::now() + time; Clock::now() < end;) continue;
 }
 
-// All of them in one session.
+// Runs all computing processes in one session.
 void compute_in_a_session() {
   setsid();
   for (int i = 0; i < kComputing; ++i) {
@@ -108,7 +109,7 @@ void compute_in_a_session() {
 }
 
 void play_both(Session& session, const std::array<int, 2>& processors, Duration nap, Duration time) {
-  setsid();  // an autogroup of its own
+  setsid();  // gives the session its own autogroup
   const pid_t other = in_a_process([&] { play(session, 1, processors[1], nap, time); });
   play(session, 0, processors[0], nap, time);
   waitpid(other, nullptr, 0);

@@ -45,7 +45,7 @@ std::unique_ptr<net::UdpPort> make_port(UniqueFd fd, uint32_t slot, uint16_t udp
   options.port = udp_port;
   auto port = net::UdpPort::create(std::move(fd), options);
   if (!port) die("UdpPort::create");
-  (*port)->want_ip_details(false);  // as a shard without datagram QPs
+  (*port)->want_ip_details(false);  // as in a shard without UD QPs
   return std::move(*port);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same through two UdpPorts, as RDMA WRITEs travel: one end copies the payload and computes its ICRC, the
-// other checks it and copies the payload into its place.
+// The throughput of two UdpPorts with RDMA WRITEs: the sender copies the payload and computes the ICRC, the
+// receiver checks it and copies the payload to its destination.
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -21,7 +21,7 @@ roce::Headers headers_to(uint32_t slot, roce::Operation operation) {
   return headers;
 }
 
-// Copies each packet's payload to where a WRITE of that PSN would put it.
+// Copies each packet's payload to the place where a WRITE with that PSN would put it.
 class Target : public net::PacketHandler {
  public:
   explicit Target(uint32_t payload_bytes)
@@ -47,7 +47,7 @@ class Target : public net::PacketHandler {
   size_t places_;
 };
 
-// Takes the acknowledgements: the PSN of each is the number of packets that have arrived.
+// Handles acknowledgements. Their PSN is the number of packets that have arrived.
 class Window : public net::PacketHandler {
  public:
   void on_packet(const transport::IncomingPacket& packet) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most that the kernel's UDP can do: super-packets from one buffer to one buffer, and nothing looks at
-// the bytes.
+// The maximum throughput of the kernel's UDP: super-packets are sent from one buffer and received into one,
+// and nobody reads the bytes.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kLost = std::chrono::milliseconds(20);
 
-// A socket bound at one end and connected to the other.
+// Opens a socket bound to one end and connected to the other.
 UniqueFd open_end(const roce::Path& path, uint16_t local, uint16_t remote) {
   roce::Path reversed = path;
   std::swap(reversed.source, reversed.destination);
@@ -38,7 +38,7 @@ UniqueFd open_end(const roce::Path& path, uint16_t local, uint16_t remote) {
 constexpr uint16_t kSenderPort = 47910;
 constexpr uint16_t kReceiverPort = 47911;
 
-// Reports to the sender, in small datagrams, how many bytes have arrived; an empty datagram is the end.
+// Reports the number of received bytes to the sender in small datagrams, until an empty datagram arrives.
 void receive_and_acknowledge(int fd) {
   std::vector<std::byte> buffer(65536);
   uint64_t received = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Half round trips, both ends spinning: through bare UDP sockets and through UdpPorts.
+// Half round trips through plain UDP sockets and through UdpPorts; both ends busy-poll.
 #include <algorithm>
 #include <atomic>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a completion costs in its queue, by how it is polled: copied out as ibv_poll_cq() does, or looked at
-// in place as ibv_start_poll() and ibv_next_poll() do. One iteration is one completion, pushed and polled.
+// Measures the cost of a completion in its queue: copied out as by ibv_poll_cq(), or read in place as by
+// ibv_start_poll() and ibv_next_poll(). One iteration is one completion, pushed and polled.
 #include <benchmark/benchmark.h>
 
 #include "adapter/queues/completion_queue.h"
@@ -44,7 +44,7 @@ void poll_cq(benchmark::State& state) {
   benchmark::DoNotOptimize(sum);
 }
 
-// Like the function pointers of an ibv_cq_ex: calls that the compiler cannot see into.
+// Indirect calls that the compiler cannot inline, like the function pointers of an ibv_cq_ex.
 struct Extended {
   const Completion* (*begin)(CompletionQueue&) = [](CompletionQueue& q) { return q.begin_batch(); };
   const Completion* (*next)(CompletionQueue&) = [](CompletionQueue& q) { return q.next_in_batch(); };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many connections a second are set up and torn down through librdmacm, one after the other and many at a
-// time, and what open ones cost in memory. A second process listens; each of the two has one event channel.
+// Measures the number of connections per second that are set up and torn down through librdmacm, one at a
+// time and many at a time, and the memory of open ones. A second process listens; each of the two has one
+// event channel.
 //
 //     verbena run -- build/release/bin/connection_rate --address 127.0.0.1
 #include <algorithm>
@@ -36,7 +37,7 @@ void require(bool good, const char* what) {
   std::exit(1);
 }
 
-// Bytes of a process that are in memory, without those that it shares with others.
+// Returns the resident memory of a process in bytes, without shared pages.
 double resident_bytes(const std::string& pid) {
   std::ifstream statm("/proc/" + pid + "/statm");
   long total = 0, resident = 0, shared = 0;
@@ -44,7 +45,7 @@ double resident_bytes(const std::string& pid) {
   return static_cast<double>(resident - shared) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-// The agent of our network namespace; empty when we are not allowed to see it.
+// Returns the pid of this network namespace's agent; empty if it is not visible.
 std::string find_agent() {
   struct stat ours {
   }, other{};
@@ -63,7 +64,7 @@ std::string find_agent() {
   return {};
 }
 
-// The smallest possible QP, on queues that all connections of the process share.
+// Creates QPs of minimum size on queues that all connections of the process share.
 class Queues {
  public:
   void create_qp(rdma_cm_id* id) {
@@ -105,7 +106,7 @@ sockaddr_storage address_of(const std::string& text, uint16_t port) {
   return address;
 }
 
-// Accepts every request, until it is killed.
+// Accepts every request until it is killed.
 [[noreturn]] void serve(const std::string& text, int ready) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Queues queues;
@@ -141,7 +142,7 @@ sockaddr_storage address_of(const std::string& text, uint16_t port) {
   }
 }
 
-// Sets up connections, a given number at a time, and takes them down at once or on request.
+// Sets up connections, a given number at a time, and tears them down at once or on request.
 class Caller {
  public:
   Caller(const std::string& address, uint16_t port)
@@ -149,7 +150,7 @@ class Caller {
     require(channel_ != nullptr, "rdma_create_event_channel");
   }
 
-  // Seconds until `count` connections have been set up and taken down, or only set up if `keep`.
+  // Returns the seconds for setting up `count` connections, and unless `keep` tearing them down again.
   double run(size_t count, size_t at_a_time, bool keep) {
     const auto start = Clock::now();
     size_t begun = 0, done = 0;
@@ -183,7 +184,7 @@ class Caller {
             "rdma_resolve_addr");
   }
 
-  // Returns how many connections have ended.
+  // Returns the number of connections that finished with this event.
   size_t handle_event(bool keep) {
     rdma_cm_event* event = nullptr;
     require(rdma_get_cm_event(channel_, &event) == 0, "rdma_get_cm_event");
@@ -250,7 +251,7 @@ int main(int argc, char** argv) {
   if (::read(ready[0], &port, sizeof port) != sizeof port) return 1;
 
   Caller caller(address, port);
-  caller.run(std::min<size_t>(count, 50), 1, false);  // for everything that is made only once
+  caller.run(std::min<size_t>(count, 50), 1, false);  // creates everything that is created only once
   for (const size_t width : {size_t{1}, at_a_time}) {
     const double seconds = caller.run(count, width, false);
     fmt::print("{:>6} connections, {:>4} at a time: {:>8.0f} a second, {:>7.1f} us each\n", count, width,

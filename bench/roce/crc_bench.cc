@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CRC, alone and fused with the copy that stages a payload, beside memcpy and ISA-L. Ends with a table of
-// ratios, which say more than rates: rates change with the machine.
+// Measures the CRC, alone and fused with the copy of a payload, and memcpy and ISA-L for comparison. Prints a
+// table of ratios at the end: ratios depend less on the machine than rates.
 #include <cstring>
 #include <map>
 #include <string>
@@ -17,7 +17,7 @@
 namespace verbena::roce {
 namespace {
 
-// Payloads of every path MTU, and a super-packet's.
+// The payload of each path MTU, and of a super-packet.
 constexpr int64_t kSizes[] = {64, 256, 512, 1024, 2048, 4096, 65536};
 
 struct Buffers {
@@ -29,7 +29,7 @@ struct Buffers {
   std::vector<std::byte> to;
 };
 
-// Runs body(buffers, state), whose result goes into the next call's state.
+// Runs body(buffers, state) repeatedly; its result is the next call's state.
 template <class Body>
 void measure(benchmark::State& run, Body body) {
   Buffers buffers(static_cast<size_t>(run.range(0)));
@@ -74,7 +74,7 @@ void register_all() {
   }
 }
 
-// Prints as usual, and keeps the times for the ratios.
+// Prints results as usual and keeps the times for the ratios.
 class Reporter : public benchmark::ConsoleReporter {
  public:
   Reporter() : ConsoleReporter(OO_Tabular) {}
@@ -95,7 +95,7 @@ class Reporter : public benchmark::ConsoleReporter {
   }
 
  private:
-  // How many times as fast `a` is as `b`; 0 when one was not run.
+  // Returns the speed of `a` relative to `b`; 0 if one was not run.
   double ratio(const char* a, const char* b, int64_t size) const {
     const auto mine = times_.find(name(a, size));
     const auto other = times_.find(name(b, size));

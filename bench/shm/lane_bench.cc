@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lane costs: in one thread, where every line stays in its cache, and between two, where lines move;
-// beside the least that the machine can do, a flag that two threads pass to and fro, and memcpy(). On a
-// virtual machine two processors are sometimes near each other and sometimes far: compare figures of one run
-// only.
+// Measures a ring in shared memory: in one thread, where all cache lines stay local, and between two threads.
+// For comparison: a flag that two threads pass to each other, and memcpy(). On a virtual machine, two
+// processors may be near each other or far apart, so compare figures of one run only.
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -42,7 +41,8 @@ struct Channel {
   }
 };
 
-// The second thread of a benchmark, on the last processor; the first is on the first.
+// The second thread of a benchmark, pinned to the last processor; the first thread is pinned to the first
+// one.
 class OtherThread {
  public:
   template <class F>
@@ -67,7 +67,7 @@ class OtherThread {
   std::thread thread_;
 };
 
-// One entry put and read, the lane being asked for all that a program asks for each message.
+// Puts and reads one entry, with all calls that a program makes for each message.
 void one_thread(benchmark::State& state) {
   Channel channel;
   const auto bytes = static_cast<uint32_t>(state.range(0));
@@ -79,7 +79,7 @@ void one_thread(benchmark::State& state) {
   }
 }
 
-// The same, 32 entries at a time.
+// The same with 32 entries at a time.
 void one_thread_in_batches(benchmark::State& state) {
   Channel channel;
   const auto bytes = static_cast<uint32_t>(state.range(0));
@@ -121,7 +121,7 @@ void flag_half_round_trip(benchmark::State& state) {
   }
 }
 
-// The same by two lanes. `range(1)`: whether must_ring() and take_back() are asked for each message.
+// The same with two rings. `range(1)`: whether to call must_ring() and take_back() for each message.
 void lane_half_round_trip(benchmark::State& state) {
   const auto bytes = static_cast<uint32_t>(state.range(0));
   const bool asks = state.range(1) != 0;
@@ -146,7 +146,7 @@ void lane_half_round_trip(benchmark::State& state) {
   }
 }
 
-// One thread puts, another copies out: two copies, which the two processors make at the same time.
+// One thread puts, another copies out; the two processors copy at the same time.
 void stream(benchmark::State& state) {
   const auto bytes = static_cast<uint32_t>(state.range(0));
   Channel channel;
@@ -176,7 +176,7 @@ void stream(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<int64_t>(sent));
 }
 
-// One copy by one processor, over as much memory as stream() goes over.
+// A single copy by one processor, over as much memory as stream() uses.
 void memcpy_rate(benchmark::State& state) {
   const auto bytes = static_cast<size_t>(state.range(0));
   std::vector<std::byte> from(1 << 20);

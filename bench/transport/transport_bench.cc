@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the RC state machines themselves cost: no wire, no CRC, no copy except into the receiver's memory. One
-// iteration is one packet, from the posted request to the polled completion on its side.
+// Measures the RC state machines: no wire, no CRC, and no copy except into the receiver's memory. One
+// iteration is one packet, from the posted request to the polled completion of its side.
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -13,9 +13,9 @@ namespace {
 
 using roce::Operation;
 
-constexpr uint32_t kBatch = 32;  // requests posted together, and acknowledged together
+constexpr uint32_t kBatch = 32;  // requests per batch and per acknowledgement
 
-// A wire that loses everything, but remembers the last PSN.
+// Drops all packets but records the last PSN.
 class NullSink : public PacketSink {
  public:
   SendStatus send(const OutgoingPacket& packet) override {
@@ -77,7 +77,7 @@ BENCHMARK_CAPTURE(requester, send_64, IBV_WR_SEND, 64u, 0u);
 BENCHMARK_CAPTURE(requester, write_64, IBV_WR_RDMA_WRITE, 64u, 0u);
 BENCHMARK_CAPTURE(requester, write_4096, IBV_WR_RDMA_WRITE, 4096u, 0u);
 
-// Packets of one long message.
+// Sends the packets of one long message.
 void requester_long_write(benchmark::State& state) {
   Bench b;
   constexpr uint32_t kPackets = 256;

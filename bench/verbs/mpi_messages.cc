@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks of MPI; bench/verbs/one_host.py compiles it with mpic++ and starts it with
-// mpirun. A line each: half a round trip of 8 bytes, the rate of 1 MiB to and fro, and the rate of 1 MiB in
-// one direction, 16 at a time. The best way that an MPI has is its own business. Prints medians of several
-// measurements.
+// Measures messages between two MPI ranks. bench/verbs/one_host.py compiles it with mpic++ and starts it with
+// mpirun. Prints one line each, the median of several measurements: half a round trip of 8 bytes, the rate of
+// 1 MiB in both directions in turn, and the rate of 1 MiB in one direction, 16 at a time. MPI chooses its own
+// transport.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -17,7 +17,7 @@ constexpr int kRounds = 7;
 constexpr int kWindow = 16;
 constexpr int kLarge = 1 << 20;
 
-// Seconds of `count` exchanges: to the other rank and back.
+// Returns the seconds for `count` exchanges with the other rank.
 double exchange(int rank, std::vector<char>& buffer, int bytes, int count) {
   const double start = MPI_Wtime();
   for (int i = 0; i < count; ++i) {
@@ -28,7 +28,7 @@ double exchange(int rank, std::vector<char>& buffer, int bytes, int count) {
   return MPI_Wtime() - start;
 }
 
-// Seconds of `count` windows of messages from rank 0 to rank 1, until the last has arrived.
+// Returns the seconds for `count` windows of messages from rank 0 to rank 1, until the last has arrived.
 double stream(int rank, std::vector<char>& buffer, int bytes, int count) {
   std::array<MPI_Request, kWindow> requests;
   const double start = MPI_Wtime();
@@ -52,7 +52,7 @@ double stream(int rank, std::vector<char>& buffer, int bytes, int count) {
 }
 
 double median_of(const std::function<double()>& measure) {
-  measure();  // connects, and warms up
+  measure();  // connects and warms up
   std::vector<double> values;
   for (int i = 0; i < kRounds; ++i) values.push_back(measure());
   std::sort(values.begin(), values.end());

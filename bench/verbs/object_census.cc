@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many objects in one process cost: QPs brought to RTS and used, regions, completion queues. Prints the
-// time and the memory of each, separately for the first and the second half, which shows whether they grow
-// with the number. Then what the queue pairs cost while nothing happens, if --idle says for how long.
+// Measures the cost of many objects in one process: QPs that are connected and used, memory regions,
+// completion queues. Prints the time and memory of each, separately for the first and the second half, which
+// shows whether they grow with the number. With --idle, also measures the cost of idle queue pairs.
 //
 //     verbena run -- build/release/bin/object_census --qps 10000 --regions 100000 --cqs 1000
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Bytes of this process that are in memory.
+// Returns the resident memory of this process in bytes.
 double resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   long total = 0, resident = 0;
@@ -39,7 +39,7 @@ void require(bool good, const char* what) {
   std::exit(1);
 }
 
-// Does `count` steps and prints what one step took in each half.
+// Does `count` steps and prints the average cost of a step in each half.
 void measure(const char* what, size_t count, const std::function<void(size_t)>& one) {
   struct Half {
     double microseconds, bytes;
@@ -85,7 +85,7 @@ Device open(const std::string& name, int gid_index) {
   return device;
 }
 
-// Connects a QP to itself, so that it can be used without a second QP.
+// Connects a QP to itself, so that it works without a second QP.
 void connect(ibv_qp* qp, const ibv_gid& gid, int gid_index) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
@@ -137,10 +137,10 @@ void write_once(ibv_qp* qp, ibv_cq* cq, const ibv_mr* mr) {
   require(found == 1 && wc.status == IBV_WC_SUCCESS, "completion");
 }
 
-// Of all threads of this process.
+// Processor use of all threads of this process.
 struct Used {
   double microseconds;
-  long switches;  // how often a thread slept, or was made to wait
+  long switches;  // voluntary and involuntary context switches
 };
 Used used() {
   rusage found{};
@@ -152,7 +152,7 @@ Used used() {
 }
 
 void stay_idle(double seconds) {
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // what the last messages have left to be done
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // let work of the last messages finish
   const Used before = used();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   const Used after = used();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine can do between two processes, without any protocol: what bench/verbs/one_host.py compares
-// with. One line for each limit: name, value, unit. Each is measured several times, and the median printed.
+// Measures the limits of this machine between two processes without any protocol; bench/verbs/one_host.py
+// compares Verbena with them. Prints one line for each limit: name, value, unit. The value is the median of
+// several measurements.
 //
-// The two processes are pinned to a processor each, except where the name says "unpinned": who sleeps is
-// woken on the processor that the kernel chooses, and programs that nobody pins see that.
+// Each process is pinned to a processor, except where the name says "unpinned": there the kernel chooses the
+// processor of a woken process, as for programs that are not pinned.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -35,8 +36,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMessageBytes = 1 << 20;
 constexpr size_t kPieceBytes = 16 << 10;
-// 512 KiB of ring: it stays in the processors' caches. One of 160 KiB and less carries a third less between
-// processors that are far from each other.
+// The ring has 512 KiB, which stays in the caches. One of 160 KiB or less is a third slower between
+// processors that are far apart.
 constexpr size_t kPieces = 32;
 
 void require(bool good, const char* what) {
@@ -49,12 +50,12 @@ double nanoseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
 }
 
-// Which processors the two processes run on: two of those that we may use, or any.
+// The processors of the two processes: two of those allowed, or any.
 class Processors {
  public:
   Processors() { require(::sched_getaffinity(0, sizeof allowed_, &allowed_) == 0, "sched_getaffinity"); }
 
-  // The first two that are allowed, or two that the user names.
+  // Uses the given processors, or the first two that are allowed.
   void choose(const std::vector<int>& wanted) {
     chosen_ = wanted;
     for (int i = 0; i < CPU_SETSIZE && chosen_.size() < 2; ++i) {
@@ -82,7 +83,7 @@ class Processors {
 
 Processors processors;
 
-// A process beside us, with a copy of our memory. It ends with us.
+// A second process with a copy of our memory. It ends with this one.
 class Partner {
  public:
   explicit Partner(const std::function<void()>& work) : parent_(::getpid()), pid_(::fork()) {
@@ -138,7 +139,7 @@ struct alignas(64) Flag {
   void set(uint64_t to) { value.store(to, std::memory_order_release); }
 };
 
-// Memory of the process's own, as malloc gives it for buffers of this size: pages of 4 KiB, all present.
+// Private memory as malloc() returns it for buffers of this size: 4 KiB pages, all present.
 class Buffer {
  public:
   explicit Buffer(uint8_t fill)
@@ -152,7 +153,7 @@ class Buffer {
   std::unique_ptr<uint8_t, decltype(&std::free)> bytes_;
 };
 
-// Of gigabytes: a byte in a nanosecond.
+// Converts to GB/s, which is bytes per nanosecond.
 double rate(size_t messages, double nanoseconds) {
   return static_cast<double>(messages) * static_cast<double>(kMessageBytes) / nanoseconds;
 }
@@ -181,7 +182,7 @@ double flag_half_round_trip() {
   return nanoseconds_since(start) / kCount / 2;
 }
 
-// Copied into the ring by one processor and out of it by the other, both at once.
+// One processor copies into a ring while the other copies out of it.
 double two_copy_ring() {
   constexpr size_t kWarmUp = 20;
   constexpr size_t kMessages = 1000;
@@ -224,20 +225,20 @@ double memory_copy() {
   const auto start = Clock::now();
   for (size_t i = 0; i < kMessages; ++i) {
     std::memcpy(target.data(), source.data(), kMessageBytes);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // each copy is made
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler from removing copies
   }
   return rate(kMessages, nanoseconds_since(start));
 }
 
 using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
 
-// Nanoseconds of a transfer to or from a process that sleeps.
+// Returns the nanoseconds of a transfer to or from a sleeping process.
 double process_vm(Transfer transfer, size_t bytes, size_t count) {
   const Shared<Flag> ready;
   const Buffer ours(1), theirs(2);
   const Partner partner([&] {
     processors.pin(1);
-    std::memset(theirs.data(), 3, kMessageBytes);  // from now on its pages are the partner's own
+    std::memset(theirs.data(), 3, kMessageBytes);  // makes its pages private to the partner
     ready->set(1);
     while (true) ::pause();
   });
@@ -284,9 +285,9 @@ void work_for(std::chrono::nanoseconds time) {
   for (const Clock::time_point end = Clock::now() + time; Clock::now() < end;) continue;
 }
 
-// Microseconds, without `work`, which each does between being woken and waking the other. One that does none
-// is asleep before the other has begun to run, and the kernel often keeps both on one processor. No program
-// that does anything finds it so.
+// Returns microseconds, without `work`, which each process does between waking up and waking the other. A
+// process without work sleeps again before the other runs, and the kernel often keeps both on one processor.
+// Real programs do not behave like that.
 double eventfd_half_round_trip(Places places, std::chrono::nanoseconds work = {}) {
   constexpr int kWarmUp = 200;
   constexpr int kCount = 3000;
@@ -313,13 +314,13 @@ double eventfd_half_round_trip(Places places, std::chrono::nanoseconds work = {}
   return (nanoseconds_since(start) / kCount / 2 - static_cast<double>(work.count()) / 2) / 1000;
 }
 
-// Keeps the compiler from adding up by itself.
+// Keeps the compiler from combining additions.
 inline void add_for_real(uint64_t& sum) {
   asm volatile("" : "+r"(sum));
 }
 
-// How many additions a processor carries out at once when they do not wait for each other: less than at other
-// times if the other half of its core, which a virtual machine does not see, works for somebody else.
+// Returns the number of independent additions that a processor executes per cycle. It is lower if the core's
+// other hardware thread, which a virtual machine does not see, is busy with other work.
 double additions_a_cycle(size_t side) {
   constexpr int kRounds = 500'000;
   processors.pin(side);
@@ -333,7 +334,7 @@ double additions_a_cycle(size_t side) {
   return one_by_one / nanoseconds_since(start);
 }
 
-// Of the two processors the one that has less of its core.
+// Returns the lower value of the two processors.
 double additions_at_once() {
   return std::min(additions_a_cycle(0), additions_a_cycle(1));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads of one process, each with a pair of QPs of its own that are connected to each other: how many
-// RDMA READs of 8 bytes all of them complete in a second, one after the other in each thread.
+// Measures RDMA READs of 8 bytes per second by many threads of one process, one READ at a time per thread.
+// Each thread has two QPs of its own that are connected to each other.
 //
 //     verbena run -- build/release/bin/thread_reads --threads 1,2,4,256
 #include <atomic>
@@ -34,7 +34,7 @@ void require(bool good, const char* what) {
   std::exit(1);
 }
 
-// The first GID that is not empty and no link-local one, which would need an interface.
+// Returns the index of the first GID that is neither empty nor link-local, which would need an interface.
 int usable_gid(ibv_context* context, ibv_gid& gid) {
   for (int index = 0; index < 16; ++index) {
     if (ibv_query_gid(context, 1, index, &gid) != 0) break;
@@ -45,7 +45,7 @@ int usable_gid(ibv_context* context, ibv_gid& gid) {
   return 0;
 }
 
-// What a thread makes and uses.
+// The objects of a thread.
 class Pair {
  public:
   explicit Pair(ibv_context* context) : context_(context) {
