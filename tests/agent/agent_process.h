@@ -20,7 +20,7 @@
 
 namespace verbena::test {
 
-// Asks again and again, for up to ten seconds.
+// Polls `condition` for up to ten seconds. Returns whether it became true.
 inline bool eventually(const std::function<bool()>& condition) {
   const auto deadline = MonotonicClock::now() + std::chrono::seconds(10);
   while (!condition()) {
@@ -30,7 +30,7 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// The process of this name in our network namespace; 0: there is none.
+// Returns the pid of a process of this name in this network namespace; 0 if there is none.
 inline pid_t find_process(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -47,13 +47,13 @@ inline pid_t find_process(const std::string& name) {
   return 0;
 }
 
-// The agent's program, run as a child in the foreground (or with other options).
+// Runs the agent's program as a child, by default in the foreground.
 class AgentProcess {
  public:
   explicit AgentProcess(std::vector<std::string> options = {"--foreground"}) {
     int ready[2];
     if (::pipe(ready) != 0) return;
-    // All that allocates is done before fork(): another thread of a sanitized test may be in the allocator.
+    // Allocate before fork(): another thread of a sanitized test may hold the allocator's lock.
     options.insert(options.begin(), VERBENA_AGENT_PROGRAM);
     options.push_back("--ready-fd=" + std::to_string(ready[1]));
     std::vector<char*> arguments;
@@ -62,13 +62,14 @@ class AgentProcess {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ready[0]);
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test is killed
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if the test is killed
       ::execv(arguments[0], arguments.data());
       ::_exit(127);
     }
     ::close(ready[1]);
     char byte;
-    [[maybe_unused]] const ssize_t end = ::read(ready[0], &byte, 1);  // it listens, or is gone
+    [[maybe_unused]] const ssize_t end =
+        ::read(ready[0], &byte, 1);  // returns when the agent listens or has ended
     ::close(ready[0]);
   }
   ~AgentProcess() { stop(SIGTERM); }
@@ -76,7 +77,7 @@ class AgentProcess {
   AgentProcess& operator=(const AgentProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Its exit status as waitpid(2) gives it; -1 if it was stopped before.
+  // Returns the exit status as waitpid(2) gives it; -1 if it was stopped before.
   int stop(int signal) {
     if (pid_ > 0) ::kill(pid_, signal);
     return wait();

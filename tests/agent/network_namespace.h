@@ -14,14 +14,14 @@
 
 namespace verbena::test {
 
-// Runs a shell command; false if it fails.
+// Runs a shell command. Returns whether it succeeded.
 inline bool shell(const std::string& command) {
   return std::system(command.c_str()) == 0;  // NOLINT(concurrency-mt-unsafe): tests are one thread
 }
 
-// A network namespace of the test's own, entered for as long as this exists, with loopback up. The names of
-// agents and UDP port 4791 are per namespace, so tests that run at the same time do not meet. As an ordinary
-// user it is made within a user namespace, where the test is root.
+// A network namespace of the test's own with loopback up, which the thread is in while this object exists.
+// Agent names and UDP port 4791 are per namespace, so concurrent tests do not interfere. For an ordinary user
+// it is created in a user namespace, where the test is root.
 class NetworkNamespace {
  public:
   NetworkNamespace() : before_(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)) {
@@ -48,7 +48,7 @@ class NetworkNamespace {
   bool entered_ = false;
 };
 
-// A fixture for tests that need one.
+// A fixture that runs each test in its own network namespace, or skips it if that is impossible.
 class NamespaceTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -24,7 +24,8 @@
 
 namespace verbena::agent {
 
-// A program, and the answer to its last request.
+// A program that is a client of the CM service in the same process, without sockets. Keeps the result of the
+// last request.
 class Program : private CmClientHost {
  public:
   Program(CmService& service, ForeignCloser& closer, uid_t user) : user_(user), service_(service) {
@@ -34,7 +35,7 @@ class Program : private CmClientHost {
     open(2, closer);
   }
 
-  // An identifier; 0: refused.
+  // Creates an identifier and returns its number; 0 if refused.
   uint32_t create(uint32_t channel = 1) {
     protocol::CmCreateRequest request{};
     request.id = ++last_;
@@ -76,7 +77,7 @@ class Program : private CmClientHost {
     }
     return answer_;
   }
-  size_t slices = 0;  // of the last close()
+  size_t slices = 0;  // number of slices of the last close()
   void end() { service_.gone_clients().add(std::move(client_)); }
 
  private:
@@ -110,7 +111,7 @@ class Program : private CmClientHost {
   std::unique_ptr<CmClient> client_;
 };
 
-// A service without a wire, and what its programs need.
+// A CM service without a wire, and the objects that its programs need.
 class CmInProcess : public ::testing::Test {
  protected:
   Program program(uid_t user) { return {service_, closer_, user}; }

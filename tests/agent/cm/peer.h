@@ -25,9 +25,9 @@
 
 namespace verbena::test {
 
-// Another host: a network namespace of its own at the other end of a cable, with no agent but its own QP1, on
-// which it says and hears whatever the test wants. The thread is there as long as this lives. REQUIRES: made
-// in the namespace of `agent`, which gets a netdev v0 with 10.9.0.1
+// Simulates another host: a network namespace at the other end of a veth pair, without an agent. The test
+// sends and receives on its QP1. The thread is in that namespace while this object exists. REQUIRES:
+// constructed in the namespace of `agent`, which gets a network device v0 with 10.9.0.1.
 class CmPeer : private net::PacketHandler {
  public:
   explicit CmPeer(pid_t agent) {
@@ -60,14 +60,14 @@ class CmPeer : private net::PacketHandler {
   void say(const Message& message, uint64_t transaction) {
     send(cm::encode(message, transaction));
   }
-  // As a Verbena agent says it: from UDP port 4791. Adapters and rxe say all from other ports.
+  // Sends from UDP port 4791, as Verbena agents do. Adapters and rxe send from other ports.
   template <class Message>
   void say_as_agent(const Message& message, uint64_t transaction) {
     send_by(*agents_port_, cm::encode(message, transaction), cm::kGsiQkey);
   }
   void send(const cm::Mad& mad, uint32_t qkey = cm::kGsiQkey) { send_by(*port_, mad, qkey); }
 
-  // The next datagram to our QP1, within the time.
+  // Returns the next datagram to the peer's QP1 that arrives within the timeout.
   std::optional<cm::Mad> hear(int timeout_ms = 5000) {
     const TimePoint deadline = MonotonicClock::now() + std::chrono::milliseconds(timeout_ms);
     for (;;) {
@@ -83,7 +83,7 @@ class CmPeer : private net::PacketHandler {
     heard_.pop_front();
     return mad;
   }
-  // The next message, which must be of this kind.
+  // Returns the next message, which must be of this type.
   template <class Message>
   Message expect(int timeout_ms = 5000) {
     const auto mad = hear(timeout_ms);
@@ -136,7 +136,7 @@ class CmPeer : private net::PacketHandler {
   uint64_t transaction_ = 0;
 };
 
-// What any REQ of that host for a TCP port of the agent's has. It has yet no identifier and no QPN.
+// Returns a REQ from the peer to a TCP port of the agent, without communication ID and QPN.
 inline cm::Req request_to(uint16_t port) {
   cm::Req req;
   req.service_id = cm::service_id(cm::PortSpace::kTcp, port);

@@ -26,7 +26,7 @@
 
 namespace verbena::test {
 
-// "10.0.0.1" or "fe80::1", with a port.
+// Parses "10.0.0.1" or "fe80::1", with a port.
 inline protocol::CmAddress address(const std::string& host, uint16_t port = 0, uint32_t scope_id = 0) {
   protocol::CmAddress result{};
   result.family = host.find(':') == std::string::npos ? AF_INET : AF_INET6;
@@ -38,7 +38,7 @@ inline protocol::CmAddress address(const std::string& host, uint16_t port = 0, u
 inline uint16_t port_of(const protocol::CmRoute& route) {
   return ntohs(route.source.port);
 }
-// Without a number of its own, a QP that no other connection has.
+// Returns connection parameters. A `qpn` of 0 stands for a number that no other connection has.
 inline protocol::ConnectionParameters parameters(const std::string& private_data, uint32_t qpn = 0) {
   static uint32_t next = 0x4000;
   protocol::ConnectionParameters result{};
@@ -51,7 +51,7 @@ inline protocol::ConnectionParameters parameters(const std::string& private_data
   std::memcpy(result.private_data, private_data.data(), private_data.size());
   return result;
 }
-// The private data of an event, without the zeros behind.
+// Returns the private data of an event as text, without trailing zeros.
 inline std::string text_of(const protocol::CmEvent& event) {
   const auto* data = reinterpret_cast<const char*>(event.parameters.private_data);
   const std::string all(data, event.parameters.private_length);
@@ -59,7 +59,7 @@ inline std::string text_of(const protocol::CmEvent& event) {
 }
 
 // A program as the agent sees it: a connection that speaks control/protocol/connection_messages.h. Requests
-// answer 0 or the errno value.
+// return 0 or the errno value.
 class CmProgram {
  public:
   static constexpr uint32_t kChannel = 1;
@@ -71,13 +71,13 @@ class CmProgram {
   }
 
   bool connected() const { return connection_.has_value(); }
-  // To an agent that has taken the place of one that was killed, with the vault and the channels.
+  // Connects to the successor of a killed agent, and passes it the takeover state and the channels.
   void reconnect() {
     connect_to_agent();
     ++generation_;
     for (auto& [number, ends] : channels_) EXPECT_EQ(tell_of_channel(number, ends.agents.get()), 0);
   }
-  // Goes, as a process that is killed does.
+  // Closes the connection, as the end of a process does.
   void hang_up() {
     connection_.reset();
     greeting_.clear();
@@ -95,7 +95,7 @@ class CmProgram {
     return plain(protocol::MessageType::kCmCloseChannel, request);
   }
 
-  // A new identifier's number.
+  // Creates an identifier and returns its number.
   uint32_t create(uint16_t port_space = RDMA_PS_TCP, uint8_t qp_type = IBV_QPT_RC,
                   uint32_t channel = kChannel) {
     EXPECT_EQ(create(next_id_, port_space, qp_type, channel), 0);
@@ -117,13 +117,13 @@ class CmProgram {
     if (answer) events_of_destroyed_ = answer->message.events;
     return code(answer);
   }
-  // What the agent counts; all zeros if it does not answer.
+  // Returns the agent's counters; all zeros if it does not answer.
   protocol::CmStatus status() {
     const auto answer = connection_->call<protocol::CmStatusReply>(
         protocol::MessageType::kGetCmStatus, protocol::GetCmStatusRequest{}, 0, deadline());
     return answer ? answer->message.status : protocol::CmStatus{};
   }
-  // How many events the agent says it has sent for the identifier that was destroyed last.
+  // The number of events that the agent reports to have sent for the identifier destroyed last.
   uint32_t events_of_destroyed() const { return events_of_destroyed_; }
   int bind(uint32_t id, const protocol::CmAddress& to) {
     protocol::CmBindRequest request{};
@@ -193,10 +193,10 @@ class CmProgram {
   int restore(const protocol::CmRestoreRequest& request) {
     return with_address(protocol::MessageType::kCmRestoreId, request);
   }
-  // What the last request that has one said.
+  // The route in the reply to the last request that returns one.
   const protocol::CmRoute& route() const { return route_; }
 
-  // The next event; fails the test and answers one of type -1 when none comes.
+  // Waits for the next event. If none comes, fails the test and returns one of type -1.
   protocol::CmEvent event(uint32_t channel = kChannel, int timeout_ms = 5000) {
     const auto next = poll_event(channel, timeout_ms);
     if (next) return *next;
@@ -214,7 +214,7 @@ class CmProgram {
     EXPECT_EQ(event.generation, generation_);
     return event;
   }
-  // The next event, of which only this is wanted.
+  // Waits for the next event, checks type and status, and returns its identifier.
   uint32_t expect(int type, int status = 0, uint32_t channel = kChannel) {
     const protocol::CmEvent next = event(channel);
     EXPECT_EQ(static_cast<int>(next.type), type) << ::testing::PrintToString(next.status);
@@ -222,7 +222,7 @@ class CmProgram {
     return next.id;
   }
 
-  // Up to ROUTE_RESOLVED.
+  // Creates an identifier and resolves it up to ROUTE_RESOLVED.
   uint32_t resolve(const protocol::CmAddress& to, uint16_t port_space = RDMA_PS_TCP,
                    uint8_t qp_type = IBV_QPT_RC) {
     const uint32_t id = create(port_space, qp_type);

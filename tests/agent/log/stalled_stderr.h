@@ -13,12 +13,12 @@
 
 namespace verbena::test {
 
-// Two descriptors: `end` is written to, `other` is what the writer's neighbour has.
+// A descriptor `end` that blocks writers, and `other`, its other side.
 struct Stalled {
   UniqueFd end, other;
 };
 
-// A pipe that is full.
+// Returns a full pipe.
 inline Stalled full_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return {};
@@ -29,7 +29,7 @@ inline Stalled full_pipe() {
   return {UniqueFd(ends[1]), UniqueFd(ends[0])};
 }
 
-// A terminal that is stopped, as by ^S.
+// Returns a terminal whose output is stopped, as by ^S.
 inline Stalled stopped_terminal() {
   UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
   char name[128];
@@ -42,7 +42,7 @@ inline Stalled stopped_terminal() {
   return {std::move(terminal), std::move(master)};
 }
 
-// Takes the place of standard error while it stands.
+// Replaces standard error while it exists.
 class StandardError {
  public:
   explicit StandardError(int fd) { replace(fd); }

@@ -19,8 +19,8 @@
 #include "control/protocol/status_page.h"
 #include "wire/roce/qpn.h"
 
-// What a program may do to root's agent to have all that there is. Each takes as much as it is given, which
-// it has for as long as `kept` is there.
+// Attacks by a program on root's agent: each takes all of one resource that it can get, and keeps it until
+// `kept` is destroyed.
 namespace verbena::test {
 
 using KeptConnections = std::vector<std::unique_ptr<RawConnection>>;
@@ -29,7 +29,8 @@ inline RawConnection& connect_to_root(KeptConnections& kept) {
   return *kept.emplace_back(std::make_unique<RawConnection>(uid_t{0}));
 }
 
-// Slots, by one connection, until the agent gives no more. How many it were; less than 0: where it failed.
+// Takes slots on one connection until the agent refuses. Returns their number, or a negative number that
+// tells the failed step.
 inline int take_all_slots(KeptConnections& kept) {
   RawConnection& connection = connect_to_root(kept);
   if (!connection.hello()) return -1;
@@ -42,7 +43,7 @@ inline int take_all_slots(KeptConnections& kept) {
   }
 }
 
-// Connections that say hello and no more, until the agent hangs up on a new one. How many it were.
+// Opens connections that only say hello, until the agent hangs up on a new one. Returns their number.
 inline size_t take_all_connections(KeptConnections& kept, size_t most = std::numeric_limits<size_t>::max()) {
   while (kept.size() < most) {
     RawConnection& connection = connect_to_root(kept);
@@ -51,7 +52,8 @@ inline size_t take_all_connections(KeptConnections& kept, size_t most = std::num
   return kept.size();
 }
 
-// Requests whose answers bring a descriptor, and that nobody reads. False: there was not even one connection.
+// Sends requests whose replies carry a descriptor, and reads no reply. False if not even one connection
+// succeeded.
 inline bool read_nothing(KeptConnections& kept) {
   for (int i = 0; i < 60; ++i) {
     RawConnection& connection = connect_to_root(kept);
@@ -63,7 +65,8 @@ inline bool read_nothing(KeptConnections& kept) {
   return true;
 }
 
-// Event channels, by one connection, until there are no more. 0, or where it failed.
+// Opens event channels on one connection until the agent refuses. Returns 0, or the number of the failed
+// step.
 inline int take_all_channels(KeptConnections& kept) {
   RawConnection& connection = connect_to_root(kept);
   int ends[2];
@@ -82,7 +85,7 @@ inline int take_all_channels(KeptConnections& kept) {
   return 0;
 }
 
-// Publishes as many QPs as a slot can have; change(qp) may say what else is in each.
+// Publishes the maximum number of QPs of a slot. change(qp) may set further members of each.
 template <class Change>
 bool fill_status_page(const control::Slot& slot, Change change) {
   void* const memory = ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED,

@@ -8,7 +8,7 @@
 
 namespace verbena::test {
 
-// Runs `work` in a child, and answers its exit status.
+// Runs `work` in a child and returns its exit status.
 inline int as_child(const std::function<int()>& work) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(work());
@@ -17,7 +17,7 @@ inline int as_child(const std::function<int()>& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// The same as this user.
+// Runs `work` in a child as this user and returns its exit status; 99 if it cannot become the user.
 inline int as_user(uid_t uid, const std::function<int()>& work) {
   return as_child([&] { return ::setgid(uid) == 0 && ::setuid(uid) == 0 ? work() : 99; });
 }

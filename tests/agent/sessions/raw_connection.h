@@ -19,10 +19,10 @@
 
 namespace verbena::test {
 
-// A connection on which anything can be said.
+// A connection to an agent on which a test can send arbitrary bytes.
 class RawConnection {
  public:
-  // To the agent of this user.
+  // Connects to the agent of this user.
   explicit RawConnection(uid_t agent = ::geteuid()) : RawConnection(control::AgentAddress(agent)) {}
   explicit RawConnection(const control::AgentAddress& address)
       : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
@@ -35,8 +35,8 @@ class RawConnection {
   bool send(ConstBytes message, std::span<const int> fds = {}) {
     return control::send_message(socket_.get(), message, fds).has_value();
   }
-  // The error code of the next reply; nothing when the agent has hung up.
-  // `last`: its last descriptor.
+  // Returns the error code of the next reply; nullopt if the agent has hung up or none comes within two
+  // seconds. `last` receives the reply's last descriptor.
   std::optional<int> reply(UniqueFd* last = nullptr) {
     pollfd entry{socket_.get(), POLLIN, 0};
     if (::poll(&entry, 1, 2000) != 1) return std::nullopt;
@@ -47,12 +47,12 @@ class RawConnection {
     std::memcpy(&header, buffer.data(), sizeof header);
     last_fds_ = received->fds.size();
     if (last != nullptr && !received->fds.empty()) *last = std::move(received->fds.back());
-    // The event socket must stay open: its end is the session's.
+    // Keep the event socket open: the session ends when it closes.
     if (!greeted_) greeting_ = std::move(received->fds);
     greeted_ = greeted_ || header.error == 0;
     return header.error;
   }
-  // Whether the agent hangs up, within two seconds. What it has said before is lost.
+  // Whether the agent hangs up within two seconds. Discards messages before that.
   bool is_hung_up() {
     for (;;) {
       pollfd entry{socket_.get(), POLLIN, 0};

@@ -20,9 +20,9 @@
 
 namespace verbena::test {
 
-// A file whose server lets itself be asked for it and lets it be opened, and then answers nothing: who asks
-// for its attributes, or closes it, waits for as long as the server lives. For a process of root's, which
-// gets a mount namespace of its own.
+// A FUSE file whose server answers lookup and open, and then nothing more. A process that reads its
+// attributes or closes it blocks as long as the server lives. Needs root; the process gets a mount namespace
+// of its own.
 class SilentFile {
  public:
   static constexpr size_t kBytes = 4096;
@@ -37,14 +37,14 @@ class SilentFile {
     if (::mount("silent", directory, "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0) return;
     server_ = ::fork();
     if (server_ == 0) serve();
-    device_.reset();  // with its last copy, the server's, the file is given up
+    device_.reset();  // the server has the last copy: the file fails once the server ends
     file_.reset(::open(verbena::format("{}/file", directory).c_str(), O_RDWR | O_CLOEXEC));
-    ::umount2(directory, MNT_DETACH);  // its name goes, the file stays
+    ::umount2(directory, MNT_DETACH);  // removes the name; the file stays open
     ::rmdir(directory);
   }
-  // -1: there are no such files here.
+  // -1 if FUSE files are not possible here.
   int fd() const { return file_.get(); }
-  // To be killed before the processes end that have the file open.
+  // Kill it before processes that have the file open end.
   pid_t server() const { return server_; }
 
  private:

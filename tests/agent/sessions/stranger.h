@@ -17,8 +17,8 @@ namespace verbena::test {
 
 inline constexpr uid_t kOther = 65534;
 
-// A process of another user, which says when it is ready and goes on when it is told. It answers 0, or a
-// number that says where it failed. REQUIRES: the test is root
+// A process of another user that runs `work`. It synchronizes with the test by say() and hear(). `work`
+// returns 0, or a number that tells the failed step. REQUIRES: the test is root.
 class Stranger {
  public:
   class Line {
@@ -28,7 +28,7 @@ class Stranger {
       const char byte = 's';
       [[maybe_unused]] const ssize_t said = ::send(socket_, &byte, 1, MSG_NOSIGNAL);
     }
-    // False: the other has ended.
+    // Waits for say() of the other side. False: the other side has ended.
     bool hear() const {
       char byte;
       return ::recv(socket_, &byte, 1, 0) == 1;
@@ -57,7 +57,7 @@ class Stranger {
 
   bool hear() const { return Line(ours_.get()).hear(); }
   void say() const { Line(ours_.get()).say(); }
-  // Its exit status.
+  // Waits for the end of the process and returns its exit status.
   int end() {
     ours_.reset();
     if (child_ <= 0) return 98;

@@ -18,7 +18,7 @@
 
 namespace verbena::test {
 
-// Sends a datagram over loopback whose base transport header names a QP of this slot. False: it was not sent.
+// Sends a datagram over loopback whose BTH names a QP of this slot. Returns whether it was sent.
 inline bool send_to_slot(uint32_t slot, uint32_t tag) {
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   std::array<uint8_t, 16> packet{};
@@ -33,7 +33,7 @@ inline bool send_to_slot(uint32_t slot, uint32_t tag) {
   return sent == static_cast<ssize_t>(packet.size());
 }
 
-// The tags of what has been handed over: waits for the first.
+// Returns the tags of all forwarded datagrams; waits for the first.
 inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
   std::vector<uint32_t> tags;
   pollfd readable{receiver, POLLIN, 0};
@@ -46,8 +46,8 @@ inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
   return tags;
 }
 
-// The tags of what lies in the socket. Loopback delivers before sendto() returns, so nothing is on its way.
-// Waits for the first: on a busy machine the kernel may deliver even on loopback a little later.
+// Returns the tags of all datagrams that have arrived. Loopback usually delivers before sendto() returns, but
+// on a busy machine it may take a little longer, so this waits for the first.
 inline std::vector<uint32_t> received_tags(const control::Slot& slot) {
   if (slot.handed_over) return handed_tags(slot.handed_over.get());
   std::vector<uint32_t> tags;

@@ -10,8 +10,8 @@
 
 namespace verbena::test {
 
-// Takes RoCEv2's UDP port of the network namespace, as a program that has nothing to do with Verbena might.
-// The port is taken as long as the socket exists. No socket, and a failed test: it is taken already.
+// Binds RoCEv2's UDP port in this network namespace, as a program unrelated to Verbena might. The port is
+// taken as long as the socket exists. If it is taken already, fails the test and returns no socket.
 inline UniqueFd take_roce_port() {
   UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};

@@ -12,7 +12,7 @@
 
 namespace verbena::agent {
 
-// A slot's page, as its process has written it.
+// A slot's status page with trace events, as its process writes them.
 class TracedPage {
  public:
   TracedPage() : file_(::memfd_create("page", MFD_CLOEXEC)) {

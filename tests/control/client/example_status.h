@@ -14,7 +14,8 @@ namespace verbena::control {
 
 inline constexpr uint32_t kExampleDevice = 3;
 
-// One link, one program that has an object of each kind there, and another that listens for connections.
+// Returns a status with one link, a program with an object of each kind, and a second program that listens
+// for connections.
 inline AgentStatus example_status() {
   using protocol::ObjectKind;
   constexpr uint32_t kDevice = kExampleDevice;

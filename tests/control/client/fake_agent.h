@@ -24,11 +24,11 @@
 
 namespace verbena::control::test {
 
-// An agent that answers what a test says, in the version of the protocol that the test wants. It serves any
-// number of connections, each in a thread of its own, one request at a time, until it dies.
+// An agent whose replies, including their protocol version, are scripted by the test. Serves any number of
+// connections, each in a thread of its own, one request at a time, until it dies.
 class FakeAgent {
  public:
-  // What came: the message, and how many descriptors with it.
+  // A received message, and the number of descriptors that came with it.
   struct Request {
     protocol::MessageHeader header;
     std::vector<std::byte> message;
@@ -41,12 +41,12 @@ class FakeAgent {
       return read;
     }
   };
-  // What to answer: bytes (a reply with its header) and descriptors; nothing: no answer.
+  // The reply to a request: bytes with a message header, and descriptors. Without bytes, nothing is sent.
   struct Answer {
     std::vector<std::byte> bytes;
     std::vector<UniqueFd> fds;
-    UniqueFd events;    // our end of the client's event socket
-    bool dies = false;  // and answers nobody any more
+    UniqueFd events;    // the agent's end of the client's event socket
+    bool dies = false;  // the agent dies without replying
   };
   using Script = std::function<Answer(const Request&)>;
 
@@ -69,7 +69,7 @@ class FakeAgent {
     return AgentConnection(UniqueFd(ends[0]), user_);
   }
 
-  // Clients see all that they have of it end.
+  // Closes all connections and event sockets, as the end of an agent's process does.
   void die() {
     const std::lock_guard lock(mutex_);
     die_locked();
@@ -86,14 +86,14 @@ class FakeAgent {
     const std::lock_guard lock(mutex_);
     return static_cast<size_t>(std::ranges::count(requests_, type, &Request::type));
   }
-  // To every client that was greeted.
+  // Sends an event to every client that was greeted.
   void send_event(ConstBytes message, std::span<const int> fds = {}) {
     const std::lock_guard lock(mutex_);
     for (const UniqueFd& events : events_)
       [[maybe_unused]] const auto sent = send_message(events.get(), message, fds);
   }
 
-  // The next message that a greeted client has said on its event socket; empty: none has come.
+  // Returns the next message that a greeted client has sent on its event socket; empty if there is none.
   std::vector<std::byte> read_event() {
     const std::lock_guard lock(mutex_);
     for (const UniqueFd& events : events_) {
@@ -118,7 +118,7 @@ class FakeAgent {
   static Answer agree(const Request& request) {
     return say(protocol::PlainReply{header(request, protocol::kProtocolVersion)});
   }
-  // As an agent of `version` greets; as long as the message was in that version.
+  // Returns the greeting of an agent of `version`, with the message length of that version.
   static Answer greet(const Request& request, uint16_t version = protocol::kProtocolVersion,
                       uint64_t capabilities = 0, const LinkSnapshot& links = {}) {
     protocol::HelloReply reply{};
@@ -177,7 +177,7 @@ class FakeAgent {
 
   void die_locked() {
     dead_ = true;
-    // Not only closed: a child of the test may have a copy.
+    // shutdown(), not only close(): a child process of the test may have copies.
     for (const UniqueFd& events : events_) ::shutdown(events.get(), SHUT_RDWR);
     events_.clear();
     for (const Client& client : clients_) ::shutdown(client.socket.get(), SHUT_RDWR);

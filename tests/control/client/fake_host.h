@@ -23,32 +23,33 @@
 
 namespace verbena::control::test {
 
-// A host on which a test says which agent runs, one after the other; its dialers lead there. Outlives them.
+// A host on which the test chooses the agents that run, one after the other. Its dialers connect to them. It
+// must outlive the dialers.
 class FakeHost {
  public:
-  // From now on this agent listens, a process of this user.
+  // Runs an agent of `user`, which listens from now on.
   FakeAgent& run(FakeAgent::Script script, uid_t user = ::geteuid()) {
     const std::lock_guard lock(mutex_);
     return agents_.emplace_back(std::move(script), user);
   }
-  // What listens once a client has started an agent. Without it clients may not start one.
+  // Allows clients to start an agent with this script. Otherwise they may not start one.
   void let_start(FakeAgent::Script script) {
     const std::lock_guard lock(mutex_);
     startable_.push_back(std::move(script));
   }
-  // The same, but it takes so long.
+  // The same, but starting takes `start`.
   void let_start_slowly(FakeAgent::Script script, Duration start) {
     let_start(std::move(script));
     const std::lock_guard lock(mutex_);
     start_ = start;
   }
-  // The same, and meanwhile this other one begins to listen.
+  // The same, and when the start begins, another agent begins to listen.
   void let_start_slowly_beside(FakeAgent::Script other, FakeAgent::Script script, Duration start) {
     let_start_slowly(std::move(script), start);
     const std::lock_guard lock(mutex_);
     other_ = std::move(other);
   }
-  // Clients may start agents, but none comes to listen.
+  // Allows clients to start agents, but none of these ever listens.
   void let_start_in_vain() {
     const std::lock_guard lock(mutex_);
     in_vain_ = true;
@@ -57,7 +58,7 @@ class FakeHost {
     const std::lock_guard lock(mutex_);
     return agents_.back();
   }
-  // How often one was looked for, and started.
+  // The number of connection attempts, and of agents started.
   int opened() {
     const std::lock_guard lock(mutex_);
     return opened_;
@@ -109,7 +110,8 @@ class FakeHost {
     ::close(ends[1]);
     return UniqueFd(ends[0]);
   }
-  // A timer is as readable as a pipe that is closed; the agent listens when it is.
+  // Returns a timer, which becomes readable after `start_` as a closed pipe would. The agent listens from
+  // then on.
   Result<UniqueFd> start_slowly() {
     UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(start_);
@@ -125,7 +127,7 @@ class FakeHost {
   std::vector<FakeAgent::Script> startable_;
   std::optional<FakeAgent::Script> other_;
   bool in_vain_ = false;
-  Duration start_{};  // how long the next one takes to start
+  Duration start_{};  // startup time of the next agent
   std::optional<TimePoint> listens_at_;
   int opened_ = 0;
   int started_ = 0;
@@ -133,12 +135,13 @@ class FakeHost {
 
 inline constexpr char kNoWire[] = "this agent has no wire";
 
-// The secret in a slot's status page; slot 1 has none, as with an older agent.
+// The secret in a slot's status page. Slot 1 has none, as with an older agent.
 constexpr protocol::SlotSecret secret_of(uint32_t slot) {
   return slot == 1 ? protocol::SlotSecret{} : protocol::SlotSecret{slot, 0x5ec7e7};
 }
 
-// An agent without a wire: it has these links and lends slots, from 1 on; all else it agrees to.
+// Returns the script of an agent without a wire. It has these links and leases slots, numbered from 1; it
+// accepts all other requests.
 inline FakeAgent::Script lend_slots(std::vector<Link> links = {}) {
   LinkSnapshot snapshot;
   snapshot.links = std::move(links);

@@ -15,7 +15,7 @@
 
 namespace verbena::capture {
 
-// A ring with both its ends.
+// A fixture with a capture ring, its writer and its reader.
 class RingTest : public testing::Test {
  protected:
   explicit RingTest(uint32_t snap_bytes = roce::kMaxPathMtu)
@@ -34,7 +34,7 @@ class RingTest : public testing::Test {
   }
   RingMemory& ring() { return mapping->memory(); }
 
-  // A packet, or some that are joined, with a payload that counts up.
+  // Writes a packet, or a super-packet of `count`, with a payload of counting bytes.
   void put(roce::Operation operation, uint32_t bytes, uint32_t count = 1, int64_t time = 1) {
     payload.resize(bytes);
     for (uint32_t i = 0; i < bytes; ++i) payload[i] = static_cast<std::byte>(i * 7 + i / 256);

@@ -12,7 +12,7 @@
 
 namespace verbena::trace {
 
-// The rings of a slot as a process has them: a file, mapped to be written.
+// The trace rings of a slot in a memfd, mapped for writing.
 class RingFile {
  public:
   RingFile() : file_(::memfd_create("trace-test", MFD_CLOEXEC)) {

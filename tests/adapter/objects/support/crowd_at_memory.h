@@ -16,25 +16,25 @@
 
 namespace verbena::adapter::testing {
 
-// What all of a crowd have mapped.
+// The memory that all processes of the crowd map.
 struct SharedByCrowd;
 
-// Eight processes that read and write memory of this one, again and again, by a key that this one takes back
-// and gives: what they read is to be what was there while the key was valid (kValid), and nothing is to be
-// written afterwards.
+// Eight processes that repeatedly read and write this process's memory with a key that this process revokes
+// and renews. Tests check that a READ returns only what was there while the key was valid (kValid), and that
+// no WRITE lands after that.
 class CrowdAtMemory {
  public:
   static constexpr size_t kProcesses = 8;
   static constexpr size_t kBytes = 1 << 14;
   static constexpr std::byte kValid{1};
-  static constexpr std::byte kOwn{2};  // nobody else's to see or to change
+  static constexpr std::byte kOwn{2};  // private: no other process may read or change it
 
   struct Tally {
     bool is_last = false;
     uint64_t reads = 0;
     uint64_t writes = 0;
     uint64_t refused = 0;
-    uint64_t wrong = 0;  // READs of what was no more theirs to see
+    uint64_t wrong = 0;  // READs that returned data without a valid key
   };
 
   CrowdAtMemory();
@@ -42,16 +42,16 @@ class CrowdAtMemory {
   CrowdAtMemory(const CrowdAtMemory&) = delete;
   CrowdAtMemory& operator=(const CrowdAtMemory&) = delete;
 
-  // `address` is what they are at from now on. Who is refused is joined again.
+  // Lets all processes access `address` from now on. A process whose access is refused is connected again.
   void start(uint64_t address);
-  // For all of them, or for one.
+  // Sets the key for all processes, or for one.
   void set_key(uint32_t rkey);
   void set_key(size_t process, uint32_t rkey);
   Tally end();
 
   ibv_pd* pd() { return bench_.pd.get(); }
-  // What comes of a request of ours that sends nothing: by a QP of its own, or by the one that a process is
-  // connected to. One thread.
+  // Executes a request that sends no packet (bind, local invalidate) and returns its status. Uses a QP of its
+  // own, or the one that a process is connected to. Call it from one thread only.
   ibv_wc_status execute(ibv_send_wr request);
   ibv_wc_status execute(size_t process, ibv_send_wr request);
 
@@ -68,7 +68,7 @@ class CrowdAtMemory {
   Qp own_;
   Qp owns_peer_;
   std::vector<Qp> ends_;
-  std::array<std::mutex, kProcesses> ends_locks_;  // held while the end is used, or joined again
+  std::array<std::mutex, kProcesses> ends_locks_;  // held while the end is used or reconnected
   std::vector<Address> peers_;
   std::array<Tally, kProcesses> tallies_{};
   std::thread joiner_;
@@ -76,7 +76,7 @@ class CrowdAtMemory {
 
 bool are(std::span<const std::byte> bytes, std::byte value);
 
-// How often a key is to be taken back: what this variable of the environment says, or some thousands.
+// Returns how often to revoke a key: the value of this environment variable, or some thousands.
 uint64_t times_to_take_back(const char* variable);
 
 }  // namespace verbena::adapter::testing

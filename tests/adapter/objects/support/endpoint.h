@@ -13,7 +13,7 @@
 
 namespace verbena::adapter::testing {
 
-// The ABI's objects with an owner each; that they can be destroyed is part of every test.
+// Owners of the ABI's objects. Every test checks that its objects can be destroyed.
 template <auto destroy>
 struct Destroy {
   template <class Object>
@@ -33,12 +33,12 @@ inline constexpr unsigned kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr uint32_t kQkey = 0x11111111;
 
-// Throws, which fails the test, when there is none.
+// Opens a device. Throws, which fails the test, if there is none.
 Context open_device(const std::string& name = "rxe_lo");
-// The index of the GID of an IPv4 (or else IPv6) address; -1 when there is none.
+// Returns the index of an IPv4 (or IPv6) GID that is not link-local; -1 if there is none.
 int find_gid(ibv_context* context, bool ipv4 = true);
 
-// What one end tells the other, through whatever joins them: plain bytes.
+// The data that the two ends exchange, as plain bytes over any connection.
 struct Address {
   ibv_gid gid{};
   uint32_t qpn = 0;
@@ -55,8 +55,8 @@ struct Options {
   int cqe = 256;
   bool signal_all = false;
   bool with_channel = false;
-  uint64_t fields = 0;    // of enum ibv_create_cq_wc_flags: the CQ is an extended one
-  uint32_t cq_flags = 0;  // of enum ibv_create_cq_attr_flags, for an extended one
+  uint64_t fields = 0;    // of enum ibv_create_cq_wc_flags; nonzero creates an extended CQ
+  uint32_t cq_flags = 0;  // of enum ibv_create_cq_attr_flags, for an extended CQ
   bool ipv4 = true;
   size_t bytes = 1 << 16;
   unsigned access = kAllAccess;
@@ -70,27 +70,26 @@ struct Options {
   std::string device = "rxe_lo";
 };
 
-// A context with one of everything: a QP with its CQ (one for both queues) and a registered buffer.
+// One of each object: a context, a QP, a CQ for both of its queues, and a registered buffer.
 class Endpoint {
  public:
   explicit Endpoint(const Options& options = {});
 
   Address address() const;
-  // To RTS. A UD endpoint needs no peer; with one it gets an address handle for it.
+  // Takes the QP to RTS. UD needs no peer; with one, it gets an address handle for the peer.
   void connect(const Address& peer);
 
   std::byte* buffer() { return buffer_.data(); }
   std::span<std::byte> bytes() { return buffer_; }
-  // An SGE of the buffer.
+  // Returns an SGE for a part of the buffer.
   ibv_sge piece(size_t offset, size_t length) const;
 
-  // Each posts one request; the errno value.
+  // Each posts one request and returns the errno value.
   int post_send(ibv_send_wr request, std::span<const ibv_sge> list);
   int post_receive(uint64_t wr_id, std::span<const ibv_sge> list);
   int post_receive(uint64_t wr_id, ibv_sge piece) { return post_receive(wr_id, {&piece, 1}); }
 
-  // Polls until a completion comes; a failure of the test, and a status of IBV_WC_GENERAL_ERR, after ten
-  // seconds.
+  // Polls for a completion. After ten seconds fails the test and returns status IBV_WC_GENERAL_ERR.
   ibv_wc completion();
   // Whether the CQ is empty now.
   bool quiet();
@@ -110,12 +109,12 @@ class Endpoint {
 
  public:
   Mr mr;
-  Ah ah;  // UD: to the peer
+  Ah ah;  // for UD: the peer's address handle
   Qp qp;
   Address peer{};
 };
 
-// Two endpoints that are each other's peers.
+// Two endpoints that are connected to each other.
 struct Pair {
   explicit Pair(const Options& options = {}) : Pair(options, options) {}
   Pair(const Options& of_a, const Options& of_b) : a(of_a), b(of_b) {
@@ -127,12 +126,12 @@ struct Pair {
   Endpoint b;
 };
 
-// Requests, as the tests like to have them: signalled, to the start of the peer's buffer.
+// Return requests with defaults for tests: signaled, and to the start of the peer's buffer.
 ibv_send_wr send_request(uint64_t wr_id, unsigned flags = IBV_SEND_SIGNALED);
 ibv_send_wr remote_request(ibv_wr_opcode opcode, uint64_t wr_id, const Address& peer, uint64_t offset = 0,
                            unsigned flags = IBV_SEND_SIGNALED);
 
-// What modify_qp takes on the way up.
+// The attributes and masks for ibv_modify_qp() to INIT, RTR and RTS.
 ibv_qp_attr init_attributes(const Options& options);
 int init_mask(ibv_qp_type type);
 ibv_qp_attr rtr_attributes(const Endpoint& endpoint, const Address& peer);
@@ -140,7 +139,7 @@ int rtr_mask(ibv_qp_type type);
 ibv_qp_attr rts_attributes(const Endpoint& endpoint);
 int rts_mask(ibv_qp_type type);
 
-// Fills with bytes that follow from the seed alone.
+// Fills with pseudo-random bytes that depend only on the seed.
 void fill_random(std::span<std::byte> bytes, uint64_t seed);
 
 }  // namespace verbena::adapter::testing

@@ -23,7 +23,7 @@ constexpr int kSkipped = 77;
 }  // namespace
 
 void Environment::SetUp() {
-  // The library must not start another one where a test has ended ours.
+  // Keeps the library from starting another agent where a test has ended ours.
   ::setenv("VERBENA_AGENT", "/nonexistent/verbena-agent", 1);  // NOLINT(concurrency-mt-unsafe): one thread
   place = std::make_unique<Place>();
   if (!place->network.entered()) GTEST_SKIP() << kNoNamespace;

@@ -12,21 +12,21 @@ namespace verbena::adapter::testing {
 
 using test::eventually;
 
-// Where the tests of this room live: a network namespace of their own, loopback up, and the build's agent in
-// it. A process has one for its whole life, as the library's connection to its agent lives as long.
+// Enters a network namespace of its own, with loopback up, and runs the build's agent there. There is one per
+// test process, since the library's connection to its agent lasts as long as the process.
 class Environment : public ::testing::Environment {
  public:
   void SetUp() override;
   void TearDown() override;
 
   static test::AgentProcess& agent();
-  // Ends the agent with this signal and, if so wanted, starts another.
+  // Sends this signal to the agent and waits for its end. start_agent() starts another.
   static void kill_agent(int signal);
   static void start_agent();
 };
 
-// Runs `body` in a process of its own that has a namespace and an agent of its own, prepared by `before` the
-// agent starts. For tests that take the agent or the network away. Its failures are this process's.
+// Runs `body` in a child process with its own network namespace and agent; `before` runs before the agent
+// starts. For tests that stop the agent or remove the network. Failures in the child fail this test.
 void isolated(
     const std::function<void()>& body, const std::function<void()>& before = [] {});
 

@@ -10,7 +10,7 @@
 
 #include "adapter/objects/support/endpoint.h"
 
-// Programs that wait for events in place of polling.
+// Helpers for tests that wait for completion events instead of polling.
 namespace verbena::adapter::testing {
 
 inline constexpr int kPatienceMs = 10'000;
@@ -26,7 +26,7 @@ inline void send(Endpoint& from, Endpoint& to, unsigned flags = IBV_SEND_SIGNALE
   ASSERT_EQ(from.post_send(send_request(2, flags), {&piece, 1}), 0);
 }
 
-// Takes one event, which must be of the endpoint's CQ, and acknowledges it. 0 or the errno value.
+// Takes one event, checks that it is of the endpoint's CQ, and acknowledges it. Returns 0 or the errno value.
 inline int get_event(Endpoint& endpoint) {
   ibv_cq* cq = nullptr;
   void* cq_context = nullptr;
@@ -37,8 +37,8 @@ inline int get_event(Endpoint& endpoint) {
   return 0;
 }
 
-// Answers each message, or begins, until so many have come. Sleeps for every event. `heard` counts them, too,
-// for who watches meanwhile.
+// Exchanges messages until `rounds` have arrived: replies to each, and sends the first one if `begins`.
+// Sleeps until each event. `heard`, if set, counts the messages, for an observing thread.
 inline void play(Endpoint& player, bool begins, int rounds, std::atomic<int>* heard = nullptr) {
   const ibv_sge piece = player.piece(0, 32);
   int received = 0;
@@ -71,7 +71,7 @@ inline void play(Endpoint& player, bool begins, int rounds, std::atomic<int>* he
   }
 }
 
-// Both of them, each in a thread of its own.
+// Runs both players, each in a thread of its own.
 inline void play(Endpoint& a, Endpoint& b, int rounds) {
   std::thread other([&] { play(b, false, rounds); });
   play(a, true, rounds);

@@ -13,7 +13,7 @@
 
 namespace verbena::adapter::testing {
 
-// The near end of a line between a test and its helper: plain structs, one at a time.
+// The test's end of a connection to its helper process. Carries trivially copyable structs, one at a time.
 class Line {
  public:
   explicit Line(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -23,7 +23,7 @@ class Line {
     static_assert(std::is_trivially_copyable_v<Message>);
     EXPECT_TRUE(write_all(&message, sizeof message));
   }
-  // All zeros, and a failure of the test, when the other end is gone.
+  // Receives a message. If the other end is gone, fails the test and returns all zeros.
   template <class Message>
   Message hear() {
     static_assert(std::is_trivially_copyable_v<Message>);
@@ -31,7 +31,7 @@ class Line {
     EXPECT_TRUE(read_all(&message, sizeof message)) << "the other end is gone";
     return message;
   }
-  // Until the other end closes.
+  // Waits until the other end closes.
   void await_end();
   int fd() const { return fd_.get(); }
 
@@ -42,7 +42,8 @@ class Line {
   UniqueFd fd_;
 };
 
-// Another process of this program, executed again, which runs a registered body with the other end of a line.
+// A child process that executes this test program again and runs a registered body with the other end of a
+// line.
 class Helper {
  public:
   static Helper start(const std::string& name);
@@ -53,7 +54,7 @@ class Helper {
   Line& line() { return line_; }
   pid_t pid() const { return pid_; }
   void kill(int signal);
-  // Its status as waitpid(2) gives it: 0 when its body returned without a failure.
+  // Returns the status as waitpid(2) gives it: 0 if the body returned without a failure.
   int wait();
 
  private:
@@ -63,12 +64,12 @@ class Helper {
   Line line_;
 };
 
-// Static objects of this kind say what helpers there are.
+// Static objects of this type register the bodies of helpers by name.
 struct HelperBody {
   HelperBody(const std::string& name, std::function<void(Line&)> body);
 };
 
-// When the program was started as a helper: its exit status.
+// If the program was started as a helper, runs its body and returns the exit status.
 std::optional<int> run_helper(int argc, char** argv);
 
 }  // namespace verbena::adapter::testing

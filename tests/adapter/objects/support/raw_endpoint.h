@@ -21,19 +21,19 @@ using Wq = std::unique_ptr<ibv_wq, Destroy<ibv_destroy_wq>>;
 using RwqTable = std::unique_ptr<ibv_rwq_ind_table, Destroy<ibv_destroy_rwq_ind_table>>;
 using Counters = std::unique_ptr<ibv_counters, Destroy<ibv_destroy_counters>>;
 
-// Runs `body` where rxe_near and rxe_far are the two ends of a cable, both in one namespace.
+// Runs `body` in a namespace where rxe_near and rxe_far are the two ends of a veth pair.
 inline void with_cable(const std::function<void()>& body) {
   isolated(body, [] {
     constexpr const char* kCable =
         "ip link add near type veth peer name far && ip addr add 10.47.0.1/24 dev near &&"
         " ip addr add 10.47.0.2/24 dev far && ip link set near up && ip link set far up &&"
-        // What is sent before the kernel has seen both ends is dropped.
+        // Wait until both are up: packets sent before that are dropped.
         " timeout 10 sh -c 'until [ $(ip -o link show | grep -c \"state UP\") = 2 ]; do :; done'";
     if (std::system(kCable) != 0) throw std::runtime_error("no cable");  // NOLINT: the test's own process
   });
 }
 
-// A raw QP with what it needs, and a buffer whose first half is for sending.
+// A raw packet QP with its objects, and a buffer whose first slot is for sending.
 struct RawEndpoint {
   static constexpr size_t kSlot = 2048;
 
@@ -61,7 +61,7 @@ struct RawEndpoint {
     }
   }
 
-  // A rule for UDP datagrams to a port, on whatever link layer.
+  // Steers UDP datagrams for `port` to the QP, on any link layer.
   Flow for_port(uint16_t port, uint16_t priority = 0, const std::vector<std::byte>& more = {},
                 int more_specs = 0) {
     struct {
@@ -116,7 +116,7 @@ struct RawEndpoint {
     }
   }
 
-  // The next completion.
+  // Waits for the next completion.
   ibv_wc completion() {
     ibv_wc wc{};
     const bool came = eventually([&] { return ibv_poll_cq(cq.get(), 1, &wc) == 1; });
@@ -128,7 +128,7 @@ struct RawEndpoint {
     EXPECT_EQ(wc.wr_id, kSendId);
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
   }
-  // The next frame received; empty when there is none.
+  // Returns the next frame received; empty if there is none.
   Frame received(ibv_wc* details = nullptr) {
     const ibv_wc wc = completion();
     if (details != nullptr) *details = wc;
@@ -152,7 +152,7 @@ struct RawEndpoint {
   Qp qp;
 };
 
-// A datagram to a port, padded to what a device sends.
+// Returns a frame with a UDP datagram to `port`, padded to Ethernet's minimum.
 inline Frame datagram(uint16_t port, uint32_t payload = 40) {
   Frame frame = ethernet::testing::udp4(payload);
   store_be<uint16_t>(frame.data() + 36, port);

@@ -11,7 +11,7 @@
 
 namespace verbena::adapter::testing {
 
-// How the QPs of this host reach each other (docs/one-host.md).
+// The route between QPs of this host: shared memory or the wire (docs/one-host.md).
 enum class Route : uint8_t { kLocal, kWire };
 constexpr const char* name_of(Route route) {
   return route == Route::kLocal ? "Local" : "Wire";
@@ -20,28 +20,27 @@ inline void PrintTo(Route route, std::ostream* out) {
   *out << name_of(route);
 }
 
-// What our environment says, by which the tests of this program go that do not say another.
+// The route that the environment selects, for tests that do not choose one.
 Route usual_route();
-// From now on: for the next device that is opened here when none is open, and for helpers.
+// Selects the route for the next device opened when none is open, and for helpers.
 void use_route(Route route);
 
-// Of the QPs of a process that are connected, how many take each route, as `verbena status` says it. Nothing:
-// the agent does not answer, or does not know the process.
+// The number of a process's connected QPs on each route, as in `verbena status`. Nullopt if the agent does
+// not answer or does not know the process.
 struct RouteCount {
   size_t local = 0;
   size_t wire = 0;
 };
 std::optional<RouteCount> count_routes(pid_t process);
-// Whether all of the process's connected QPs come to take the route, and there are so many; within ten
-// seconds.
+// Whether, within ten seconds, the process has `qps` connected QPs, all on this route.
 bool all_take(Route route, pid_t process, size_t qps);
 
-// What this process has that channels are made of. (Sockets that packets leave the host by are kept for the
-// next peer, so they do not count.)
+// This process's resources for channels. Sockets for sending to other hosts do not count: they are kept for
+// the next peer.
 struct Holdings {
   size_t descriptors = 0;
-  size_t channels = 0;  // mapped
-  size_t boards = 0;    // mapped, its own included
+  size_t channels = 0;  // mapped channels
+  size_t boards = 0;    // mapped export tables, with its own
   friend bool operator==(const Holdings&, const Holdings&) = default;
 };
 inline void PrintTo(const Holdings& held, std::ostream* out) {
