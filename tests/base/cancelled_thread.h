@@ -8,8 +8,8 @@
 
 namespace verbena::test {
 
-// Runs `action` in a thread that has been cancelled before (pthread_cancel(3)), so that the first
-// cancellation point in it ends the thread there. Whether the action came to its end.
+// Runs `action` in a thread with a pending pthread_cancel(3), so that its first cancellation point would end
+// the thread. Returns whether the action completed.
 template <class Action>
 bool comes_back_cancelled(Action action) {
   bool back = false;
@@ -18,7 +18,7 @@ bool comes_back_cancelled(Action action) {
     ::pthread_cancel(::pthread_self());
     try {
       action();
-    } catch (const std::exception&) {  // not the unwinding of a thread that ends
+    } catch (const std::exception&) {  // does not catch the unwinding of a cancelled thread
       error = std::current_exception();
     }
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);

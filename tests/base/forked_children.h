@@ -11,11 +11,11 @@
 
 namespace verbena::test {
 
-// In a child of fork() holds() must be true, within seconds.
+// Checks that holds() is true in a child of fork(). A child that hangs is killed after 20 seconds.
 inline void expect_in_child(const std::function<bool()>& holds) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(20);  // ends a child that hangs
+    ::alarm(20);  // kills a child that hangs
     ::_exit(holds() ? 0 : 1);
   }
   int status = -1;
@@ -23,8 +23,8 @@ inline void expect_in_child(const std::function<bool()>& holds) {
   EXPECT_EQ(status, 0);
 }
 
-// Forks again and again while another thread of the parent does `busy`. In each child holds() must be true:
-// no lock that the busy thread had at that moment may stay taken there.
+// Forks repeatedly while another thread of the parent runs `busy`, and checks that holds() is true in each
+// child. No lock that the busy thread holds at the fork may stay locked in the child.
 inline void expect_in_children_forked_while(const std::function<void()>& busy,
                                             const std::function<bool()>& holds) {
 #if defined(__SANITIZE_THREAD__)

@@ -21,12 +21,12 @@
 
 namespace verbena::test {
 
-// A descriptor whose last close takes half a minute: a TCP socket that lingers, as it has something to send
-// and its far end reads nothing. Only the far end cuts that short.
+// A descriptor whose last close blocks for 30 seconds: a TCP socket with SO_LINGER and unsent data, whose
+// peer reads nothing. Only the peer can end this earlier.
 class LingeringSocket {
  public:
   static constexpr Duration kLingers = std::chrono::seconds(30);
-  // Who does not close it needs less than that, wherever the machine is busy with something else.
+  // Longer than any operation that does not close the socket takes, even on a busy machine.
   static constexpr Duration kAtOnce = std::chrono::seconds(5);
 
   LingeringSocket() {
@@ -47,12 +47,12 @@ class LingeringSocket {
     linger(near_.get(), std::chrono::duration_cast<std::chrono::seconds>(kLingers));
   }
 
-  // What is to be sent to somebody.
+  // The descriptor, to be sent to a process.
   int fd() const { return near_.get(); }
-  // Ours; closing it takes no time only as long as it is not the last.
+  // Returns our own descriptor. Closing it blocks only if it is the last one.
   UniqueFd take() { return std::move(near_); }
   void reset() { near_.reset(); }
-  // Who is about to close it is done.
+  // Ends a blocked close, by a reset from the peer.
   void cut_short() {
     linger(far_.get(), std::chrono::seconds(0));
     far_.reset();
@@ -80,7 +80,7 @@ inline size_t open_descriptors() {
   return count;
 }
 
-// Whether it comes to be true, within half a minute.
+// Polls `condition` for up to 30 seconds. Returns whether it became true.
 template <class Condition>
 bool becomes_true(Condition condition) {
   const TimePoint end = MonotonicClock::now() + std::chrono::seconds(30);
@@ -91,9 +91,9 @@ bool becomes_true(Condition condition) {
   return true;
 }
 
-// Waits until what has been discarded before is closed. It is closed in rounds, and what comes in the midst
-// of one is closed in this one or in the next: so the second that is put there is closed after all of the
-// first.
+// Waits until all descriptors discarded before are closed. They are closed in rounds, and one that is added
+// during a round is closed in this or the next one. So this waits for two descriptors of its own, one after
+// the other.
 inline void await_discards() {
   for (int round = 0; round < 2; ++round) {
     int ends[2];
@@ -105,7 +105,7 @@ inline void await_discards() {
   }
 }
 
-// Whether the thread that closes what is discarded (base/discard.h) sleeps in the kernel.
+// Whether the thread that closes discarded descriptors (base/discard.h) is asleep in the kernel.
 inline bool is_discarding() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "stat");

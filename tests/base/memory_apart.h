@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// For C as well.
+// Usable from C, too.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
-// Memory far from where other threads' mappings would take its place as soon as it is unmapped. Answers as
+// Maps memory far from where other threads' mappings would replace it after it is unmapped. Returns as
 // mmap(2) does.
 static inline void* map_apart(size_t bytes) {
   void* const apart = (void*)((uintptr_t)0x5600 << 32);

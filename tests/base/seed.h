@@ -8,8 +8,8 @@
 
 namespace verbena::test {
 
-// The seed of a random test: another each time. It is printed at once, so that it is known even if the test
-// crashes; VERBENA_TEST_SEED=n repeats that run.
+// Returns the seed of a random test, a different one in each run. It is printed at once, in case the test
+// crashes. VERBENA_TEST_SEED=n repeats a run.
 inline uint64_t seed() {
   const char* given = std::getenv("VERBENA_TEST_SEED");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   const uint64_t value = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device()();

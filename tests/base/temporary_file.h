@@ -10,7 +10,7 @@
 
 namespace verbena::test {
 
-// A file that has no name any more, open for reading and writing.
+// Returns an unlinked temporary file, open for reading and writing.
 inline UniqueFd temporary_file() {
   char name[] = "/tmp/verbena-test-XXXXXX";
   UniqueFd fd(::mkstemp(name));

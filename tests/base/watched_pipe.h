@@ -9,7 +9,7 @@
 
 namespace verbena::test {
 
-// A descriptor (`writing`), and whether it has been closed wherever it was.
+// A pipe that tells whether all copies of the descriptor `writing` have been closed.
 struct WatchedPipe {
   WatchedPipe() {
     int ends[2];

@@ -14,8 +14,8 @@
 
 namespace verbena::test {
 
-// A thread of a test that is to block in a call. To see that it does, the test asks the kernel whether the
-// thread sleeps: time alone cannot tell a call that waits from one that has not begun yet.
+// A thread that is expected to block in a call. The test asks the kernel whether the thread sleeps: time
+// alone cannot distinguish a call that blocks from one that has not begun yet.
 class WatchedThread {
  public:
   template <class Action>
@@ -29,8 +29,7 @@ class WatchedThread {
   WatchedThread(const WatchedThread&) = delete;
   WatchedThread& operator=(const WatchedThread&) = delete;
 
-  // Waits until the thread sleeps in the kernel. False: its action ended first, or neither came within ten
-  // seconds.
+  // Waits until the thread sleeps in the kernel. False if its action ends first, or if ten seconds pass.
   bool falls_asleep() {
     const auto deadline = MonotonicClock::now() + std::chrono::seconds(10);
     while (!ended_ && MonotonicClock::now() < deadline) {
@@ -45,7 +44,7 @@ class WatchedThread {
   }
 
  private:
-  // proc(5): the state is the first field after the name, which stands in parentheses.
+  // proc(5): the state is the first field after the name in parentheses.
   bool sleeps() const {
     std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
     std::string line;
@@ -58,7 +57,7 @@ class WatchedThread {
 
   std::atomic<pid_t> id_{0};
   std::atomic<bool> ended_{false};
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, since it uses the other members
 };
 
 }  // namespace verbena::test

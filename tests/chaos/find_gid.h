@@ -5,7 +5,7 @@
 #include <infiniband/verbs.h>
 #include <string.h>
 
-// The index of the GID that stands for this IPv4 address on the device. -1: it has none.
+// Returns the index of the GID for this IPv4 address on the device; -1 if there is none.
 static int find_gid(struct ibv_context* context, const char* address, union ibv_gid* gid) {
   union ibv_gid wanted = {.raw = {[10] = 0xff, [11] = 0xff}};
   if (inet_pton(AF_INET, address, wanted.raw + 12) != 1) return -1;

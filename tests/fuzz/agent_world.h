@@ -32,9 +32,8 @@
 
 namespace verbena::agent {
 
-// What is outside the agent, in this process: the time, the wire, the routes. There is no network, no thread
-// and no netlink; the only system calls that are left are those on the sockets of clients and on memory
-// files.
+// The agent's surroundings, simulated in this process: time, wire, routes. There is no network, thread or
+// netlink. The only real system calls are those on clients' sockets and on memfds.
 class Outside {
  public:
   struct Datagram {
@@ -44,20 +43,21 @@ class Outside {
 
   static Outside& get();
 
-  // Of the input, while there is one: what the kernel answers is its choice.
+  // The choices of the current input, which determine the kernel's answers; null between inputs.
   fuzz::Choices* choices = nullptr;
-  // Whether threads are run at once, by who starts them, and time is what this says.
+  // Whether this simulation is active: threads run synchronously when started, and `now` is the time.
   bool is_fake = false;
   TimePoint now{std::chrono::hours(1)};
-  std::vector<Datagram> sent;  // by QP1
+  std::vector<Datagram> sent;  // from QP1
 };
 
 inline constexpr uint32_t kOwnInterface = 2;
-// 10.0.0.1 is the agent's host, 127.0.0.1 is not on the wire; 10.0.0.2 is another.
+// Returns a host's address: 10.0.0.1 is the agent's host, 10.0.0.2 another host; 127.0.0.1 is not on the
+// wire.
 roce::Address host_address(uint8_t last);
 
-// The agent without its name, its netlink and its process: all that clients get to. Its sessions are made by
-// the test, of any user.
+// The parts of the agent that clients can reach, without its name, its netlink socket and its process. The
+// test creates sessions of arbitrary users.
 class AgentWorld {
  public:
   explicit AgentWorld(bool has_wire);
@@ -65,7 +65,7 @@ class AgentWorld {
   AgentWorld(const AgentWorld&) = delete;
   AgentWorld& operator=(const AgentWorld&) = delete;
 
-  // A client's end of a new session.
+  // The client's end of a new session.
   struct Client {
     uint64_t session = 0;
     UniqueFd socket;
@@ -74,12 +74,12 @@ class AgentWorld {
   Session* find(uint64_t session);
   size_t sessions() const { return sessions_.size(); }
 
-  // Has the loop do what there is to do, and no more: it does not wait.
+  // Runs the event loop until nothing is left to do, without waiting.
   void run();
   void pass(Duration time) { Outside::get().now += time; }
-  // A datagram comes to QP1.
+  // Delivers a datagram to QP1.
   void arrive(const cm::Mad& mad, const roce::Path& path);
-  // What users have done to the links is undone.
+  // Undoes all changes of links by users.
   void restore_links();
 
   ClientSockets& sockets() { return sockets_; }
@@ -92,7 +92,7 @@ class AgentWorld {
   void on_links(const std::vector<control::Link>& before);
 
   const ServedUsers served_;
-  EventLoop loop_{std::chrono::hours(1)};  // all that users have to do is done in one round
+  EventLoop loop_{std::chrono::hours(1)};  // handles all users' events in one round
   ClientSockets sockets_;
   LinkTable link_table_;
   Wire wire_;

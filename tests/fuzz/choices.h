@@ -12,8 +12,8 @@
 
 namespace verbena::fuzz {
 
-// An input as a list of choices; zeros after its end. What a fuzzer changes of one choice leaves the others
-// as they were.
+// Interprets a fuzzer's input as a list of choices; after its end all are zero. Mutating one choice leaves
+// the others unchanged.
 class Choices {
  public:
   Choices(const uint8_t* data, size_t size) : input_(std::as_bytes(std::span(data, size))) {}
@@ -22,7 +22,7 @@ class Choices {
   bool empty() const { return input_.empty(); }
   uint8_t byte() { return number<uint8_t>(); }
   bool yes() { return (byte() & 1) != 0; }
-  // Below `end`. REQUIRES: 0 < end <= 256
+  // Returns a number below `end`. REQUIRES: 0 < end <= 256.
   uint32_t below(uint32_t end) { return byte() % end; }
 
   template <class Number>
@@ -31,7 +31,7 @@ class Choices {
     fill(value);
     return value;
   }
-  // As many bytes as the value has, whatever they make of it.
+  // Fills the value with input bytes, which may be invalid for its type.
   template <class Value>
   void fill(Value& value) {
     static_assert(std::is_trivially_copyable_v<Value>);
@@ -39,7 +39,7 @@ class Choices {
     std::memset(static_cast<void*>(&value), 0, sizeof value);
     if (!taken.empty()) std::memcpy(static_cast<void*>(&value), taken.data(), taken.size());
   }
-  // Fewer at the input's end.
+  // Returns `count` bytes, or fewer at the end of the input.
   ConstBytes bytes(size_t count) {
     const ConstBytes taken = input_.first(std::min(count, input_.size()));
     input_ = input_.subspan(taken.size());

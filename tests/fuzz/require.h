@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// A condition that must hold; if it does not, the fuzzer keeps the input.
+// Aborts if the condition is false, so that the fuzzer keeps the input.
 #define VERBENA_REQUIRE(condition)                                                 \
   do {                                                                             \
     if (!(condition)) {                                                            \

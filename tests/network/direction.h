@@ -13,32 +13,31 @@
 
 namespace verbena::network {
 
-// What a direction does besides what its link's model says.
+// Options of a direction besides the link model.
 struct DirectionOptions {
-  // Segments of one frame that arrive within such a time are handed over together, when the last of them is
-  // there, as an adapter does that moderates its interrupts and merges what it got.
+  // Segments of one frame that arrive within this time are delivered together, when the last of them arrives.
+  // An adapter that moderates interrupts and merges segments (GRO) does the same.
   Duration join = std::chrono::microseconds(40);
-  // A packet larger than the MTU is answered as by a router; otherwise it is just gone.
+  // Answer a packet larger than the MTU as a router does, instead of dropping it silently.
   bool answer_too_large = true;
 };
 
-// Carries frames from one device to another as the link's model says. Run by one thread, which alone touches
-// it.
+// Carries frames from one device to another through a link model. Single-threaded.
 class Direction {
  public:
   Direction(const Tap& from, const Tap& to, const net::LinkSettings& settings, uint64_t seed,
             const DirectionOptions& options);
 
-  // Until `stop` is readable. False: a device is gone.
+  // Carries frames until `stop` is readable. False: a device is gone.
   bool run(int stop);
 
   const net::LinkCounters& counters() const { return model_.counters(); }
-  // What has arrived, but the host did not take.
+  // The number of frames that arrived but that the host refused.
   uint64_t refused() const { return refused_; }
 
  private:
   using FramePointer = std::shared_ptr<const SuperFrame>;
-  // Segments of a frame under way, together.
+  // Consecutive segments of a frame in transit.
   struct UnderWay {
     TimePoint at;
     uint64_t sequence = 0;
@@ -55,7 +54,7 @@ class Direction {
     }
   };
 
-  // How many frames it took; negative: the device is gone.
+  // Reads frames and returns their number; negative if the device is gone.
   int take_frames();
   FramePointer frame_of(const Offload& offload, uint32_t bytes);
   void admit(const FramePointer& frame, TimePoint now);
@@ -68,7 +67,7 @@ class Direction {
   const Tap& to_;
   const DirectionOptions options_;
   net::LinkModel model_;
-  std::unique_ptr<std::byte[]> room_;  // for the next frame
+  std::unique_ptr<std::byte[]> room_;  // buffer for the next frame
   std::priority_queue<UnderWay, std::vector<UnderWay>, Later> under_way_;
   uint64_t sequence_ = 0;
   uint64_t refused_ = 0;

@@ -16,13 +16,13 @@ struct Options {
   net::LinkSettings link;
   DirectionOptions direction;
   uint64_t seed = 1;
-  bool one_way = false;  // packets from the second to the first come to no harm: only rate, queue, delay, MTU
+  bool one_way = false;  // packets from the second device to the first get only rate, queue, delay and MTU
 
-  // What holds for packets from that device to the other.
+  // The settings for packets from this device to the other.
   net::LinkSettings link_from(int device) const;
 };
 
-// Adds all options; what the command line says is in `options` when it has been parsed.
+// Adds all options to `app`. `options` holds their values after parsing.
 void add_options(CLI::App& app, Options& options);
 
 }  // namespace verbena::network

@@ -12,8 +12,8 @@ namespace verbena::network::testing {
 
 using ethernet::testing::Frame;
 
-// The frame as a host's stack hands it over, its segments of so many bytes uncut and its checksum left to the
-// device. REQUIRES: TCP or UDP, without VLAN tags and IP options
+// Returns `frame` as a host passes it to a device: not segmented yet, and with the checksum left to the
+// device. REQUIRES: TCP or UDP, without VLAN tags and IP options.
 inline SuperFrame super_frame(const Frame& frame, uint16_t segment_bytes) {
   const ethernet::FrameHeaders headers = *ethernet::parse_headers(frame);
   const bool tcp = headers.key.has(ethernet::kTcp);

@@ -10,12 +10,12 @@
 
 namespace verbena::network {
 
-// A network device whose cable ends in this program. What the host sends comes as the host's stack made it:
-// checksums not filled in yet, and up to 64 KiB of TCP or UDP payload in one frame (segmentation offload);
-// the header of virtio says so. The same may be written. One thread may read while any thread writes.
+// A tap device whose frames this program sends and receives. The host's frames arrive before offloads:
+// without checksums, and with up to 64 KiB of TCP or UDP payload in one frame. The virtio header says so.
+// Frames written may be like that, too. One thread may read while any thread writes.
 class Tap {
  public:
-  // More than any frame has: 64 KiB of IP and its headers.
+  // Larger than any frame: 64 KiB of IP and its headers.
   static constexpr size_t kMaxFrameBytes = 66 * 1024;
 
   struct Read {
@@ -23,12 +23,13 @@ class Tap {
     uint32_t bytes = 0;
   };
 
-  // Makes the device, in this thread's network namespace; it is gone when this is. Throws std::system_error.
+  // Creates the device in the thread's network namespace. The destructor removes it. Throws
+  // std::system_error.
   explicit Tap(const std::string& name);
 
   int fd() const { return fd_.get(); }
   Read read(Offload& offload, Bytes frame) const;
-  // False: the host did not take it, as a device does not that is down.
+  // False: the host refused the frame, for example because the device is down.
   bool write(const Offload& offload, ConstBytes headers, ConstBytes payload) const;
 
  private:

@@ -16,7 +16,7 @@
 
 namespace verbena::soak {
 
-// What all connections of a process have in common.
+// The objects that all connections of a process share.
 struct Common {
   uint32_t process = 0;
   ibv_pd* pd = nullptr;
@@ -24,9 +24,9 @@ struct Common {
   ibv_srq* srq = nullptr;
   std::vector<std::byte> srq_memory;
   ibv_mr* srq_region = nullptr;
-  alignas(8) uint64_t tally = 0;  // which others add to
+  alignas(8) uint64_t tally = 0;  // counter that peers increment
   ibv_mr* tally_region = nullptr;
-  ibv_cq* loose_cq = nullptr;  // of what may be lost
+  ibv_cq* loose_cq = nullptr;  // for UC and UD
   ibv_qp* ud = nullptr;
 };
 
@@ -36,50 +36,50 @@ struct Counts {
   uint64_t writes = 0;
   uint64_t reads = 0;
   uint64_t atomics = 0;
-  uint64_t windows = 0;  // bound, and invalidated by the other end
-  uint64_t loose = 0;    // messages of UC and UD, as many as arrived
+  uint64_t windows = 0;  // memory windows bound, and later invalidated by the peer
+  uint64_t loose = 0;    // UC and UD messages that arrived
   uint64_t bytes_verified = 0;
 };
 
-// Something is not as it must be: prints it and ends the process.
+// Prints a violation and ends the process.
 [[noreturn]] void fault(const std::string& what);
 
-// One end of an RC connection. It sends messages that the other expects, writes into cells of the other's
-// window and reads them back, adds to the other's counters; and it verifies every byte, every completion and
-// the order of both. Now and then it binds a memory window and gives the other its key, which the other uses
-// in place of the former and invalidates that one. What may be lost travels beside it (loose.h). For one
-// thread.
+// One end of an RC connection. It sends messages that the peer expects, writes into cells of the peer's
+// window and reads them back, and adds to the peer's counters. It verifies every byte, every completion and
+// their order. From time to time it binds a memory window and sends the peer its key; the peer uses this key
+// from then on and invalidates the former one. UC and UD messages, which may be lost, are sent besides
+// (loose.h). Single-threaded.
 class Connection {
  public:
-  // `large`: its cells are. `shares_receives`: it takes its receive buffers from the process's SRQ.
+  // `large`: uses large cells. `shares_receives`: receives into the process's SRQ.
   Connection(Common& common, rdma_cm_id* id, bool large, bool shares_receives, uint64_t seed);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Makes the QP, the memory and the receives. False: it cannot be, errno says why.
+  // Creates the QP, the memory and the receives. False, with errno, on failure.
   bool prepare();
   Greeting greeting() const;
   void greeted(const Greeting& theirs);
   void establish();
 
-  // Posts some requests, if there is room.
+  // Posts some requests if there is room.
   void go_on(Counts& counts);
-  // Nothing more is to come: what is under way is to be heard of.
+  // Posts no new requests; only waits for outstanding ones.
   void wind_up(Counts& counts);
-  // A completion of its QP. False: it says that the connection is lost.
+  // Handles a completion of its QP. False: the connection is lost.
   bool complete(const ibv_wc& completion, Counts& counts);
-  // The connection is lost. All that is under way is still to be completed, with an error.
+  // Marks the connection as lost. Outstanding requests will complete with an error.
   void lose();
 
   bool is_established() const { return established_ && !lost_; }
   bool is_lost() const { return lost_; }
   bool is_quiet() const { return finished_ == posted_; }
-  // Nothing is under way, and no receive is posted.
+  // Whether no request is outstanding and no receive is posted.
   bool is_drained() const { return is_quiet() && (shares_receives_ || receives_ == 0); }
   uint32_t qpn() const { return id_->qp->qp_num; }
   rdma_cm_id* id() const { return id_; }
-  // REQUIRES: has_loose()
+  // REQUIRES: has_loose().
   Loose& loose() { return *loose_; }
   bool has_loose() const { return loose_ != nullptr; }
   uint32_t peer() const { return theirs_.process; }
@@ -91,9 +91,9 @@ class Connection {
     Kind kind;
     bool signaled;
     uint32_t bytes;
-    uint64_t expected;  // of an atomic
+    uint64_t expected;  // previous value, for an atomic
   };
-  // A request while it is put together.
+  // A request under construction.
   struct Request {
     ibv_send_wr wr{};
     std::array<ibv_sge, 3> pieces{};
@@ -132,33 +132,33 @@ class Connection {
   bool established_ = false;
   bool lost_ = false;
 
-  std::vector<std::byte> window_;     // the other's to write
-  std::vector<std::byte> slots_;      // what requests send from and read into
-  std::vector<std::byte> snapshots_;  // what READs must find
-  std::vector<std::byte> shadow_;     // what the other's window must have
-  std::vector<std::byte> buffers_;    // for receives
+  std::vector<std::byte> window_;     // written by the peer
+  std::vector<std::byte> slots_;      // buffers of requests
+  std::vector<std::byte> snapshots_;  // expected results of READs
+  std::vector<std::byte> shadow_;     // expected content of the peer's window
+  std::vector<std::byte> buffers_;    // receive buffers
   ibv_mr* window_region_ = nullptr;
   ibv_mr* slots_region_ = nullptr;
   ibv_mr* buffers_region_ = nullptr;
 
-  std::unique_ptr<Loose> loose_;  // from prepare() on
+  std::unique_ptr<Loose> loose_;  // set by prepare()
 
-  std::array<ibv_mw*, 2> windows_{};  // one is bound, the other comes next
-  uint64_t bound_ = 0;                // how often one was
-  uint32_t given_key_ = 0;            // that the other has, or is about to; 0: the region's
-  bool is_key_told_ = true;           // a message that is posted says it
-  uint32_t awaited_key_ = 0;          // that the other is to invalidate before another window is bound
-  uint32_t returned_key_ = 0;         // that we are to invalidate; 0: none
-  bool has_window_key_ = false;       // the other has given us one
+  std::array<ibv_mw*, 2> windows_{};  // one is bound, the other is the next to be bound
+  uint64_t bound_ = 0;                // number of bindings
+  uint32_t given_key_ = 0;            // key that the peer has or will receive; 0: that of the region
+  bool is_key_told_ = true;           // a posted message carries it
+  uint32_t awaited_key_ = 0;          // key that the peer must invalidate before the next binding
+  uint32_t returned_key_ = 0;         // key of the peer's that this end must invalidate; 0: none
+  bool has_window_key_ = false;       // the peer has sent a window key
 
   std::array<Work, kDepth> works_{};
   uint64_t posted_ = 0;
   uint64_t finished_ = 0;
   uint64_t next_message_ = 0;
   uint64_t expected_message_ = 0;
-  uint64_t own_counter_ = 0;  // as the other has it, when all is done that has been posted
+  uint64_t own_counter_ = 0;  // value at the peer after all posted requests are done
   uint64_t least_tally_ = 0;
-  uint32_t receives_ = 0;  // posted
+  uint32_t receives_ = 0;  // number posted
 };
 
 }  // namespace verbena::soak

@@ -15,40 +15,39 @@ namespace verbena::soak {
 
 inline constexpr uint32_t kQkey = 0x4711;
 inline constexpr uint32_t kGrhBytes = 40;
-inline constexpr uint32_t kMaxDatagram = 900;  // fits any path MTU here
+inline constexpr uint32_t kMaxDatagram = 900;  // fits every path MTU in use
 inline constexpr uint32_t kLooseDepth = 8;
 
-// What every message that may be lost begins with: whose it is, and which, so that all of its bytes are
-// known.
+// The header of every message that may be lost. Sender and number determine all of its bytes.
 struct LooseHeader {
   uint64_t seed;
   uint64_t number;
-  uint32_t bytes;  // with this
+  uint32_t bytes;  // including this header
   uint32_t reserved;
 };
 static_assert(sizeof(LooseHeader) == 24);
 
-// Checks what has arrived. Empty: it is as it was sent.
+// Checks a received message. Returns an empty text, or the error.
 std::string check_loose(const std::byte* message, uint32_t bytes, LooseHeader& header);
 
-// Beside an RC connection: a UC queue pair to the same process, and datagrams from the process's UD queue
-// pair to the other's. They may be lost, so nobody waits for them; but what arrives is whole, comes once, and
-// on UC in order. For one thread.
+// The unreliable traffic beside an RC connection: a UC queue pair to the same process, and datagrams from
+// this process's UD queue pair to the peer's. Messages may be lost, but those that arrive must be intact,
+// arrive only once, and on UC in order. Single-threaded.
 class Loose {
  public:
-  // Null: errno says why.
+  // Null, with errno, on failure.
   static std::unique_ptr<Loose> create(ibv_pd* pd, ibv_cq* cq, ibv_qp* ud, uint64_t seed);
   ~Loose();
   Loose(const Loose&) = delete;
   Loose& operator=(const Loose&) = delete;
 
   uint32_t uc_qpn() const { return uc_->qp_num; }
-  // `path`: of the RC connection.
+  // `path` is that of the RC connection.
   bool connect(const ibv_qp_attr& path, const Greeting& theirs);
-  // Sends something, if there is room.
+  // Sends messages if there is room.
   void go_on();
   void stop() { stopped_ = true; }
-  // A completion of the UC queue pair. Empty: as it is to be; else what is wrong with it.
+  // Handles a completion of the UC queue pair. Returns an empty text, or the error.
   std::string complete(const ibv_wc& completion, uint64_t& arrived);
 
  private:
@@ -77,10 +76,10 @@ class Loose {
   uint64_t next_expected_ = 0;
 };
 
-// The process's UD queue pair and its receives. Who sends there is not known beforehand.
+// The process's UD queue pair and its receives. Senders are not known beforehand.
 class Datagrams {
  public:
-  // Null: errno says why.
+  // Null, with errno, on failure.
   static std::unique_ptr<Datagrams> create(ibv_pd* pd, ibv_cq* cq);
   ~Datagrams();
   Datagrams(const Datagrams&) = delete;
@@ -92,7 +91,7 @@ class Datagrams {
  private:
   static constexpr uint32_t kReceives = 256;
   static constexpr uint32_t kBufferBytes = kGrhBytes + kMaxDatagram;
-  // The numbers of a sender that have come: the newest, and which of the 64 before it.
+  // The received numbers of a sender: the newest, and a bit mask of the 64 before it.
   struct Seen {
     uint64_t newest = 0;
     uint64_t before = 0;
@@ -106,7 +105,7 @@ class Datagrams {
   ibv_qp* qp_ = nullptr;
   std::vector<std::byte> buffers_;
   ibv_mr* region_ = nullptr;
-  std::unordered_map<uint64_t, Seen> seen_;  // by seed
+  std::unordered_map<uint64_t, Seen> seen_;  // keyed by seed
 };
 
 }  // namespace verbena::soak

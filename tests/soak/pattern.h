@@ -8,11 +8,11 @@
 
 namespace verbena::soak {
 
-// Numbers that look random, and are the same for the same seed. Small and fast: bytes are made and compared
-// at the rate of memory.
+// A pseudo-random sequence, determined by its seed. It is fast enough to generate and compare bytes at the
+// rate of memory.
 class Sequence {
  public:
-  // Neighbouring seeds are to begin far from each other.
+  // Mixes the seed, so that neighbouring seeds give unrelated sequences.
   explicit Sequence(uint64_t seed) : state_(seed) { state_ = next(); }
   uint64_t next() {
     state_ += 0x9e37'79b9'7f4a'7c15;
@@ -21,7 +21,7 @@ class Sequence {
     z = (z ^ (z >> 27)) * 0x94d0'49bb'1331'11eb;
     return z ^ (z >> 31);
   }
-  // One of [0, end). REQUIRES: end > 0
+  // Returns a number in [0, end). REQUIRES: end > 0.
   uint32_t below(uint32_t end) { return static_cast<uint32_t>(next() % end); }
   bool one_in(uint32_t n) { return below(n) == 0; }
 

@@ -7,38 +7,38 @@
 
 namespace verbena::soak {
 
-// A connection's window into memory: cells of one size. The first is for atomics; each other is written by
-// the other end, and read back.
+// A connection's memory window consists of cells of equal size. The first cell is for atomics; the others are
+// written and read back by the peer.
 inline constexpr uint32_t kCells = 8;
-inline constexpr uint32_t kDepth = 16;         // requests of one end under way, and receives of one QP
-inline constexpr uint32_t kMaxMessage = 8192;  // longest SEND; the length of a receive buffer
+inline constexpr uint32_t kDepth = 16;         // outstanding requests of one end, and receives of one QP
+inline constexpr uint32_t kMaxMessage = 8192;  // longest SEND, and size of a receive buffer
 inline constexpr uint32_t kSmallCell = 8192;
-inline constexpr uint32_t kLooseBytes = 64 * 1024;  // behind the cells
-inline constexpr uint32_t kLargeCell = 128 * 1024;  // many packets even by memory
+inline constexpr uint32_t kLooseBytes = 64 * 1024;  // after the cells
+inline constexpr uint32_t kLargeCell = 128 * 1024;  // many packets even over shared memory
 
-// What the ends tell each other when they connect, as private data. 56 bytes is all that a REQ has.
+// The private data that the ends exchange when they connect. A REQ has room for 56 bytes.
 struct Greeting {
-  uint32_t process;  // which of the test's
+  uint32_t process;  // number of the process in the test
   uint32_t cell_bytes;
-  uint64_t seed;  // of what it will send
+  uint64_t seed;  // determines all messages of the sender
   uint64_t window;
-  uint64_t tally;  // a counter that all connections of the process add to
+  uint64_t tally;  // address of the counter that all connections of the process increment
   uint32_t window_key;
   uint32_t tally_key;
   uint32_t uc_qpn;
   uint32_t ud_qpn;
-  uint32_t uc_key;  // of the window with what is behind its cells, which UC may write to
+  uint32_t uc_key;  // key of the window with the bytes after its cells, which UC may write
   uint32_t reserved;
 };
 static_assert(sizeof(Greeting) == 56);
 
-// The n-th message of an end. Both ends know it, so that the receiver knows what to expect to the last byte.
+// The n-th message of an end. Both ends can compute it, so the receiver knows every byte to expect.
 struct Message {
   uint32_t bytes;
   uint32_t immediate;
   bool has_immediate;
-  bool is_write;  // RDMA WRITE with immediate, into `cell`
-  bool has_key;   // the immediate data is the key of a memory window, which is the other's to use from now on
+  bool is_write;  // RDMA WRITE with immediate data, into `cell`
+  bool has_key;   // the immediate data is the key of a memory window for the peer
   uint32_t cell;
   uint64_t pattern;
 };
@@ -53,7 +53,7 @@ inline Message message(uint64_t seed, uint64_t n, uint32_t cell_bytes) {
   made.has_immediate = made.is_write || made.has_key || draw.one_in(3);
   made.cell = 1 + draw.below(kCells - 1);
   const uint32_t most = made.is_write ? cell_bytes : kMaxMessage;
-  // Often short, seldom as long as can be, now and then empty.
+  // Mostly short, sometimes up to the maximum, occasionally empty.
   made.bytes = draw.one_in(3) ? draw.below(most + 1) : draw.below(64);
   return made;
 }

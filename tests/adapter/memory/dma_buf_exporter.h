@@ -8,23 +8,23 @@
 
 namespace verbena::memory {
 
-// Where a test has its dma-bufs from.
+// The source of a test's dma-bufs.
 enum class Exporter {
-  kUdmabuf,   // the kernel, by /dev/udmabuf: dma-bufs in every respect
-  kEmulated,  // a memory file of a certain name, for which a stand-in for fstatfs(2) answers as for a dma-buf
+  kUdmabuf,   // the kernel's /dev/udmabuf: real dma-bufs
+  kEmulated,  // a memfd with a special name, for which a replacement of fstatfs(2) answers as for a dma-buf
 };
 
 struct ExportedBuffer {
-  UniqueFd memory;   // its pages, as who made it has them: to be read, written and mapped
-  UniqueFd dma_buf;  // what is given away
+  UniqueFd memory;   // the exporter's pages, to be read, written and mapped
+  UniqueFd dma_buf;  // the dma-buf to be passed on
 };
 
-// A buffer of whole pages, all zeros, with at least so many bytes; for any thread. EINVAL for none. What
-// memfd_create(2) and /dev/udmabuf answer where they fail: ENOENT or EACCES without udmabuf.
+// Creates a zeroed buffer of whole pages with at least `bytes` bytes. Any thread may call it. EINVAL for 0
+// bytes; otherwise errors of memfd_create(2) or /dev/udmabuf, such as ENOENT or EACCES without udmabuf.
 Result<ExportedBuffer> export_buffer(uint64_t bytes, Exporter exporter);
 
-// By the kernel where it can, or else emulated: it differs in that who looks at the file, as by its name in
-// /proc/self/fd, sees a memory file, and in that read(2) and write(2) work.
+// Uses the kernel if possible, else the emulation. An emulated buffer differs from a dma-buf: /proc/self/fd
+// shows a memfd, and read(2) and write(2) work.
 Result<ExportedBuffer> export_buffer(uint64_t bytes);
 
 }  // namespace verbena::memory

@@ -18,7 +18,7 @@ inline size_t page_size() {
   return static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Pages of our own to do harm to.
+// Pages that a test can unmap or protect.
 class Pages {
  public:
   static Pages anonymous(size_t count, int protection = PROT_READ | PROT_WRITE) {
@@ -36,7 +36,7 @@ class Pages {
   std::byte* data() const { return at_; }
   std::byte* page(size_t i) const { return at_ + i * page_size(); }
   size_t bytes() const { return count_ * page_size(); }
-  // Leaves a hole that nothing else comes to fill, as an unmapped page could be by another thread's mmap().
+  // Removes access rights. Unlike unmap(), leaves no hole that another thread's mmap() could fill.
   void remove_rights(size_t i, int protection = PROT_NONE) const {
     mprotect(page(i), page_size(), protection);
   }

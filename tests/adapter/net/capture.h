@@ -19,30 +19,30 @@ struct Captured {
   uint16_t identification = 0;  // IPv4
   bool dont_fragment = false;   // IPv4
   uint8_t hop_limit = 0;
-  uint32_t fragments = 1;  // that it came in
+  uint32_t fragments = 1;  // the number of fragments
   std::vector<std::byte> udp_payload;
 };
 
-// Sees every frame that comes in at a device, as a packet socket in the calling thread's namespace does.
+// Captures every frame that arrives at a device, with a packet socket in the calling thread's namespace.
 class Capture {
  public:
   explicit Capture(const std::string& device);
 
-  // The UDP datagrams to `port` seen so far, at least `wanted` of them unless none comes for some seconds.
-  // Fragments are put together.
+  // Returns the UDP datagrams to `port` captured so far. Waits for `wanted` of them, until none arrives for
+  // some seconds. Reassembles fragments.
   std::vector<Captured> take(uint16_t port, size_t wanted);
 
  private:
-  // The fragments of one datagram, in the order in which they come: the first one's IP header, and the
-  // payload.
+  // The fragments of a datagram in the order of arrival: the first one's IP header, and the payload.
   struct Parts {
     std::vector<uint8_t> packet;
     uint32_t count = 0;
   };
-  // The datagram that this fragment completes; empty: some are missing. Other packets stay as they are.
+  // Adds a packet. Returns the datagram that it completes and its number of fragments; empty while fragments
+  // are missing. Unfragmented packets are returned unchanged.
   std::pair<std::vector<uint8_t>, uint32_t> join(std::span<const uint8_t> ip);
 
-  std::map<uint32_t, Parts> parts_;  // by identification
+  std::map<uint32_t, Parts> parts_;  // keyed by identification
   UniqueFd fd_;
 };
 

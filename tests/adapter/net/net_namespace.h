@@ -7,7 +7,7 @@
 
 namespace verbena::net::testing {
 
-// A network namespace of the test's own; gone with the last thing in it.
+// A new network namespace. It exists until the last thread, descriptor or device in it is gone.
 class NetNamespace {
  public:
   NetNamespace();
@@ -17,7 +17,7 @@ class NetNamespace {
   UniqueFd fd_;
 };
 
-// The calling thread is in the namespace while this lives.
+// Moves the calling thread into the namespace for the lifetime of this object.
 class InNamespace {
  public:
   explicit InNamespace(const NetNamespace& where);
@@ -29,17 +29,18 @@ class InNamespace {
   UniqueFd before_;
 };
 
-// Whether this process may make namespaces.
+// Whether this process may create network namespaces.
 bool can_make_namespaces();
 
-// Runs a command line in the calling thread's namespace; throws when it fails.
+// Runs a command line in the calling thread's namespace. Throws if it fails.
 void run(const std::string& command);
 
-// Switches an offload of a network device by the kernel's name for it ("tx-udp-segmentation", "rx-gro"), in
-// the calling thread's namespace.
+// Switches an offload of a network device in the calling thread's namespace, by the kernel's name such as
+// "tx-udp-segmentation" or "rx-gro".
 void set_offload(const std::string& device, const std::string& feature, bool on);
 
-// Two hosts joined by a veth pair: "veth-a" in `a` has 10.47.91.1 and fd47:91::1, "veth-b" in `b` ends in 2.
+// Two hosts connected by a veth pair: "veth-a" in `a` has 10.47.91.1 and fd47:91::1, "veth-b" in `b` has
+// 10.47.91.2 and fd47:91::2.
 struct TwoHosts {
   explicit TwoHosts(int mtu = 9000);
 

@@ -14,7 +14,7 @@ namespace verbena::net::testing {
 roce::Address address(const char* text);  // IPv4 or IPv6
 roce::Path path(const char* source, const char* destination);
 
-// Bytes that differ from place to place and from seed to seed.
+// Returns bytes that depend on their position and on the seed.
 std::vector<std::byte> pattern(size_t size, uint32_t seed);
 
 roce::Headers write_middle(uint32_t slot, uint32_t psn, uint32_t payload_bytes);
@@ -22,11 +22,11 @@ roce::Headers acknowledge(uint32_t slot, uint32_t psn);
 transport::SendStatus send(Port& port, const roce::Path& path, const roce::Headers& headers,
                            ConstBytes payload);
 
-// A whole packet, as UDP payload, with its exact ICRC.
+// Encodes a packet as a UDP payload with the correct ICRC.
 std::vector<std::byte> encode(const roce::Path& path, uint16_t source_port, uint16_t destination_port,
                               uint16_t identification, const roce::Headers& headers, ConstBytes payload);
 
-// Keeps what a port hands on.
+// Records the packets that a port delivers.
 class Collector : public PacketHandler {
  public:
   struct Received {
@@ -39,15 +39,16 @@ class Collector : public PacketHandler {
 
   void on_packet(const transport::IncomingPacket& packet) override;
 
-  // Receives until `packets` have been handed on in all, or nothing comes for some seconds.
+  // Receives until `packets` have been delivered in total. False if none arrives for some seconds.
   bool receive(Port& port, size_t packets);
-  // Receives until `dropped` packets have been dropped in all for the reason.
+  // Receives until the port has dropped `dropped` packets in total for this reason. False if that takes some
+  // seconds.
   static bool receive_drops(Port& port, DropReason reason, uint64_t dropped);
 
   std::vector<Received> packets;
 };
 
-// Ports of one reuseport group, slots 0 to n-1, on a UDP port that the kernel chose.
+// Ports of one SO_REUSEPORT group, slots 0 to n-1, on a UDP port chosen by the kernel.
 struct PortGroup {
   explicit PortGroup(uint32_t slots, UdpPortOptions options = {});
   Port& operator[](uint32_t slot) { return *ports[slot]; }
@@ -56,7 +57,7 @@ struct PortGroup {
   std::vector<std::unique_ptr<UdpPort>> ports;
 };
 
-// A datagram socket of a stranger.
+// A plain datagram socket that sends arbitrary bytes to a port.
 class Stranger {
  public:
   Stranger(const char* source, const char* destination, uint16_t destination_port);
@@ -71,7 +72,7 @@ class Stranger {
   UniqueFd fd_;
 };
 
-// Waits until the descriptor has one of the poll(2) events. False: it did not within some seconds.
+// Waits until the descriptor has one of these poll(2) events. False after some seconds.
 bool wait_for(int fd, short events);
 
 }  // namespace verbena::net::testing

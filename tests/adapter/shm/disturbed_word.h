@@ -8,7 +8,7 @@
 
 namespace verbena::shm {
 
-// A word before each access to which the other side gets a turn; counts accesses.
+// A word that lets the other side run before each access (`turn`), and counts accesses.
 struct DisturbedWord {
   uint32_t value;
 

@@ -18,11 +18,12 @@
 
 namespace verbena::shm {
 
-// Visits every state that two programs can reach, depth first: in every order in which their accesses to the
-// words that they share can happen and their stores become visible, and with a crash of either between any
-// two of them.
+// A model checker: visits, depth first, every state that two programs can reach. It covers every order of
+// their accesses to shared words, every time at which their stores can become visible, and a crash of either
+// between any two steps.
 //
-// A World is all there is, as plain bytes. It has `threads`, `started` and `crashed`, for each program one.
+// World is the complete state, as plain bytes. It has arrays `threads`, `started` and `crashed`, indexed by
+// program.
 template <class World>
 class Explorer {
  public:
@@ -32,7 +33,7 @@ class Explorer {
   }
   virtual ~Explorer() = default;
 
-  // What went wrong, or nothing.
+  // Explores all states. Returns the first error, or an empty text.
   std::string explore() {
     enter();
     while (!path_.empty() && wrong_.empty()) {
@@ -62,13 +63,13 @@ class Explorer {
   }
 
  protected:
-  // The next step of one of the programs. False: it waits for the other, or has ended.
+  // Makes the next step of program `who`. False: it waits for the other, or has ended.
   virtual bool step(uint32_t who) = 0;
-  // Nothing can move any more.
+  // Checks a state in which no program can move.
   virtual void check_end() = 0;
 
-  // Runs a step of an operation on the End of a program that lies in the world. True: it has ended, and what
-  // it did is kept.
+  // Runs a step of an operation on a program's End, which is stored in the world at `place`. True: the
+  // operation has ended, and its changes to the End are kept.
   template <class End, class Operation>
   bool operate(uint32_t who, std::byte* place, Operation operation) {
     End* end = std::launder(reinterpret_cast<End*>(place));
@@ -78,7 +79,7 @@ class Explorer {
     if (!ended) std::memcpy(place, before, sizeof before);
     return ended;
   }
-  // The same for an operation that changes nothing but by its accesses, until it ends.
+  // The same for an operation that changes nothing but shared words until it ends.
   template <class Operation>
   bool advance(uint32_t who, Operation operation) {
     Stepping::set_started(world_.started[who]);
@@ -98,8 +99,8 @@ class Explorer {
     std::vector<std::byte> world;
   };
 
-  // Moves: a step of either program, the oldest store of either becomes visible, either crashes. What a
-  // crashed process has stored becomes visible all the same.
+  // Moves 0 and 1: a step of either program. 2 and 3: the oldest store of either becomes visible, even after
+  // its crash. 4 and 5: either crashes.
   static constexpr uint32_t kMoves = 6;
   static constexpr bool is_crash(uint32_t move) { return move >= 4; }
   static constexpr size_t kMaxSteps = 2000;
@@ -112,7 +113,7 @@ class Explorer {
       thread.commit_oldest();
       return true;
     }
-    if (world_.crashed[0] || world_.crashed[1]) return false;  // one crash is enough
+    if (world_.crashed[0] || world_.crashed[1]) return false;  // at most one crash
     world_.crashed[who] = true;
     return true;
   }
@@ -133,7 +134,7 @@ class Explorer {
     longest_ = std::max(longest_, path_.size());
   }
 
-  // Of the whole world, padding and all: that is zero from the beginning.
+  // Hashes the whole world with its padding, which the constructor has zeroed.
   static uint64_t hash(const std::byte* bytes) {
     uint64_t a = 0x9e3779b97f4a7c15;
     for (size_t i = 0; i + 8 <= sizeof(World); i += 8) {
@@ -145,7 +146,7 @@ class Explorer {
     return a;
   }
 
-  std::unordered_map<uint64_t, bool> seen_;  // true: on the path to where we are
+  std::unordered_map<uint64_t, bool> seen_;  // true: on the current path
   std::vector<Place> path_;
   size_t ends_ = 0;
   size_t longest_ = 0;

@@ -12,7 +12,7 @@
 
 namespace verbena::shm {
 
-// Zeroed memory of exactly the size of a T, so that a sanitizer sees what goes beyond it.
+// Zeroed memory of exactly the size of a T, so that a sanitizer detects accesses beyond it.
 template <class T>
 class Zeroed {
  public:
@@ -31,7 +31,7 @@ class Zeroed {
   T* at_;
 };
 
-// Bytes that differ from place to place and from one `which` to the next.
+// Fills with bytes that depend on their position and on `which`.
 inline void fill_pattern(Bytes to, uint32_t which) {
   uint32_t x = which * 2'654'435'761u + 1;
   for (std::byte& b : to) {

@@ -9,22 +9,22 @@
 
 namespace verbena::shm {
 
-// Words of shared memory under a scheduler: it lets an operation make one access, and then another thread.
+// Simulates threads that access shared words, one access at a time, under a scheduler's control.
 //
-// There are no threads. An operation that has come to its next access and may not make it is abandoned by an
-// exception; next time it is run again from its beginning, with the answers that it had until there.
+// There are no real threads. An operation that reaches an access it may not make yet is abandoned by an
+// exception. Next time it is run again from its beginning, with the recorded results of its earlier accesses.
 //
-// Stores wait in a buffer of the thread's, as they do in an x86 processor, until the scheduler commits the
-// oldest, or until the thread makes a store or an exchange that is sequentially consistent, or a full fence.
+// Stores wait in the thread's store buffer, as in an x86 processor. The scheduler commits the oldest one. A
+// sequentially consistent store, an exchange or a full fence commits all.
 struct SteppedThread {
   struct Store {
     uint32_t* to;
     uint32_t value;
   };
-  static constexpr uint32_t kMaxAccesses = 16;  // of one operation: none has a loop
+  static constexpr uint32_t kMaxAccesses = 16;  // per operation; operations have no loops
   static constexpr uint32_t kMaxStores = 16;
 
-  uint32_t accesses = 0;  // made so far by the operation under way
+  uint32_t accesses = 0;  // made by the current operation
   std::array<uint32_t, kMaxAccesses> answers{};
   uint32_t stores = 0;  // not committed
   std::array<Store, kMaxStores> buffer{};
@@ -53,8 +53,8 @@ class Stepping {
  public:
   struct Paused {};
 
-  // Makes the next access of `operation`, which is the thread's, and what follows until the one after it.
-  // True: it has ended. The first step of all makes no access.
+  // Runs `operation` up to its next access, makes that access, and continues up to the one after. True: the
+  // operation has ended. The first step makes no access.
   template <class Operation>
   static bool step(SteppedThread& thread, Operation operation) {
     running_ = &thread;
@@ -69,7 +69,7 @@ class Stepping {
     thread.answers = {};
     return true;
   }
-  // Whether the operation of the next step() has begun already.
+  // Sets whether the operation of the next step() has begun already.
   static void set_started(bool started) { started_ = started; }
 
   template <class Access>
@@ -91,8 +91,8 @@ class Stepping {
   inline static bool started_ = false;
 };
 
-// Has what the lanes use of std::atomic<uint32_t>. `kStoresWait`: also sequentially consistent stores wait in
-// the buffer, which is wrong, and must be found out.
+// Replaces std::atomic<uint32_t> in rings. With `kStoresWait`, even sequentially consistent stores wait in
+// the buffer; a test checks that this error is detected.
 template <bool kStoresWait = false>
 struct SteppedWord {
   uint32_t value;

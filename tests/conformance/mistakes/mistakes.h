@@ -7,16 +7,16 @@
 
 #include <infiniband/verbs.h>
 
-// Mistakes that programs make with verbs and librdmacm, each as short as it can be. run_mistakes.py starts
-// them one by one and looks at the log.
+// Common mistakes in the use of verbs and librdmacm, each as short as possible. run_mistakes.py runs them one
+// by one and checks the log.
 namespace mistakes {
 
-// Where the mistake is made: a device and the index of its IPv4 GID.
+// The device of a mistake, and the index of its IPv4 GID.
 struct Place {
   ibv_context* context;
   uint8_t gid_index;
   ibv_gid gid;
-  const char* address;  // the same, for librdmacm
+  const char* address;  // the GID's address, for librdmacm
 };
 
 struct Mistake {
@@ -27,7 +27,7 @@ struct Mistake {
 std::span<const Mistake> with_verbs();
 std::span<const Mistake> with_connections();
 
-// An enumeration's value that it does not have, as C programs pass it.
+// Returns an enumeration value that does not exist, as C programs can pass it.
 template <class Enum>
 Enum no_such(int number) {
   Enum value{};
@@ -36,7 +36,7 @@ Enum no_such(int number) {
   return value;
 }
 
-// Ends the program unless `good`: a step before the mistake has failed.
+// Ends the program unless `good`: a step before the mistake failed.
 void need(bool good, const char* step);
 
 }  // namespace mistakes

@@ -9,20 +9,20 @@
 
 namespace verbena::interop {
 
-// What both programs do at the same time: the client asks, the server answers.
+// A test case that both programs run at the same time: the client sends requests, the server is the target.
 struct Case {
   std::string name;
   std::function<void(Session&)> run;
 };
 
-std::vector<Case> request_cases();   // one request over RC or UC, and what becomes of it
+std::vector<Case> request_cases();   // a single request over RC or UC, and its outcome
 std::vector<Case> window_cases();    // memory windows, invalidation
 std::vector<Case> datagram_cases();  // UD, multicast
 std::vector<Case> shared_receive_cases();
 
-// The content of a region in few letters: two runs that moved the same bytes say the same.
+// Returns a short hash of a region's content, to compare the results of two runs.
 std::string mark_of(const Region& region);
-// A region whose content tells the client's from the server's.
+// Fills a region with content that differs between client and server.
 void fill(Region& region, bool is_client);
 
 }  // namespace verbena::interop

@@ -9,8 +9,8 @@ namespace verbena::interop {
 
 using Words = std::vector<std::uint64_t>;
 
-// The two programs' own connection, by which they keep step. Everything ends the program when the other end
-// is gone.
+// A TCP connection between the two programs, which synchronizes them. All functions end the program if the
+// other end is gone.
 class Exchange {
  public:
   static Exchange listen(int port);
@@ -18,9 +18,9 @@ class Exchange {
 
   void tell(const Words& words);
   Words hear(std::size_t count);
-  // What the other end says at the same point.
+  // Sends `words` and returns those that the other end sends at the same point.
   Words swap(const Words& words);
-  // Until the other end has come here, too.
+  // Waits until the other end calls meet(), too.
   void meet();
 
  private:

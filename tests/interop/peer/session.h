@@ -31,7 +31,7 @@ using Window = std::unique_ptr<ibv_mw, Release<ibv_dealloc_mw>>;
 using Route = std::unique_ptr<ibv_ah, Release<ibv_destroy_ah>>;
 using Pair = std::unique_ptr<ibv_qp, Release<ibv_destroy_qp>>;
 
-// Memory that is registered. Ends before its domain.
+// A registered buffer. Destroy it before its protection domain.
 struct Region {
   Region(ibv_pd* domain, unsigned rights, std::uint32_t size = kRegion);
 
@@ -51,9 +51,9 @@ struct Remote {
 struct PairRules {
   ibv_qp_type type = IBV_QPT_RC;
   unsigned rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  // rdma_rxe takes seven retries for retries without end, also where nobody answers.
+  // rdma_rxe treats a retry_count of 7 as infinite, even for an unreachable peer, so retry_count is 4.
   std::uint8_t rnr_retry = 7, retry_count = 4, timeout = 14, rnr_timer = 12, reads = 4;
-  std::uint32_t qpn_flip = 0;  // the peer's number is another
+  std::uint32_t qpn_flip = 0;  // changes the peer's QP number to a wrong one
   ibv_srq* shared = nullptr;
 };
 
@@ -63,8 +63,8 @@ struct Setting {
   ibv_mtu mtu = IBV_MTU_1024;
 };
 
-// What one program has for all cases: a device, a domain, a completion queue; and for the case at hand what
-// it came to, in words.
+// The objects that one program uses in all cases (device, protection domain, completion queue), and the
+// outcome of the current case as text.
 class Session {
  public:
   Session(const Setting& setting, Exchange exchange, bool is_client);
@@ -77,18 +77,19 @@ class Session {
   Exchange& peer() { return exchange_; }
 
   Pair make_pair(const PairRules& rules);
-  // Tells the peer of the pair and the region, and connects to its own.
+  // Sends the address of `pair` and `region` to the peer, and connects to the peer's pair.
   Remote connect(ibv_qp* pair, const Region& region, const PairRules& rules);
   Route route_to(const ibv_gid& gid);
 
-  // As many completions as are wanted; fewer after some seconds.
+  // Returns `count` completions, or fewer if the time is over.
   std::vector<ibv_wc> completions(std::size_t count, int milliseconds = 8000);
-  // Into the outcome.
+  // Adds text to the outcome.
   void note(const std::string& words);
   void note_check(const char* what, bool good) { note(std::string{what} + (good ? " right" : " WRONG")); }
-  // Their statuses, or (of receives) their kind and length as well. What is missing is noted as MISSING.
+  // Adds the completions' statuses to the outcome; for receives also the opcode and length, and MISSING for
+  // missing ones.
   void note_completions(std::size_t count, int milliseconds = 8000);
-  // The pair's state, then everything that is still posted there is flushed.
+  // Adds the pair's state to the outcome, then flushes its `outstanding` requests.
   void note_end(ibv_qp* pair, std::size_t outstanding, bool expects_error);
   std::string take_outcome();
 
@@ -103,7 +104,7 @@ class Session {
   std::string outcome_;
 };
 
-// Work requests in their simplest form.
+// Builds a work request with one SGE; post() posts it.
 ibv_send_wr request(ibv_wr_opcode opcode, ibv_sge& piece);
 int post(ibv_qp* pair, ibv_send_wr& request);
 int post_receive(ibv_qp* pair, ibv_sge piece);

@@ -11,7 +11,7 @@ namespace verbena {
 
 struct CommandResult {
   int exit_code = -1;
-  std::string output;  // standard output and error
+  std::string output;  // standard output and standard error
 };
 
 inline CommandResult run_command(const std::string& command) {

@@ -19,7 +19,7 @@ namespace verbena::fake {
 
 class FakeContext;
 
-// Objects of the ABI with what the fake keeps of them behind.
+// Objects of the ABI, extended with the fake provider's data.
 struct FakePd : ibv_pd {
   provider::LiveObject live;
 };
@@ -55,8 +55,8 @@ struct FakeMr : ibv_mr {
   unsigned access;
 };
 
-// A device that remembers what it was told and does nothing with it; it only completes what is posted. One
-// thread at a time, except get_cq_event and get_async_event.
+// A device that records its calls and does nothing else, except that it completes what is posted. Not
+// thread-safe, except get_cq_event and get_async_event.
 class FakeContext final : public provider::Context {
  public:
   FakeContext();
@@ -64,9 +64,10 @@ class FakeContext final : public provider::Context {
   static FakeContext& of(ibv_context* context) {
     return static_cast<FakeContext&>(provider::Context::of(context));
   }
-  static std::atomic<int> alive;  // contexts that exist
+  static std::atomic<int> alive;  // number of existing contexts
 
-  // What a test sets: errno that every call gives (get_*_event excepted), or something else done first.
+  // Set by tests: an errno that every call returns (except get_*_event), and a function to be called before
+  // each.
   int refuse_with = 0;
   std::function<void()> before_each_call;
 
@@ -80,7 +81,7 @@ class FakeContext final : public provider::Context {
   void raise_async_event(const ibv_async_event& event);
   std::vector<ibv_async_event> acked_events;
 
-  // The one extended CQ there is, as it was asked for, and what it was told.
+  // The only extended CQ, the attributes it was created with, and the last moderation.
   ibv_cq_ex extended_cq{};
   provider::LiveObject extended_cq_live;
   ibv_cq_init_attr_ex extended_cq_attr{};
@@ -123,7 +124,7 @@ class FakeContext final : public provider::Context {
   int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
 
  private:
-  int refused();  // before_each_call, then refuse_with
+  int refused();  // calls before_each_call, then returns refuse_with
 
   UniqueFd async_writer_;
   std::map<ibv_comp_channel*, UniqueFd> channel_writers_;
@@ -142,8 +143,8 @@ class FakeDevice final : public provider::Device {
 
 class FakeProvider final : public provider::Provider {
  public:
-  // The two that registered_providers() names in tests. The first has two devices, rxe_eth0 and rxe_lo, the
-  // second none, until a test changes that; reset() brings it back.
+  // The two providers in registered_providers() of tests. Initially the first has the devices rxe_eth0 and
+  // rxe_lo, the second none. reset() restores that.
   static FakeProvider& instance();
   static FakeProvider& second();
   static void reset_all();
@@ -155,7 +156,7 @@ class FakeProvider final : public provider::Provider {
   std::vector<std::shared_ptr<FakeDevice>> list;
   int refuse_with = 0;
   std::function<void()> before_each_call;
-  // The descriptor that import() takes for the first device's, and what it answers to any other.
+  // The descriptor that import() accepts for the first device, and the error for all others.
   int importable_fd = -1;
   int refuse_import_with = EOPNOTSUPP;
   int import_calls = 0;
@@ -165,10 +166,10 @@ class FakeProvider final : public provider::Provider {
     reset();
   }
 
-  const std::vector<std::pair<std::string, int>> names_;  // and indexes, of the devices it has at first
+  const std::vector<std::pair<std::string, int>> names_;  // names and indices of the initial devices
 };
 
-// A GID table entry of port 1: "::ffff:10.0.0.1" or "fe80::1".
+// Returns a GID table entry of port 1 for an address such as "::ffff:10.0.0.1" or "fe80::1".
 ibv_gid_entry gid_entry(uint32_t index, const std::string& address, uint32_t type = IBV_GID_TYPE_ROCE_V2);
 
 }  // namespace verbena::fake

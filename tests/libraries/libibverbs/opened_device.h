@@ -7,7 +7,7 @@
 
 namespace verbena::fake {
 
-// The first device of the fake provider, opened through the C ABI.
+// A fixture with the first device of the fake provider, opened through the C ABI.
 class OpenedDevice : public ::testing::Test {
  protected:
   OpenedDevice() {

@@ -32,7 +32,7 @@ inline roce::Address ipv4(uint8_t last) {
   return roce::Address::from_ipv4(bytes);
 }
 
-// Our own adapter, and one that has announced itself.
+// Returns a subnet with our own adapter and one that has announced itself.
 inline Subnet example_subnet() {
   Subnet subnet(adapter(kOwnGuid, "here rxe_eth0"));
   subnet.hear(adapter(kOtherGuid, "there rxe_eth0"), ipv4(2), at_second(0));

@@ -18,14 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// How a program can see from within what lies behind its memory.
+// Helpers for programs that examine the mappings behind their own memory.
 namespace verbena::backing_testing {
 
 inline constexpr size_t kMebibyte = 1 << 20;
 inline const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 inline constexpr const char* kFile = "/memfd:verbena (deleted)";
 
-// The line of /proc/self/maps that has the address.
+// Returns the line of /proc/self/maps for this address.
 inline std::string line_of(const void* at) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -42,14 +42,14 @@ inline bool is_shared(const void* at) {
   return line_of(at).ends_with(kFile);
 }
 
-// "rw-s"
+// Returns the mapping's permissions, such as "rw-s".
 inline std::string rights_of(const void* at) {
   const std::string line = line_of(at);
   const size_t space = line.find(' ');
   return space == std::string::npos ? "" : line.substr(space + 1, 4);
 }
 
-// The descriptor of the file that blocks lie in.
+// Returns the descriptor of the heap's memfd.
 inline std::optional<int> file_of_blocks() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   while (const dirent* entry = ::readdir(folder.get())) {
@@ -61,7 +61,7 @@ inline std::optional<int> file_of_blocks() {
   return std::nullopt;
 }
 
-// Of memory, that the file takes.
+// Returns the memory that the memfd occupies, in bytes.
 inline uint64_t bytes_of_file() {
   struct stat found {};
   const auto file = file_of_blocks();
@@ -83,7 +83,8 @@ struct Free {
 };
 using Block = std::unique_ptr<void, Free>;
 
-// The compiler knows these functions: it leaves calls out, and warns of what it takes for a use after free.
+// Hides a pointer from the compiler, which knows malloc() and free(): it would remove calls, and warn of a
+// use after free.
 inline void* hidden(void* at) {
   asm volatile("" : "+r"(at) : : "memory");
   return at;
@@ -93,7 +94,7 @@ inline Block allocate(size_t bytes) {
   return Block(hidden(std::malloc(bytes)));
 }
 
-// What holds() says in a child after fork(). A child that hangs is ended.
+// Runs holds() in a child of fork() and returns its result. Kills a child that hangs after 60 seconds.
 inline bool in_child(const std::function<bool()>& holds) {
   const pid_t child = ::fork();
   if (child == 0) {

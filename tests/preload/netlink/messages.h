@@ -13,7 +13,7 @@
 
 namespace verbena::rdma_netlink {
 
-// What a reader sees of one attribute.
+// A decoded netlink attribute.
 struct Seen {
   uint16_t type;
   std::span<const std::byte> value;
@@ -28,7 +28,7 @@ struct Seen {
   std::string text() const { return reinterpret_cast<const char*>(value.data()); }
 };
 
-// A reader of our own, for what is sent: it takes nothing that does not add up.
+// Decodes attributes independently of the code under test. Throws if lengths are inconsistent.
 inline std::vector<Seen> read_attributes(std::span<const std::byte> bytes) {
   std::vector<Seen> seen;
   while (!bytes.empty()) {

@@ -14,7 +14,7 @@ namespace verbena::ethernet::testing {
 
 using Frame = std::vector<std::byte>;
 
-// Builds frames, part by part.
+// Builds frames, header by header.
 class FrameBuilder {
  public:
   FrameBuilder& bytes(std::initializer_list<int> values) {
@@ -29,7 +29,7 @@ class FrameBuilder {
   // Destination 02:00:00:00:00:0d, source 02:00:00:00:00:05.
   FrameBuilder& addresses() { return bytes({2, 0, 0, 0, 0, 0xd, 2, 0, 0, 0, 0, 5}); }
   FrameBuilder& vlan(uint32_t tag, uint32_t type = kTypeVlan) { return half(type).half(tag); }
-  // 10.0.0.5 to 10.0.0.13; `bytes` of what follows.
+  // Adds an IPv4 header, 10.0.0.5 to 10.0.0.13, with `bytes_behind` bytes after it.
   FrameBuilder& ipv4(int protocol, uint32_t bytes_behind, uint32_t fragment = 0, uint32_t options = 0) {
     half(kTypeIpv4).bytes({static_cast<int>(0x45 + options / 4), 0x2e});
     half(20 + options + bytes_behind).half(0x1234).half(fragment).bytes({64, protocol}).half(0);
@@ -37,13 +37,13 @@ class FrameBuilder {
     frame_.resize(frame_.size() + options, std::byte{1});
     return *this;
   }
-  // fd00::5 to fd00::d, traffic class 0x2e, flow label 0x54321.
+  // Adds an IPv6 header, fd00::5 to fd00::d, traffic class 0x2e, flow label 0x54321.
   FrameBuilder& ipv6(int next_header, uint32_t bytes_behind) {
     half(kTypeIpv6).word(0x62e54321).half(bytes_behind).bytes({next_header, 63});
     bytes({0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5});
     return bytes({0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xd});
   }
-  // From port 1000 to port 2000.
+  // Adds a UDP header, port 1000 to port 2000, and the payload.
   FrameBuilder& udp(uint32_t payload) {
     return half(1000).half(2000).half(8 + payload).half(0).fill(payload);
   }
@@ -75,7 +75,7 @@ inline Frame tcp6(uint32_t payload = 20) {
   return FrameBuilder().addresses().ipv6(6, 20 + payload).tcp(payload).build();
 }
 
-// A frame of any kind, sometimes cut short or with a byte changed.
+// Returns a random frame, sometimes truncated or with one bit changed.
 inline Frame random_frame(Random& random) {
   FrameBuilder builder;
   builder.addresses();
@@ -104,8 +104,8 @@ inline Frame random_frame(Random& random) {
   return frame;
 }
 
-// A rule's value and mask that are related to `key`: some of its fields, some of them changed, for layers
-// that it has or lacks.
+// A random rule derived from `key`: some of the key's fields, some of them changed, for layers that the key
+// may lack.
 struct RandomRule {
   FlowKey value;
   FlowKey mask;

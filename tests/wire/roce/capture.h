@@ -9,10 +9,10 @@
 
 namespace verbena::roce {
 
-// One RoCEv2 packet of a capture.
+// A RoCEv2 packet of a capture.
 struct CapturedPacket {
-  std::string where;          // "file.pcap packet 3", for messages
-  std::vector<std::byte> ip;  // from the IP header to the ICRC's last byte
+  std::string where;          // for messages, such as "file.pcap packet 3"
+  std::vector<std::byte> ip;  // from the IP header to the end of the ICRC
   size_t ip_header_bytes = 0;
   IcrcFlow flow;
   uint16_t identification = 0;  // IPv4
@@ -20,12 +20,12 @@ struct CapturedPacket {
   ConstBytes udp_payload() const { return ConstBytes(ip).subspan(ip_header_bytes + 8); }
 };
 
-// Every packet of every file in tests/wire/roce/captures. Throws std::runtime_error where a file is not as it
-// should be, so that no packet is left out silently.
+// All packets of the files in tests/wire/roce/captures. Throws std::runtime_error for a malformed file, so
+// that no packet is skipped silently.
 const std::vector<CapturedPacket>& captured_packets();
 
-// The ICRC straight from its definition (IBTA annex A17, 17.3.4), bit by bit over a masked copy of the whole
-// packet: shares nothing with src/.
+// Computes the ICRC directly from its definition (IBTA annex A17, 17.3.4), bit by bit over a masked copy of
+// the packet. Shares no code with src/.
 uint32_t icrc_by_definition(const CapturedPacket& packet);
 
 }  // namespace verbena::roce

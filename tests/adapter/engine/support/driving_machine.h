@@ -10,9 +10,9 @@
 
 namespace verbena::engine {
 
-// A machine of a few processors in virtual time. It schedules as Linux does, roughly: a thread that wakes
-// gets an idle processor, late, or takes that of the thread that has run longest; threads that do not sleep
-// take turns of a few milliseconds.
+// A simulated machine with a few processors and virtual time. Its scheduler approximates Linux's: a thread
+// that wakes up gets an idle processor after a delay, or replaces the thread that has run longest. Threads
+// that do not sleep take turns of 3 ms.
 class Machine {
  public:
   static constexpr Duration kTick{250};
@@ -32,15 +32,15 @@ class Machine {
       for (auto* list : {&machine_.threads_, &machine_.queue_, &machine_.running_}) std::erase(*list, this);
     }
 
-    // Does the next thing, and returns how much processor time that takes.
+    // Does the thread's next action and returns the processor time that it takes.
     virtual Duration step(TimePoint now) = 0;
 
-    // From within step(): sleeps until that moment, or wake().
+    // Call it in step(): the thread sleeps until `moment` or wake().
     void sleep_until(TimePoint moment) {
       state_ = State::kAsleep;
       wakes_at_ = moment;
     }
-    // From within step(): lets others have the processor, if any want it.
+    // Call it in step(): gives the processor to another thread that waits for one.
     void yield() { yields_ = true; }
     void wake(TimePoint now) {
       if (state_ == State::kAsleep) wakes_at_ = std::min(wakes_at_, now);
@@ -56,15 +56,15 @@ class Machine {
     State state_ = State::kWaits;
     bool yields_ = false;
     TimePoint wakes_at_{};
-    Duration left_{};  // of the step that it is in
-    Duration turn_{};  // how long it has had its processor
+    Duration left_{};  // remaining time of the current step
+    Duration turn_{};  // time on its processor so far
     Duration used_{};
   };
 
   explicit Machine(int processors) : processors_(processors) {}
 
   TimePoint now() const { return now_; }
-  // Threads that run or want to.
+  // The number of threads that run or wait for a processor.
   int runnable() const {
     return static_cast<int>(std::count_if(threads_.begin(), threads_.end(),
                                           [](const Thread* thread) { return !thread->asleep(); }));
@@ -141,7 +141,7 @@ class Machine {
   TimePoint now_{std::chrono::hours(1)};
   std::vector<Thread*> threads_;
   std::vector<Thread*> running_;
-  std::vector<Thread*> queue_;  // want a processor, in the order in which they began to wait
+  std::vector<Thread*> queue_;  // waiting for a processor, longest first
 };
 
 }  // namespace verbena::engine

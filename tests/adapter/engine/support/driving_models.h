@@ -11,15 +11,15 @@
 
 namespace verbena::engine {
 
-// A process as far as driving goes: its policy, the packets on their way to it, its engine thread. It follows
-// the policy as Shard does. What its application does is a thread of its own, below.
+// A model of a process for DrivingPolicy: the policy, packets in transit to the process, and its engine
+// thread, which follows the policy as Shard does. The application is a separate thread, one of those below.
 class ModelProcess {
  public:
-  // What things take on a machine of today.
+  // Typical durations on current machines.
   static constexpr Duration kAsk{250};
   static constexpr Duration kPerPacket{1000};
   static constexpr Duration kPost{1500};
-  static constexpr Duration kPause{250};  // between two asks
+  static constexpr Duration kPause{250};  // between two polls
   static constexpr Duration kWire{3000};
   static constexpr Duration kTakenAway{50'000};
 
@@ -29,14 +29,14 @@ class ModelProcess {
   }
 
   DrivingPolicy& policy() { return policy_; }
-  // A packet leaves for this process.
+  // Sends a packet to this process.
   void send_to(TimePoint now) {
     arriving_.push_back(now + kWire);
     if (listening_) engine_.wake(arriving_.back());
   }
-  // What arrives is a request that this process answers without its application.
+  // Makes arriving packets requests of `requester`, which this process answers without its application.
   void answers_to(ModelProcess& requester) { requester_ = &requester; }
-  // What arrives is for the application, which wants to know of it: called with its time.
+  // Called with the time of each arrival: the packet is for the application, which asked for an event.
   std::function<void(TimePoint)> on_delivery;
 
   uint64_t received() const { return received_; }
@@ -44,7 +44,7 @@ class ModelProcess {
   uint64_t engine_visits() const { return visits_; }
   bool listening() const { return listening_; }
 
-  // ---- verbs. They return what they take.
+  // ---- verbs; each returns the time it takes
 
   Duration poll(TimePoint now, Machine::Thread& application) {
     if (now < locked_until_) {
@@ -102,7 +102,7 @@ class ModelProcess {
 
   Duration run_engine(TimePoint now) {
     ++visits_;
-    // A thread that was away while it asked, or sees more threads than processors, says so.
+    // Reports a loss of the processor while busy-polling, or that there are more threads than processors.
     if (policy_.asks(now)) {
       const Duration away = now - comes_back_at_;
       if (away >= kTakenAway) {
@@ -147,7 +147,7 @@ class ModelProcess {
   uint64_t visits_ = 0;
 };
 
-// What an application waited for, each time.
+// The latencies that an application measures.
 class Latencies {
  public:
   void add(Duration latency) { latencies_.push_back(latency); }
@@ -162,8 +162,8 @@ class Latencies {
   std::vector<Duration> latencies_;
 };
 
-// An application that sends a request, waits for the answer by polling, and sends the next; after each burst
-// of them it does something else.
+// An application that sends a request, busy-polls for the reply and sends the next. After each burst of
+// requests it pauses.
 class PollingRequester : public Machine::Thread {
  public:
   PollingRequester(Machine& machine, ModelProcess& own, ModelProcess& target)
@@ -193,7 +193,7 @@ class PollingRequester : public Machine::Thread {
   uint64_t answers_ = 0;
 };
 
-// One that answers each message that it receives, and learns of them by polling, ...
+// An application that replies to each message. It busy-polls for messages.
 class PollingResponder : public Machine::Thread {
  public:
   PollingResponder(Machine& machine, ModelProcess& own, ModelProcess& requester)
@@ -215,13 +215,13 @@ class PollingResponder : public Machine::Thread {
   uint64_t answered_ = 0;
 };
 
-// ... or by looking at its memory, without a verb, ...
+// A responder that waits by reading its memory, without calling verbs.
 class MemoryWatchingResponder : public PollingResponder {
   using PollingResponder::PollingResponder;
   Duration wait(TimePoint) override { return Machine::kTick; }
 };
 
-// ... or from an event, asleep until it comes.
+// A responder that sleeps until an event.
 class SleepingResponder : public PollingResponder {
  public:
   SleepingResponder(Machine& machine, ModelProcess& own, ModelProcess& requester)
@@ -236,7 +236,7 @@ class SleepingResponder : public PollingResponder {
   }
 };
 
-// One that computes.
+// A thread that only computes.
 class Spinner : public Machine::Thread {
   using Thread::Thread;
   Duration step(TimePoint) override { return std::chrono::microseconds(1); }

@@ -13,19 +13,19 @@
 
 namespace verbena::engine {
 
-// A message of the handshake of a channel's two ends, as the other end writes it (adapter/shm/local_line.cc):
-// of an older library, if it does not say that it takes bells.
+// A handshake message between the two ends of a channel, as the peer sends it (adapter/shm/local_line.cc). A
+// library that leaves `takes_bells` 0 is older and knows no kBell message.
 struct Said {
   uint32_t magic = shm::kChannelMagic;
   uint32_t version = shm::kLayoutVersion;
   uint32_t type = 0;
   uint32_t takes_bells = 0;
 };
-// An offer or its answer, with what newer libraries add.
+// An offer or its reply, with the fields that newer libraries add.
 struct SaidWithSight {
   Said said;
   uint32_t sends_copies = 1;
-  uint32_t sees = 0;  // sight_of_processes()
+  uint32_t sees = 0;  // value of sight_of_processes()
 };
 inline constexpr uint32_t kOffer = 1;
 inline constexpr uint32_t kAccept = 2;
@@ -34,10 +34,10 @@ inline constexpr uint32_t kBell = 4;
 inline constexpr uint32_t kAskForGroup = 5;
 
 struct Heard {
-  size_t bytes = 0;  // 0: it has hung up
+  size_t bytes = 0;  // 0: the other end has closed the socket
   UniqueFd file;
 };
-// The next message that an end has got from ours, which is trusted. Nothing: there is none.
+// Receives the next message that our end has sent; it is trusted. Nullopt if there is none.
 inline std::optional<Heard> hear_from(int socket, Bytes buffer) {
   auto received = control::receive_message(socket, buffer, 1);
   if (!received && received.error().code == EAGAIN) return std::nullopt;

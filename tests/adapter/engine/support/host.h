@@ -17,8 +17,8 @@
 
 namespace verbena::engine {
 
-// A host with a shard, its engine thread, an RC queue pair and a registered buffer. What an application would
-// do, tests do.
+// A host with a shard, an optional engine thread, an RC queue pair and a registered buffer. The test acts as
+// the application.
 class Host : public queues::CompletionListener, private transport::QpEventListener {
  public:
   static constexpr size_t kBufferBytes = 1 << 20;
@@ -78,13 +78,13 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
       attributes.min_rnr_timer = 1;  // 10 us
       attributes.timeout = retries > 0 ? 1 : 0;
       attributes.retry_count = retries;
-      attributes.rnr_retry = 7;  // without end
+      attributes.rnr_retry = 7;  // infinite
       for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) qp->enter(state);
       shard->touched(*qp);
     });
   }
 
-  // ---- the application's verbs
+  // ---- verbs of the application
 
   bool post_send(ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t bytes,
                  const Host* target = nullptr) {
@@ -155,7 +155,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   std::unique_ptr<EngineThread> engine_;
 };
 
-// Two of them and the wire between.
+// Two connected hosts.
 struct TwoHosts {
   explicit TwoHosts(uint8_t retries, const transport::Traits& traits = net::kUdpTraits)
       : a(1, a_to_b, b_to_a, traits), b(2, b_to_a, a_to_b, traits) {

@@ -24,7 +24,7 @@ inline constexpr unsigned kAll =
 inline constexpr uint32_t kKey = 0x1200;
 inline constexpr size_t kBytes = 1 << 17;
 
-// Private memory, or that of a file, or what is mapped already: kBytes of it.
+// A mapping of kBytes: private memory, a file, or an existing mapping that it takes over.
 class Pages {
  public:
   struct Mapped {
@@ -54,7 +54,7 @@ class Pages {
   std::byte* const at_;
 };
 
-// What a target shows: of this very process, or of a child's copy of it.
+// A process whose memory others access directly: this process itself, or a child that has a copy of it.
 class Target {
  public:
   explicit Target(int file = -1, int protection = PROT_READ | PROT_WRITE) : pages(file, protection) {
@@ -70,7 +70,7 @@ class Target {
     opening.key = kKey;
     own->publish(opening);
   }
-  // As a deregistration does.
+  // Withdraws the key, as deregistration does.
   void withdraw() const {
     own->withdraw(kKey);
     own->await_users();
@@ -102,7 +102,7 @@ class Target {
   }
 };
 
-// One who comes to it.
+// A process that accesses the target's memory.
 struct Initiator {
   explicit Initiator(const Target& target, pid_t process = ::getpid(), uid_t user = ::getuid()) {
     auto made = ChannelMapping::make();
@@ -132,12 +132,12 @@ struct Initiator {
   std::optional<uint64_t> add(uint64_t address, uint64_t addend) const {
     return memory->change(request(address, 8, IBV_ACCESS_REMOTE_ATOMIC), {.swap_add = addend});
   }
-  // Uses the key until it has been looked up. Whether its memory is mapped then.
+  // Uses the key often enough to trigger a look-up. Returns whether its memory is then mapped.
   bool maps() const {
     for (uint32_t i = 0; i < MappedRegions::kUsesBeforeLook; ++i) memory->is_mapped(kKey);
     return memory->is_mapped(kKey);
   }
-  // The same after an earlier look: it may take a while until the next.
+  // The same after an earlier look-up; the next one may be delayed, so this waits up to 20 seconds.
   bool maps_again() const {
     const TimePoint end = MonotonicClock::now() + std::chrono::seconds(20);
     while (MonotonicClock::now() < end) {
@@ -156,7 +156,8 @@ inline bool are(ConstBytes bytes, int value) {
          std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
-// The target's memory, which begins with `value`, is mapped while that is awake, and not to be changed.
+// Checks that the target's memory, which begins with `value`, is mapped while the target is awake, and can be
+// read but not written.
 inline void expect_only_read(const Initiator& initiator, int value) {
   initiator.lane().reader_sleeps = 0;
   ASSERT_TRUE(initiator.maps());

@@ -9,7 +9,7 @@
 
 namespace verbena::engine {
 
-// A further input of a shard, out of a queue in memory: everything is for one QP.
+// An additional input of a shard: a queue in memory, whose packets are all for one QP.
 class QueueInput : public Input {
  public:
   QueueInput(Shard& shard, transport::QueuePair& qp) : shard_(shard), qp_(qp) {}
@@ -28,7 +28,7 @@ class QueueInput : public Input {
 
   void abandon() override { abandoned = true; }
 
-  // Any thread.
+  // Any thread may call it.
   void packet_arrives() {
     roce::Headers headers;
     headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);

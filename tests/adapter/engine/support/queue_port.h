@@ -19,8 +19,8 @@
 
 namespace verbena::engine {
 
-// One direction of a wire in memory: packets as they would lie in a datagram, first in, first out. Its
-// descriptors poll as a socket's would. Thread-safe.
+// One direction of a wire in memory: a FIFO queue of packets as UDP payloads. Its descriptors can be polled
+// like those of a socket. Thread-safe.
 class PacketQueue {
  public:
   explicit PacketQueue(size_t capacity = 100000)
@@ -28,7 +28,7 @@ class PacketQueue {
         readable_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         writable_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-  // False: it is full.
+  // False if the queue is full.
   bool push(const std::vector<std::byte>& packet) {
     const std::lock_guard guard(mutex_);
     if (packets_.size() >= capacity_) {
@@ -52,7 +52,7 @@ class PacketQueue {
     return true;
   }
 
-  // What lies in it, taken out.
+  // Removes all packets and returns their headers.
   std::vector<roce::Headers> drain() {
     std::vector<roce::Headers> all;
     for (std::vector<std::byte> packet; pop(packet);) all.push_back(roce::parse(packet)->headers);
@@ -76,7 +76,8 @@ class PacketQueue {
   int writable_fd() const { return writable_.get(); }
 
  private:
-  static constexpr uint64_t kFullEventfd = 0xfffffffffffffffe;  // nothing can be written to it: no EPOLLOUT
+  static constexpr uint64_t kFullEventfd =
+      0xfffffffffffffffe;  // an eventfd with this value cannot be written: no EPOLLOUT
 
   static void set(const UniqueFd& fd, uint64_t value) {
     if (::write(fd.get(), &value, sizeof value) != sizeof value) abort();
@@ -94,7 +95,7 @@ class PacketQueue {
   UniqueFd writable_;
 };
 
-// The bytes of a packet as in a datagram; the ICRC, which nobody looks at here, is zero.
+// Encodes a packet as a UDP payload. The ICRC is zero; nobody checks it here.
 inline std::vector<std::byte> datagram(const roce::Headers& headers,
                                        std::span<const ConstBytes> payload = {}) {
   std::vector<std::byte> bytes(roce::kMaxHeaderBytes);
@@ -104,24 +105,24 @@ inline std::vector<std::byte> datagram(const roce::Headers& headers,
   return bytes;
 }
 
-// As of sockets, but it must be asked.
+// The traits of sockets, but without a descriptor: the port has to be polled.
 inline constexpr transport::Traits kMustBeAsked = [] {
   transport::Traits traits = net::kUdpTraits;
   traits.progress = transport::Traits::Progress::kAsked;
   return traits;
 }();
 
-// A shard's only port.
+// Returns a list with a single port.
 inline net::PortList only(std::unique_ptr<net::Port> port) {
   net::PortList ports;
   ports.push_back(std::move(port));
   return ports;
 }
 
-// A Port over two queues.
+// A net::Port over two packet queues.
 class QueuePort : public net::Port {
  public:
-  // Packets that may be staged at once.
+  // Maximum number of staged packets.
   static constexpr size_t kMaxStaged = 4;
 
   QueuePort(PacketQueue& out, PacketQueue& in, const transport::Traits& traits = net::kUdpTraits)
@@ -161,16 +162,16 @@ class QueuePort : public net::Port {
   const transport::Traits& traits() const override { return traits_; }
   net::PortCounters& counters() override { return counters_; }
 
-  // Which paths it leads to; empty: all.
+  // Selects the paths that the port leads to; empty: all.
   std::function<bool(const roce::Path&)> leads;
-  // Whether a packet is to be lost on its way out.
+  // Selects outgoing packets to be lost.
   std::function<bool(const roce::Headers&)> lose;
   bool has_send_fd = true;
-  // How many packets a call of receive() takes at most, as one datagram of a socket.
+  // Limits the packets per call of receive(), as a socket's datagrams do.
   uint32_t max_at_once = UINT32_MAX;
 
  private:
-  // Both hosts have one address, and so all paths are the same.
+  // Both hosts have the same address, so all paths are equal.
   roce::Path path_back() const { return path_; }
 
   PacketQueue& out_;

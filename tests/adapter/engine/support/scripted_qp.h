@@ -8,8 +8,8 @@
 
 namespace verbena::engine {
 
-// A queue pair that does what the test says, to look at the shard alone. Requests are SEND ONLY packets,
-// their number is what counts.
+// A queue pair controlled by the test, for tests of the shard alone. Its requests are SEND ONLY packets
+// without content; only their number matters.
 class ScriptedQp : public transport::QueuePair, private transport::QpEventListener {
  public:
   explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr, const roce::Path& path = {},
@@ -20,7 +20,7 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
     find_route(attributes().path, attributes().destination);
   }
 
-  // Any thread: one more request.
+  // Posts one more request. Any thread may call it.
   void post() { posted_.fetch_add(1); }
   uint32_t unsent() const { return posted_.load() - sent_.load(); }
 
@@ -61,7 +61,7 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
   roce::Psn next_send_psn() const override { return {}; }
   roce::Psn next_receive_psn() const override { return {}; }
 
-  // Set and read with nobody else in the shard.
+  // Access these only while no other thread is in the shard.
   bool acknowledges = true;
   bool owes_acknowledgement = false;
   bool gathers = false;

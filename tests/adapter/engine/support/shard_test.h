@@ -17,7 +17,7 @@
 
 namespace verbena::engine {
 
-// Writes down what the shard tells its sleeper.
+// Records the calls that the shard makes to its Sleeper.
 class RecordingSleeper : public Sleeper {
  public:
   void wake() override { calls.push_back("wake"); }
@@ -33,23 +33,23 @@ class RecordingSleeper : public Sleeper {
   void hear_bell(bool on) override { hears_bell = on; }
   void come_by(TimePoint time) override { comes_by = time; }
 
-  // What was said since the last time.
+  // Returns the calls since the last time.
   std::vector<std::string> said() { return std::exchange(calls, {}); }
 
   std::vector<std::string> calls;
   bool hears_bell = false;
-  TimePoint comes_by = kNever;  // as told last
-  int attach_error = 0;         // what attach() answers if not success
+  TimePoint comes_by = kNever;  // last value passed to come_by()
+  int attach_error = 0;         // result of attach(); 0: success
 };
 
-// A shard with a scripted QP, a wire in memory, and nobody awake but the test, which also says what time it
-// is.
+// A fixture with a shard, a scripted QP and a wire in memory. No engine thread runs: the test makes its
+// calls, and sets the time.
 class ShardTest : public testing::Test {
  protected:
   static constexpr uint32_t kSlot = 3;
   static constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
   static constexpr Duration kBetweenPolls = std::chrono::microseconds(1);
-  // So long no application that polls calls no verb.
+  // After this time without a verb, an application no longer counts as polling.
   static constexpr Duration kAbsence = std::chrono::microseconds(60);
 
   explicit ShardTest(Shard::Clock clock = now) {
@@ -69,7 +69,7 @@ class ShardTest : public testing::Test {
     shard->exclusively([&] { shard->add(q); });
   }
 
-  // The engine thread's first look, after which it listens.
+  // Makes the engine thread's first call, after which it listens.
   void engine_starts() {
     shard->run_engine();
     sleeper.said();
@@ -77,18 +77,18 @@ class ShardTest : public testing::Test {
   static TimePoint now() { return time_; }
   static void passes(Duration duration) { time_ += duration; }
 
-  // The application polls all the time, for so long.
+  // Lets the application busy-poll for this time.
   void polls_for(Duration duration) {
     for (const TimePoint end = now() + duration; now() < end; passes(kBetweenPolls)) shard->poll();
     shard->poll();
   }
-  // The application polls until packets need not wake anybody, and the engine thread has noticed.
+  // Lets the application busy-poll until packets wake nobody, and the engine thread has noticed.
   void application_takes_over(Duration after = kTakeOverAfter) {
     polls_for(after);
     shard->run_engine();
     sleeper.said();
   }
-  // What the engine thread does when the application has stopped polling.
+  // Lets the application stop polling, and the engine thread notice that.
   void polling_stops() {
     passes(kAbsence);
     shard->run_engine();
@@ -102,7 +102,7 @@ class ShardTest : public testing::Test {
   }
   void packet_arrives() { packet_arrives_for(qp->config().qpn); }
 
-  // What has gone out since the last time.
+  // Returns the operations of the packets sent since the last time.
   std::vector<roce::Operation> sent() {
     std::vector<roce::Operation> operations;
     for (const roce::Headers& headers : sent_packets.drain()) operations.push_back(headers.operation());

@@ -12,7 +12,7 @@
 
 namespace verbena::transport {
 
-inline constexpr uint64_t kGigabit = 125'000'000;  // bytes a second
+inline constexpr uint64_t kGigabit = 125'000'000;  // bytes per second
 
 inline net::LinkSettings link_of(uint64_t rate, uint64_t queue,
                                  Duration delay = std::chrono::microseconds(50)) {
@@ -23,50 +23,50 @@ inline net::LinkSettings link_of(uint64_t rate, uint64_t queue,
   return settings;
 }
 
-// Jain's fairness index: 1 where all are alike, 1/n where one has it all.
+// Jain's fairness index: 1 if all shares are equal, 1/n if one has everything.
 double fairness_of(const std::vector<double>& shares);
 
 struct BulkOptions {
   uint64_t seed = 1;
-  net::LinkSettings link;                      // to the receiver, all senders', and back
+  net::LinkSettings link;                      // to the receiver, shared by all senders, and back
   uint32_t senders = 1;                        // hosts
-  uint32_t qp_pairs = 1;                       // of each
+  uint32_t qp_pairs = 1;                       // per sender
   roce::Service service = roce::Service::kRc;  // or kUc, kUd
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;    // or RDMA_READ, SEND
-  uint32_t message = 64 * 1024;                // of datagrams the MTU at most
-  uint32_t depth = 128;                        // requests of each QP that are posted at a time
+  uint32_t message = 64 * 1024;                // bytes; for UD at most the MTU
+  uint32_t depth = 128;                        // outstanding requests per QP
   uint32_t mtu = 1024;
   uint8_t traffic_class = 0;
   congestion::Kind congestion = congestion::Kind::kBbr;
-  bool echo = false;  // besides, the first sender has a QP pair on which 64 bytes go there and back
-  // Besides, there is a TCP flow with BBR to the same receiver, and has been there so long already.
+  bool echo = false;  // adds a QP pair of the first sender that exchanges 64-byte messages
+  // Adds a TCP flow with BBR to the same receiver, which starts this much earlier.
   std::optional<Duration> tcp_since;
   Duration tick = std::chrono::microseconds(5);
 };
 
-// Programs that move messages one behind the other as fast as they can, as ib_write_bw does, from some hosts
-// to another over a link. What they move is not looked at: that is for World.
+// Simulates programs that send messages continuously at full rate over a link, as ib_write_bw does. Data is
+// not verified; World does that.
 class Bulk {
  public:
   explicit Bulk(const BulkOptions& options);
 
-  // Lets time pass. False: a request failed.
+  // Advances time. False: a request failed.
   bool run(Duration time);
 
-  // What has been completed since the last call of it, by QP, in bytes a second of the time that passed; of
-  // an unreliable service what has arrived, of whole messages or not.
+  // Returns the goodput of each QP since the last call, in bytes per second. It counts completed requests;
+  // for UC and UD, all bytes that arrived, even of incomplete messages.
   std::vector<double> goodput();
-  // The bytes a second that the link could carry of messages.
+  // The link's capacity for message data, in bytes per second.
   double ideal() const;
-  // How long each echo took since the last call of it.
+  // Returns the round-trip times of the echoes since the last call.
   std::vector<Duration> echoes() { return std::exchange(echoes_, {}); }
 
   net::SimulatedNetwork& network() { return network_; }
   Host& sender(size_t index = 0) { return *senders_[index]; }
   Host& receiver() { return *receiver_; }
-  // REQUIRES: there is one
+  // REQUIRES: tcp_since is set.
   const TcpFlow& tcp() const { return *tcp_; }
-  // To the receiver.
+  // The counters of the link to the receiver.
   const net::LinkCounters& link() { return senders_[0]->port().link_counters(); }
 
  private:
@@ -74,14 +74,14 @@ class Bulk {
     SimulatedQp* from;
     SimulatedQp* to;
     Buffer* source;
-    roce::Path path;      // of datagrams
-    uint64_t posted = 0;  // messages
+    roce::Path path;      // for UD
+    uint64_t posted = 0;  // in messages
     uint64_t completed = 0;
-    uint64_t counted = 0;  // bytes
+    uint64_t counted = 0;  // in bytes
   };
 
   Pair connect(Host& from, Buffer& source);
-  uint64_t posted() const;  // messages
+  uint64_t posted() const;  // in messages
   uint64_t moved(const Pair& pair) const;
   bool feed(Pair& pair);
   bool bounce(TimePoint now);

@@ -11,12 +11,12 @@
 
 namespace verbena::transport {
 
-// Which QPs exchange messages, and where their receive requests come from.
+// The QPs that exchange messages, and the source of their receive requests.
 enum class Exchanging : uint8_t {
-  kUc,        // UC, receives of their own
-  kUcShared,  // UC, all from one shared queue
-  kRcShared,  // RC, all from one shared queue
-  kXrc,       // XRC: each message names one of several shared queues
+  kUc,        // UC, each with its own receive queue
+  kUcShared,  // UC, one shared receive queue
+  kRcShared,  // RC, one shared receive queue
+  kXrc,       // XRC: each message names one of several shared receive queues
 };
 
 struct ExchangeOptions {
@@ -24,33 +24,34 @@ struct ExchangeOptions {
   Exchanging what = Exchanging::kUc;
   net::Conditions conditions;
   uint32_t senders = 1;
-  uint32_t queues = 1;     // shared ones, of kXrc
-  uint32_t messages = 50;  // of each sender
+  uint32_t queues = 1;     // number of shared receive queues, for kXrc
+  uint32_t messages = 50;  // per sender
   uint32_t max_message = 5000;
   uint32_t mtu = 1024;
-  uint32_t receives = 32;  // posted at most, in each queue
-  uint32_t limit = 0;      // with it a shared queue is filled up only when it says that it is low
-  uint8_t timeout = 1;     // as in ibv_qp_attr: 8 us
-  uint32_t lateness = 0;   // how many times in a thousand receives are posted late
+  uint32_t receives = 32;  // maximum number posted per queue
+  uint32_t limit = 0;      // if set, a shared queue is refilled only after its limit event
+  uint8_t timeout = 1;     // as in ibv_qp_attr; 1 is 8 us
+  uint32_t lateness = 0;   // per mille of receives that are posted late
 
   static ExchangeOptions draw(uint64_t seed, Exchanging what);
 };
 
-// Several QPs of one host send messages to their peers on another over a simulated network, and everything
-// that comes of it is checked. Of a reliable service: each message arrives once, in its sender's order,
-// intact. Of UC: what arrives is so, and what does not has left no receive request behind and written nothing
-// but its own bytes in its own place. Of shared queues: each request is used for one message and comes back.
+// Several QPs of one host send messages to peers on another over a simulated network, and all results are
+// checked. For RC and XRC: each message arrives once, in its sender's order, intact. For UC: the same for
+// each message that arrives; one that does not arrive uses up no receive request and changes no memory except
+// its own destination. For shared queues: each request is used for one message and completes.
 class Exchange {
  public:
   explicit Exchange(const ExchangeOptions& options);
 
-  // Until all is sent and the network silent. False: something was found wrong; complaint() says what.
+  // Runs until all messages are sent and the network is silent. False: a check failed; complaint() describes
+  // it.
   bool run();
   const std::string& complaint() const { return complaint_; }
 
   uint64_t sent() const { return uint64_t{options_.senders} * options_.messages; }
-  uint64_t arrived() const { return arrived_; }    // of the messages that take a receive
-  uint64_t expected() const { return expected_; }  // likewise, had nothing been lost
+  uint64_t arrived() const { return arrived_; }    // number of messages that used a receive request
+  uint64_t expected() const { return expected_; }  // that number if nothing were lost
   uint64_t limit_events() const { return limit_.events; }
   uint64_t not_ready() const { return hosts_[1]->counter(kRnrNaksSent); }
   uint64_t sent_again() const { return hosts_[0]->counter(kRetransmittedPackets); }
@@ -60,9 +61,9 @@ class Exchange {
   struct Message {
     ibv_wr_opcode opcode = IBV_WR_SEND_WITH_IMM;
     uint32_t length = 0;
-    uint32_t source = 0;  // what is sent, or read
-    uint32_t place = 0;   // WRITE: in the target; READ, atomic: in the landing
-    uint32_t queue = 0;   // of kXrc
+    uint32_t source = 0;  // offset of the data that is sent or read
+    uint32_t place = 0;   // WRITE: offset in the target; READ, atomic: offset in the landing buffer
+    uint32_t queue = 0;   // for kXrc
 
     bool takes_receive() const {
       return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -72,15 +73,15 @@ class Exchange {
   struct Sender {
     SimulatedQp* from = nullptr;
     SimulatedQp* to = nullptr;
-    Buffer* target = nullptr;   // its WRITEs', each in a place of its own
-    Buffer* landing = nullptr;  // of its READs and atomics, likewise
+    Buffer* target = nullptr;   // for its WRITEs, each in a place of its own
+    Buffer* landing = nullptr;  // for its READs and atomics, each in a place of its own
     std::vector<Message> messages;
     uint32_t posted = 0;
     uint32_t completed = 0;
     std::vector<bool> arrived;
-    std::vector<int64_t> last_of_queue;  // the last to arrive from each queue
+    std::vector<int64_t> last_of_queue;  // last message that arrived, by queue
   };
-  // Where receive requests are posted and complete; each has a place in the inbox, its wr_id.
+  // A receive queue and its completions. Each receive request has a place in the inbox; wr_id is its index.
   struct Inbox {
     uint32_t index = 0;
     queues::RecvQueue* ring = nullptr;
@@ -126,7 +127,7 @@ class Exchange {
   TimePoint started_;
   std::vector<std::unique_ptr<Host>> hosts_;
   Limit limit_;
-  SimulatedQp nobody_;  // hears what the CQs of XRC have to tell
+  SimulatedQp nobody_;  // listener of the CQs of XRC
   queues::SharedReceiveQueueTable table_{0};
   std::vector<std::unique_ptr<queues::CompletionQueue>> cqs_;
   std::vector<std::unique_ptr<queues::SharedReceiveQueue>> shared_;

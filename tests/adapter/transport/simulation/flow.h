@@ -13,58 +13,58 @@
 
 namespace verbena::transport {
 
-// What goes wrong with one message of a flow, on purpose.
+// A deliberate error in one message of a flow.
 enum class Fault : uint8_t {
   kNone,
-  kRemoteKey,     // a WRITE, READ or atomic with a key that does not exist
-  kRemoteBounds,  // one that leaves its region
-  kLocalKey,      // a SEND, WRITE or READ from or to memory that is not registered
-  kTooLong,       // a SEND longer than what receives it
-  kNoReceive,     // a SEND that nothing is ever posted for, with a finite rnr_retry
+  kRemoteKey,     // a WRITE, READ or atomic with an invalid key
+  kRemoteBounds,  // a WRITE, READ or atomic beyond its region
+  kLocalKey,      // a SEND, WRITE or READ with a local address that is not registered
+  kTooLong,       // a SEND longer than its receive
+  kNoReceive,     // a SEND without a receive, with a finite rnr_retry
   kCount,
 };
 
 struct FlowOptions {
-  uint32_t packets = 1000;  // about as many in all
+  uint32_t packets = 1000;  // approximate total
   uint32_t max_message = 4096;
   uint32_t mtu = 1024;
-  uint32_t lateness = 0;  // parts per million: receives, requests are posted late
+  uint32_t lateness = 0;  // parts per million of requests and receives that are posted late
   bool only_writes = false;
   bool all_signaled = false;
   Fault fault = Fault::kNone;
-  uint64_t fault_at = 0;  // the message that it befalls
+  uint64_t fault_at = 0;  // the number of the faulty message
 };
 
-// The messages from one QP to its peer: posts them, posts the receives for them, and checks everything that
-// comes of it: each message once, in order, whole and nowhere else; completions in order, for exactly what
-// was signaled, and not before the fact; atomics executed exactly once.
+// The messages from one QP to its peer. Posts them and the receives for them, and checks all results: each
+// message arrives once, in order, intact and nowhere else. Completions come in order, only for signaled
+// requests, and not before the effect. Atomics are executed exactly once.
 //
-// With a fault, everything up to the faulty message must be so, that message must fail as it should, and all
-// after it be flushed.
+// With a fault, all this holds up to the faulty message; that message fails as expected, and all later ones
+// are flushed.
 class Flow {
  public:
   Flow(Host& sender, SimulatedQp& from, Host& receiver, SimulatedQp& to, Buffer& shared_counter,
        const FlowOptions& options, uint64_t seed);
 
-  // Polls, checks and posts, at both ends. True: there is more to do at once.
+  // Polls, checks and posts, at both ends. True: call it again at once.
   bool progress(TimePoint now);
-  // When it wants to be called again though nothing happens.
+  // The time at which to call progress() again even if nothing happens.
   TimePoint wake_at() const { return std::min(send_idle_until_, receive_idle_until_); }
 
-  // Everything is done and has been found right, or the fault has had its effects.
+  // Whether everything is done and correct, or the fault has had all its effects.
   bool finished() const;
-  // What was found wrong first; empty while nothing is.
+  // The first error found; empty if there is none.
   const std::string& complaint() const { return complaint_; }
   std::string progress_report() const;
 
-  // How it ended: IBV_WC_SUCCESS, or what the first request that failed failed with.
+  // IBV_WC_SUCCESS, or the status of the first request that failed.
   ibv_wc_status status() const { return status_; }
   bool failed() const { return status_ != IBV_WC_SUCCESS; }
-  // Of the receives that failed, the first's status.
+  // The status of the first receive that failed.
   ibv_wc_status receive_status() const { return receive_status_; }
   uint64_t failed_message() const { return failed_message_; }
   uint64_t completed() const { return first_; }
-  // Its peer has failed: the flow may end with any request, but must end.
+  // Tells that the peer has failed: the flow may end at any request, but must end.
   void expect_end() { end_expected_ = true; }
   uint64_t added_to_shared_counter() const { return added_; }
 
@@ -77,11 +77,11 @@ class Flow {
     unsigned flags = 0;
     uint32_t immediate = 0;
     Layout layout;               // at the sender
-    uint32_t source_offset = 0;  // what is sent, or of the library: what is read
-    RingSpace::Stretch place;    // WRITE: in the target; READ, atomic: in the landing
-    uint64_t receive = 0;        // which receive it takes
-    uint64_t original = 0;       // atomics: the value to be found
-    bool shared = false;         // on the shared counter
+    uint32_t source_offset = 0;  // offset of the data that is sent, or in the library: that is read
+    RingSpace::Stretch place;    // WRITE: in the target; READ, atomic: in the landing buffer
+    uint64_t receive = 0;        // number of the receive that it uses
+    uint64_t original = 0;       // atomics: the expected original value
+    bool shared = false;         // atomics: uses the shared counter
     bool posted = false;
 
     bool takes_receive() const {
@@ -138,8 +138,8 @@ class Flow {
   SimulatedQp& to_;
   Buffer& shared_counter_;
   const FlowOptions options_;
-  Random random_;  // for what is sent
-  Random mood_;    // for when
+  Random random_;  // for contents
+  Random mood_;    // for times
 
   Buffer& source_;
   Buffer& landing_;
@@ -147,23 +147,24 @@ class Flow {
   Buffer& target_;
   Buffer& inbox_;
   Buffer& counter_;
-  // Onto the target, bound at the receiver's end; closed by a message, opened again when that has come.
+  // A memory window onto the target, bound at the receiver's end. A message invalidates it, and it is bound
+  // again after that message has arrived.
   memory::Region& window_;
   bool window_is_open_ = false;
   bool window_may_close_ = false;
-  // The sender's own, which requests without packets bind and invalidate in turn. Each must be executed once:
-  // a second time it would fail.
+  // The sender's own window, which local requests bind and invalidate in turn. A second execution of such a
+  // request would fail, so this checks that each is executed once.
   memory::Region& own_window_;
   uint64_t local_requests_ = 0;
   uint8_t own_tag_ = 0;
-  ibv_mw mw_{};  // as the application holds them
+  ibv_mw mw_{};  // the verbs objects of the application
   ibv_mr mr_{};
   RingSpace landing_space_;
   RingSpace target_space_;
   RingSpace inbox_space_;
 
-  // Messages from first_ (the oldest not known to be complete) to the last drawn; those before next_post_
-  // are posted, for those before next_receive_ receives are.
+  // Messages from first_ (the oldest not known to be complete) to the last one drawn. Those before next_post_
+  // are posted; receives are posted for those before next_receive_.
   std::deque<Message> messages_;
   uint64_t first_ = 0;
   uint64_t next_post_ = 0;
@@ -171,7 +172,7 @@ class Flow {
   uint32_t packets_drawn_ = 0;
   bool all_drawn_ = false;
   uint32_t unsignaled_bytes_ = 0;
-  std::deque<Receive> receives_;  // posted, not completed
+  std::deque<Receive> receives_;  // posted and not completed
   uint64_t receives_posted_ = 0;
   uint64_t receives_completed_ = 0;
   uint64_t receives_drawn_ = 0;

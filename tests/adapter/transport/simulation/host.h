@@ -14,7 +14,7 @@
 
 namespace verbena::transport {
 
-// A QP with completion queues of its own, and what it has told.
+// A QP with its completion queues, and a record of its events.
 struct SimulatedQp : QpEventListener, queues::CompletionListener {
   void on_qp_event(ibv_event_type event) override { events.push_back(event); }
   void on_completion_event() override {}
@@ -28,16 +28,16 @@ struct SimulatedQp : QpEventListener, queues::CompletionListener {
   bool overflowed = false;
 };
 
-// One end of the simulated network: memory, QPs, and a run loop as a shard has one, with moods: it holds
-// acknowledgements back, lets small requests gather and sends a few packets at a time, as chance has it.
+// One end of the simulated network: memory, QPs, and a loop like a shard's. At random it delays
+// acknowledgements, lets small requests coalesce, and limits the packets sent at a time.
 class Host : public net::PacketHandler {
  public:
   struct QpSizes {
     uint32_t send_requests = 64;
     uint32_t recv_requests = 64;
     Duration least_ack_timeout = std::chrono::milliseconds(4);
-    queues::SharedReceiveQueue* srq = nullptr;              // in place of a receive queue
-    const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, and its domain
+    queues::SharedReceiveQueue* srq = nullptr;              // null: a receive queue of its own
+    const queues::SharedReceiveQueueTable* srqs = nullptr;  // for an XRC target, with its domain
     uint64_t xrc_domain = 0;
     congestion::Kind congestion = congestion::Kind::kFixed;
     trace::Recorder* trace = nullptr;
@@ -84,10 +84,10 @@ class Host : public net::PacketHandler {
     return sum;
   }
 
-  // One round. True: there is more to do at once.
+  // Runs one round. True: call it again at once.
   bool progress(TimePoint now);
   TimePoint deadline() const;
-  // What the transport promised and did not keep, if anything.
+  // Describes a promise of the transport that was broken; null if none was.
   const char* complaint() const { return complaint_; }
 
   void on_packet(const transport::IncomingPacket& incoming) override;

@@ -11,8 +11,8 @@
 
 namespace verbena::transport {
 
-// How the bytes of a message lie in a buffer: in pieces of one length (the last takes the rest), with gaps
-// between them that nobody may touch.
+// The layout of a message in a buffer: pieces of equal length (the last one takes the rest), with gaps
+// between them that must not be changed.
 struct Layout {
   static constexpr std::byte kPoison{0xa5};
 
@@ -42,7 +42,7 @@ struct Layout {
   }
   void poison(std::byte* at) const { std::memset(at, static_cast<int>(kPoison), span()); }
 
-  // The message itself: where it lies, when it is in one piece, else gathered into `scratch`.
+  // Returns the message's bytes: in place if it has one piece, else gathered into `scratch`.
   const std::byte* gather(const std::byte* at, std::vector<std::byte>& scratch) const {
     if (pieces == 1) return at;
     scratch.resize(std::max<size_t>(scratch.size(), length));
@@ -54,7 +54,7 @@ struct Layout {
     return scratch.data();
   }
 
-  // Whether the first `bytes` of what lies here are `message`, and all the rest is untouched.
+  // Whether the first `bytes` bytes in this layout equal `message`, and all other bytes are untouched.
   bool holds(const std::byte* at, const std::byte* message, uint32_t bytes) const {
     for (uint32_t i = 0; i < pieces; ++i) {
       const uint32_t begin = piece_offset(i);

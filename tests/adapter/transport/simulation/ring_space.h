@@ -6,17 +6,17 @@
 
 namespace verbena::transport {
 
-// Hands out contiguous stretches of a buffer, first given, first given back.
+// Allocates contiguous stretches of a buffer, which are freed in the order of allocation.
 class RingSpace {
  public:
   struct Stretch {
     uint32_t offset = 0;
-    uint64_t end = 0;  // what give_back() takes
+    uint64_t end = 0;  // for give_back()
   };
 
   explicit RingSpace(uint32_t bytes) : bytes_(bytes) {}
 
-  // Nothing when there is no room now. REQUIRES: bytes is at most half of the whole
+  // Nullopt if there is no room now. REQUIRES: `bytes` is at most half of the buffer.
   std::optional<Stretch> take(uint32_t bytes) {
     bytes = (bytes + 7) & ~7u;
     uint64_t from = head_;
@@ -25,7 +25,7 @@ class RingSpace {
     head_ = from + bytes;
     return Stretch{static_cast<uint32_t>(from % bytes_), head_};
   }
-  // Gives back the stretch and those taken before it.
+  // Frees the stretch and all those allocated before it.
   void give_back(const Stretch& stretch) { tail_ = stretch.end; }
 
  private:

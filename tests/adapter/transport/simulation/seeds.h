@@ -8,8 +8,8 @@
 
 namespace verbena::transport {
 
-// The seeds [first, end) of one group of a test, each of which has so many, or VERBENA_SEED_ROUNDS times as
-// many. With VERBENA_SEED in the environment group 0 has that one, and the others have none.
+// Returns the seeds [first, end) of one group of a test. Each group has `per_group` seeds, multiplied by
+// VERBENA_SEED_ROUNDS if set. With VERBENA_SEED set, group 0 has only that seed, and other groups have none.
 inline std::pair<uint64_t, uint64_t> seeds_of_group(uint32_t group, uint32_t per_group) {
   if (const char* asked = std::getenv("VERBENA_SEED")) {
     const uint64_t seed = std::strtoull(asked, nullptr, 0);
@@ -21,7 +21,7 @@ inline std::pair<uint64_t, uint64_t> seeds_of_group(uint32_t group, uint32_t per
   return {first, first + seeds};
 }
 
-// The same for a test that has no groups.
+// The same for a test without groups.
 inline std::vector<uint64_t> seeds_up_to(uint64_t last) {
   if (const char* asked = std::getenv("VERBENA_SEED")) return {std::strtoull(asked, nullptr, 0)};
   std::vector<uint64_t> all(last);

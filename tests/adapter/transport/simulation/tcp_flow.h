@@ -11,22 +11,22 @@
 
 namespace verbena::transport {
 
-// A TCP sender with BBR, version 1, as Linux has it (draft-cardwell-iccrg-bbr-congestion-control-00, and what
-// tcp_bbr.c adds for answers in lumps), with endless data, over a link that others use as well. It shows what
-// a queue pair gets beside such a flow, and leaves it. Nothing is carried: its packets take room and time of
-// the link.
+// A TCP sender with endless data and BBR version 1 as in Linux
+// (draft-cardwell-iccrg-bbr-congestion-control-00, and tcp_bbr.c's handling of ACK aggregation), over a link
+// that others use, too. It shows how queue pairs and TCP share a link. No data is transferred: its packets
+// only take room and time of the link.
 class TcpFlow {
  public:
-  // Answers take `way_back`, and come together with others of the same `lump` of time.
+  // Acknowledgements take `way_back`, and arrive together with others of the same interval `lump`.
   TcpFlow(net::LinkModel& link, Duration way_back, Duration lump)
       : link_(link), way_back_(way_back), lump_(lump) {}
 
-  // Does what is to be done by now.
+  // Processes all events up to `now`.
   void run(TimePoint now);
-  // When it wants to be called next.
+  // The time for the next call of run().
   TimePoint deadline() const;
 
-  // Bytes of payload that have arrived.
+  // The payload bytes that have arrived.
   uint64_t delivered_bytes() const { return delivered_ * kPayload; }
 
  private:
@@ -35,8 +35,10 @@ class TcpFlow {
 
   struct Packet {
     TimePoint sent;
-    TimePoint answered;  // kNever: it was dropped
-    uint64_t delivered;  // when it was sent: so many had arrived, the latest then, sent then
+    TimePoint answered;  // arrival of the acknowledgement; kNever: the packet was dropped
+    // At the time of sending: the number of packets delivered, and when the last one was acknowledged and
+    // sent.
+    uint64_t delivered;
     TimePoint delivered_at;
     TimePoint delivered_sent;
   };
@@ -50,10 +52,10 @@ class TcpFlow {
   void update_window(uint64_t acked);
   void send(TimePoint now);
   double gain() const;
-  double bandwidth() const { return static_cast<double>(bandwidth_.get()) / 1000; }  // packets a second
-  // Packets that the path holds, times a gain.
+  double bandwidth() const { return static_cast<double>(bandwidth_.get()) / 1000; }  // packets per second
+  // The bandwidth-delay product in packets, times a gain.
   double held(double gain) const;
-  uint64_t quantum() const;  // packets that leave together
+  uint64_t quantum() const;  // packets per super-packet
 
   net::LinkModel& link_;
   const Duration way_back_;
@@ -61,7 +63,7 @@ class TcpFlow {
   std::deque<Packet> in_flight_;
   TimePoint latest_answer_{};
 
-  congestion::WindowedMax bandwidth_;  // thousandths of packets a second
+  congestion::WindowedMax bandwidth_;  // in thousandths of packets per second
   Duration least_round_trip_{0};
   TimePoint least_since_{};
   uint64_t delivered_ = 0;
@@ -81,7 +83,7 @@ class TcpFlow {
   TimePoint probe_ends_ = kNever;
 
   uint64_t window_ = 10;
-  uint64_t window_before_ = 0;  // a recovery
+  uint64_t window_before_ = 0;  // before a recovery or a probe
   bool recovers_ = false;
   bool conserves_ = false;
   uint64_t recovery_round_ = 0;

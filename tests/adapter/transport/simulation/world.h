@@ -11,21 +11,21 @@
 
 namespace verbena::transport {
 
-// Everything that a run depends on, drawn from a seed or set by a test.
+// The parameters of a run, drawn from a seed or set by a test.
 struct WorldOptions {
   uint64_t seed = 1;
   net::Conditions conditions;
-  std::optional<net::LinkSettings> link;  // both ways, in place of the conditions
+  std::optional<net::LinkSettings> link;  // in both directions; replaces `conditions`
   bool ipv6 = false;
   uint32_t qp_pairs = 1;
   bool both_ways = true;
-  FlowOptions flow;  // of every flow; a fault is the first one's only
+  FlowOptions flow;  // for every flow; only the first one has the fault
   Host::QpSizes sizes;
-  QpAttributes attributes;  // of every QP; PSNs and addresses are set for each
+  QpAttributes attributes;  // for every QP, except PSNs and addresses
   bool start_near_wrap = true;
-  Duration tick = std::chrono::microseconds(2);  // a host looks no more often
+  Duration tick = std::chrono::microseconds(2);  // minimum interval between rounds of a host
   Duration time_limit = std::chrono::seconds(600);
-  Duration isolate_at = Duration::max();  // the second host falls silent then, for good
+  Duration isolate_at = Duration::max();  // time at which the second host falls silent forever
 
   static WorldOptions draw(uint64_t seed, uint32_t packets);
 };
@@ -35,7 +35,7 @@ class World {
  public:
   explicit World(const WorldOptions& options);
 
-  // Runs until all flows are finished. False: something was found wrong; complaint() says what.
+  // Runs until all flows are finished. False: a check failed; complaint() describes it.
   bool run();
   const std::string& complaint() const { return complaint_; }
 

@@ -48,16 +48,16 @@ struct EndpointOptions {
   uint32_t cq_entries = 1024;
   bool signal_all = true;
   uint32_t qpn = 0x11;
-  memory::KeyTable* keys = nullptr;                       // another endpoint's memory, in place of its own
-  queues::SharedReceiveQueue* srq = nullptr;              // in place of its own receive queue
-  const queues::SharedReceiveQueueTable* srqs = nullptr;  // of an XRC target, which has no protection domain
+  memory::KeyTable* keys = nullptr;                       // another endpoint's memory; null: its own
+  queues::SharedReceiveQueue* srq = nullptr;              // null: its own receive queue
+  const queues::SharedReceiveQueueTable* srqs = nullptr;  // for an XRC target, which has no protection domain
   uint64_t xrc_domain = 0;
-  QueueOwners* owners = nullptr;  // of an XRC target: where other processes' queues are
-  bool repairs = true;            // losses one by one
+  QueueOwners* owners = nullptr;  // for an XRC target: the shared receive queues of other processes
+  bool repairs = true;            // repairs losses by SACK and retransmission of single packets
   congestion::Kind congestion = congestion::Kind::kFixed;
 };
 
-// One queue pair of type Qp with all it needs, its wire a recording.
+// A queue pair of type Qp with all its objects. A RecordingSink takes its packets.
 template <class Qp>
 class Endpoint {
  public:
@@ -116,7 +116,7 @@ class Endpoint {
     qp->enter(IBV_QPS_RTS);
   }
 
-  // The next completion. Fails the test when there is none.
+  // Returns the next completion. Fails the test if there is none.
   ibv_wc completion(queues::CompletionQueue& cq) {
     ibv_wc wc{};
     EXPECT_EQ(cq.poll(1, &wc), 1) << "no completion";
@@ -136,7 +136,7 @@ class Endpoint {
     return all;
   }
 
-  // `count`: so many packets, joined.
+  // Delivers a packet, or a super-packet of `count` packets.
   Verdict receive(const roce::Headers& headers, ConstBytes payload = {}, uint32_t count = 1) {
     const roce::Packet packet{headers, payload, count};
     const roce::Path path = path_between(attributes().path.destination, attributes().path.source);
@@ -145,8 +145,8 @@ class Endpoint {
     return qp->on_packet({packet, path, udp_bytes}, now);
   }
 
-  // As receive() of the same with an acknowledgement ahead of it; by on_plain_send(), if `plainly` and it
-  // takes it. Whether it has is said in `is_plain`.
+  // Delivers the message and its acknowledgement. With `plainly`, tries on_plain_send() first; `is_plain`
+  // returns whether that accepted it. Otherwise uses on_packet().
   Verdict receive_send(const PlainSend& message, bool plainly = true, bool* is_plain = nullptr) {
     const roce::Path path = path_between(attributes().path.destination, attributes().path.source);
     std::optional<Verdict> verdict;
@@ -157,7 +157,7 @@ class Endpoint {
     return qp->on_packet({packet, path, 0, message.acknowledgement}, now);
   }
 
-  // Messages that came as one.
+  // Delivers a batch of one-packet messages.
   Verdict receive_messages(const roce::Headers& headers, ConstBytes payload,
                            std::span<const uint8_t> lengths) {
     const roce::Packet packet{headers, payload, static_cast<uint32_t>(lengths.size())};
@@ -165,7 +165,7 @@ class Endpoint {
     return qp->on_packet({packet, path, 0, nullptr, lengths}, now);
   }
 
-  // Lets time pass up to the deadline. Fails the test when there is none.
+  // Advances time to the deadline and runs the timer. Fails the test if there is none.
   void wait_for_timer() {
     ASSERT_NE(qp->deadline(), kNever);
     now = qp->deadline();
@@ -187,7 +187,7 @@ class Endpoint {
   TimePoint now{std::chrono::seconds(1)};
 };
 
-// The packets a peer would send, to the endpoint's QP.
+// Return headers of packets that a peer sends to the endpoint's QP.
 inline roce::Headers headers_of(roce::Service service, roce::Operation operation, uint32_t psn) {
   roce::Headers headers;
   headers.opcode = roce::make_opcode(service, operation);
@@ -198,7 +198,8 @@ inline roce::Headers headers_of(roce::Service service, roce::Operation operation
 inline roce::Headers rc_headers(roce::Operation operation, uint32_t psn) {
   return headers_of(roce::Service::kRc, operation, psn);
 }
-// A requester's, that understands what it is told of arrivals, and expects the responder at this PSN.
+// Returns a requester's confirmation that it understands SACKs (kHeardOpcode). `psn` is the PSN that it
+// expects the responder to have reached.
 inline roce::Headers heard_at(roce::Psn psn) {
   roce::Headers headers;
   headers.opcode = roce::kSackConfirmationOpcode;

@@ -19,7 +19,7 @@ inline constexpr memory::PdId kTestPd = 7;
 inline constexpr memory::Access kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-// A registered buffer: the memory and its region.
+// A buffer and its memory region.
 class Buffer {
  public:
   Buffer(size_t bytes, memory::Access access, memory::PdId pd)

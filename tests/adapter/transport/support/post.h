@@ -10,7 +10,7 @@
 
 namespace verbena::transport {
 
-// What ibv_post_send and ibv_post_recv do with a request that is in order. False: the ring is full.
+// Posts a valid request, as ibv_post_send() and ibv_post_recv() do. False if the ring is full.
 inline bool post_send(QueuePair& qp, const ibv_send_wr& wr, const roce::Path* path = nullptr) {
   queues::SendWqe* wqe = qp.send_queue().reserve();
   if (wqe == nullptr) return false;
@@ -20,7 +20,8 @@ inline bool post_send(QueuePair& qp, const ibv_send_wr& wr, const roce::Path* pa
   wqe->immediate = wr.imm_data;
   wqe->remote_address = wqe->compare_add = wqe->swap = wqe->rkey = 0;
   wqe->remote_srqn = wr.qp_type.xrc.remote_srqn;
-  if (wqe->opcode == queues::kFlushOpcode) {  // which ibv_send_wr has no place for; an atomic's will do
+  if (wqe->opcode ==
+      queues::kFlushOpcode) {  // ibv_send_wr has no fields for FLUSH, so tests use those of atomics
     wqe->remote_address = wr.wr.atomic.remote_addr;
     wqe->rkey = wr.wr.atomic.rkey;
     wqe->compare_add = wr.wr.atomic.compare_add;

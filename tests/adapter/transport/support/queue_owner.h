@@ -11,11 +11,12 @@
 
 namespace verbena::transport {
 
-// A process that has a shared receive queue for XRC which targets of other processes are sent to: its memory,
-// its queue, and a delegate for one target. What goes in and what comes out waits until the test moves it.
+// A process that owns a shared receive queue for XRC, to which XRC targets in other processes forward
+// requests. It has its memory, its queue, and a stand-in for one target. Requests and answers wait until the
+// test moves them.
 class QueueOwner final : public DelegateAnswers {
  public:
-  static constexpr uint64_t kDomain = 9;  // what this process calls it
+  static constexpr uint64_t kDomain = 9;  // this process's number of the domain
   static constexpr memory::PdId kPd = 33;
 
   explicit QueueOwner(uint32_t its_slot) : slot(its_slot), table(its_slot) {
@@ -39,7 +40,7 @@ class QueueOwner final : public DelegateAnswers {
     ASSERT_TRUE(post_recv(*srq, wr));
   }
 
-  // A request that a target passes on.
+  // Queues a request that a target forwards.
   void queue(const ForwardedRequest& request) {
     arriving.push_back({request.packet.headers,
                         {request.packet.payload.begin(), request.packet.payload.end()},
@@ -49,7 +50,7 @@ class QueueOwner final : public DelegateAnswers {
                         request.msn,
                         request.repeated});
   }
-  // Executes the oldest. REQUIRES: there is one
+  // Executes the oldest request. REQUIRES: there is one.
   void take_next() {
     const Arriving next = std::move(arriving.front());
     arriving.pop_front();
@@ -98,7 +99,7 @@ class QueueOwner final : public DelegateAnswers {
   std::unique_ptr<StandIn> delegate;
   std::deque<Arriving> arriving;
   std::deque<OwnerAnswer> answers;
-  RecordingSink wire;  // to the requester
+  RecordingSink wire;  // towards the requester
   TestRoutes routes{wire};
 
  private:

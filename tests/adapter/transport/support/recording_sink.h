@@ -9,22 +9,22 @@
 
 namespace verbena::transport {
 
-// A packet as it was given to the wire.
+// A packet as the transport passed it to the wire.
 struct SentPacket {
   roce::Path path;
   roce::Headers headers;
   std::vector<std::byte> payload;
   uint32_t count = 1;
-  bool is_followed = false;  // by a message that went as one with it
-  bool lent = false;         // its payload stays where it is
+  bool is_followed = false;  // a further message of the same batch follows
+  bool lent = false;         // rendezvous: its payload stays in the sender's memory
 
   roce::Operation operation() const { return headers.operation(); }
   uint32_t psn() const { return headers.psn.value(); }
   bool asks() const { return headers.ack_request; }
 };
 
-// Keeps what is sent; an acknowledgement that travels in a packet, and messages that go as one, as packets of
-// their own. Answers kBusy while `room` is 0.
+// Records packets. An acknowledgement that travels with a packet is recorded as a packet of its own, and so
+// are the messages of a batch. Returns kBusy while `room` is 0.
 class RecordingSink : public PacketSink {
  public:
   SendStatus send(const OutgoingPacket& packet) override {
@@ -78,7 +78,7 @@ class RecordingSink : public PacketSink {
   uint32_t put_so_far() const override { return lying; }
   bool is_taken(uint32_t so_far) const override { return looked >= so_far; }
 
-  // Takes the oldest packet not taken yet. REQUIRES: there is one
+  // Removes and returns the oldest packet. REQUIRES: there is one.
   SentPacket take() {
     if (packets.empty()) abort();
     SentPacket packet = std::move(packets.front());
@@ -87,14 +87,14 @@ class RecordingSink : public PacketSink {
   }
 
   std::deque<SentPacket> packets;
-  std::vector<uint32_t> together;   // how many messages went as one, each time that some did
-  std::vector<uint32_t> following;  // the PSNs of those that go with a longer one
-  std::vector<uint32_t> trains;     // how long each was, asked for
-  BlockPin::Count block = std::make_shared<std::atomic<uint32_t>>(0);  // that all trains lie in
-  int room = -1;                                                       // -1: without end
-  bool faults = false;                                                 // whatever goes together
-  uint32_t lying = 0;   // so much has been put where the receiver takes it,
-  uint32_t looked = 0;  // and so much has it taken
+  std::vector<uint32_t> together;   // number of messages in each batch
+  std::vector<uint32_t> following;  // PSNs of packets with `follows_longer`
+  std::vector<uint32_t> trains;     // lengths of the packet trains passed to send_train()
+  BlockPin::Count block = std::make_shared<std::atomic<uint32_t>>(0);  // the block that all trains lie in
+  int room = -1;        // number of packets that fit; -1: unlimited
+  bool faults = false;  // batches fail with kFault
+  uint32_t lying = 0;   // amount put into the route
+  uint32_t looked = 0;  // amount that the receiver has taken
 };
 
 }  // namespace verbena::transport

@@ -10,10 +10,10 @@
 
 namespace verbena::transport {
 
-// A requester that knows its path, and whose peer tells what has arrived beyond a gap. Its next PSN is 101.
+// A requester that knows its path's round trip and whose peer sends SACKs. Its next PSN is 101.
 class RequesterRepair : public RequesterTest {
  protected:
-  // One message there and back in a millisecond: the requester knows the path.
+  // Exchanges one message with a round trip of 1 ms, so that the requester knows its path.
   void SetUp() override {
     RequesterTest::SetUp();
     post(IBV_WR_SEND, 10);
@@ -22,7 +22,8 @@ class RequesterRepair : public RequesterTest {
     acknowledge(100);
     expect_sent(1);
   }
-  // A round trip later: the peer expects `expected` and has what is in the ranges.
+  // Delivers a SACK after one round trip: the peer expects `expected` and has received the ranges [first,
+  // limit).
   void tell(uint32_t expected, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges) {
     tell(expected, ranges, expected);
   }
@@ -41,7 +42,7 @@ class RequesterRepair : public RequesterTest {
     headers.psn = roce::Psn(psn) - Sack::kPast;
     e.receive(headers, {payload.data(), bytes});
   }
-  // What was sent, but for the answers to what it is told.
+  // Returns the PSNs sent, without the confirmations of SACKs, which it counts in `heard`.
   std::vector<uint32_t> sent_again() {
     std::vector<uint32_t> all;
     for (const SentPacket& p : e.transmitted()) {

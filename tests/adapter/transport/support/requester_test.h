@@ -11,7 +11,7 @@
 
 namespace verbena::transport {
 
-// An RC QP in RTS with its first PSN at 100 and an MTU of 256, seen from its peer's side of the wire.
+// An RC QP in RTS with first PSN 100 and MTU 256. The test plays its peer.
 class RequesterTest : public testing::Test {
  protected:
   using Operation = roce::Operation;
@@ -60,7 +60,7 @@ class RequesterTest : public testing::Test {
   }
   void nak(uint32_t psn, NakCode code) { acknowledge(psn, roce::nak_syndrome(code)); }
   void rnr(uint32_t psn, uint8_t timer) { acknowledge(psn, roce::rnr_syndrome(timer)); }
-  // Of a switch that fills up.
+  // Delivers a CNP, as for packets that a congested switch marked.
   void notice() {
     roce::Headers headers;
     headers.opcode = roce::kCnpOpcode;

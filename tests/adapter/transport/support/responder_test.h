@@ -11,7 +11,7 @@
 
 namespace verbena::transport {
 
-// An RC QP in RTR that expects PSN 200 with an MTU of 256, seen from its peer's side of the wire.
+// An RC QP in RTR that expects PSN 200, with MTU 256. The test plays its peer.
 class ResponderTest : public testing::Test {
  protected:
   using Operation = roce::Operation;
@@ -40,7 +40,7 @@ class ResponderTest : public testing::Test {
     ASSERT_TRUE(post_recv(*e.qp, wr));
   }
 
-  // What is sent is source[offset, offset + bytes).
+  // Returns source[offset, offset + bytes), the payload of requests.
   ConstBytes data(size_t bytes, size_t offset = 0) const { return std::span(source).subspan(offset, bytes); }
   static roce::Headers request(Operation operation, uint32_t psn, ConstBytes payload, bool asks = true) {
     roce::Headers headers = rc_headers(operation, psn);
@@ -79,13 +79,13 @@ class ResponderTest : public testing::Test {
   }
   void fetch_add(uint32_t psn, uint64_t addend) { fetch_add(psn, target.address(), addend, target.key()); }
 
-  // What is sent but for what it tells of early arrivals (responder_gaps_test.cc).
+  // Returns the packets sent, without SACKs (responder_gaps_test.cc).
   std::vector<SentPacket> answers() {
     std::vector<SentPacket> all = e.transmitted();
     std::erase_if(all, [](const SentPacket& p) { return p.headers.opcode == roce::kSackOpcode; });
     return all;
   }
-  // The only packet sent is an acknowledgement with this PSN and syndrome.
+  // Checks that the only packet sent is an acknowledgement with this PSN and syndrome.
   void expect_acknowledge(uint32_t psn, uint8_t syndrome, uint32_t msn) {
     const auto packets = answers();
     ASSERT_EQ(packets.size(), 1u);
@@ -99,7 +99,7 @@ class ResponderTest : public testing::Test {
   void expect_nak(uint32_t psn, NakCode code, uint32_t msn) {
     expect_acknowledge(psn, roce::nak_syndrome(code), msn);
   }
-  // As soon as no receive request has come for long enough.
+  // Checks for an RNR NAK, which is sent once the QP has waited long enough for a receive request.
   void expect_rnr_nak(uint32_t psn, uint32_t msn) {
     e.transmitted();
     e.wait_for_timer();

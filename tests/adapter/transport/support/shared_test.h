@@ -12,13 +12,13 @@
 
 namespace verbena::transport {
 
-// Counts the events of a shared receive queue.
+// Counts the limit events of a shared receive queue.
 struct LimitLog : queues::LimitListener {
   void on_limit_reached() override { ++events; }
   int events = 0;
 };
 
-// Memory, and what is to arrive: for tests of several QPs that take from shared receive queues.
+// A fixture with memory and payload, for tests of several QPs that use shared receive queues.
 class SharedTest : public testing::Test {
  protected:
   using Op = roce::Operation;
@@ -34,7 +34,7 @@ class SharedTest : public testing::Test {
     return *queues::SharedReceiveQueue::create(
         {.requests = requests, .sges = queues::kMaxSge, .pd = pd, .listener = &limit});
   }
-  // Posts a receive of the inbox's bytes from wr_id * 4096 on.
+  // Posts a receive into the inbox at offset wr_id * 4096.
   void post(queues::SharedReceiveQueue& queue, uint64_t wr_id, uint32_t length = 4096) {
     post(queue, wr_id, inbox.sge(wr_id * 4096, length));
   }
@@ -57,7 +57,7 @@ class SharedTest : public testing::Test {
     headers.pad = roce::padding_of(static_cast<uint32_t>(payload.size()));
     return headers;
   }
-  // What is sent but for what it tells of early arrivals.
+  // Returns the packets sent, without SACKs.
   template <class Qp>
   static std::vector<SentPacket> answers(Endpoint<Qp>& e) {
     std::vector<SentPacket> all = e.transmitted();
@@ -72,7 +72,7 @@ class SharedTest : public testing::Test {
     EXPECT_EQ(packets[0].headers.syndrome, syndrome);
     EXPECT_EQ(packets[0].psn(), psn);
   }
-  // As soon as no receive request has come for long enough.
+  // Checks for an RNR NAK, which is sent once the QP has waited long enough for a receive request.
   template <class Qp>
   static void expect_rnr_nak(Endpoint<Qp>& e, uint32_t psn) {
     e.transmitted();

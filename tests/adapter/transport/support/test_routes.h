@@ -6,7 +6,7 @@
 
 namespace verbena::transport {
 
-// A way such as sockets give: many packets in one system call, and it may lose them.
+// The traits of a wire route over sockets: many packets per system call, and losses are possible.
 inline constexpr Traits kSocketTraits{.max_payload = 4096,
                                       .burst_bytes = 65507,
                                       .burst_packets = 64,
@@ -16,7 +16,8 @@ inline constexpr Traits kSocketTraits{.max_payload = 4096,
                                       .blind_burst_bytes = 160 * 1024,
                                       .blind_bytes_per_microsecond = 1250};
 
-// Another process of this host, by memory: what is small goes together, and nothing is lost.
+// The traits of a shared-memory route to another process of this host: small messages travel in batches, and
+// nothing is lost.
 inline constexpr Traits kMemoryTraits{.max_payload = 4096,
                                       .burst_bytes = 1 << 20,
                                       .burst_packets = 256,
@@ -25,7 +26,7 @@ inline constexpr Traits kMemoryTraits{.max_payload = 4096,
                                       .carries_acknowledgements = true,
                                       .lossless = true};
 
-// One route to everywhere.
+// Returns the same route for every path.
 class TestRoutes final : public Routes {
  public:
   std::string obstacle(const roce::Path&, roce::Qpn) override { return known_obstacle; }

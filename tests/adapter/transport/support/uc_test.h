@@ -11,8 +11,7 @@
 
 namespace verbena::transport {
 
-// A UC QP that sends from PSN 100 and expects PSN 200, with an MTU of 256, seen from its peer's side of the
-// wire.
+// A UC QP that sends from PSN 100 and expects PSN 200, with MTU 256. The test plays its peer.
 class UcTest : public testing::Test {
  protected:
   using Op = roce::Operation;
@@ -58,7 +57,7 @@ class UcTest : public testing::Test {
     ASSERT_TRUE(post_send(*e.qp, wr));
   }
 
-  // What arrives is source[offset, offset + bytes).
+  // Returns source[offset, offset + bytes), the payload of arriving packets.
   ConstBytes data(size_t bytes, size_t offset = 0) const { return std::span(source).subspan(offset, bytes); }
   static roce::Headers packet(Op operation, uint32_t psn, ConstBytes payload) {
     roce::Headers headers = headers_of(roce::Service::kUc, operation, psn);

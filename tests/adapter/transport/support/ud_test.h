@@ -11,8 +11,7 @@
 
 namespace verbena::transport {
 
-// A UD QP, number 0x11, with an MTU of 1024: it sends to QP 0x77 of address 9, and receives from QP 0x99
-// there.
+// A UD QP with number 0x11 and MTU 1024. It sends to QP 0x77 of address 9, and receives from QP 0x99 there.
 class UdTest : public testing::Test {
  protected:
   using Op = roce::Operation;

@@ -7,7 +7,7 @@
 
 namespace verbena::transport {
 
-// XRC's two halves, each made like any other QP.
+// The two kinds of XRC QP, with the same constructor as other QPs.
 struct XrcInitiator : RcQueuePair {
   XrcInitiator(const QpConfig& config, queues::SendQueue send, queues::RecvQueue recv)
       : RcQueuePair(config, std::move(send), std::move(recv), Role::kXrcInitiator) {}

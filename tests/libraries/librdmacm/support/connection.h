@@ -28,7 +28,7 @@ inline sockaddr* generic(sockaddr_in& address) {
   return reinterpret_cast<sockaddr*>(&address);
 }
 
-// An event, acknowledged already.
+// An rdma_cm event that is already acknowledged.
 struct Heard {
   int type = -1;  // enum rdma_cm_event_type
   int status = 0;
@@ -67,7 +67,7 @@ inline bool readable(const rdma_event_channel* channel, int timeout_ms) {
   return ::poll(&entry, 1, timeout_ms) == 1;
 }
 
-// The next event; a test that waits for one in vain fails.
+// Waits for the next event and acknowledges it. Fails the test if none comes.
 inline Heard hear(rdma_event_channel* channel) {
   Heard heard;
   if (!readable(channel, kPatienceMs)) {
@@ -98,7 +98,8 @@ inline Heard hear(rdma_event_channel* channel) {
   return heard;
 }
 
-// A later header's enum has more values than the one that we build with; to the compiler they are none.
+// Converts an int to the enum. A later header has values that ours does not know, so a cast would be
+// undefined.
 inline rdma_cm_event_type event_type(int value) {
   rdma_cm_event_type type;
   std::memcpy(&type, &value, sizeof type);
@@ -120,7 +121,7 @@ inline ibv_qp_init_attr small_qp(ibv_qp_type type = IBV_QPT_RC) {
   return attributes;
 }
 
-// REQUIRES: the data outlives the answer
+// Returns connection parameters with private data. REQUIRES: the data outlives the result.
 inline rdma_conn_param with_data(std::string_view data) {
   rdma_conn_param parameters{};
   parameters.private_data = data.data();
@@ -130,14 +131,14 @@ inline rdma_conn_param with_data(std::string_view data) {
   return parameters;
 }
 
-// Until the identifier has a device, which no loopback address names by itself.
+// Resolves an address, which gives the identifier a device. A loopback address alone does not determine one.
 inline void resolve_to(rdma_event_channel* channel, rdma_cm_id* id, sockaddr_in address) {
   EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(address), 2000), 0) << std::strerror(errno);
   hear(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
   EXPECT_NE(id->verbs, nullptr);
 }
 
-// An asynchronous listener on 127.0.0.1, on a port that was free.
+// A non-blocking listener on 127.0.0.1, on a free port.
 struct Listener {
   explicit Listener(rdma_port_space space = RDMA_PS_TCP, int backlog = 8)
       : id(make_id(channel.get(), space)) {
@@ -151,7 +152,7 @@ struct Listener {
   uint16_t port = 0;
 };
 
-// An identifier that has a route to there.
+// An identifier with a resolved route to a port on 127.0.0.1.
 struct Caller {
   explicit Caller(uint16_t port, rdma_port_space space = RDMA_PS_TCP) : id(make_id(channel.get(), space)) {
     sockaddr_in address = ipv4("127.0.0.1", port);
@@ -172,7 +173,7 @@ struct Caller {
   OwnId id;
 };
 
-// A connection that stands, and both its ends.
+// An established connection with both its ends.
 struct Connection {
   Connection() {
     caller.create_qp();
@@ -191,7 +192,7 @@ struct Connection {
   OwnId accepted;
 };
 
-// Sends a message from one identifier to the other with the calls of rdma_verbs.h.
+// Sends a message from one identifier to the other with the functions of rdma_verbs.h.
 inline void exchange(rdma_cm_id* from, rdma_cm_id* to) {
   std::string sent = "over the wire", received(64, '\0');
   ibv_mr* const out = rdma_reg_msgs(from, sent.data(), sent.size());

@@ -16,7 +16,7 @@
 
 namespace verbena::rsockets::testing {
 
-// An rsocket's number, closed with this.
+// Owns an rsocket.
 class Rsocket {
  public:
   Rsocket() = default;
@@ -40,7 +40,7 @@ class Rsocket {
   int number_ = -1;
 };
 
-// An address of loopback's, of either family.
+// The loopback address of either family.
 struct Loopback {
   explicit Loopback(int family, in_port_t port = 0) {
     if (family == AF_INET) {
@@ -67,7 +67,7 @@ inline in_port_t port_of(int number) {
   sockaddr_in6 name{};
   socklen_t length = sizeof name;
   EXPECT_EQ(::rgetsockname(number, reinterpret_cast<sockaddr*>(&name), &length), 0) << errno;
-  return name.sin6_port;  // where sin_port is, too
+  return name.sin6_port;  // sin_port has the same offset
 }
 
 inline Rsocket listener(int backlog = 16, int family = AF_INET) {
@@ -90,7 +90,7 @@ inline Rsocket connected_to(in_port_t port, int family = AF_INET) {
   return socket;
 }
 
-// The two ends of a connection.
+// A connection with both its ends.
 struct Pair {
   explicit Pair(int family = AF_INET) : Pair(listener(16, family), family) {}
   Pair(const Rsocket& from, int family) {
@@ -116,7 +116,7 @@ inline int option(int socket, int level, int name) {
   return value;
 }
 
-// What is there within ten seconds, as rpoll() says; 0 if nothing.
+// Polls for up to ten seconds and returns the events of rpoll(); 0 if none.
 inline short poll_for(int socket, short events, int timeout = 10000) {
   pollfd one{socket, events, 0};
   EXPECT_GE(::rpoll(&one, 1, timeout), 0) << errno;

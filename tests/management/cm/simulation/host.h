@@ -11,25 +11,25 @@
 
 namespace verbena::cm {
 
-// What an application does, in per cent of its chances.
+// The behaviour of an application, as probabilities in per cent.
 struct Habits {
-  unsigned delays = 20;       // says first that it needs time
-  unsigned rejects = 10;      // a request, or a reply
-  unsigned loses_heart = 10;  // destroys what is not established yet
-  unsigned disconnects = 30;  // what is established, before the end of the first act
+  unsigned delays = 20;       // first reports that it needs time (MRA)
+  unsigned rejects = 10;      // rejects a request or a reply
+  unsigned loses_heart = 10;  // destroys a connection before it is established
+  unsigned disconnects = 30;  // disconnects before the end of the first phase
   Duration longest_thought = std::chrono::seconds(3);
 };
 
-// What became of a connection, as its application saw it.
+// The state of a connection as its application knows it.
 struct Fate {
   bool is_active = false;
   uint32_t remote_id = 0;
   bool established = false;
-  bool over = false;  // it has heard of, or has itself decided, the end
+  bool over = false;  // the application knows of the end, or decided it
   bool destroyed = false;
 };
 
-// A host of the simulation: a manager whose handler behaves as applications do, taking its time.
+// A simulated host: a connection manager with an application that reacts to events randomly and after delays.
 class Host : public Endpoint {
  public:
   Host(uint8_t number, World& world, const Habits& habits, uint64_t seed);
@@ -37,12 +37,12 @@ class Host : public Endpoint {
 
   void connect_to(const Host& other, uint32_t qpn);
   void resolve(const Host& other);
-  void meet(const Host& other, uint32_t qpn);  // peer to peer
-  // A new host takes up what stood on the old one, as a restarted agent does.
+  void meet(const Host& other, uint32_t qpn);  // peer-to-peer connection
+  // Restores the established connections of `old`, as a restarted agent does.
   void take_up(const Host& old);
-  // Everything stands still that has not been decided: disconnects what is established and destroys the rest.
+  // Disconnects all established connections and destroys all others, so that everything comes to an end.
   void wind_up();
-  // The application is killed, and its agent ends what it had.
+  // Ends all of the application's connections, as the agent does after the application is killed.
   void kill_application();
 
   const std::map<LocalId, Fate>& fates() const { return fates_; }
@@ -68,7 +68,7 @@ class Host : public Endpoint {
   uint32_t next_qpn_ = 1000;
   std::map<LocalId, Fate> fates_;
   std::shared_ptr<int> alive_ =
-      std::make_shared<int>(0);  // thoughts of a host that has crashed come to nothing
+      std::make_shared<int>(0);  // reset when the host crashes, which cancels delayed reactions
 };
 
 }  // namespace verbena::cm

@@ -12,15 +12,16 @@
 
 namespace verbena::cm {
 
-// What a network does to datagrams, in per mille.
+// The faults of the network, in per mille of datagrams.
 struct Weather {
-  unsigned loss = 0;  // corruption is loss: the ICRC finds it
+  unsigned loss = 0;  // includes corruption, which the ICRC detects
   unsigned duplication = 0;
-  unsigned lateness = 0;  // comes seconds late, after all that was sent behind it
+  unsigned lateness = 0;  // arrives seconds late, after later datagrams
   Duration longest_delay = std::chrono::milliseconds(20);
 };
 
-// Time, a network, and what is to happen: one thread, one seed.
+// The simulation: virtual time, a network, and an agenda of events. Single-threaded and determined by its
+// seed.
 class World {
  public:
   World(uint64_t seed, const Weather& weather) : random_(seed), weather_(weather) {}
@@ -29,13 +30,13 @@ class World {
   Random& random() { return random_; }
   void set_weather(const Weather& weather) { weather_ = weather; }
 
-  // What answers to an address from now on; nullptr: nobody.
+  // Sets the endpoint that receives at an address; nullptr: none.
   void settle(uint8_t host, Endpoint* endpoint) { hosts_[host] = endpoint; }
   void at(TimePoint when, std::function<void()> what) { agenda_.emplace(when, std::move(what)); }
   void after(Duration time, std::function<void()> what) { at(now_ + time, std::move(what)); }
 
-  // One thing after the other until nothing is left to happen, or the time has come. Returns how many things
-  // happened; stops early after `most`.
+  // Runs events in order until none is left, `until` is reached, or `most` have run. Returns the number of
+  // events run.
   size_t run(TimePoint until, size_t most = ~size_t{0});
 
  private:

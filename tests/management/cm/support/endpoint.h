@@ -12,7 +12,7 @@
 
 namespace verbena::cm {
 
-// What a handler has heard.
+// The kinds of calls to a Handler.
 enum class Heard : uint8_t {
   kRequest,
   kReply,
@@ -43,11 +43,11 @@ struct Event {
   Heard heard;
   LocalId id;
   uint64_t context;
-  uint16_t reason = 0;     // of a REJ; the message that was unanswered; the status of SIDR_REP, APR
-  bool has_drep = false;   // of kDisconnected
-  uint32_t remote_id = 0;  // of kRequest, kSidrRequest
-  uint32_t number = 0;     // the QPN of SIDR_REP
-  std::vector<uint8_t> private_data{};  // whole
+  uint16_t reason = 0;     // reason of a REJ; type of an unanswered message; status of SIDR_REP or APR
+  bool has_drep = false;   // for kDisconnected
+  uint32_t remote_id = 0;  // for kRequest and kSidrRequest
+  uint32_t number = 0;     // QPN in a SIDR_REP
+  std::vector<uint8_t> private_data{};  // without truncation
 };
 
 struct Datagram {
@@ -58,10 +58,11 @@ struct Datagram {
   MessageType type() const { return decode_header(mad.bytes)->type; }
 };
 
-// An address of the test's network: 10.0.0.n.
+// The address 10.0.0.n of the test network.
 roce::Address address(uint8_t host);
 
-// A host of a test: a manager, what it has sent and not yet been carried away, what its handler has heard.
+// A host in a test: a manager, the datagrams that it has sent and that were not yet carried, and the events
+// that its handler has received.
 class Endpoint : public Sink, public Handler {
  public:
   explicit Endpoint(uint8_t host, ManagerConfig config = {}, uint64_t seed = 1);
@@ -72,10 +73,10 @@ class Endpoint : public Sink, public Handler {
   std::vector<Event> heard;
   Admission admission = Admission::admit(77);
   int admissions_asked = 0;
-  bool has_roce_port = false;   // sends from UDP port 4791, as a Verbena agent
-  uint32_t restorable_qpn = 0;  // of a connection that may be restored; 0: none may
+  bool has_roce_port = false;   // sends from UDP port 4791, as a Verbena agent does
+  uint32_t restorable_qpn = 0;  // QPN of the connection that may be restored; 0: none
 
-  // A path to the other.
+  // Returns the path to another host.
   roce::Path path_to(const Endpoint& other) const;
   ConnectRequest parameters_to(const Endpoint& other, uint32_t qpn = 100) const;
   ConnectReply reply_parameters(uint32_t qpn = 200) const;
@@ -83,7 +84,7 @@ class Endpoint : public Sink, public Handler {
   void receive(const Datagram& datagram, TimePoint now);
   State state(LocalId id) const;
   Event last() const { return heard.back(); }
-  // The only datagram that was sent, taken away.
+  // Removes and returns the only datagram sent.
   Datagram take();
   template <class Message>
   Message take_as() {
@@ -112,14 +113,14 @@ class Endpoint : public Sink, public Handler {
   void on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr) override;
 
  protected:
-  // After it has been recorded.
+  // Called after the event has been recorded.
   virtual void react(const Event&) {}
 
  private:
   void hear(Event event);
 };
 
-// Two endpoints and a network that loses nothing, and a clock that moves when told.
+// Two endpoints with a lossless network between them and a manual clock.
 class Pair {
  public:
   explicit Pair(ManagerConfig config = {}) : a(1, config, 11), b(2, config, 22) {}
@@ -129,14 +130,14 @@ class Pair {
   TimePoint now{std::chrono::hours(1)};
 
   Endpoint& other(const Endpoint& of) { return &of == &a ? b : a; }
-  // Carries all datagrams until there are none.
+  // Carries all datagrams, including those sent in reply, until none is left.
   void carry();
-  // Lets time pass, timers running and datagrams carried.
+  // Advances time; runs timers and carries datagrams.
   void pass(Duration time);
-  // The same, with whatever is sent lost.
+  // The same, but all datagrams are lost.
   void pass_in_silence(Duration time);
 
-  // Connects a to b and returns both IDs.
+  // Connects a to b and returns both communication IDs.
   struct Ids {
     LocalId a;
     LocalId b;
@@ -144,11 +145,11 @@ class Pair {
   Ids connect(uint32_t qpn_of_a = 100, uint32_t qpn_of_b = 200);
 };
 
-// A pair with a request on its way: a has sent it, b has heard of it and not answered yet.
+// A pair with a half-open connection: a has sent a request, b has received it and not replied.
 class HalfOpen : public Pair {
  public:
   explicit HalfOpen(ManagerConfig config = {});
-  // b accepts, and a has heard of it.
+  // Lets b accept and a receive the reply.
   void reply();
 
   LocalId active;
