@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the number of connections per second that are set up and torn down through librdmacm, one at a
-// time and many at a time, and the memory of open ones. A second process listens; each of the two has one
-// event channel.
+// Measures how fast connections are set up and torn down through librdmacm, one at a time and many at a time,
+// and the memory of open ones. A second process listens; each of the two has one event channel.
 //
 //     verbena run -- build/release/bin/connection_rate --address 127.0.0.1
 #include <algorithm>

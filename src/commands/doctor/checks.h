@@ -29,7 +29,8 @@ void look_at_links(const std::vector<control::LinkStatus>& links, const Netdevs&
 // Checks resource limits of this process, which its children inherit, and free space in file systems.
 void look_at_limits(Findings& findings);
 
-// Checks for system calls that a sandbox, a security module or an old kernel forbids.
+// Checks for system calls, and access to other processes' memory, that a sandbox, a security module or an old
+// kernel denies.
 void look_at_kernel(Findings& findings);
 
 // Checks for variables and files that make the loader prefer other libraries, and for wrong settings.

@@ -17,8 +17,8 @@ struct CommandOutput {
 };
 
 // Runs a program without a shell and with empty standard input, for at most `patience`. Searches for it in
-// PATH and in the sbin folders. Keeps some megabytes of its output. `environment` holds NAME=VALUE entries to
-// add. Returns nullopt if there is no such program or it cannot be started.
+// PATH, then in the sbin and bin folders. Keeps some megabytes of its output. `environment` holds NAME=VALUE
+// entries to add. Returns nullopt if there is no such program or it cannot be started.
 std::optional<CommandOutput> run_command(const std::vector<std::string>& words, Duration patience,
                                          const std::vector<std::string>& environment = {});
 

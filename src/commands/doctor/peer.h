@@ -18,7 +18,7 @@ namespace verbena::commands::doctor {
 enum class PeerKind : uint8_t {
   kNone,
   kVerbena,      // it reports its version
-  kPerformance,  // it answers PerfMgt queries without a version: an adapter, or an older Verbena
+  kPerformance,  // it has performance counters but reports no version: an adapter, or an older Verbena
   kOther,        // it answers with errors, as the kernel's rdma_rxe
 };
 

@@ -9,9 +9,9 @@
 
 namespace verbena::commands::explanations {
 
-// Finds entries for the words of a command line. They may be a name or its end ("RETRY_EXC_ERR"), a number,
-// optionally preceded by its kind, a text that ibv_wc_status_str() or similar functions return, or words that
-// occur in an entry. Returns all entries for no words.
+// Finds entries for the words of a command line. These may be a name or its end ("RETRY_EXC_ERR"), or a
+// number with or without its kind before it. They may also be a text of ibv_wc_status_str() or similar
+// functions, or words that occur in an entry. Returns all entries for no words.
 std::vector<const Entry*> search(const std::vector<std::string>& words);
 
 // Returns a name without its kind's common prefix: "RETRY_EXC_ERR".

@@ -19,7 +19,7 @@ constexpr int number(cm::RejReason reason) {
 
 // clang-format off
 constexpr Entry kTable[] = {
-    // ---- what a completion says
+    // ---- completion statuses
     {Kind::kCompletion, IBV_WC_SUCCESS, "IBV_WC_SUCCESS",
      "The request is done.", {}, ""},
     {Kind::kCompletion, IBV_WC_LOC_LEN_ERR, "IBV_WC_LOC_LEN_ERR",

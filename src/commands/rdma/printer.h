@@ -29,7 +29,7 @@ class Printer {
   void hex(std::string_view key, uint64_t value);
   // Prints "key on " as text, or a member `true` in JSON.
   void on_off(std::string_view key, bool value);
-  // text() prints only in text form, all others only in JSON.
+  // Print in one form only: text() as text, the others below in JSON.
   void text(std::string_view text);
   void member(std::string_view key, uint64_t value);
   void member(std::string_view key, std::string_view value);

@@ -170,7 +170,7 @@ int Capture::run() {
   bool goes_on = !failure_ && write_out();
   while (goes_on && !recorder_.is_complete()) {
     // A process that was sending when a round began has written its record by the next round. So each round
-    // handles only records from before the previous one.
+    // handles the records up to the start of the previous one.
     const TimePoint limit = std::exchange(round, MonotonicClock::now());
     if (round >= end) break;
     goes_on = take_news(round);

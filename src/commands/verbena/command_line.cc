@@ -67,19 +67,19 @@ constexpr const char* kVerbenaExamples =
     "'verbena help COMMAND' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";
 
-// Says what is wrong, and where to read what would be right.
+// Reports a wrong command line, and the help that explains the right one. Returns kUsage.
 int complain_of_usage(const std::string& what, const std::string& command) {
   complain("{}\nTry '{} --help'.", what, command);
   return kUsage;
 }
 
-// After a failed write, which has set errno.
+// Reports a failed write to standard output, by errno. Returns kFailed.
 int complain_of_output() {
   complain("cannot write the answer to standard output: {}", std::strerror(errno));
   return kFailed;
 }
 
-// Only there for the list of commands: words_for_help() handles it.
+// Adds `help` to the list of commands. words_for_help() handles it.
 void add_help(CLI::App& verbena) {
   CLI::App* command = verbena.add_subcommand("help", "Explain a command");
   explain(*command, "verbena help [COMMAND...]", "The same as 'verbena COMMAND --help'.\n");
@@ -100,7 +100,7 @@ int run_command_line(int argc, char** argv) {
   CLI::App verbena(kDescription, "verbena");
   explain(verbena, "verbena COMMAND [OPTION...]", kVerbenaExamples);
   verbena.require_subcommand(1);
-  verbena.option_defaults()->disable_flag_override();  // also those of the commands
+  verbena.option_defaults()->disable_flag_override();  // the subcommands inherit it
   verbena.set_version_flag("--version", "verbena " VERBENA_VERSION);
 
   int status = kDone;
@@ -122,7 +122,7 @@ int run_command_line(int argc, char** argv) {
     return complain_of_usage(wrong->what, wrong->within);
   }
   try {
-    std::reverse(words.ours.begin(), words.ours.end());  // as CLI11 takes them
+    std::reverse(words.ours.begin(), words.ours.end());  // CLI11 takes them in reverse order
     verbena.parse(std::move(words.ours));
   } catch (const CLI::Success& asked_for_text) {  // --help, --version
     const int done = verbena.exit(asked_for_text);

@@ -16,8 +16,8 @@ enum ExitStatus : int {
   kDone = 0,
   kFailed = 1,           // the request was understood but failed
   kUsage = 2,            // the command line is wrong
-  kNotExecutable = 126,  // the program exists but does not start; the shells' number for it
-  kNotFound = 127,       // there is no such program; the shells' number for it
+  kNotExecutable = 126,  // the program exists but does not start; as in shells
+  kNotFound = 127,       // there is no such program; as in shells
 };
 
 // Runs `verbena` with these arguments. Returns the exit status.

@@ -45,7 +45,7 @@ struct WayNames {
   std::string_view why;
 };
 constexpr WayNames kWays[protocol::kQpWays] = {
-    {"", ""},  // by the wire
+    {"", ""},  // the QP uses the wire
     {"", ""},
     {"reached", ""},
     {"shared", "the kernel allows it only where it is shared (kernel.yama.ptrace_scope, or a container)"},

@@ -11,8 +11,8 @@
 namespace verbena::commands {
 
 // Finds the queue pair of a slot that sends to a given one. Packets of connected QPs do not name their source
-// QP, so it reads the slot's status page. Results are cached for a second: a QP number that is connected to
-// another peer in that time may be reported wrongly.
+// QP, so it reads the slot's status page. Results are cached for a second, so a QP that is reconnected within
+// that time may be mistaken for the former one.
 class SendingQps {
  public:
   explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}

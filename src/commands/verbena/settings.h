@@ -9,7 +9,7 @@ namespace verbena::commands {
 // An environment variable that has no effect, because its value or its name is wrong.
 struct WrongSetting {
   std::string name;
-  bool is_ours;      // false: its name is not ours but resembles one, or the value is wrong for VERBENA_AGENT
+  bool is_ours;      // true: its value is ignored; false: a mistyped name, or a bad path in VERBENA_AGENT
   std::string what;  // "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
 };
 

@@ -17,7 +17,7 @@ namespace verbena::commands {
 // Selects events.
 struct TraceChoice {
   std::optional<uint32_t> qpn{};
-  std::optional<Duration> since{};  // of time before the reference time
+  std::optional<Duration> since{};  // how far back from the reference time
   std::optional<size_t> last{};     // count of the latest events among those
 };
 // Returns the selected events. `events` are in the order of time. `reference` is the current time, or the end

@@ -50,7 +50,7 @@ class Trial {
   // Does the work between the lines "starting" and "test complete".
   virtual int perform() = 0;
 
-  // Handlers of events. A program does not receive the events that it does not override.
+  // Handlers of events, overridden by the programs that expect them.
   virtual int address_resolved(Node& node);
   virtual int route_resolved(Node& node);
   virtual int accept(Node&) { return 0; }

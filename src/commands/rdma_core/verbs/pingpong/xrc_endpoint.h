@@ -33,8 +33,8 @@ class XrcEndpoint {
   bool post_receive();
 
   bool await_event();
-  // Polls for a received message. Sets `came`, and `from` to the index of the queue pair that received it.
-  // False after reporting an error.
+  // Polls for a received message. Sets `came`, and `from` to the index of its sender. False after reporting
+  // an error.
   bool poll_received(bool& came, size_t& from);
   // Busy-polls the send CQ until the last send to each peer (the only signaled ones) has completed. False on
   // error.
