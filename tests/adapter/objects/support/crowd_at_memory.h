@@ -20,8 +20,8 @@ namespace verbena::adapter::testing {
 struct SharedByCrowd;
 
 // Eight processes that repeatedly read and write this process's memory with a key that this process revokes
-// and renews. Tests check that a READ returns only what was there while the key was valid (kValid), and that
-// no WRITE lands after that.
+// and renews. Tests check that READs return only data from the time when the key was valid (kValid), and that
+// no WRITE takes effect after the key is revoked.
 class CrowdAtMemory {
  public:
   static constexpr size_t kProcesses = 8;
