@@ -160,6 +160,24 @@ class HouseRules(unittest.TestCase):
         self.write("docs/a.md", "The smallest, largest and newest; airborne. The thread itself. However.\n")
         self.assert_kept("words.py")
 
+    def test_riddle_is_found_in_a_comment_and_on_a_page(self):
+        self.write("src/base/a.h", LICENCE + "// Holds the lock. Wh" "at it guards is below.\nint a;  // the peer, as ev" "er\n")
+        self.assert_broken("sentences.py", "src/base/a.h:2: 'Wh" "at'")
+        self.assert_broken("sentences.py", "src/base/a.h:3: 'as ev" "er'")
+        self.write("src/base/a.h", LICENCE + "// Says what it guards, and who waits.\n// ---- Wh" "at follows is a heading\n")
+        self.assert_kept("sentences.py")
+        self.write("docs/a.md", "A page.\n\n- O" "f these two lines\n  one is a riddle.\n\n| Wh" "at | a table |\n")
+        self.assert_broken("sentences.py", "docs/a.md:3: 'O" "f'")
+
+    def test_word_that_the_glossary_replaces_is_found(self):
+        self.write("src/base/a.h", LICENCE + "class Couri" "er;\nconstexpr int kMo" "stBytes = 1;\n")
+        self.assert_broken("sentences.py", "src/base/a.h:2: 'Couri" "er': docs/glossary.md has the term")
+        self.assert_broken("sentences.py", "src/base/a.h:3: 'kMo" "stBytes'")
+
+    def test_line_of_a_page_that_is_too_wide_is_found(self):
+        self.write("docs/a.md", "word " * 25 + "\n\n    " + "code " * 30 + "\n")
+        self.assert_broken("sentences.py", "docs/a.md:1: 125 columns")
+
     def test_folder_that_the_quick_set_forgets_is_found(self):
         self.write("tests/base/CMakeLists.txt", "\n")
         self.write("tests/quick.txt", "base: base_test\n")

@@ -28,7 +28,7 @@ def comments(text):
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r"\s*//+\s?(.*)", line)
         trailing = None if found else re.search(r"\s//\s?(.*)", line)
-        if found and not found[1].startswith("----"):
+        if found and not found[1].startswith(("----", "SPDX-")):
             start = start or number
             parts.append(found[1].strip())
             continue
