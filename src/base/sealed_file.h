@@ -17,8 +17,16 @@ namespace verbena {
 // which a process dies.
 Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
+// A new file of zeros, which takes memory only where it is written. Another user who has it for reading
+// cannot reopen it for writing through /proc. Callers seal it before they hand it out. Errors: as above.
+Result<UniqueFd> make_private_file(const char* name, size_t bytes);
+
 // Nobody can change its size any more, nor its seals. `others`: F_SEAL_... that are added besides.
 Result<void> seal_size(int file, int others = 0);
+
+// Seals the size, and lets only the mappings that exist write the file. Kernels before 5.1 seal the size
+// only.
+Result<void> seal_to_its_mappings(int file);
 
 // A new file with these bytes, whose size is sealed; and as many bytes out of such a file. EPROTO: it is
 // none.

@@ -7,14 +7,12 @@
 #include <set>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/slots/process.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::agent {
@@ -29,15 +27,13 @@ protocol::SlotSecret draw_secret() {
 // Of fixed size, so that a process that maps it cannot be hurt by another's truncation; no other user may
 // open it again through /proc.
 Result<UniqueFd> make_status_page() {
-  UniqueFd page(::memfd_create("verbena-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!page) return fail(errno);
-  if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0) return fail(errno);
-  ::fchmod(page.get(), 0600);
+  auto page = make_private_file("verbena-status", sizeof(protocol::StatusPage));
+  if (!page) return page;
   if (const auto secret = draw_secret(); protocol::is_set(secret)) {
     const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, secret));
-    if (::pwrite(page.get(), secret.data(), sizeof secret, at) != sizeof secret) return fail(errno);
+    if (::pwrite(page->get(), secret.data(), sizeof secret, at) != sizeof secret) return fail(errno);
   }
-  if (::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail(errno);
+  if (const auto sealed = seal_size(page->get()); !sealed) return fail(sealed.error().code);
   return page;
 }
 
