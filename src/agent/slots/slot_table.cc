@@ -85,7 +85,8 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
 void SlotTable::forgive_rested(TimePoint now) {
   for (auto& [index, entry] : entries_) {
     const bool is_for_others = !entry.lent && entry.socket_uid == kNobody;
-    if (is_for_others && now - entry.free_since >= kRestBetweenUsers) count_for(entry, kNobody);
+    const bool has_rested = now - entry.free_since >= kRestBetweenUsers;
+    if (is_for_others && has_rested && may_be_leased(index, true)) count_for(entry, kNobody);
   }
 }
 
@@ -109,7 +110,9 @@ Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
       break;
     }
     const auto found = entries_.find(*added);
-    if (found == entries_.end() || !found->second.lent) return *added;
+    if (found == entries_.end()) return *added;
+    const bool is_another_user = found->second.last_uid != wanted.user && found->second.last_uid != kNobody;
+    if (!found->second.lent && may_be_leased(*added, is_another_user)) return *added;
   }
   if (const auto any = longest_free(wanted, Duration::zero())) return *any;
   return fail(error);
@@ -119,24 +122,26 @@ Result<uint32_t> SlotTable::choose_without_wire(const Wanted& wanted) const {
   for (const Duration rest : {kRest, Duration::zero()}) {
     for (uint32_t index = kEnd - 1; index > 0; --index) {
       const auto found = entries_.find(index);
-      if (found == entries_.end() ? wanted.may_grow : may_have(wanted, found->second, rest)) return index;
+      if (found == entries_.end() ? wanted.may_grow : may_have(wanted, index, found->second, rest))
+        return index;
     }
   }
   return fail(wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT);
 }
 
-bool SlotTable::may_have(const Wanted& wanted, const Entry& entry, Duration rest) {
+bool SlotTable::may_have(const Wanted& wanted, uint32_t index, const Entry& entry, Duration rest) const {
   const bool is_for_us = entry.socket_uid == wanted.user || entry.socket_uid == kNobody;
   const bool is_counted = wanted.may_grow || entry.counts_for == wanted.user;
   if (entry.lent || !is_for_us || !is_counted) return false;
   const bool was_ours = entry.last_uid == wanted.user || entry.last_uid == kNobody;
-  return wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
+  const bool has_rested = wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
+  return has_rested && may_be_leased(index, !was_ours);
 }
 
 std::optional<uint32_t> SlotTable::longest_free(const Wanted& wanted, Duration rest) const {
   std::optional<uint32_t> best;
   for (const auto& [index, entry] : entries_) {
-    if (index >= wire_.size() || !may_have(wanted, entry, rest)) continue;
+    if (index >= wire_.size() || !may_have(wanted, index, entry, rest)) continue;
     if (!best || entry.free_since < entries_.at(*best).free_since) best = index;
   }
   return best;

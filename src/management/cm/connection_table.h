@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/intrusive_list.h"
@@ -51,6 +53,9 @@ class ConnectionTable {
   Connection* find_by_remote_id(const PeerNumber& id) { return by_remote_id_.find(id); }
   // Of those that stand or are being set up.
   Connection* find_by_remote_qpn(const PeerNumber& qpn) { return by_remote_qpn_.find(qpn); }
+  // The first connection at or after this QPN and ID that holds a local QP (kHoldsLocalQpn), in the order of
+  // QPNs and then of IDs. Null: there is none.
+  const Connection* next_by_local_qpn(uint32_t qpn, LocalId id) const;
   // A resolution that the peer asked for.
   Connection* find_sidr_request(const PeerNumber& id) { return sidr_requests_.find(id); }
   // The peer-to-peer connection of ours whose REQ is on its way, to that service over that path.
@@ -94,6 +99,7 @@ class ConnectionTable {
   LocalId draw_id();
   void erase_remote_id(Connection& connection);
   void erase_remote_qpn(Connection& connection);
+  void update_local_qpn(const Connection& connection, State state);
   void wait_until(Connection& connection, TimePoint when, TimePoint now);
   void cut_oldest_wait_short(TimePoint now);
   void unlink_wait(Connection& connection);
@@ -108,6 +114,7 @@ class ConnectionTable {
   ChainedTable<ByRemoteId> by_remote_id_;
   ChainedTable<ByRemoteQpn> by_remote_qpn_;
   ChainedTable<ByRemoteId> sidr_requests_;
+  std::set<std::pair<uint32_t, LocalId>> by_local_qpn_;
   std::vector<Connection*> peer_to_peer_;
   TimerHeap timers_;
   IntrusiveList<Connection, &Connection::wait_hook> waits_;  // oldest first
