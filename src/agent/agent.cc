@@ -55,7 +55,10 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
       netlink_(link_table_),
       wire_(options.port),
-      slot_table_(wire_, ::geteuid()),
+      slot_table_(wire_, ::geteuid(),
+                  [this](uint32_t slot, bool to_another_user) {
+                    return cm_.ended_slots().may_be_leased(slot, to_another_user);
+                  }),
       domain_table_(client_sockets_.closer(), ::geteuid()),
       vault_(slot_table_, served_),
       cm_(loop_, options.port, cm_surroundings()),
@@ -176,8 +179,11 @@ SlotLeases::Surroundings Agent::slot_surroundings() {
                 links_.consider_loopback();
                 consider_idle();
               },
-          .on_end = [this](const LeasedSlot& slot,
-                           bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }};
+          .on_end =
+              [this](const LeasedSlot& slot, bool in_order) {
+                kept_traces_.keep(slot, in_order, MonotonicClock::now());
+                cm_.ended_slots().end(slot.index, slot.borrower.uid);
+              }};
 }
 
 StoppedProcesses::Surroundings Agent::stopped_surroundings() {

@@ -9,6 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 namespace verbena {
 namespace {
 
@@ -28,10 +32,23 @@ Result<UniqueFd> make_memory_file(const char* name, size_t bytes) {
   return file;
 }
 
+Result<UniqueFd> make_private_file(const char* name, size_t bytes) {
+  if (!may_make_file_of(bytes)) return fail(EFBIG);
+  UniqueFd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || ::fchmod(file.get(), 0600) != 0) return fail(errno);
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return fail(errno);
+  return file;
+}
+
 Result<void> seal_size(int file, int others) {
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (::fcntl(file, F_ADD_SEALS, kSize | others) != 0) return fail(errno);
   return {};
+}
+
+Result<void> seal_to_its_mappings(int file) {
+  const auto sealed = seal_size(file, F_SEAL_FUTURE_WRITE);
+  return sealed || sealed.error().code != EINVAL ? sealed : seal_size(file);
 }
 
 Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes) {

@@ -17,8 +17,16 @@ namespace verbena {
 // SIGXFSZ, which kills the process.
 Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
+// Creates a memfd of zeros that takes memory only where it is written. Another user who may read it cannot
+// reopen it for writing through /proc. Callers seal it before they pass it on. Errors: as above.
+Result<UniqueFd> make_private_file(const char* name, size_t bytes);
+
 // Seals the size and the set of seals. `others`: additional F_SEAL_... flags.
 Result<void> seal_size(int file, int others = 0);
+
+// Seals the size, and lets only the mappings that exist write the file. Kernels before 5.1 seal the size
+// only.
+Result<void> seal_to_its_mappings(int file);
 
 // Create a size-sealed memfd with these bytes, and read exactly `to.size()` bytes from one. EPROTO: it is no
 // memfd of that size, or not sealed.

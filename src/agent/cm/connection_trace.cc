@@ -8,10 +8,10 @@
 #include <utility>
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "agent/cm/address.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {
@@ -110,12 +110,9 @@ void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::Connecti
                            bool may_be_frequent) {
   if (has_failed_) return;
   if (!recorder_) {
-    file_.reset(::memfd_create("verbena-cm-trace", MFD_CLOEXEC));
-    const bool is_made = file_ && ::ftruncate(file_.get(), sizeof(protocol::TraceRings)) == 0;
-    if (is_made) rings_ = std::make_unique<Rings>(file_.get());
-    has_failed_ = !is_made || !rings_->is_mapped();
-    if (has_failed_) {
-      log_warning("pid {}: its connections are not traced: errno {}", process_.pid, errno);
+    if (const auto made = make_file(); !made) {
+      log_warning("pid {}: its connections are not traced: errno {}", process_.pid, made.error().code);
+      has_failed_ = true;
       file_.reset();
       return;
     }
@@ -126,6 +123,16 @@ void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::Connecti
   const roce::Qpn local(qpn & 0xffffff);
   if (may_be_frequent) return recorder_->note_frequent(local, kind, trace::packed(note));
   recorder_->note(local, kind, trace::packed(note));
+}
+
+// A reader may be hostile: it can neither shorten the file that is mapped here nor write it.
+Result<void> ConnectionTrace::make_file() {
+  auto file = make_private_file("verbena-cm-trace", sizeof(protocol::TraceRings));
+  if (!file) return fail(file.error().code);
+  file_ = std::move(*file);
+  rings_ = std::make_unique<Rings>(file_.get());
+  if (!rings_->is_mapped()) return fail(errno);
+  return seal_to_its_mappings(file_.get());
 }
 
 // Reserves pages for the next event. Unwritten parts of the file are holes.

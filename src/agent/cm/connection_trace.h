@@ -14,6 +14,7 @@
 
 #include "agent/cm/identifier.h"
 #include "base/quota.h"
+#include "base/result.h"
 #include "base/unique_fd.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/trace_ring.h"
@@ -68,6 +69,7 @@ class ConnectionTrace {
   void passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
               const cm::Passage& passage);
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
+  Result<void> make_file();
   // Whether there is memory for the next event.
   bool has_room();
 

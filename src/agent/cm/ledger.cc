@@ -6,11 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sealed_file.h"
 
 namespace verbena::agent {
 namespace {
@@ -31,7 +30,7 @@ off_t place_of(Ledger::Number number) {
 }  // namespace
 
 Ledger::Ledger(std::function<void()> on_others)
-    : file_(::memfd_create("verbena-ledger", MFD_CLOEXEC)),
+    : file_(make_private_file("verbena-ledger", 0).value_or(UniqueFd())),
       on_others_(std::move(on_others)),
       own_(::geteuid()),
       quota_(Quota::Size::of(kMax), own_) {

@@ -15,6 +15,7 @@
 #include "agent/cm/connection_trace.h"
 #include "agent/cm/early_messages.h"
 #include "agent/cm/ended_listeners.h"
+#include "agent/cm/ended_slots.h"
 #include "agent/cm/gone_clients.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
@@ -139,6 +140,8 @@ class CmService final : private cm::Sink {
   // Quota of event channels; each takes a descriptor.
   Quota& channels() { return channels_; }
   GoneClients& gone_clients() { return gone_clients_; }
+  EndedSlots& ended_slots() { return ended_slots_; }
+  const EndedSlots& ended_slots() const { return ended_slots_; }
 
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
@@ -184,6 +187,7 @@ class CmService final : private cm::Sink {
   std::map<uid_t, Usage> usage_;
   EarlyMessages early_;
   EndedListeners ended_listeners_;
+  EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
   bool looking_again_ = false;
   std::optional<EventLoop::TimerId> early_timer_;

@@ -7,14 +7,12 @@
 #include <set>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/slots/process.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::agent {
@@ -29,15 +27,13 @@ protocol::SlotSecret draw_secret() {
 // Makes a status page. Its size is sealed, so that a truncation by another process cannot kill one that maps
 // it. No other user may open it again through /proc.
 Result<UniqueFd> make_status_page() {
-  UniqueFd page(::memfd_create("verbena-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!page) return fail(errno);
-  if (::ftruncate(page.get(), sizeof(protocol::StatusPage)) != 0) return fail(errno);
-  ::fchmod(page.get(), 0600);
+  auto page = make_private_file("verbena-status", sizeof(protocol::StatusPage));
+  if (!page) return page;
   if (const auto secret = draw_secret(); protocol::is_set(secret)) {
     const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, secret));
-    if (::pwrite(page.get(), secret.data(), sizeof secret, at) != sizeof secret) return fail(errno);
+    if (::pwrite(page->get(), secret.data(), sizeof secret, at) != sizeof secret) return fail(errno);
   }
-  if (::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail(errno);
+  if (const auto sealed = seal_size(page->get()); !sealed) return fail(sealed.error().code);
   return page;
 }
 
@@ -90,7 +86,8 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
 void SlotTable::forgive_rested(TimePoint now) {
   for (auto& [index, entry] : entries_) {
     const bool is_for_others = !entry.lent && entry.socket_uid == kNobody;
-    if (is_for_others && now - entry.free_since >= kRestBetweenUsers) count_for(entry, kNobody);
+    const bool has_rested = now - entry.free_since >= kRestBetweenUsers;
+    if (is_for_others && has_rested && may_be_leased(index, true)) count_for(entry, kNobody);
   }
 }
 
@@ -114,7 +111,9 @@ Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
       break;
     }
     const auto found = entries_.find(*added);
-    if (found == entries_.end() || !found->second.lent) return *added;
+    if (found == entries_.end()) return *added;
+    const bool is_another_user = found->second.last_uid != wanted.user && found->second.last_uid != kNobody;
+    if (!found->second.lent && may_be_leased(*added, is_another_user)) return *added;
   }
   if (const auto any = longest_free(wanted, Duration::zero())) return *any;
   return fail(error);
@@ -124,24 +123,26 @@ Result<uint32_t> SlotTable::choose_without_wire(const Wanted& wanted) const {
   for (const Duration rest : {kRest, Duration::zero()}) {
     for (uint32_t index = kEnd - 1; index > 0; --index) {
       const auto found = entries_.find(index);
-      if (found == entries_.end() ? wanted.may_grow : may_have(wanted, found->second, rest)) return index;
+      if (found == entries_.end() ? wanted.may_grow : may_have(wanted, index, found->second, rest))
+        return index;
     }
   }
   return fail(wanted.may_grow || quota_.is_used_up() ? ENOSPC : EDQUOT);
 }
 
-bool SlotTable::may_have(const Wanted& wanted, const Entry& entry, Duration rest) {
+bool SlotTable::may_have(const Wanted& wanted, uint32_t index, const Entry& entry, Duration rest) const {
   const bool is_for_us = entry.socket_uid == wanted.user || entry.socket_uid == kNobody;
   const bool is_counted = wanted.may_grow || entry.counts_for == wanted.user;
   if (entry.lent || !is_for_us || !is_counted) return false;
   const bool was_ours = entry.last_uid == wanted.user || entry.last_uid == kNobody;
-  return wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
+  const bool has_rested = wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
+  return has_rested && may_be_leased(index, !was_ours);
 }
 
 std::optional<uint32_t> SlotTable::longest_free(const Wanted& wanted, Duration rest) const {
   std::optional<uint32_t> best;
   for (const auto& [index, entry] : entries_) {
-    if (index >= wire_.size() || !may_have(wanted, entry, rest)) continue;
+    if (index >= wire_.size() || !may_have(wanted, index, entry, rest)) continue;
     if (!best || entry.free_since < entries_.at(*best).free_since) best = index;
   }
   return best;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -70,7 +71,10 @@ class SlotTable {
   static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
-  SlotTable(Wire& wire, uid_t own) : wire_(wire), own_(own), quota_(kSize, own) {}
+  // Whether nothing else keeps a slot that came back from being leased, to its last user or to another one.
+  using MayBeLeased = std::function<bool(uint32_t slot, bool to_another_user)>;
+  SlotTable(Wire& wire, uid_t own, MayBeLeased may_be_leased = {})
+      : wire_(wire), own_(own), may_be_leased_(std::move(may_be_leased)), quota_(kSize, own) {}
 
   // Leases a slot. ENOSPC: all are leased. EDQUOT: the user has its share. EBUSY: the user's processes hold
   // the locks of too many sockets. EMFILE etc.: no socket or page can be made.
@@ -125,12 +129,15 @@ class SlotTable {
   };
   bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
   void forgive_rested(TimePoint now);
+  bool may_be_leased(uint32_t index, bool to_another_user) const {
+    return !may_be_leased_ || may_be_leased_(index, to_another_user);
+  }
   void count_for(Entry& entry, uid_t user);
   Result<uint32_t> choose(const Wanted& wanted);
   Result<uint32_t> choose_without_wire(const Wanted& wanted) const;
   // Whether the user may have the slot. The slot must have rested for `rest`, or for kRestBetweenUsers if
   // another user had it.
-  static bool may_have(const Wanted& wanted, const Entry& entry, Duration rest);
+  bool may_have(const Wanted& wanted, uint32_t index, const Entry& entry, Duration rest) const;
   std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
   LeasedSlot describe(uint32_t index, const Entry& entry) const;
   // Returns a slot of this user whose process has not reconnected yet, or nullptr.
@@ -144,6 +151,7 @@ class SlotTable {
 
   Wire& wire_;
   const uid_t own_;
+  const MayBeLeased may_be_leased_;
   Quota quota_;
   uint64_t lendings_ = 0;
   std::map<uint32_t, Entry> entries_;                    // all but slot 0

@@ -98,6 +98,11 @@ Connection* ConnectionTable::find_crossing(uint64_t service_id, const roce::Addr
   return nullptr;
 }
 
+const Connection* ConnectionTable::next_by_local_qpn(uint32_t qpn, LocalId id) const {
+  const auto found = by_local_qpn_.lower_bound({qpn, id});
+  return found != by_local_qpn_.end() ? find(found->second) : nullptr;
+}
+
 void ConnectionTable::insert_remote_numbers(Connection& connection) {
   by_remote_id_.insert(connection);
   connection.in_remote_ids = true;
@@ -122,6 +127,17 @@ void ConnectionTable::erase_remote_qpn(Connection& connection) {
   connection.in_remote_qpns = false;
 }
 
+// REQUIRES: the local QPN does not change while the connection holds it
+void ConnectionTable::update_local_qpn(const Connection& connection, State state) {
+  const std::pair place{connection.info.local_qpn, connection.info.local_id};
+  if (place.first == 0) return;  // no QP
+  if (kHoldsLocalQpn.has(state)) {
+    by_local_qpn_.insert(place);
+  } else {
+    by_local_qpn_.erase(place);
+  }
+}
+
 // Updates the indexes and counts that depend on the state.
 void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
@@ -132,6 +148,7 @@ void ConnectionTable::enter(Connection& connection, State state) {
   }
   if (!kHoldsRemoteQpn.has(state)) erase_remote_qpn(connection);
   if (state == State::kIdle && !connection.lingers) erase_remote_id(connection);
+  update_local_qpn(connection, state);
   if (state != State::kEstablished) connection.lap = LapState::kNone;
   timers_.cancel(connection);
   if (connection.has_owner) --owned_with(connection);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/intrusive_list.h"
@@ -52,6 +54,9 @@ class ConnectionTable {
   Connection* find_by_remote_id(const PeerNumber& id) { return by_remote_id_.find(id); }
   // Only connections that are established or being set up.
   Connection* find_by_remote_qpn(const PeerNumber& qpn) { return by_remote_qpn_.find(qpn); }
+  // The first connection at or after this QPN and ID that holds a local QP (kHoldsLocalQpn), in the order of
+  // QPNs and then of IDs. Null: there is none.
+  const Connection* next_by_local_qpn(uint32_t qpn, LocalId id) const;
   // The service ID resolution that the peer requested under this ID.
   Connection* find_sidr_request(const PeerNumber& id) { return sidr_requests_.find(id); }
   // Our peer-to-peer connection with a pending REQ to the same service over the same path.
@@ -95,6 +100,7 @@ class ConnectionTable {
   LocalId draw_id();
   void erase_remote_id(Connection& connection);
   void erase_remote_qpn(Connection& connection);
+  void update_local_qpn(const Connection& connection, State state);
   void wait_until(Connection& connection, TimePoint when, TimePoint now);
   void cut_oldest_wait_short(TimePoint now);
   void unlink_wait(Connection& connection);
@@ -109,6 +115,7 @@ class ConnectionTable {
   ChainedTable<ByRemoteId> by_remote_id_;
   ChainedTable<ByRemoteQpn> by_remote_qpn_;
   ChainedTable<ByRemoteId> sidr_requests_;
+  std::set<std::pair<uint32_t, LocalId>> by_local_qpn_;
   std::vector<Connection*> peer_to_peer_;
   TimerHeap timers_;
   IntrusiveList<Connection, &Connection::wait_hook> waits_;  // oldest first

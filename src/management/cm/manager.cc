@@ -196,6 +196,15 @@ void Manager::abandon(Connection& connection, TimePoint now) {
   ending_.abandon(connection, now);
 }
 
+Result<void> Manager::end(LocalId id, TimePoint now) {
+  const auto connection = table_.find_owned(id);
+  if (!connection) return tl::unexpected(connection.error());
+  // An XRC target's too, to whose peer abandon() would say nothing.
+  if ((*connection)->info.state == State::kEstablished) return ending_.disconnect(id, {}, now);
+  abandon(**connection, now);
+  return {};
+}
+
 Result<void> Manager::forget(LocalId id) {
   const auto connection = table_.find_owned(id);
   if (!connection) return tl::unexpected(connection.error());
@@ -218,6 +227,12 @@ Result<ConnectionInfo> Manager::info(LocalId id) const {
   const Connection* const connection = table_.find(id);
   if (connection == nullptr || !connection->has_owner) return fail(ENOENT);
   return connection->info;
+}
+
+std::optional<Manager::QpHolder> Manager::next_qp_holder(uint32_t qpn, LocalId id) const {
+  const Connection* const found = table_.next_by_local_qpn(qpn, id);
+  if (found == nullptr) return std::nullopt;
+  return QpHolder{found->info.local_qpn, found->info.local_id, found->has_owner, found->info.context};
 }
 
 }  // namespace verbena::cm

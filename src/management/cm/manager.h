@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/random.h"
 #include "base/result.h"
@@ -80,6 +81,9 @@ class Manager {
   // from ib_destroy_cm_id(): a REJ, a DREQ (repeated until answered), a DREP or a SIDR_REP. The connection is
   // deleted after that and TIMEWAIT.
   Result<void> destroy(LocalId id, TimePoint now);
+  // The connection's QP is gone: tells the peer so, by a REJ, a DREQ or a DREP. The owner keeps the ID. After
+  // a DREQ on_disconnected() follows, after a REJ nothing.
+  Result<void> end(LocalId id, TimePoint now);
   // Deletes the connection at once and silently, because its device is gone.
   Result<void> forget(LocalId id);
 
@@ -101,6 +105,15 @@ class Manager {
                                      TimePoint now);
 
   Result<ConnectionInfo> info(LocalId id) const;
+  // A connection that holds a QP of ours: its peer does not know yet that it is over.
+  struct QpHolder {
+    uint32_t qpn;
+    LocalId id;
+    bool has_owner;  // it was not destroyed
+    uint64_t context;
+  };
+  // The first of them at or after this QPN and ID, in the order of QPNs and then of IDs.
+  std::optional<QpHolder> next_qp_holder(uint32_t qpn, LocalId id) const;
 
   const Counters& counters() const { return counters_; }
   // Owned connections, and destroyed ones that still have something to do.

@@ -37,6 +37,11 @@ inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReq
                                           State::kMraRepReceived, State::kRepReceived, State::kMraRepSent,
                                           State::kEstablished};
 
+// The local QP belongs to the connection, as far as the peer knows.
+inline constexpr StateSet kHoldsLocalQpn{
+    State::kReqSent,    State::kMraReqReceived, State::kRepSent,  State::kMraRepReceived, State::kRepReceived,
+    State::kMraRepSent, State::kEstablished,    State::kDreqSent, State::kDreqReceived};
+
 // Being set up: states that a REJ ends.
 inline constexpr StateSet kRejectable{State::kReqSent,    State::kMraReqReceived, State::kReqReceived,
                                       State::kMraReqSent, State::kRepReceived,    State::kMraRepSent,

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the traces of one user's connections take.
+// How much memory the traces of one user's connections take, and what a reader can do to one.
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "agent/cm/connection_trace.h"
+#include "base/sealed_file.h"
 #include "control/protocol/trace_ring.h"
 
 namespace verbena::agent {
@@ -67,6 +72,21 @@ TEST_F(ConnectionTraceShares, AUserFindsItsOwnWithoutOthers) {
   EXPECT_EQ(traces_.find(0, kUser), own.get()) << "one that says nothing is passed over";
   EXPECT_EQ(traces_.find(own->number() + 1, kUser), nullptr);
   EXPECT_EQ(traces_.find(0, std::nullopt), first.get());
+}
+
+// The agent has the file mapped: a shorter one would end it by SIGBUS.
+TEST_F(ConnectionTraceShares, AReaderCannotShortenOrWriteTheFile) {
+  const auto one = trace(kUser);
+  write(*one, 1);
+  struct stat about {};
+  ASSERT_EQ(::fstat(one->file(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u) << "others could open it again for writing";
+  EXPECT_TRUE(has_sealed_size(one->file(), sizeof(protocol::TraceRings)));
+  EXPECT_LT(::ftruncate(one->file(), 0), 0);
+  EXPECT_LT(::pwrite(one->file(), "x", 1, 0), 0);
+  EXPECT_EQ(errno, EPERM);
+  write(*one, 1);
+  EXPECT_EQ(traces_.pages_of(kUser), 1u) << "the agent goes on to write it";
 }
 
 }  // namespace

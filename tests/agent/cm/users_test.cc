@@ -178,6 +178,52 @@ TEST_F(CmUsers, NorAfterARestartOfTheAgent) {
   }
 }
 
+// ---- a slot that comes back
+
+// A child of the test below: leaves one connection that stands and one that is being set up, with QPs of a
+// slot that it gives back.
+int leave_connections(const Stranger::Line& line) {
+  auto client = control::Client::connect({.start_agent = false, .agent_program = {}});
+  if (!client) return 1;
+  const auto slot = (*client)->take_slot();
+  if (!slot) return 2;
+  const auto qpn = [&](uint32_t index) { return roce::Qpn::in_slot(slot->index, index).value(); };
+  CmProgram program;
+  if (!program.connected()) return 3;
+  const uint32_t standing = program.resolve(address("10.7.0.1", kPort));
+  if (program.connect(standing, parameters("first", qpn(2))) != 0) return 4;
+  if (program.event().type != RDMA_CM_EVENT_CONNECT_RESPONSE || program.accept(standing) != 0) return 5;
+  const uint32_t begun = program.resolve(address("10.7.0.1", kPort));
+  if (program.connect(begun, parameters("second", qpn(1))) != 0) return 6;
+  const uint32_t late = program.resolve(address("10.7.0.1", kPort));
+  line.hear();
+  if (!(*client)->return_slot(slot->index)) return 10;
+  const CmEvent told = program.event();
+  if (told.type != RDMA_CM_EVENT_UNREACHABLE || told.id != begun) return 7;
+  if (program.connect(late, parameters("third", qpn(3))) != EPERM) return 8;
+  const CmEvent ended = program.event();
+  return ended.type == RDMA_CM_EVENT_DISCONNECTED && ended.id == standing ? 0 : 9;
+}
+
+// The peer would refuse connections of the slot's next owner as stale.
+TEST_F(CmUsers, ASlotThatComesBackLeavesNoConnectionsWithItsQps) {
+  CmProgram server;
+  ASSERT_TRUE(server.connected());
+  const uint32_t listener = server.create();
+  ASSERT_EQ(server.bind(listener, address("10.7.0.1", kPort)), 0);
+  ASSERT_EQ(server.listen(listener), 0);
+  Stranger stranger(kOther, leave_connections);
+  const uint32_t standing = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(server.accept(standing, parameters("welcome")), 0);
+  EXPECT_EQ(server.expect(RDMA_CM_EVENT_ESTABLISHED), standing);
+  const uint32_t begun = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  stranger.say();
+  EXPECT_EQ(server.expect(RDMA_CM_EVENT_DISCONNECTED), standing);
+  EXPECT_EQ(server.accept(begun, parameters("too late")), EINVAL) << "the request was withdrawn";
+  EXPECT_EQ(server.disconnect(standing), 0);
+  EXPECT_EQ(stranger.end(), 0);
+}
+
 // Who has all ephemeral ports leaves nobody else one to connect from.
 TEST_F(CmUsers, OneWhoTakesAllPortsLeavesTheOthersTheirs) {
   ASSERT_TRUE(test::shell("echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range"));

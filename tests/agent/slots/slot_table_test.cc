@@ -80,6 +80,25 @@ TEST_F(SlotTableTest, LendsASlotToAnotherUserAfterALongRestIfNobodyHasItsSocket)
   EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(31))->index, 1u);
 }
 
+// Peers still know connections of its QPs.
+TEST_F(SlotTableTest, KeepsASlotFromOthersWhileItsQpsAreConnected) {
+  bool is_connected = true;
+  Wire none(roce::kUdpPort);
+  SlotTable slots(none, kOwn,
+                  [&](uint32_t, bool to_another_user) { return !to_another_user || !is_connected; });
+  const auto first = slots.lend(without_socket(1, 1000), kStart);
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(slots.take_back(first->index, 1, kStart));
+  const TimePoint later = kStart + std::chrono::hours(1);
+  const auto others = slots.lend(without_socket(2, 1001), later);
+  ASSERT_TRUE(others);
+  EXPECT_NE(others->index, first->index);
+  EXPECT_EQ(slots.lend(without_socket(3, 1000), later)->index, first->index) << "its own user may";
+  ASSERT_TRUE(slots.take_back(first->index, 3, later));
+  is_connected = false;
+  EXPECT_EQ(slots.lend(without_socket(2, 1001), later + std::chrono::minutes(1))->index, first->index);
+}
+
 TEST_F(SlotTableTest, RemembersInTheVaultWhoseSocketsNobodyHas) {
   auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the agent records of programs' connections, and who may read it.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -181,6 +183,21 @@ TEST_F(ConnectionTraces, OfAllSessionsOfAProcessBelongTogether) {
   ASSERT_TRUE(eventually([&] { return client->ended()->size() == 2; }));
   const auto ended = std::move(*client->ended());
   EXPECT_EQ(ended[0].end->process, ended[1].end->process);
+}
+
+TEST_F(ConnectionTraces, CannotBeOpenedForWritingByTheUserWhoReadsThem) {
+  if (!test::may_become_others()) GTEST_SKIP() << "needs root";
+  const int error = test::as_user(65534, [] {
+    CmProgram program;
+    if (!program.connected() || program.bind(program.create(), address("0.0.0.0")) != 0) return -1;
+    const auto traces = living();
+    if (traces.size() != 1) return -2;
+    const std::string path = "/proc/self/fd/" + std::to_string(traces[0].file.get());
+    const UniqueFd again(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    return again ? 0 : errno;
+  });
+  EXPECT_EQ(error, EACCES);
+  EXPECT_TRUE(eventually([] { return living().size() == 1; })) << "the agent lives";
 }
 
 TEST_F(ConnectionTraces, AreForTheirOwnUserAndTheAgents) {

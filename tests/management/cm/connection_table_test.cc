@@ -63,6 +63,29 @@ TEST_F(ConnectionTableTest, FreesTheRemoteQpnWhenTheConnectionBeginsToEnd) {
   EXPECT_EQ(table.find_by_remote_id({address(2), 7}), nullptr);
 }
 
+TEST_F(ConnectionTableTest, FindsTheConnectionsOfAQpUntilThePeerKnowsThatTheyAreOver) {
+  const auto with_qpn = [&](uint32_t qpn) -> Connection& {
+    Connection& connection = table.create(0, path_to(2));
+    connection.info.local_qpn = qpn;
+    table.enter(connection, State::kReqSent);
+    return connection;
+  };
+  Connection& later = with_qpn(9);
+  Connection& first = with_qpn(5);
+  EXPECT_EQ(table.next_by_local_qpn(0, 0), &first);
+  EXPECT_EQ(table.next_by_local_qpn(5, first.info.local_id), &first);
+  EXPECT_EQ(table.next_by_local_qpn(5, first.info.local_id + 1), &later);
+  EXPECT_EQ(table.next_by_local_qpn(10, 0), nullptr);
+  for (const State state : {State::kEstablished, State::kDreqSent}) {
+    table.enter(first, state);
+    EXPECT_EQ(table.next_by_local_qpn(0, 0), &first);
+  }
+  table.enter_time_wait(first, now);
+  EXPECT_EQ(table.next_by_local_qpn(0, 0), &later);
+  table.release(later);
+  EXPECT_EQ(table.next_by_local_qpn(0, 0), nullptr);
+}
+
 TEST_F(ConnectionTableTest, CountsThoseThatAreHalfOpen) {
   Connection& connection = passive(7, 70);
   EXPECT_EQ(table.half_open(), 1u);

@@ -72,6 +72,28 @@ TEST(Ending, ByDestructionOfAnEstablishedConnectionIsADreqThatIsRepeated) {
   EXPECT_EQ(pair.a.heard.size(), heard);
 }
 
+TEST(Ending, OfAConnectionWhoseQpIsGoneTellsThePeerAndKeepsTheId) {
+  Pair pair;
+  const auto ids = pair.connect();
+  ASSERT_TRUE(pair.a.manager.end(ids.a, pair.now));
+  EXPECT_EQ(pair.a.state(ids.a), State::kDreqSent);
+  pair.carry();
+  EXPECT_EQ(pair.b.last().heard, Heard::kDisconnectRequest);
+  ASSERT_TRUE(pair.b.manager.end(ids.b, pair.now));
+  EXPECT_EQ(pair.b.state(ids.b), State::kTimeWait);
+  pair.carry();
+  EXPECT_EQ(pair.a.last().heard, Heard::kDisconnected);
+  EXPECT_FALSE(pair.a.manager.next_qp_holder(0, 0));
+}
+
+TEST(Ending, OfAConnectionBeingSetUpWhoseQpIsGoneIsATimeoutRej) {
+  HalfOpen pair;
+  ASSERT_TRUE(pair.a.manager.end(pair.active, pair.now));
+  EXPECT_EQ(pair.a.state(pair.active), State::kIdle);
+  pair.carry();
+  EXPECT_EQ(pair.b.last().heard, Heard::kRejected);
+}
+
 TEST(Ending, ByDestructionEndsAlsoWithoutAPeer) {
   Pair pair;
   const auto ids = pair.connect();

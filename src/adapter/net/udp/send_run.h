@@ -26,7 +26,7 @@ namespace verbena::net {
 // identification that the kernel will give it, which is its index in the run.
 class SendRun {
  public:
-  static constexpr uint32_t kMaxSegments = kMaxSegments;
+  static constexpr uint32_t kMaxSegments = kUdpMaxSegments;
   static constexpr uint32_t kMaxBytes = kMaxSuperPacketBytes;
   // encode() may ask for room for the longest headers.
   static constexpr size_t kBlockBytes = 65536 + 64;

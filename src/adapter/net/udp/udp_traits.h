@@ -8,7 +8,7 @@
 namespace verbena::net {
 
 // The kernel's UDP_MAX_SEGMENTS, and the most that fits an IPv4 datagram before segmentation.
-inline constexpr uint32_t kMaxSegments = 64;
+inline constexpr uint32_t kUdpMaxSegments = 64;
 inline constexpr uint32_t kMaxSuperPacketBytes = 65535 - 20 - 8;
 
 // What RoCEv2 over UDP sockets is like.
@@ -16,7 +16,7 @@ inline constexpr transport::Traits kUdpTraits{
     .max_payload = 4096,
     // One UDP_SEGMENT super-packet.
     .burst_bytes = kMaxSuperPacketBytes,
-    .burst_packets = kMaxSegments,
+    .burst_packets = kUdpMaxSegments,
     // Headers, and the kernel's book-keeping in the receiving socket's buffer.
     .charge_per_packet = 64,
     .lossless = false,
