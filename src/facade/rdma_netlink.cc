@@ -7,11 +7,13 @@
 // is nothing to be remembered about descriptors, and of the calls that all programs make only these three go
 // through here: in a program without such a socket their way to the C library's costs a load and a
 // comparison.
-#include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <ctime>
 
 #include <linux/netlink.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -45,30 +47,50 @@ bool has_helper() {
 
 // The kernel answers at once, the helper a moment later. What it has sent to a socket that is closed by now
 // may so reach the next one, whose port is the same: it is waited for, and thrown away, before a socket asks
-// its first question.
+// its first question. So is what others have written to the socket before it was connected.
 constexpr int kPatienceMs = 10'000;
 
-bool is_answer_to(uint32_t sequence, const nlmsghdr& message, ssize_t size) {
-  return size >= static_cast<ssize_t>(sizeof message) && message.nlmsg_type == NLMSG_ERROR &&
-         message.nlmsg_seq == sequence;
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Only the helper sees the number: others cannot answer before it does.
+uint32_t drawn_sequence() {
+  uint32_t sequence = 0;
+  return getrandom(&sequence, sizeof sequence, GRND_NONBLOCK) == sizeof sequence ? sequence : 0;
 }
 
 // The helper answers in the order in which it is asked.
 bool wait_for_former_answers(int socket, const sockaddr_nl& helper) {
-  static constinit std::atomic<uint32_t> last{0};
-  const uint32_t sequence = ~last.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t sequence = drawn_sequence();
   const nlmsghdr question{.nlmsg_len = NLMSG_HDRLEN,
                           .nlmsg_type = NLMSG_NOOP,
                           .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
                           .nlmsg_seq = sequence,
                           .nlmsg_pid = 0};
   if (syscall(SYS_sendto, socket, &question, sizeof question, 0, &helper, sizeof helper) < 0) return false;
+  const int64_t end = now_ms() + kPatienceMs;
   for (;;) {
     nlmsghdr message{};
-    const ssize_t size = recv(socket, &message, sizeof message, MSG_DONTWAIT);
-    if (is_answer_to(sequence, message, size)) return true;
+    sockaddr_nl from{};
+    socklen_t from_size = sizeof from;
+    const ssize_t size = recvfrom(socket, &message, sizeof message, MSG_DONTWAIT,
+                                  reinterpret_cast<sockaddr*>(&from), &from_size);
+    const bool is_answer = size >= static_cast<ssize_t>(sizeof message) &&
+                           message.nlmsg_type == NLMSG_ERROR && message.nlmsg_seq == sequence &&
+                           from.nl_pid == helper.nl_pid;
+    if (is_answer) return true;
+    const int64_t left = end - now_ms();
+    if (left <= 0) {
+      errno = ETIMEDOUT;
+      return false;
+    }
+    if (size >= 0 || errno == EINTR || errno == ENOBUFS) continue;
+    if (errno != EAGAIN) return false;
     pollfd wait{.fd = socket, .events = POLLIN, .revents = 0};
-    if (size < 0 && errno != EINTR && (errno != EAGAIN || poll(&wait, 1, kPatienceMs) == 0)) return true;
+    poll(&wait, 1, static_cast<int>(left));
   }
 }
 
