@@ -16,8 +16,10 @@ inline uint32_t netlink_helper_port() {
   return netlink_helper.load(std::memory_order_acquire);
 }
 
-// Starts one if there is none, if that of port `gone` is gone, or if the program has become another user,
-// whom the former would not answer. Answers its port; 0: none can be started here. errno stays as it is.
+// Answers the helper's port, at which its socket is now; 0: none can be started here. It starts one if there
+// is none, and if the former is gone (that of port `gone` is), is the parent's of a child of fork(), or would
+// not answer, as the program has become another user. Any user can take a port that is free, so each question
+// begins here. errno stays as it is.
 uint32_t start_netlink_helper(uint32_t gone);
 
 }  // namespace verbena::facade

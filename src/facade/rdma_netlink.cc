@@ -107,16 +107,18 @@ bool connect_to(int socket, const sockaddr_nl& helper) {
 // Calls function(address), which sends, with the helper's address.
 template <class Function>
 ssize_t send_to_helper(int socket, Function function) {
-  uint32_t port = netlink_helper_port();
+  uint32_t gone = 0;
   for (bool is_second = false;; is_second = true) {
     sockaddr_nl helper{};
     helper.nl_family = AF_NETLINK;
-    helper.nl_pid = port;
+    helper.nl_pid = start_netlink_helper(gone);
+    if (helper.nl_pid == 0) {
+      errno = ECONNREFUSED;
+      return -1;
+    }
     const ssize_t sent = connect_to(socket, helper) ? function(helper) : -1;
     if (sent >= 0 || errno != ECONNREFUSED || is_second) return sent;
-    // A child of fork() outlives the process whose helper it has used.
-    port = start_netlink_helper(port);
-    if (port == 0) return sent;
+    gone = helper.nl_pid;  // it has ended just now
   }
 }
 
