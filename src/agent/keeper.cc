@@ -39,7 +39,7 @@ int keep_vault() {
   static char name[] = "verbena-keeper";
   program_invocation_short_name = name;  // what the client says in its hello
   agent_client::ConnectOptions options;
-  options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
+  options.start_agent = ::secure_getenv("NOTIFY_SOCKET") == nullptr;
   options.agent_program = agent_program();
   const auto client = agent_client::Client::connect(options);
   if (!client) return 1;

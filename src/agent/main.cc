@@ -144,7 +144,7 @@ UniqueFd catch_termination() {
 
 // sd_notify(3), which is one datagram.
 void tell_service_manager(const char* state) {
-  const char* path = std::getenv("NOTIFY_SOCKET");
+  const char* path = ::secure_getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
   if (path == nullptr || std::strlen(path) >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;

@@ -24,7 +24,7 @@ struct Wish {
 // An unknown word stands for the level that it names in another case of letters, or for warnings, since too
 // much is better than nothing.
 Wish read_environment() {
-  const char* wanted = std::getenv("VERBENA_LOG");  // NOLINT(concurrency-mt-unsafe): read once, at first use
+  const char* wanted = ::secure_getenv("VERBENA_LOG");
   if (wanted == nullptr || *wanted == '\0') return {};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == wanted) return {static_cast<LogLevel>(i)};
