@@ -24,7 +24,7 @@ struct Wish {
 // An unknown word means the level of that name in another case, else kWarning: too much output is better than
 // none.
 Wish read_environment() {
-  const char* wanted = std::getenv("VERBENA_LOG");  // NOLINT(concurrency-mt-unsafe): read once, at first use
+  const char* wanted = ::secure_getenv("VERBENA_LOG");
   if (wanted == nullptr || *wanted == '\0') return {};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == wanted) return {static_cast<LogLevel>(i)};

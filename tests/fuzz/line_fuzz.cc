@@ -78,6 +78,7 @@ class Other {
                                                   : choices.number<uint64_t>();
       std::memcpy(presentation.cookie, board_->cookie().bytes.data(), Cookie::kBytes);
       if (choices.below(4) == 0) presentation.cookie[0] ^= std::byte{1};
+      if (choices.below(4) == 0) presentation.board = choices.below(8);
       std::memcpy(message.data(), &presentation, sizeof presentation);
       bytes = sizeof presentation;
     } else if (said.type >= kAskForGroup) {

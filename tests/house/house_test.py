@@ -71,6 +71,14 @@ class HouseRules(unittest.TestCase):
         self.write("src/base/log.h", LICENCE + "#include <fmt/format.h>\n")
         self.assert_broken("include_order.py", "src/base/log.h:2: fmt/format.h: include base/format.h instead")
 
+    def test_only_commands_believe_their_environment(self):
+        self.write("src/base/a.cc", LICENCE + 'auto* level = ::secure_getenv("VERBENA_LOG");\n')
+        self.write("src/commands/verbena/verbena/a.cc", LICENCE + 'auto* terminal = std::getenv("TERM");\n')
+        self.write("tests/base/a.cc", LICENCE + 'auto* seed = std::getenv("SEED");\n')
+        self.assert_kept("environment.py")
+        self.write("src/engine/a.cc", LICENCE + '\nauto* local = std::getenv("VERBENA_LOCAL");\n')
+        self.assert_broken("environment.py", "src/engine/a.cc:3: getenv")
+
     def test_missing_standard_header_is_found(self):
         self.write("src/base/b.h", LICENCE + "#include <cstring>\n")
         self.write("src/base/a.cc", LICENCE + '#include "base/b.h"\nauto* a = &std::memcpy;\n')

@@ -41,7 +41,7 @@ constexpr Duration kBrokenInterval = std::chrono::milliseconds(10);
 // On unless the user says otherwise: where processors are scarce or shared in a way that the kernel does not
 // tell of, the user knows better.
 bool halt_polling_wanted() {
-  const char* value = std::getenv("VERBENA_HALT_POLLING");  // NOLINT(concurrency-mt-unsafe)
+  const char* value = ::secure_getenv("VERBENA_HALT_POLLING");
   return value == nullptr || std::string_view(value) != "0";
 }
 

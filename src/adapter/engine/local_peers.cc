@@ -53,7 +53,7 @@ constexpr Duration kUnmapsAfter = std::chrono::seconds(2);
 }  // namespace
 
 bool LocalPeers::is_wanted() {
-  const char* value = std::getenv("VERBENA_LOCAL");  // NOLINT(concurrency-mt-unsafe): read early
+  const char* value = ::secure_getenv("VERBENA_LOCAL");
   return value == nullptr || (std::string_view(value) != "off" && std::string_view(value) != "0");
 }
 

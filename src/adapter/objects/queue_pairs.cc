@@ -34,7 +34,7 @@ namespace {
 bool wants_repairs() {
   static constinit OnlyOne<bool> wanted;
   return wanted.get([] {
-    const char* value = std::getenv("VERBENA_CONGESTION");  // NOLINT(concurrency-mt-unsafe): read once
+    const char* value = ::secure_getenv("VERBENA_CONGESTION");
     return new bool(value == nullptr || std::string_view(value) != "fixed");
   });
 }

@@ -43,7 +43,7 @@ size_t processors() {
 }
 
 size_t max_shards_here() {
-  const char* wish = std::getenv("VERBENA_SHARDS");  // NOLINT(concurrency-mt-unsafe): read once, early
+  const char* wish = ::secure_getenv("VERBENA_SHARDS");
   if (wish == nullptr) return max_shards(std::nullopt, processors());
   const size_t most = max_shards(wish, processors());
   if (wish != std::to_string(most)) {

@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include <sys/prctl.h>
+
 #include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
@@ -19,7 +21,7 @@ namespace verbena::engine {
 namespace {
 
 // What goes over the socket but rings. With an offer comes the file.
-// kPresent: Presentation (peer_memory.h), with the file of the board.
+// kPresent: Presentation (peer_memory.h). Older libraries send the file of their board with it.
 // kBell: with the descriptor that is to be rung from now on. Only to who has said that it takes it.
 // kAskForGroup, kDeclineGroup: GroupMessage. Only to who has said that it sends copies.
 enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent, kBell, kAskForGroup, kDeclineGroup };
@@ -195,23 +197,24 @@ void LocalLine::read_socket() {
   }
 }
 
-// The other may come to our memory by itself. What is shown are keys, which are nobody's business but of
-// those who are told them: no other user's, at any rate.
+// Offers our memory for direct access. The board has all our keys, so the kernel decides who opens it
+// (Presentation). An undumpable process, such as one that was started with privileges, shows nothing.
 void LocalLine::present_ourselves() {
   if (board_ == nullptr) return;
   if (!is_ours_) {
     way_ = protocol::QpWay::kOtherUser;
     return expect_no_presentation();
   }
-  if (!is_shown_) return;  // it may show itself all the same
+  if (!is_shown_ || ::prctl(PR_GET_DUMPABLE) != 1) return;  // it may show itself all the same
   visitor_ = board_->admit(mapping_, *their_lane_);
   const Handshake kind = handshake(HandshakeType::kPresent);
   Presentation said{};
   std::memcpy(&said, &kind, sizeof kind);
+  said.board = static_cast<uint32_t>(board_->file()) + 1;
   said.cookie_address = reinterpret_cast<uintptr_t>(board_->cookie().bytes.data());
   std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
   // If it fails, the other does not come.
-  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)), board_->file());
+  (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)));
 }
 
 // Who may ring can ring without end, and keep others from it: not for a process of another user.
@@ -241,7 +244,7 @@ bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& 
   if (!awaits_presentation_ || bytes.size() != sizeof said) return true;
   std::memcpy(&said, bytes.data(), sizeof said);
   expect_no_presentation();
-  if (!sender || !file) return true;
+  if (!sender || (!file && said.board == 0)) return true;
   auto opened = PeerMemory::open(said, file.get(), *sender, *our_lane_);
   peer_memory_ = std::move(opened.memory);
   way_ = opened.way;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <infiniband/verbs.h>
+#include <sys/prctl.h>
 
 #include "adapter/shm/capture_tap.h"
 
@@ -160,9 +161,11 @@ void LocalPeer::used(const PeerMemory& memory) {
   if (has_mappings_ && on_mapping) on_mapping();
 }
 
-// What was found out of it was found after the kernel had said whose it is.
+// The kernel has said whose the peer is before anything else was found out. An undumpable process tells its
+// user's other processes nothing.
 bool LocalPeer::is_of_our_user() const {
   using protocol::QpWay;
+  if (::prctl(PR_GET_DUMPABLE) != 1) return false;
   const QpWay now = way();
   return now == QpWay::kAllReached || now == QpWay::kOnlyShared || now == QpWay::kForbidden;
 }

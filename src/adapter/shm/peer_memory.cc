@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -18,6 +20,9 @@
 #include "adapter/memory/ordered_copy.h"
 #include "adapter/net/udp/system_calls.h"
 #include "adapter/queues/work_queue.h"
+#include "adapter/shm/process_folder.h"
+#include "base/cancellation_off.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/paths/users.h"
 #include "base/sealed_file.h"
@@ -56,6 +61,33 @@ const shm::Board* map_board(int file, FileIdentity& identity) {
   if (shm::is_formatted(*board)) return board;
   ::munmap(at, kBoardBytes);
   return nullptr;
+}
+
+// The file system of memory files, which is the kernel's own.
+std::optional<dev_t> device_of_memory_files() {
+  const UniqueFd one(::memfd_create("verbena-probe", MFD_CLOEXEC));
+  struct stat found {};
+  if (!one || ::fstat(one.get(), &found) != 0) return std::nullopt;
+  return found.st_dev;
+}
+
+// Waits for no kind of file: the number may be that of any. Errors: EACCES, the kernel does not let us look
+// at the process; EPROTO, it is no memory file.
+Result<UniqueFd> open_board(pid_t process, uint32_t descriptor) {
+  const CancellationOff whole;
+  const auto folder = ProcessFolder::open(process);
+  if (!folder) return tl::unexpected(folder.error());
+  const UniqueFd found = folder->open(verbena::format("fd/{}", descriptor).c_str(), O_PATH);
+  if (!found) return fail(errno);
+  struct statx seen {};
+  const auto device = device_of_memory_files();
+  const bool is_memory =
+      device && ::statx(found.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &seen) == 0 &&
+      S_ISREG(seen.stx_mode) && makedev(seen.stx_dev_major, seen.stx_dev_minor) == *device;
+  if (!is_memory) return fail(EPROTO);
+  UniqueFd board(::open(verbena::format("/proc/self/fd/{}", found.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!board) return fail(errno);
+  return board;
 }
 
 union ControlBuffer {
@@ -146,6 +178,18 @@ PeerMemory::Opened PeerMemory::open(const Presentation& said, int board_file, co
   // The kernel would let root go anywhere. What another user shows is looked at by nobody.
   if (!is_of_our_user(sender)) {
     return decline(QpWay::kOtherUser, "it is another user's, or not to be seen from here", EPERM);
+  }
+  UniqueFd opened;
+  if (board_file < 0) {
+    auto board = open_board(sender.pid, said.board - 1);
+    if (!board) {
+      const int error = board.error().code;
+      const bool is_forbidden = error == EACCES || error == EPERM;
+      return decline(is_forbidden ? QpWay::kForbidden : QpWay::kNotUsable, "its board cannot be opened",
+                     error);
+    }
+    opened = std::move(*board);
+    board_file = opened.get();
   }
   FileIdentity identity;
   const shm::Board* const board = map_board(board_file, identity);

@@ -21,13 +21,15 @@
 
 namespace verbena::engine {
 
-// What a process says to another of where it is; with it comes the file of its board, and the kernel's word
-// on who says so.
+// A process tells another where it is; with it comes the kernel's word on who says so. The other opens the
+// board in /proc/PID/fd, where the kernel admits only processes that may look at this one as a debugger does.
+// A file sent along would reach every process of the user, less privileged ones too.
 struct Presentation {
   uint32_t magic;
   uint32_t version;  // of the channel's layout
   uint32_t type;     // which message it is (LocalLine)
-  uint32_t reserved;
+  // Its descriptor and one; 0: none. Older libraries send the file itself, and then it means nothing.
+  uint32_t board;
   uint64_t cookie_address;
   std::byte cookie[Cookie::kBytes];
 };
@@ -70,7 +72,8 @@ class PeerMemory {
     protocol::QpWay way;
   };
   // No memory, and why: it cannot be reached. Then everything goes by packets, and it is not tried again.
-  // `lane`: to the other process; it says there whether we may come at all.
+  // `board_file`: where it is negative, the board is opened by its number. `lane`: to the other process; it
+  // says there whether we may come at all.
   static Opened open(const Presentation& said, int board_file, const ucred& sender, shm::Lane& lane);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;

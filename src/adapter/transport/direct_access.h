@@ -50,7 +50,7 @@ class DirectAccess {
  public:
   virtual ~DirectAccess() = default;
 
-  // The peer is a process of our own user, which is shown our keys anyway.
+  // The peer is a process of our own user, which is shown our keys anyway. False in an undumpable process.
   virtual bool is_of_our_user() const { return false; }
 
   // Requests that follow each other by packets, as something is always under way; and the next of them.

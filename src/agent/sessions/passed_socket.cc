@@ -22,7 +22,7 @@ namespace {
 constexpr int kFirst = 3;  // SD_LISTEN_FDS_START
 
 int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
+  const char* text = ::secure_getenv(variable);
   const std::string_view word = text != nullptr ? text : "";
   int number = 0;
   const auto read = std::from_chars(word.data(), word.data() + word.size(), number);

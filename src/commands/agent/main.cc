@@ -147,7 +147,7 @@ UniqueFd catch_termination() {
 
 // Notifies the service manager as sd_notify(3) does: with one datagram.
 void tell_service_manager(const char* state) {
-  const char* path = std::getenv("NOTIFY_SOCKET");
+  const char* path = ::secure_getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
   if (path == nullptr || std::strlen(path) >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;

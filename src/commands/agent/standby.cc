@@ -41,7 +41,7 @@ int stand_by() {
   static char name[] = "verbena-keeper";
   program_invocation_short_name = name;  // the program name in the client's hello
   control::ConnectOptions options;
-  options.start_agent = std::getenv("NOTIFY_SOCKET") == nullptr;
+  options.start_agent = ::secure_getenv("NOTIFY_SOCKET") == nullptr;
   options.agent_program = agent_program();
   const auto client = control::Client::connect(options);
   if (!client) return 1;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include <dlfcn.h>
@@ -179,17 +180,59 @@ bool run(Start& start) {
   return start.has_begun;
 }
 
-uint32_t start_helper() {
+// A helper that this process has started.
+struct Helper {
+  uint32_t port = 0;
+  pid_t program = 0;  // whose it is: it ends with this process
+  uid_t user = 0;     // whom it answers
+  ino_t socket = 0;   // the number of its socket
+};
+
+Helper start_helper() {
   PathText program;
-  if (!find_program(program)) return 0;
+  if (!find_program(program)) return {};
   const UniqueFd socket(
       static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK)));
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  if (!socket || !process) return 0;
+  struct stat status;
+  if (!socket || !process || fstat(socket.get(), &status) != 0) return {};
   const uint32_t port = bind_anywhere(socket.get());
   Start start{
       .program = program.c_str(), .socket = socket.get(), .process = process.get(), .second_stack = nullptr};
-  return port != 0 && run(start) ? port : 0;
+  if (port == 0 || !run(start)) return {};
+  return {.port = port, .program = getpid(), .user = getuid(), .socket = status.st_ino};
+}
+
+// A line of /proc/net/netlink: "sk Eth Pid Groups Rmem Wmem Dump Locks Drops Inode".
+bool names_socket(const char* line, const Helper& helper) {
+  char* at = nullptr;
+  strtoull(line, &at, 16);
+  if (strtoul(at, &at, 10) != NETLINK_USERSOCK || strtoul(at, &at, 10) != helper.port) return false;
+  strtoul(at, &at, 16);
+  for (int skipped = 0; skipped < 5; ++skipped) strtol(at, &at, 10);
+  return strtoul(at, &at, 10) == helper.socket;
+}
+
+// Whether the port is its socket's. When a helper has ended, any user can bind a socket to its port, and
+// answer in its place. Where the kernel does not list the sockets this cannot be seen, and is believed.
+bool is_at_its_port(const Helper& helper) {
+  const UniqueFd list(
+      static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/net/netlink", O_RDONLY | O_CLOEXEC)));
+  if (!list) return true;
+  char text[4096];
+  for (size_t kept = 0;;) {
+    // By syscall(), which is no cancellation point: the lock is held here.
+    const long size = syscall(SYS_read, list.get(), text + kept, sizeof text - 1 - kept);
+    if (size <= 0) return false;
+    text[kept + static_cast<size_t>(size)] = '\0';
+    char* line = text;
+    for (char* end; (end = std::strchr(line, '\n')) != nullptr; line = end + 1) {
+      *end = '\0';
+      if (names_socket(line, helper)) return true;
+    }
+    kept = std::strlen(line);
+    std::memmove(text, line, kept);
+  }
 }
 
 }  // namespace
@@ -200,14 +243,13 @@ uint32_t start_netlink_helper(uint32_t gone) {
   const ErrnoKeeper keeper;
   const NoSignals no_signals;
   const StartLock lock;
-  static constinit uid_t user = 0;  // user ID of the helper
-  uint32_t port = netlink_helper_port();
-  if (port == 0 || port == gone || user != getuid()) {
-    port = start_helper();
-    if (port != 0) netlink_helper.store(port, std::memory_order_release);
-    user = getuid();
-  }
-  return port;
+  static constinit Helper helper;
+  const bool is_ours = helper.port != 0 && helper.program == getpid() && helper.user == getuid();
+  if (is_ours && helper.port != gone && is_at_its_port(helper)) return helper.port;
+  helper = start_helper();
+  // A program that once had a helper goes on asking for one.
+  if (helper.port != 0) netlink_helper.store(helper.port, std::memory_order_release);
+  return helper.port;
 }
 
 }  // namespace verbena::sysfs

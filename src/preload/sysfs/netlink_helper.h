@@ -16,9 +16,10 @@ inline uint32_t netlink_helper_port() {
   return netlink_helper.load(std::memory_order_acquire);
 }
 
-// Starts a helper if there is none or the helper with port `gone` is gone. Also starts one if the program's
-// user ID has changed, because a helper does not serve another user. Returns the helper's port; 0 if none can
-// be started. Keeps errno.
+// Returns the port of this process's helper, whose socket is there now; 0 if none can be started. Starts a
+// helper if there is none, the one with port `gone` has ended, the helper is that of a fork's parent, or the
+// user ID has changed, because a helper serves one user. Any user can bind a free port, so each question
+// begins here. Keeps errno.
 uint32_t start_netlink_helper(uint32_t gone);
 
 }  // namespace verbena::sysfs

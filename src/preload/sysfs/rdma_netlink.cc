@@ -6,11 +6,13 @@
 // All else is left to the kernel: bind, getsockname, poll, receiving, options, dup, close. So this library
 // keeps no state about descriptors, and intercepts only three calls that all programs make. In a program
 // without such a socket, an intercepted call costs one load and one comparison more.
-#include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <ctime>
 
 #include <linux/netlink.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -44,31 +46,52 @@ bool has_helper() {
 
 // The maximum wait for earlier responses. The kernel responds at once, the helper a moment later. Its
 // response to a socket that was closed may reach the next socket with the same port. So each new socket first
-// waits for such responses and discards them.
+// waits for such responses and discards them, and so it discards messages that others wrote before it was
+// connected.
 constexpr int kPatienceMs = 10'000;
 
-bool is_answer_to(uint32_t sequence, const nlmsghdr& message, ssize_t size) {
-  return size >= static_cast<ssize_t>(sizeof message) && message.nlmsg_type == NLMSG_ERROR &&
-         message.nlmsg_seq == sequence;
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Only the helper sees the number: others cannot answer before it does.
+uint32_t drawn_sequence() {
+  uint32_t sequence = 0;
+  return getrandom(&sequence, sizeof sequence, GRND_NONBLOCK) == sizeof sequence ? sequence : 0;
 }
 
 // Discards earlier responses: sends a message that does nothing, and waits for its acknowledgement. The
 // helper responds in order.
 bool wait_for_former_answers(int socket, const sockaddr_nl& helper) {
-  static constinit std::atomic<uint32_t> last{0};
-  const uint32_t sequence = ~last.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t sequence = drawn_sequence();
   const nlmsghdr question{.nlmsg_len = NLMSG_HDRLEN,
                           .nlmsg_type = NLMSG_NOOP,
                           .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
                           .nlmsg_seq = sequence,
                           .nlmsg_pid = 0};
   if (syscall(SYS_sendto, socket, &question, sizeof question, 0, &helper, sizeof helper) < 0) return false;
+  const int64_t end = now_ms() + kPatienceMs;
   for (;;) {
     nlmsghdr message{};
-    const ssize_t size = recv(socket, &message, sizeof message, MSG_DONTWAIT);
-    if (is_answer_to(sequence, message, size)) return true;
+    sockaddr_nl from{};
+    socklen_t from_size = sizeof from;
+    const ssize_t size = recvfrom(socket, &message, sizeof message, MSG_DONTWAIT,
+                                  reinterpret_cast<sockaddr*>(&from), &from_size);
+    const bool is_answer = size >= static_cast<ssize_t>(sizeof message) &&
+                           message.nlmsg_type == NLMSG_ERROR && message.nlmsg_seq == sequence &&
+                           from.nl_pid == helper.nl_pid;
+    if (is_answer) return true;
+    const int64_t left = end - now_ms();
+    if (left <= 0) {
+      errno = ETIMEDOUT;
+      return false;
+    }
+    if (size >= 0 || errno == EINTR || errno == ENOBUFS) continue;
+    if (errno != EAGAIN) return false;
     pollfd wait{.fd = socket, .events = POLLIN, .revents = 0};
-    if (size < 0 && errno != EINTR && (errno != EAGAIN || poll(&wait, 1, kPatienceMs) == 0)) return true;
+    poll(&wait, 1, static_cast<int>(left));
   }
 }
 
@@ -85,16 +108,18 @@ bool connect_to(int socket, const sockaddr_nl& helper) {
 // Calls function(address), which sends to the helper's address. Starts another helper if it is gone.
 template <class Function>
 ssize_t send_to_helper(int socket, Function function) {
-  uint32_t port = netlink_helper_port();
+  uint32_t gone = 0;
   for (bool is_second = false;; is_second = true) {
     sockaddr_nl helper{};
     helper.nl_family = AF_NETLINK;
-    helper.nl_pid = port;
+    helper.nl_pid = start_netlink_helper(gone);
+    if (helper.nl_pid == 0) {
+      errno = ECONNREFUSED;
+      return -1;
+    }
     const ssize_t sent = connect_to(socket, helper) ? function(helper) : -1;
     if (sent >= 0 || errno != ECONNREFUSED || is_second) return sent;
-    // A child of fork() may outlive the process whose helper it has used.
-    port = start_netlink_helper(port);
-    if (port == 0) return sent;
+    gone = helper.nl_pid;  // it has ended just now
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include "adapter/engine/local_peers.h"
@@ -109,6 +110,18 @@ class Other {
       if (*bytes == sizeof(Presentation)) return true;
     }
     return false;
+  }
+  // The other end's presentation; nothing where there is none, or a file comes with it.
+  std::optional<Presentation> presentation() const {
+    std::array<std::byte, 256> buffer;
+    while (auto heard = hear_from(socket_.get(), buffer)) {
+      if (heard->bytes == 0) break;
+      if (heard->bytes != sizeof(Presentation)) continue;
+      Presentation said{};
+      std::memcpy(&said, buffer.data(), sizeof said);
+      return heard->file ? std::nullopt : std::optional(said);
+    }
+    return std::nullopt;
   }
   bool is_hung_up_on() const {
     for (;;) {
@@ -323,6 +336,23 @@ TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
     other.reset();
     look();
   }
+}
+
+// The kernel checks who opens a board by its number, but not who receives its file.
+TEST_P(Handshake, TellsTheNumberOfItsBoardAndSendsNoFile) {
+  const auto other = meet(1);
+  const auto said = other->presentation();
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->board, static_cast<uint32_t>(board->file()) + 1);
+}
+
+TEST_P(Handshake, AnUndumpableProcessShowsNothing) {
+  ASSERT_EQ(::prctl(PR_SET_DUMPABLE, 0), 0);
+  const auto other = meet(1);
+  EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
+  EXPECT_FALSE(other->is_shown_memory());
+  EXPECT_FALSE(other->is_hung_up_on());
+  EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
 }
 
 // It keeps to the rules as far as it goes, and then is stopped. What waits for it waits at no one's cost.

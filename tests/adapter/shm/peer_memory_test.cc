@@ -6,12 +6,15 @@
 #include <csignal>
 #include <cstring>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -257,6 +260,84 @@ TEST_F(OtherProcess, ItsOwnMemoryIsReached) {
   EXPECT_TRUE(initiator.read(0, buffer));
   EXPECT_TRUE(are(std::span(buffer).first(4096), 4));
   EXPECT_TRUE(are(std::span(buffer).subspan(4096), 1));
+}
+
+// ---- boards that are opened by their number
+
+// As a program that an ordinary user has started, where we can be one. Others of the user may look at it.
+void become_user() {
+  constexpr uid_t kUser = 65533;
+  if (::geteuid() == 0 && (::setresgid(kUser, kUser, kUser) != 0 || ::setresuid(kUser, kUser, kUser) != 0))
+    ::_exit(100);
+  ::prctl(PR_SET_DUMPABLE, 1);
+}
+
+// A process of that user with the target's memory, to which debuggers may come or not.
+class Owner {
+ public:
+  explicit Owner(bool dumpable) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0) throw std::bad_alloc();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      become_user();
+      ::prctl(PR_SET_DUMPABLE, dumpable ? 1 : 0);
+      if (::write(ready[1], "x", 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    ::close(ready[1]);
+    char byte;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+  }
+  ~Owner() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+enum Visit : int { kReached, kForbidden, kElse };
+
+// Opens the board by its number in another process of that user.
+int visit(const Target& target, const Owner& owner, int descriptor) {
+  const pid_t visitor = ::fork();
+  if (visitor == 0) {
+    become_user();
+    auto made = ChannelMapping::make();
+    Presentation said = target.presentation();
+    said.board = static_cast<uint32_t>(descriptor) + 1;
+    shm::Lane& lane = made->first.memory().lanes[0];
+    const auto opened = PeerMemory::open(said, -1, {owner.pid(), ::getuid(), 0}, lane);
+    ::_exit(opened.memory != nullptr                    ? kReached
+            : opened.way == protocol::QpWay::kForbidden ? kForbidden
+                                                        : kElse);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(visitor, &status, 0), visitor);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(BoardOfAProcess, IsOpenedByWhomTheKernelLetsLookAtIt) {
+  const Target target;
+  EXPECT_EQ(visit(target, Owner(true), target.own->file()), kReached);
+  EXPECT_EQ(visit(target, Owner(false), target.own->file()), kForbidden);
+}
+
+// To open a pipe waits for its other end.
+TEST(BoardOfAProcess, IsNoOtherFile) {
+  const Target target;
+  const std::string pipe = testing::TempDir() + "peer_memory_test_pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  const UniqueFd file(::open(pipe.c_str(), O_RDWR | O_CLOEXEC));
+  ::unlink(pipe.c_str());
+  EXPECT_EQ(visit(target, Owner(true), file.get()), kElse);
+  EXPECT_EQ(visit(target, Owner(true), 1 << 20), kElse) << "none";
 }
 
 TEST_F(OtherProcess, AStoppedOneIsReached) {

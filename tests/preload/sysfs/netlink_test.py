@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ import unittest
 NETLINK_ROUTE, NETLINK_USERSOCK, NETLINK_RDMA = 0, 2, 20
 SO_PROTOCOL = 38
 SYS_GET = 5 << 10 | 6
-NLM_F_REQUEST, NLM_F_DUMP, NLMSG_DONE, RTM_GETLINK = 1, 0x300, 3, 18
+NLM_F_REQUEST, NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE, RTM_GETLINK = 1, 0x300, 2, 3, 18
 NETNS_MODE, COPY_ON_FORK = 66, 93
 NOBODY = 65534
 SECONDS = 20
@@ -236,6 +237,74 @@ def takes_nothing_of_strangers():
         pass
 
 
+def forge(text, kind=SYS_GET, sequence=5):
+    return struct.pack("=IHHII", 16 + len(text), kind, 0, sequence, os.getpid()) + text
+
+
+def nothing_from_before_the_first_question_is_believed():
+    """A neighbour writes before the socket is connected: acknowledgements of all numbers that used to come first, then an answer."""
+    one = open_rdma()
+    one.bind((0, 0))
+    stranger = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+    to = (one.getsockname()[0], 0)
+    for number in range(8):
+        acknowledgement = struct.pack("=i", 0) + request(1, 5, 0xffffffff - number)
+        stranger.sendto(forge(acknowledgement, NLMSG_ERROR, 0xffffffff - number), to)
+    stranger.sendto(forge(struct.pack("=HHB3x", 5, NETNS_MODE, 7)), to)
+    assert ask(one)[NETNS_MODE] == b"\0"
+
+
+def take_port_of(helper, port):
+    """A neighbour's socket at the port of a helper, which has ended then."""
+    end = os.pidfd_open(helper)
+    yield
+    select.select([end], [], [])
+    stranger = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+    stranger.bind((port, 0))
+    stranger.setblocking(False)
+    yield stranger
+
+
+def assert_heard_nothing(stranger):
+    try:
+        raise AssertionError(stranger.recv(100))
+    except BlockingIOError:
+        pass
+
+
+def nobody_takes_the_place_of_a_parents_helper():
+    """A daemon's: a child asks, and its own child outlives it."""
+    works, tell = os.pipe()
+    if os.fork() == 0:
+        one = open_rdma()
+        ask(one)
+        taking = take_port_of(helpers_of(os.getpid())[0], one.getpeername()[0])
+        next(taking)
+        if os.fork() != 0:
+            os._exit(0)
+        stranger = next(taking)
+        ask(open_rdma())
+        ask(one)
+        assert_heard_nothing(stranger)
+        os.write(tell, b"x")
+        os._exit(0)
+    os.close(tell)
+    assert os.read(works, 1) == b"x"
+
+
+def nobody_takes_the_place_of_a_helper_that_was_killed():
+    one, bound = open_rdma(), open_rdma()
+    ask(one)
+    helper = helpers_of(os.getpid())[0]
+    taking = take_port_of(helper, one.getpeername()[0])
+    next(taking)
+    os.kill(helper, signal.SIGKILL)
+    stranger = next(taking)
+    ask(one)
+    ask(bound)
+    assert_heard_nothing(stranger)
+
+
 def other_users_are_not_answered():
     one = open_rdma()
     ask(one)
@@ -365,7 +434,8 @@ def add_test(function):
 
 for each in (has_its_processes_port, other_sockets_are_the_kernels, by_sendmsg_and_copies, sees_no_child, masks_and_descriptors_stay,
              children_ask_too, a_child_outlives_its_parent, threads_share_one, wrong_pointers_are_the_kernels_business,
-             without_descriptors_left, takes_nothing_of_strangers, answers_are_for_their_own_socket, garbage_is_survived):
+             without_descriptors_left, takes_nothing_of_strangers, nothing_from_before_the_first_question_is_believed,
+             nobody_takes_the_place_of_a_parents_helper, nobody_takes_the_place_of_a_helper_that_was_killed, answers_are_for_their_own_socket, garbage_is_survived):
     add_test(each)
 
 if __name__ == "__main__":
