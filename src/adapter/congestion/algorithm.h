@@ -34,10 +34,10 @@ struct Allowance {
   uint64_t rate = 0;    // bytes per second; 0: not paced
 };
 
-// Congestion control of one requester: decides how much of its data may be in flight and how fast it leaves.
-// Pure: the time is passed in.
+// Congestion control of one requester, or of one UC or UD flow: decides how much data may be in flight and
+// how fast it leaves. Pure: the time is passed in.
 //
-// For the shard's lock holder, like the requester.
+// For the shard's lock holder.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;

@@ -13,8 +13,8 @@ namespace {
 constexpr uint32_t kOne = 100;
 constexpr uint32_t kDouble = 277;  // 4 ln 2: the least gain that doubles the rate each round trip
 constexpr uint32_t kDrain = 36;    // the inverse of kDouble
-// The gains of a turn: faster, slower, then even for six steps. A turn has eight steps so that flows on one
-// link probe at different times.
+// The pacing gains of a turn (BBR's gain cycle): faster, slower, then even for six steps. A turn has eight
+// steps so that flows on one link probe at different times.
 constexpr std::array<uint32_t, 8> kTurn = {125, 75, 100, 100, 100, 100, 100, 100};
 // The path is full when the bandwidth has not grown by a quarter for this many rounds.
 constexpr uint32_t kFullRounds = 3;

@@ -39,10 +39,10 @@ class Bbr final : public Algorithm {
 
  private:
   enum class Phase : uint8_t {
-    kStartup,  // doubles the rate each round until the bandwidth stops growing
-    kDrain,    // drains the queue that startup has built
-    kCruise,   // sends at the path's rate, and probes for more bandwidth once per turn
-    kDip,      // keeps little in flight to measure the RTT without a queue
+    kStartup,  // as in BBR: doubles the rate each round until the bandwidth stops growing
+    kDrain,    // as in BBR: drains the queue that startup has built
+    kCruise,   // BBR's ProbeBW: sends at the path's rate, and probes for more bandwidth once per turn
+    kDip,      // BBR's ProbeRTT: keeps little in flight to measure the RTT without a queue
   };
 
   void note_round(const Sample& sample);

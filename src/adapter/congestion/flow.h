@@ -14,11 +14,11 @@
 
 namespace verbena::congestion {
 
-// The packets that one requester has in flight, as seen by congestion control. Remembers when packets left,
-// turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are as charged in
-// flight.
+// The packets in flight of one requester, or of one UC or UD flow, as seen by congestion control. Remembers
+// when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are
+// as charged in flight.
 //
-// For the shard's lock holder, like the requester.
+// For the shard's lock holder.
 class Flow {
  public:
   // nullptr: out of memory.

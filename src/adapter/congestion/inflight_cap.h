@@ -22,8 +22,8 @@ class InflightCap {
   void on_overflow(uint64_t in_flight, uint64_t least) {
     bytes_ = std::max(least, in_flight - in_flight * kLess / kParts);
   }
-  // A round trip ended without overflow, while the receiver had `senders` senders. The cap ends above
-  // `enough`.
+  // A round trip ended without overflow, while the receiver had `senders` senders. Above `enough` the cap is
+  // lifted.
   void on_quiet_round(uint64_t packet, uint64_t enough, uint32_t senders) {
     if (bytes_ == kNone) return;
     bytes_ += std::max(packet, bytes_ * kMore / kParts) * 2 / (1 + senders);

@@ -9,9 +9,9 @@
 namespace verbena::congestion {
 
 // Min RTT: the round-trip time without a queue. It is the least of the rounds' mean RTTs, since single
-// packets may take a shorter path. An old minimum must be confirmed in a dip: a short time with little in
-// flight. The first minimum may have included a queue, our own or another sender's. So dips come soon at
-// first, and stay frequent while they find lower values.
+// packets may take a shorter path. An old minimum must be confirmed in a dip (BBR's ProbeRTT): a short time
+// with little in flight. The first minimum may have included a queue, our own or another sender's. So dips
+// come soon at first, and stay frequent while they find lower values.
 //
 // For the shard's lock holder.
 class MinRtt {

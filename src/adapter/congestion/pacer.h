@@ -8,8 +8,9 @@
 
 namespace verbena::congestion {
 
-// Paces a requester's packets. A sender that is late, because of timers or busy processors, may catch up for
-// a moment. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime at the rate.
+// Paces the packets of a Flow at the rate that congestion control allows. (Senders without congestion control
+// use transport/pacer.h.) A sender that is late, because of timers or busy processors, may catch up for a
+// moment. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime at the rate.
 class Pacer {
  public:
   // How long a burst may take on the path. Timers are not much finer.

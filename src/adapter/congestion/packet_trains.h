@@ -10,7 +10,8 @@
 
 namespace verbena::congestion {
 
-// A packet train: consecutive packets that left together.
+// Record of a packet train that was sent: consecutive packets that left together. (transport::PacketTrain
+// describes one to be sent.)
 struct PacketTrain {
   roce::Psn first;
   uint32_t packets = 0;

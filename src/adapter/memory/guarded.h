@@ -18,9 +18,9 @@ namespace verbena::memory {
 //
 // Works in any thread, nests, costs no system call, and coexists with handlers of the application: faults
 // that are not ours go to the previous handler. The kernel kills a process that faults in a thread which
-// blocks SIGSEGV or SIGBUS. So in a thread that blocked one when it was last looked at (by check_guard(), or
-// by its first guarded call), each call unblocks both while it runs, for three system calls. If one of the
-// signals is pending, it is the application's: both stay blocked, and the call has no guard.
+// blocks SIGSEGV or SIGBUS. check_guard(), or a thread's first guarded call, finds out whether the thread
+// does. If so, each guarded call unblocks both signals while it runs, for three system calls. But a pending
+// one is the application's: then both stay blocked, and the call has no guard.
 //
 // REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);

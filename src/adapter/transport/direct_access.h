@@ -12,7 +12,7 @@
 
 namespace verbena::transport {
 
-// Identifies a connection to the responder: both QPNs and the first PSN of the requests.
+// Identifies a requester's connection to its responder: both QPNs, and the first PSN of the requests.
 struct Connection {
   roce::Qpn from;
   roce::Qpn to;

@@ -22,7 +22,7 @@ namespace verbena::transport {
 std::string why_refused(const QueuePair& qp, const roce::Packet& packet, roce::NakCode code,
                         const Misfit& misfit = {}) noexcept;
 
-// A send or receive request of ours has failed. `peer_words`: the peer's reason, if it sent one.
+// A send or receive request of the queue pair has failed. `peer_words`: the peer's reason, if it sent one.
 std::string what_failed(const QueuePair& qp, const queues::SendWqe& wqe, ibv_wc_status status,
                         const std::string& peer_words) noexcept;
 std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit = {}) noexcept;

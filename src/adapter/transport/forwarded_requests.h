@@ -79,7 +79,7 @@ class ForwardedRequests {
     };
     Next next = Next::kNothing;
     bool acknowledge = false;
-    uint32_t taken_back = 0;  // number of last PSNs that are expected again; apply this first
+    uint32_t taken_back = 0;  // this many of the last PSNs are expected again; to be applied first
     std::optional<uint32_t> msn;
     roce::NakCode code = roce::NakCode::kInvalidRequest;
     std::optional<ibv_event_type> event;

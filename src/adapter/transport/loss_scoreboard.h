@@ -17,7 +17,7 @@ namespace verbena::transport {
 class LossScoreboard {
  public:
   static constexpr size_t kMax = 4096;
-  // Limit including the parts into which retransmissions and arrivals split holes.
+  // Max holes after some were split, as retransmissions and arrivals of parts do.
   static constexpr size_t kMaxParts = 2 * kMax;
 
   // A retransmission of missing packets.

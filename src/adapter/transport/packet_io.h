@@ -114,8 +114,9 @@ auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
                             .acknowledgement = message.acknowledgement});
 }
 
-// A packet train: consecutive Middle packets of one message, each with a full path MTU of payload. To build
-// them together costs a fraction per packet; they leave as if sent one by one.
+// A packet train to be sent: consecutive Middle packets of one message, each with a full path MTU of payload.
+// To build them together costs a fraction per packet; they leave as if sent one by one.
+// (congestion::PacketTrain records one that was sent.)
 struct PacketTrain {
   const roce::Path& path;
   // Headers of the first packet, but the last one's acknowledgement request. The opcode has no extension

@@ -302,8 +302,8 @@ class alignas(kCacheLine) QueuePair {
   }
   // Whether each packet is traced.
   bool traces_packets() const { return details_ != nullptr; }
-  // Sends a control packet, which belongs to no message: a CNP, or a vendor opcode that only peers of ours
-  // understand.
+  // Sends a control packet, which belongs to no message: a CNP, or a vendor opcode that only Verbena
+  // understands.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
   // `headers` also name the source QP, for captures; on the wire most control packets do not carry it.
   SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers, ConstBytes payload);

@@ -28,8 +28,8 @@ class RcQueuePair : public QueuePair {
                                        TimePoint now) override;
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool send_at_once(TimePoint now) override;
-  // May leave before requests, which are an independent stream. READ responses and NAKs also acknowledge, and
-  // must stay in order.
+  // An acknowledgement may leave before requests, which are an independent stream. It must stay behind READ
+  // responses and NAKs, which also acknowledge.
   void transmit_acknowledgement() override {
     if (!responder_.has_urgent()) (void)responder_.transmit_acknowledgement();
   }
@@ -37,7 +37,7 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
-  // For ECN marks, which only a QP that adapts to its path uses.
+  // Needed for ECN marks, which only a QP that adapts to its path uses.
   bool wants_ip_details() const override { return config().repairs; }
   bool takes_direct_access() const override {
     return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);

@@ -11,9 +11,9 @@
 
 namespace verbena::transport {
 
-// Receiver report for unreliable services, from a receiver to a sender, both ours: the next expected packet,
-// and the total number of missing ones. Nothing is sent again; the sender learns what the path carries, which
-// these services do not tell it otherwise.
+// Receiver report of an unreliable service, from a Verbena receiver to a Verbena sender: the next expected
+// packet, and the total number of missing ones. Nothing is sent again; the sender learns what the path
+// carries, which these services do not tell it otherwise.
 //
 // The packet has a vendor opcode, and a PSN from the distant past for the reasons that sack.h gives. The
 // sender requests a report by AckReq, which has no other meaning in an unreliable service. A receiver sends a

@@ -10,7 +10,7 @@
 
 namespace verbena::transport {
 
-// Repeats a requester's latest READ requests in a control packet, for a responder of ours. Requests are
+// Repeats a requester's latest READ requests in a control packet to a Verbena responder. Requests are
 // executed in order (IBTA volume 1, 9.7.5.1), so after a lost one no data comes for a round trip, whatever
 // the path carries: half of the time on a path of 10 ms that loses one packet in a hundred. A request is
 // small beside its data, so each is repeated twice in later packets. A responder that has them all ignores

@@ -83,7 +83,7 @@ inline constexpr Duration kNeighbourPatience = std::chrono::seconds(1);
 class Routes {
  public:
   virtual ~Routes() = default;
-  // The route to a QP. It lives as long as the QP that asks.
+  // The route to a QP. The route lives as long as the QP that asks.
   virtual const Route& find(const roce::Path& path, roce::Qpn destination) = 0;
 
   // Like net::Port::check(), for the port that packets of the path leave by. Any thread, without the lock.

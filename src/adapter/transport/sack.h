@@ -11,25 +11,25 @@
 
 namespace verbena::transport {
 
-// SACK: selective acknowledgement from a responder to a requester, both ours. It lists the packets that
+// SACK: selective acknowledgement from a Verbena responder to a Verbena requester. It lists the packets that
 // arrived after a missing one. An acknowledgement can only say "all before", a NAK only "not this one", so a
 // requester learns of one gap per round trip (IBTA volume 1, 9.7.5.1.1). On a link that loses one packet in a
 // hundred that is a hundred packets per round trip, whatever the link carries.
 //
-// The packet has a vendor opcode (table 38): its top bits name no transport service, and adapters drop it
-// (9.6.1.2). Linux rxe before 5.16 checks the PSN instead, and takes an unknown opcode with an outstanding
-// PSN for an error of the QP. So the packet has a PSN from the distant past (kPast), which every requester
-// ignores. Nothing depends on SACKs: acknowledgements are sent as usual, and NAKs to requesters that do not
-// understand SACKs. A responder sends a few SACKs to an unknown requester. Once the requester has confirmed
-// one ("heard"), the responder continues with SACKs, without NAKs. The requester confirms again for each NAK
-// of a responder that has sent SACKs.
+// The packet has a vendor opcode, one of those left to manufacturers (table 38): its top bits name no
+// transport service, and adapters drop it (9.6.1.2). Linux rxe before 5.16 checks the PSN instead, and takes
+// an unknown opcode with an outstanding PSN for an error of the QP. So the packet has a PSN from the distant
+// past (kPast), which every requester ignores. Nothing depends on SACKs: acknowledgements are sent as usual,
+// and NAKs to requesters that do not understand SACKs. A responder sends a few SACKs to an unknown requester.
+// Once the requester has confirmed one ("heard"), the responder continues with SACKs, without NAKs. The
+// requester confirms again for each NAK of a responder that has sent SACKs.
 //
 // The payload is a PSN and up to kMax ranges, each of two words: the distance of the range's first PSN from
 // the payload's PSN, and the number of PSNs. Everything between ranges is missing. The payload's PSN is the
-// first that has not arrived. (In XRC it may be one that was acknowledged before in a SACK, if the owner of a
-// queue was not ready for it.) If one packet has no room for all ranges, the next one continues: its PSN is
-// where the previous packet ended, and the highest bit of that word is set. The seven bits between that bit
-// and the PSN report other senders to the same process (incast_bits.h).
+// first that has not arrived. (In XRC it may go back, if the owner of a queue was not ready for a packet.) If
+// one packet has no room for all ranges, the next one continues: its PSN is where the previous packet ended,
+// and the highest bit of that word is set. The seven bits between that bit and the PSN report other senders
+// to the same process (incast_bits.h).
 struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;

@@ -30,16 +30,16 @@ inline bool is_atomic(const queues::SendWqe& wqe) {
 inline bool is_placement(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_WRITE || wqe.opcode == queues::kFlushOpcode;
 }
-// Whether it completes by a response, not just by an acknowledgement.
+// Whether the request completes by a response, not just by an acknowledgement.
 inline bool needs_response(const queues::SendWqe& wqe) {
   return is_read(wqe) || is_atomic(wqe) || is_placement(wqe);
 }
-// Whether its packets carry a message: SEND and RDMA WRITE.
+// Whether the request's packets carry a message: SEND and RDMA WRITE.
 inline bool is_data(const queues::SendWqe& wqe) {
   return wqe.opcode <= IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_SEND_WITH_INV;
 }
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND_WITH_IMM == 3);
-// Whether it completes as IBV_WC_SEND.
+// Whether the request completes as IBV_WC_SEND.
 inline bool is_send(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM ||
          wqe.opcode == IBV_WR_SEND_WITH_INV;
@@ -47,11 +47,11 @@ inline bool is_send(const queues::SendWqe& wqe) {
 inline bool is_write(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_RDMA_WRITE || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
-// Whether it is executed here, without a packet.
+// Whether the request is executed here, without a packet.
 inline bool is_local(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_LOCAL_INV || wqe.opcode == IBV_WR_BIND_MW;
 }
-// Whether it consumes a receive request of the peer.
+// Whether the request consumes a receive request of the peer.
 inline bool wakes_peer(const queues::SendWqe& wqe) {
   return is_data(wqe) && wqe.opcode != IBV_WR_RDMA_WRITE;
 }

@@ -30,8 +30,8 @@ class Splitter final : public PacketSink, public Routes {
 
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
-  // Call when everything was sent that could be. A response also acknowledges: passes that on to the target,
-  // unless an acknowledgement did already.
+  // Call when everything was sent that could be. Responses also acknowledge: passes that on to the target,
+  // where no acknowledgement has followed them.
   void finish();
 
  private:
@@ -71,7 +71,7 @@ class StandIn final : private delegate_detail::Parts, public RcQueuePair {
   // are ignored.
   StandIn(const QpConfig& config, DelegateAnswers& answers);
 
-  // Makes it ready for requests. REQUIRES: attributes() are the target's
+  // Makes the stand-in ready for requests. REQUIRES: attributes() are the target's
   void begin();
   // The next request belongs to this run. REQUIRES: begin()
   void follow(uint32_t run, roce::Psn next, uint32_t msn);

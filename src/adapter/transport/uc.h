@@ -14,7 +14,7 @@ namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
 // sent. A message that loses a packet, or that finds no receive request, is dropped as a whole; data that an
-// RDMA WRITE has written before stays. A peer of ours sends receiver reports, so that no more is sent than
+// RDMA WRITE has written before stays. A Verbena peer sends receiver reports, so that no more is sent than
 // the path carries (receiver_report.h).
 class UcQueuePair : public QueuePair {
  public:
@@ -25,7 +25,7 @@ class UcQueuePair : public QueuePair {
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
-  // For ECN marks.
+  // Needed for ECN marks.
   bool wants_ip_details() const override { return config().repairs; }
   bool has_outstanding() const override { return false; }
   void reroute() override;

@@ -149,7 +149,7 @@ void UdQueuePair::note_source(const IncomingPacket& incoming, TimePoint now) {
   if (has_news && source->has_asked) sources_->owe(*source);
 }
 
-// Ignores control packets to a multicast group: peers of ours send none.
+// Ignores control packets to a multicast group: Verbena sends none.
 void UdQueuePair::on_word(const IncomingPacket& incoming, TimePoint now) {
   if (incoming.packet.headers.destination == roce::kMulticastQpn) return;
   switch (incoming.packet.headers.opcode) {

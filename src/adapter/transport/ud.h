@@ -21,7 +21,7 @@ inline constexpr uint32_t kGrhBytes = 40;
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
 
 // A queue pair of the unreliable datagram service: each request is one packet to an address of its own,
-// complete when sent. A receiver of ours that gets many datagrams sends receiver reports, so that no more is
+// complete when sent. A Verbena receiver that gets many datagrams sends receiver reports, so that no more is
 // sent than the path carries (datagram_flow.h). Requests leave in order: one that waits also delays those to
 // other destinations, as at an adapter's port.
 class UdQueuePair : public QueuePair {
