@@ -283,7 +283,8 @@ void Bbr::follow_model() {
   // slowly the sender sent.
   const double seconds = std::chrono::duration<double>(round_trip_.get()).count();
   allowance_.rate = std::max(allowance_.rate, static_cast<uint64_t>(static_cast<double>(least()) / seconds));
-  // A program that has sent little so far has not shown how slow the path is.
+  // In startup, allows at least first_: a program that has sent little so far has not shown how slow the path
+  // is.
   if (!starts) return;
   const auto first = static_cast<uint64_t>(static_cast<double>(first_) / seconds);
   allowance_.rate = std::max(allowance_.rate, hundredths(first, kDouble));

@@ -10,7 +10,7 @@
 
 namespace verbena::memory {
 
-// Looks keys up for a user that mostly asks for the same few: caches some, for as long as nothing in the
+// Looks keys up for a caller that mostly asks for the same few: caches some, for as long as nothing in the
 // table changes. For one thread at a time, in reader sections as with KeyTable::open(). A section that begins
 // after a change sees that there was one.
 class KeyFinder {

@@ -58,7 +58,7 @@ class KeyTable {
       if (identity == kFree) return otherwise;
       if (identity != home(key)) continue;
       const Region* region = slot.region.load(std::memory_order_acquire);
-      // Another region, if the slot was reused meanwhile: then the key is gone.
+      // null, or another region, if the slot was freed or reused meanwhile: then the key is gone.
       if (region == nullptr) return otherwise;
       const Opening found = region->published.read();
       return found.key == key ? use(found) : otherwise;

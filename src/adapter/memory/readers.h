@@ -11,7 +11,8 @@
 namespace verbena::memory {
 
 // The threads that may use entries of a table which they found without a lock. Each is in a section of one of
-// these locks, one per shard, and uses an entry only in the section in which it found it.
+// these locks (base/section_lock.h), one per shard, and uses an entry only in the section in which it found
+// it.
 //
 // A writer makes an entry unreachable, and waits until every section that was open has ended. After that
 // nobody uses the entry any more. Readers pay nothing for this.
@@ -21,7 +22,7 @@ class Readers {
 
   // REQUIRES: there are fewer than kMax. The lock stays until it is removed
   void add(const SectionLock& lock) { replace(nullptr, &lock); }
-  // REQUIRES: nobody waits, or reads under this lock, any more
+  // REQUIRES: no thread is in await(), or in a section of this lock
   void remove(const SectionLock& lock) { replace(&lock, nullptr); }
 
   // Waits until every section that is open now has ended. REQUIRES: the caller is in no section of these

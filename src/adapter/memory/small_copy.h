@@ -9,9 +9,9 @@
 
 namespace verbena::memory {
 
-// A guarded copy of a few bytes (guarded.h) that needs no landing, which would cost more than the copy
-// itself. It is written in assembly: from the address of the faulting instruction, the signal handler knows
-// that it was this copy, and where to continue.
+// A guarded copy of a few bytes (guarded.h) without the setjmp() of other guarded calls, which would cost
+// more than the copy itself. It is written in assembly: from the address of the faulting instruction, the
+// signal handler knows that it was this copy, and where to continue.
 //
 // Only on x86-64, and not with sanitizers, which would not see its accesses.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -21,7 +21,7 @@ namespace verbena::memory {
 
 // Parameters of a bind request, and the QP it was posted to.
 struct WindowBinding {
-  uint32_t window_key = 0;  // the window: any key of its identity
+  uint32_t window_key = 0;  // the window: any key with its identity
   uint32_t new_key = 0;     // its tag becomes the window's
   uint32_t region_key = 0;  // the region's L_Key; ignored when length is 0
   uint64_t address = 0;     // start of the window, as an address of the region
@@ -48,7 +48,7 @@ bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 // Removes a window's bytes and rights, in any state: before it is deallocated, or its QP or region ends.
 // REQUIRES: the key table's lock is held
 void unbind_window(KeyTable& keys, Region& window);
-// The same for all of a list. Takes the lock itself.
+// Unbinds all windows of a list. Takes the lock itself.
 template <class Windows>
 void unbind_all(KeyTable& keys, Windows& windows) {
   keys.locked([&] {

@@ -53,7 +53,8 @@ class MappedArray {
     } else if (slab_ != nullptr) {
       RingPool::release({data_, slab_});
     } else if (::munmap(data_, bytes_) != 0) {
-      // A hole may need one mapping more than the process may have. The memory can always be released.
+      // munmap() may fail: a hole may need one mapping more than the process may have. The memory can always
+      // be released.
       ::madvise(data_, bytes_, MADV_DONTNEED);
     }
   }

@@ -9,8 +9,8 @@ namespace verbena::queues {
 // Purpose of a ring.
 enum class RingKind : uint32_t { kSend, kReceive, kSharedReceive, kCompletion };
 
-// Allocator for rings other than the system: an application's own (ibv_alloc_parent_domain(3)). Any thread
-// may call it, without locks of ours held, as the application's code runs inside.
+// An allocator for rings instead of the system's memory: the application's own (ibv_alloc_parent_domain(3)).
+// Any thread may call it, without locks of ours held, as the application's code runs inside.
 class RingMemory {
  public:
   // Result that is not an address: the caller takes the system's memory.

@@ -86,7 +86,7 @@ class Inbound {
   };
 
   Reception execute_send(const roce::Packet& packet, Payload payload);
-  // Fetches the payload to the place after the bytes received so far.
+  // Fetches the payload into the current receive request, after the bytes received so far.
   ScatterResult fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent);
   bool fetch(LentPayload& lent, std::span<const ConstBytes> to) const;
   // All packets of a SEND are executed: completes the receive request.

@@ -28,6 +28,7 @@ class LossScoreboard {
     bool asked = false;    // a request was sent again; its response comes in PSN order, among others
   };
 
+  // A range of missing PSNs, and the state of its repair.
   struct Hole {
     roce::Psn first;
     roce::Psn limit;

@@ -19,7 +19,7 @@ enum PathNumber : uint8_t {
   kPathWindow,             // max bytes in flight; 0: no such path
   kPathRate,               // bytes per second; 0: not paced
   kPathInFlight,           // bytes
-  kPathLostPackets,        // packets found lost one by one, and sent again
+  kPathLostPackets,        // packets detected as lost individually, and sent again
   kPathMarkedPackets,      // received with a switch's congestion mark
   kPathCongestionNotices,  // CNPs received from the peer
   kPathNumberCount,

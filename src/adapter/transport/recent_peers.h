@@ -12,8 +12,9 @@
 
 namespace verbena::transport {
 
-// Cache of a datagram queue pair's state per remote QP, by address and QPN. Each has a few possible places,
-// and a new one replaces the least recently used of these. So the size is fixed, however many there are.
+// Cache of a datagram queue pair's state per remote QP, by address and QPN. Each remote QP has a few possible
+// places, and a new one replaces the least recently used of these. So the size is fixed, however many there
+// are.
 //
 // For the shard's lock holder. Pointers from find() and get() are valid until the next get().
 template <class Value>

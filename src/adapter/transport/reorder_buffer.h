@@ -18,7 +18,7 @@ class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : max_(most) {}
 
-  // For a user that already has `has` bytes. False: refused.
+  // Takes `bytes` for a user that already has `has`. False: refused.
   bool take(size_t bytes, size_t has) {
     const size_t used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (used <= max_ && has + bytes <= 2 * (max_ - used)) return true;

@@ -30,7 +30,7 @@ class ReportsOwed {
   // A packet that was counted as missing came late.
   void on_late() { missing_ -= missing_ > 0 ? 1 : 0; }
   void on_heard() { heard_ = true; }
-  // A report is due for another reason.
+  // Makes a report due for another reason, if the sender understands reports.
   void owe() { is_due_ = is_due_ || heard_; }
 
   bool is_due() const { return is_due_; }

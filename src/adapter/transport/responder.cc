@@ -358,7 +358,7 @@ SendStatus Responder::send_refusal() {
   return status;
 }
 
-// The RNR NAK is counted when it leaves.
+// Makes an RNR NAK due. It is counted when it leaves.
 void Responder::not_ready() {
   gap_reported_ = true;  // later packets are out of sequence now, which needs no NAK
   nak_ = Nak{roce::rnr_syndrome(qp_.attributes().min_rnr_timer), expected_, true};

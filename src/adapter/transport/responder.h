@@ -50,11 +50,11 @@ class Responder {
   void on_heard(roce::Psn psn);
   // Takes the peer's latest READ requests once more, as some may have been lost.
   void on_repeated_reads(const roce::Packet& word, TimePoint now);
-  // The peer should learn about other senders, by a SACK.
+  // Makes a SACK due that reports other senders, if the peer understands it.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
   TransmitResult transmit_urgent(uint32_t& budget, TimePoint now);
-  // False: the route is full.
+  // Sends the acknowledgement that is due, if any. False: the route is full.
   bool transmit_acknowledgement();
   // The acknowledgement that is due, for another packet to carry; acknowledgement_taken() must follow then.
   std::optional<Acknowledgement> acknowledgement() const {

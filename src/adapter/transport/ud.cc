@@ -111,7 +111,7 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
   wc.byte_len = kGrhBytes + static_cast<uint32_t>(incoming.packet.payload.size());
   wc.src_qp = headers.source.value();
   wc.wc_flags = IBV_WC_GRH;
-  // The kernel's rxe reports the network header type here, and programs rely on it (UCX drops datagrams
+  // The kernel's rxe reports the network header type in `sl`, and programs rely on it (UCX drops datagrams
   // otherwise).
   wc.sl = incoming.path.destination.is_ipv4() ? 2 : 1;
   if (headers.operation() == Operation::kSendOnlyImmediate) {
