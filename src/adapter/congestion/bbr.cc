@@ -232,7 +232,7 @@ void Bbr::step(const Sample& sample) {
     }
     case Phase::kDip:
       if (dip_ends_ == kNever && sample.in_flight <= std::max(held(2), least())) {
-        // A process that was stalled sees an RTT that is not the path's.
+        // A process that was stalled sees an RTT that is not the path's, so the dip's length is limited.
         const Duration most = kLongestQueue * round_trip_.before_dip();
         dip_ends_ = now + std::max(MinRtt::kDip, std::min(sample.round_trip, most));
       }

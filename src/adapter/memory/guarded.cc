@@ -137,7 +137,7 @@ bool is_fault_pending() {
          sigismember(&pending, SIGBUS) != 0;
 }
 
-// Unblocks SIGSEGV and SIGBUS in the calling thread for as long as it lives.
+// Unblocks SIGSEGV and SIGBUS in the calling thread during its lifetime.
 class FaultsOpen {
  public:
   FaultsOpen() {

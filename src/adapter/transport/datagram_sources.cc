@@ -34,7 +34,7 @@ void DatagramSources::on_request(const ReportRequest& request, const roce::Path&
   const bool is_old = sent < 0 && sent > -ReceiverDrivenFlow::kMaxInFlight;
   if (source.has_asked && is_old) return;
   source.back = way_back(incoming);
-  // A count that does not follow the previous one: the sender has started again.
+  // A count far behind the previous one: the sender has started again, and nothing is counted.
   if (source.has_asked && sent >= 0) source.missing += static_cast<uint32_t>(sent) - source.come;
   source.has_asked = true;
   source.asked_with = request.next;

@@ -89,7 +89,7 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   if (info.starts_message) {
     tagged_ = {};
     if (qp_.receives().tags() != nullptr) {
-      // The tag is in the payload, so it cannot be fetched later.
+      // The tag is in the payload, which must therefore be here.
       if (payload.lent != nullptr) return {Reception::Result::kNotFetched};
       const Reception begun = begin_tagged(packet);
       if (begun.result != Reception::Result::kTaken) return begun;
