@@ -8,21 +8,20 @@
 
 namespace verbena::congestion {
 
-// How much more than the path's rate explains has arrived at once, at most, in the last rounds: over Wi-Fi,
-// or from a process that gets no processor for a while, nothing comes for some time, and then all of it. So
-// much has to be in flight besides what the path holds, or nothing is left to send while nothing comes. (The
-// idea is that of Linux's BBR, which calls it the aggregation of acknowledgements.)
-//
-// For the shard's lock holder.
+// Measures ACK aggregation, like Linux's BBR: the largest burst of arrivals in the last rounds beyond what
+// the path's rate explains. Over Wi-Fi, or from a process that waits for a processor, nothing arrives for
+// some time and then everything at once. The sender must have this much in flight beyond what the path holds,
+// or it runs dry during the pauses.
 class AckAggregation {
  public:
-  // Bytes.
+  // The largest excess of the last WindowedMax::kRounds rounds, in bytes.
   uint64_t get() const { return max_.get(); }
 
-  // `arrived` more, over a path that brings `rate` bytes a second.
+  // `arrived` more bytes have arrived over a path with a rate of `rate` bytes per second.
   void on_arrival(uint64_t round, uint64_t arrived, uint64_t rate, TimePoint now) {
     uint64_t explained = explained_by(rate, now);
-    // A lump of long ago is not to be seen in what has come evenly since.
+    // Starts a new measurement: without it, a burst of long ago would be hidden by what has arrived evenly
+    // since.
     if (arrived_ <= explained || round - round_ >= WindowedMax::kRounds) {
       round_ = round;
       since_ = now;
@@ -39,7 +38,7 @@ class AckAggregation {
   }
 
   WindowedMax max_;
-  // Since it began to be counted.
+  // Round, time and bytes since the current measurement began.
   uint64_t round_ = 0;
   TimePoint since_{};
   uint64_t arrived_ = 0;

@@ -8,46 +8,47 @@
 
 namespace verbena::congestion {
 
-// All in bytes that packets cost in flight: one packet of the path MTU, as many of those as leave best
-// together (a run), and the most that may leave together whatever the MTU.
+// Sizes that an algorithm needs, in bytes as charged in flight: one packet of the path MTU, the train of
+// packets that leaves best together, and the largest burst whatever the MTU.
 struct Sizes {
   uint32_t packet;
   uint32_t run;
   uint32_t burst;
 };
 
-// What one acknowledgement tells of the path.
+// Measurements of the path that one acknowledgement gives.
 struct Sample {
   TimePoint now;
-  uint64_t arrived = 0;    // bytes that are known to have arrived from now on
-  Duration round_trip{0};  // of packets that were sent once; zero: it tells of none
-  uint64_t rate = 0;       // bytes a second that have been arriving; 0: it does not tell
-  bool limited = false;    // there was no more to send: the path may carry more than the rate
-  uint64_t delivered = 0;  // bytes that have arrived in all
-  uint64_t sent_at = 0;    // as many had when the latest of these was sent: so round trips are counted
-  uint64_t in_flight = 0;  // now
+  uint64_t arrived = 0;    // bytes newly known to have arrived
+  Duration round_trip{0};  // RTT of packets that were sent only once; zero: no sample
+  uint64_t rate = 0;       // bytes per second that have been arriving; 0: no sample
+  bool limited = false;    // the sender had no more to send: the path may carry more than `rate`
+  uint64_t delivered = 0;  // bytes that have arrived in total
+  uint64_t sent_at = 0;    // `delivered` when the latest of these packets left: counts rounds
+  uint64_t in_flight = 0;  // bytes, now
 };
 
-// What may be sent.
+// Limits that the algorithm sets for the sender.
 struct Allowance {
-  uint64_t window = 0;  // bytes in flight
-  uint64_t rate = 0;    // bytes a second; 0: as fast as may be
+  uint64_t window = 0;  // max bytes in flight
+  uint64_t rate = 0;    // bytes per second; 0: not paced
 };
 
-// Decides how much of one requester's data may be in flight, and how fast it leaves. Pure: time is passed in.
+// Congestion control of one requester, or of one UC or UD flow: decides how much data may be in flight and
+// how fast it leaves. Pure: the time is passed in.
 //
-// For the shard's lock holder, as the requester itself.
+// For the shard's lock holder.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
   virtual void on_arrival(const Sample& sample) = 0;
-  // Packets are missing that others have overtaken.
+  // `bytes` are lost: later packets arrived before them.
   virtual void on_loss(uint64_t bytes) = 0;
-  // Silence: nothing is known to get through.
+  // The retransmission timeout has expired: nothing is known to get through.
   virtual void on_timeout() = 0;
-  // A switch on the way has marked packets (a CNP came).
+  // A CNP came: a switch on the path has marked packets.
   virtual void on_mark() = 0;
-  // The receiver tells of other senders.
+  // The receiver reports how many senders it has.
   virtual void on_incast(const Incast& incast) = 0;
   virtual Allowance allowance() const = 0;
 };

@@ -9,45 +9,47 @@
 namespace verbena::congestion {
 namespace {
 
-// Rates and windows are multiples of the model's, in hundredths.
+// Gains, in hundredths: rates and windows as multiples of the model's.
 constexpr uint32_t kOne = 100;
-constexpr uint32_t kDouble = 277;  // 4 ln 2: the least that doubles the rate in each round trip
-constexpr uint32_t kDrain = 36;    // its inverse
-// A turn: more, then less, then even for six. (Eight: the flows of a link take theirs at different times.)
+constexpr uint32_t kDouble = 277;  // 4 ln 2: the least gain that doubles the rate each round trip
+constexpr uint32_t kDrain = 36;    // the inverse of kDouble
+// The pacing gains of a turn (BBR's gain cycle): faster, slower, then even for six steps. A turn has eight
+// steps so that flows on one link probe at different times.
 constexpr std::array<uint32_t, 8> kTurn = {125, 75, 100, 100, 100, 100, 100, 100};
-// A path that has not brought a quarter more for so many rounds is full.
+// The path is full when the bandwidth has not grown by a quarter for this many rounds.
 constexpr uint32_t kFullRounds = 3;
-// One part in so many.
+// In startup, the path is also full when the bytes lost in a round exceed those arrived divided by this.
 constexpr uint32_t kOverflow = 6;
-// What is lost is sent besides, up to this share.
+// Lost data is sent on top of the path's rate, up to this share of what is sent.
 constexpr double kMaxLost = 0.1;
 
-// So much of what is sent is lost: a share beyond what always is, and a share over so many seconds.
+// Shares of lost bytes that mean a full queue: kSomeLost beyond the usual loss while the RTT is longer, or
+// kMuchLost averaged over kLasting seconds.
 constexpr double kSomeLost = 0.01;
 constexpr double kMuchLost = 0.07;
 constexpr double kLasting = 1;
-// Who knows of others needs less to be sure that the queue is full: a share so much beyond what has been lost
-// of late, or a round trip that is longer by so much.
+// With other senders reported, less evidence of a full queue suffices: a loss share this much above the
+// lasting share, or an RTT this much longer.
 constexpr double kToldLost = 0.06;
 constexpr Duration kToldLonger = std::chrono::microseconds(500);
-// A round trip may be longer by so much because the machines have other things to do.
+// The RTT may be longer by this because the hosts are busy.
 constexpr Duration kBusy = std::chrono::microseconds(250);
 
-// What leaves before anything is known of the path: many may begin at once, and a queue holds some hundred
-// packets. TCP begins with ten (RFC 6928).
+// Packets in flight before anything is known of the path. Many flows may start at once, and a queue holds
+// some hundred packets. TCP starts with ten (RFC 6928).
 constexpr uint32_t kFirstPackets = 16;
 
-// Below this a path is a machine's own or a cable's. Its round trip is made of wake-ups, and timers are too
-// coarse to spread what is sent over it: the window alone decides.
+// Below this RTT a path is within the machine or a single cable. Its RTT consists of wake-ups, and timers are
+// too coarse to pace it: the window alone decides.
 constexpr Duration kNear = std::chrono::microseconds(100);
-// Unless it goes on losing such a share: the window would then be what losses leave of it, and not what the
-// path holds and a busy machine adds.
+// Except on a path that keeps losing this share. There a window would depend on the losses, instead of on
+// what the path holds plus what busy hosts add.
 constexpr double kNearLost = 0.002;
 
-// Seconds. Who stands still for longer has another path by then.
+// Seconds. After a longer stall the path has changed anyway.
 constexpr double kLongestStall = 0.1;
 
-// A queue that others keep full makes a round trip so many times as long at most.
+// A queue that others keep full makes the RTT at most this many times as long.
 constexpr int64_t kLongestQueue = 16;
 
 uint64_t hundredths(uint64_t value, uint32_t part) {
@@ -68,9 +70,9 @@ uint64_t Bbr::held(uint32_t quarters) const {
   return static_cast<uint64_t>(bytes * quarters / 4);
 }
 
-// By the root of the rate: of flows that share a queue the one that has less gets more for it. (By the rate
-// itself, as with TCP's BBR, they would keep whatever parts they have.) 0.2 MB at a gigabit, about TCP's;
-// where others send to the same receiver this is for all of them.
+// Proportional to the square root of the rate: of flows that share a queue, the slower ones gain.
+// (Proportional to the rate, as in TCP's BBR, each flow would keep its share.) 0.2 MB at a gigabit, about the
+// same as TCP. With other senders at the receiver, this is the sum for all of them.
 uint64_t Bbr::usual_aggregation() const {
   constexpr double kOfRoot = 18;
   constexpr uint64_t kMax = 6 * 65536;
@@ -82,10 +84,9 @@ uint64_t Bbr::usual_aggregation() const {
   return std::clamp<uint64_t>(bytes, least_packets * sizes_.packet, kMax);
 }
 
-// Twice what it holds: what is lost is in flight again for a round trip. (Three times while it is found out
-// about: where round trips differ much, as over Wi-Fi, they are twice as long as the least on average, and
-// with twice as much the rate would seem to have stopped growing.) Or what it holds and a lump, if that is
-// more.
+// Twice the bandwidth-delay product (BDP), since lost data is in flight again for another round trip. Three
+// times in startup: where RTTs vary much, as over Wi-Fi, the mean is twice the min RTT, and with two BDPs the
+// rate would seem to have stopped growing. Or 1.25 BDP plus the ACK aggregation, if that is more.
 uint64_t Bbr::max_in_flight() const {
   const auto most = static_cast<uint64_t>(static_cast<double>(bandwidth_.get()) * kLongestStall);
   const uint64_t evenly = held(phase_ == Phase::kStartup ? 12 : 8) + usual_aggregation();
@@ -93,7 +94,7 @@ uint64_t Bbr::max_in_flight() const {
 }
 
 void Bbr::on_arrival(const Sample& sample) {
-  if (round_since_ == TimePoint{}) round_since_ = sample.now;  // the first round begins
+  if (round_since_ == TimePoint{}) round_since_ = sample.now;  // the first round starts
   near_.on_acknowledged(static_cast<uint32_t>(sample.arrived));
   first_ = std::min<uint64_t>(first_ + sample.arrived, near_.usable());
   round_arrived_ += sample.arrived;
@@ -111,7 +112,7 @@ void Bbr::on_arrival(const Sample& sample) {
   decide();
 }
 
-// A round is over when something is answered that was sent after it began.
+// A round ends when data that was sent after its start is acknowledged.
 void Bbr::note_round(const Sample& sample) {
   round_began_ = false;
   if (sample.sent_at < round_ends_ || sample.rate == 0) return;
@@ -146,7 +147,7 @@ void Bbr::check_full(const Sample& sample) {
     full_rounds_ = 0;
     return;
   }
-  // A few packets in a round may have had to wait for something else.
+  // A few packets in a round may have been delayed by something else than the path.
   const bool has_tried = first_ >= near_.usable();
   is_full_ = ++full_rounds_ >= kFullRounds && has_tried;
 }
@@ -156,27 +157,29 @@ bool Bbr::takes_longer() const {
   return round_trip_.latest() > round_trip_.get() + longer + kBusy;
 }
 
-// What is always lost, and what chance adds to it: three times the root of that. Who knows of others, or
-// loses much, has few packets in a round, and its share of what a queue loses would pass for chance.
+// The bytes of a round that are usually lost, plus three standard deviations of chance. No chance is added
+// with other senders or heavy loss: a round then has few packets, and losses of a full queue would pass for
+// chance.
 double Bbr::usually_lost(double all) const {
   const double usual = all * lasting_share_;
   if (knows_of_others() || lasting_share_ > kMuchLost) return usual;
   return usual + 3 * std::sqrt(usual * sizes_.packet);
 }
 
-// Losses are those of a queue that is full if there are some while packets take longer; or many, for
-// seconds, as a queue that others keep full takes no longer than it ever did. (Then this one may be of very
-// many. Who has been told of others need not wait so long.) `all`: what was sent in the round.
+// Whether the round's losses come from a full queue. Yes if there are some while the RTT is longer. Also yes
+// if there are many for seconds: a queue that others keep full has always had the same RTT. (This flow may
+// then be one of very many. With other senders reported, the wait is shorter.) `all`: bytes sent in the
+// round.
 bool Bbr::has_overflowed(double all) const {
   const auto some = static_cast<uint64_t>(all * kSomeLost);
   if (takes_longer()) {
-    // Of many senders each has few packets in a round.
+    // With many senders, each has few packets in a round.
     const uint64_t few = 2 / incast_.senders * uint64_t{sizes_.packet};
     return round_lost_ > std::max(some + static_cast<uint64_t>(usually_lost(all)), few);
   }
   const bool loses_much =
       lasting_share_ > kMuchLost || (knows_of_others() && lost_share_ > lasting_share_ + kToldLost);
-  // What was lost before, and is not any more, is over.
+  // Earlier losses do not count once they have stopped.
   return loses_much && round_lost_ > some;
 }
 
@@ -190,7 +193,7 @@ void Bbr::note_overflow(uint64_t in_flight, double all, double seconds) {
   bandwidth_.cut(std::max(static_cast<uint64_t>(arriving), hundredths(bandwidth_.get(), 90)));
 }
 
-// While it doubles what it sends a path that loses a part of it has no more to give, whatever arrives.
+// In startup, a path that loses a part of what is sent is full, whatever arrives.
 void Bbr::note_losses(const Sample& sample) {
   if (!round_began_ || round_arrived_ == 0) return;
   const auto all = static_cast<double>(round_lost_ + round_arrived_);
@@ -218,9 +221,9 @@ void Bbr::step(const Sample& sample) {
       }
       return;
     case Phase::kCruise: {
-      // As a round trip is now: one that is over sooner does not see what it has tried.
+      // By the latest RTT: a shorter step would not see the effect of its own gain.
       const bool is_long = now - turn_began_ > std::max(round_trip_.get(), round_trip_.latest());
-      // More is tried until it is in flight, less until that has gone.
+      // The fast step lasts until the extra data is in flight, the slow step until it has drained.
       const bool is_over = turn_ == 0   ? is_long && (lost_ > 0 || sample.in_flight >= held(5))
                            : turn_ == 1 ? is_long || sample.in_flight <= held(4)
                                         : is_long;
@@ -229,7 +232,7 @@ void Bbr::step(const Sample& sample) {
     }
     case Phase::kDip:
       if (dip_ends_ == kNever && sample.in_flight <= std::max(held(2), least())) {
-        // A process that has stood still sees a round trip that is not the path's.
+        // A process that was stalled sees an RTT that is not the path's, so the dip's length is limited.
         const Duration most = kLongestQueue * round_trip_.before_dip();
         dip_ends_ = now + std::max(MinRtt::kDip, std::min(sample.round_trip, most));
       }
@@ -249,7 +252,7 @@ void Bbr::decide() {
   const uint64_t limit = marks_.limit();
   if (limit == 0 || allowance_.rate <= limit) return;  // or the window alone decides
   allowance_.rate = limit;
-  // What such a rate has on the way, and as much again for answers that come in lumps.
+  // Twice the bytes that this rate has in flight: acknowledgements come in bursts.
   const double seconds = std::chrono::duration<double>(round_trip_.get()).count();
   const auto on_the_way = static_cast<uint64_t>(2 * static_cast<double>(limit) * seconds);
   allowance_.window = std::clamp(on_the_way, least(), std::max(allowance_.window, least()));
@@ -273,14 +276,15 @@ void Bbr::follow_model() {
   allowance_.window = std::max(std::min(max_in_flight(), inflight_cap_.get()), least());
   const bool starts = phase_ == Phase::kStartup;
   const uint32_t part = starts ? kDouble : phase_ == Phase::kDrain ? kDrain : kTurn[turn_];
-  // A little less than arrives, so that no queue stays.
+  // 1 % below the delivery rate, so that no queue remains.
   allowance_.rate = static_cast<uint64_t>(static_cast<double>(hundredths(hundredths(bandwidth, part), 99)) /
                                           (1 - std::min(lost_share_, kMaxLost)));
-  // The least window in a round trip, whatever rates are seen: after a standstill they show only how slowly
-  // was sent.
+  // At least the least window per round trip, whatever rates are measured: after a stall they show only how
+  // slowly the sender sent.
   const double seconds = std::chrono::duration<double>(round_trip_.get()).count();
   allowance_.rate = std::max(allowance_.rate, static_cast<uint64_t>(static_cast<double>(least()) / seconds));
-  // A program that has sent little so far has not shown how slow the path is.
+  // In startup, allows at least first_: a program that has sent little so far has not shown how slow the path
+  // is.
   if (!starts) return;
   const auto first = static_cast<uint64_t>(static_cast<double>(first_) / seconds);
   allowance_.rate = std::max(allowance_.rate, hundredths(first, kDouble));
@@ -293,8 +297,7 @@ void Bbr::on_loss(uint64_t bytes) {
   round_lost_ += bytes;
 }
 
-// Nothing is known to get through: one packet is tried. The first answer shows whether the path is still as
-// it was.
+// Nothing is known to get through: sends one packet. Its acknowledgement shows whether the path is unchanged.
 void Bbr::on_timeout() {
   near_.on_timeout();
   allowance_.window = sizes_.packet;

@@ -13,15 +13,19 @@
 
 namespace verbena::congestion {
 
-// A model of the path: how fast data has been arriving at best of late, and how long a round trip takes when
-// no queue is in the way. As much is kept in flight as the path then holds, and it leaves at the rate at
-// which it arrives; now and then a little faster, to see whether there is more, and then a little slower, to
-// let go what has queued up. Neither a loss nor a longer round trip changes the model, so a path that loses
-// packets or jitters is used as well as any; a loss ends an attempt to send more, and no more. Only where
-// both come together a queue overflows, and less is kept in flight (inflight_cap.h). Switches that mark
-// packets are obeyed (dcqcn_rate.h). A receiver that tells of other senders makes all of them keep less in
-// the queue and look for a round trip without it at the same time (incast.h). After Cardwell et al., "BBR:
-// Congestion-Based Congestion Control" (ACM Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
+// BBR: models the path by its bandwidth (the largest recent delivery rate) and its min RTT (the RTT without a
+// queue). Keeps in flight what the path holds by this model, and paces at the delivery rate. Periodically it
+// sends a little faster to find more bandwidth, then a little slower to drain the queue that this built.
+// Neither a loss nor a longer RTT changes the model, so paths with loss or jitter are used fully; a loss only
+// ends an attempt to send faster. After Cardwell et al., "BBR: Congestion-Based Congestion Control" (ACM
+// Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
+//
+// Differences from BBR:
+// - Loss and a longer RTT together mean that a queue overflows: the inflight cap shrinks (inflight_cap.h).
+// - CNPs limit the rate (dcqcn_rate.h).
+// - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT
+//   at the same time (incast.h).
+// - On a path with an RTT below 100 us and hardly any loss a FixedWindow decides alone.
 class Bbr final : public Algorithm {
  public:
   explicit Bbr(const Sizes& sizes);
@@ -35,10 +39,10 @@ class Bbr final : public Algorithm {
 
  private:
   enum class Phase : uint8_t {
-    kStartup,  // doubles each round trip until that brings nothing any more
-    kDrain,    // lets go what has queued up by that
-    kCruise,   // at the path's rate, with a probe for more in each turn
-    kDip,      // little in flight, to see the round trip without a queue
+    kStartup,  // as in BBR: doubles the rate each round until the bandwidth stops growing
+    kDrain,    // as in BBR: drains the queue that startup has built
+    kCruise,   // BBR's ProbeBW: sends at the path's rate, and probes for more bandwidth once per turn
+    kDip,      // BBR's ProbeRTT: keeps little in flight to measure the RTT without a queue
   };
 
   void note_round(const Sample& sample);
@@ -55,13 +59,14 @@ class Bbr final : public Algorithm {
   void next_of_turn(TimePoint now);
   void decide();
   void follow_model();
-  // What the path holds, so many quarters of it.
+  // The bandwidth-delay product of the model, times `quarters` / 4.
   uint64_t held(uint32_t quarters) const;
-  // Besides, as answers come in lumps over any path.
+  // Bytes in flight beyond the bandwidth-delay product: over any path acknowledgements come in bursts.
   uint64_t usual_aggregation() const;
   uint64_t max_in_flight() const;
   bool knows_of_others() const { return incast_.senders > 1; }
-  // Less where it would be too much for a queue that many share.
+  // The least window, in bytes. Smaller with many senders, where four packets each would overfill the shared
+  // queue.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
   static constexpr uint32_t kMany = 8;
@@ -71,7 +76,7 @@ class Bbr final : public Algorithm {
   Phase phase_ = Phase::kStartup;
   WindowedMax bandwidth_;
   uint64_t round_ = 0;
-  uint64_t round_ends_ = 0;  // when so many bytes have arrived
+  uint64_t round_ends_ = 0;  // the round ends with data that was sent after this many bytes had arrived
   bool round_began_ = false;
 
   AckAggregation ack_aggregation_;
@@ -84,19 +89,19 @@ class Bbr final : public Algorithm {
 
   uint32_t turn_ = 0;
   TimePoint turn_began_{};
-  uint64_t lost_ = 0;  // bytes, in this part of the turn
-  // Bytes, in this round.
+  uint64_t lost_ = 0;  // bytes, in this step of the turn
+  // Bytes of this round.
   uint64_t round_lost_ = 0;
   uint64_t round_arrived_ = 0;
   TimePoint round_since_{};
-  double lost_share_ = 0;     // of what is sent
-  double lasting_share_ = 0;  // the same over a longer time
-  // What is best on a machine's own networks, until a path shows what it holds.
+  double lost_share_ = 0;     // of the bytes sent; smoothed over 16 rounds
+  double lasting_share_ = 0;  // the same, smoothed over a second
+  // The window for nearby paths, and until the path's capacity is known.
   FixedWindow near_;
-  // Bytes in flight at first: doubles each round trip, up to that window.
+  // Bytes in flight at first: doubles each round trip, up to near_.
   uint64_t first_;
   InflightCap inflight_cap_;
-  Incast incast_;  // as told last
+  Incast incast_;  // as reported last
   DcqcnRate marks_;
 };
 

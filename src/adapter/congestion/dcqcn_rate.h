@@ -8,24 +8,24 @@
 
 namespace verbena::congestion {
 
-// How fast a sender may be whose packets switches on the way have marked: the reaction point of Zhu et al.,
-// "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015, DCQCN), with a round trip for its
-// timers. A notice takes off a part of the rate, larger the more notices there have been of late; without
-// them half of what was taken off comes back in each of five rounds, and then a little more in each.
+// DCQCN rate limit of a sender whose packets switches have marked. The reaction point of Zhu et al.,
+// "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), with one round trip as its timer. A
+// CNP reduces the rate by a share that is larger the more CNPs came recently. Without CNPs, each of the next
+// five rounds gives back half of the reduction; later rounds add a little more each.
 //
-// Rates are bytes a second. For the shard's lock holder.
+// Rates are bytes per second. For the shard's lock holder.
 class DcqcnRate {
  public:
-  // A megabit a second: no notices make it slower. Anybody can send them, and who may not send does not even
-  // find out that its peer is gone.
+  // The least rate, one megabit per second: CNPs never reduce it further. Anybody can forge CNPs, and a QP
+  // that may not send never notices that its peer is gone.
   static constexpr uint64_t kLeast = 125'000;
 
-  // 0: nothing has been marked for long, any rate will do.
+  // 0: no limit, as nothing has been marked for long.
   uint64_t limit() const { return limit_; }
 
-  // A notice has come. `rate`: what is sent at now.
+  // A CNP came while the sender sent at `rate`.
   void on_mark(uint64_t rate) {
-    if (rate == 0 || marked_in_round_) return;  // what is in flight could not know of the first
+    if (rate == 0 || marked_in_round_) return;  // packets in flight cannot know of the first CNP
     marked_in_round_ = true;
     share_ += (1 - share_) * kGain;
     target_ = limit_ != 0 && limit_ < rate ? limit_ : rate;
@@ -33,7 +33,7 @@ class DcqcnRate {
     limit_ = std::max(less, std::min(target_, kLeast));
     rounds_ = 0;
   }
-  // A round trip is over; `bandwidth`: what the path is known to carry.
+  // A round trip has ended; `bandwidth`: the path's known rate.
   void on_round(uint64_t bandwidth) {
     if (limit_ == 0) return;
     if (marked_in_round_) {
@@ -53,8 +53,8 @@ class DcqcnRate {
 
   uint64_t limit_ = 0;
   uint64_t target_ = 0;
-  double share_ = 1;     // of packets that are marked, as far as notices tell
-  uint32_t rounds_ = 0;  // since the last notice
+  double share_ = 1;     // estimated share of packets that are marked
+  uint32_t rounds_ = 0;  // since the last CNP
   bool marked_in_round_ = false;
 };
 

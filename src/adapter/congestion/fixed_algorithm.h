@@ -6,7 +6,7 @@
 
 namespace verbena::congestion {
 
-// A window between two and four bursts that knows nothing of the path, and halves at a loss.
+// Kind::kFixed: a FixedWindow of two to four bursts that does not learn the path, and halves on loss or CNP.
 class FixedAlgorithm final : public Algorithm {
  public:
   explicit FixedAlgorithm(const Sizes& sizes) { window_.reset(sizes); }

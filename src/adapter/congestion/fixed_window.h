@@ -8,13 +8,15 @@
 
 namespace verbena::congestion {
 
-// Bounds the bytes a requester may have unacknowledged. It starts with two bursts, where throughput is best
-// on one machine (they stay in the cache; measured up to twice as fast as megabytes), halves at a loss and
-// grows by one packet per window acknowledged, up to four bursts, or eight.
+// Window without a model of the path: bounds the bytes that a requester may have unacknowledged. It starts at
+// two bursts, the best size on one machine: they stay in the cache (measured up to twice as fast as
+// megabytes). It halves on a loss and grows by one packet per window acknowledged, up to four or eight
+// bursts.
 class FixedWindow {
  public:
-  // The most it grows to, in what it starts with. Between hosts whose processors are busy an answer may take
-  // a third of a millisecond, whatever the wire takes: with four bursts 10 Gb/s are not filled.
+  // How far the window may grow, as a multiple of its start. Between hosts with busy processors an
+  // acknowledgement can take a third of a millisecond, whatever the wire takes: then four bursts do not fill
+  // 10 Gb/s.
   enum Most : uint32_t { kTwice = 2, kFourTimes = 4 };
 
   void reset(const Sizes& sizes, Most most = kTwice) {
@@ -31,8 +33,8 @@ class FixedWindow {
   uint32_t most() const { return max_; }
 
   uint32_t bytes() const { return bytes_; }
-  // As much of it as is whole runs, once it holds one: a packet left over would cost as much on its way as
-  // all the others together.
+  // The window rounded down to whole trains, if it holds at least one: a single leftover packet would cost as
+  // much on its way as a whole train.
   uint32_t usable() const { return usable_; }
 
   void on_acknowledged(uint32_t bytes) {
@@ -47,13 +49,14 @@ class FixedWindow {
     set(std::min(bytes_ + packet_bytes_, max_));
   }
 
-  // A gap that the peer reported: some packets got through.
+  // The peer reported a gap: some packets got through.
   void on_loss() {
     set(std::max(bytes_ / 2, least()));
     slow_start_until_ = bytes_;
   }
 
-  // Silence: nothing is known to get through. One packet finds out.
+  // The retransmission timeout has expired: nothing is known to get through. Shrinks to one packet, as a
+  // probe.
   void on_timeout() {
     slow_start_until_ = std::max(bytes_ / 2, least());
     set(packet_bytes_);

@@ -81,8 +81,9 @@ void Flow::took_time(roce::Psn first, roce::Psn limit) {
   if (!timed_.latest || last.is_after(*timed_.latest)) timed_.latest = last;
 }
 
-// The rate is that of what arrived while the run was under way, over that time or over the time in which it
-// had been sent, whichever is longer: answers that come together do not make a path faster.
+// The rate is the bytes that arrived since the train left, divided by the longer of two times: the time until
+// now, and the time it took to send them. So acknowledgements that come together do not make the path look
+// faster.
 void Flow::answered(uint64_t in_flight, TimePoint now) {
   Sample sample{
       .now = now, .arrived = delivered_ - answered_, .delivered = delivered_, .in_flight = in_flight};

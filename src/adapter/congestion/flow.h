@@ -14,60 +14,61 @@
 
 namespace verbena::congestion {
 
-// What one requester has in flight, as congestion control sees it: remembers when packets left, makes samples
-// of their acknowledgements and tells an Algorithm of them. Bytes are what packets cost in flight.
+// The packets in flight of one requester, or of one UC or UD flow, as seen by congestion control. Remembers
+// when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are
+// as charged in flight.
 //
-// For the shard's lock holder, as the requester itself.
+// For the shard's lock holder.
 class Flow {
  public:
-  // nullptr: there is no memory for it.
+  // nullptr: out of memory.
   static std::unique_ptr<Flow> make(Kind kind, const Sizes& sizes) noexcept;
   Flow(Kind kind, const Sizes& sizes);
-  // From now on another algorithm decides, if it is another; what is known of the path stays.
+  // Changes the algorithm, if `kind` differs; RTT and trains are kept.
   void use(Kind kind) noexcept;
 
-  // ---- what leaves
+  // ---- sending
 
-  // Packets that were not sent before, or that are sent again one behind the other after starts_over().
-  // `in_flight`: before them.
+  // Packets left that are new, or that are sent again in sequence after starts_over(). `in_flight`: bytes in
+  // flight before them.
   void sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
             TimePoint now);
-  // Packets sent again out of their row.
+  // Packets were retransmitted out of sequence.
   void repaired(uint32_t bytes, TimePoint now) { pacer_.sent(bytes, now); }
-  // What is sent next leaves at another time.
+  // Ends the current train: packets sent from now on leave at another time.
   void end_run() { run_is_open_ = false; }
-  // There is nothing to send, though more might be in flight.
+  // The sender has run out of data, though the window has room: the next samples are application-limited.
   void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
   void starts_over(roce::Psn from);
   bool may_send(TimePoint now) const { return pacer_.allows(now); }
-  // The same when another packet of so many bytes has left.
+  // Like may_send(), once `bytes` more have left.
   bool may_send_after(uint32_t bytes, TimePoint now) const { return pacer_.allows_after(bytes, now); }
-  // The same, where so many bytes leave together at this pace.
+  // Like may_send_after(), for a train of `bytes` sent at this pace.
   bool may_send_after_run(uint32_t bytes, TimePoint now) const { return pacer_.allows_after_run(bytes, now); }
   TimePoint may_send_at() const { return pacer_.next(); }
 
-  // ---- what arrives
+  // ---- acknowledgements
 
   void arrived(uint64_t bytes) { delivered_ += bytes; }
-  // These packets have, and were sent once: they show how long it takes. REQUIRES: first is before limit
+  // These packets have arrived and were sent only once: takes an RTT sample. REQUIRES: first is before limit
   void took_time(roce::Psn first, roce::Psn limit);
-  // The peer has told what these were told of since the last such call.
+  // Ends an acknowledgement: makes a sample of the arrived() and took_time() calls since the last answered().
   void answered(uint64_t in_flight, TimePoint now);
-  // Everything before is done with.
+  // Forgets packets before `limit`: they are acknowledged.
   void settled(roce::Psn limit) { trains_.drop_before(limit); }
   void lost(uint64_t bytes);
   void timed_out();
   void marked();
   void told(const Incast& incast);
 
-  // ---- what is known
+  // ---- results
 
   uint64_t window() const { return allowance_.window; }
   uint64_t rate() const { return allowance_.rate; }
   const RttEstimator& round_trip() const { return round_trip_; }
-  // When what has arrived last of all that was sent once had left.
+  // When the latest packet left of those that were sent once and have arrived.
   TimePoint latest_sent() const { return delivered_sent_; }
-  // When the packet left for the first time; kNever if that is not known any more.
+  // When the packet first left; kNever if no longer known.
   TimePoint sent_at(roce::Psn psn) const {
     const PacketTrain* run = trains_.find(psn);
     return run != nullptr ? run->sent : kNever;
@@ -85,19 +86,20 @@ class Flow {
   PacketTrains trains_;
   bool run_is_open_ = false;
   uint64_t delivered_ = 0;
-  uint64_t answered_ = 0;  // of these, the algorithm has been told of
-  // What took_time() was told of since then.
+  uint64_t answered_ = 0;  // part of delivered_ that the algorithm has seen
+  // took_time() calls since the last answered().
   struct Timed {
     uint64_t packets = 0;
     std::optional<roce::Psn> latest;  // in PSN order
-    TimePoint first_sent{};           // of those that it was told of first,
-    Duration after{0};                // and in all so much after that
+    TimePoint first_sent{};           // send time of the first train counted
+    Duration after{0};                // sum of the packets' send times after first_sent
     TimePoint sent_on_average() const { return first_sent + after / static_cast<int64_t>(packets); }
   };
   Timed timed_;
-  TimePoint delivered_at_{};    // the latest of them
-  TimePoint delivered_sent_{};  // when those left
-  uint64_t limited_until_ = 0;  // what is sent before so many bytes have arrived tells no rate
+  TimePoint delivered_at_{};    // when the latest bytes arrived
+  TimePoint delivered_sent_{};  // when those had left
+  uint64_t limited_until_ = 0;  // samples of packets sent before `delivered_` reaches this are
+                                // application-limited
 };
 
 }  // namespace verbena::congestion

@@ -5,14 +5,15 @@
 
 namespace verbena::congestion {
 
-// What a receiver tells its senders of each other. One word, for an atomic of it to be one instruction.
+// Report of a receiver to its senders about each other. Fits one word, so that an atomic of it is
+// lock-free.
 struct alignas(8) Incast {
   static constexpr uint32_t kMaxSenders = 181;
-  static constexpr uint8_t kDips = 8;  // they are numbered in turn
+  static constexpr uint8_t kDips = 8;  // dip numbers are taken modulo this
 
-  uint32_t senders = 1;  // had all of them equal parts
-  // Another number each time that all are to look for the round trip without a queue: by itself nobody finds
-  // that beside others who fill the queue meanwhile.
+  uint32_t senders = 1;  // as many as if all sent equal parts
+  // Changes whenever all senders should reduce their traffic at the same time to measure the min RTT. A
+  // single sender cannot measure it, because the others keep the queue full.
   uint8_t dip = 0;
 
   friend bool operator==(const Incast&, const Incast&) = default;

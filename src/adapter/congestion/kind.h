@@ -5,10 +5,10 @@
 
 namespace verbena::congestion {
 
-// Which algorithm decides.
+// The congestion control algorithm.
 enum class Kind : uint8_t {
-  kFixed,  // a window that loss halves: for networks that lose nothing
-  kBbr,    // a model of the path, which loss and delay do not disturb
+  kFixed,  // FixedWindow, which halves on loss: for lossless networks
+  kBbr,    // BBR: a model of the path that tolerates loss and delay
 };
 
 }  // namespace verbena::congestion

@@ -8,10 +8,10 @@
 
 namespace verbena::congestion {
 
-// How long a round trip takes when no queue is in the way: the least of the means of rounds, as single
-// packets may come by a shorter way. One that was seen long ago has to be seen again, in a dip: a time with
-// little in flight. The first that was seen may have been that of a queue, our own or another's. So dips come
-// soon, and go on to do so while they find less.
+// Min RTT: the round-trip time without a queue. It is the least of the rounds' mean RTTs, since single
+// packets may take a shorter path. An old minimum must be confirmed in a dip (BBR's ProbeRTT): a short time
+// with little in flight. The first minimum may have included a queue, our own or another sender's. So dips
+// come soon at first, and stay frequent while they find lower values.
 //
 // For the shard's lock holder.
 class MinRtt {
@@ -20,11 +20,11 @@ class MinRtt {
   static constexpr Duration kSoon = 20 * kDip;
   static constexpr Duration kLasts = std::chrono::seconds(10);
   static constexpr int64_t kRoundTripsBetween = 100;
-  static constexpr int64_t kLeastSamples = 8;  // of a mean
+  static constexpr int64_t kLeastSamples = 8;  // for the mean of a round
 
   // Zero: not known yet.
   Duration get() const { return least_; }
-  // The mean of the last round.
+  // Mean RTT of the last round.
   Duration latest() const { return latest_; }
 
   void on_sample(Duration sample, TimePoint now) {
@@ -32,7 +32,7 @@ class MinRtt {
     ++samples_;
     if (least_.count() == 0) found(sample, now);
   }
-  // A round is over. True: it is long since the least was seen, and `may_dip`.
+  // A round has ended. True: the minimum is old, so a dip should begin now. Never true unless `may_dip`.
   bool on_round(TimePoint now, bool may_dip) {
     if (samples_ < kLeastSamples) return false;
     latest_ = std::exchange(sum_, Duration(0)) / std::exchange(samples_, 0);
@@ -46,7 +46,7 @@ class MinRtt {
     since_ = now;
     return true;
   }
-  // What it was before the dip.
+  // The min RTT before the dip.
   Duration before_dip() const { return before_dip_; }
   void begin_dip() { before_dip_ = std::exchange(least_, latest_); }
   void end_dip(TimePoint now) {
@@ -65,7 +65,7 @@ class MinRtt {
   Duration before_dip_{0};
   Duration patience_ = kSoon;
   TimePoint since_{};
-  // Of this round.
+  // Sum and number of this round's samples.
   Duration sum_{0};
   int64_t samples_ = 0;
   bool has_mean_ = false;

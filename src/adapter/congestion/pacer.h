@@ -8,14 +8,15 @@
 
 namespace verbena::congestion {
 
-// Spreads what is sent over time. Who is late, as timers and busy processors are, may catch up for a moment;
-// what leaves at once is a burst worth a system call, and no more than the time of one at the rate.
+// Paces the packets of a Flow at the rate that congestion control allows. (Senders without congestion control
+// use transport/pacer.h.) A sender that is late, because of timers or busy processors, may catch up for a
+// moment. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime at the rate.
 class Pacer {
  public:
   // How long a burst may take on the path. Timers are not much finer.
   static constexpr Duration kBurstTime = std::chrono::microseconds(250);
 
-  // `rate`: bytes a second; 0: as fast as may be. A burst is between the two sizes.
+  // `rate`: bytes per second; 0: not paced. The burst is between `least_burst` and `max_burst` bytes.
   void set(uint64_t rate, uint32_t least_burst, uint32_t max_burst) {
     rate_ = rate;
     if (rate == 0) return;
@@ -27,16 +28,17 @@ class Pacer {
   bool allows_after(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || due_after(bytes, now) <= now;
   }
-  // Of a path that is too slow for a burst of so many it does not ask for one.
+  // Like allows_after(), for a train of `bytes`. A train longer than the burst is always allowed: a slow path
+  // need not save up for it.
   bool allows_after_run(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || time_of(bytes) > burst_ || due_after(bytes, now) <= now;
   }
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = due_after(bytes, now);
   }
-  // What was sent before does not count: nothing of it is thought to be on its way.
+  // Forgets what was sent: after a timeout nothing is believed to be in flight.
   void forget() { due_ = {}; }
-  // When a burst may leave, after allows() said no.
+  // When a whole burst may leave, after allows() was false.
   TimePoint next() const { return due_ + burst_; }
 
  private:

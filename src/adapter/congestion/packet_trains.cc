@@ -14,7 +14,7 @@ constexpr size_t kFirstSize = 64;
 
 void PacketTrains::add(const PacketTrain& run) {
   if (count_ == ring_.size() && !grow()) {
-    if (count_ == 0) return;  // no memory at all: nothing is measured
+    if (count_ == 0) return;  // out of memory: nothing is measured
     PacketTrain& last = back();
     last.packets += run.packets;
     last.repeated |= run.repeated;
@@ -23,7 +23,7 @@ void PacketTrains::add(const PacketTrain& run) {
   at(count_++) = run;
 }
 
-// False: it has as many as it may have, or there is no memory for more.
+// False: kMax is reached, or out of memory.
 bool PacketTrains::grow() {
   if (ring_.size() >= kMax) return false;
   try {

@@ -10,14 +10,15 @@
 
 namespace verbena::congestion {
 
-// Packets that followed each other and left together.
+// Record of a packet train that was sent: consecutive packets that left together. (transport::PacketTrain
+// describes one to be sent.)
 struct PacketTrain {
   roce::Psn first;
   uint32_t packets = 0;
-  bool repeated = false;  // they had been sent before: an answer may be to the earlier ones
-  bool limited = false;   // there was no more to send
+  bool repeated = false;  // sent before: an acknowledgement may be for an earlier copy
+  bool limited = false;   // the sender had no more to send
   TimePoint sent;
-  // When it left: how many bytes had arrived, when the latest of them had, and when those were sent.
+  // At the time it left: bytes delivered, when the latest of these arrived, and when those had left.
   uint64_t delivered = 0;
   TimePoint delivered_at;
   TimePoint delivered_sent;
@@ -26,8 +27,8 @@ struct PacketTrain {
   bool has(roce::Psn psn) const { return !psn.is_before(first) && psn.is_before(limit()); }
 };
 
-// The runs that are in flight, in PSN order. A record for each run and not for each packet: a window of many
-// megabytes has a few hundred. With more runs than it may have they grow coarser: later ones are one.
+// The packet trains in flight, in PSN order. One record per train and not per packet: a window of many
+// megabytes has a few hundred trains. Beyond kMax trains, new ones are merged into the last one.
 //
 // Allocates only while it grows.
 class PacketTrains {
@@ -40,13 +41,13 @@ class PacketTrains {
   const PacketTrain& at(size_t place) const { return ring_[(first_ + place) & (ring_.size() - 1)]; }
   PacketTrain& at(size_t place) { return ring_[(first_ + place) & (ring_.size() - 1)]; }
 
-  // REQUIRES: the run begins where the last one ends, if there is one
+  // REQUIRES: the train starts where the last one ends, if there is one
   void add(const PacketTrain& run);
-  // The run of this PSN; nullptr if it is not in flight.
+  // The train with this PSN; nullptr if not in flight.
   const PacketTrain* find(roce::Psn psn) const;
-  // Forgets the runs that lie wholly before `limit`.
+  // Forgets trains that end at or before `limit`.
   void drop_before(roce::Psn limit);
-  // Forgets all from `from` on: it is sent again.
+  // Forgets packets from `from` on: they are sent again.
   void drop_from(roce::Psn from);
 
  private:

@@ -7,7 +7,7 @@
 
 namespace verbena::congestion {
 
-// How long an answer takes: the mean and its deviation, smoothed as in RFC 6298.
+// RTT estimator: smoothed RTT and its mean deviation, as in RFC 6298.
 class RttEstimator {
  public:
   void on_sample(Duration sample) {
@@ -28,14 +28,14 @@ class RttEstimator {
   Duration smoothed() const { return smoothed_; }
   Duration deviation() const { return deviation_; }
   Duration least() const { return least_; }
-  // The least of the smoothed ones, of late: without a queue, and whatever way single packets took.
+  // Recent minimum of the smoothed RTT: the RTT without a queue, whatever path single packets took.
   Duration usual() const { return usual_; }
   Duration latest() const { return latest_; }
-  // After so long an answer is not to be expected any more.
+  // After this long without an answer, none is expected any more.
   Duration timeout() const { return smoothed_ + 4 * deviation_; }
 
  private:
-  static constexpr int64_t kUsualLasts = 4096;  // samples
+  static constexpr int64_t kUsualLasts = 4096;  // samples: usual_ rises by 1/kUsualLasts per sample
 
   bool is_known_ = false;
   Duration smoothed_{0};

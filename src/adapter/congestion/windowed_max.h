@@ -7,14 +7,14 @@
 
 namespace verbena::congestion {
 
-// The largest of the last so many values, each of a round.
+// Windowed maximum: the largest of the values of the last kRounds rounds.
 class WindowedMax {
  public:
   static constexpr uint32_t kRounds = 10;
 
   void add(uint64_t round, uint64_t value) {
     if (round != round_) {
-      // Rounds that brought no value are empty.
+      // Rounds without a value count as zero.
       for (uint64_t r = round_ + 1; r <= round && r - round_ <= kRounds; ++r) values_[r % kRounds] = 0;
       round_ = round;
       max_ = *std::max_element(values_.begin(), values_.end());
@@ -24,7 +24,7 @@ class WindowedMax {
     max_ = std::max(max_, value);
   }
   uint64_t get() const { return max_; }
-  // What came before counts no more than `value`.
+  // Limits the values so far to `value`.
   void cut(uint64_t value) {
     for (uint64_t& other : values_) other = std::min(other, value);
     max_ = std::min(max_, value);

@@ -6,17 +6,17 @@
 namespace verbena::memory {
 namespace {
 
-// The bare instructions: ThreadSanitizer's atomics take a lock around the access, and a fault would leave it
-// held.
+// The bare instructions: ThreadSanitizer's atomics take a lock around the access, which a fault would leave
+// locked.
 __attribute__((no_sanitize("thread"))) uint64_t fetch_add(uint64_t* word, uint64_t addend) {
   return __atomic_fetch_add(word, addend, __ATOMIC_SEQ_CST);
 }
 
-// A comparison that fails needs write permission as well, as the locked instruction does.
+// Needs write permission even if the comparison fails, as the locked instruction does.
 __attribute__((no_sanitize("thread"))) uint64_t compare_swap(uint64_t* word, uint64_t expected,
                                                              uint64_t desired) {
   __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  return expected;  // the value before, whether it was equal or not
+  return expected;  // the previous value, equal or not
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 
 namespace verbena::memory {
 
-// The two RDMA atomics on user memory, under guard. They are the processor's own atomics: atomic towards the
-// application's threads and every other process that maps the memory (what ibv_query_device calls
-// IBV_ATOMIC_GLOB). Values are in host order. The answer is the value before; nullopt when the access
-// faulted, and then nothing was changed.
+// The two RDMA atomics on user memory, under guard. They are the processor's own: atomic for the
+// application's threads and every other process that maps the memory (IBV_ATOMIC_GLOB of ibv_query_device).
+// Values are in host order. Both return the previous value; nullopt: the access faulted, and nothing was
+// changed.
 //
 // REQUIRES: address is a multiple of 8; install_fault_guard() was called
 std::optional<uint64_t> fetch_add_guarded(std::byte* address, uint64_t addend);

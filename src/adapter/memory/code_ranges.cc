@@ -20,14 +20,14 @@ struct Range {
 
 // Executable segments; an object has one, seldom two.
 constinit std::array<Range, 64> ranges;
-// Published last. Two threads that look at once write the same values in the same places.
+// Stored last. Two threads that search at the same time write the same values to the same places.
 constinit std::atomic<size_t> range_count{0};
 
 std::string_view base_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// The tables of an object's dynamic section hold addresses, relocated already (glibc) or not yet (musl).
+// Pointer to an address in an object's dynamic section: relocated already (glibc) or not yet (musl).
 const char* relocated(const dl_phdr_info& object, ElfW(Addr) address) {
   const ElfW(Addr) absolute = address < object.dlpi_addr ? object.dlpi_addr + address : address;
   return reinterpret_cast<const char*>(absolute);
@@ -55,7 +55,8 @@ bool holds(const dl_phdr_info& object, const void* address) {
 
 struct Search {
   const void* own = reinterpret_cast<const void*>(&find_guarded_code);
-  // What our calls are bound to: an interposed one (a sanitizer's) lies in no library that we name.
+  // The memcpy() that our calls are bound to: an interposed one (a sanitizer's) is in no library that we
+  // name.
   const void* copy =
       reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(memcpy));
   const ElfW(Dyn) * needed_by_own = nullptr;

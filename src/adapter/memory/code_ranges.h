@@ -3,12 +3,11 @@
 
 namespace verbena::memory {
 
-// The code that may run inside a guarded call: that of the object this is linked into (libibverbs.so.1, a
-// program of ours) and of the libraries that object itself names as needed, among them the C library with its
-// memcpy. A fault elsewhere is not ours.
+// Code that may run inside a guarded call. It is that of the object this is linked into (libibverbs.so.1, or
+// a program of ours), and of the libraries which that object names as needed. These include the C library
+// with its memcpy. A fault in other code is not ours.
 
-// Looks the ranges up; they are constant afterwards. Idempotent; any thread may call it. Not for a signal
-// handler.
+// Finds the ranges, which are constant afterwards. Idempotent; any thread may call it, but no signal handler.
 void find_guarded_code();
 
 // Async-signal-safe.

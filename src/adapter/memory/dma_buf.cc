@@ -13,7 +13,7 @@ namespace {
 #define DMA_BUF_MAGIC 0x444d4142
 #endif
 
-// dma-bufs lie in a file system of their own, which nothing else lies in.
+// dma-bufs have a file system of their own, which holds nothing else.
 Result<uint64_t> size_of_dma_buf(int fd) {
   struct statfs system {};
   if (::fstatfs(fd, &system) != 0) return fail(errno);

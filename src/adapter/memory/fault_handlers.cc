@@ -22,14 +22,15 @@ using Action = struct sigaction;
 using Entry = void (*)(int, siginfo_t*, void*);
 
 constexpr std::array kSignals = {SIGSEGV, SIGBUS};
-// Enough for every handler that an application and its libraries can be thought to install over ours.
+// Max installations per signal: enough for every handler that an application and its libraries may install
+// over ours.
 constexpr size_t kLevels = 16;
 
-// One installation: an entry point and what was there before it.
+// One installation: an entry point, and the action that it replaced.
 struct Level {
   enum State : uint8_t { kFree, kFilling, kReady };
   std::atomic<State> state{kFree};
-  std::atomic<bool> spent{false};  // a handler with SA_RESETHAND has run
+  std::atomic<bool> spent{false};  // the previous handler has run, and had SA_RESETHAND
   Action previous{};               // written once, before kReady
 };
 
@@ -45,8 +46,8 @@ bool is_default_or_ignored(const Action& action) {
          (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
 }
 
-// An instruction raised it and raises it again when repeated. Not kill(2) and its kin (si_code <= 0), nor the
-// kernel's notice of a broken page that nobody touched yet.
+// Whether an instruction raised the signal, and would again when repeated. Not kill(2) and its kin (si_code
+// <= 0), nor the kernel's notice of a broken page that nothing has touched yet.
 bool is_fault(int signal, const siginfo_t* info) {
   if (info == nullptr || info->si_code <= 0) return false;
   return !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
@@ -56,8 +57,8 @@ void end_by_default(int signal, siginfo_t* info) {
   Action action{};
   action.sa_handler = SIG_DFL;
   sigaction(signal, &action, nullptr);
-  // A fault repeats on return, so that the kernel reports it and dumps core where it happened. Anything else
-  // is sent again as it was.
+  // A fault repeats on return, so that the kernel reports it and dumps core where it happened. Any other
+  // signal is sent again as it was.
   if (is_fault(signal, info)) return;
   if (info == nullptr) {
     raise(signal);
@@ -66,8 +67,8 @@ void end_by_default(int signal, siginfo_t* info) {
   }
 }
 
-// As the kernel calls it: with its mask on top of the interrupted one, with all three arguments whichever
-// kind it is.
+// Calls a handler as the kernel would: with its mask added to the interrupted one, and with all three
+// arguments whatever its kind.
 void call_handler(const Action& action, int signal, siginfo_t* info, void* context) {
   sigset_t blocked = action.sa_mask;
   if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&blocked, signal);
@@ -77,9 +78,9 @@ void call_handler(const Action& action, int signal, siginfo_t* info, void* conte
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// An application may have installed its handler twice and so made us each other's predecessors. The same
-// context seen again and again, ever deeper in the stack, is such a circle. (Seen again at the same depth it
-// is the next fault at the same place, after a handler left by siglongjmp.)
+// Detects circles: an application that has installed its handler twice may have made it and ours each other's
+// predecessors. Then the same context is seen again and again, ever deeper in the stack. (At the same depth
+// it is the next fault at the same place, after a handler left by siglongjmp.)
 struct Descent {
   const void* context;
   uintptr_t frame;
@@ -98,7 +99,7 @@ void hand_on(Level& level, int signal, siginfo_t* info, void* context) {
   const Action& previous = level.previous;
   if (is_default_or_ignored(previous)) {
     const bool ignored = previous.sa_handler == SIG_IGN;
-    // The kernel lets nobody ignore a fault: it ends the process all the same.
+    // The kernel lets no process ignore a fault: it ends the process anyway.
     if (!ignored || is_fault(signal, info)) end_by_default(signal, info);
     return;
   }
@@ -150,7 +151,7 @@ bool same(const Action& a, const Action& b) {
   return a.sa_sigaction == b.sa_sigaction && a.sa_flags == b.sa_flags && same_mask(a.sa_mask, b.sa_mask);
 }
 
-// The level whose predecessor is `previous`: the one made for it earlier, else a new one. kLevels: none left.
+// The level with this predecessor: the one made for it earlier, else a new one. kLevels: none is left.
 size_t level_for(size_t signal_index, const Action& previous) {
   auto& candidates = levels[signal_index];
   for (size_t i = 0; i < kLevels; ++i) {
@@ -173,8 +174,8 @@ size_t level_for(size_t signal_index, const Action& previous) {
 Action action_over(const Action& previous, size_t level) {
   Action action{};
   action.sa_sigaction = kEntries[level];
-  // Where to run, and whether calls restart, is the predecessor's choice if it is a handler. SA_NODEFER: the
-  // mask in the handler is the interrupted thread's, so that a predecessor's can be built upon it.
+  // A predecessor that is a handler decides which stack to use, and whether calls restart. SA_NODEFER: the
+  // mask in our handler is the interrupted thread's, so that the predecessor's can be added to it.
   const int inherited = is_default_or_ignored(previous) ? SA_ONSTACK | SA_RESTART
                                                         : previous.sa_flags & (SA_ONSTACK | SA_RESTART);
   action.sa_flags = SA_SIGINFO | SA_NODEFER | inherited;
@@ -185,7 +186,7 @@ Action action_over(const Action& previous, size_t level) {
 void install_for(int signal) {
   Action current;
   if (sigaction(signal, nullptr, &current) != 0) return;
-  // Again if the application changed the disposition between query and installation.
+  // Tries again if the application changed the disposition between query and installation.
   for (int attempts = 0; attempts < 4 && !is_ours(current); ++attempts) {
     const size_t level = level_for(index_of(signal), current);
     if (level == kLevels) {

@@ -7,21 +7,20 @@ namespace verbena::memory {
 
 // Our handlers of SIGSEGV and SIGBUS, stacked with those of the application.
 //
-// A fault is first offered to `claim`. What it declines, and what is not a fault at all (kill(2)), gets
-// exactly what the disposition that we found would have given it: a handler is called with its mask and
-// flags, the default action ends the process with the same status and a core of the faulting instruction.
+// A fault is first offered to `claim`. If `claim` declines, or the signal is no fault at all (kill(2)), it
+// gets exactly what the previous disposition would have given it. A previous handler is called with its mask
+// and flags; the default action ends the process with the same status, and a core of the faulting
+// instruction.
 //
-// The application may install a handler over ours, keeping ours as its predecessor to chain to or to put
-// back. So each time that we install over something new we use another entry point, with a predecessor of its
-// own that never changes; whatever order the application calls or restores them in, every entry knows its
-// next.
+// The application may install a handler over ours, and keep ours as its predecessor to chain to or to
+// restore. So each installation over something new uses another entry point, whose predecessor never changes.
+// In whatever order the application calls or restores them, every entry knows its next.
 
-// Returns whether the fault is ours; if so it has changed the context in which the thread goes on.
-// Async-signal-safe.
+// True: the fault is ours, and the context in which the thread continues has been changed. Async-signal-safe.
 using ClaimFault = bool (*)(ucontext_t& interrupted);
 
-// Any thread may call it, always with the same `claim`. Takes no lock, so that a fork at any moment leaves
-// nothing locked in the child.
+// Installs the handlers. Any thread may call it, always with the same `claim`. Takes no lock, so that a fork
+// at any moment leaves nothing locked in the child.
 void install_fault_handlers(ClaimFault claim);
 bool fault_handlers_in_place();
 

@@ -13,16 +13,16 @@
 
 namespace verbena::memory {
 
-// A stretch of a file in this process's memory, shared with all who map it; of a file that can be mapped, or
-// of a System V segment, which is a file to the kernel: unmapped it is detached.
+// A range of a file in this process's memory, shared with everyone that maps it. Also for a System V segment,
+// which is a file to the kernel: unmapping detaches it.
 class FileMapping {
  public:
-  // Errors: those of mmap(2). The stretch may begin anywhere. REQUIRES: length > 0, offset + length does not
-  // wrap
+  // Maps a range, which may begin anywhere. Errors: those of mmap(2). REQUIRES: length > 0, offset + length
+  // does not wrap
   static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable) {
     return create(fd, offset, length, writable, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
   }
-  // The same of a file whose pages are so large.
+  // The same for a file with pages of `page` bytes.
   static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable, uint64_t page) {
     const uint64_t skipped = offset % page;
     FileMapping mapping;
@@ -36,7 +36,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Zeros of this process's own, where no file can be mapped.
+  // Private zeros, where no file can be mapped.
   static Result<FileMapping> anonymous(uint64_t length) {
     FileMapping mapping;
     mapping.mapped_ = length;
@@ -46,7 +46,7 @@ class FileMapping {
     return mapping;
   }
 
-  // What has been mapped otherwise, from here on ours. REQUIRES: whole pages
+  // Takes over an existing mapping. REQUIRES: whole pages
   static FileMapping adopt(void* at, uint64_t bytes) {
     FileMapping mapping;
     mapping.at_ = static_cast<std::byte*>(at);
@@ -67,7 +67,7 @@ class FileMapping {
     if (at_ != nullptr) ::munmap(at_, mapped_);
   }
 
-  // Unmaps what is not of these bytes. Pages of some sizes stay whole, or all of them: bytes() tells.
+  // Unmaps everything but these bytes. Whole pages remain, or all of it with some page sizes: see bytes().
   // REQUIRES: offset + length <= bytes(), length > 0, data() is as it was adopted
   void narrow(uint64_t offset, uint64_t length) {
     const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -81,18 +81,18 @@ class FileMapping {
     skipped_ -= begin;
   }
 
-  // Its bytes are another's: they do not belong into a dump of this process.
+  // Keeps the mapping out of core dumps: its bytes belong to another process.
   void keep_out_of_dumps() const { ::madvise(at_, mapped_, MADV_DONTDUMP); }
 
-  // How many are mapped: the stretch and what its pages hold beside.
+  // Number of bytes mapped: the range and the rest of its pages.
   uint64_t bytes() const { return at_ != nullptr ? mapped_ : 0; }
-  // Where the stretch begins; nullptr when nothing is mapped.
+  // Start of the range; nullptr: nothing is mapped.
   std::byte* data() const { return at_ != nullptr ? at_ + skipped_ : nullptr; }
 
  private:
   std::byte* at_ = nullptr;
   uint64_t mapped_ = 0;
-  uint64_t skipped_ = 0;  // of the first page
+  uint64_t skipped_ = 0;  // bytes of the first page before the range
 };
 
 }  // namespace verbena::memory

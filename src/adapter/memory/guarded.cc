@@ -25,10 +25,10 @@ namespace verbena::memory {
 namespace {
 
 // How a guarded call is abandoned: the handler does not jump. It edits the interrupted context so that the
-// return from the signal lands in run_guarded(); thus the kernel undoes all that it did for the signal (mask,
-// alternate stack, SS_AUTODISARM), and handlers that we were called from end properly.
+// return from the signal lands in run_guarded(). So the kernel undoes everything that it did for the signal
+// (mask, alternate stack, SS_AUTODISARM), and handlers that called ours end properly.
 #ifdef __SANITIZE_THREAD__
-// ThreadSanitizer keeps a stack of its own, which only the longjmp it intercepts unwinds.
+// ThreadSanitizer keeps a stack of its own, which only the longjmp() that it intercepts unwinds.
 struct Landing {
   jmp_buf context;
 };
@@ -46,7 +46,7 @@ void resume_at(Landing& landing, ucontext_t& interrupted) {
   registers[REG_RIP] = reinterpret_cast<greg_t>(&leap);
 }
 #else
-// What __builtin_setjmp fills: frame pointer, address of the landing, stack pointer. The compiler expects no
+// Filled by __builtin_setjmp: frame pointer, address of the landing, stack pointer. The compiler expects no
 // other register to survive, so setting these three is all that __builtin_longjmp would do.
 struct Landing {
   void* context[5];
@@ -80,13 +80,13 @@ const void* interrupted_at(const ucontext_t& interrupted) {
 #endif
 }
 
-// A guarded call under way in this thread; on its stack.
+// A guarded call in progress in this thread, on its stack.
 struct Guard {
   Landing landing;
   Guard* outer;
 };
 
-// Initial-exec: a signal handler must not allocate, which the dynamic TLS model may at first use.
+// Initial-exec: a signal handler must not allocate, which the dynamic TLS model may do at first use.
 [[gnu::tls_model("initial-exec")]] constinit thread_local Guard* innermost = nullptr;
 
 bool abandon_guarded_call(ucontext_t& interrupted) {
@@ -94,14 +94,14 @@ bool abandon_guarded_call(ucontext_t& interrupted) {
   Guard* guard = innermost;
   if (guard == nullptr || !is_guarded_code(interrupted_at(interrupted))) return false;
 #ifdef __SANITIZE_ADDRESS__
-  __asan_handle_no_return();  // the frames being abandoned leave no poison behind
+  __asan_handle_no_return();  // the abandoned frames must leave no poison behind
 #endif
   resume_at(guard->landing, interrupted);
   return true;
 }
 
-// A clock that costs next to nothing. About a millisecond at 2 GHz, on other processors a fraction of it or
-// more.
+// A cheap clock, and the time for which an answer is cached: about a millisecond at 2 GHz; it differs on
+// other processors.
 #if defined(__x86_64__)
 constexpr uint64_t kBelieved = 2'000'000;
 uint64_t ticks() {
@@ -126,18 +126,18 @@ bool takes_faults() {
   return sigismember(&blocked, SIGSEGV) == 0 && sigismember(&blocked, SIGBUS) == 0;
 }
 
-// What run_guarded() goes by.
+// Whether this thread blocks SIGSEGV or SIGBUS, as run_guarded() last saw it.
 enum class Signals : uint8_t { kUnknown, kOpen, kBlocked };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Signals signals = Signals::kUnknown;
 
-// Whether one of the two would be delivered as soon as it is not blocked any more.
+// Whether SIGSEGV or SIGBUS would be delivered as soon as it is unblocked.
 bool is_fault_pending() {
   sigset_t pending;
   return ::sigpending(&pending) != 0 || sigismember(&pending, SIGSEGV) != 0 ||
          sigismember(&pending, SIGBUS) != 0;
 }
 
-// For as long as it lives the calling thread takes faults.
+// Unblocks SIGSEGV and SIGBUS in the calling thread during its lifetime.
 class FaultsOpen {
  public:
   FaultsOpen() {
@@ -165,7 +165,7 @@ class FaultsOpen {
   return belief.holds;
 }
 
-// Not inlined: the landing must lie in a frame that is this call's alone.
+// Not inlined: the landing must be in a frame that only this call uses.
 [[gnu::noinline]] bool run_with_landing(void (*function)(void*), void* argument) {
   Guard guard;
   guard.outer = innermost;
@@ -174,7 +174,7 @@ class FaultsOpen {
     return false;
   }
   innermost = &guard;
-  // The handler of this thread is another reader of `innermost`: keep the accesses on their side of it.
+  // This thread's signal handler also reads `innermost`: keeps the accesses on their side of the call.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   function(argument);
   std::atomic_signal_fence(std::memory_order_seq_cst);

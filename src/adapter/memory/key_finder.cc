@@ -5,7 +5,7 @@
 
 namespace verbena::memory {
 
-// Not part of its callers, which would have to be ready for it each time.
+// Not inlined: its callers would have to prepare for it on each call.
 const Opening* KeyFinder::look_up(uint32_t key, uint64_t changes, Remembered& known) const {
   const Opening* const none = nullptr;
   return table_->open(key, none, [&](const Opening& found) {

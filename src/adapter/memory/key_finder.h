@@ -10,17 +10,17 @@
 
 namespace verbena::memory {
 
-// Finds what keys open, for somebody who mostly asks for the same few: it remembers some, for as long as none
-// of the table changes. One thread at a time, in sections of a reader as with KeyTable::open(): a section
-// that begins after a change has been made sees that there was one.
+// Looks keys up for a caller that mostly asks for the same few: caches some, for as long as nothing in the
+// table changes. For one thread at a time, in reader sections as with KeyTable::open(). A section that begins
+// after a change sees that there was one.
 class KeyFinder {
  public:
-  // REQUIRES: it outlives this; null only where nothing is looked for
+  // REQUIRES: the table outlives this; null only if find() is never called
   explicit KeyFinder(const KeyTable* table) : table_(table) {}
 
-  // What exactly this key opens now, until the next call; nullptr: there is no such key.
+  // The opening of exactly this key, valid until the next call; nullptr: no such key.
   const Opening* find(uint32_t key) {
-    // Looked at first: what is looked up then is no older.
+    // Read first, so that the result of a lookup is no older.
     const uint64_t changes = table_->changes();
     Remembered& known = remembered_[(key >> 8) % kRemembered];
     if (known.changes == changes && known.opening.key == key) [[likely]]
@@ -30,7 +30,7 @@ class KeyFinder {
 
  private:
   static constexpr size_t kRemembered = 4;
-  static constexpr uint64_t kNothing = UINT64_MAX;  // so many changes there never are
+  static constexpr uint64_t kNothing = UINT64_MAX;  // changes() never gets there
   struct alignas(kCacheLine) Remembered {
     uint64_t changes = kNothing;
     Opening opening;

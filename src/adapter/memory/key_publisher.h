@@ -7,26 +7,27 @@
 
 namespace verbena::memory {
 
-// Shows the keys of a table to others than its readers: to other processes (adapter/shm/own_board.h). Told of
-// each change by KeyTable.
+// Publishes the keys of a table beyond its readers: to other processes (adapter/shm/own_board.h). KeyTable
+// calls it at each change.
 class KeyPublisher {
  public:
   virtual ~KeyPublisher() = default;
 
-  // ---- with the table's lock
+  // ---- with the table's lock held
 
-  // The key opens this now.
+  // The key opens `opening` from now on.
   virtual void publish(const Opening& opening) = 0;
-  // The key is about to open nothing, or something else.
+  // The key will open nothing, or something else.
   virtual void withdraw(uint32_t key) = 0;
 
-  // ---- without it
+  // ---- without the table's lock
 
-  // Nobody uses any more what was withdrawn before.
+  // Waits until nobody uses withdrawn keys any more.
   virtual void await_users() = 0;
-  // For who cannot wait. A number for those who may be using what was withdrawn before; 0: nobody is.
+  // Alternative without waiting: identifies the accesses that may still use withdrawn keys; 0: none.
   virtual uint64_t users() = 0;
-  // Whether these have all gone. They are taken to be after a while: nobody stays for long.
+  // Non-blocking: whether all accesses in `users` have finished. An access still running after 2 s counts as
+  // finished.
   virtual bool are_gone(uint64_t users) = 0;
 };
 

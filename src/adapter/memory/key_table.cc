@@ -15,7 +15,7 @@ constexpr uint32_t kIdentityBits = 24;
 constexpr uint32_t kIdentities = 1u << kIdentityBits;
 constexpr uint32_t kTagBits = 8;
 constexpr uint32_t kFirstSlots = 64;
-// What the secret is asked for tags is nothing that it is asked for identities: no round has this number.
+// Separates the secret's use for tags from its use for identities: no round has this number.
 constexpr uint64_t kOfTags = uint64_t{1} << 63;
 
 }  // namespace
@@ -70,7 +70,7 @@ void KeyTable::unlink(Region& region) {
   table.slots[at].region.store(nullptr, std::memory_order_release);
   has_changed();
   --size_;
-  // At the end of a run nobody needs to pass.
+  // At the end of a run of used slots, no tombstones are needed.
   const auto identity_at = [&](uint32_t index) -> std::atomic<uint32_t>& {
     return table.slots[index & table.mask].identity;
   };
@@ -89,8 +89,8 @@ uint32_t KeyTable::draw_key() {
   }
 }
 
-// The region first: a reader that sees the identity finds it, or one that came later. Whether the slot was
-// free.
+// Stores the region first: a reader that sees the identity finds it, or a later one. Returns whether the slot
+// was free.
 bool KeyTable::place(const Table& table, Region* region) {
   const auto is_taken = [](uint32_t identity) { return identity != kFree && identity != kPassed; };
   uint32_t at = home(region->key) & table.mask;
@@ -101,7 +101,7 @@ bool KeyTable::place(const Table& table, Region* region) {
   return was_free;
 }
 
-// For one more, in a larger table if need be, or in one without slots to be passed over.
+// Makes room for one more: a larger table if needed, or one without tombstones.
 bool KeyTable::make_room() {
   if (current_ != nullptr && 2 * (used_ + 1) <= current_->mask + 1) return true;
   const uint32_t slots = std::max(std::bit_ceil(3 * (size_ + 1)), kFirstSlots);
@@ -118,7 +118,7 @@ bool KeyTable::make_room() {
   used_ = size_;
   table_.store(made.get(), std::memory_order_seq_cst);
   std::swap(current_, made);
-  if (made != nullptr) {  // somebody may be searching it
+  if (made != nullptr) {  // a reader may be searching it
     made->older = std::move(replaced_);
     replaced_ = std::move(made);
   }

@@ -16,38 +16,39 @@
 
 namespace verbena::memory {
 
-// Draws keys and finds what they open. One for a process, whatever the number of its shards.
+// Draws keys and finds what they open. One per process, whatever the number of its shards.
 //
 // A key is 24 bits of identity and 8 bits of tag (the part that a consumer may choose for type 2 windows).
-// Identities come from a secret permutation of a counter: 16.7 million registrations pass before one comes
-// again, and knowing some tells nothing of the others. An identity's tags come from a secret permutation of
-// its own, so that no whole key repeats in 2^32 registrations. So a stale or guessed key does not match:
-// open() compares all 32 bits. No key is below 256, so none is 0.
+// Identities come from a secret permutation of a counter: one repeats after 16.7 million registrations, and
+// knowing some reveals nothing of the others. An identity's tags come from a secret permutation of its own,
+// so that no whole key repeats in 2^32 registrations. So a stale or guessed key does not match: open()
+// compares all 32 bits. No key is below 256, so none is 0.
 //
 // Thread-safe. open() is on the data path of every shard at once: it takes no lock, writes nothing, allocates
 // nothing and does not branch on the table's size. Its caller is in a section of a lock that is among
-// readers(), and uses what it found in that section only. Writers have a lock of their own; a writer that
-// takes something away waits with await_readers() for the readers that may still be using it.
+// readers(), and uses the result in that section only. Writers have a lock of their own. A writer that
+// removes something calls await_readers() to wait for the readers that may still be using it.
 class KeyTable {
  public:
-  // `secret` picks the permutations: nobody else's, and the same for nothing else.
-  // `capacity`: the most regions at once; ENOMEM beyond. Costs nothing until used.
+  // `secret` selects the permutations: it must be unknown to others, and used for nothing else. `capacity`:
+  // max regions at once; ENOMEM beyond. Costs nothing until used.
   KeyTable(const SipKey& secret, uint32_t capacity);
-  // With a test's seed.
+  // For tests, with a seed.
   KeyTable(uint64_t seed, uint32_t capacity) : KeyTable(SipKey{seed, 0}, capacity) {}
   ~KeyTable();
   KeyTable(const KeyTable&) = delete;
   KeyTable& operator=(const KeyTable&) = delete;
 
   Readers& readers() { return readers_; }
-  // Hears of every key from now on; await_readers() waits for its users, too. Set once, before the first key.
+  // Tells `publisher` of every key from now on; await_readers() waits for its users, too. Call once, before
+  // the first key.
   void set_publisher(KeyPublisher& publisher) { publisher_ = &publisher; }
 
   // ---- readers
 
-  // Calls use(opening) with what exactly this key opens now, and answers what it answers; `otherwise` if
-  // there is no such key. (To hand out the opening itself would cost more than to find it: it is written to
-  // memory in pieces and read back whole, which the processor has to wait for.)
+  // Calls use(opening) with what exactly this key opens now, and returns its result; `otherwise` if there is
+  // no such key. (Returning the opening would cost more than finding it: it is written to memory in pieces
+  // and read back whole, which makes the processor wait.)
   template <class Answer, class Use>
   Answer open(uint32_t key, Answer otherwise, Use use) const {
     const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -57,7 +58,7 @@ class KeyTable {
       if (identity == kFree) return otherwise;
       if (identity != home(key)) continue;
       const Region* region = slot.region.load(std::memory_order_acquire);
-      // Another one, if the slot has been given away since: then the key is gone.
+      // null, or another region, if the slot was freed or reused meanwhile: then the key is gone.
       if (region == nullptr) return otherwise;
       const Opening found = region->published.read();
       return found.key == key ? use(found) : otherwise;
@@ -67,52 +68,53 @@ class KeyTable {
     return open(key, std::optional<Opening>(), [](const Opening& found) { return std::optional(found); });
   }
 
-  // Another number whenever what some key opens has changed, or is gone: what a section has found before,
-  // those that begin after find no more.
+  // Changes whenever a key opens something else, or nothing. Sections that begin after a change do not find
+  // the old result.
   uint64_t changes() const { return changes_.load(std::memory_order_seq_cst); }
 
-  // ---- writers, which are in no section of a reader unless it says so
+  // ---- writers, which are in no reader section unless it says so
 
-  // Gives the region a fresh key (region->key) and publishes it. The region must stay where it is until it is
-  // removed. Also inside a section. Errors: ENOMEM.
+  // Gives the region a fresh key (region->key) and publishes it. The region must stay in place until it is
+  // removed. Allowed in a section. Errors: ENOMEM.
   Result<uint32_t> insert(Region* region);
 
-  // The key opens nothing any more, and nobody uses what it opened. REQUIRES: the key is in the table
+  // Removes the key, and waits until nobody uses what it opened. REQUIRES: the key is in the table
   void remove(uint32_t key);
 
-  // Nobody uses any more what was taken away before. Not with the writers' lock.
+  // Waits until nobody uses what was removed before. REQUIRES: the caller does not hold the writers' lock
   void await_readers();
-  // For who cannot wait; also inside a section. Those who, beside the readers, may be using what was taken
-  // away before (0: nobody), and whether they have gone.
+  // For callers that cannot wait; allowed in a section. users(): the accesses, besides the readers', that may
+  // use what was removed before (0: none). are_gone(): whether they have finished.
   uint64_t users() const { return publisher_ != nullptr ? publisher_->users() : 0; }
   bool are_gone(uint64_t users) const { return users == 0 || publisher_->are_gone(users); }
 
-  // Runs `action` with the writers' lock: for whatever looks at regions of the table, or changes them. Also
-  // inside a section.
+  // Runs `action` with the writers' lock held, as needed to read or change regions of the table. Allowed in a
+  // section.
   template <class Action>
   auto locked(Action action) {
     const std::lock_guard guard(lock_);
     return action();
   }
-  // So that a child after fork() gets the table whole; see Engine. False: the lock was not free soon.
+  // Locks the table so that a child after fork() gets it whole; see Engine. False: the lock was not free
+  // within `patience`.
   bool lock_for_fork(Duration patience) { return lock_.try_lock_for(patience); }
   void unlock_in_parent() { lock_.unlock(); }
   void free_in_child() { lock_.free_in_child(); }
 
-  // ---- with the writers' lock
+  // ---- writers, with their lock held
 
   // The region with exactly this key, or nullptr.
   Region* find(uint32_t key) const {
     Region* region = find_identity(key);
     return region != nullptr && region->key == key ? region : nullptr;
   }
-  // The region whose key has the identity of this one, whatever the tags, or nullptr.
+  // The region whose key has the identity of this one, whatever the tags; nullptr: none.
   Region* find_identity(uint32_t key) const;
 
-  // Gives the region, which is in the table, this tag: its key's low 8 bits. To be published.
+  // Sets the tag of a region in the table, its key's low 8 bits. The caller must publish it.
   void set_tag(Region* region, uint8_t tag) { region->key = (region->key & ~0xffu) | tag; }
 
-  // Calls change(), which makes another of the region, and publishes that. REQUIRES: it is in the table
+  // Calls change(), which changes the region, and publishes the result. REQUIRES: it is in the table
   template <class Change>
   void republish(Region& region, Change change) {
     if (publisher_ != nullptr) publisher_->withdraw(region.key);
@@ -122,15 +124,15 @@ class KeyTable {
     if (publisher_ != nullptr) publisher_->publish(region);
   }
 
-  // Takes the region out. It must stay where it is until await_readers(). REQUIRES: it is in the table
+  // Removes the region. It must stay in place until await_readers(). REQUIRES: it is in the table
   void unlink(Region& region);
 
   uint32_t size() const { return size_; }
 
  private:
-  // Open addressing with linear probing, at most half full. Identities are random already, so their low bits
-  // serve as the hash. Entries never move, so that a reader that is searching does not miss one; what is
-  // taken out in the middle of a run leaves its slot to be passed over.
+  // Open addressing with linear probing, at most half full. Identities are random, so their low bits serve as
+  // the hash. Entries never move, so that a searching reader misses none. Removal within a run of used slots
+  // leaves a tombstone (kPassed).
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kPassed = UINT32_MAX;
   struct Slot {
@@ -142,9 +144,9 @@ class KeyTable {
     const uint32_t mask;
     Slot* const slots;
     std::unique_ptr<Slot[]> storage;
-    std::unique_ptr<Table> older;  // replaced before, and not freed yet
+    std::unique_ptr<Table> older;  // replaced earlier, and not freed yet
   };
-  static Table nothing_;  // what an empty table searches
+  static Table nothing_;  // searched while the table is empty
   static Slot no_slot_;
 
   static uint32_t home(uint32_t key) { return key >> 8; }
@@ -162,9 +164,9 @@ class KeyTable {
   Readers readers_;
   KeyPublisher* publisher_ = nullptr;
 
-  // Under the lock
+  // ---- under lock_
   SectionLock lock_;
-  uint32_t counter_ = 0;  // low 24 bits: which identity; high 8: how often it has been drawn before
+  uint32_t counter_ = 0;  // low 24 bits: the next identity; high 8: how often it was drawn before
   uint32_t size_ = 0;
   uint32_t used_ = 0;  // slots that are not free
   std::unique_ptr<Table> current_;

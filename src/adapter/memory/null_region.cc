@@ -9,11 +9,11 @@
 namespace verbena::memory {
 namespace {
 
-// The longest message: nobody looks at more at once.
+// The longest message: no reader looks at more at once.
 constexpr size_t kZeros = size_t{1} << 30;
 
-// Zeros that cost address space alone: pages that were never written are all the kernel's one page of zeros.
-// Never unmapped: one serves all null regions.
+// Zeros that cost only address space: pages that were never written are all the kernel's zero page. Never
+// unmapped: one mapping serves all null regions.
 std::byte* zeros() {
   static void* const at =
       ::mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -15,68 +15,69 @@ namespace verbena::memory {
 // Rights in a region: the bits of enum ibv_access_flags, and one of our own.
 using Access = uint32_t;
 
-// The key is no L_Key: it is a memory window's. Above all bits that applications may pass.
+// The key is a memory window's, and not usable as an L_Key. Above all bits that applications may pass.
 inline constexpr Access kRemoteOnly = 1u << 31;
 
-// Identifies a protection domain: what a key and a QP must share.
+// Identifies a protection domain: a key and a QP must have the same one.
 using PdId = uint32_t;
 
-// What stands behind a key.
+// Kind of object behind a key.
 enum class RegionKind : uint8_t {
   kMemory,   // a memory region
-  kNull,     // a null memory region: reads as zeros, and what is written to it is dropped
+  kNull,     // a null memory region: reads as zeros, writes are dropped
   kWindow1,  // a memory window of type 1
   kWindow2,  // of type 2B: bound to a QP as well
 };
 
-// What a key opens, and to whom: a stretch of user memory, with rights. A plain value.
+// The access that a key gives, and to whom: a range of user memory, with rights. A plain value.
 //
-// A window that is not bound has its key, and no rights, in no bytes: so a lookup need not know
-// whether there is a region or a window behind it.
+// An unbound window has a key, but no rights and no bytes: so a lookup need not know whether a region or a
+// window is behind the key.
 struct Opening {
-  std::byte* base = nullptr;  // where iova lies in this process
-  uint64_t iova = 0;          // what remote and local addresses are relative to
+  std::byte* base = nullptr;  // location of `iova` in this process
+  uint64_t iova = 0;          // first address of the range, as requests name it
   uint64_t length = 0;
   Access access = 0;
   PdId pd = 0;
   uint32_t key = 0;
-  // The QPs that may use it: those whose number is `qpn` in the bits of `qpn_mask`. Mask 0: every QP.
+  // The QPs that may use it: those whose number equals `qpn` in the bits of `qpn_mask`. Mask 0: every QP.
   uint32_t qpn = 0;
   uint32_t qpn_mask = 0;
   RegionKind kind = RegionKind::kMemory;
 
-  // Whether a QP of this protection domain may use the key as an L_Key, for what is wanted.
+  // Whether a QP of protection domain `of_pd` may use the key as an L_Key, with the rights `wanted`.
   bool allows_local(Access wanted, PdId of_pd) const {
     return ((~access & wanted) | (access & kRemoteOnly) | (pd ^ of_pd)) == 0;
   }
-  // Whether the peer of a QP with this protection domain and number may use the key as an R_Key.
+  // Whether the peer of a QP with this protection domain and number may use the key as an R_Key, with the
+  // rights `wanted`.
   bool allows_remote(Access wanted, PdId of_pd, uint32_t of_qpn) const {
     return ((~access & wanted) | (pd ^ of_pd) | ((qpn ^ of_qpn) & qpn_mask)) == 0;
   }
 
-  // The bytes [address, address + bytes) in this process, or nullptr when they do not all lie in the region.
-  // Zero bytes lie in it anywhere from its start to its end. (For a region that holds all addresses, as
-  // implicit on-demand paging makes them, null is also where address 0 lies; nothing does.)
+  // Location of bytes [address, address + bytes) in this process; nullptr if they are not all in the region.
+  // Zero bytes lie anywhere from its start to its end. (In a region of all addresses, as implicit on-demand
+  // paging makes them, address 0 gives nullptr, too; nothing lies there.)
   std::byte* at(uint64_t address, uint64_t bytes) const {
     if (address < iova) return nullptr;
     const uint64_t offset = address - iova;
     if (offset > length || bytes > length - offset) return nullptr;
-    // All of a null region is the same place.
+    // All addresses of a null region are the same place.
     const uint64_t kept = kind == RegionKind::kNull ? 0 : offset;
     return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(base) + kept);
   }
 };
 
-// An Opening that any thread may read while one thread writes it: the reader gets one that was whole. In one
-// cache line, and no writing by readers.
+// An Opening that any thread may read while one thread writes it (a sequence lock): readers get a consistent
+// value. One cache line, which readers do not write.
 class alignas(kCacheLine) PublishedOpening {
  public:
-  // One thread at a time.
+  // For one thread at a time.
   void write(const Opening& from) {
     const uint32_t before = sequence_.load(std::memory_order_relaxed);
     sequence_.store(before + 1, std::memory_order_relaxed);
-    // Each release keeps the odd number before the word; each acquire below keeps the word before the number
-    // that is read last. (A bare fence would do, but ThreadSanitizer knows none.)
+    // Each release keeps the odd number before the word; each acquire below keeps the word before the last
+    // read of the number. (A bare fence would do, but ThreadSanitizer knows none.)
     const auto put = [this](size_t word, uint64_t value) {
       words_[word].store(value, std::memory_order_release);
     };
@@ -121,7 +122,7 @@ class alignas(kCacheLine) PublishedOpening {
     return found;
   }
 
-  // Writing takes some nanoseconds, unless the writer has lost its processor.
+  // Writing takes some nanoseconds, unless the writer was preempted.
   static void pause(int tries) {
     if (tries < 100) {
       cpu_relax();

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kWord = sizeof(uint64_t);
 
-// Bare instructions: ThreadSanitizer's atomics take a lock around the access, and a fault would leave it
-// held.
+// The bare instructions: ThreadSanitizer's atomics take a lock around the access, which a fault would leave
+// locked.
 template <class Word>
 __attribute__((no_sanitize("thread"))) void store(std::byte* to, const std::byte* from) {
   Word value;
@@ -24,9 +24,9 @@ __attribute__((no_sanitize("thread"))) void store(std::byte* to, const std::byte
   __atomic_store_n(reinterpret_cast<Word*>(to), value, __ATOMIC_RELEASE);
 }
 
-// Ascending, each step as wide as it can be where it is aligned: so it is there whole or not at all. Each
-// release keeps what came before it ahead of it; on x86 that holds for the strings that memcpy() moves as
-// well, and after streaming stores it fences itself.
+// Ascending, each step as wide as its alignment allows: so a step is visible whole or not at all. Each
+// release keeps earlier stores before it. On x86 this includes the string moves of memcpy(), which itself
+// fences after streaming stores.
 void copy_stepwise(std::byte* to, const std::byte* from, size_t bytes) {
   while (bytes > 0) {
     const size_t aligned = size_t{1} << std::countr_zero(reinterpret_cast<uintptr_t>(to) | kWord);
@@ -53,7 +53,7 @@ void copy_stepwise(std::byte* to, const std::byte* from, size_t bytes) {
 void copy(std::byte* to, ConstBytes from) {
   if (from.empty()) return;
   const uintptr_t last = reinterpret_cast<uintptr_t>(to) + from.size() - 1;
-  const size_t stepwise = std::min(from.size(), last % kWord + 1);  // what lies in the last word
+  const size_t stepwise = std::min(from.size(), last % kWord + 1);  // bytes in the last word
   const size_t before = from.size() - stepwise;
   if (before > 0) copy_bulk(to, from.data(), before);
   copy_stepwise(to + before, from.data() + before, stepwise);

@@ -8,10 +8,10 @@
 
 namespace verbena::memory {
 
-// Copies the pieces, one behind the other, so that who waits for the last byte (or for an aligned word of up
-// to eight bytes that ends with it) to change finds all the others there. Programs rely on it that an RDMA
-// WRITE of one message arrives so, as adapters write ascending addresses; memcpy() promises no order. A
-// message that is such a word arrives at once, and once.
+// Copies pieces one after the other, in ascending order. A thread that sees the last byte change (or an
+// aligned word of up to eight bytes that ends with it) then sees all other bytes. Programs rely on this for
+// an RDMA WRITE of one message, as adapters write ascending addresses; memcpy() promises no order. A message
+// that is a single such word is stored at once, and once.
 //
 // Under guard. False: a fault; `to` may be partly written. REQUIRES: install_fault_guard() was called
 bool copy_in_order_guarded(std::byte* to, ConstBytes from);
@@ -22,7 +22,7 @@ inline bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pie
   return copy_pieces_in_order_guarded(to, pieces);
 }
 
-// The other way round, in no order: fills the pieces, which are writable, one behind the other.
+// Fills writable pieces one after the other from `from`, without ordering. Under guard. False: a fault.
 bool scatter_guarded(std::span<const ConstBytes> pieces, const std::byte* from);
 
 }  // namespace verbena::memory

@@ -7,9 +7,9 @@
 
 namespace verbena::memory {
 
-// How check_pages() works on kernels before 5.14: touches every page under guard, changing nothing. Unlike
-// there, device memory passes, and is read.
-// REQUIRES: begin and bytes are multiples of the page size
+// Implements check_pages() on kernels before 5.14: touches every page under guard, and changes nothing.
+// Unlike newer kernels, accepts device memory, which is read. REQUIRES: begin and bytes are multiples of the
+// page size
 Result<void> touch_pages(uintptr_t begin, uintptr_t bytes, bool writable);
 
 }  // namespace verbena::memory

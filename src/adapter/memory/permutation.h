@@ -7,7 +7,7 @@
 
 namespace verbena::memory {
 
-// Spreads every bit of the input over all of the output (the finalizer of splitmix64).
+// Spreads every input bit over the whole output (the finalizer of splitmix64).
 constexpr uint64_t mix(uint64_t z) {
   z += 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -15,9 +15,9 @@ constexpr uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// A permutation of the numbers of `bits` bits: a Feistel network, which is one whatever its round function
-// scramble(round, half). Four rounds make it look random where that function does (Luby and Rackoff); two
-// more are for numbers as short as these.
+// A permutation of the numbers of `bits` bits: a Feistel network, which is one for every round function
+// scramble(round, half). With four rounds it looks random if that function does (Luby and Rackoff); two more
+// are for numbers as short as these.
 template <uint32_t bits, class Scramble>
 constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
   static_assert(bits % 2 == 0 && bits <= 32);
@@ -33,14 +33,14 @@ constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
   return left << kHalf | right;
 }
 
-// One of many, picked by the key. Who knows some of its values learns nothing of the others.
+// The permutation that the key selects. Knowing some of its values reveals nothing of the others.
 template <uint32_t bits>
 constexpr uint32_t permute(uint32_t value, const SipKey& key) {
   return permute_by<bits>(value,
                           [&](uint64_t round, uint32_t half) { return siphash(key, round << 32 | half); });
 }
 
-// The same for a secret of its own, from which nothing else is made; quicker.
+// The same for a secret that nothing else uses; faster.
 template <uint32_t bits>
 constexpr uint32_t permute(uint32_t value, uint64_t secret) {
   return permute_by<bits>(value,

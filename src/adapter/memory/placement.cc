@@ -6,7 +6,7 @@
 namespace verbena::memory {
 
 void make_visible() {
-  // Our stores are coherent already; what is left is that none of them may be put off. (An operation, as
+  // Our stores are coherent already, and only must not be delayed any longer. (An atomic operation, as
   // ThreadSanitizer knows no bare fences. On a number of this thread's own: other shards do the same.)
   static thread_local std::atomic<uint32_t> order{0};
   order.fetch_add(1, std::memory_order_seq_cst);

@@ -7,27 +7,27 @@
 
 namespace verbena::memory {
 
-// Memory placement extensions (IBTA volume 1 release 1.5, annex A19), of which the verbs.h that we build with
-// knows half. Numbers are those of later ones.
+// Memory placement extensions (IBTA volume 1 release 1.5, annex A19). The verbs.h that we build with has only
+// half of them; the numbers are those of later versions.
 
-// Rights (enum ibv_access_flags): of a region and of a QP, to have FLUSH carried out.
+// Access flags (enum ibv_access_flags) that a region and a QP need for FLUSH.
 inline constexpr Access kFlushGlobal = 1u << 8;      // IBV_ACCESS_FLUSH_GLOBAL
 inline constexpr Access kFlushPersistent = 1u << 9;  // IBV_ACCESS_FLUSH_PERSISTENT
 
-// A FLUSH's placement types, a set (annex A19.3.1; enum ibv_placement_type) ...
+// Placement types of a FLUSH, a set (annex A19.3.1; enum ibv_placement_type).
 inline constexpr uint8_t kPlacementGlobal = 1 << 0;
 inline constexpr uint8_t kPlacementPersistent = 1 << 1;
-// ... and its selectivity (enum ibv_selectivity_level).
+// Selectivity of a FLUSH (enum ibv_selectivity_level).
 inline constexpr uint8_t kSelectRange = 0;
 inline constexpr uint8_t kSelectRegion = 1;
 
-// The rights that placement types need.
+// The access flags that placement types need.
 constexpr Access flush_access(uint8_t placement) {
   return ((placement & kPlacementGlobal) != 0 ? kFlushGlobal : 0) |
          ((placement & kPlacementPersistent) != 0 ? kFlushPersistent : 0);
 }
 
-// What was written before is visible to everyone who can see the memory.
+// Makes earlier writes visible to everyone that can see the memory.
 void make_visible();
 
 }  // namespace verbena::memory

@@ -10,21 +10,23 @@
 
 namespace verbena::memory {
 
-// Who may be using what was found in a table without a lock: each thread in a section of one of these locks,
-// of which each shard has one. What is found is used in the same section and not beyond it.
+// The threads that may use entries of a table which they found without a lock. Each is in a section of one of
+// these locks (base/section_lock.h), one per shard, and uses an entry only in the section in which it found
+// it.
 //
-// So a table's writer makes an entry unreachable, waits until every section that was open has ended, and
-// knows then that nobody has it any more. The readers pay nothing for it.
+// A writer makes an entry unreachable, and waits until every section that was open has ended. After that
+// nobody uses the entry any more. Readers pay nothing for this.
 class Readers {
  public:
   static constexpr size_t kMax = 16;
 
-  // REQUIRES: there are less than kMax. The lock stays until it is removed
+  // REQUIRES: there are fewer than kMax. The lock stays until it is removed
   void add(const SectionLock& lock) { replace(nullptr, &lock); }
-  // REQUIRES: nobody waits, or reads under this lock, any more
+  // REQUIRES: no thread is in await(), or in a section of this lock
   void remove(const SectionLock& lock) { replace(&lock, nullptr); }
 
-  // REQUIRES: the caller is in no section of any of them, and holds nothing that one in a section may want
+  // Waits until every section that is open now has ended. REQUIRES: the caller is in no section of these
+  // locks, and holds nothing that a thread in a section may wait for
   void await() const {
     for (const auto& place : locks_) {
       if (const SectionLock* lock = place.load(std::memory_order_seq_cst)) lock->await_section();

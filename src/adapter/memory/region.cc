@@ -20,7 +20,7 @@
 namespace verbena::memory {
 namespace {
 
-// Whole pages.
+// A range of whole pages.
 struct PageRange {
   uintptr_t begin;
   uintptr_t bytes;
@@ -38,7 +38,7 @@ int populate(PageRange range, bool writable) {
   return 0;
 }
 
-// Linux has it since 5.14; older ones answer EINVAL, which is also the answer for a lack of rights.
+// Linux has MADV_POPULATE_* since 5.14. Older kernels answer EINVAL, as newer ones do for missing rights.
 bool kernel_can_populate() {
   enum class Answer : uint8_t { kUnknown, kYes, kNo };
   static constinit std::atomic<Answer> known{Answer::kUnknown};
@@ -52,13 +52,12 @@ bool kernel_can_populate() {
   return answer == Answer::kYes;
 }
 
-// ENOMEM stands for a hole in the range as well as for memory that has run out. msync(MS_ASYNC) does nothing
-// but look for holes.
+// ENOMEM means a hole in the range, or that memory has run out. msync(MS_ASYNC) only looks for holes.
 bool has_hole(PageRange range) {
   return msync(reinterpret_cast<void*>(range.begin), range.bytes, MS_ASYNC) != 0 && errno == ENOMEM;
 }
 
-// Opens SIGSEGV and SIGBUS for this thread, without which the guard does not hold.
+// Unblocks SIGSEGV and SIGBUS in this thread, as the guard needs.
 class OpenFaultSignals {
  public:
   OpenFaultSignals() {
@@ -76,7 +75,7 @@ class OpenFaultSignals {
   sigset_t before_;
 };
 
-// Bare instructions: a sanitizer must not be in the middle of its own work when one of them faults.
+// The bare instructions: a sanitizer must not be in the middle of its own work when one of them faults.
 __attribute__((no_sanitize("thread"))) void touch(uintptr_t begin, uintptr_t bytes, bool writable) {
   for (uintptr_t offset = 0; offset < bytes; offset += page_size()) {
     auto* byte = reinterpret_cast<unsigned char*>(begin + offset);
@@ -104,7 +103,7 @@ Result<void> check_pages(const void* addr, uint64_t length, bool writable) {
   const uintptr_t last = first + (length - 1);
   const uintptr_t begin = first & ~(page_size() - 1);
   const uintptr_t end = (last | (page_size() - 1)) + 1;
-  if (end == 0) return fail(EFAULT);  // no user memory lies up there, and the length would not be expressible
+  if (end == 0) return fail(EFAULT);  // no user memory is up there, and the length would overflow
   const PageRange range{begin, end - begin};
   if (!kernel_can_populate()) return touch_pages(range.begin, range.bytes, writable);
   switch (populate(range, writable)) {
@@ -113,7 +112,7 @@ Result<void> check_pages(const void* addr, uint64_t length, bool writable) {
     case ENOMEM:
       return fail(has_hole(range) ? EFAULT : ENOMEM);
     default:
-      // EINVAL: rights are missing, or it is device memory; EFAULT: beyond the end of the file behind it;
+      // EINVAL: rights are missing, or it is device memory. EFAULT: beyond the end of the file behind it.
       // EHWPOISON: the page is broken. Pinning answers EFAULT to all of them.
       return fail(EFAULT);
   }

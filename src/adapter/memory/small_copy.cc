@@ -9,12 +9,12 @@ extern "C" {
 // REQUIRES: 1 <= bytes <= 64
 [[gnu::visibility("hidden")]] bool verbena_small_copy(void* to, const void* from, size_t bytes);
 [[gnu::visibility(
-    "hidden")]] extern const char verbena_small_copy_end[];  // behind it: there it returns false
+    "hidden")]] extern const char verbena_small_copy_end[];  // just behind it: from there it returns false
 }
 
-// A head and a tail that overlap, of the largest size that both fit: so there is no loop. What is one word is
-// stored once: who has seen it may have written there since. It uses no stack, and only registers that a call
-// may change: so it can end anywhere.
+// Copies a head and a tail that overlap, of the largest size that fits both, so there is no loop. A single
+// word is stored once: a thread that has seen it may have overwritten it since. Uses no stack, and only
+// registers that a call may change, so that it can be abandoned anywhere.
 asm(R"(
 	.pushsection .text.verbena_small_copy, "ax", @progbits
 	.p2align 4

@@ -8,11 +8,11 @@ namespace {
 
 constexpr Access kWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr Access kWindowAccess = kWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
-// Rights of a region that mean nothing for a window, and are named for one all the same (pyverbs does). As
-// with the kernel's rxe they are passed over.
+// Rights of a region that mean nothing for a window, but are requested for one all the same (by pyverbs).
+// Ignored, as in the kernel's rxe.
 constexpr Access kMeaningless = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 constexpr uint32_t kWholeQpn = UINT32_MAX;
-// No right, but what others must know of the memory.
+// Not a right, but something that users of the memory must know.
 constexpr Access kPaging = IBV_ACCESS_ON_DEMAND;
 
 bool is_window(const Region& region) {
@@ -23,7 +23,8 @@ bool is_bound(const Region& window) {
   return window.parent != nullptr;
 }
 
-// C10-73 to C10-75: the region allows binding, writing where the window would, and holds all of it.
+// C10-73 to C10-75: the region allows binding, and writing if the window would, and contains all of the
+// window.
 bool may_open(const Region& region, const WindowBinding& binding) {
   if (region.kind != RegionKind::kMemory || region.pd != binding.pd) return false;
   if ((region.access & IBV_ACCESS_MW_BIND) == 0 || (region.access & IBV_ACCESS_ZERO_BASED) != 0) return false;
@@ -32,12 +33,13 @@ bool may_open(const Region& region, const WindowBinding& binding) {
          binding.length <= region.length - (binding.address - region.iova);
 }
 
-// What depends on the type alone.
+// Rules that depend on the window's type alone.
 bool may_bind(const Region& window, const WindowBinding& binding) {
   if (window.kind == RegionKind::kWindow1) {
     return (binding.access & IBV_ACCESS_ZERO_BASED) == 0;  // o10-36.2.2
   }
-  // o10-37.2.30 and .40: to be bound it must be invalid; and it is not invalidated by binding it to nothing.
+  // o10-37.2.30 and .40: the window must be invalid to be bound, and binding it to nothing does not
+  // invalidate it.
   return !is_bound(window) && binding.length > 0;
 }
 

@@ -8,8 +8,9 @@
 
 namespace verbena::queues {
 
-// A completion as it lies in the ring: one cache line. It has what ibv_wc has, without what is always zero on
-// Ethernet (slid, dlid_path_bits: a RoCE port has no LID), and also what only extended polling can ask for.
+// A completion as stored in the ring: one cache line. It has the fields of ibv_wc, except those that are
+// always zero on Ethernet (slid, dlid_path_bits: a RoCE port has no LID). It also has the fields that only
+// extended polling returns.
 struct Completion {
   Completion() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): it is the same thing, and most have no more to say
@@ -42,8 +43,8 @@ struct Completion {
     wc.dlid_path_bits = 0;
   }
 
-  // An entry whose QP was destroyed while the pollers could not be kept out has this opcode, and is passed
-  // over. It may be written while the entry is being read.
+  // Opcode of an entry whose QP was destroyed while pollers could not be locked out: polling skips it. It may
+  // be written while the entry is being read.
   static constexpr uint8_t kBlank = 0xff;
   uint8_t read_opcode() const {
     return std::atomic_ref(const_cast<uint8_t&>(opcode)).load(std::memory_order_relaxed);
@@ -51,16 +52,16 @@ struct Completion {
   void blank() { std::atomic_ref(opcode).store(kBlank, std::memory_order_relaxed); }
 
   uint64_t wr_id = 0;
-  uint64_t timestamp = 0;  // of device_clock(), if the queue wants it
-  uint64_t wallclock = 0;  // of wall_clock(), likewise
-  uint64_t tag = 0;        // tag matching: of the message
+  uint64_t timestamp = 0;  // by device_clock(), if the queue wants it
+  uint64_t wallclock = 0;  // by wall_clock(), likewise
+  uint64_t tag = 0;        // tag matching: the message's tag
   // Tag matching is for RC and XRC, flow rules are for raw packets: no entry has both.
   union {
-    uint32_t tag_private = 0;  // what the sender added to the tag
+    uint32_t tag_private = 0;  // added to the tag by the sender
     uint32_t flow_tag;         // of the rule that a raw packet matched
   };
   uint32_t byte_len = 0;
-  uint32_t imm_data = 0;  // as it came, in network order; or the R_Key that was invalidated
+  uint32_t imm_data = 0;  // as received, in network order; or the R_Key that was invalidated
   uint32_t qp_num = 0;
   uint32_t src_qp = 0;
   uint32_t vendor_err = 0;
@@ -69,7 +70,7 @@ struct Completion {
   uint8_t wc_flags = 0;  // enum ibv_wc_flags
   uint8_t sl = 0;
   uint16_t pkey_index = 0;
-  uint16_t cvlan = 0;  // the VLAN tag that was taken off a raw packet
+  uint16_t cvlan = 0;  // the VLAN tag stripped from a raw packet
 };
 static_assert(sizeof(Completion) == 64);
 static_assert(IBV_WC_DRIVER3 < Completion::kBlank && IBV_WC_TM_DATA_VALID <= 0xff &&

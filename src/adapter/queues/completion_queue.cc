@@ -12,13 +12,13 @@
 namespace verbena::queues {
 namespace {
 
-// Longer than any poll takes: who has waited so long has met a batch that stays open.
+// Longer than any poll takes: a lock held longer belongs to a batch that stays open.
 constexpr Duration kPollPatience = std::chrono::microseconds(100);
-// How long resizing waits for a batch; it may be the caller's own.
+// How long resizing waits for a batch, which may be the caller's own.
 constexpr Duration kBatchPatience = std::chrono::milliseconds(100);
 
-// A program that asks for 2^n - 1 entries, as many do whose requests fill a queue of 2^n, gets 2^n. One that
-// asks for 2^n gets twice that, as with rxe and mlx5, and may count on it.
+// 2^n - 1 entries give 2^n slots: many programs ask for that, whose requests fill a queue of 2^n. 2^n entries
+// give twice that, as with rxe and mlx5, and programs may count on it.
 uint32_t slots_for(uint32_t entries) {
   return std::min(std::bit_ceil(entries + 1), CompletionQueue::kMaxEntries);
 }
@@ -40,7 +40,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(uint32_t entrie
 
 // ---- pushing
 
-// Looks at head_, which the pollers' processor keeps writing, only when the ring seems full.
+// Reads head_, which the pollers' processor keeps writing, only when the ring looks full.
 bool CompletionQueue::has_room(uint32_t tail) {
   if (tail - known_head_ <= mask_) [[likely]]
     return true;
@@ -59,7 +59,7 @@ CompletionQueue::Event CompletionQueue::event_of(bool error, bool solicited) {
   return Event::kNow;
 }
 
-// nullptr: there is none, or the queue is in error. REQUIRES: the pushers' lock
+// nullptr: no room, or the queue is in error. REQUIRES: the pushers' lock
 inline Completion* CompletionQueue::place_of_next(News& news) {
   const uint32_t tail = tail_.load(std::memory_order_relaxed);
   if (overflowed_.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -75,7 +75,7 @@ inline Completion* CompletionQueue::place_of_next(News& news) {
   return nullptr;
 }
 
-// REQUIRES: the pushers' lock; the entry is written at its place
+// REQUIRES: the pushers' lock; the entry is written in its place
 inline void CompletionQueue::add(Completion& place, bool solicited, News& news) {
   const uint32_t tail = tail_.load(std::memory_order_relaxed);
   const bool is_error = place.status != IBV_WC_SUCCESS;
@@ -93,7 +93,7 @@ inline bool CompletionQueue::pass_on(const News& news) {
   return !news.is_lost;
 }
 
-// Written field by field from whatever the caller has: a copy in between would wait for its own stores.
+// Writes each entry field by field from the caller's data: a copy in between would wait for its own stores.
 template <class Entry>
 inline bool CompletionQueue::push_one(const Entry& entry, bool solicited) {
   News news;
@@ -191,7 +191,7 @@ int CompletionQueue::poll(int count, ibv_wc* out) {
   return taken == 0 && count > 0 && head == tail && in_error() ? -1 : taken;
 }
 
-// Makes the first entry from `index` on the application's, if there is one, and gives up what is before it.
+// Gives the application the first entry from `index` on, if there is one, and frees those before it.
 const Completion* CompletionQueue::take_place(uint32_t index) {
   const uint32_t tail = tail_.load(std::memory_order_acquire);
   while (index != tail && at(index).read_opcode() == Completion::kBlank) ++index;
@@ -224,22 +224,22 @@ void CompletionQueue::end_batch() {
 
 // ---- events
 
-// How many entries before `until` are there that no event has told of; none if it is not positive. The one
-// that an open batch has come to has been taken.
+// Number of entries before `until` that no event has reported; none if it is not positive. The entry that an
+// open batch has reached counts as taken.
 int32_t CompletionQueue::untold(uint32_t until) const {
   const uint32_t head = head_.load(std::memory_order_acquire);
   const uint32_t taken = head + (on_entry_.load(std::memory_order_relaxed) ? 1 : 0);
   return std::min(static_cast<int32_t>(until - taken), static_cast<int32_t>(until - told_until_));
 }
 
-// Takes along the indexes that fell behind, so that comparing them never turns over.
+// Moves indexes forward that fell behind, so that comparing them never wraps.
 void CompletionQueue::catch_up(uint32_t head) {
   for (uint32_t* index : {&notable_until_, &told_until_}) {
     if (static_cast<int32_t>(*index - head) < 0) *index = head;
   }
 }
 
-// The event is raised now, for all that is there.
+// An event is raised now, for all entries that are there.
 void CompletionQueue::tell() {
   held_ = 0;
   armed_ = Armed::kNo;
@@ -337,8 +337,8 @@ void CompletionQueue::compact_without(uint32_t qp_num) {
   }
 }
 
-// A batch is open, perhaps by the very thread that destroys the QP: nothing may move. The entries keep their
-// places until the batch comes by. REQUIRES: the pushers' lock
+// A batch is open, perhaps on the thread that destroys the QP: no entry may move. Blank entries keep their
+// places until the batch passes them. REQUIRES: the pushers' lock
 void CompletionQueue::blank_entries_of(uint32_t qp_num) {
   const uint32_t tail = tail_.load(std::memory_order_relaxed);
   uint32_t from = head_.load(std::memory_order_acquire);

@@ -16,42 +16,43 @@
 
 namespace verbena::queues {
 
-// Hears what a completion queue has to tell besides its entries. Called without the queue's locks held, by
-// whichever thread pushed.
+// Receives the events of a completion queue. Called without the queue's locks held, by the thread in push(),
+// moderate() or release_event().
 class CompletionListener {
  public:
   virtual ~CompletionListener() = default;
-  // The armed queue got an entry that counts; the queue is disarmed.
+  // An entry came that the armed queue waits for; the queue is disarmed.
   virtual void on_completion_event() = 0;
   // An entry did not fit: the queue is in error from now on (IBTA volume 1, 11.2.9 "CQ overrun").
   virtual void on_overflow() = 0;
-  // A moderated queue holds its event back from now on: release_event() is to be called a period later.
+  // A moderated queue holds its event back from now on: call release_event() one period later.
   virtual void on_event_held() {}
 };
 
 // A ring of completions. Thread-safe: shards push, any thread polls.
 //
-// Those who push and those who poll have a lock each and share only head and tail. So a batch of extended
-// polling may stay open for as long as the application likes, and the application may post meanwhile.
+// Pushers and pollers have a lock each, and share only head and tail. So the application may keep a batch of
+// extended polling open for as long as it likes, and post meanwhile.
 class CompletionQueue {
  public:
   struct Options {
-    // Where the ring comes from, when resized too, if not from the system. It must outlive the queue.
+    // Allocator of the ring, also when it is resized; null: the system. It must outlive the queue.
     RingMemory* memory = nullptr;
-    // Reading a clock costs as much as the rest of an entry: only where it is asked for.
+    // Whether to set timestamps. Reading a clock costs as much as the rest of an entry.
     bool device_clock = false;
     bool wall_clock = false;
-    bool single_threaded = false;  // one thread does all the polling
-    bool ignore_overrun = false;   // what does not fit is lost, and that is no error
+    bool single_threaded = false;  // only one thread polls
+    bool ignore_overrun = false;   // entries that do not fit are dropped, without an error
   };
 
-  // An event that is due: to be raised now, or held back from now on.
+  // Whether an event is due: raise it now, or hold it back from now on.
   enum class Event : uint8_t { kNone, kNow, kHeld };
 
   static constexpr uint32_t kMaxEntries = 1u << 22;
 
-  // Room for the least power of two above `entries`. WorkQueue rounds up to a power of two, too, so a queue
-  // of requests that was created with the same number never holds more. REQUIRES: 0 < entries <= kMaxEntries
+  // Makes a queue with room for the least power of two above `entries`. WorkQueue rounds up to a power of
+  // two, too, so a work queue created with the same number never holds more. REQUIRES: 0 < entries <=
+  // kMaxEntries
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener,
                                                          const Options& options);
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener) {
@@ -60,11 +61,11 @@ class CompletionQueue {
 
   uint32_t capacity() const { return mask_ + 1; }
 
-  // Adds an entry; its timestamps are set here. `solicited`: it counts for a queue armed for solicited events
+  // Adds an entry and sets its timestamps. `solicited`: it counts for a queue armed for solicited events
   // only, as errors always do. False: the queue is in error and the entry is lost.
   bool push(const Completion& entry, bool solicited);
   bool push(const ibv_wc& wc, bool solicited);
-  // What most entries say.
+  // The fields that most entries need.
   struct Plain {
     uint64_t wr_id = 0;
     uint32_t byte_len = 0;
@@ -76,7 +77,8 @@ class CompletionQueue {
     void write_to(Completion& place) const;
   };
   bool push(const Plain& entry, bool solicited);
-  // Several entries, as if pushed one by one, unsolicited, that differ from `common` in these.
+  // Fields in which the entries of push_all() differ from `common`. They are added as if pushed one by one,
+  // unsolicited.
   struct Differing {
     uint64_t wr_id;
     uint32_t byte_len;
@@ -86,10 +88,10 @@ class CompletionQueue {
   // Takes up to `count` entries, oldest first; returns how many. -1 when the queue is in error and drained.
   int poll(int count, ibv_wc* out);
 
-  // Takes entries one by one, in place. A batch begins with an entry, or not at all (nullptr); each entry
-  // stays valid until the next call. Other pollers wait until the batch has ended.
+  // Begins to take entries one by one, in place. Returns the first entry; nullptr: there is none, and no
+  // batch begins. Each entry stays valid until the next call. Other pollers wait until the batch has ended.
   const Completion* begin_batch();
-  // REQUIRES: a batch is open. nullptr when there is no further entry now; the batch stays open.
+  // The next entry; nullptr: none now, and the batch stays open. REQUIRES: a batch is open
   const Completion* next_in_batch();
   // REQUIRES: a batch is open
   void end_batch();
@@ -99,25 +101,27 @@ class CompletionQueue {
   }
   bool in_error() const { return overflowed_.load(std::memory_order_acquire); }
 
-  // Asks for one event at the next entry (or the next solicited one). A request for any entry outweighs one
-  // for solicited entries. If such an entry waits that came after the last event, the event is due now, and
-  // the caller does for it what the listener would. The specification does not ask for this (IBTA volume 1,
-  // 11.4.2.2), but mlx5's adapters do it, and programs rely on it that arm and sleep without another poll
-  // (UCX). What the last event told of is not told again: on that, too, programs rely (perftest's latencies
-  // with -e poll once for each event).
+  // Requests one event for the next entry (or the next solicited one). A request for any entry overrides one
+  // for solicited entries. If such an entry waits and came after the last event, the event is due now, and
+  // the caller does what the listener would.
+  //
+  // The specification does not require this (IBTA volume 1, 11.4.2.2). But mlx5's adapters do it, and
+  // programs that arm and sleep without another poll rely on it (UCX). Entries that the last event reported
+  // cause no second event: programs rely on that, too (perftest's latencies with -e poll once per event).
   [[nodiscard]] Event arm(bool solicited_only);
 
-  // From now on an event is held back until so many entries that count have come or release_event() is
-  // called; errors do not wait. 0 and 1: events are not held back. An event held back now is released.
+  // From now on holds an event back until `entries_per_event` entries that count have come, or
+  // release_event() is called; errors do not wait. 0 and 1: events are not held back. Releases an event held
+  // back now.
   void moderate(uint32_t entries_per_event);
-  // Lets go the event that is held back, if there is one.
+  // Raises the event that is held back, if there is one.
   void release_event();
 
-  // As large as create() makes it. EINVAL when the entries there would not fit, EBUSY when a batch stays
-  // open. REQUIRES: 0 < entries <= kMaxEntries
+  // Resizes the queue to the size that create() would give it. EINVAL: the waiting entries do not fit. EBUSY:
+  // a batch stays open. REQUIRES: 0 < entries <= kMaxEntries
   Result<void> resize(uint32_t entries);
 
-  // Drops the entries of a QP that is being destroyed: its number may be used again.
+  // Drops the entries of a QP that is being destroyed: its number may be reused.
   void remove_entries_of(uint32_t qp_num);
 
  private:
@@ -128,7 +132,7 @@ class CompletionQueue {
 
   Completion& at(uint32_t index) { return reinterpret_cast<Completion*>(ring_.data())[index & mask_]; }
   bool has_room(uint32_t tail);
-  // What the listener is to hear.
+  // Calls to make to the listener, once the lock is released.
   struct News {
     bool is_event = false;
     bool is_held = false;
@@ -155,28 +159,28 @@ class CompletionQueue {
   void compact_without(uint32_t qp_num);
   void blank_entries_of(uint32_t qp_num);
 
-  // Who needs both locks takes the pollers' first. Ring and mask change under both only.
+  // Lock order: the pollers' lock before the pushers'. Ring and mask change under both only.
   MappedArray ring_;
   uint32_t mask_;
   const Options options_;
   CompletionListener* const listener_;
 
-  // The pollers'
+  // ---- the pollers' side
   alignas(kCacheLine) SpinLock poll_lock_;
-  bool polling_ = false;               // instead of the lock, where one thread does all the polling
-  std::atomic<bool> on_entry_{false};  // in a batch: the entry at head_ is the application's
+  bool polling_ = false;               // replaces the lock if only one thread polls
+  std::atomic<bool> on_entry_{false};  // in a batch: the application uses the entry at head_
   std::atomic<uint32_t> head_{0};      // next to poll
 
-  // The pushers'
+  // ---- the pushers' side
   alignas(kCacheLine) SpinLock push_lock_;
   Armed armed_ = Armed::kNo;
   std::atomic<bool> overflowed_{false};
   std::atomic<uint32_t> tail_{0};   // next to fill
-  uint32_t known_head_ = 0;         // what head_ was when it was last looked at
-  uint32_t entries_per_event_ = 0;  // by moderate()
-  uint32_t held_ = 0;               // entries that the event held back stands for
-  uint32_t notable_until_ = 0;      // up to here lies an entry that is solicited, or an error
-  uint32_t told_until_ = 0;         // up to here the last event told of
+  uint32_t known_head_ = 0;         // head_ when it was last read
+  uint32_t entries_per_event_ = 0;  // set by moderate()
+  uint32_t held_ = 0;               // entries that the event held back covers
+  uint32_t notable_until_ = 0;      // index after the last entry that is solicited, or an error
+  uint32_t told_until_ = 0;         // index after the last entry that an event reported
 };
 
 }  // namespace verbena::queues

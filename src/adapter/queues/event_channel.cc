@@ -16,9 +16,9 @@
 namespace verbena::queues {
 namespace {
 
-// Past the C library, whose write() is a cancellation point: the caller may hold a shard's lock. Fails only
-// when 2^64 - 2 events wait. Where the application has closed the descriptor its number may be another
-// file's, and nothing is written.
+// Bypasses the C library, whose write() is a cancellation point: the caller may hold a shard's lock. Fails
+// only when 2^64 - 2 events wait. Writes nothing if the application has closed the descriptor, as its number
+// may be another file's now.
 void add_to(const OwnFd& fd, uint64_t count) {
   if (fd.is_ours()) ::syscall(SYS_write, fd.get(), &count, sizeof count);
 }
@@ -73,15 +73,15 @@ void EventChannel::withdraw(EventSource& source) {
     std::lock_guard guard(lock_);
     source.hook_.unlink();
     pending = std::exchange(source.pending_, 0);
-    // Of one the descriptor does not tell.
+    // The descriptor does not count the waiter's event.
     if (pending > 0 && given_ && sources_.empty()) {
       given_ = false;
       --pending;
     }
   }
-  // The descriptor must not stay readable for events that are gone. RWF_NOWAIT, because a taker may be
-  // faster, and the application may have left the descriptor blocking. A kernel before 5.8 cannot; there
-  // take() finds out.
+  // The descriptor must not stay readable for withdrawn events. RWF_NOWAIT, as a thread in take() may be
+  // faster, and the application may have left the descriptor blocking. Kernels before 5.8 do not have it;
+  // there take() notices.
   uint64_t one;
   iovec into{&one, sizeof one};
   while (pending-- > 0 && fd_.is_ours() && ::preadv2(fd_.get(), &into, 1, -1, RWF_NOWAIT) == sizeof one) {
@@ -114,8 +114,8 @@ bool EventChannel::dismiss_waiter(Duration patience) {
   }
 }
 
-// Of what is there already the descriptor tells. And a thread that is one already has left without a word, by
-// a jump out of a signal's handler.
+// The descriptor reports events that are already pending. If this thread is the waiter already, it left
+// without a destructor, by a jump out of a signal handler.
 EventChannel::Waiter::Waiter(EventChannel& channel, const Bell& bell) : channel_(channel) {
   std::lock_guard guard(channel.lock_);
   const bool is_free = channel.bell_ == nullptr || ::pthread_equal(channel.waiter_, ::pthread_self()) != 0;

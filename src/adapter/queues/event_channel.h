@@ -20,7 +20,7 @@ namespace verbena::queues {
 
 class EventChannel;
 
-// Something that can have events pending on a channel: a completion queue, or one asynchronous event.
+// A source of events on a channel: a completion queue, or one asynchronous event.
 class EventSource {
  public:
   EventSource() = default;
@@ -33,9 +33,9 @@ class EventSource {
   uint32_t pending_ = 0;  // events posted and not yet taken
 };
 
-// A real descriptor that becomes readable with each event, and the events behind it, first come, first
-// served. It polls, can be dup'ed and honours O_NONBLOCK, which the application may set at any time. A thread
-// may wait at a bell instead, where it hears of other things too (Waiter).
+// An event channel: a descriptor that becomes readable with each event, and the events behind it, first come,
+// first served. The descriptor can be polled and dup'ed, and honours O_NONBLOCK, which the application may
+// set at any time. A thread may wait for a wake-up instead, which other sources send, too (Waiter).
 // Thread-safe. Allocates nothing per event.
 class EventChannel {
  public:
@@ -48,18 +48,18 @@ class EventChannel {
 
   int fd() const { return fd_.get(); }
 
-  // Adds an event of `source`; wakes a waiter.
+  // Adds an event of `source`, and wakes a thread that waits.
   void post(EventSource& source);
 
-  // Takes the oldest event and calls visit(source) while withdraw() cannot happen. Blocks unless the
-  // descriptor is O_NONBLOCK. Errors: EAGAIN, EINTR, as read(2); EIO after the last, when it has ended;
-  // EBADF, likewise, when the application has closed the descriptor.
+  // Takes the oldest event and calls visit(source); withdraw() cannot happen meanwhile. Blocks unless the
+  // descriptor is O_NONBLOCK. Errors: EAGAIN and EINTR, as read(2); after the last event, EIO if the channel
+  // has ended, and EBADF if the application has closed the descriptor.
   template <class Visit>
   Result<void> take(Visit visit) {
     for (;;) {
       if (auto waited = wait(); !waited) return waited;
       std::lock_guard guard(lock_);
-      // Nothing there although the count said so: the event was withdrawn. Wait for the next.
+      // The descriptor was readable, but the event has been withdrawn. Waits for the next.
       if (sources_.empty()) {
         if (ended_) return fail(EIO);
         continue;
@@ -71,19 +71,20 @@ class EventChannel {
     }
   }
 
-  // No more events will come: when the last is taken, the descriptor stays readable and take() says so.
+  // Ends the channel: no more events come. After the last one, the descriptor stays readable and take()
+  // fails.
   void end();
 
-  // Forgets what `source` has pending; it is going away.
+  // Drops the pending events of `source`, which is going away.
   void withdraw(EventSource& source);
 
   // Whether take() would find an event, as far as can be seen now.
   bool has_some();
-  // Whether the descriptor is O_NONBLOCK at present.
+  // Whether the descriptor is O_NONBLOCK now.
   bool is_nonblocking() const;
 
-  // The channel is going away: the thread that is a Waiter, if one is, leaves. False: it did not within so
-  // long.
+  // The channel is going away: makes the thread that is a Waiter leave, if there is one. False: it has not
+  // left within `patience`.
   bool dismiss_waiter(Duration patience);
 
  private:
@@ -91,37 +92,39 @@ class EventChannel {
 
   explicit EventChannel(UniqueFd fd) : fd_(OwnFd::with_known_number(std::move(fd))) {}
 
-  OwnFd fd_;  // an eventfd that counts as a semaphore
+  OwnFd fd_;  // an eventfd in semaphore mode
   SpinLock lock_;
   bool ended_ = false;
   IntrusiveList<EventSource, &EventSource::hook_> sources_;
 
-  // The Waiter: the thread, and where it sleeps; nullptr: there is none.
+  // The Waiter's wake-up and thread; null: there is none.
   const Bell* bell_ = nullptr;
   pthread_t waiter_{};
-  bool given_ = false;  // the first of the events is the waiter's: the descriptor does not tell of it
+  bool given_ = false;  // the first event is the waiter's: the descriptor does not count it
   bool dismissed_ = false;
 };
 
-// A thread that waits for an event at a bell. The next event is given to it and not told by the descriptor,
-// which costs two system calls; if the thread leaves without it, the descriptor tells of it then.
+// A thread that waits for a wake-up and not for the descriptor. The next event goes directly to it, not
+// through the descriptor, which would cost two system calls. If the thread leaves without taking it, the
+// descriptor gets it.
 //
-// One thread at a time may be one. For that thread alone; it makes it, and ends it.
+// One at a time per channel. For the thread that waits: it creates and destroys it.
 class EventChannel::Waiter {
  public:
-  // `bell` outlives it. Who has an event for the thread rings it, if it is not the thread itself.
+  // `bell` outlives it. A thread that posts an event sends this wake-up, unless it is the waiting thread.
   Waiter(EventChannel& channel, const Bell& bell);
   ~Waiter();
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // False: another thread is the channel's waiter. Nothing else is to be called then.
+  // False: another thread is the waiter, the descriptor has events already, or the channel ends. Nothing else
+  // may be called then.
   bool has_the_place() const { return has_the_place_; }
 
-  // Whether an event has been given, or nothing more will come: there is no use in waiting on.
+  // Whether waiting is over: an event was given, or none will come.
   bool is_served() const;
 
-  // Takes the event that was given, as EventChannel::take() does. False: there is none.
+  // Takes the event that was given, like EventChannel::take(). False: there is none.
   template <class Visit>
   bool take(Visit visit) {
     std::lock_guard guard(channel_.lock_);

@@ -12,12 +12,12 @@
 
 namespace verbena::queues {
 
-// A zeroed stretch of memory that costs nothing until touched: rings are created as large as the application
-// asks, which is often far larger than what it uses. Small ones come from a pool, large ones are a mapping
-// each. Or it is memory of the application's own allocator.
+// Zeroed memory that costs nothing until touched: rings are created as large as the application asks, often
+// far larger than what it uses. Small ones come from a pool, large ones are a mapping each. Or the memory
+// comes from the application's own allocator.
 class MappedArray {
  public:
-  // Where, if not from the system, memory for a ring of some kind comes from. `from` may be null.
+  // Allocator for a ring of some kind; null `from`: the system.
   struct Source {
     RingMemory* from = nullptr;
     RingKind kind = RingKind::kSend;
@@ -53,7 +53,8 @@ class MappedArray {
     } else if (slab_ != nullptr) {
       RingPool::release({data_, slab_});
     } else if (::munmap(data_, bytes_) != 0) {
-      // A hole between mappings is one mapping more than there may be. The memory can always be given back.
+      // munmap() may fail: a hole may need one mapping more than the process may have. The memory can always
+      // be released.
       ::madvise(data_, bytes_, MADV_DONTNEED);
     }
   }
@@ -83,8 +84,8 @@ class MappedArray {
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
-  Source source_;             // nowhere: it is the system's
-  RingSlab* slab_ = nullptr;  // where it lies in the pool; null: it is a mapping of its own
+  Source source_;             // null `from`: the system
+  RingSlab* slab_ = nullptr;  // in the pool; null: a mapping of its own
 };
 
 }  // namespace verbena::queues

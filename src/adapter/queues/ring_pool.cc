@@ -23,12 +23,12 @@
 
 namespace verbena::queues {
 
-// Blocks of one size in one mapping. Fresh blocks are zero as they come from the kernel. The slab's own data
-// follows the blocks: on the heap it would outlive the objects around it, and malloc gives no memory below a
-// live block back to the kernel.
+// Blocks of one size in one mapping. Fresh blocks are zero, as they come from the kernel. The slab's own data
+// follows the blocks: on the heap it would outlive the objects around it, and malloc returns no memory below
+// a live block to the kernel.
 class RingSlab {
  public:
-  // Null when there is no memory.
+  // nullptr: out of memory.
   static RingSlab* make(size_t block_bytes) {
     void* at = ::mmap(nullptr, mapping_bytes(block_bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -41,8 +41,8 @@ class RingSlab {
     const size_t bytes = mapping_bytes(slab.block_bytes_);
     slab.~RingSlab();
     ASAN_UNPOISON_MEMORY_REGION(base, bytes);
-    // A hole splits a mapping in two, and a process may have only so many: munmap() can fail. The memory
-    // itself can always be given back.
+    // munmap() may fail: a hole splits a mapping in two, and a process may have only so many. The memory
+    // itself can always be released.
     if (::munmap(base, bytes) != 0) ::madvise(base, bytes, MADV_DONTNEED);
   }
   RingSlab(const RingSlab&) = delete;
@@ -54,7 +54,7 @@ class RingSlab {
 
   struct Lent {
     std::byte* data;
-    bool fresh;  // never lent before
+    bool fresh;  // never used before
   };
   // REQUIRES: !is_full()
   Lent take() {
@@ -74,7 +74,7 @@ class RingSlab {
     --used_;
   }
 
-  ListHook hook;  // in its class, while it has a block to lend
+  ListHook hook;  // in its size class, while it has a free block
 
  private:
   static constexpr size_t kLeastBytes = 1 << 20;
@@ -90,27 +90,27 @@ class RingSlab {
     const size_t bytes = slab_bytes(block_bytes);
     return bytes + sizeof(RingSlab) + bytes / block_bytes * sizeof(uint16_t);
   }
-  // The index of the next free block, for each free block.
+  // For each free block, the index of the next one.
   uint16_t* next_free() { return reinterpret_cast<uint16_t*>(this + 1); }
   std::byte* at(uint16_t index) const { return base_ + size_t{index} * block_bytes_; }
 
   const size_t block_bytes_;
   std::byte* const base_;
   size_t used_ = 0;
-  uint16_t first_fresh_ = 0;     // from here on no block was ever lent
-  uint16_t first_free_ = kNone;  // of those that were lent and came back
+  uint16_t first_fresh_ = 0;     // blocks from here on were never used
+  uint16_t first_free_ = kNone;  // used blocks that are free again
 };
 static_assert(sizeof(RingSlab) % alignof(uint16_t) == 0);
 
 namespace {
 
-// A block that was lent is zeroed when it is lent again, or, a large one, given to the kernel when it comes
-// back: beyond this size a system call costs less than memory kept for nothing.
+// A used block is zeroed when it is allocated again. A larger one is given back to the kernel when it is
+// freed: above this size a system call costs less than memory kept for nothing.
 constexpr size_t kZeroedHere = 16 * 1024;
 
 struct SizeClass {
   std::mutex mutex;
-  IntrusiveList<RingSlab, &RingSlab::hook> open;  // with a block to lend
+  IntrusiveList<RingSlab, &RingSlab::hook> open;  // with a free block
 };
 
 constexpr int kSmallestBits = std::countr_zero(RingPool::kSmallestBlock);
@@ -130,8 +130,8 @@ void unlock_all() {
   for (SizeClass& size : classes()) size.mutex.unlock();
 }
 
-// A child after fork() must find no lock held by a thread that it does not have. Said as soon as the library
-// is loaded: what is said first is locked last, as it has to be with locks under which no other is taken.
+// A child after fork() must not find a lock held by a thread that it does not have. Registered when the
+// library is loaded: the handler registered first locks last, as locks must under which no other is taken.
 [[maybe_unused]] const int watched = ::pthread_atfork(lock_all, unlock_all, unlock_all);
 
 SizeClass& class_of(size_t block_bytes) {
@@ -160,7 +160,7 @@ RingPool::Block RingPool::allocate(size_t bytes) {
   return {lent.data, slab};
 }
 
-// Lent from the front of the list, so that slabs behind it empty out.
+// Blocks are taken from the front of the list, so that slabs behind it become empty.
 void RingPool::release(const Block& block) {
   RingSlab& slab = *block.slab;
   const size_t block_bytes = slab.block_bytes();
@@ -171,7 +171,7 @@ void RingPool::release(const Block& block) {
   slab.give(block.data);
   if (was_full) size.open.push_back(slab);
   const bool only_one = &size.open.front() == &slab && ++size.open.begin() == size.open.end();
-  if (slab.is_empty() && !only_one) RingSlab::destroy(slab);  // it unlinks itself
+  if (slab.is_empty() && !only_one) RingSlab::destroy(slab);  // its destructor unlinks it
 }
 
 }  // namespace verbena::queues

@@ -7,22 +7,22 @@ namespace verbena::queues {
 
 class RingSlab;
 
-// Memory for small rings, one pool for the process. A mapping for each ring would be one more of those that
-// the kernel counts: with 65,530 (vm.max_map_count) a process is full, and rings that go in another order
-// than they came leave holes, which count, too. So rings of about one size share a slab, which is one
-// mapping. A slab goes when its last ring does, but one of each size stays for the next ring.
+// Memory for small rings; one pool for the process. The kernel limits mappings to 65,530 per process
+// (vm.max_map_count), so a ring cannot have one each. Besides, rings freed in another order than they were
+// made leave holes, which count as well. So rings of about one size share a slab, which is one mapping. A
+// slab is freed with its last ring, but one of each size stays for the next ring.
 //
-// Blocks are powers of two and lie at multiples of their size, up to a page; so each has its cache lines for
-// itself. They are zeroed, and what of one was never touched costs nothing.
+// Blocks are powers of two, aligned to their size up to a page; so no two share a cache line. They are
+// zeroed, and parts never touched cost nothing.
 //
-// Thread-safe. A child after fork() has the pool as it has any memory.
+// Thread-safe. A child after fork() has the pool like any other memory.
 class RingPool {
  public:
   static constexpr size_t kSmallestBlock = 256;
   static constexpr size_t kLargestBlock = 256 * 1024;
 
   struct Block {
-    std::byte* data = nullptr;  // null: there is no memory
+    std::byte* data = nullptr;  // null: out of memory
     RingSlab* slab = nullptr;
   };
   // REQUIRES: 0 < bytes <= kLargestBlock

@@ -56,7 +56,7 @@ void SharedReceiveQueue::arm(uint32_t limit) {
 // REQUIRES: taking_ is held
 void SharedReceiveQueue::look_at_limit() {
   if (limit() == 0 || ring_.posted() - ring_.consumed() >= limit()) return;
-  limit_.store(0, std::memory_order_relaxed);  // it is told once
+  limit_.store(0, std::memory_order_relaxed);  // the event is raised once
   if (config_.listener != nullptr) config_.listener->on_limit_reached();
 }
 

@@ -23,8 +23,8 @@ struct alignas(kCacheLine) HeldReceive {
 };
 static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
 
-// Hears that a shared receive queue has fewer requests than its limit. Called with the queue's lock for
-// taking.
+// Notified when a shared receive queue has fewer requests than its limit. Called with the queue's lock for
+// taking held.
 class LimitListener {
  public:
   virtual ~LimitListener() = default;
@@ -35,20 +35,20 @@ class TagList;
 
 // Receive requests that several QPs share (IBTA volume 1, 10.2.9).
 //
-// Thread-safe: QPs of several shards may take from it. Those who post and those who take have a lock each, so
-// that neither waits for the other. (Tagged buffers are for one shard's lock holder.)
+// Thread-safe: QPs of several shards may take from it. Posting and taking have a lock each, so that neither
+// waits for the other. (Tagged buffers are for one shard's lock holder.)
 class SharedReceiveQueue {
  public:
   struct Config {
-    uint32_t requests = 0;  // room for at least so many
-    uint32_t sges = 1;      // of each
+    uint32_t requests = 0;  // min capacity
+    uint32_t sges = 1;      // max per request
     memory::PdId pd = 0;
     LimitListener* listener = nullptr;
-    CompletionQueue* cq = nullptr;  // XRC, tag matching: where its receives complete; else the QP's
-    uint32_t number = 0;            // XRC: what peers call it
-    uint64_t xrc_domain = 0;        // XRC: which QPs may deliver to it; 0: it is none for XRC
-    uint32_t tags = 0;              // tag matching: room for so many tagged buffers; 0: it is none for that
-    RingMemory* memory = nullptr;   // where its ring comes from; null: from the system
+    CompletionQueue* cq = nullptr;  // XRC, tag matching: where its receives complete; null: the QP's
+    uint32_t number = 0;            // XRC: its number in packets
+    uint64_t xrc_domain = 0;        // XRC: the domain whose QPs may deliver to it; 0: not for XRC
+    uint32_t tags = 0;              // tag matching: max tagged buffers; 0: not for tag matching
+    RingMemory* memory = nullptr;   // allocator of its ring; null: the system
   };
   ~SharedReceiveQueue();
   static Result<std::unique_ptr<SharedReceiveQueue>> create(const Config& config);
@@ -66,28 +66,28 @@ class SharedReceiveQueue {
   // The ring, for posting. REQUIRES: lock() is held
   RecvQueue& ring() { return ring_; }
 
-  // A ring for exchange(), with room for at least `requests`.
+  // Makes a ring for exchange(), with room for at least `requests`.
   Result<RecvQueue> make_ring(uint32_t requests) const { return make_ring(config_, requests); }
 
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
 
   // ---- taking
 
-  // Tells the listener, once, when fewer than `limit` requests are left; 0: not at all. At once when so few
-  // are there already.
+  // Notifies the listener once when fewer than `limit` requests are left; at once if that is so already. 0:
+  // never.
   void arm(uint32_t limit);
 
-  // The tagged buffers; nullptr when it is not for tag matching.
+  // The tagged buffers; nullptr: the queue is not for tag matching.
   TagList* tags() { return tags_.get(); }
 
   // Takes the oldest request. False: there is none.
   bool take(HeldReceive& into);
-  // Whether there is one. Another QP may take it first.
+  // Whether there is a request. Another QP may take it first.
   bool any();
 
-  // Takes this ring instead of its own, which it gives back, and moves what is posted over.
-  // REQUIRES: lock() is held too, the ring is empty and from make_ring(). Errors: EINVAL when the requests
-  // there would not fit.
+  // Replaces its ring by `ring`, moves the posted requests over, and returns the old ring in `ring`.
+  // REQUIRES: lock() is held, `ring` is empty and from make_ring(). Errors: EINVAL if the posted requests do
+  // not fit.
   Result<void> exchange(RecvQueue& ring);
 
  private:
@@ -97,9 +97,9 @@ class SharedReceiveQueue {
 
   const Config config_;
   alignas(kCacheLine) SpinLock lock_;
-  alignas(kCacheLine) SpinLock taking_;  // after lock_, where both are held
+  alignas(kCacheLine) SpinLock taking_;  // after lock_, if both are held
   RecvQueue ring_;
-  std::atomic<uint32_t> capacity_;  // the ring's
+  std::atomic<uint32_t> capacity_;  // of ring_
   const std::unique_ptr<TagList> tags_;
   std::atomic<uint32_t> limit_{0};
 };

@@ -9,9 +9,9 @@
 
 namespace verbena::queues {
 
-// The numbered shared receive queues of a process, those for XRC. A number is 24 bits, a slot of the process
-// and an index like a QPN's: by the slot other processes know whose queue it is. For the holder of one lock,
-// which is that of the shard with this slot.
+// The numbered shared receive queues of a process, those for XRC. A number has 24 bits: a slot of the process
+// and an index, like a QPN. The slot tells other processes whose queue it is. For the holder of one lock,
+// that of the shard with this slot.
 class SharedReceiveQueueTable {
  public:
   static constexpr uint32_t kIndexBits = 14;
@@ -19,7 +19,8 @@ class SharedReceiveQueueTable {
 
   explicit SharedReceiveQueueTable(uint32_t slot) : slot_(slot) {}
 
-  // A number that no queue has, not used for as long as possible. Never 0. Errors: ENOMEM.
+  // Reserves a number that no queue has, and that was unused for as long as possible. Never 0. Errors:
+  // ENOMEM.
   Result<uint32_t> reserve() {
     if (entries_.empty()) entries_.resize(kMax);
     for (uint32_t tried = 0; tried < kMax; ++tried) {
@@ -35,7 +36,7 @@ class SharedReceiveQueueTable {
   void remove(uint32_t number) { entries_[number % kMax] = {}; }
 
   static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
-  // Whether the number is one of this process's, if there is such a queue.
+  // Whether the number belongs to this process; the queue need not exist.
   bool is_own(uint32_t number) const { return slot_of(number) == slot_; }
 
   SharedReceiveQueue* find(uint32_t number) const {
@@ -50,7 +51,7 @@ class SharedReceiveQueueTable {
   };
   const uint32_t slot_;
   uint32_t next_ = 0;
-  std::vector<Entry> entries_;  // empty until the first is there
+  std::vector<Entry> entries_;  // empty until the first reserve()
 };
 
 }  // namespace verbena::queues

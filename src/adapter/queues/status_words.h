@@ -7,10 +7,11 @@
 
 #include <infiniband/verbs.h>
 
-// What programs print of an event, a completion or a queue pair. Scripts match them: they are interface.
+// Texts that programs print of an event, a completion or a queue pair. Scripts match them, so they are an
+// interface.
 namespace verbena::queues {
 
-// By enum ibv_event_type; the last came after the headers we build with.
+// By enum ibv_event_type; the last is newer than the headers we build with.
 inline constexpr const char* kEventTypes[] = {
     "CQ error",
     "local work queue catastrophic error",
@@ -63,7 +64,7 @@ inline constexpr const char* kCompletionStatuses[] = {
     "TM software rendezvous",
 };
 
-// By enum ibv_wr_opcode. Null: there is none.
+// By enum ibv_wr_opcode; null: no such opcode.
 inline constexpr const char* kSendOpcodes[] = {
     "IBV_WR_RDMA_WRITE",
     "IBV_WR_RDMA_WRITE_WITH_IMM",
@@ -82,7 +83,7 @@ inline constexpr const char* kSendOpcodes[] = {
     "IBV_WR_FLUSH",
     "IBV_WR_ATOMIC_WRITE",
 };
-// Null for a number that is no opcode.
+// nullptr: not an opcode.
 constexpr const char* send_opcode_name(uint32_t opcode) {
   return opcode < std::size(kSendOpcodes) ? kSendOpcodes[opcode] : nullptr;
 }

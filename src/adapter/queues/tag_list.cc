@@ -6,7 +6,7 @@
 namespace verbena::queues {
 namespace {
 
-// A handle: the place in the low bits, above them how often it has been used.
+// A handle has the place in its low bits, and above them how often the place has been used.
 constexpr uint32_t kPlaceBits = 16;
 constexpr uint32_t kPlaces = 1u << kPlaceBits;
 

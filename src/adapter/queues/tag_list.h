@@ -14,11 +14,11 @@
 namespace verbena::queues {
 
 // The tagged buffers of a shared receive queue for tag matching (ibv_post_srq_ops(3)), in the order in which
-// they were added: a message goes to the oldest whose tag it has, under that buffer's mask.
+// they were added. A message goes to the oldest buffer that has the message's tag under the buffer's mask.
 //
-// A message that finds none is unexpected and software's business. As software may be about to add a buffer
-// that such a message should have gone to, buffers added while it has not yet handled all unexpected messages
-// match nothing until it says that it has.
+// A message without such a buffer is unexpected, and left to software. Software may be about to add the
+// buffer for it. So buffers added while software has not handled all unexpected messages match nothing until
+// it has.
 //
 // For the shard's lock holder. Allocates nothing after its creation.
 class TagList {
@@ -34,20 +34,20 @@ class TagList {
 
   uint32_t capacity() const { return max_; }
 
-  // Appends a buffer; the handle is what remove() knows it by. Errors: ENOMEM when the list is full.
-  // REQUIRES: buffer.list.size() <= kMaxSge
+  // Appends a buffer. Returns its handle for remove(). Errors: ENOMEM if the list is full. REQUIRES:
+  // buffer.list.size() <= kMaxSge
   Result<uint32_t> add(const Buffer& buffer);
-  // False: there is none of this handle (any more).
+  // False: no buffer has this handle (any more).
   bool remove(uint32_t handle);
 
   // Takes the oldest buffer that the tag matches. False: there is none.
   bool take(uint64_t tag, HeldReceive& into);
-  // Whether take() would find one, and then for how many bytes and with how many pieces.
+  // The request of the buffer that take() would take, for its size; nullptr: none matches.
   const RecvWqe* find(uint64_t tag) const;
 
-  // One more message that no buffer matched.
+  // Counts a message that no buffer matched.
   void count_unexpected() { ++unexpected_; }
-  // Software has handled so many unexpected messages, counted from the creation and wrapping.
+  // Software has handled `handled` unexpected messages since the creation; the number wraps.
   void synchronize(uint32_t handled);
   bool is_synchronized() const { return handled_ == unexpected_; }
 
@@ -58,9 +58,9 @@ class TagList {
     uint64_t mask;
     uint32_t next;
     uint32_t previous;
-    uint32_t generation;  // tells apart the handles that a place has had
+    uint32_t generation;  // distinguishes the handles that a place has had
     bool used;
-    bool waits;  // for synchronization
+    bool waits;  // for synchronize()
     HeldReceive receive;
   };
 
@@ -74,7 +74,7 @@ class TagList {
   const uint32_t max_;
   uint32_t first_ = kNone;
   uint32_t last_ = kNone;
-  uint32_t first_free_ = kNone;  // of the places that have been used; linked by `next`
+  uint32_t first_free_ = kNone;  // used places that are free again, linked by `next`
   uint32_t fresh_ = 0;           // places from here on have never been used
   uint32_t unexpected_ = 0;
   uint32_t handled_ = 0;

@@ -21,30 +21,30 @@ namespace verbena::queues {
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;
 
-// What an application may say in SendWqe::flags, and what is said there besides: the request is not its own,
-// but made for a shared receive queue that matches tags; or its service cannot carry it out, so that it
-// completes with IBV_WC_LOC_QP_OP_ERR when its turn comes.
+// Bits of SendWqe::flags: those that an application may set, and two of ours. kTagMatchingRequest: a shared
+// receive queue that matches tags made the request. kRefusedRequest: the service cannot execute it, so it
+// completes with IBV_WC_LOC_QP_OP_ERR in its turn.
 inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;
 inline constexpr uint8_t kRefusedRequest = 0x40;
 static_assert((kSendFlags & (kTagMatchingRequest | kRefusedRequest)) == 0);
 
-// A send request as it lies in the ring: the application's part, filled in by post_send, and the requester's
-// own notes. The gather list, or the inline data instead of it, follows directly.
+// A send request as stored in the ring: the application's part, filled in by post_send, and the requester's
+// own fields. Its gather list, or its inline data, follows directly.
 struct SendWqe {
   uint64_t wr_id;
   uint64_t remote_address;
   uint64_t compare_add;
   uint64_t swap;
   uint32_t rkey;
-  uint32_t immediate;  // as the application gave it (network order), or the R_Key to invalidate
+  uint32_t immediate;  // as given by the application (network order), or the R_Key to invalidate
   uint32_t length;     // of all pieces
   uint16_t num_sge;    // 0 for inline data
   uint8_t opcode;      // enum ibv_wr_opcode
   uint8_t flags;       // enum ibv_send_flags
 
-  // UD: where to
+  // UD: destination
   roce::Path path;
   union {
     uint32_t remote_qkey;    // UD
@@ -53,14 +53,14 @@ struct SendWqe {
   };
   roce::Qpn remote_qpn;
 
-  // The requester's: valid once the request has been given its PSNs.
+  // Fields of the requester, valid once the request has its PSNs.
   roce::Psn first_psn;
   roce::Psn last_psn;
-  uint32_t part_packets;  // of a READ: so many are asked for at a time
+  uint32_t part_packets;  // of a READ: packets requested at a time
   bool executed;          // a request without packets has been executed
 
-  // Of a BIND_MW, in the places that others need for remote memory and atomics: by keys, as window and region
-  // may be gone before the request's turn comes. PD and QPN are not kept: they are those of its QP.
+  // Parameters of a BIND_MW, in fields that other requests use for remote memory and atomics. Window and
+  // region are named by keys, as they may be gone before the request's turn. PD and QPN are those of its QP.
   memory::WindowBinding binding(memory::PdId pd, roce::Qpn qpn) const {
     return {.window_key = static_cast<uint32_t>(swap >> 32),
             .new_key = rkey,
@@ -100,13 +100,14 @@ struct RecvWqe {
 };
 static_assert(sizeof(RecvWqe) % alignof(ibv_sge) == 0);
 
-// A ring of work requests of one size each: one producer at a time (a lock around posting is the owner's
-// business), one consumer at a time (the shard). Indexes count up and wrap at 2^32; the consumer may look at
-// anything from consumed() to posted().
+// A ring of work requests of equal size. One producer at a time (the owner locks around posting), and one
+// consumer at a time (the shard). Indexes count up and wrap at 2^32; the consumer may look at everything from
+// consumed() to posted().
 template <class Wqe>
 class WorkQueue {
  public:
-  // Room for at least `requests`, with `extra_bytes` behind each Wqe; rounded up to a power of two.
+  // Makes a ring with at least `requests` slots, rounded up to a power of two, with `extra_bytes` after each
+  // Wqe.
   static Result<WorkQueue> create(uint32_t requests, uint32_t extra_bytes, MappedArray::Source source = {}) {
     WorkQueue queue;
     if (requests == 0) return queue;
@@ -131,27 +132,26 @@ class WorkQueue {
 
   uint32_t capacity() const { return slots_; }
 
-  // Producer: the next free slot, or nullptr when the ring is full. `ahead`: slots filled and not yet
-  // published.
+  // Producer: the next free slot; nullptr: the ring is full. `ahead`: slots filled but not yet published.
   Wqe* reserve(uint32_t ahead = 0) {
     const uint32_t next = posted_.load(std::memory_order_relaxed) + ahead;
     if (next - consumed_.load(std::memory_order_acquire) >= slots_) return nullptr;
     return &at(next);
   }
-  // How many more slots a producer may fill; the consumer only makes it more.
+  // How many more slots a producer may fill; the consumer only increases it.
   uint32_t room() const {
     return slots_ - (posted_.load(std::memory_order_relaxed) - consumed_.load(std::memory_order_acquire));
   }
   void publish(uint32_t count = 1) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
-  // For a producer who then looks at something that the consumer writes before it looks at posted(): one of
-  // the two must see the other, so no store buffer may keep this back.
+  // Publishes for a producer that then reads something which the consumer writes before it reads posted().
+  // One of the two must see the other, so no store buffer may delay this store.
   void publish_and_look(uint32_t count) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_seq_cst);
   }
 
-  // Consumer
+  // ---- consumer
   uint32_t posted() const { return posted_.load(std::memory_order_seq_cst); }
   uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
   bool empty() const { return posted() == consumed(); }
@@ -162,14 +162,14 @@ class WorkQueue {
   }
   void consume(uint32_t count = 1) { consumed_.store(consumed() + count, std::memory_order_release); }
 
-  // Becomes the other queue, with what is posted there. REQUIRES: no producer, no consumer
+  // Takes over the other queue with its posted requests. REQUIRES: no producer, no consumer
   void replace(WorkQueue&& other) {
     consumed_.store(other.consumed_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     posted_.store(other.posted_.load(std::memory_order_relaxed), std::memory_order_release);
     *this = std::move(other);
   }
 
-  // Forgets everything posted. (A producer at work may publish more right after.)
+  // Drops everything posted. (A producer may publish more right after.)
   void clear() { consumed_.store(posted(), std::memory_order_release); }
 
  private:

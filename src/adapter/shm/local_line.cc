@@ -197,23 +197,25 @@ void LocalLine::read_socket() {
   }
 }
 
-// Offers our memory for direct access. The board has all our keys, so the kernel decides who opens it
-// (Presentation). An undumpable process, such as one that was started with privileges, shows nothing.
+// Tells the peer where our export table is: it may access our memory without our help. The table has all our
+// keys, so only processes that the kernel lets look at this one get it (Presentation). An undumpable process,
+// such as one that was started with privileges, lets nobody of its user do so, and says that it has none.
 void LocalLine::present_ourselves() {
   if (board_ == nullptr) return;
   if (!is_ours_) {
     way_ = protocol::QpWay::kOtherUser;
     return expect_no_presentation();
   }
-  if (!is_shown_ || ::prctl(PR_GET_DUMPABLE) != 1) return;  // it may show itself all the same
-  visitor_ = board_->admit(mapping_, *their_lane_);
   const Handshake kind = handshake(HandshakeType::kPresent);
   Presentation said{};
   std::memcpy(&said, &kind, sizeof kind);
-  said.board = static_cast<uint32_t>(board_->file()) + 1;
-  said.cookie_address = reinterpret_cast<uintptr_t>(board_->cookie().bytes.data());
-  std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
-  // If it fails, the other does not come.
+  if (::prctl(PR_GET_DUMPABLE) == 1) {
+    visitor_ = board_->admit(mapping_, *their_lane_);
+    said.board = static_cast<uint32_t>(board_->file()) + 1;
+    said.cookie_address = reinterpret_cast<uintptr_t>(board_->cookie().bytes.data());
+    std::memcpy(said.cookie, board_->cookie().bytes.data(), sizeof said.cookie);
+  }
+  // If it fails, the peer does not access our memory.
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&said, 1)));
 }
 
@@ -244,7 +246,11 @@ bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& 
   if (!awaits_presentation_ || bytes.size() != sizeof said) return true;
   std::memcpy(&said, bytes.data(), sizeof said);
   expect_no_presentation();
-  if (!sender || (!file && said.board == 0)) return true;
+  if (!sender) return true;
+  if (!file && said.board == 0) {
+    way_ = protocol::QpWay::kForbidden;
+    return true;
+  }
   auto opened = PeerMemory::open(said, file.get(), *sender, *our_lane_);
   peer_memory_ = std::move(opened.memory);
   way_ = opened.way;

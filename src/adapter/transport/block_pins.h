@@ -12,11 +12,11 @@
 
 namespace verbena::transport {
 
-// Keeps a block of a port's memory as it is, for as long as packets on their way may refer to it. It may
-// outlive the port, and be dropped by any thread.
+// Pins one block of a port's memory while packets in flight may refer to it. A pin may outlive the port, and
+// any thread may drop it.
 class BlockPin {
  public:
-  // How many there are of a block, and what keeps that memory there.
+  // Number of pins on a block; the shared pointer also keeps the block's memory alive.
   using Count = std::shared_ptr<std::atomic<uint32_t>>;
 
   BlockPin() = default;
@@ -33,7 +33,7 @@ class BlockPin {
   }
 
   explicit operator bool() const { return count_ != nullptr; }
-  // Another of the same block.
+  // Another pin on the same block.
   BlockPin again() const { return BlockPin(count_); }
   bool is_of_block_of(const BlockPin& other) const { return count_ == other.count_; }
 
@@ -41,15 +41,16 @@ class BlockPin {
   Count count_;
 };
 
-// The blocks that one requester's packets left from, each until these are acknowledged: then the receiver has
-// taken them, and what is still on its way is repeated, and worth nothing.
+// The blocks that one requester's packets left from, each pinned until its packets are acknowledged. After
+// that the receiver has them, and copies still in flight are worthless duplicates.
 //
-// For the shard's lock holder, as the requester itself.
+// For the shard's lock holder, like the requester.
 class BlockPins {
  public:
   static constexpr uint32_t kMax = 64;
 
-  // `until`: past the last packet there. False: it cannot be held. REQUIRES: `until` never goes back
+  // `until`: the PSN after the block's last packet. False: no room or no memory for the pin. REQUIRES:
+  // `until` never decreases
   bool hold(roce::Psn until, const BlockPin& pin) noexcept {
     if (count_ > 0 && at(count_ - 1).pin.is_of_block_of(pin)) {
       at(count_ - 1).until = until;
@@ -80,7 +81,7 @@ class BlockPins {
     --count_;
   }
 
-  std::unique_ptr<std::array<Held, kMax>> held_;  // made when it is first needed: few requesters have any
+  std::unique_ptr<std::array<Held, kMax>> held_;  // allocated on first use: few requesters need it
   uint32_t first_ = 0;
   uint32_t count_ = 0;
 };

@@ -8,16 +8,16 @@
 
 namespace verbena::transport {
 
-// The values of a completion counter (ibv_create_comp_cntr(3)). Any number of QPs add to it. Thread-safe.
+// The values of a completion counter (ibv_create_comp_cntr(3)). Several QPs may share one. Thread-safe.
 struct CompletionCount {
   explicit CompletionCount(bool bytes) : counts_bytes(bytes) {}
 
-  const bool counts_bytes;  // of successful requests; else the requests themselves
+  const bool counts_bytes;  // true: bytes of successful requests; false: requests
   std::atomic<uint64_t> completed{0};
   std::atomic<uint64_t> failed{0};  // requests, flushed ones included
 };
 
-// The requests of a QP that a counter may count.
+// The kinds of requests that a counter of a QP may count.
 enum CountedRequest : uint8_t {
   kCountedSend,
   kCountedReceive,
@@ -26,7 +26,7 @@ enum CountedRequest : uint8_t {
   kCountedRequests
 };
 
-// The counters of a QP; null: nobody counts that kind.
+// The counters of a QP, by CountedRequest; null: that kind is not counted.
 using CompletionCounts = std::array<std::shared_ptr<CompletionCount>, kCountedRequests>;
 
 }  // namespace verbena::transport

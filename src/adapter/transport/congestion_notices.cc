@@ -13,7 +13,7 @@ SendStatus CongestionNotices::send(QueuePair& qp) {
 
 SendStatus CongestionNotices::send(QueuePair& qp, const Route& route, const roce::Path& path,
                                    roce::Qpn destination) {
-  // Sixteen reserved bytes are its payload.
+  // The payload of a CNP: 16 reserved bytes.
   static constexpr std::array<std::byte, 16> kReserved{};
   roce::Headers headers;
   headers.opcode = roce::kCnpOpcode;

@@ -11,9 +11,9 @@ namespace verbena::transport {
 class QueuePair;
 struct Route;
 
-// Tells the peer that its packets have come through a switch that is filling up, by a congestion notification
-// packet (IBTA volume 1, annex A17.9.3). One for the first that was marked, and then no other for a while: so
-// do adapters, and the peer could not obey more of them.
+// Sends CNPs (congestion notification packets, IBTA volume 1, annex A17.9.3): tells the peer that a switch
+// has marked its packets. The first marked packet causes a CNP; then there is none for kInterval. Adapters do
+// the same, and the peer could not obey more of them.
 //
 // For the shard's lock holder.
 class CongestionNotices {
@@ -24,7 +24,7 @@ class CongestionNotices {
     return (path.traffic_class & roce::kEcnMask) == roce::kEcnMarked;
   }
 
-  // Packets of the path may be marked, unless the program has said otherwise.
+  // Makes the path ECN-capable, unless the program has set its ECN bits.
   static void allow_marks(roce::Path& path) {
     if ((path.traffic_class & roce::kEcnMask) == 0) path.traffic_class |= roce::kEcnCapable;
   }
@@ -35,7 +35,7 @@ class CongestionNotices {
     quiet_until_ = now + kInterval;
   }
   bool is_due() const { return is_due_; }
-  // To the peer of a connected queue pair. kBusy: it is due still.
+  // Sends a CNP to the peer of a connected queue pair. kBusy: it stays due.
   SendStatus send(QueuePair& qp);
   SendStatus send(QueuePair& qp, const Route& route, const roce::Path& path, roce::Qpn destination);
 

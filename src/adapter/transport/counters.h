@@ -8,7 +8,7 @@
 
 namespace verbena::transport {
 
-// What is counted of each QP. One writer (the shard), any readers.
+// Counters of a QP. Written by one thread (the shard), read by any.
 enum QpCounter : uint8_t {
   kSentPackets,
   kSentBytes,  // payload
@@ -24,32 +24,32 @@ enum QpCounter : uint8_t {
   kRnrNaksReceived,
   kErrorNaksReceived,
   kLocalAckTimeouts,
-  kImpliedLosses,     // responses that showed by what they skipped that others were lost
+  kImpliedLosses,     // responses that skipped earlier ones, which must have been lost
   kDroppedDatagrams,  // UD: no receive request, or a wrong Q_Key
   kCompletions,
-  kMulticastSent,  // packets; they are among those sent and received
+  kMulticastSent,  // packets; also counted as sent and received
   kMulticastReceived,
-  kSends,     // SEND requests done
+  kSends,     // SEND requests completed
   kReceives,  // receive requests filled
   kSendErrors,
-  kReceiveErrors,  // requests that failed by themselves, not by being flushed
+  kReceiveErrors,  // failed requests; flushed ones do not count
   kRetriesExceeded,
   kRnrRetriesExceeded,
   kFirstMoreCounter,
-  kSentOctets = kFirstMoreCounter,  // between packet delimiters: IP header to ICRC (octets.h)
+  kSentOctets = kFirstMoreCounter,  // from IP header to ICRC (octets.h)
   kReceivedOctets,
-  kMarkedPackets,    // received with the mark of a switch that fills up (ECN)
-  kNoticesSent,      // congestion notification packets
-  kNoticesReceived,  // and obeyed
+  kMarkedPackets,    // received with a switch's congestion mark (ECN)
+  kNoticesSent,      // congestion notification packets (CNPs)
+  kNoticesReceived,  // CNPs that were obeyed
   kQpCounterCount,
 };
 const char* qp_counter_name(QpCounter counter);
 
 using QpCounters = std::array<std::atomic<uint64_t>, kFirstMoreCounter>;
-using QpMoreCounters = std::array<std::atomic<uint64_t>, 8>;  // from kFirstMoreCounter on
+using QpMoreCounters = std::array<std::atomic<uint64_t>, 8>;  // kFirstMoreCounter and later
 static_assert(kQpCounterCount - kFirstMoreCounter <= std::tuple_size_v<QpMoreCounters>);
 
-// REQUIRES: the caller is the one writer
+// REQUIRES: the caller is the only writer
 template <size_t kCount>
 void count(std::array<std::atomic<uint64_t>, kCount>& counters, size_t which, uint64_t amount = 1) {
   auto& counter = counters[which];

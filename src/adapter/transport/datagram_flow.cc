@@ -8,7 +8,7 @@ TimePoint DatagramFlow::may_send_at(TimePoint now) {
   if (!told_) {
     if (waits_until_ == TimePoint()) return now;
     if (now < waits_until_) return waits_until_;
-    // Now that whatever queue there is has emptied the question may get through.
+    // Any queue has drained by now, so the request may get through.
     owes_request_ = true;
     waits_until_ = TimePoint();
     return now;
@@ -24,7 +24,7 @@ TimePoint DatagramFlow::may_send_at(TimePoint now) {
   return told_->may_send(now) ? now : told_->may_send_at();
 }
 
-// It may be that it is the path that is gone, so an answer is waited for once more.
+// Perhaps only the path failed, so the destination gets one more wait.
 void DatagramFlow::forget() {
   told_.reset();
   untold_ = 0;

@@ -12,58 +12,57 @@
 
 namespace verbena::transport {
 
-// How fast a datagram queue pair sends to one other. Who sends much asks what has come of it
-// (datagram_report.h). A receiver that answers is sent as much as the path to it carries; one that does not
-// (adapters, Linux rxe) gets all there is at once, as ever, and so does one that has stopped answering. The
-// first answer is waited for, a short time and not often: an answer that is not waited for, nor the question,
-// would get through where most of what is sent at once is lost.
+// Flow control of a datagram queue pair towards one destination QP. A sender that sends much asks for
+// receiver reports (datagram_report.h). A receiver that answers is sent as much as its path carries. One that
+// never answers (adapters, Linux rxe), or stops, is sent everything at once. The sender waits for the first
+// report, briefly and a few times only: without the wait, request and report would get lost in the sender's
+// own burst.
 //
 // For the shard's lock holder.
 class DatagramFlow {
  public:
-  // Who has not answered yet is asked after so many bytes in so much time; if he does not, after four times
-  // as many, and so on.
+  // A destination that has not answered yet is asked after this many bytes within this time. Each further
+  // request takes four times as many bytes, up to kMaxSeldom times.
   static constexpr uint64_t kUntoldBytes = 16 * 1024;
   static constexpr Duration kUntoldTime = std::chrono::milliseconds(10);
   static constexpr uint32_t kMaxSeldom = 4;
-  // For how long an answer is waited for, and how often.
+  // How long, and how often, the sender waits for a report.
   static constexpr Duration kPatience = std::chrono::milliseconds(50);
   static constexpr uint32_t kMaxWaits = 2;
 
-  // The first to this destination is the `first` that it is counted as: who does not know it makes no
-  // receipts up. `traits`: of the way there. To be called once.
+  // Counts datagrams to this destination from `first`, which a forger of reports does not know. `traits`: the
+  // route's. Call once.
   void begin(roce::Psn first, const Traits& traits) {
     next_ = first;
     traits_ = traits;
   }
 
-  // ---- what leaves
+  // ---- sending
 
-  // When the next may leave: `now`, or later. Something else is to be known then, or when on_report() says
-  // so.
+  // When the next datagram may leave: `now`, or later. Call again at that time, or after on_report().
   TimePoint may_send_at(TimePoint now);
-  // The next has left.
+  // The next datagram has left.
   void sent(uint32_t bytes, TimePoint now);
-  // What is sent next leaves at another time; `is_all`: there is no more for this destination.
+  // Ends the train: later datagrams leave at another time. `is_all`: none is left for this destination.
   void end_run(bool is_all) {
     if (told_) told_->end_run(is_all);
   }
-  // It is time to ask, with this count.
+  // Whether to send a report request with the count next().
   bool owes_request() const { return owes_request_; }
   roce::Psn next() const { return next_; }
   void on_requested() { owes_request_ = false; }
 
-  // ---- what comes
+  // ---- receiving reports
 
-  // False: it is not by one who gets our datagrams.
+  // False: the report is not from a receiver of our datagrams.
   bool on_report(const ReceiverReport& report, const ReceiverDrivenFlow::Settings& settings, TimePoint now);
   void on_mark(TimePoint now) {
     if (told_) told_->on_mark(now);
   }
 
-  // ---- for those who show it
+  // ---- statistics
 
-  // nullptr: nobody tells of it.
+  // nullptr: the destination sends no reports.
   const congestion::Flow* path() const { return told_ ? told_->path() : nullptr; }
   uint64_t in_flight() const { return told_ ? told_->in_flight() : 0; }
 
@@ -74,13 +73,13 @@ class DatagramFlow {
   Traits traits_;
   roce::Psn next_;
   bool owes_request_ = false;
-  // Of one that does not answer.
-  uint64_t untold_ = 0;  // bytes since it was asked last
+  // While the destination has not answered:
+  uint64_t untold_ = 0;  // bytes since the last request
   TimePoint untold_since_{};
-  uint32_t seldom_ = 0;  // four times as many so many times
+  uint32_t seldom_ = 0;  // each step makes requests four times rarer
   uint32_t waits_ = 0;
   TimePoint waits_until_{};
-  std::optional<ReceiverDrivenFlow> told_;  // of one that answers
+  std::optional<ReceiverDrivenFlow> told_;  // set once the destination sends reports
 };
 
 }  // namespace verbena::transport

@@ -12,12 +12,13 @@
 
 namespace verbena::transport {
 
-// How the sender of many datagrams asks their receiver what has come of them. Datagrams of one queue pair to
-// all its destinations share one row of PSNs, so nobody could tell from those what is missing of the ones to
-// him: the sender counts what goes to each destination, and says the count in front of the next.
+// Requests a receiver report: the sender of many datagrams asks their receiver which have arrived. All
+// datagrams of a QP share one PSN sequence, whatever their destination, so a receiver cannot tell from PSNs
+// which of its own are missing. Therefore the sender counts datagrams per destination, and sends the count
+// ahead of the next one.
 //
-// Its payload is three words: the count; the sender's QP number, which no header says where there is no DETH;
-// and the Q_Key, so that only who may send datagrams makes the receiver keep something.
+// The payload is three words: the count; the sender's QPN, which a packet without DETH does not carry; and
+// the Q_Key, so that only a sender with the right to send datagrams makes the receiver keep state.
 struct ReportRequest {
   static constexpr uint32_t kBytes = 12;
 
@@ -25,13 +26,13 @@ struct ReportRequest {
   static std::optional<ReportRequest> read(ConstBytes payload);
   void write(std::array<std::byte, kBytes>& payload) const;
 
-  roce::Psn next;  // the count, as it is of the next datagram
+  roce::Psn next;  // the count of the next datagram
   roce::Qpn sender;
   uint32_t qkey = 0;
 };
 
-// The answer: a receipt, in which the count that was asked with is expected next, and a third word, the QP
-// number of the receiver.
+// Answers a ReportRequest: a receiver report whose `expected` is the request's count, then a third word with
+// the receiver's QPN.
 struct DatagramReport {
   static constexpr uint32_t kBytes = ReceiverReport::kBytes + 4;
 

@@ -19,22 +19,22 @@ roce::Path way_back(const roce::Path& incoming) {
 DatagramSource& DatagramSources::get(const roce::Path& incoming, roce::Qpn sender) {
   const auto [source, is_new] = sources_.get(incoming.source, sender);
   if (is_new) {
-    settle(*source);  // who had its place hears no more
+    settle(*source);  // nothing is due any more to the source that it replaces
     source->qpn = sender;
     source->back = way_back(incoming);
   }
   return *source;
 }
 
-// What came since the request before is compared with how many were sent since. A request may overtake
-// datagrams on its way: what is missing then is there with the next.
+// Compares the datagrams that came since the previous request with the number sent since. A request may
+// overtake datagrams: the next request then corrects the count.
 void DatagramSources::on_request(const ReportRequest& request, const roce::Path& incoming) {
   DatagramSource& source = get(incoming, request.sender);
   const int32_t sent = request.next - source.asked_with;
   const bool is_old = sent < 0 && sent > -ReceiverDrivenFlow::kMaxInFlight;
   if (source.has_asked && is_old) return;
   source.back = way_back(incoming);
-  // One that counts from elsewhere has begun again.
+  // A count far behind the previous one: the sender has started again, and nothing is counted.
   if (source.has_asked && sent >= 0) source.missing += static_cast<uint32_t>(sent) - source.come;
   source.has_asked = true;
   source.asked_with = request.next;

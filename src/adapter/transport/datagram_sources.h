@@ -14,13 +14,14 @@
 
 namespace verbena::transport {
 
-// One queue pair that sends datagrams to ours, and wants to know what has come of them.
+// A remote QP that sends datagrams to ours, and either asked for receiver reports or had its packets marked
+// by a switch.
 struct DatagramSource {
-  roce::Path back;  // to it
+  roce::Path back;  // path to it
   roce::Qpn qpn;
-  roce::Psn asked_with;  // the count of its latest request
-  uint32_t come = 0;     // datagrams since then
-  uint32_t missing = 0;  // before it, since the first request; modulo 2^32
+  roce::Psn asked_with;  // the count in its latest request
+  uint32_t come = 0;     // datagrams since that request
+  uint32_t missing = 0;  // datagrams missing before it, since the first request; modulo 2^32
   bool has_asked = false;
   bool owes_receipt = false;
   CongestionNotices notices;
@@ -29,26 +30,26 @@ struct DatagramSource {
   bool is_due() const { return owes_receipt || notices.is_due(); }
 };
 
-// Those that have asked a datagram queue pair of late, or whose datagrams came marked by a switch; and who of
-// them is to hear something.
+// The remote QPs that recently asked a datagram queue pair for reports, or whose packets came with ECN marks.
+// Knows which of them are owed a report or a CNP.
 //
 // For the shard's lock holder.
 class DatagramSources {
  public:
-  // nullptr: it has not asked.
+  // nullptr: unknown.
   DatagramSource* find(const roce::Path& incoming, roce::Qpn sender) {
     return sources_.find(incoming.source, sender);
   }
-  // By how `incoming` came it is answered.
+  // Answers go back along the path of `incoming`.
   void on_request(const ReportRequest& request, const roce::Path& incoming);
   void on_marked(const roce::Path& incoming, roce::Qpn sender, TimePoint now);
-  // It is to have a receipt without having asked.
+  // Makes a report to the source due.
   void owe(DatagramSource& source);
 
   bool is_due() const { return due_ != 0; }
   // REQUIRES: is_due()
   DatagramSource& first_due() { return sources_.at(static_cast<uint32_t>(__builtin_ctzll(due_))); }
-  // It has heard all there is.
+  // Nothing is due to the source any more.
   void settle(const DatagramSource& source) { due_ &= ~bit_of(source); }
 
  private:
@@ -58,7 +59,7 @@ class DatagramSources {
   uint64_t bit_of(const DatagramSource& source) const { return uint64_t{1} << sources_.place_of(source); }
 
   RecentPeers<DatagramSource> sources_;
-  uint64_t due_ = 0;  // by place
+  uint64_t due_ = 0;  // a bit per place
 };
 
 }  // namespace verbena::transport

@@ -23,7 +23,7 @@ using queues::SendWqe;
 using roce::NakCode;
 using roce::Operation;
 
-// By ibv_wc_status. Empty: it is looked for.
+// Usual causes, by ibv_wc_status. Empty: the cause is looked up.
 constexpr std::string_view kCauses[] = {
     "",  // success
     "the message is longer than the receive request, or than the path MTU of a datagram",
@@ -86,7 +86,7 @@ std::string range_text(uint64_t address, uint64_t bytes) {
   return verbena::format("[{:#x}, {:#x})", address, address + bytes);
 }
 
-// What of it a packet wants, and how it is called.
+// The access right that a packet needs, and the name of its flag.
 struct Wanted {
   memory::Access access;
   std::string_view flag;
@@ -136,7 +136,7 @@ std::string why_no_access(const QueuePair& qp, const roce::Headers& headers) {
   return verbena::format("the memory behind key {:#x} is no longer there", headers.rkey);
 }
 
-// Empty: all sizes fit.
+// Describes the sizes that differ; empty: none.
 std::string misfit_text(const Misfit& misfit) {
   switch (misfit.kind) {
     case Misfit::Kind::kNone:
@@ -170,7 +170,7 @@ std::string why_invalid(const QueuePair& qp, const roce::Packet& packet) {
   return "its packets do not follow each other, or are not as long as the path MTU wants";
 }
 
-// What of a list of pieces cannot be used.
+// Why a gather or scatter list cannot be used.
 std::string why_no_local(const QueuePair& qp, const SendWqe& wqe, memory::Access wanted) {
   for (const ibv_sge& sge : wqe.sges()) {
     const auto region = qp.config().keys->open(sge.lkey);
@@ -219,7 +219,7 @@ std::string why_not_received(const QueuePair& qp) {
       qp.attributes().rnr_retry, peer_text(qp));
 }
 
-// The service cannot carry the request out, or its address handle is of no use to it.
+// Why the service cannot execute the request, or cannot use its address handle.
 std::string why_no_operation(const QueuePair& qp, const SendWqe& wqe) {
   const bool is_datagram =
       qp.config().type == IBV_QPT_UD && (wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM);
@@ -249,7 +249,7 @@ std::string why_refused(const QueuePair& qp, const roce::Packet& packet, NakCode
                         const Misfit& misfit) noexcept try {
   std::string why = misfit_text(misfit);
   if (!why.empty()) {
-    // That says it.
+    // The size is the reason.
   } else if (code == NakCode::kRemoteAccess) {
     why = why_no_access(qp, packet.headers);
   } else if (code == NakCode::kRemoteOperational) {

@@ -14,11 +14,12 @@ using roce::NakCode;
 using roce::Operation;
 using roce::Psn;
 
-// PSNs unanswered at a time: far from half of what there are, beyond which old and new are not told apart.
+// Max unanswered PSNs: far below half the PSN space, beyond which old and new PSNs look alike.
 constexpr uint32_t kMaxPassed = 1u << 22;
 
-// From the first repetition on. Who repeats what it has just sent has not waited in vain, and who takes an
-// RNR NAK for an error (rnr_retry 0) is to have some of its tries first.
+// Time from the first repetition until the requester is asked to wait. A requester that repeats what it has
+// just sent has not waited long. One that takes an RNR NAK for an error (rnr_retry 0) should use some of its
+// retries first.
 constexpr Duration kSilence = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -41,7 +42,7 @@ ForwardedRequests::Passage ForwardedRequests::pass(const roce::Packet& packet, c
   const uint32_t owner = SharedReceiveQueueTable::slot_of(headers.xrc_srq);
   const auto wait_or = [&](Result alone) -> Passage { return {any() ? Result::kHeldBack : alone}; };
   if (any() && owner != owner_) return wait_or(Result::kHeldBack);
-  // All packets of a message name one queue. (Whether two queues of one owner are the same, the owner says.)
+  // All packets of a message name one queue. (The owner checks whether two queues of its own are the same.)
   const bool in_others_message = target.in_message || (in_message_ && owner != owner_);
   const bool is_read = headers.operation() == Operation::kReadRequest;
   const bool too_long = is_read && headers.dma_length > kMaxMessageBytes;
@@ -77,7 +78,7 @@ bool ForwardedRequests::asks_for_patience(TimePoint now) {
   return now - silent_since_ >= kSilence && now - silent_since_ < kLongestPatience;
 }
 
-// Not more often than asked for: the PSNs of READs are acknowledged by their responses.
+// Acknowledges only as often as requested: READ responses acknowledge their PSNs.
 bool ForwardedRequests::is_asked_for(Psn answered) {
   if (!asked_ || answered.is_before(asked_first_)) return false;
   asked_ = answered.is_before(asked_last_);
@@ -92,7 +93,7 @@ ForwardedRequests::Verdict ForwardedRequests::on_owner_answer(const OwnerAnswer&
   const roce::AethKind kind = roce::aeth_kind(answer.syndrome);
   if (kind == roce::AethKind::kAck) return on_acknowledgement(answer, place);
   if (kind == roce::AethKind::kReserved) return {};
-  // An owner may fail between two requests, too.
+  // An owner may also fail between two requests.
   const bool fails = kind == roce::AethKind::kNak;
   if (place < 0 || place > pending || (place == pending && !fails)) return {};
   Verdict verdict;
@@ -114,7 +115,7 @@ ForwardedRequests::Verdict ForwardedRequests::on_acknowledgement(const OwnerAnsw
   Verdict verdict;
   verdict.msn = answer.msn & 0xffffff;
   verdict.acknowledge = is_asked_for(answer.psn);
-  // Nothing is unanswered any more: what had to wait may come.
+  // Nothing is unanswered any more: requests that waited may come.
   if (!any() && std::exchange(ask_afterwards_, false)) verdict.next = Verdict::Next::kGoOn;
   return verdict;
 }

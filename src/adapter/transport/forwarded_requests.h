@@ -12,80 +12,81 @@
 
 namespace verbena::transport {
 
-// The requests of an XRC target for shared receive queues of other processes (IBTA volume 1, annex A14, knows
-// one adapter, whose queues these all are): passed on in their order, and acknowledged when their owner has
-// answered for them.
+// The forwarded requests of an XRC target: those for shared receive queues of other processes. (IBTA volume
+// 1, annex A14, assumes one adapter that owns all these queues.) They are forwarded in order, and
+// acknowledged once the owner of the queue has answered.
 //
-// Only the requests of one owner are unanswered at a time: were a later one of another's executed already
-// when an earlier one has to be repeated, it would be executed twice. What has to wait for that reason
-// is kept by the target, or dropped where it keeps nothing, and then asked for again by a NAK, as soon as
-// everything before it is answered.
+// Only one owner's requests are unanswered at a time. Otherwise a later request of another owner could be
+// executed already when an earlier one must be repeated, and would then be executed twice. A request that
+// must wait for this reason stays in the target's reorder buffer. A target that keeps nothing drops it, and
+// asks for it by a NAK once everything before it is answered.
 //
-// The PSNs that were passed on and not answered yet are the last before the one that the target expects. The
-// target keeps that PSN and the MSN, and sends what is to be sent: here is only said what.
+// The unanswered forwarded PSNs are the last before the target's expected PSN. The target keeps that PSN and
+// the MSN, and does the sending; this class only decides what to send.
 //
-// For the shard's lock holder, as the target itself.
+// For the shard's lock holder, like the target.
 class ForwardedRequests {
  public:
   explicit ForwardedRequests(QueuePair& qp) : qp_(qp) {}
 
-  // Nothing was passed on.
+  // Starts without forwarded requests.
   void start();
-  // The requests are nobody's any more, and it is too late for answers. REQUIRES: take_back() came before
+  // Tells the owners that the target takes no more requests; later answers are ignored. REQUIRES: take_back()
+  // was called
   void end();
 
   bool any() const { return count_ > 0; }
-  // PSNs that are not answered yet.
+  // Number of unanswered PSNs.
   uint32_t count() const { return count_; }
-  // A message has begun at the owner, and not ended.
+  // Whether the owner has executed a part of a message.
   bool in_message() const { return in_message_; }
 
-  // Where the target stands.
+  // State of the target.
   struct Target {
     roce::Psn expected;
     uint32_t msn;
-    bool in_message;  // in one for a queue of its own
+    bool in_message;  // receiving a message for a queue of its own process
   };
   enum class Result : uint8_t { kPassed, kHeldBack, kNotReady, kInvalid };
   struct Passage {
     Result result;
-    uint32_t psns = 0;  // that were passed on
+    uint32_t psns = 0;  // number of PSNs forwarded
   };
-  // The expected request. REQUIRES: its queue is elsewhere
+  // Forwards the expected request. REQUIRES: its queue belongs to another process
   Passage pass(const roce::Packet& packet, const Target& target);
-  // A READ or an atomic is answered again by the process that answered it first.
+  // Forwards a repeated READ or atomic to the process that answered it first.
   void pass_again(const roce::Packet& packet, uint32_t msn);
-  // Something has to wait, or is missing, of which the requester cannot be told before all is answered.
+  // Notes that a request waits or is missing. The requester can be asked for it only after all forwarded
+  // requests are answered.
   void hold_back() { ask_afterwards_ = true; }
-  // It has come meanwhile, and has been passed on.
+  // Undoes hold_back(): that request has come and was forwarded.
   void settle() { ask_afterwards_ = false; }
 
-  // The requester wants to hear when all up to this PSN are answered.
+  // The requester wants an acknowledgement once all PSNs up to `last` are answered.
   void note_asked(roce::Psn last);
-  // How long a requester is asked to wait: that of the RNR NAK with this code, 491 ms. The owner's answer
-  // ends it at once.
+  // RNR timer code with which requesters are asked to wait: 491 ms. The owner's answer ends the wait at once.
   static constexpr uint8_t kPatienceTimer = 31;
-  // What is unanswered has come once more. Whether its requester is to be asked to wait.
+  // An unanswered request has come again. True: ask its requester to wait.
   bool asks_for_patience(TimePoint now);
 
-  // What an answer is to the target.
+  // Instructions for the target that follow from an owner's answer.
   struct Verdict {
     enum class Next : uint8_t {
       kNothing,
-      kGoOn,      // with the expected PSN, if it is there, or ask for it
-      kNotReady,  // an RNR NAK
-      kRefuse,    // with `code`, and `event` for the application
+      kGoOn,      // execute the expected PSN if it is kept, or ask for it
+      kNotReady,  // send an RNR NAK
+      kRefuse,    // send a NAK with `code`, and raise `event`
     };
     Next next = Next::kNothing;
     bool acknowledge = false;
-    uint32_t taken_back = 0;  // the last so many PSNs are expected again; before all else
+    uint32_t taken_back = 0;  // this many of the last PSNs are expected again; to be applied first
     std::optional<uint32_t> msn;
     roce::NakCode code = roce::NakCode::kInvalidRequest;
     std::optional<ibv_event_type> event;
   };
   Verdict on_owner_answer(const OwnerAnswer& answer, roce::Psn expected);
   Verdict on_owner_gone(uint32_t owner, roce::NakCode code);
-  // All that are unanswered are forgotten: so many PSNs are expected again.
+  // Forgets all unanswered requests. Returns how many PSNs are expected again.
   uint32_t take_back();
 
  private:
@@ -95,14 +96,14 @@ class ForwardedRequests {
   QueuePair& qp_;
   uint32_t count_ = 0;
   uint32_t owner_ = 0;
-  uint32_t run_ = 0;  // 0: nothing was passed on
+  uint32_t run_ = 0;  // 0: nothing was forwarded
   bool in_message_ = false;
-  // The requester wants to hear of the first of these as soon as it is answered, and then of the last.
+  // Acknowledgements that the requester wants: as soon as the first PSN is answered, and then the last.
   bool asked_ = false;
   roce::Psn asked_first_;
   roce::Psn asked_last_;
-  TimePoint silent_since_ = kNever;  // the owner, as far as was noticed
-  bool ask_afterwards_ = false;      // what follows them waits, or is missing
+  TimePoint silent_since_ = kNever;  // when the owner was found silent
+  bool ask_afterwards_ = false;      // a request behind the forwarded ones waits, or is missing
 };
 
 }  // namespace verbena::transport

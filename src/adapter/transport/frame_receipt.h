@@ -11,34 +11,34 @@
 
 namespace verbena::transport {
 
-// A frame that steering gives to a QP. Borrowed for the call.
+// A raw Ethernet frame that flow steering delivers to a QP. Borrowed for the call.
 struct IncomingFrame {
   ConstBytes bytes;
   const ethernet::FrameHeaders& headers;
-  uint32_t flow_tag;    // of the rule it matched (IBV_FLOW_SPEC_ACTION_TAG), 0 without
+  uint32_t flow_tag;    // of the matching rule (IBV_FLOW_SPEC_ACTION_TAG); 0: none
   bool checksums_good;  // IBV_WC_IP_CSUM_OK
 };
 
-// What a receive queue for frames completes with.
+// How a receive queue for frames completes its requests.
 struct FrameReceiptConfig {
   memory::PdId pd = 0;
   uint32_t number = 0;       // of the QP or WQ, for its completions
-  bool strips_vlan = false;  // the outermost VLAN tag goes to the completion instead of memory
+  bool strips_vlan = false;  // move the outermost VLAN tag to the completion
   queues::CompletionQueue* cq = nullptr;
 };
 
 enum class FrameReceipt : uint8_t {
   kStored,
-  kDropped,  // no request, or one too short: a stranger's frame is no error of ours (as with UD)
-  kLost,     // stored, but the completion queue is in error and nobody will know
-  kFault,    // the request's memory is gone or its key does not allow writing: completed with that
+  kDropped,  // no request, or one too short: as with UD, a stranger's frame is not our error
+  kLost,     // stored, but the completion is lost, as the completion queue is in error
+  kFault,    // the request's memory is gone or not writable: completed with an error
 };
 
-// Stores a frame as the queue's next request says, and completes it.
+// Stores a frame in the queue's next request and completes it.
 FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& config,
                            memory::KeyFinder& keys, const IncomingFrame& frame);
 
-// Completes everything posted with IBV_WC_WR_FLUSH_ERR.
+// Completes all posted requests with IBV_WC_WR_FLUSH_ERR.
 void flush_frame_receives(queues::RecvQueue& queue, const FrameReceiptConfig& config);
 
 }  // namespace verbena::transport

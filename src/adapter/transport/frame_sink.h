@@ -8,33 +8,33 @@
 
 namespace verbena::transport {
 
-// An Ethernet frame on its way out.
+// An outgoing Ethernet frame.
 struct OutgoingFrame {
-  std::span<const ConstBytes>
-      pieces;      // of user memory, in order; may fault. The list is borrowed for the call
-  uint32_t bytes;  // their sum
-  bool checksums;  // IBV_SEND_IP_CSUM: fill in those of IP, TCP and UDP
+  std::span<const ConstBytes> pieces;  // user memory, in order; may fault. The list is borrowed for the call
+  uint32_t bytes;                      // their sum
+  bool checksums;                      // IBV_SEND_IP_CSUM: fill in IP, TCP and UDP checksums
 };
 
 enum class FrameStatus : uint8_t {
-  kSent,       // on its way, or lost as frames may be
-  kBusy,       // no room now: the same frame again later
+  kSent,       // sent; may be lost on the way, as any frame
+  kBusy,       // no room now: retry the same frame later
   kFault,      // its memory is gone
   kBadLength,  // shorter than an Ethernet header, or longer than the device's MTU allows
 };
 
-// Where a raw QP puts its frames: a batch that is filled and sent.
+// Output of a raw QP: a batch of frames that is filled and then sent.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
 
-  // False: the batch is full; it never is when empty. The memory of the frame's pieces is read until flush().
+  // False: the batch is full, which an empty one never is. The memory of the frame's pieces is read until
+  // flush().
   virtual bool add(const OutgoingFrame& frame) = 0;
 
-  // Sends what was added, in order, and forgets it.
+  // Sends the batch in order, and empties it.
   struct Flushed {
-    uint32_t sent;       // so many frames went
-    FrameStatus status;  // why the next did not; kSent when all did
+    uint32_t sent;       // number of frames sent
+    FrameStatus status;  // why the next one was not sent; kSent: all were
   };
   virtual Flushed flush() = 0;
 };

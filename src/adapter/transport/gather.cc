@@ -9,7 +9,7 @@ namespace verbena::transport {
 namespace {
 
 // Walks the parts of a list that cover [offset, offset + bytes) and calls visit(address, length, lkey); stops
-// at false. Returns the bytes covered, or UINT64_MAX when visit stopped it.
+// when visit returns false. Returns the bytes covered, or UINT64_MAX when visit stopped it.
 template <class Visit>
 uint64_t walk(std::span<const ibv_sge> list, uint64_t offset, uint64_t bytes, Visit visit) {
   uint64_t covered = 0;
@@ -27,7 +27,7 @@ uint64_t walk(std::span<const ibv_sge> list, uint64_t offset, uint64_t bytes, Vi
   return covered;
 }
 
-// Where a piece of a list is written to: nowhere, if it is in a null region.
+// Destination of a piece of a list; `to` is null in a null region.
 struct Place {
   std::byte* to = nullptr;
   bool valid = false;
@@ -43,11 +43,11 @@ Place place_of(memory::KeyFinder& keys, memory::PdId pd, uint64_t address, uint3
 
 bool write_to(memory::KeyFinder& keys, memory::PdId pd, uint64_t address, uint32_t lkey, ConstBytes data) {
   const Place place = place_of(keys, pd, address, lkey, data.size());
-  // False: a fault, or the region does not hold it.
+  // False: a fault, or the region does not contain the piece.
   return place.valid && (place.to == nullptr || memory::copy_guarded(place.to, data));
 }
 
-// Apart from its caller, which mostly needs none of it.
+// Not inlined: its caller rarely needs it.
 [[gnu::noinline]] ScatterResult scatter_parts(memory::KeyFinder& keys, memory::PdId pd,
                                               std::span<const ibv_sge> list, uint64_t offset,
                                               ConstBytes data) {
@@ -74,7 +74,7 @@ bool gather_parts(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_
          }) != UINT64_MAX;
 }
 
-// What is written to a null region goes nowhere: that is not the memory of an entry.
+// A null region does not count: data written to it is dropped, so it has no memory to return.
 void LocalKeys::find(uint32_t key) {
   key_ = key;
   const memory::Opening* const found = keys_.find(key);

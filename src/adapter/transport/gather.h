@@ -16,8 +16,8 @@
 
 namespace verbena::transport {
 
-// A slice of a gather list, resolved to this process's memory. One is made for each packet, so that places
-// without a piece have no value: to give all of them one takes longer than the rest of a small packet.
+// A slice of a gather list, resolved to this process's memory. Each packet needs one, so unused elements stay
+// uninitialized: to initialize them takes longer than the rest of a small packet.
 class Pieces {
  public:
   std::span<const ConstBytes> get() const { return {begin(), count_}; }
@@ -33,20 +33,20 @@ class Pieces {
   alignas(ConstBytes) std::byte space_[queues::kMaxSge * sizeof(ConstBytes)];
 };
 
-// The memory of an entry; nullptr as gather() answers false.
+// The first `bytes` bytes of an entry's memory; nullptr where gather() would return false.
 inline std::byte* local_memory(memory::KeyFinder& keys, memory::PdId pd, const ibv_sge& sge, uint32_t bytes,
                                memory::Access wanted) {
   const memory::Opening* const region = keys.find(sge.lkey);
   return region != nullptr && region->allows_local(wanted, pd) ? region->at(sge.addr, bytes) : nullptr;
 }
 
-// Of any list.
+// gather() for any list.
 bool gather_parts(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
                   uint32_t bytes, memory::Access wanted, Pieces& pieces);
 
 // Resolves bytes [offset, offset + bytes) of the list. False: a key is unknown, of another protection domain
-// or without the rights `wanted` (0: to be read), or the range leaves its region. Only the entries that the
-// slice touches are looked at. REQUIRES: the list holds offset + bytes bytes
+// or without the rights `wanted` (0: read), or the range leaves its region. Checks only the entries in the
+// slice. REQUIRES: the list holds offset + bytes bytes
 inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
                    uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   if (list.size() != 1 || bytes == 0 || offset + bytes > list[0].length) [[unlikely]]
@@ -57,14 +57,14 @@ inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv
   return at != nullptr;
 }
 
-// Opens the keys of requests that follow each other. They mostly name the same, which is looked for once: so
-// it is good for one section of a reader (adapter/memory/key_table.h).
+// Resolves the L_Keys of consecutive requests, and remembers the last one, as most use the same key. Valid
+// within one reader section (adapter/memory/key_table.h).
 class LocalKeys {
  public:
   LocalKeys(memory::KeyFinder& keys, memory::PdId pd, memory::Access wanted)
       : keys_(keys), pd_(pd), wanted_(wanted) {}
 
-  // The first bytes of an entry's memory; nullptr where there are none, or may not be.
+  // The first `bytes` bytes of the entry's memory; nullptr if missing or not allowed.
   std::byte* at(const ibv_sge& sge, uint32_t bytes) {
     if (sge.lkey != key_) find(sge.lkey);
     return is_open_ ? region_.at(sge.addr, bytes) : nullptr;
@@ -76,7 +76,7 @@ class LocalKeys {
   memory::KeyFinder& keys_;
   const memory::PdId pd_;
   const memory::Access wanted_;
-  uint32_t key_ = 0;  // no key is
+  uint32_t key_ = 0;  // no key has this value
   bool is_open_ = false;
   memory::Opening region_;
 };
@@ -84,22 +84,21 @@ class LocalKeys {
 // The sum of a list's lengths.
 uint64_t total_length(std::span<const ibv_sge> list);
 
-// kNotFetched: of a payload that is somewhere else (LentPayload).
+// kNotFetched: a rendezvous payload could not be fetched (LentPayload).
 enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection, kNotFetched };
 
-// Writes `data` to bytes [offset, ...) of the list's memory. kTooLong: the list ends before the data does;
-// kProtection: a key that does not allow it, or memory that is gone. What fitted before may have been
-// written.
+// Writes `data` to bytes [offset, ...) of the list's memory. kTooLong: the list ends before the data.
+// kProtection: a key does not allow it, or the memory is gone. Data before the error may have been written.
 ScatterResult scatter(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data);
 
-// The QP that packets with remote keys came to, as regions and windows know it.
+// The QP that received packets with remote keys, as regions and windows identify it.
 struct RemoteUser {
   memory::PdId pd = 0;
   roce::Qpn qpn;
 };
 
-// The memory behind a remote key, if region or window allow the access; nullptr otherwise.
+// The memory behind a remote key, if the region or window allows the access; else nullptr.
 std::byte* remote_memory(memory::KeyFinder& keys, const RemoteUser& user, uint32_t rkey, uint64_t address,
                          uint64_t bytes, memory::Access wanted);
 

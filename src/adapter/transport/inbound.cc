@@ -19,7 +19,7 @@ bool is_write_operation(Operation operation) {
   return operation >= Operation::kWriteFirst && operation <= Operation::kWriteOnlyImmediate;
 }
 
-// Programs wait for a WRITE's last byte to change, and then reckon with all of it.
+// Programs poll the last byte of a WRITE, and then rely on all of its data.
 bool place_written(std::byte* to, ConstBytes payload, bool ends_message) {
   return ends_message ? memory::copy_in_order_guarded(to, payload) : memory::copy_guarded(to, payload);
 }
@@ -28,8 +28,8 @@ Reception refused(NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS) {
   return {Reception::Result::kRefused, code, receive_status};
 }
 
-// A packet that would complete a receive request completes it with an error. At this end it is a local access
-// error (IBTA volume 1, 11.6.2): "remote access" is a status of send queues. (Linux rxe says that here.)
+// If the packet would complete a receive request, that fails with a local access error (IBTA volume 1,
+// 11.6.2): "remote access" is a status of send queues. (Linux rxe reports "remote access" here.)
 Reception refused_access(QueuePair& qp, const roce::OpcodeInfo& info) {
   const bool has_receive = info.has(roce::kImmediate) && qp.receives().current() != nullptr;
   return refused(NakCode::kRemoteAccess, has_receive ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_SUCCESS);
@@ -43,27 +43,28 @@ Reception Inbound::execute(const roce::Packet& packet, LentPayload* lent) {
                                                         : execute_send(packet, payload);
 }
 
-// First, Middle, Last and Only in their order, within one kind of message (IBTA volume 1, 9.7.4.1.2 to .4).
+// Checks the order of First, Middle, Last and Only within one kind of message (IBTA volume 1, 9.7.4.1.2 to
+// .4).
 bool Inbound::in_sequence(const roce::OpcodeInfo& info, Message kind) const {
   return info.starts_message ? message_ == Message::kNone : message_ == kind;
 }
 
-// All packets but the last are full; a Last is not empty (IBTA volume 1, 9.7.4.1.6), nor is one that is
-// joined to others.
+// All packets but the last are full. A Last is not empty (IBTA volume 1, 9.7.4.1.6), nor is the last packet
+// of a super-packet.
 bool Inbound::fits_mtu(const roce::Packet& packet, uint32_t bytes) const {
   const roce::OpcodeInfo& info = packet.headers.info();
   if (!info.ends_message) return bytes == size_t{packet.count} * qp_.attributes().path_mtu;
   return fits_mtu_at_end(packet.count, bytes, info.starts_message && packet.count == 1);
 }
 
-// The same of what ends a message.
+// The same for packets that end a message.
 bool Inbound::fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty) const {
   const size_t full = size_t{packets} * qp_.attributes().path_mtu;
   return bytes <= full && (may_be_empty || bytes > full - qp_.attributes().path_mtu);
 }
 
-// The packet breaks the rules. Like Linux rxe, the receive request that it uses, or that is being filled,
-// fails with the status that its sender gets.
+// The packet violates the protocol. As with Linux rxe, the receive request that it needs, or that is being
+// filled, fails with the status that its sender gets.
 Reception Inbound::refuse_malformed(bool takes_receive) {
   Receives& receives = qp_.receives();
   const bool fails_receive = fills_receive() || (takes_receive && receives.tags() == nullptr);
@@ -71,8 +72,8 @@ Reception Inbound::refuse_malformed(bool takes_receive) {
                  fails_receive && receives.current() != nullptr ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS);
 }
 
-// Its payload is not as long as the path MTU wants. As with Linux rxe, the receive request is looked for
-// first.
+// The payload does not have the length that the path MTU requires. As with Linux rxe, a missing receive
+// request takes precedence.
 Reception Inbound::refuse_size(const roce::Packet& packet, uint32_t bytes, bool takes_receive) {
   Receives& receives = qp_.receives();
   if (takes_receive && receives.tags() == nullptr && receives.current() == nullptr)
@@ -88,7 +89,7 @@ Reception Inbound::execute_send(const roce::Packet& packet, Payload payload) {
   if (info.starts_message) {
     tagged_ = {};
     if (qp_.receives().tags() != nullptr) {
-      // Whose it is is said in the payload.
+      // The tag is in the payload, which must therefore be here.
       if (payload.lent != nullptr) return {Reception::Result::kNotFetched};
       const Reception begun = begin_tagged(packet);
       if (begun.result != Reception::Result::kTaken) return begun;
@@ -141,7 +142,7 @@ bool Inbound::fetch(LentPayload& lent, std::span<const ConstBytes> to) const {
       {.from = attributes.destination, .to = qp_.config().qpn, .first_psn = attributes.receive_psn}, to);
 }
 
-// Each fits a packet: no path MTU is less than what a length can say.
+// Each message fits a packet: its 8-bit length is below every path MTU.
 uint32_t Inbound::take_messages(ConstBytes payload, std::span<const uint8_t> lengths) {
   Receives& receives = qp_.receives();
   if (in_message() || receives.tags() != nullptr) return 0;
@@ -186,11 +187,11 @@ Reception Inbound::end_send(const roce::Headers& headers) {
   return {Reception::Result::kEnded};
 }
 
-// Finds the buffer for a message that begins. kTaken: it goes on like any other.
+// Finds the buffer for a message that begins. kTaken: continue as with any message.
 Reception Inbound::begin_tagged(const roce::Packet& packet) {
   Receives& receives = qp_.receives();
   tagged_ = read_tagged_message(packet.payload, packet.headers.info().ends_message);
-  // A rendezvous may have to be refused for now, and then keeps no buffer.
+  // A rendezvous may have to be refused for now, and must not take a buffer then.
   const bool rendezvous = tagged_.kind == TaggedMessage::Kind::kRendezvous;
   const bool matched = rendezvous            ? receives.tags()->find(tagged_.tag) != nullptr
                        : tagged_.is_tagged() ? receives.take_tagged(tagged_.tag)
@@ -202,7 +203,7 @@ Reception Inbound::begin_tagged(const roce::Packet& packet) {
     return {Reception::Result::kTaken};
   }
   if (rendezvous) return begin_rendezvous(packet);
-  // A match is told at once, that the data is there when it is (the same completion, if both come together).
+  // A match completes at once, and the data when it is complete (in one completion, if both come together).
   if (!packet.headers.info().ends_message) qp_.announce_match(tagged_);
   return {Reception::Result::kTaken};
 }
@@ -214,7 +215,7 @@ Reception Inbound::begin_rendezvous(const roce::Packet& packet) {
   receives.take_tagged(tagged_.tag);
   const queues::RecvWqe& buffer = *receives.current();
   if (total_length(buffer.sges()) < tagged_.length) {
-    // Matched, but software must fetch it: it finds the headers in the buffer, as far as they fit.
+    // Matched, but software must fetch the data: the buffer gets the headers, as far as they fit.
     scatter(qp_.keys(), receives.pd(), buffer.sges(), 0,
             packet.payload.first(kTagHeaderBytes + kRendezvousHeaderBytes));
     qp_.complete_match(tagged_, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_MATCH, 0);
@@ -236,9 +237,9 @@ ibv_wc_opcode Inbound::receive_opcode() const {
   }
 }
 
-// Before the receiver may know of the message: it relies on the key being invalid (IBTA volume 1, 9.4.1.1.3).
-// No other process is waited for that might be using the window by itself (KeyTable::users()): the window is
-// this QP's alone, and its peer has done all that it was asked for before it sent this message.
+// Must come before the receiver learns of the message: it relies on the key being invalid (IBTA volume 1,
+// 9.4.1.1.3). Waits for no other process that may access the window directly (KeyTable::users()): the window
+// belongs to this QP, and its peer finished all its accesses before it sent this message.
 bool Inbound::invalidate_named(const roce::Headers& headers) const {
   if (!headers.info().has(roce::kIeth)) return true;
   const RemoteUser user = qp_.remote_user();
@@ -260,7 +261,7 @@ Reception Inbound::execute_write(const roce::Packet& packet, const Payload& payl
   std::byte* to = nullptr;
   if (info.starts_message) {
     if (headers.dma_length > kMaxMessageBytes) return refused(NakCode::kInvalidRequest);
-    // The whole range must be allowed. Keys of empty messages are not looked at (IBTA volume 1, 9.7.4.1.5).
+    // The whole range must be allowed. Keys of empty messages are not checked (IBTA volume 1, 9.7.4.1.5).
     if (headers.dma_length > 0) {
       to = writable(headers.rkey, headers.address, headers.dma_length);
       if (to == nullptr) return refused_access(qp_, info);

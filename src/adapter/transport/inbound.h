@@ -13,29 +13,28 @@
 
 namespace verbena::transport {
 
-// What became of a packet of an incoming message.
+// Result of executing one packet of an incoming message.
 struct Reception {
   enum class Result : uint8_t {
-    kTaken,       // executed; the message goes on
-    kEnded,       // executed, and its message is whole
-    kNotReady,    // there is no receive request; nothing has changed
-    kNotFetched,  // its payload could not be fetched; nothing has changed
-    kRefused,     // for the reason in `code`
-    // Executed and whole, but the key it names must not be invalidated: the receive request is to fail with
+    kTaken,       // executed; its message continues
+    kEnded,       // executed; its message is complete
+    kNotReady,    // no receive request is posted; nothing has changed
+    kNotFetched,  // its rendezvous payload could not be fetched; nothing has changed
+    kRefused,     // refused with `code`
+    // Executed and complete, but the key it names must not be invalidated: the receive request must fail with
     // IBV_WC_REM_INV_REQ_ERR.
     kKeyStays,
   };
   Result result;
   roce::NakCode code = roce::NakCode::kInvalidRequest;
-  // Refused because of the receive request, which is to fail with this; IBV_WC_SUCCESS if it is not at fault.
+  // Status with which the receive request must fail; IBV_WC_SUCCESS: it is not at fault.
   ibv_wc_status receive_status = IBV_WC_SUCCESS;
 
   bool executed() const { return result <= Result::kEnded; }
 };
 
-// Receives messages, SEND and RDMA WRITE, packet after packet: checks that they follow each other, puts the
-// payload where it belongs and completes receive requests. What refusal means, and PSNs, are the service's
-// business.
+// Executes incoming SENDs and RDMA WRITEs packet by packet: checks their order within a message, places the
+// payload and completes receive requests. PSNs, and what a refusal means, are left to the service (RC or UC).
 class Inbound {
  public:
   explicit Inbound(QueuePair& qp) : qp_(qp) {}
@@ -46,40 +45,40 @@ class Inbound {
            operation == roce::Operation::kSendOnlyInvalidate;
   }
 
-  // The next packet. `lent`: its payload, if it came without; not of one that ends a message.
-  // REQUIRES: takes(packet's operation)
+  // Executes the next packet. `lent`: its rendezvous payload, if it came without one; never for the last
+  // packet of a message. REQUIRES: takes(packet's operation)
   Reception execute(const roce::Packet& packet, LentPayload* lent = nullptr);
 
-  // Messages that came as one (IncomingPacket::messages). Takes those that nothing is in the way of, and says
-  // how many; the rest are to be executed one by one.
+  // Takes messages of a batch (IncomingPacket::messages) up to the first special case, and returns how many.
+  // The caller passes the rest to execute() one by one.
   uint32_t take_messages(ConstBytes payload, std::span<const uint8_t> lengths);
 
-  // A PlainSend that nothing is in the way of goes where it belongs. False: something is, and
-  // execute() is to be called. True: complete_whole() is, at once.
+  // Fast path for a PlainSend: places its payload. False: a special case, call execute(). True: call
+  // complete_whole() at once.
   bool place_whole(ConstBytes payload, uint32_t packets);
   void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
 
   bool in_message() const { return message_ != Message::kNone; }
-  // A receive request is being filled by a SEND. (Tagged buffers complete otherwise, and a shared queue may
+  // Whether a SEND is filling a receive request. (Tagged buffers complete differently, and a shared queue may
   // have gone away with its request.)
   bool fills_receive() const {
     return message_ == Message::kSend && qp_.receives().tags() == nullptr &&
            qp_.receives().current() != nullptr;
   }
-  // The message is over before its end. Its receive request, if it has one, waits for the next.
+  // Ends the current message early. Its receive request, if any, is used for the next message.
   void abandon() {
     message_ = Message::kNone;
     misfit_ = {};
   }
-  // Completes the receive request at hand with the error that execute() named.
+  // Completes the current receive request with the error that execute() returned.
   void fail_receive(ibv_wc_status status);
-  // Why execute() has just refused a packet, if that was for its size.
+  // The sizes that differ, if execute() has just refused a packet for its size.
   const Misfit& misfit() const { return misfit_; }
 
  private:
   enum class Message : uint8_t { kNone, kSend, kWrite };
 
-  // Of a packet; it may be its sender still who has it.
+  // Payload of a packet: here, or still in its sender's memory (rendezvous).
   struct Payload {
     ConstBytes here;
     LentPayload* lent = nullptr;
@@ -87,10 +86,10 @@ class Inbound {
   };
 
   Reception execute_send(const roce::Packet& packet, Payload payload);
-  // Behind what the receive request at hand has got so far.
+  // Fetches the payload into the current receive request, after the bytes received so far.
   ScatterResult fetch_behind(const queues::RecvWqe& wqe, LentPayload& lent);
   bool fetch(LentPayload& lent, std::span<const ConstBytes> to) const;
-  // All its packets are executed: completes the receive request.
+  // All packets of a SEND are executed: completes the receive request.
   Reception end_send(const roce::Headers& headers);
   Reception begin_tagged(const roce::Packet& packet);
   Reception begin_rendezvous(const roce::Packet& packet);
@@ -100,16 +99,16 @@ class Inbound {
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool fits_mtu(const roce::Packet& packet, uint32_t payload_bytes) const;
   bool fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty) const;
-  // Where the peer may write; nullptr where it may not.
+  // Memory that the peer may write; nullptr: not allowed.
   std::byte* writable(uint32_t rkey, uint64_t address, uint32_t bytes) const;
-  // The key that a message names is invalid from now on. False: it must not be invalidated.
+  // Invalidates the key that a message names. False: it must not be invalidated.
   bool invalidate_named(const roce::Headers& headers) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
   ibv_wc_opcode receive_opcode() const;
 
   QueuePair& qp_;
   Message message_ = Message::kNone;
-  uint32_t received_ = 0;  // bytes of it
+  uint32_t received_ = 0;  // bytes of the current message
   TaggedMessage tagged_;
   uint64_t write_address_ = 0;
   uint32_t write_rkey_ = 0;

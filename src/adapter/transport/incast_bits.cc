@@ -12,7 +12,7 @@ constexpr uint32_t kDipShift = 28;
 constexpr uint32_t kDipMask = congestion::Incast::kDips - 1;
 constexpr uint32_t kSendersShift = 24;
 constexpr uint32_t kSendersMask = 15;
-// The numbers of senders that can be told: the powers of the root of two.
+// The numbers of senders that can be encoded: the powers of the square root of two.
 constexpr std::array<uint8_t, kSendersMask + 1> kSenders = {1,  2,  2,  3,  4,  6,  8,   11,
                                                             16, 23, 32, 45, 64, 91, 128, 181};
 static_assert(kSenders.back() == congestion::Incast::kMaxSenders);

@@ -26,7 +26,7 @@ void IncastMeter::add(uint64_t bytes, TimePoint now) {
 
 void IncastMeter::note(double bytes, TimePoint now) {
   const int64_t interval = now.time_since_epoch() / kInterval;
-  // Each shard has its own idea of the time: what one of them says late counts now.
+  // The shards' times differ slightly: a late report counts for the current interval.
   if (interval > interval_) {
     last_ = interval == interval_ + 1 ? sums_ : Sums{};
     sums_ = {};
@@ -36,7 +36,7 @@ void IncastMeter::note(double bytes, TimePoint now) {
   sums_.squares += bytes * bytes;
 }
 
-// In this interval not all have said yet what they were sent.
+// The larger of two estimates, as not all queue pairs have reported in this interval yet.
 uint32_t IncastMeter::senders() const {
   const double most = Incast::kMaxSenders;
   return static_cast<uint32_t>(std::lround(std::min(std::max(last_.senders(), sums_.senders()), most)));

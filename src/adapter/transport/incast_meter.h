@@ -10,17 +10,17 @@
 
 namespace verbena::transport {
 
-// How many senders the queue pairs of a process have at a time, by paths that may lose packets: an incast, if
-// they share a link. Each queue pair says once in an interval how much it has been sent since. The square of
-// the sum, by the sum of the squares, is how many senders they would be, had all equal parts.
+// Estimates how many senders a process's queue pairs have at a time, over paths that may lose packets: an
+// incast, if they share a link. Each queue pair adds the bytes it received once per interval. The square of
+// the sum, divided by the sum of the squares, is the number of senders if all sent equal parts.
 //
 // Any thread.
 class IncastMeter {
  public:
   static constexpr Duration kInterval = std::chrono::milliseconds(32);
   static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
-  // When there are half as many again as at the last dip; twice as long before each one from then on, as
-  // those who come together do not all hear of the first.
+  // Time to the next dip when there are half as many senders again as at the last one. Doubles with each dip,
+  // since newcomers may miss the first ones.
   static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
 
   void add(uint64_t bytes, TimePoint now);
@@ -37,21 +37,21 @@ class IncastMeter {
 
   SpinLock lock_;
   int64_t interval_ = 0;
-  Sums sums_;  // of this interval,
-  Sums last_;  // and of the one before
+  Sums sums_;  // of this interval
+  Sums last_;  // of the previous interval
   TimePoint dipped_{};
-  Duration until_next_ = kBetweenDips;  // dip
+  Duration until_next_ = kBetweenDips;  // time from one dip to the next
   uint32_t senders_at_dip_ = 1;
   std::atomic<congestion::Incast> incast_{};
   static_assert(decltype(incast_)::is_always_lock_free);
 };
 
-// What one queue pair has been sent.
+// Bytes that one queue pair has received, to be added to the meter.
 //
 // For the shard's lock holder.
 class IncastShare {
  public:
-  // True: its sender is to be told of the others.
+  // Counts a packet. True: its sender should be told about other senders.
   bool on_packet(IncastMeter& meter, uint64_t bytes, TimePoint now) {
     bytes_ += bytes;
     if (now >= says_at_) {

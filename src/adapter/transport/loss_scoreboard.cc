@@ -32,8 +32,8 @@ void LossScoreboard::advance(roce::Psn limit, TimePoint now) {
   scoreboard_.front().begin(now);
 }
 
-// Takes [from, to) out of a hole. Returns the place of the next one to look at. REQUIRES:
-// has_room(kMaxParts), if it is in its midst
+// Removes [from, to) from a hole. Returns the index of the next hole to look at. REQUIRES:
+// has_room(kMaxParts), if the range touches neither end of the hole
 size_t LossScoreboard::cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now) {
   Hole& hole = scoreboard_[place];
   const bool begins = hole.first == from;

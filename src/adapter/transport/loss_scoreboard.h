@@ -10,47 +10,49 @@
 
 namespace verbena::transport {
 
-// What is missing among packets of which later ones have arrived: ranges of PSNs below `top`. Everything else
-// below top has arrived.
+// Loss scoreboard (RFC 6675): the holes below top(), ranges of PSNs that are missing although later packets
+// have arrived. All other PSNs below top() have arrived.
 //
-// For the shard's lock holder. Allocates only while it grows, behind a loss.
+// For the shard's lock holder. Allocates only while it grows, after a loss.
 class LossScoreboard {
  public:
   static constexpr size_t kMax = 4096;
-  // When parts of them are sent again, or arrive.
+  // Max holes after some were split, as retransmissions and arrivals of parts do.
   static constexpr size_t kMaxParts = 2 * kMax;
 
-  // Something missing is sent again.
+  // A retransmission of missing packets.
   struct Repair {
     TimePoint at;
     TimePoint answer_due{};
-    Duration together{0};  // parts that follow each other within that are one
-    bool asked = false;    // for an answer that comes in its turn, among others
+    Duration together{0};  // parts that follow each other within this time become one hole
+    bool asked = false;    // a request was sent again; its response comes in PSN order, among others
   };
 
+  // A range of missing PSNs, and the state of its repair.
   struct Hole {
     roce::Psn first;
     roce::Psn limit;
-    TimePoint since;  // when it was noticed, or filled again and not closed by that
-    // When its repair should be answered, by the round trip of the time when that was sent: a queue that it
-    // had to wait in may be gone when the answer comes.
+    TimePoint since;  // when it was noticed missing, or last sent again
+    // When its repair should be answered, by the RTT at the time it was sent: the queue that the repair
+    // waited in may be gone when the answer comes.
     TimePoint answer_due{};
-    bool lost = false;   // it is to be sent again
-    bool again = false;  // it has been
-    bool asked = false;  // by a request for an answer, which comes before other answers that are to be given
-    bool begun = false;  // that has begun to come: the rest is awaited from then on
+    bool lost = false;   // it must be sent again
+    bool again = false;  // it has been sent again
+    bool asked = false;  // by a request, whose response comes before later responses
+    bool begun = false;  // the response has begun to arrive: the rest is awaited from then on
 
-    // What was before this rest of it has come.
+    // Everything before this remaining part has arrived.
     void begin(TimePoint now) {
       if (!asked || !again || lost) return;
       begun = true;
       since = now;
     }
-    // What is sent again at its end may be a part of it: that was so, too, no earlier than `earliest`.
+    // Whether packets sent again at its end may join it: it was itself sent again, no earlier than
+    // `earliest`.
     bool may_grow(roce::Psn at, TimePoint earliest) const {
       return again && !lost && !asked && limit == at && since >= earliest;
     }
-    // It has been sent again.
+    // Notes that it was sent again.
     void resent(const Repair& repair) {
       lost = begun = false;
       again = true;
@@ -60,7 +62,7 @@ class LossScoreboard {
     }
   };
 
-  // Nothing is missing; what was sent from `top` on is on its way.
+  // Nothing is missing; packets from `top` on are in flight.
   void reset(roce::Psn top) {
     scoreboard_.clear();
     top_ = top;
@@ -70,19 +72,19 @@ class LossScoreboard {
   const std::vector<Hole>& all() const { return scoreboard_; }
   std::vector<Hole>& all() { return scoreboard_; }
 
-  // All before `limit` is done with.
+  // Everything before `limit` is done.
   void advance(roce::Psn limit, TimePoint now);
 
   enum class State : uint8_t {
     kUnderWay,
-    kLost,   // it is to be sent again
-    kAgain,  // it has been
+    kLost,   // must be sent again
+    kAgain,  // has been sent again
     kArrived,
   };
 
-  // [first, limit) has arrived. What lies between top() and it is missing. Calls arrived(from, to, state) for
-  // what had not been known, with the state in which it was, and closed(hole) for each hole that it fills, in
-  // whole or in part. False: there are too many holes, and nothing was done.
+  // Notes that [first, limit) has arrived; PSNs between top() and `first` become a hole. Calls arrived(from,
+  // to, state) for each newly arrived part, with its previous state, and closed(hole) for each hole that is
+  // filled completely or in part. False: too many holes, and nothing was done.
   template <class Arrived, class Closed>
   bool fill(roce::Psn first, roce::Psn limit, TimePoint now, Arrived arrived, Closed closed) {
     if (!first.is_before(top_)) {
@@ -96,7 +98,7 @@ class LossScoreboard {
       top_ = limit;
     }
     for (size_t i = place_of(first); i < scoreboard_.size();) {
-      // Those that lie in it wholly go together.
+      // Erases the holes within the range together.
       size_t rest = i;
       for (; rest < scoreboard_.size(); ++rest) {
         const Hole& whole = scoreboard_[rest];
@@ -113,7 +115,7 @@ class LossScoreboard {
       if (!hole.first.is_before(limit)) break;
       const roce::Psn from = hole.first.is_before(first) ? first : hole.first;
       const roce::Psn to = hole.limit.is_after(limit) ? limit : hole.limit;
-      // Without room for the rest all of it stays missing: what has arrived of it is sent twice.
+      // Without room for the rest, the whole hole stays missing: its arrived part is sent twice.
       if (from != hole.first && to != hole.limit && !has_room(kMaxParts)) break;
       closed(hole);
       arrived(from, to, state_of(hole));
@@ -122,7 +124,7 @@ class LossScoreboard {
     return true;
   }
 
-  // [top(), limit) is missing besides, from now on. False: there are too many holes.
+  // Adds the hole [top(), limit). False: too many holes.
   bool extend(roce::Psn limit, TimePoint now) {
     if (!limit.is_after(top_)) return true;
     if (!add({top_, limit, now})) return false;
@@ -151,9 +153,9 @@ class LossScoreboard {
     if (from.is_before(limit)) visit(from, limit, State::kUnderWay);
   }
 
-  // The first that is to be sent again; nullptr: none is.
+  // The first hole that must be sent again; nullptr: none.
   const Hole* first_lost() const;
-  // All that is lost before `limit` has been sent again. Calls again(from, to) for each part of it.
+  // Notes that everything lost before `limit` was sent again. Calls again(from, to) for each part of it.
   template <class Again>
   void sent_again(roce::Psn limit, const Repair& repair, Again again) {
     for (size_t i = 0; i < scoreboard_.size() && scoreboard_[i].first.is_before(limit); ++i) {
@@ -168,7 +170,7 @@ class LossScoreboard {
         cut(i--, hole.first, to, repair.at);
         continue;
       }
-      // Without room for the rest it is awaited with what was sent.
+      // Without room to split, the rest counts as sent again too.
       if (has_rest && has_room(kMaxParts)) split(i, limit);
       scoreboard_[i].resent(repair);
     }
@@ -178,17 +180,17 @@ class LossScoreboard {
   static State state_of(const Hole& hole) {
     return hole.lost ? State::kLost : hole.again ? State::kAgain : State::kUnderWay;
   }
-  // For one more of at most so many; it is allocated then. The holes may move.
+  // Makes room for one more hole, up to `most` in total. Allocates if needed; the holes may move.
   bool has_room(size_t most);
   bool add(const Hole& hole);
-  // The first that does not lie wholly before it.
+  // Index of the first hole that ends after `psn`.
   size_t place_of(roce::Psn psn) const {
     const auto at = std::partition_point(scoreboard_.begin(), scoreboard_.end(),
                                          [psn](const Hole& hole) { return !hole.limit.is_after(psn); });
     return static_cast<size_t>(at - scoreboard_.begin());
   }
   size_t cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now);
-  // Makes two of it. REQUIRES: has_room(kMaxParts), and it lies on both sides of `at`
+  // Splits a hole in two. REQUIRES: has_room(kMaxParts), and the hole lies on both sides of `at`
   void split(size_t place, roce::Psn at);
 
   std::vector<Hole> scoreboard_;  // in PSN order, disjoint

@@ -5,13 +5,13 @@
 
 namespace verbena::transport {
 
-// Two sizes that do not fit each other, because of which a request was refused. For the log and the peer.
+// Two sizes that do not match, for which a request was refused. For the log and the peer.
 struct Misfit {
   enum class Kind : uint8_t {
     kNone,
     kPathMtu,        // a packet's payload, and the queue pair's path MTU
-    kReceiveBuffer,  // a whole message, and the receive request's buffers
-    kPartOfMessage,  // the same of what has come of a message that goes on
+    kReceiveBuffer,  // a complete message, and the receive request's buffers
+    kPartOfMessage,  // the part of a message received so far, and the receive request's buffers
   };
   Kind kind = Kind::kNone;
   uint64_t bytes = 0;

@@ -24,11 +24,12 @@ bool MulticastCopies::is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoi
   return !is_second;
 }
 
-// Makes room for the packet, where it is not among those that are remembered.
+// Moves the window forward to include the packet, if it is not in it.
 void MulticastCopies::advance(Sender& sender, roce::Psn psn) {
   const int32_t ahead = psn - sender.newest;
   constexpr auto kSize = static_cast<int32_t>(kWindow);
-  // From here on packets are forgotten together: one by one it would take longer than to receive a hundred.
+  // From this distance on, packets are forgotten together: one by one it would take longer than receiving a
+  // hundred.
   constexpr int32_t kFar = 512;
   if (ahead <= 0 && ahead > -kSize) return;
   if (ahead >= kSize || ahead < 0) {

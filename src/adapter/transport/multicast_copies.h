@@ -12,24 +12,24 @@
 
 namespace verbena::transport {
 
-// Of a datagram to a multicast group that comes twice, by memory and by the wire, tells which copy is the
-// first: each may be ahead of the other, and each may be missing. The two have their sender's QPN and PSN.
+// Recognizes duplicates of multicast datagrams, which may arrive twice: over shared memory and over the wire.
+// Either copy may be first, and either may be missing. Copies have the same sender QPN and PSN.
 //
-// A sender is remembered with its last so many packets, which are more than can wait in a socket. What is
-// older is not a late copy: the sender has begun again. Pure; for the shard's lock holder.
+// Remembers the last kWindow packets of each sender, more than can wait in a socket. An older packet is
+// therefore no late copy: the sender has started again. Pure; for the shard's lock holder.
 class MulticastCopies {
  public:
   static constexpr uint32_t kWindow = 1 << 15;
   static constexpr size_t kMaxSenders = 64;
-  // One that has not been heard for so long makes room for another.
+  // A sender that was silent for this long makes room for another.
   static constexpr Duration kForgottenAfter = std::chrono::seconds(10);
 
   enum class Way : uint8_t { kMemory, kWire };
 
-  // Whether copies of this sender's may have come by memory.
+  // Whether copies from this sender may have come over shared memory.
   bool knows(roce::Qpn sender) const;
-  // Whether a copy of this packet is the one to be taken. What comes by memory of one sender too many is not:
-  // its other copy is.
+  // Whether to deliver this copy of a packet. With too many senders, only the copy from the wire is
+  // delivered.
   bool is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoint now);
 
  private:
@@ -37,7 +37,7 @@ class MulticastCopies {
     roce::Qpn qpn;
     roce::Psn newest;
     TimePoint heard;
-    // Packets of which one copy has come, and by which way. One per packet at most.
+    // Packets of which one copy has come, by its route. A packet has at most one bit.
     std::bitset<kWindow> by_memory;
     std::bitset<kWindow> by_wire;
   };

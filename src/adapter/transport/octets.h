@@ -10,15 +10,15 @@
 
 namespace verbena::transport {
 
-// Octets of packets as ports count them: all between the packet delimiters (IBTA volume 1, 16.1.3.5). For
-// RoCEv2 they are those from the IP header to the ICRC, as the kernel's rxe counts its bytes. Messages that
-// go by memory count as the packets that they stand for.
+// Octets of packets as port counters count them: everything between the packet delimiters (IBTA volume 1,
+// 16.1.3.5). For RoCEv2, from the IP header to the ICRC, as the kernel's rxe counts its bytes. Messages over
+// shared memory count as the packets that they replace.
 
 constexpr uint32_t kIpv4Bytes = 20;
 constexpr uint32_t kIpv6Bytes = 40;
 constexpr uint32_t kUdpBytes = 8;
 
-// A packet with a BTH alone and no payload.
+// Octets of a packet with a BTH and no payload.
 inline uint32_t least_octets(const roce::Path& path) {
   return (path.destination.is_ipv4() ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes + roce::kBthBytes +
          roce::kIcrcBytes;
@@ -28,20 +28,20 @@ constexpr uint32_t padded(uint32_t payload_bytes) {
   return (payload_bytes + 3) & ~3u;
 }
 
-// `count` packets of one message: the first has the extension headers.
+// Octets of `count` packets of one message; the first one has the extension headers.
 inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, uint32_t payload_bytes,
                           uint32_t count = 1) {
   return uint64_t{count} * least_octets(path) + (roce::header_bytes(opcode) - roce::kBthBytes) +
          padded(payload_bytes);
 }
 
-// An acknowledgement that travels in another packet.
+// Octets of an acknowledgement that travels in another packet.
 inline uint32_t octets_of(const roce::Path& path, const Acknowledgement*) {
   constexpr uint32_t kAethBytes = 4;
   return least_octets(path) + kAethBytes;
 }
 
-// Whole messages that travel together.
+// Octets of a batch of messages.
 inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, std::span<const uint8_t> messages) {
   uint64_t payload = 0;
   for (const uint8_t bytes : messages) payload += padded(bytes);

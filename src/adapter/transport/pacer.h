@@ -9,10 +9,10 @@
 
 namespace verbena::transport {
 
-// Bounds how fast a service without acknowledgements sends. Nothing tells such a sender that the receiver's
-// buffer is full, and a receiver takes longer over a packet than a sender does: unbounded, all of a large
-// message beyond the first hundreds of kilobytes is lost. So a burst leaves at once, and more at a rate that
-// the receiver can follow. Both are the route's; on one that loses nothing there is no bound.
+// Token-bucket pacer for UC and UD, whose senders get no ACKs. A receiver takes longer per packet than a
+// sender: without a limit, a large message overruns the receiver's buffer, and everything beyond the first
+// hundreds of kilobytes is lost. So a burst leaves at once, and the rest at a rate that the receiver can
+// follow. Burst and rate are the route's; a lossless route is unlimited.
 class Pacer {
  public:
   void reset(const Traits& traits) {
@@ -22,7 +22,7 @@ class Pacer {
     bytes_per_microsecond_ = std::max(traits.blind_bytes_per_microsecond, 1u);
   }
 
-  // From now on so much in a second, if that is less. REQUIRES: reset() was called
+  // Lowers the rate to `bytes_per_second`, if that is less. REQUIRES: reset() was called
   void slow_down(uint64_t bytes_per_second) {
     bytes_per_microsecond_ = std::clamp<uint64_t>(bytes_per_second / 1'000'000, 1, bytes_per_microsecond_);
   }
@@ -33,8 +33,8 @@ class Pacer {
     settle(now);
     return debt_ < burst_bytes_;
   }
-  // When the next may, after allows() said no: when half the burst is free again, for packets travel cheaper
-  // together.
+  // When the next packet may leave, after allows() was false: when half the burst is free again, since
+  // packets are cheaper in batches.
   TimePoint next() const {
     return settled_at_ + std::chrono::microseconds((debt_ - burst_bytes_ / 2) / bytes_per_microsecond_ + 1);
   }
@@ -53,7 +53,7 @@ class Pacer {
   bool unbounded_ = false;
   uint64_t burst_bytes_ = 1;
   uint64_t bytes_per_microsecond_ = 1;
-  uint64_t debt_ = 0;  // bytes sent and not yet worked off
+  uint64_t debt_ = 0;  // bytes sent that the rate has not yet covered
   TimePoint settled_at_{};
 };
 

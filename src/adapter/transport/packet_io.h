@@ -13,14 +13,14 @@
 
 namespace verbena::transport {
 
-// What an acknowledgement says: how far the sender of it has come, and with what result (AETH).
+// An acknowledgement (AETH): the progress of its sender, and the result.
 struct Acknowledgement {
   roce::Psn psn;
   uint32_t msn;
   uint8_t syndrome;
 };
 
-// As a packet of its own.
+// Headers of the acknowledgement as a packet of its own.
 inline roce::Headers headers_of(const Acknowledgement& acknowledgement, roce::Qpn destination) {
   roce::Headers headers;
   headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
@@ -31,28 +31,29 @@ inline roce::Headers headers_of(const Acknowledgement& acknowledgement, roce::Qp
   return headers;
 }
 
-// A packet on its way out. Everything pointed to is only borrowed for the call.
+// An outgoing packet. Everything it points to is borrowed for the call.
 struct OutgoingPacket {
   const roce::Path& path;
   const roce::Headers& headers;         // `pad` is set
   std::span<const ConstBytes> payload;  // pieces of user memory, in order; may fault
   uint32_t payload_bytes;               // their sum
-  uint32_t count = 1;                   // of packets that are joined; see Traits::joined_bytes
-  // Goes to the same QP, ahead of it. Only by a route that takes it along (Traits::carries_acknowledgements).
+  uint32_t count = 1;                   // packets in a super-packet; see Traits::joined_bytes
+  // An acknowledgement to the same QP, to be sent before the packet. Only on routes with
+  // Traits::carries_acknowledgements.
   const Acknowledgement* acknowledgement = nullptr;
-  // It stands for so many messages of one packet each, of these lengths, one piece of `payload` each; `count`
-  // says how many. The headers, but for the PSN and the request to acknowledge, are those of each; these are
-  // the first one's, and the last one's. Only by a route that takes them (Traits::joined_messages). Empty: it
-  // is a packet.
+  // Lengths of the messages, if this is a batch of `count` messages of one packet each, with one piece of
+  // `payload` each. They share the headers except for two fields: the PSN is that of the first message, the
+  // acknowledgement request that of the last. Only on routes with Traits::joined_messages. Empty: an ordinary
+  // packet.
   std::span<const uint8_t> messages = {};
-  // The payload may stay where it is until it is acknowledged, for the receiver to fetch. Only of RC, not of
-  // a packet that ends a message, and only while the route says so (DirectAccess::lends()).
+  // Rendezvous: the payload may stay in place until it is acknowledged, for the receiver to fetch. Only for
+  // RC, not for the last packet of a message, and only while the route allows it (DirectAccess::lends()).
   bool lent = false;
-  // Others of its size follow, and yet it had better go with a longer one before it than with those.
+  // Others of its size follow, but it is better batched with the longer packet before it.
   bool follows_longer = false;
 };
 
-// The headers of one of them, as if it had gone by itself.
+// Headers of message `index` of a batch, as if sent alone.
 inline roce::Headers headers_of_message(const roce::Headers& headers, std::span<const uint8_t> messages,
                                         size_t index) {
   roce::Headers own = headers;
@@ -62,47 +63,46 @@ inline roce::Headers headers_of_message(const roce::Headers& headers, std::span<
   return own;
 }
 
-// How long each such message may be, in bytes, and how many may go together.
+// Max length of a message in a batch, in bytes, and max number of messages.
 inline constexpr uint32_t kLongestJoinedMessage = 128;
 inline constexpr uint32_t kMaxJoinedMessages = 16;
 static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
-// A SEND of RC in one packet, or in some that are joined, with nothing but its data: what most messages are
-// where they go by memory. It is the packet of these headers, to both ends, but is made, and looked at, at a
-// fraction of the cost.
+// A SEND of RC in one packet or super-packet, with nothing but data: most messages over shared memory. Stands
+// for the packet with these headers, but costs a fraction to build and to examine.
 struct PlainSend {
   static constexpr uint8_t kOpcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 
   roce::PlainHeaders headers;                        // of kOpcode; `pad` is set
-  ConstBytes payload;                                // outgoing: user memory, and may fault
-  uint32_t count = 1;                                // as OutgoingPacket's
-  const Acknowledgement* acknowledgement = nullptr;  // as OutgoingPacket's
+  ConstBytes payload;                                // outgoing: user memory, may fault
+  uint32_t count = 1;                                // as in OutgoingPacket
+  const Acknowledgement* acknowledgement = nullptr;  // as in OutgoingPacket
 };
 
 enum class SendStatus : uint8_t {
-  kSent,   // on its way, or lost as packets may be
-  kBusy,   // no room now: the same packet again later
+  kSent,   // sent; may be lost on the way, as any packet
+  kBusy,   // no room now: retry the same packet later
   kFault,  // the payload's memory is gone: nothing was sent
 };
 
-// Which QP has lent its payload, and how it knows the one that is to fetch it.
+// Identifies the sender of a rendezvous payload, and the connection by which the receiver knows it.
 struct Lender {
   roce::Qpn from;
   roce::Qpn to;
-  roce::Psn first_psn;  // that its requests began with
+  roce::Psn first_psn;  // of its first request
 };
 
-// The payload of a packet that came without it, as it stayed in the memory of its sender.
+// Rendezvous payload of an incoming packet: still in its sender's memory.
 class LentPayload {
  public:
   virtual ~LentPayload() = default;
   virtual uint32_t bytes() const = 0;
-  // Gets all of it, into places that have as many bytes together. False: it cannot be got so, and the sender
-  // is to send it again in another way; some of it may have been written.
+  // Fetches the whole payload into pieces that have as many bytes in total. False: it cannot be fetched, and
+  // the sender must send it another way; a part may have been written.
   virtual bool fetch(const Lender& lender, std::span<const ConstBytes> to) = 0;
 };
 
-// Calls use(OutgoingPacket) with the packet that the message is.
+// Calls use(OutgoingPacket) with the message as a packet.
 template <class Use>
 auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
   const roce::Headers headers = headers_of(message.headers);
@@ -114,22 +114,24 @@ auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
                             .acknowledgement = message.acknowledgement});
 }
 
-// Packets of one message that follow each other and are alike: Middles, of a whole path MTU each. To make
-// them together costs each a fraction of what it costs alone; they leave as if they had been sent one by one.
+// A packet train to be sent: consecutive Middle packets of one message, each with a full path MTU of payload.
+// To build them together costs a fraction per packet; they leave as if sent one by one.
+// (congestion::PacketTrain records one that was sent.)
 struct PacketTrain {
   const roce::Path& path;
-  // The first one's; but the request to acknowledge is the last one's. The opcode has no extension headers.
+  // Headers of the first packet, but the last one's acknowledgement request. The opcode has no extension
+  // headers.
   roce::PlainHeaders headers;
-  const std::byte* payload;  // of all, one behind the other; user memory, and may fault
-  uint32_t packet_payload;   // of each, in bytes: a multiple of four
+  const std::byte* payload;  // of all packets, contiguous; user memory, may fault
+  uint32_t packet_payload;   // bytes per packet: a multiple of four
   uint32_t count;
-  // If there are some: by way of these a port may keep what it has made of them as it is, and send it without
-  // a copy. Until the PSN behind all of them is acknowledged, or that behind the message's last packet, if it
-  // comes next.
+  // Not null: the port may pin its blocks here, and send the packets from there without a copy. Each stays
+  // pinned until the PSN after the train is acknowledged; with `before_last`, until the PSN after the
+  // message's last packet.
   BlockPins* pins = nullptr;
   bool before_last = false;
 
-  // Of those from `index` on, at most so many.
+  // The train from packet `index` on, of at most `most` packets.
   PacketTrain part(uint32_t index, uint32_t most) const {
     PacketTrain rest = *this;
     rest.headers.psn = headers.psn + index;
@@ -141,13 +143,13 @@ struct PacketTrain {
   }
   roce::Psn pinned_until() const { return headers.psn + count + (before_last ? 1 : 0); }
 };
-// How many of them were sent, the first ones, and why not all.
+// Number of packets sent, from the first on, and why not all.
 struct TrainSent {
   uint32_t packets = 0;
   SendStatus status = SendStatus::kSent;
 };
 
-// Where transport puts packets. A net::Port is one; so is the simulator's wire.
+// Output of transport: a net::Port, the channel to another process, or the simulator's wire.
 class PacketSink {
  public:
   virtual ~PacketSink() = default;
@@ -170,22 +172,22 @@ class PacketSink {
     return {train.count, SendStatus::kSent};
   }
 
-  // Where what is sent lies until the receiver's process takes it: how much has been put there so far
-  // (free-running), and whether the receiver has taken that much. Of a network nobody knows what lies in it.
+  // Whether the receiver's process has taken what was sent. put_so_far(): amount put into its ring so far
+  // (free-running). is_taken(): whether the receiver has taken that much. A network cannot tell.
   virtual uint32_t put_so_far() const { return 0; }
   virtual bool is_taken(uint32_t /*so_far*/) const { return true; }
 };
 
-// A packet that came in: parsed, its ICRC good. Borrowed for the call.
+// An incoming packet: parsed, with a valid ICRC. Borrowed for the call.
 struct IncomingPacket {
   const roce::Packet& packet;
   const roce::Path& path;  // as the sender used it: source is the sender
-  uint32_t udp_bytes;      // length of the UDP payload, ICRC included: what a GRH's payload length says
-  const Acknowledgement* acknowledgement = nullptr;  // came ahead of it, from the same QP
-  // As OutgoingPacket::messages; they lie one behind the other in the packet's payload.
+  uint32_t udp_bytes;      // length of the UDP payload with ICRC: the payload length of a GRH
+  const Acknowledgement* acknowledgement = nullptr;  // came ahead of the packet, from the same QP
+  // As in OutgoingPacket; the messages are contiguous in the packet's payload.
   std::span<const uint8_t> messages = {};
-  LentPayload* lent = nullptr;  // in place of the packet's, which has none
-  uint16_t source_port = 0;     // UDP's; 0: it came by another route
+  LentPayload* lent = nullptr;  // rendezvous payload; the packet has none then
+  uint16_t source_port = 0;     // of UDP; 0: the packet came by another route
 
   uint32_t payload_bytes() const {
     return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(packet.payload.size());

@@ -11,17 +11,17 @@ class Flow;
 
 namespace verbena::transport {
 
-// What a connected QP knows of its path to the peer, where packets may be lost. One writer (the shard), any
-// readers.
+// Statistics of a connected QP's path to its peer, where packets may be lost. Written by one thread (the
+// shard), read by any.
 enum PathNumber : uint8_t {
-  kPathRoundTrip,          // ns, smoothed; 0: not known
-  kPathUsualRoundTrip,     // ns, of late, without a queue
-  kPathWindow,             // bytes that may be in flight; 0: there is no such path
-  kPathRate,               // bytes a second at which they leave; 0: as fast as they can
+  kPathRoundTrip,          // ns, smoothed; 0: unknown
+  kPathUsualRoundTrip,     // ns, recent RTT without a queue
+  kPathWindow,             // max bytes in flight; 0: no such path
+  kPathRate,               // bytes per second; 0: not paced
   kPathInFlight,           // bytes
-  kPathLostPackets,        // taken for lost one by one, and sent again
-  kPathMarkedPackets,      // received with the mark of a switch that fills up
-  kPathCongestionNotices,  // received: so often the peer has told of marked packets
+  kPathLostPackets,        // packets detected as lost individually, and sent again
+  kPathMarkedPackets,      // received with a switch's congestion mark
+  kPathCongestionNotices,  // CNPs received from the peer
   kPathNumberCount,
 };
 
@@ -31,7 +31,7 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
 
-// What is known of the path; nullptr: nothing. For the shard.
+// Updates the statistics from `flow`; nullptr: nothing is known. For the shard.
 void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

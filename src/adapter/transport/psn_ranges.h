@@ -10,14 +10,14 @@
 
 namespace verbena::transport {
 
-// Which PSNs of a window are there: ranges in PSN order, apart from each other. What is asked and changed
-// takes as long as there are ranges, and not as there are PSNs.
+// A set of PSNs within a window, as disjoint ranges in PSN order. Operations take time proportional to the
+// number of ranges, not of PSNs.
 //
 // For the shard's lock holder. Allocates only while it grows. REQUIRES: less than half of all PSNs lie
-// between any two that it is given.
+// between any two in the set.
 class PsnRanges {
  public:
-  // A peer that leaves out every other packet makes no more of them.
+  // Limits the memory when a peer leaves out every other packet.
   static constexpr size_t kMax = 4096;
   struct Range {
     roce::Psn first;
@@ -26,10 +26,9 @@ class PsnRanges {
 
   size_t size() const { return ranges_.size(); }
 
-  // [first, limit) is there, too. False: there would be too many ranges, or there is no memory; nothing was
-  // done then.
+  // Adds [first, limit). False: too many ranges or out of memory; nothing was changed.
   bool add(roce::Psn first, roce::Psn limit) {
-    // Those that it touches become one with it.
+    // Merges the ranges that it touches.
     const auto begin = std::partition_point(ranges_.begin(), ranges_.end(),
                                             [first](const Range& r) { return r.limit.is_before(first); });
     auto end = begin;
@@ -43,7 +42,7 @@ class PsnRanges {
     return true;
   }
 
-  // All before it is gone.
+  // Removes all PSNs before `limit`.
   void drop_before(roce::Psn limit) {
     const auto end = std::partition_point(ranges_.begin(), ranges_.end(),
                                           [limit](const Range& r) { return !r.limit.is_after(limit); });
@@ -51,10 +50,10 @@ class PsnRanges {
     if (!ranges_.empty() && ranges_.front().first.is_before(limit)) ranges_.front().first = limit;
   }
 
-  // An assignment would keep the memory.
+  // Frees the memory, too, which an assignment would keep.
   void clear() { std::vector<Range>().swap(ranges_); }
 
-  // Calls visit(first, limit) for each range from `from` on, until it answers false.
+  // Calls visit(first, limit) for each range from `from` on, until it returns false.
   template <class Visit>
   void for_each(roce::Psn from, Visit visit) const {
     for (const Range& range : ranges_) {

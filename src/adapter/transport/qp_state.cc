@@ -34,8 +34,8 @@ uint8_t service_bit(ibv_qp_type type) {
   }
 }
 
-// One line of the table: a transition of some services. A service without a line for a transition that others
-// have takes no attributes with it.
+// A row of the table: a transition, for some services. A service without a row for a transition that others
+// have may make it, without attributes.
 struct Transition {
   ibv_qp_state from;
   ibv_qp_state to;
@@ -100,7 +100,7 @@ constexpr Transition kTransitions[] = {
     {IBV_QPS_SQE, IBV_QPS_RTS, kUd, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
 };
 
-// By bit of enum ibv_qp_attr_mask.
+// Names by bit of enum ibv_qp_attr_mask.
 constexpr const char* kAttributes[] = {
     "STATE",
     "CUR_STATE",
@@ -144,7 +144,7 @@ int refuse(ibv_qp_state from, ibv_qp_state to, int missing, int too_many) noexce
   return EINVAL;
 }
 
-// No service goes from one to the other.
+// No service has this transition: names those that exist.
 int refuse_states(ibv_qp_state from, ibv_qp_state to) noexcept try {
   if (log_level() < LogLevel::kError) return EINVAL;
   std::string possible;
@@ -173,7 +173,7 @@ int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int m
   if (service == 0 || from > IBV_QPS_ERR || to > IBV_QPS_ERR)
     return because(EINVAL, "qp_state {} is none", static_cast<int>(to));
   mask &= ~IBV_QP_STATE;
-  // From anywhere to RESET, and to ERR from anywhere but RESET, with no attribute.
+  // To RESET from any state, and to ERR from any state but RESET; without attributes.
   if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET))
     return mask == 0 ? 0 : refuse(from, to, 0, mask);
   bool exists = false;
@@ -185,7 +185,7 @@ int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int m
     const int too_many = mask & ~(t.required | t.optional);
     return missing == 0 && too_many == 0 ? 0 : refuse(from, to, missing, too_many);
   }
-  // A transition that there is for others is there for all, with no attribute.
+  // A transition that other services have is allowed, without attributes.
   if (exists && mask == 0) return 0;
   return exists ? refuse(from, to, 0, mask) : refuse_states(from, to);
 }

@@ -8,19 +8,18 @@
 namespace verbena::transport {
 
 // The QP state machine as a table (IBTA volume 1, 10.3.1 and tables 91 to 96; Linux ib_modify_qp_is_ok()):
-// which transitions there are for a transport service, which attributes each needs and which it may take
-// besides.
+// the transitions of each transport service, with the attributes that each requires and allows.
 
-// For people.
+// Name of the state, for messages.
 const char* name_of(ibv_qp_state state);
 
-// 0 when a modify from `from` to `to` with the attributes in `mask` is in order; EINVAL otherwise, with the
-// reason told (base/failed_call.h).
+// 0 if a modify from `from` to `to` may set the attributes in `mask`; else EINVAL, with the reason recorded
+// (base/failed_call.h).
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
 // Posting rules of the verbs: a send may be posted in RTS, SQD, SQE and ERR, a receive in any state but
-// RESET; in another state posting is an immediate error (IBTA volume 1, 10.8.2 and 11.4.1.1). The kernel's
-// rxe_post_send() answers EINVAL, and so do we; mlx5's library does not look at the state at all.
+// RESET. Otherwise posting fails at once (IBTA volume 1, 10.8.2 and 11.4.1.1). The kernel's rxe_post_send()
+// returns EINVAL, and so do we; mlx5's library does not check the state.
 constexpr bool accepts_sends(ibv_qp_state state) {
   return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
 }
@@ -28,7 +27,7 @@ constexpr bool accepts_receives(ibv_qp_state state) {
   return state != IBV_QPS_RESET;
 }
 
-// Whether requests are answered and responses awaited.
+// Whether a QP in this state answers requests and awaits responses.
 constexpr bool receives_packets(ibv_qp_state state) {
   return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
 }

@@ -14,7 +14,7 @@
 namespace verbena::transport {
 namespace {
 
-// Which completion opcode a work request ends with; by enum ibv_wr_opcode.
+// Opcode of a work request's completion, by enum ibv_wr_opcode.
 constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes = [] {
   std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> opcodes{};
   opcodes[IBV_WR_RDMA_WRITE] = opcodes[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE;
@@ -43,8 +43,8 @@ void QueuePair::enter(ibv_qp_state next, protocol::TraceCause cause) {
     peer_words_.clear();
   };
   if (next == IBV_QPS_RESET) route_ = &no_route();
-  // Drops what a thread posted that had not yet seen RESET. It must come before the new state is stored: a
-  // thread that sees that state may post.
+  // Drops what a thread posted before it saw RESET. This must precede the store of the new state: a thread
+  // that sees that state may post.
   if (from == IBV_QPS_RESET) forget();
   state_.store(next, std::memory_order_seq_cst);  // see publish_receives()
   if (next == IBV_QPS_RESET) forget();
@@ -53,7 +53,7 @@ void QueuePair::enter(ibv_qp_state next, protocol::TraceCause cause) {
   if (next == IBV_QPS_ERR) {
     flush_send_queue();
     flush_recv_queue();
-    // Of a shared queue it will take nothing any more: its owner may destroy the QP without losing a request
+    // The QP takes nothing more from a shared queue: its owner may destroy the QP without losing a request
     // (IBTA volume 1, 10.2.9.5).
     if (config_.srq != nullptr && from != IBV_QPS_ERR) emit(IBV_EVENT_QP_LAST_WQE_REACHED);
   }
@@ -121,7 +121,7 @@ void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) 
                                              .qp_num = config_.qpn.value(),
                                              .status = status,
                                              .opcode = opcode};
-  // First its place is free again, then the application may know: it may have a queue of one.
+  // Frees the slot before the application can see the completion: its queue may have only one.
   send_queue_.consume();
   if (!config_.send_cq->push(entry, status != IBV_WC_SUCCESS)) [[unlikely]]
     lose_completion(false);
@@ -144,7 +144,7 @@ void QueuePair::complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit) 
   if (counts_ != nullptr) [[unlikely]]
     count_completion(kCountedReceive, wc.status, wc.byte_len);
   queues::CompletionQueue* cq = receives_.cq();
-  // First its place is free again, then the application may know.
+  // Frees the slot before the application can see the completion.
   receives_.finish();
   if (!cq->push(wc, solicited)) lose_completion(true);
 }
@@ -160,7 +160,7 @@ void QueuePair::complete_plain_receive(uint32_t bytes, bool solicited) {
                                              .src_qp = attributes_.destination.value(),
                                              .opcode = IBV_WC_RECV};
   queues::CompletionQueue* const cq = receives_.cq();
-  // First its place is free again, then the application may know.
+  // Frees the slot before the application can see the completion.
   receives_.finish();
   if (!cq->push(entry, solicited)) [[unlikely]]
     lose_completion(true);
@@ -214,7 +214,7 @@ void QueuePair::complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t fl
   entry.opcode = IBV_WC_TM_RECV;
   entry.wc_flags = flags;
   entry.byte_len = bytes;
-  // The tag goes with the match: a program that hears of the data has heard of that.
+  // The tag goes with the match: a program that gets the data's completion has already got that.
   if ((flags & IBV_WC_TM_MATCH) != 0) {
     entry.tag = message.tag;
     entry.tag_private = message.application;
@@ -236,8 +236,7 @@ void QueuePair::complete_match(const TaggedMessage& message, ibv_wc_status statu
   complete_tagged(wr_id, status, flags, bytes, message);
 }
 
-// The data of a rendezvous has been read; the request was made for that. Nobody waits for what tells its
-// sender.
+// Completes the READ that fetched the data of a rendezvous. The SEND that tells its sender has no completion.
 void QueuePair::complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status) {
   if (wqe.opcode != IBV_WR_RDMA_READ) return;
   complete_tagged(wqe.wr_id, status, status == IBV_WC_SUCCESS ? IBV_WC_TM_DATA_VALID : 0, wqe.length, {});

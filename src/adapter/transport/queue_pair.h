@@ -36,14 +36,14 @@ struct OwnerAnswer;
 class QueueOwners;
 struct TaggedMessage;
 
-// Hears of asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
+// Receives asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
 class QpEventListener {
  public:
   virtual ~QpEventListener() = default;
   virtual void on_qp_event(ibv_event_type event) = 0;
 };
 
-// What modify_qp sets and packets obey.
+// Attributes that modify_qp sets.
 struct QpAttributes {
   roce::Path path;
   roce::Qpn destination;
@@ -58,60 +58,61 @@ struct QpAttributes {
   uint8_t timeout = 0;
   uint8_t retry_count = 0;
   uint8_t rnr_retry = 0;
-  bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: the end of draining in SQD is an event
+  bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: raise an event when draining in SQD ends
 };
 
-// For how long at most an XRC target asks for patience with the process that owns a queue, and is silent.
+// Max time for which an XRC target asks requesters to wait for a silent owner of a queue.
 inline constexpr Duration kLongestPatience = std::chrono::seconds(4);
 
-// What a QP is made of and with.
+// Parameters of a QP that never change.
 struct QpConfig {
   roce::Qpn qpn;
-  ibv_qp_type type{};  // for messages
+  ibv_qp_type type{};  // for error texts
   memory::PdId pd = 0;
   bool signal_all = false;
   queues::CompletionQueue* send_cq = nullptr;
   queues::CompletionQueue* recv_cq = nullptr;
-  queues::SharedReceiveQueue* srq = nullptr;  // in place of a receive queue of its own
+  queues::SharedReceiveQueue* srq = nullptr;  // instead of a receive queue of its own
   memory::KeyTable* keys = nullptr;
-  // XRC targets: the shared receive queues there are, and the domain whose queues it may deliver to.
+  // XRC targets: the process's shared receive queues, and the domain whose queues the QP may use.
   const queues::SharedReceiveQueueTable* srqs = nullptr;
   uint64_t xrc_domain = 0;
-  Routes* routes = nullptr;       // null: packets go nowhere, as without a wire
-  QueueOwners* owners = nullptr;  // where queues of other processes are; null: the domain is in no other
+  Routes* routes = nullptr;       // null: packets are lost, as without a wire
+  QueueOwners* owners = nullptr;  // for queues of other processes; null: no other process has the domain open
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
-  QpMoreCounters* more_counters = nullptr;  // null: nobody looks
-  PathNumbers* path_numbers = nullptr;      // null: nobody looks
+  QpMoreCounters* more_counters = nullptr;  // null: not counted
+  PathNumbers* path_numbers = nullptr;      // null: not recorded
   // Where a responder stores its protocol::ResponderProgress before each acknowledgement; null: nowhere.
   std::atomic<uint64_t>* progress = nullptr;
-  // No ACK timeout is shorter, though a program may ask for as little as 8 us: threads share processors, and
-  // what answers may not run for some milliseconds. Below that a busy machine's scheduling looks like loss.
+  // Min ACK timeout, though a program may ask for as little as 8 us. Threads share processors, and the
+  // answering thread may not run for some milliseconds: with less, a busy machine's scheduling looks like
+  // loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
-  // How reliable services find out what a way that may lose packets carries.
+  // Congestion control on routes that may lose packets.
   congestion::Kind congestion = congestion::Kind::kFixed;
-  // Whether they find it out at all and send again just what is missing. Otherwise a fixed window is all they
-  // know, and everything from a loss on is sent again, as between adapters.
+  // Whether to use congestion control, SACKs and receiver reports, and to send only missing packets again.
+  // False: a fixed window, and after a loss everything is sent again from there, as between adapters.
   bool repairs = true;
-  IncastMeter* incast = nullptr;     // null: nobody counts its senders
-  trace::Recorder* trace = nullptr;  // null: nobody remembers what happens to it
+  IncastMeter* incast = nullptr;     // null: senders are not counted
+  trace::Recorder* trace = nullptr;  // null: no trace
 };
 
 enum class TransmitResult : uint8_t {
   kIdle,   // nothing to send until something happens
-  kMore,   // the budget is used up, there is more
+  kMore,   // the budget is used up, and there is more
   kPaced,  // there is more, from deadline() on
-  kBusy,   // its route is full
+  kBusy,   // the route is full
 };
 
-// Why a packet that reached its QP was not taken; kAccepted counts also what the protocol then answers with a
-// NAK.
+// Why a packet to the QP was not taken. kAccepted includes packets that the protocol answers with a NAK.
 enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kBadSource };
 
-// A queue pair: the part that all transport services share. Pure: packets in, packets out, time passed in.
+// Base class of queue pairs: the part that all transport services share. Pure: packets in, packets out, the
+// time passed in.
 //
-// Who may call: everything is for the shard's lock holder, but posting (send_queue, recv_queue under their
-// locks, from any thread) and state(), which anyone may read.
+// Threads: everything is for the shard's lock holder, with two exceptions. Any thread may post (send_queue
+// and recv_queue, under their locks) and read state().
 class alignas(kCacheLine) QueuePair {
  public:
   QueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -126,7 +127,6 @@ class alignas(kCacheLine) QueuePair {
   queues::SendQueue& send_queue() { return send_queue_; }
   queues::RecvQueue& recv_queue() { return receives_.own(); }
   Receives& receives() { return receives_; }
-  // For the shard's lock holder.
   memory::KeyFinder& keys() const { return keys_; }
   SpinLock& send_lock() { return send_lock_; }
   SpinLock& recv_lock() { return recv_lock_; }
@@ -135,113 +135,114 @@ class alignas(kCacheLine) QueuePair {
   QpAttributes& attributes() { return attributes_; }
   const QpAttributes& attributes() const { return attributes_; }
 
-  // What its packets leave by: found at the transition to RTR, and the same until RESET or reroute(). Of a
-  // datagram QP, where each request has an address of its own, that of the latest.
+  // The route of the QP's packets: found at the transition to RTR, and kept until RESET or reroute().
+  // Requests of a datagram QP have their own addresses: there it is the latest request's route.
   const Route& route() const { return *route_; }
-  // There may be a better way to its peer now. It is looked for when nothing is under way that what goes by
-  // the new one could overtake. REQUIRES: Shard::touched() follows
+  // There may be a better route to the peer now. Looks for it once nothing is in flight that packets on the
+  // new route could overtake. REQUIRES: Shard::touched() follows
   virtual void reroute() {}
 
-  // A packet of the connected peer has come by memory: its route is by memory, as ours is, until it is RESET.
+  // A packet of the connected peer came over shared memory: both sides use that route, until this QP looks up
+  // its route again.
   void note_local_peer() { peer_is_local_ = true; }
   bool peer_is_local() const { return peer_is_local_; }
 
-  // Publishes receive requests that were filled in. True: the shard must be rung, as a request of the peer
-  // waits for them, or nothing else will flush them. (Posting sends rings always.)
+  // Publishes receive requests that were filled in. True: the caller must ring the shard's doorbell, because
+  // a request of the peer waits for them, or because nothing else would flush them. (Posting sends always
+  // rings.)
   //
-  // A thread that changes the state does not wait for those that post: they may be in the middle of a batch
-  // (ibv_wr_start), which only their own thread can end. So a request may be published by a thread that saw
-  // the state before ERR. It publishes and then looks at the state; fail() and enter() store the state and
-  // then look for requests. All four are sequentially consistent, so that one of the two sees the other:
-  // either the flush finds the request, or the poster finds ERR and rings. With two plain stores, each held
-  // back in its processor's store buffer, both could miss.
+  // A thread that changes the state does not wait for posting threads: they may be inside a batch
+  // (ibv_wr_start), which only they can end. So a thread that saw the state before ERR may still publish. It
+  // publishes, then reads the state; fail() and enter() store the state, then look for requests. All four
+  // accesses are sequentially consistent, so that one side sees the other: either the flush finds the
+  // request, or the poster sees ERR and rings. With plain stores both could miss, as each store may wait in
+  // its processor's store buffer.
   bool publish_receives(uint32_t count) {
     recv_queue().publish_and_look(count);
     return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR ||
            awaits_receive_.load(std::memory_order_seq_cst);
   }
-  // A request of the peer waits for a receive request, and a thread that posts one rings. The caller looks
-  // for receive requests afterwards, as fail() does.
+  // Whether a request of the peer waits for a receive request, so that a posting thread rings. The caller
+  // looks for receive requests afterwards, as fail() does.
   void await_receive(bool waits) {
     if (awaits_receive_.load(std::memory_order_relaxed) != waits) awaits_receive_.store(waits);
   }
 
-  // Enters a state that check_transition() allows, with attributes() already set. To RESET: forgets all
-  // requests without completions. To ERR: flushes.
+  // Enters a state that check_transition() allows, with attributes() already set. RESET drops all requests
+  // without completions; ERR flushes them.
   void enter(ibv_qp_state next, protocol::TraceCause cause = protocol::TraceCause::kAsked);
-  // Whether each request and packet is traced, too; else only what is rare.
+  // Whether to trace each request and packet, or only rare events.
   void trace_details(bool on);
-  // A packet to it, before it is looked at; and one that it has not taken.
+  // Traces a packet to this QP before it is examined; trace_refusal() traces one that was not taken.
   void trace_received(const IncomingPacket& packet) {
     if (details_ != nullptr) [[unlikely]]
       trace_arrived(packet);
   }
   void trace_refusal(Verdict verdict, const roce::Headers& headers) const;
-  // What has been posted since it was asked last.
+  // Traces the requests posted since the last call.
   void trace_posted() {
     if (details_ != nullptr) [[unlikely]]
       trace_new_requests();
   }
 
-  // The counters that its completions are added to, and from now on. REQUIRES: the shard's lock
+  // The completion counters that completions are added to. REQUIRES: the shard's lock
   CompletionCounts completion_counts() const { return counts_ != nullptr ? *counts_ : CompletionCounts{}; }
   void set_completion_counts(const CompletionCounts& counts) {
     counts_ = std::make_unique<CompletionCounts>(counts);
   }
 
   virtual Verdict on_packet(const IncomingPacket& packet, TimePoint now) = 0;
-  // The same for a packet that came by a way which loses nothing, if there is nothing about it or the QP that
-  // would take a longer look. Nothing: there is, and on_packet() is to be called; as yet nobody can tell that
-  // the packet has come.
+  // Fast path of on_packet() for a packet over a lossless route. nullopt: the packet or the QP needs
+  // on_packet(); nothing of the packet is visible yet.
   virtual std::optional<Verdict> on_plain_send(const PlainSend&, const roce::Path&, TimePoint) {
     return std::nullopt;
   }
 
-  // Sends what may be sent now, at most `budget` packets. Acknowledgements that nothing urgent needs are left
-  // out unless `with_acknowledgements`: they may wait for the application's next verb and travel with its
-  // reply.
+  // Sends what may be sent now, at most `budget` packets. Without `with_acknowledgements`, leaves out
+  // acknowledgements that nothing urgent needs: they may wait for the application's next verb and travel with
+  // its reply.
   virtual TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) = 0;
 
-  // Sends what has been posted, with an acknowledgement that is due, where that is quick. True: nothing is
-  // left for transmit() to do.
+  // Fast path of transmit(): sends posted requests, with an acknowledgement that is due. True: transmit() has
+  // nothing left to do.
   virtual bool send_at_once(TimePoint) { return false; }
 
-  // Sends an acknowledgement that is due, if it may go ahead of what else there is to send.
+  // Sends an acknowledgement that is due, if it may leave before everything else.
   virtual void transmit_acknowledgement() {}
 
-  // Whether transmit() would have something to send: urgent, or just an acknowledgement.
+  // Whether transmit() would send something: anything urgent, or just an acknowledgement.
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
-  // Its next request is small, and earlier ones are on their way: sending may wait for more to be posted, as
-  // the application, which waits for the earlier ones, will come back.
+  // Whether sending may wait to coalesce more requests: the next one is small and earlier ones are in flight.
+  // The application, which waits for the earlier ones, will call again.
   virtual bool may_gather() const { return false; }
-  // Received packets must say their traffic class and hop limit: they go into a GRH.
+  // Whether received packets need their traffic class and hop limit: for a GRH, or for ECN marks.
   virtual bool wants_ip_details() const { return false; }
-  // Its peer may carry out READs and WRITEs in our memory by itself now, if our keys allow it.
+  // Whether the peer may execute READs and WRITEs in our memory directly now, if our keys allow it.
   virtual bool takes_direct_access() const { return false; }
-  // Packets are on their way and unanswered.
+  // Whether packets are in flight and unanswered.
   virtual bool has_outstanding() const = 0;
 
-  // To be called after on_packet(), transmit() and on_timer(), when the QP is of one piece again: if a
-  // completion queue in error has lost what it had to say, nothing that it does can be relied on any more
-  // (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
+  // Call after on_packet(), transmit() and on_timer(), when the QP's state is consistent. If a completion
+  // queue in error has lost a completion of this QP, its results cannot be relied on: it enters ERR (IBTA
+  // volume 1, 11.6.3.2: local work queue catastrophic error).
   void answer_lost_completions() {
     if (completion_lost_) fail_for_lost_completions();
   }
   bool has_lost_completions() const { return completion_lost_; }
 
-  // When on_timer() wants to be called; kNever if not at all.
+  // When to call on_timer(); kNever: not at all.
   virtual TimePoint deadline() const = 0;
   virtual void on_timer(TimePoint now) = 0;
 
-  // XRC targets: what the owner of a queue says of requests that were passed on to it; that it has ended.
+  // XRC targets: a queue's owner has answered forwarded requests, or has ended.
   virtual void on_owner_answer(const OwnerAnswer&) {}
   virtual void on_owner_gone(uint32_t, roce::NakCode) {}
 
-  // Where the PSNs stand: what query_qp reports.
+  // Next PSNs, as query_qp reports them.
   virtual roce::Psn next_send_psn() const = 0;
   virtual roce::Psn next_receive_psn() const = 0;
-  // The same for the status page (protocol::kQpReceivePsn).
+  // The receive PSN as stored in the status page (protocol::kQpReceivePsn).
   virtual uint64_t receive_progress() const { return next_receive_psn().value(); }
 
   // Completes everything posted with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR (or SQE, for the send
@@ -249,15 +250,15 @@ class alignas(kCacheLine) QueuePair {
   void flush_send_queue();
   void flush_recv_queue();
 
-  // The memory windows that are bound to it. They are to be unbound before the QP is destroyed.
+  // The memory windows bound to the QP. They must be unbound before the QP is destroyed.
   memory::BoundWindows& bound_windows() { return bound_windows_; }
 
-  // For the shard: its lists of QPs that want to send, or owe an acknowledgement.
+  // For the shard's lists of QPs that have something to send, owe an acknowledgement, or were posted to.
   ListHook ready_hook;
   ListHook acknowledgement_hook;
   std::atomic<bool> doorbell_rung{false};
   std::atomic<QueuePair*> doorbell_next{nullptr};
-  // For the shard's timers: its place on the wheel, and when it is called; kNever while it has none.
+  // For the shard's timer wheel: the QP's place and its time; kNever while it has none.
   ListHook timer_hook;
   TimePoint timer_armed_for = kNever;
 
@@ -293,29 +294,31 @@ class alignas(kCacheLine) QueuePair {
       trace_sent(message, status);
     return status;
   }
-  // REQUIRES: no packet is to be traced
+  // REQUIRES: packets are not traced
   TrainSent send_out(const PacketTrain& train) {
     const TrainSent sent = route_->sink->send_train(train);
     count(kSentOctets, uint64_t{sent.packets} * (least_octets(attributes_.path) + train.packet_payload));
     return sent;
   }
-  // Whether each packet is to be traced.
+  // Whether each packet is traced.
   bool traces_packets() const { return details_ != nullptr; }
-  // What belongs to no message: a word to a peer of ours, or to any peer.
+  // Sends a control packet, which belongs to no message: a CNP, or a vendor opcode that only Verbena
+  // understands.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
-  // Its headers say whose it is, as a capture wants to know; on the wire most words do not.
+  // `headers` also name the source QP, for captures; on the wire most control packets do not carry it.
   SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers, ConstBytes payload);
-  // The peer, on this host, says why it will refuse our oldest request. Not trusted.
+  // Keeps the peer's explanation of why it will refuse our oldest request. The peer is on this host; the text
+  // is not trusted.
   void hear_refusal(ConstBytes words);
-  // Whether who sends this is to be told of others who send to this process.
+  // Whether the packet's sender should be told about other senders to this process.
   bool has_news_of_incast(IncastShare& share, const roce::Packet& packet, TimePoint now) {
     return config_.incast != nullptr && !route_->traits.lossless &&
            share.on_packet(*config_.incast, packet.payload.size(), now);
   }
 
-  // Whether a packet came from our peer's address to ours, as the kernel's rxe checks; also by our device, if
-  // the addresses name one only with it (link-local ones). `incoming` without a device: it was not sent by
-  // one, or nobody says.
+  // Whether a packet came from our peer's address to ours, as the kernel's rxe checks. The device must match
+  // as well where the addresses need it (link-local ones). `incoming` without a device: it came without one,
+  // or the device is unknown.
   bool is_from_peer(const roce::Path& incoming) const {
     const roce::Path& ours = attributes_.path;
     if (incoming.source != ours.destination || incoming.destination != ours.source) return false;
@@ -323,46 +326,48 @@ class alignas(kCacheLine) QueuePair {
            incoming.interface_index == 0;
   }
   bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
-  // Whose keys its peer may use: in XRC those of the queue that is delivered to (IBTA volume 1, annex A14).
+  // Owner of the keys that the peer may use: in XRC, of the receiving queue (IBTA volume 1, annex A14).
   RemoteUser remote_user() const {
     return {config_.srqs != nullptr ? receives_.pd() : config_.pd, config_.qpn};
   }
-  // XRC: from now on the peer's packets are for the shared receive queue of this number. False: there is none
-  // in our domain, or it is not the one that the message at hand began with.
+  // XRC: directs the peer's packets to the shared receive queue with this number. False: there is none in our
+  // domain, or the current message began with another one.
   bool select_receives(uint32_t srq_number, bool in_message);
-  // XRC: whether it is the number of another process's queue, which may be in our domain.
+  // XRC: whether the number belongs to another process's queue, which may be in our domain.
   bool is_elsewhere(uint32_t srq_number) const {
     return config_.owners != nullptr && !config_.srqs->is_own(srq_number);
   }
 
   virtual void on_enter(ibv_qp_state from, ibv_qp_state to) = 0;
 
-  // To ERR because of what happened on the wire or in memory.
+  // Enters ERR because of an event on the wire or in memory.
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
   // Completes and consumes the oldest request of the send queue.
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
-  // Whether the program wants to hear nothing of it but if it fails, so that to be done with it is to count
-  // it.
+  // Whether success of the request is invisible to the program: unsignaled, and without completion counter.
+  // Then consume_in_silence() is all it needs.
   bool ends_in_silence(const queues::SendWqe& wqe) const {
     return !config_.signal_all && (wqe.flags & (IBV_SEND_SIGNALED | queues::kTagMatchingRequest)) == 0 &&
            counts_ == nullptr;
   }
-  // So many such have succeeded, the oldest of the send queue, of which so many were SENDs.
+  // Consumes the oldest `requests` requests of the send queue, which have succeeded in silence; `sends` of
+  // them were SENDs.
   void consume_in_silence(uint32_t requests, uint32_t sends) {
     count(kSends, sends);
     send_queue_.consume(requests);
   }
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
-  // Completes the receive request at hand: `wc` says how. REQUIRES: receives().current() was not null
+  // Completes the current receive request with the result in `wc`. REQUIRES: receives().current() was not
+  // null
   void complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit = {});
-  // The same for a SEND without anything beside its data.
+  // The same for a SEND that carries nothing but data.
   void complete_plain_receive(uint32_t bytes, bool solicited);
-  // The same for several, whose requests are done with: receives().finish() has been called for each.
+  // The same for several such SENDs, for each of which receives().finish() has been called.
   void complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received);
   // The same for a request that a tag matched: the message's data is in it, or on its way.
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
-  // Tells of the match before the data is there; the request stays at hand.
+  // Completes the match before the data is there; the receive request stays current.
   void announce_match(const TaggedMessage& message);
   void count(QpCounter counter, uint64_t amount = 1) {
     if (counter < kFirstMoreCounter) {
@@ -379,7 +384,7 @@ class alignas(kCacheLine) QueuePair {
     config_.listener->on_qp_event(event);
   }
 
-  // For the trace: what is rare; and what a network can make frequent.
+  // Trace an event that is rare; note_frequent(): one that a network can make frequent.
   void note(trace::Kind kind, const trace::Recorder::Numbers& numbers = {}) const {
     if (config_.trace != nullptr) config_.trace->note(config_.qpn, kind, numbers);
   }
@@ -389,8 +394,8 @@ class alignas(kCacheLine) QueuePair {
   void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
     note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
   }
-  // For services that tell nobody of what they drop: whether the log is to say so. Only of the first message
-  // for each reason until RESET, as a peer may send any number.
+  // Whether to log a dropped message, for services that drop silently. True only for the first message per
+  // reason until RESET, as a peer may send any number.
   bool is_drop_to_be_said(protocol::TraceDrop why, LogLevel level) {
     if (log_level() < level) [[likely]]
       return false;
@@ -399,7 +404,7 @@ class alignas(kCacheLine) QueuePair {
     drops_said_ |= bit;
     return is_first;
   }
-  // What its packets go by, when that has been found.
+  // Traces the route that was found.
   void note_route() const;
 
  private:
@@ -425,22 +430,22 @@ class alignas(kCacheLine) QueuePair {
   const QpConfig config_;
   QpAttributes attributes_;
   const Route* route_ = &no_route();
-  bool peer_is_local_ = false;                      // as far as was heard by this route
-  trace::Recorder* details_ = nullptr;              // null: nobody wants each packet
+  bool peer_is_local_ = false;                      // as seen on the current route
+  trace::Recorder* details_ = nullptr;              // null: packets are not traced
   std::unique_ptr<const CompletionCounts> counts_;  // null: no completion counter is attached
-  uint32_t traced_posts_ = 0;                       // of the send queue
+  uint32_t traced_posts_ = 0;                       // index in the send queue
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<bool> awaits_receive_{false};
   SpinLock send_lock_;
   SpinLock recv_lock_;
   queues::SendQueue send_queue_;
   Receives receives_;
-  mutable memory::KeyFinder keys_{config_.keys};  // it remembers, and answers no differently for that
+  mutable memory::KeyFinder keys_{config_.keys};  // mutable: its cache does not change its results
   memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
-  bool overrun_said_ = false;  // in the log, once until RESET
+  bool overrun_said_ = false;  // logged, once until RESET
   uint32_t drops_said_ = 0;    // likewise; a bit for each protocol::TraceDrop
-  std::string peer_words_;     // of hear_refusal()
+  std::string peer_words_;     // from hear_refusal()
 };
 
 }  // namespace verbena::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue pair leaves in the trace beside what its services note themselves.
+// Trace entries of queue pairs, except those that the services write themselves.
 #include <algorithm>
 #include <cstring>
 
@@ -51,7 +51,7 @@ void QueuePair::trace_refusal(Verdict verdict, const roce::Headers& headers) con
   note_dropped(kReasons[static_cast<size_t>(verdict)], headers);
 }
 
-// Those of a RESET between have gone with it.
+// Requests that a RESET dropped in between are not traced.
 void QueuePair::trace_new_requests() {
   const uint32_t posted = send_queue_.posted();
   const uint32_t waiting = send_queue_.waiting();
@@ -91,7 +91,7 @@ void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
   trace_messages(Kind::kPacketReceived, packet.headers, incoming.messages);
 }
 
-// They look as if each had gone by itself.
+// Traces each message of a batch as if it had been sent alone.
 void QueuePair::trace_messages(Kind kind, const roce::Headers& headers,
                                std::span<const uint8_t> messages) const {
   for (size_t i = 0; i < messages.size(); ++i) {

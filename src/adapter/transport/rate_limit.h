@@ -8,15 +8,15 @@
 
 namespace verbena::transport {
 
-// Packet pacing (ibv_modify_qp_rate_limit(3)): how soon what is to be sent may be. Each byte takes its time
-// at the rate, whether it is used or not, except for a burst that may have been saved up.
+// Packet pacing (ibv_modify_qp_rate_limit(3)): when the next frame may be sent. Each byte takes its time at
+// the rate. Unused time is saved up for one burst at most.
 class RateLimit {
  public:
-  // What may be saved up where nothing is said: the time for which a busy machine keeps a sender waiting.
+  // Default burst: the time for which a busy machine keeps a sender waiting.
   static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
   static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
 
-  // In kilobits a second; 0: as fast as may be. `burst`: bytes, 0: the default.
+  // `rate`: kilobits per second; 0: unlimited. `burst`: bytes; 0: the default.
   void set(uint32_t rate, uint32_t burst) {
     rate_ = rate;
     burst_ = burst != 0 ? time_of(burst) : std::max(kDefaultBurst, time_of(kLeastBurstBytes));
@@ -29,7 +29,7 @@ class RateLimit {
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = std::max(due_, now - burst_) + time_of(bytes);
   }
-  // When may_send() is true again, if it is not.
+  // When may_send() becomes true, if it is false.
   TimePoint due() const { return due_; }
 
  private:

@@ -9,7 +9,7 @@
 namespace verbena::transport {
 namespace {
 
-// How soon a full device is tried again: about the time in which a fast one sends a batch.
+// Time until a full device is tried again: about as long as a fast one takes to send a batch.
 constexpr Duration kRetryInterval = std::chrono::microseconds(50);
 
 }  // namespace
@@ -44,8 +44,9 @@ uint32_t RawQueuePair::room_for_frames() {
   if (scaling_ || !receives_packets(state())) return UINT32_MAX;
   const auto left = [this] { return recv_queue().posted() - recv_queue().consumed(); };
   if (left() == 0) {
-    // The thread that posts publishes (publish_receives()) and then looks at waited_for(); we say that we
-    // wait and then look at posted(). All four are sequentially consistent: one of the two sees it.
+    // The posting thread publishes (publish_receives()), then reads waited_for(). This thread sets starving_,
+    // then reads posted(). All four accesses are sequentially consistent, so that one of the two sees the
+    // other.
     starving_.store(true, std::memory_order_seq_cst);
     if (left() == 0) return 0;
   }
@@ -74,15 +75,15 @@ TransmitResult RawQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   return TransmitResult::kIdle;
 }
 
-// Sends some requests and completes them; returns how many it looked at. The application may write to a
-// frame's memory once it sees the completion, so nothing is complete before it is out.
+// Sends some requests and completes them; returns how many it looked at. A request completes only after its
+// frame was sent: the application may then overwrite the frame's memory.
 uint32_t RawQueuePair::send_batch(TimePoint now, uint32_t most) {
   queues::SendQueue& queue = send_queue();
   const uint32_t first = queue.consumed();
   const uint32_t wanted = std::min(most, queue.posted() - first);
   uint32_t added = 0;
   ibv_wc_status bad = IBV_WC_SUCCESS;
-  RateLimit limit = limit_;  // as it will be when all of them are sent
+  RateLimit limit = limit_;  // as it will be after these frames
   while (added < wanted && limit.may_send(now) && add(queue.at(first + added), bad) == Added::kYes) {
     limit.sent(queue.at(first + added).length, now);
     ++added;
@@ -144,7 +145,7 @@ void RawQueuePair::fail_send(ibv_wc_status status) {
 void RawQueuePair::on_enter(ibv_qp_state, ibv_qp_state to) {
   retry_at_ = kNever;
   if (to == IBV_QPS_RESET) limit_.set(0, 0);
-  // Each request is complete as soon as it is sent, so nothing is left to drain.
+  // Requests complete as soon as they are sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }
 

@@ -11,8 +11,8 @@
 
 namespace verbena::transport {
 
-// A queue pair for raw Ethernet (IBV_QPT_RAW_PACKET): each send request is a whole frame, complete when sent;
-// each receive request takes one that flow rules steer here. RoCEv2 packets are none of its business.
+// A queue pair for raw Ethernet (IBV_QPT_RAW_PACKET): each send request is a whole frame, complete when sent.
+// Each receive request takes one frame that flow rules steer here. Does not handle RoCEv2 packets.
 class RawQueuePair : public QueuePair {
  public:
   RawQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue,
@@ -21,30 +21,30 @@ class RawQueuePair : public QueuePair {
         receipt_{config.pd, config.qpn.value(), strips_vlan, config.recv_cq},
         sink_(sink) {}
 
-  // One that only receives, in whatever state, and spreads what it receives over work queues.
+  // A QP that only receives, in any state, and spreads frames over work queues.
   RawQueuePair(const QpConfig& config, ReceiveScaling scaling)
       : QueuePair(config, {}, {}), sink_(nullptr), scaling_(std::move(scaling)) {}
 
   void on_frame(const IncomingFrame& frame);
 
-  // How many frames it can take now. When there are none, the thread that posts a request hears that it is
-  // waited for (waited_for()). One that does not receive, or spreads what it does, can always drop some.
+  // How many frames the QP can take now. At 0, the next thread that posts a request learns from waited_for()
+  // that frames wait. A QP that does not receive, or that spreads frames, takes any number and may drop them.
   uint32_t room_for_frames();
 
-  // Any thread, after posting: whether frames wait for what was posted. True once.
+  // Any thread, after posting: whether frames wait for the posted requests. True once.
   bool waited_for() {
     return starving_.load(std::memory_order_seq_cst) && starving_.exchange(false, std::memory_order_seq_cst);
   }
 
-  // How fast it may send, in kilobits a second (0: no limit), and how many bytes at once (0: the default).
-  // RESET takes it back.
+  // Limits the sending rate to `rate` kilobits per second (0: unlimited), with bursts of `burst` bytes (0:
+  // the default). RESET removes the limit.
   void limit_rate(uint32_t rate, uint32_t burst) {
     limit_.set(rate, burst);
     retry_at_ = kNever;
   }
 
   Verdict on_packet(const IncomingPacket&, TimePoint) override { return Verdict::kWrongService; }
-  // Frames go to the QP's own sink: it has no route.
+  // Sends to the QP's own sink: a raw QP has no route.
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
@@ -70,7 +70,7 @@ class RawQueuePair : public QueuePair {
   const std::optional<ReceiveScaling> scaling_;
   std::atomic<bool> starving_{false};  // frames wait for a receive request
   RateLimit limit_;
-  TimePoint retry_at_ = kNever;  // the sink was full, or it is not yet time for more: not before then
+  TimePoint retry_at_ = kNever;  // the sink was full, or the rate limit applies: nothing is sent before
 };
 
 }  // namespace verbena::transport

@@ -48,7 +48,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   return Verdict::kAccepted;
 }
 
-// The data is placed before what came with it is looked at: until that has been done nobody can tell.
+// Places the data before it handles what came with the packet: until then the packet has no visible effect.
 std::optional<Verdict> RcQueuePair::on_plain_send(const PlainSend& message, const roce::Path& path,
                                                   TimePoint now) {
   if (role_ != Role::kRc || state() != IBV_QPS_RTS || traces_packets()) [[unlikely]]
@@ -69,7 +69,7 @@ std::optional<Verdict> RcQueuePair::on_plain_send(const PlainSend& message, cons
   return Verdict::kAccepted;
 }
 
-// What is of no service, and yet to a QP of ours.
+// Whether the QP understands a control packet, which is of no service.
 bool RcQueuePair::understands(uint8_t opcode) const {
   switch (opcode) {
     case roce::kCnpOpcode:
@@ -107,7 +107,8 @@ void RcQueuePair::hear(const roce::Packet& word, TimePoint now) {
   }
 }
 
-// Who asked for data says how fast it comes; the peer may be one that obeys notices as well.
+// The peer may obey CNPs. For READ responses this side also slows its own requests, which determine their
+// rate.
 void RcQueuePair::on_marked(const roce::Headers& headers, TimePoint now) {
   if (headers.opcode == roce::kCnpOpcode) return;
   count_on_path(kPathMarkedPackets);
@@ -118,7 +119,7 @@ void RcQueuePair::on_marked(const roce::Headers& headers, TimePoint now) {
 
 bool RcQueuePair::has_urgent() const {
   if (notices_.is_due() && receives_packets(state())) return true;
-  if (reroute_wanted_ && !requester_.has_outstanding()) return true;  // the last answer came
+  if (reroute_wanted_ && !requester_.has_outstanding()) return true;  // the last response came
   if (responder_.has_urgent() || requester_.can_transmit()) return true;
   return state() == IBV_QPS_ERR && has_to_flush();
 }
@@ -160,7 +161,7 @@ TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_a
   return result;
 }
 
-// Where something may be lost, requests may wait for others to leave with.
+// Only on lossless routes: elsewhere requests may wait to leave with others.
 bool RcQueuePair::send_at_once(TimePoint now) {
   const Traits& traits = route().traits;
   if (!traits.lossless || reroute_wanted_ || responder_.has_urgent() || state() != IBV_QPS_RTS) return false;

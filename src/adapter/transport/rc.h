@@ -10,9 +10,9 @@
 
 namespace verbena::transport {
 
-// A queue pair of a reliable service. RC has both halves. XRC has one in each of its two QP types: the
-// initiator requests, the target responds and finds the receive queue by what each packet names (IBTA volume
-// 1, annex A14).
+// A queue pair of a reliable service. RC has a requester and a responder. XRC has one of them in each of its
+// two QP types: the initiator requests; the target responds, and finds the receive queue by the number in
+// each packet (IBTA volume 1, annex A14).
 class RcQueuePair : public QueuePair {
  public:
   enum class Role : uint8_t { kRc, kXrcInitiator, kXrcTarget };
@@ -28,7 +28,8 @@ class RcQueuePair : public QueuePair {
                                        TimePoint now) override;
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool send_at_once(TimePoint now) override;
-  // Requests are another stream; READ responses and NAKs acknowledge, too, and are in order.
+  // An acknowledgement may leave before requests, which are an independent stream. It must stay behind READ
+  // responses and NAKs, which also acknowledge.
   void transmit_acknowledgement() override {
     if (!responder_.has_urgent()) (void)responder_.transmit_acknowledgement();
   }
@@ -36,7 +37,7 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
-  // Whether a switch has marked them, which is of use only to one who adapts to its path.
+  // Needed for ECN marks, which only a QP that adapts to its path uses.
   bool wants_ip_details() const override { return config().repairs; }
   bool takes_direct_access() const override {
     return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);
@@ -58,7 +59,7 @@ class RcQueuePair : public QueuePair {
   void synchronize(roce::Psn expected, uint32_t msn) { responder_.synchronize(expected, msn); }
 
  private:
-  // Whether requests, or answers, are for us at all.
+  // Whether this role handles requests, or responses, at all.
   bool has_half_for(const roce::Headers& headers) const {
     return role_ != (headers.info().is_request ? Role::kXrcInitiator : Role::kXrcTarget);
   }
@@ -74,8 +75,8 @@ class RcQueuePair : public QueuePair {
   IncastShare incast_;
   Requester requester_{*this, service_};
   Responder responder_{*this, service_};
-  bool established_ = false;     // the peer has been heard of in RTR
-  bool reroute_wanted_ = false;  // as soon as nothing is outstanding
+  bool established_ = false;     // a packet of the peer has come in RTR
+  bool reroute_wanted_ = false;  // change the route as soon as nothing is outstanding
 };
 
 }  // namespace verbena::transport

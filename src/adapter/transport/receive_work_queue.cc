@@ -7,7 +7,7 @@ namespace verbena::transport {
 
 void ReceiveWorkQueue::enter(ibv_wq_state next) {
   state_.store(next, std::memory_order_release);
-  // A thread that is posting has looked at the state before; one that posts from here on finds the new one.
+  // Waits for a thread that posts and has read the old state; later ones see the new state.
   { const std::lock_guard wait(lock_); }
   if (next == IBV_WQS_RESET) queue_.clear();
   if (next == IBV_WQS_ERR) flush();

@@ -13,16 +13,17 @@
 
 namespace verbena::transport {
 
-// Hears that a work queue has gone to its error state by itself (IBV_EVENT_WQ_FATAL).
+// Notified when a work queue enters its error state because of an error (IBV_EVENT_WQ_FATAL).
 class WorkQueueListener {
  public:
   virtual ~WorkQueueListener() = default;
   virtual void on_work_queue_fatal() = 0;
 };
 
-// A receive queue outside any QP (ibv_create_wq(3)): QPs that spread what they receive put frames into it.
+// A receive queue outside any QP (ibv_create_wq(3)). QPs that spread frames over work queues put frames into
+// it.
 //
-// For the shard's lock holder, but posting (queue(), under lock(), from any thread) and state().
+// For the shard's lock holder, except posting (queue(), under lock(), any thread) and state() (any thread).
 class ReceiveWorkQueue {
  public:
   ReceiveWorkQueue(const FrameReceiptConfig& config, const memory::KeyTable& keys, queues::RecvQueue queue,
@@ -35,12 +36,12 @@ class ReceiveWorkQueue {
   uint32_t number() const { return config_.number; }
   void strip_vlan(bool on) { config_.strips_vlan = on; }
 
-  // To RESET: forgets all requests. To ERR: flushes them.
+  // RESET drops all requests; ERR flushes them.
   void enter(ibv_wq_state next);
-  // What was posted in ERR.
+  // Flushes requests that were posted in ERR.
   void flush();
 
-  // False: it was dropped.
+  // False: the frame was dropped.
   bool on_frame(const IncomingFrame& frame);
 
  private:
@@ -53,7 +54,7 @@ class ReceiveWorkQueue {
 };
 
 // How a QP spreads frames over work queues (ibv_create_rwq_ind_table(3)): the hash of a frame's headers
-// chooses an entry of the table.
+// selects an entry of the table.
 struct ReceiveScaling {
   std::vector<ReceiveWorkQueue*> table;  // 2^n entries
   std::array<uint8_t, ethernet::kHashKeyBytes> key{};

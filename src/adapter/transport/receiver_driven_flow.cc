@@ -9,9 +9,9 @@ namespace {
 
 using roce::Psn;
 
-// So many times is asked in a window, so that its round trips are seen.
+// Report requests per window, so that each RTT is measured.
 constexpr uint32_t kAsksOfWindow = 8;
-// Of the rate that was, without a word.
+// Divides the last known rate, once the peer has stopped reporting.
 constexpr uint64_t kPartOfRate = 16;
 
 }  // namespace
@@ -51,7 +51,7 @@ void ReceiverDrivenFlow::sent(uint32_t bytes, bool asked, TimePoint now) {
   since_asked_ = asked ? 0 : since_asked_ + packet_;
   if (silent_at_ == kNever && is_full()) await_word(now);
   if (silent_at_ == kNever && is_blind_ && is_told_) silent_at_ = now + kPatience;
-  // A peer that does not tell is not waited for, so what has left is forgotten.
+  // A peer that does not report is not waited for: packets that have left are forgotten.
   if (is_blind_ && flow_ && next_ - told_ > kFurthest / 2) give_up_flight();
 }
 
@@ -66,7 +66,7 @@ void ReceiverDrivenFlow::await_word(TimePoint now) {
   silent_at_ = now + (is_told_ ? usual * (1 << silences_) : kPatience);
 }
 
-// What has left counts as gone, and what is missing of it is not known.
+// Counts packets in flight as gone; how many of them are lost stays unknown.
 void ReceiverDrivenFlow::give_up_flight() {
   told_ = next_;
   counts_ = false;
@@ -77,7 +77,7 @@ void ReceiverDrivenFlow::give_up_flight() {
 void ReceiverDrivenFlow::on_timer(TimePoint now) {
   if (now < silent_at_) return;
   silent_at_ = kNever;
-  // Maybe it was the thanks that did not get through.
+  // Perhaps the confirmations were lost.
   thanks_ = 0;
   thanks_due_ = is_told_;
   give_up_flight();
@@ -92,7 +92,7 @@ void ReceiverDrivenFlow::on_timer(TimePoint now) {
 bool ReceiverDrivenFlow::on_report(const ReceiverReport& report, TimePoint now) {
   const int32_t behind = next_ - report.expected;
   if (!flow_ || behind < 0 || behind >= kFurthest) return false;
-  // Anybody can repeat an old one, which ends no silence.
+  // An old report may be a replay, and does not end a timeout.
   if (!is_told_ || is_blind_ || report.expected.is_after(told_)) silent_at_ = kNever;
   is_told_ = true;
   thanks_due_ = thanks_ < kMaxThanks;
@@ -110,7 +110,7 @@ void ReceiverDrivenFlow::note(const ReceiverReport& report, TimePoint now) {
   const uint32_t missing = report.missing - std::exchange(missing_, report.missing);
   const int32_t news = told_ - before;
   if (std::exchange(counts_, true) && news > 0) {
-    // A packet that was missing and came late is missing no more.
+    // A packet that comes late is not missing any more: `missing` may be negative.
     const int32_t lost = std::clamp(static_cast<int32_t>(missing), 0, news);
     flow_->took_time(before, told_);
     flow_->arrived(static_cast<uint64_t>(news - lost) * packet_);

@@ -11,15 +11,15 @@
 
 namespace verbena::transport {
 
-// What a receiver of ours tells a sender of ours of an unreliable service: which packet it expects next,
-// and how many have been missing in all. Nothing is sent again by that; it is for the sender to know what the
-// path carries, which nobody tells it otherwise.
+// Receiver report of an unreliable service, from a Verbena receiver to a Verbena sender: the next expected
+// packet, and the total number of missing ones. Nothing is sent again; the sender learns what the path
+// carries, which these services do not tell it otherwise.
 //
-// The packet has an opcode of those that are left to manufacturers, and a PSN from the distant past, for the
-// reasons that sack.h gives. Who asks for a receipt sets AckReq, which means nothing else in an
-// unreliable service. A receiver sends a few to one who may not understand, and goes on when one was answered
-// ("heard"). Its payload is two words: the PSN that is expected, with the bits of incast_bits.h; and how many
-// packets were missing since the connection was made.
+// The packet has a vendor opcode, and a PSN from the distant past for the reasons that sack.h gives. The
+// sender requests a report by AckReq, which has no other meaning in an unreliable service. A receiver sends a
+// few reports to a peer that may not understand them, and continues once one was confirmed ("heard"). The
+// payload is two words: the expected PSN, with the bits of incast_bits.h; and how many packets were missing
+// since the connection was made.
 struct ReceiverReport {
   static constexpr uint32_t kBytes = 8;
 

@@ -12,16 +12,17 @@
 
 namespace verbena::transport {
 
-// Where a QP's incoming messages find their receive requests: in its own receive queue, or in a shared one.
+// The receive requests for a QP's incoming messages, from its own receive queue or a shared one.
 //
-// A request of the QP's own stays in its ring until its message is whole. One of a shared queue is taken out
-// and held here meanwhile, as messages of other QPs take the following ones (IBTA volume 1, 10.2.9).
+// A request of the QP's own queue stays in its ring until its message is complete. One of a shared queue is
+// taken out and held here meanwhile, since messages of other QPs take the following ones (IBTA volume 1,
+// 10.2.9).
 //
-// For the shard's lock holder, but posting to own().
+// For the shard's lock holder, except posting to own().
 class Receives {
  public:
-  // `shared` may be null. `cq` is that of the QP, `pd` its protection domain; a shared queue has its own PD,
-  // and one for XRC its own CQ.
+  // `shared` may be null. `cq` and `pd` are the QP's; a shared queue has its own PD, and one for XRC its own
+  // CQ.
   Receives(queues::RecvQueue own, queues::SharedReceiveQueue* shared, queues::CompletionQueue* cq,
            memory::PdId pd)
       : own_(std::move(own)), shared_(shared), cq_(cq), pd_(pd) {
@@ -32,25 +33,25 @@ class Receives {
   const queues::RecvQueue& own() const { return own_; }
   queues::SharedReceiveQueue* shared() { return shared_; }
 
-  // XRC: the queue that the packets at hand name. REQUIRES: no message is being received
+  // XRC: uses the queue that the current packets name. REQUIRES: no message is being received
   void select(queues::SharedReceiveQueue& shared) {
     shared_ = &shared;
     if (held_ == nullptr) held_ = std::make_unique<queues::HeldReceive>();
   }
-  // A shared queue goes away. What is held of it is forgotten.
+  // A shared queue goes away: drops the request held from it.
   void forget(const queues::SharedReceiveQueue& shared) {
     if (shared_ != &shared) return;
     shared_ = nullptr;
     holding_ = false;
   }
 
-  // Tagged buffers, if the queue is for tag matching.
+  // The tagged buffers, if the queue is for tag matching; else nullptr.
   queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
-  // The message at hand goes to the buffer that this tag matches. False: there is none.
-  // REQUIRES: nothing is held
+  // Takes the buffer that the tag matches for the current message. False: none matches. REQUIRES: nothing is
+  // held
   bool take_tagged(uint64_t tag) { return holding_ = tags()->take(tag, *held_); }
 
-  // The request that the message at hand goes to: the one begun, or the next. nullptr: there is none.
+  // The request for the current message: the one begun, or the next. nullptr: none.
   const queues::RecvWqe* current() {
     if (shared_ == nullptr) [[likely]]
       return own_.empty() ? nullptr : &own_.at(own_.consumed());
@@ -58,10 +59,10 @@ class Receives {
     return holding_ ? &held_->wqe : nullptr;
   }
 
-  // Whether current() would find one, without taking it.
+  // Whether current() would return one; takes nothing.
   bool any() { return shared_ == nullptr ? !own_.empty() : holding_ || shared_->any(); }
 
-  // The current request is done with. REQUIRES: current() was not null
+  // Ends the current request. REQUIRES: current() was not null
   void finish() {
     if (shared_ == nullptr) [[likely]] {
       own_.consume();
@@ -70,9 +71,9 @@ class Receives {
     }
   }
 
-  // Whether flushing has something to take: of a shared queue only what has been taken from it.
+  // Whether there is something to flush: of a shared queue, only the request taken from it.
   bool any_to_flush() const { return holding_ || !own_.empty(); }
-  // The next to flush. REQUIRES: any_to_flush()
+  // The next request to flush. REQUIRES: any_to_flush()
   const queues::RecvWqe& to_flush() const { return holding_ ? held_->wqe : own_.at(own_.consumed()); }
 
   void clear() {
@@ -80,7 +81,7 @@ class Receives {
     holding_ = false;
   }
 
-  // Whose keys a receive request uses, and where it completes.
+  // The protection domain of a receive request's keys, and where it completes.
   memory::PdId pd() const { return shared_ != nullptr ? shared_->pd() : pd_; }
   queues::CompletionQueue* cq() const {
     return shared_ != nullptr && shared_->cq() != nullptr ? shared_->cq() : cq_;

@@ -12,17 +12,17 @@
 
 namespace verbena::transport {
 
-// What a datagram queue pair keeps of the queue pairs that it has to do with, by address and QP number. There
-// are a few places for each, and who was not looked for for longest gives its place to another: so it is
-// bounded, however many there are, and of a fixed size.
+// Cache of a datagram queue pair's state per remote QP, by address and QPN. Each remote QP has a few possible
+// places, and a new one replaces the least recently used of these. So the size is fixed, however many there
+// are.
 //
-// For the shard's lock holder. What find() and get() answer is good until the next get().
+// For the shard's lock holder. Pointers from find() and get() are valid until the next get().
 template <class Value>
 class RecentPeers {
  public:
   static constexpr uint32_t kPlaces = 64;
 
-  // nullptr: nothing is kept of it.
+  // nullptr: not in the cache.
   Value* find(const roce::Address& address, roce::Qpn qpn) {
     if (Entry* entry = look(address, qpn)) {
       entry->used = ++clock_;
@@ -31,7 +31,7 @@ class RecentPeers {
     return nullptr;
   }
 
-  // What is kept of it, from now on a Value() if it was nothing. The second: whether it was nothing.
+  // The value of the QP; adds a Value() if it is not in the cache. The second: whether it was added.
   std::pair<Value*, bool> get(const roce::Address& address, roce::Qpn qpn) {
     if (Value* value = find(address, qpn)) return {value, false};
     const std::span<Entry, kWays> places = places_of(address, qpn);
@@ -47,7 +47,7 @@ class RecentPeers {
   }
   Value& at(uint32_t place) { return entries_[place].value; }
 
-  // Calls `function` with the value of each queue pair of an address.
+  // Calls `function` with the value of each QP of an address.
   template <class Function>
   void for_each_at(const roce::Address& address, Function function) {
     for (Entry& entry : entries_) {
@@ -61,7 +61,7 @@ class RecentPeers {
   struct Entry {
     roce::Address address;
     roce::Qpn qpn;
-    uint64_t used = 0;  // when, by clock_; 0: never
+    uint64_t used = 0;  // last use, by clock_; 0: never
     Value value;
   };
 

@@ -7,8 +7,8 @@
 namespace verbena::transport {
 namespace {
 
-// One queue pair may keep two thirds of it: as many packets of 1 KiB as may be in flight, what a path of
-// 10 Gb/s and 50 ms holds.
+// Limit for the process. One queue pair may use two thirds of it: as many packets of 1 KiB as may be in
+// flight, which is what a path of 10 Gb/s and 50 ms holds.
 constexpr size_t kMaxKeptBytes = size_t{128} << 20;
 constexpr size_t kFirstSlots = 256;
 
@@ -53,7 +53,7 @@ bool ReorderBuffer::add(const roce::Packet& packet, uint32_t psns, roce::Psn exp
 bool ReorderBuffer::put(const roce::Packet& packet, uint32_t psns) {
   Entry*& slot = slots_[slot_of(packet.headers.psn)];
   if (slot != nullptr) {
-    // It may ask for the acknowledgement that the first copy did not ask for.
+    // This copy may request the acknowledgement that the first one did not.
     if (slot->headers.psn == packet.headers.psn) slot->headers.ack_request |= packet.headers.ack_request;
     return false;
   }

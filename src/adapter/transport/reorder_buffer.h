@@ -12,14 +12,13 @@
 
 namespace verbena::transport {
 
-// Bytes that may be used, and are. There is no fixed share: one who has some may take more as long as that
-// is at most twice what is then still free, so that the next to come finds some, whatever all before have
-// taken. Any thread.
+// A limit of bytes that several users share, without fixed shares. A user may take more while its total is at
+// most twice what is then still free. So the next user always finds some. Any thread.
 class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : max_(most) {}
 
-  // For one who has so many.
+  // Takes `bytes` for a user that already has `has`. False: refused.
   bool take(size_t bytes, size_t has) {
     const size_t used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (used <= max_ && has + bytes <= 2 * (max_ - used)) return true;
@@ -34,18 +33,18 @@ class ByteBudget {
   std::atomic<size_t> used_{0};
 };
 
-// What all QPs of the process may keep together.
+// The budget that the reorder buffers of all QPs of the process share.
 ByteBudget& budget_for_reorder_buffers();
 
-// Request packets that have come before one that is missing, until it comes. Besides, the expected one and
-// what follows it, while it waits for a receive request, or in XRC for others to answer for those before. It
-// is lawful to throw them away, as each is sent again until it is acknowledged; to keep them is what makes a
-// loss cheap. It drops packets that do not fit.
+// Reorder buffer of a responder: request packets that came before a missing one, until that comes. Also holds
+// the expected packet and its followers while they wait for a receive request, or, in XRC, for other
+// processes' answers to earlier requests. Dropping a packet is always allowed, since it is sent again until
+// it is acknowledged; keeping it makes a loss cheap. Packets that do not fit are dropped.
 //
 // For the shard's lock holder. Allocates only behind a gap.
 class ReorderBuffer {
  public:
-  // So many PSNs beyond the one that is missing.
+  // Max distance of a kept packet from the expected PSN.
   static constexpr uint32_t kMaxAhead = 1u << 17;
 
   explicit ReorderBuffer(ByteBudget& budget = budget_for_reorder_buffers()) : budget_(budget) {}
@@ -55,22 +54,20 @@ class ReorderBuffer {
 
   bool empty() const { return count_ == 0; }
 
-  // Keeps a copy of a packet that has so many PSNs. False: it is here already, and asks for an
-  // acknowledgement if either copy does; or there is no room.
-  // REQUIRES: it does not come before `expected`
+  // Keeps a copy of a packet with `psns` PSNs. False: no room, or it is here already; the kept copy then
+  // requests an acknowledgement if either of them does. REQUIRES: the packet is not before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   bool has(roce::Psn psn) const;
-  // Whether there is one that comes after it.
+  // Whether a packet after `psn` is here.
   bool has_after(roce::Psn psn) const { return count_ > 0 && psn.is_before(furthest_); }
-  // REQUIRES: has(psn). What is answered is good until erase() or clear().
+  // The packet, valid until erase() or clear(). REQUIRES: has(psn)
   roce::Packet at(roce::Psn psn) const;
-  // It is done with, and so is all before it. REQUIRES: has(psn)
+  // Drops a packet that is done, like everything before it. REQUIRES: has(psn)
   void erase(roce::Psn psn);
-  // Forgets everything.
   void clear();
 
-  // Calls visit(first PSN, count) for each run of PSNs that is there, in their order from `expected` on,
-  // until it answers false.
+  // Calls visit(first PSN, count) for each range of consecutive PSNs, in order from `expected` on, until it
+  // returns false.
   template <class Visit>
   void for_each_range(roce::Psn expected, Visit visit) const {
     ranges_.for_each(expected, [&](roce::Psn first, roce::Psn limit) {
@@ -85,7 +82,7 @@ class ReorderBuffer {
     uint32_t bytes;
     std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
   };
-  // What one counts for besides its payload: it may have a range of its own.
+  // Charge for a packet besides its payload: it may have a range of its own.
   static constexpr size_t kEntryBytes = sizeof(Entry) + sizeof(PsnRanges::Range);
 
   bool take(size_t bytes) {
@@ -104,12 +101,12 @@ class ReorderBuffer {
   bool grow_for(uint32_t ahead);
 
   ByteBudget& budget_;
-  size_t bytes_ = 0;  // of it
+  size_t bytes_ = 0;  // taken from the budget
   std::vector<Entry*>
-      slots_;  // by PSN; their number is a power of two, and larger than the furthest is ahead; none if empty
-  PsnRanges ranges_;  // of those that are here
+      slots_;  // by PSN; a power of two, larger than the distance of the furthest packet; none if empty
+  PsnRanges ranges_;  // of the packets here
   uint32_t count_ = 0;
-  roce::Psn furthest_;  // no packet that is here begins later
+  roce::Psn furthest_;  // largest first PSN of the packets here
 };
 
 }  // namespace verbena::transport

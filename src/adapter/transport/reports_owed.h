@@ -8,28 +8,29 @@
 
 namespace verbena::transport {
 
-// When the receiver of an unreliable service owes its sender a receipt, and what is missing so far.
+// Decides when the receiver of an unreliable service owes its sender a receiver report, and counts the
+// missing packets.
 //
 // For the shard's lock holder.
 class ReportsOwed {
  public:
-  // One that may not understand is told of so much at a time, whatever it asks for: Linux rxe sets AckReq,
-  // too. After a few times ever less often; never not at all, as both the receipts and the thanks for them
-  // may be lost where most packets are.
+  // Bytes between reports to a sender that has confirmed none, whatever it requests: Linux rxe sets AckReq,
+  // too. After kOften reports they double with each, up to kMaxSeldom times. Reports never stop, since
+  // reports and confirmations may be lost where most packets are.
   static constexpr uint64_t kUnheardBytes = 16 * 1024;
   static constexpr uint32_t kOften = 8;
   static constexpr uint32_t kMaxSeldom = 6;
 
-  // Counts the packets before it that did not come. `asks`: it has AckReq.
+  // Counts the packets missing before this one. `asks`: it has AckReq.
   void on_packet(uint32_t missing, uint32_t bytes, bool asks) {
     missing_ += missing;
     bytes_ += bytes;
     is_due_ = is_due_ || (heard_ ? asks : bytes_ >= kUnheardBytes << seldom_);
   }
-  // One that was missing comes late.
+  // A packet that was counted as missing came late.
   void on_late() { missing_ -= missing_ > 0 ? 1 : 0; }
   void on_heard() { heard_ = true; }
-  // There is other news.
+  // Makes a report due for another reason, if the sender understands reports.
   void owe() { is_due_ = is_due_ || heard_; }
 
   bool is_due() const { return is_due_; }
@@ -42,9 +43,9 @@ class ReportsOwed {
 
  private:
   uint32_t missing_ = 0;
-  uint64_t bytes_ = 0;  // since the last receipt
+  uint64_t bytes_ = 0;  // since the last report
   uint32_t unheard_ = 0;
-  uint32_t seldom_ = 0;  // twice as many bytes so many times
+  uint32_t seldom_ = 0;  // number of doublings
   bool heard_ = false;
   bool is_due_ = false;
 };

@@ -20,19 +20,19 @@ using roce::NakCode;
 using roce::Operation;
 using roce::Psn;
 
-// A program that posts a receive request for each message may be late where requests arrive as soon as they
-// are sent, and where its thread waits for a processor. It gets this long before the RNR NAK leaves: enough
-// for a thread that has just been woken, on a machine with several others for each processor. (After 10 ms
-// fio's SENDs, which have no RNR retries, failed in one run of eight beside compilers.)
+// How long an RNR NAK is held back. A program that posts a receive request for each message may be late:
+// requests may arrive as soon as they are sent, and its thread may wait for a processor. This is enough for a
+// thread that was just woken, on a machine with several others per processor. (With 10 ms, fio's SENDs, which
+// have no RNR retries, failed in one run of eight beside compilers.)
 constexpr Duration kReceivePatience = std::chrono::milliseconds(100);
-// At most this part of the QP's own ACK timeout, as the peer's is most likely the same.
+// At most this part of the QP's own ACK timeout; the peer's is most likely the same.
 constexpr int kPatiencePart = 4;
-// How often a shared receive queue is looked at: at first after this time, then after a part of the time
-// that has passed.
+// When a shared receive queue is looked at: first after kFirstLook, then after 1/kLookPart of the time that
+// has passed.
 constexpr Duration kFirstLook = std::chrono::microseconds(50);
 constexpr int kLookPart = 4;
 
-// What a request is answered with; nothing: an acknowledgement.
+// Kind of the response to a request; nullopt: an acknowledgement.
 std::optional<ResponderResources::Kind> answer_to(Operation operation) {
   switch (operation) {
     case Operation::kReadRequest:
@@ -78,7 +78,7 @@ void Responder::halt(ibv_qp_state to) {
   expected_ = expected_ - passed_.take_back();
   passed_.end();
   if (refusing_) return;
-  // An acknowledgement must not overtake answers that will not be given.
+  // An acknowledgement must not overtake responses that will not be sent.
   if (to == IBV_QPS_RESET || !replies_.empty()) acknowledgement_due_ = false;
   replies_.stop();
 }
@@ -119,8 +119,8 @@ void Responder::on_request(const roce::Packet& packet, TimePoint now, LentPayloa
   }
 }
 
-// The expected packet has come: whatever was said of its absence is settled. A NAK that has not left yet was
-// to be an answer, perhaps to a packet that asked for one, so an acknowledgement takes its place.
+// The expected packet has come: withdraws the NAK for its absence. The NAK may have been the answer to a
+// packet that requests one, so an acknowledgement takes its place.
 void Responder::settle_absence() {
   gap_reported_ = false;
   if (!nak_) return;
@@ -164,7 +164,7 @@ void Responder::execute(const roce::Packet& packet, LentPayload* lent) {
   const Operation operation = packet.headers.operation();
   if (service_ == roce::Service::kXrc) {
     // In XRC each packet names the queue that its receive requests and keys come from (IBTA volume 1, annex
-    // A14): one that is not there, or of another domain, is an invalid request.
+    // A14). A queue that does not exist, or is of another domain, makes the request invalid.
     const uint32_t number = packet.headers.xrc_srq;
     if (qp_.is_elsewhere(number)) return pass_on(packet);
     if (passed_.any()) return hold_back(packet);
@@ -195,9 +195,9 @@ void Responder::receive(const roce::Packet& packet, LentPayload* lent) {
     case Reception::Result::kNotFetched:
       return ask_for_expected();
     case Reception::Result::kKeyStays:
-      // An error of class J (IBTA volume 1, 9.9.6.3): the QP ends, but there is no NAK, as the message has
-      // been received. Like Linux rxe we acknowledge it, and the receive request fails: silence would cost
-      // the sender all its retries, and it would blame the network.
+      // An error of class J (IBTA volume 1, 9.9.6.3): the QP ends without a NAK, as the message has been
+      // received. Like Linux rxe we acknowledge it, and the receive request fails. Without the
+      // acknowledgement the sender would use up its retries and blame the network.
       inbound_.fail_receive(IBV_WC_REM_INV_REQ_ERR);
       message_ended();
       expected_ = expected_ + packet.count;
@@ -229,7 +229,7 @@ void Responder::execute_read(const roce::Packet& packet) {
   resource.length = headers.dma_length;
   resource.msn = msn_;
   resource.user = qp_.remote_user();
-  // More at once than max_dest_rd_atomic (IBTA volume 1, 9.7.4.1.8).
+  // More READs at once than max_dest_rd_atomic (IBTA volume 1, 9.7.4.1.8).
   if (!replies_.add(resource)) return refuse(NakCode::kInvalidRequest);
   expected_ = expected_ + packets;  // the response acknowledges
 }
@@ -243,7 +243,8 @@ void Responder::execute_atomic(const roce::Packet& packet) {
   std::byte* at = remote_memory(qp_.keys(), qp_.remote_user(), headers.rkey, headers.address,
                                 sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
-  // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
+  // A region may start at any address, whatever addresses its peers use: the processor needs alignment here
+  // too.
   if ((reinterpret_cast<uintptr_t>(at) & 7) != 0) return refuse(NakCode::kInvalidRequest);
   const std::optional<uint64_t> original =
       headers.operation() == Operation::kCompareSwap
@@ -261,8 +262,8 @@ void Responder::execute_atomic(const roce::Packet& packet) {
   ++expected_;
 }
 
-// A request from the past (IBTA volume 1, 9.7.5.1.2 and .3): SEND and WRITE are acknowledged again, READ and
-// atomics answered again from the saved resource; what is not saved any more is dropped.
+// Handles a duplicate (IBTA volume 1, 9.7.5.1.2 and .3): acknowledges SEND and WRITE again, and answers READ
+// and atomics from the saved resource. Drops requests that are no longer saved.
 void Responder::repeat(const roce::Packet& packet) {
   const roce::Headers& headers = packet.headers;
   const Operation operation = headers.operation();
@@ -279,7 +280,7 @@ void Responder::repeat(const roce::Packet& packet) {
   if (resource == nullptr) return;
   ResponderResources::Resource answer = *resource;
   if (read) {
-    // It may ask for the rest only, beginning with any packet.
+    // A repeated READ may ask for the rest only, from any packet on.
     const uint64_t skipped = uint64_t{static_cast<uint32_t>(headers.psn - resource->first)} * mtu();
     const bool within = skipped <= resource->length && headers.dma_length <= resource->length - skipped &&
                         headers.rkey == resource->rkey && headers.address == resource->address + skipped;
@@ -288,7 +289,7 @@ void Responder::repeat(const roce::Packet& packet) {
     answer.last = headers.psn + (packets_for(headers.dma_length, mtu()) - 1);
     answer.address = headers.address;
     answer.length = headers.dma_length;
-    // So a peer that understands learns that it may ask for any part of an answer.
+    // Shows a peer that understands SACKs that it may ask for any part of a response.
     if (keeps() && !is_heard_ && unheard_ < Sack::kMaxUnheard) arrivals_due_ = true;
   }
   replies_.repeat(answer);
@@ -296,7 +297,7 @@ void Responder::repeat(const roce::Packet& packet) {
 
 // ---- refusals
 
-// A SEND that another request interrupts ends, too, like that of Linux rxe.
+// A SEND that another request interrupts also fails, as in Linux rxe.
 void Responder::refuse(NakCode code, ibv_wc_status receive_status) {
   qp_.count(kErrorNaksSent);
   if (receive_status == IBV_WC_SUCCESS && code == NakCode::kInvalidRequest && inbound_.fills_receive())
@@ -309,7 +310,7 @@ void Responder::refuse(NakCode code, ibv_wc_status receive_status) {
   give_up({roce::nak_syndrome(code), expected_}, access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 }
 
-// To ERR; the answers that come before the refusal still go out, and then the refusal.
+// Enters ERR; responses before the refusal are still sent, and then the refusal.
 void Responder::give_up(const Nak& nak, std::optional<ibv_event_type> event) {
   stop(event);
   nak_ = nak;
@@ -322,14 +323,14 @@ uint64_t Responder::progress() const {
                            .is_exact = true});
 }
 
-// To ERR; the answers to what has been executed still go out.
+// Enters ERR; responses to executed requests are still sent.
 void Responder::stop(std::optional<ibv_event_type> event) {
   refusing_ = true;
   qp_.fail(event);
   refusing_ = false;
 }
 
-// In words, for the log, and for a peer that is told of it by the same way as of the refusal.
+// Explains the refusal in the log, and to a peer process of our own user that is reached over shared memory.
 void Responder::note_refusal(const roce::Packet& packet) try {
   const auto code = static_cast<NakCode>(roce::aeth_value(nak_->syndrome));
   if (roce::aeth_kind(nak_->syndrome) != roce::AethKind::kNak || code == NakCode::kSequenceError) return;
@@ -345,10 +346,10 @@ void Responder::note_refusal(const roce::Packet& packet) try {
             roce::text_of(qp_.attributes().path.destination), refusal_);
   if (!is_told) refusal_.clear();
 } catch (const std::bad_alloc&) {
-  refusal_.clear();  // the NAK says what must be said
+  refusal_.clear();  // the NAK suffices
 }
 
-// Before the NAK. A library that does not know of it drops it.
+// Sent before the NAK. Peers that do not know the opcode drop it.
 SendStatus Responder::send_refusal() {
   if (refusal_.empty()) return SendStatus::kSent;
   const SendStatus status =
@@ -357,19 +358,19 @@ SendStatus Responder::send_refusal() {
   return status;
 }
 
-// The RNR NAK is counted when it leaves.
+// Makes an RNR NAK due. It is counted when it leaves.
 void Responder::not_ready() {
-  gap_reported_ = true;  // what follows is out of sequence now, and need not be told
+  gap_reported_ = true;  // later packets are out of sequence now, which needs no NAK
   nak_ = Nak{roce::rnr_syndrome(qp_.attributes().min_rnr_timer), expected_, true};
 }
 
-// Holds an RNR NAK back for a moment, as the program may be about to post the receive request. On a wire the
-// packet is kept, and executed then. By memory it is dropped, and its sender is asked for it.
+// Holds an RNR NAK back for a moment, as the program may be about to post the receive request. Over a wire,
+// the packet is kept and executed then. Over shared memory it is dropped, and its sender is asked for it.
 void Responder::wait_for_receive(TimePoint now) {
   if (!nak_->for_receive) return;
   const bool is_kept = kept_.has(expected_);
   if (!is_kept && !qp_.route().traits.lossless) return;
-  // Those wait for something else than a receive request of this process.
+  // Forwarded requests and tagged messages wait for something else than a receive request of this process.
   if (passed_.any() || qp_.receives().tags() != nullptr) return;
   if (wait_ == Wait::kNone || awaiting_ != expected_) {
     awaiting_ = expected_;
@@ -378,11 +379,11 @@ void Responder::wait_for_receive(TimePoint now) {
     return end_wait();
   }
   nak_.reset();
-  acknowledgement_due_ = true;  // the requests before it do not wait
+  acknowledgement_due_ = true;  // requests before it need not wait
   wait_ = Wait::kForReceive;
   next_look_ = awaits_since_ + patience();
   if (qp_.receives().shared() != nullptr) next_look_ = std::min(next_look_, now + kFirstLook);
-  // Either a thread that posts sees that it has to ring, or we see what it posts.
+  // Either a posting thread sees that it must ring, or this one sees its request.
   qp_.await_receive(true);
   if (!qp_.receives().any()) return;
   if (is_kept) {
@@ -403,7 +404,8 @@ Duration Responder::patience() const {
   return timeout == Duration::zero() ? kReceivePatience : std::min(kReceivePatience, timeout / kPatiencePart);
 }
 
-// Another QP may yet take the receive request from a shared queue: then the wait goes on.
+// Asks the sender for the request. If another QP takes the receive request from a shared queue first, the
+// wait continues.
 void Responder::ask_again() {
   nak_ = Nak{roce::kReadySyndrome, expected_};
   wait_ = Wait::kForRequest;
@@ -427,9 +429,9 @@ void Responder::on_late_receive(TimePoint now) {
   if (!kept_.has(expected_)) return ask_again();
   gap_reported_ = false;
   execute_kept();
-  if (nak_) return wait_for_receive(now);  // another QP was quicker, or the next request waits
+  if (nak_) return wait_for_receive(now);  // another QP was faster, or the next request waits
   end_wait();
-  // The peer was not told of a gap behind the packet that waited.
+  // The peer has not been told of a gap behind the packet that waited.
   const bool is_gap = !kept_.empty() && !kept_.has(expected_);
   if (is_gap && running_ && !is_heard_ && !gap_reported_) ask_for_expected();
 }
@@ -455,14 +457,14 @@ void Responder::pass_on(const roce::Packet& packet) {
   expected_ = expected_ + psns;
 }
 
-// It waits until everything before it is answered: here, or else its sender is asked for it then.
+// The packet waits until everything before it is answered: kept here, or else requested from its sender then.
 void Responder::hold_back(const roce::Packet& packet) {
   passed_.hold_back();
   if (keeps()) kept_.add(packet, psns_of(packet), expected_);
 }
 
-// It has come before, and its owner has not answered. Where that takes long, as the owner gets no processor
-// perhaps, its sender is asked to wait: to it we are one adapter, which does not fall silent.
+// The request has come before, and its owner has not answered. If that takes long, perhaps because the owner
+// gets no processor, the requester is asked to wait: to it we are one adapter, which must not fall silent.
 void Responder::on_unanswered(const roce::Packet& packet, TimePoint now) {
   if (packet.headers.ack_request) {
     passed_.note_asked(packet.headers.psn);
@@ -526,7 +528,7 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget, TimePoint now) {
                                   ? send_atomic_acknowledge(reply)
                                   : send_read_response(reply);
     if (status == SendStatus::kBusy) return TransmitResult::kBusy;
-    if (status == SendStatus::kFault) {  // the region went away after the request was taken
+    if (status == SendStatus::kFault) {  // the region was deregistered after the request was taken
       if (!reply.is_given_again()) {
         fail_read(reply.next);
         break;
@@ -536,7 +538,7 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget, TimePoint now) {
     --budget;
     if (reply.next.is_after(reply.resource.last)) replies_.pop_front();
   }
-  // Before a NAK: who knows what has arrived need not go back.
+  // Before a NAK: a peer that knows what has arrived need not go back.
   if (arrivals_due_) {
     if (budget == 0) return TransmitResult::kMore;
     if (send_arrivals() == SendStatus::kBusy) return TransmitResult::kBusy;
@@ -548,23 +550,24 @@ TransmitResult Responder::transmit_urgent(uint32_t& budget, TimePoint now) {
     if (send_acknowledge(nak_->syndrome, nak_->psn) == SendStatus::kBusy) return TransmitResult::kBusy;
     --budget;
     note_nak(*nak_);
-    dropped_.reset();  // all from there on will be sent again
-    // It acknowledges everything before it, which is all there is, unless it asks for an owner's patience.
+    dropped_.reset();  // everything from there on will be sent again
+    // The NAK acknowledges everything before it, which is all there is, unless it asks to wait for an owner.
     if (!running_ || !nak_->psn.is_before(expected_)) acknowledgement_due_ = false;
     nak_.reset();
   }
   return TransmitResult::kIdle;
 }
 
-// The memory of a READ went away before all of the answer was sent.
+// The memory of a READ went away before the whole response was sent.
 void Responder::fail_read(Psn psn) {
   replies_.stop();
   qp_.count(kErrorNaksSent);
   give_up({roce::nak_syndrome(NakCode::kRemoteAccess), psn}, IBV_EVENT_QP_ACCESS_ERR);
 }
 
-// The peer most likely has what it asked for again, and has invalidated the key since. If it does not have
-// it, this NAK says why no answer comes. The part that was never sent follows, with a NAK of its own.
+// Refuses a repeated READ. The peer most likely has its response, and has invalidated the key since. If it
+// does not have it, this NAK says why no response comes. The part that was never sent follows, with a NAK of
+// its own.
 SendStatus Responder::refuse_repetition(ResponderResources::Reply& reply) {
   const Nak nak{roce::nak_syndrome(NakCode::kRemoteAccess), reply.next};
   const SendStatus status = send_acknowledge(nak.syndrome, nak.psn);
@@ -574,7 +577,7 @@ SendStatus Responder::refuse_repetition(ResponderResources::Reply& reply) {
   return status;
 }
 
-// That it is not ready, or misses a packet, is said often.
+// RNR and sequence error NAKs are traced as frequent events.
 void Responder::note_nak(const Nak& nak) {
   if (roce::aeth_kind(nak.syndrome) == roce::AethKind::kRnrNak) qp_.count(kRnrNaksSent);
   const trace::Recorder::Numbers numbers{nak.psn.value(), nak.syndrome};
@@ -591,7 +594,7 @@ bool Responder::transmit_acknowledgement() {
   return true;
 }
 
-// One packet of it, or several joined.
+// Sends one packet of the response, or a super-packet.
 SendStatus Responder::send_read_response(ResponderResources::Reply& reply) {
   const ResponderResources::Resource& r = reply.resource;
   const uint32_t most = service_ == roce::Service::kRc ? qp_.route().traits.packets_joined(mtu()) : 1;

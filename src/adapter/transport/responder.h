@@ -19,45 +19,44 @@ namespace verbena::transport {
 
 struct Sack;
 
-// The receiving half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7 and 9.7.5): executes
-// requests in order, acknowledges, answers READs and atomics, and repeats the answers to duplicates from what
-// it has saved.
+// The receiving half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7 and 9.7.5). Executes
+// requests in order, acknowledges them, answers READs and atomics, and answers duplicates from its responder
+// resources.
 //
-// What it has to send is of two kinds: urgent (READ responses, atomic acknowledgements, NAKs), in PSN order,
-// and one coalesced acknowledgement that covers everything up to the expected PSN and follows all of it.
+// It sends two kinds of packets: urgent ones (READ responses, atomic acknowledgements, NAKs) in PSN order;
+// and after them one coalesced acknowledgement of everything up to the expected PSN.
 class Responder {
  public:
   Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp), passed_(qp) {}
 
-  // Enters RTR: the expected PSN from the attributes, room for max_dest_rd_atomic answers.
+  // Enters RTR: sets the expected PSN from the attributes, and makes room for max_dest_rd_atomic responses.
   void start();
-  // ERR, RESET: takes no more requests. In ERR what has been executed is still acknowledged: the peer must
-  // not learn from its retry counter what an adapter would have told it at once.
+  // Enters ERR or RESET: takes no more requests. In ERR, executed requests are still acknowledged: otherwise
+  // the peer would learn only from its retry counter what an adapter would have told it at once.
   void halt(ibv_qp_state to);
 
-  // `lent`: the packet's payload, if it came without; null: it came with it.
+  // `lent`: the packet's rendezvous payload; null: the payload is in the packet.
   void on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent = nullptr);
-  // The same for a SEND that nothing is in the way of. Its data goes where it belongs; false:
-  // something is in the way. True: it is to be ended, after what came with it.
+  // Fast path of on_request() for a PlainSend: places its data. False: a special case. True: end_plain_send()
+  // must follow, after what came with the packet.
   bool begin_plain_send(const PlainSend& message) {
     return running_ && message.headers.psn == expected_ && kept_.empty() && !nak_ &&
            inbound_.place_whole(message.payload, message.count);
   }
   void end_plain_send(const PlainSend& message);
-  // Messages that came as one (IncomingPacket::messages): as if each had come by itself.
+  // Executes a batch of messages (IncomingPacket::messages) as if each had come alone.
   void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now);
-  // The peer understands what it is told of arrivals.
+  // The peer has confirmed that it understands SACKs.
   void on_heard(roce::Psn psn);
-  // The peer's latest READ requests, which may have been lost.
+  // Takes the peer's latest READ requests once more, as some may have been lost.
   void on_repeated_reads(const roce::Packet& word, TimePoint now);
-  // The peer is to know of other senders.
+  // Makes a SACK due that reports other senders, if the peer understands it.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
   TransmitResult transmit_urgent(uint32_t& budget, TimePoint now);
-  // False: the route is full.
+  // Sends the acknowledgement that is due, if any. False: the route is full.
   bool transmit_acknowledgement();
-  // The acknowledgement that is due, to travel in something else: then
-  // acknowledgement_taken() follows.
+  // The acknowledgement that is due, for another packet to carry; acknowledgement_taken() must follow then.
   std::optional<Acknowledgement> acknowledgement() const {
     if (!acknowledgement_due_) return std::nullopt;
     return Acknowledgement{answered(), msn_, roce::ack_syndrome()};
@@ -73,29 +72,29 @@ class Responder {
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
-  // A protocol::ResponderProgress.
+  // An encoded protocol::ResponderProgress.
   uint64_t progress() const;
 
-  // When on_timer() has something to do.
+  // When to call on_timer().
   TimePoint deadline() const { return next_look_; }
   void on_timer(TimePoint now);
 
-  // ---- XRC: requests that other processes execute, whose queues they are for
+  // ---- XRC: requests executed by other processes, which own their queues
 
   void on_owner_answer(const OwnerAnswer& answer);
   void on_owner_gone(uint32_t owner, roce::NakCode code);
-  // In such a process: the next request is this one.
+  // In the owner's process: the next request has this PSN.
   void synchronize(roce::Psn expected, uint32_t msn);
 
  private:
   struct Nak {
     uint8_t syndrome;
     roce::Psn psn;
-    bool for_receive = false;  // a receive request of this process would do
+    bool for_receive = false;  // a receive request of this process would resolve it
   };
 
   void on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent);
-  // Of what has come early.
+  // Whether to send a SACK about early packets.
   bool may_tell(bool gap_is_new);
   bool knows_where_we_are(roce::Psn word) const;
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
@@ -110,7 +109,8 @@ class Responder {
   void answer_empty();
   void repeat(const roce::Packet& packet);
 
-  // NAK and ERR; the receive request at hand completes with that status, unless it is success.
+  // Sends a NAK and enters ERR; the current receive request fails with `receive_status`, unless that is
+  // success.
   void refuse(roce::NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS);
   void note_refusal(const roce::Packet& packet);
   SendStatus send_refusal();
@@ -119,21 +119,21 @@ class Responder {
   SendStatus refuse_repetition(ResponderResources::Reply& reply);
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
-  void not_ready();  // RNR NAK
+  void not_ready();  // sends an RNR NAK
   void wait_for_receive(TimePoint now);
   void end_wait();
   Duration patience() const;
-  // The request that waits for a receive request may have one now.
+  // The request that waits may have a receive request now.
   void on_late_receive(TimePoint now);
   void ask_again();
   bool is_not_ready() const { return nak_ && roce::aeth_kind(nak_->syndrome) == roce::AethKind::kRnrNak; }
-  // The program has posted the receive request that a request waits for. (A shared queue is looked at by
-  // on_timer() only.)
+  // Whether the program has posted the receive request that a request waits for. (Only on_timer() looks at a
+  // shared queue.)
   bool has_late_receive() const {
     return wait_ == Wait::kForReceive && awaiting_ == expected_ && qp_.receives().shared() == nullptr &&
            !qp_.recv_queue().empty();
   }
-  void ask_for_expected();  // sequence error NAK
+  void ask_for_expected();  // sends a sequence error NAK
   void ask_for_dropped();
   void settle_absence();
 
@@ -144,7 +144,8 @@ class Responder {
   // The last PSN that may be acknowledged.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
-  // Before anything leaves that acknowledges: the agent may have to answer for us from now on.
+  // Stores the progress before anything leaves that acknowledges: from then on the agent may have to answer
+  // for this process.
   void show_progress() const {
     if (qp_.config().progress != nullptr) qp_.config().progress->store(progress(), std::memory_order_relaxed);
   }
@@ -168,26 +169,27 @@ class Responder {
   bool refusing_ = false;
   roce::Psn expected_;
   uint32_t msn_ = 0;
-  bool gap_reported_ = false;  // a NAK for expected_ has gone out; nothing more is said until it comes
+  bool gap_reported_ = false;  // a NAK for expected_ was sent; no other is sent until it comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
-  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back. Then it
-  // is executed if it was kept; else its sender is asked for it, and it is on its way again.
+  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back
+  // (kForReceive). If the request was kept, it is executed when a receive request comes. Otherwise its sender
+  // is asked for it again (kForRequest).
   enum class Wait : uint8_t { kNone, kForReceive, kForRequest };
   Wait wait_ = Wait::kNone;
   roce::Psn awaiting_;
   TimePoint awaits_since_ = kNever;
   TimePoint next_look_ = kNever;
-  // The furthest packet that came early and was dropped, if the peer may not know that it has to send it
-  // again: the NAK for it was taken back, or asked for an earlier packet.
+  // The furthest early packet that was dropped, if the peer may not know that it must send it again: the NAK
+  // for it was taken back, or asked for an earlier packet.
   std::optional<roce::Psn> dropped_;
-  std::string refusal_;  // its words, for a peer that gets them
-  ReorderBuffer kept_;   // what came after a gap, waits for an owner's answer or for a receive request
+  std::string refusal_;  // text for a peer that may get it
+  ReorderBuffer kept_;   // packets after a gap, or that wait for an owner's answer or a receive request
   ReadsByWord by_word_;
-  bool arrivals_due_ = false;  // the peer is to be told of it
-  bool is_heard_ = false;      // and understands
-  uint8_t unheard_ = 0;        // how often it was told before
-  uint8_t unheard_gaps_ = 0;   // and how many there have been since
+  bool arrivals_due_ = false;  // a SACK is due
+  bool is_heard_ = false;      // the peer understands SACKs
+  uint8_t unheard_ = 0;        // SACKs sent before the peer confirmed one
+  uint8_t unheard_gaps_ = 0;   // gaps since kMaxUnheard of these were sent
 };
 
 }  // namespace verbena::transport

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes before its turn: it is kept until what is missing has come, and all before it is answered where
-// owners of queues answer, and then executed in its order. One acknowledgement covers all of it (IBTA volume
-// 1, 9.7.5.1.2).
+// Early packets of a responder. They are kept until the missing ones have come and owners of queues have
+// answered everything before. Then they are executed in order, and one acknowledgement covers all of them
+// (IBTA volume 1, 9.7.5.1.2).
 #include <algorithm>
 #include <utility>
 
@@ -14,16 +14,16 @@ namespace verbena::transport {
 using roce::Operation;
 using roce::Psn;
 
-// A READ owns the PSNs of its response. One that asks for more than there is is refused in its turn.
+// A READ owns the PSNs of its response. A READ that is too long is refused in its turn.
 uint32_t Responder::psns_of(const roce::Packet& packet) const {
   if (packet.headers.operation() != Operation::kReadRequest) return packet.count;
   return packets_for(std::min(packet.headers.dma_length, kMaxMessageBytes), mtu());
 }
 
-// What is lent may be lent no longer when its turn comes. (Such a packet comes early where the way to the
-// peer has changed to one that loses packets since it was put into a lane.)
+// A rendezvous payload cannot be kept: it may be gone when its turn comes. (Such a packet is early only if
+// the route to the peer has changed to one that loses packets since it was put into a ring.)
 void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
-  const bool is_gap = !kept_.has(expected_);  // the expected packet may be here, and wait
+  const bool is_gap = !kept_.has(expected_);  // else the expected packet is here, and waits
   const bool gap_is_new = !kept_.has_after(expected_);
   if (is_gap && gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
@@ -33,22 +33,22 @@ void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentP
     const bool is_occasion = !kept_.empty() && (gap_is_new || packet.headers.ack_request);
     if (is_occasion && may_tell(gap_is_new)) arrivals_due_ = true;
   }
-  // One who understands what has arrived sees by itself what has not. Where nothing could be kept there is
-  // nothing to tell.
+  // A peer that understands SACKs needs no NAK to see what is missing. But if nothing could be kept, there is
+  // no SACK.
   if ((is_heard_ && !kept_.empty()) || (!is_gap && wait_ == Wait::kForReceive)) return;
   if (!gap_reported_) {
     if (passed_.any()) return passed_.hold_back();  // a NAK would acknowledge them
     ask_for_expected();
   }
-  // A responder that keeps nothing has the peer send again everything behind a NAK that has left. Like Linux
-  // rxe, it sends no second one.
+  // From a NAK on, the peer of a responder that keeps nothing sends everything again. Like Linux rxe, such a
+  // responder sends no second NAK.
   const bool will_come_again = !keeps() && !nak_;
   const bool is_furthest = !dropped_ || packet.headers.psn.is_after(*dropped_);
   if (kept_.empty() && is_furthest && !will_come_again) dropped_ = packet.headers.psn;
 }
 
-// The expected packet came before the NAK that asks for it was sent. Without one for what follows the peer
-// would not learn that a packet behind it was dropped.
+// The expected packet came before the NAK for it was sent. Without a NAK for what follows, the peer would not
+// learn that a packet behind it was dropped.
 void Responder::ask_for_dropped() {
   if (!running_ || nak_) return;
   if (dropped_->is_before(expected_)) {
@@ -63,7 +63,7 @@ bool Responder::may_tell(bool gap_is_new) {
   return gap_is_new && ++unheard_gaps_ % Sack::kGapsUnheard == 0;
 }
 
-// Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
+// Whether a control packet's PSN is where the peer was then, or a little before: only the peer can know that.
 bool Responder::knows_where_we_are(Psn word) const {
   const int32_t behind = expected_ - (word + Sack::kPast);
   return behind >= 0 && behind < static_cast<int32_t>(ReorderBuffer::kMaxAhead);
@@ -96,21 +96,22 @@ void Responder::execute_kept() {
   bool waits = false;
   while (running_ && kept_.has(expected_)) {
     const Psn psn = expected_;
-    const roce::Headers headers = kept_.at(psn).headers;  // an error forgets the packet
+    const roce::Headers headers = kept_.at(psn).headers;  // an error drops the packet
     execute(kept_.at(psn));
     if (nak_) note_refusal({headers, {}});
     waits = expected_ == psn && (passed_.any() || is_not_ready());  // for answers, or for a receive request
     if (waits) break;
-    if (kept_.has(psn)) kept_.erase(psn);  // an error forgets them all
+    if (kept_.has(psn)) kept_.erase(psn);  // an error drops them all
     if (expected_ == psn) break;           // refused: it will come again
   }
   if (!waits && !kept_.has_after(expected_)) kept_.clear();
   if (kept_.empty()) return passed_.settle();
-  // It waits, or there is another gap behind the one that was closed.
+  // A packet waits, or there is another gap behind the one that was closed.
   if (is_heard_) arrivals_due_ = true;
 }
 
-// As many packets as it takes, up to a bound: the rest is told when what is missing before it has come.
+// Sends as many SACK packets as needed, up to a limit: the rest is reported when the gaps before it are
+// closed.
 SendStatus Responder::send_arrivals() {
   Sack arrivals;
   arrivals.expected = expected_;
@@ -123,7 +124,7 @@ SendStatus Responder::send_arrivals() {
     return status == SendStatus::kSent && ++packets < Sack::kMaxPackets;
   };
   kept_.for_each_range(expected_, [&](Psn first, uint32_t count) {
-    if (first == arrivals.expected) {  // what waits for its turn alone
+    if (first == arrivals.expected) {  // only waits for its turn
       arrivals.expected = first + count;
       return true;
     }

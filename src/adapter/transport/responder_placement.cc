@@ -32,7 +32,8 @@ void Responder::execute_atomic_write(const roce::Packet& packet) {
   std::byte* at = remote_memory(qp_.keys(), qp_.remote_user(), headers.rkey, headers.address, kBytes,
                                 IBV_ACCESS_REMOTE_WRITE);
   if (at == nullptr) return refuse(NakCode::kRemoteAccess);
-  // A region may start anywhere, whatever addresses its peers use: the processor needs alignment here too.
+  // A region may start at any address, whatever addresses its peers use: the processor needs alignment here
+  // too.
   if (reinterpret_cast<uintptr_t>(at) % kBytes != 0) return refuse(NakCode::kInvalidRequest);
   if (!memory::copy_in_order_guarded(at, packet.payload)) return refuse(NakCode::kRemoteAccess);
   answer_empty();
@@ -51,7 +52,7 @@ void Responder::execute_flush(const roce::Packet& packet) {
   const RemoteUser user = qp_.remote_user();
   const auto region = qp_.config().keys->open(headers.rkey);
   const bool allowed = region.has_value() && region->allows_remote(wanted, user.pd, user.qpn.value());
-  // Of a whole region the range says nothing (annex A19.3.1).
+  // For a whole region the range has no meaning (annex A19.3.1).
   const bool inside = headers.flush_selectivity == memory::kSelectRegion ||
                       (allowed && region->at(headers.address, headers.dma_length) != nullptr);
   if (!allowed || !inside) return refuse(NakCode::kRemoteAccess);

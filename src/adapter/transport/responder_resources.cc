@@ -35,8 +35,8 @@ void ResponderResources::repeat(const Resource& answer) {
     if (queued.resource.last.is_before(answer.first) || answer.last.is_before(queued.resource.first)) {
       continue;
     }
-    // It is being answered. What is still to be sent need not be sent twice; what was sent is begun again. A
-    // part of that is sent besides, as the rest is wanted, too.
+    // This response is being sent. The part still to be sent need not be sent twice; the part already sent
+    // starts again. A repetition of only a part is sent in addition, as the rest is wanted, too.
     if (queued.next.is_before(answer.first)) return;
     if (answer.last.is_before(queued.resource.last)) {
       if (queued.next == answer.first) return;

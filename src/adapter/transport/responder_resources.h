@@ -11,8 +11,9 @@
 
 namespace verbena::transport {
 
-// The READs and atomics that a responder has executed: the answers it still has to send, in PSN order, and
-// those it keeps to answer duplicates (IBTA volume 1, 9.7.5.1.3). Room for max_dest_rd_atomic of each.
+// Responder resources (IBTA volume 1, 9.7.5.1.3): the READs and atomics that a responder has executed. Holds
+// the responses still to be sent, in PSN order, and those kept to answer duplicates. Room for
+// max_dest_rd_atomic of each.
 class ResponderResources {
  public:
   enum class Kind : uint8_t {
@@ -29,18 +30,18 @@ class ResponderResources {
     uint32_t rkey = 0;
     uint32_t length = 0;
     uint32_t msn = 0;
-    RemoteUser user;        // whose keys they are
-    uint64_t original = 0;  // of an atomic
+    RemoteUser user;        // owner of the keys
+    uint64_t original = 0;  // value before an atomic
   };
-  // An answer being sent: a resource's packets from `next` to `last`, the first of them at `first`.
+  // A response being sent: the resource's packets from `next` to `last`; the first one has PSN `first`.
   struct Reply {
     Resource resource;
     roce::Psn next;
-    roce::Psn given;        // past the packets of a first answer that have been sent at least once
-    bool repeated = false;  // it was given in full before
+    roce::Psn given;        // PSN after the packets of a first response that were sent at least once
+    bool repeated = false;  // it was already given in full
 
     bool is_given_again() const { return repeated || next.is_before(given); }
-    // All before `past` has been sent.
+    // All packets before `past` have been sent.
     void advance(roce::Psn past) {
       next = past;
       if (given.is_before(past)) given = past;
@@ -48,7 +49,7 @@ class ResponderResources {
   };
 
   void start(uint32_t most);
-  // Nothing more is sent. What is saved stays.
+  // Drops the responses still to be sent; saved resources stay.
   void stop() { count_ = repeated_ = 0; }
 
   bool empty() const { return count_ == 0; }
@@ -59,15 +60,15 @@ class ResponderResources {
     --count_;
   }
 
-  // Whether the answer to another new request may be queued.
+  // Whether the response to another new request fits.
   bool has_room() const { return count_ - repeated_ < saved_.size(); }
-  // Queues the answer to a new request, and saves it. False: more at once than max_dest_rd_atomic.
+  // Queues the response to a new request, and saves it. False: more at once than max_dest_rd_atomic.
   bool add(const Resource& resource);
 
-  // The newest saved resource with this PSN, nullptr if there is none: PSNs come again after 2^24.
+  // The newest saved resource with this PSN, as PSNs repeat after 2^24; nullptr: none.
   const Resource* saved(roce::Psn psn, Kind kind) const;
-  // Queues an answer once more, if it is not still to be sent anyway. Where as many wait as there are saved
-  // ones it is dropped: the peer will ask again.
+  // Queues a response again, unless it is still to be sent anyway. Drops it if as many repetitions wait as
+  // there are saved resources: the peer will ask again.
   void repeat(const Resource& answer);
 
  private:
@@ -79,7 +80,7 @@ class ResponderResources {
   std::vector<Reply> ring_;  // in PSN order: count_ from first_
   uint32_t first_ = 0;
   uint32_t count_ = 0;
-  uint32_t repeated_ = 0;  // of these
+  uint32_t repeated_ = 0;  // repeated ones among them
 };
 
 }  // namespace verbena::transport

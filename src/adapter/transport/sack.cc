@@ -7,7 +7,7 @@
 namespace verbena::transport {
 namespace {
 
-// Half the PSN space: beyond, old and new are not told apart.
+// Half the PSN space: beyond it, old and new PSNs look alike.
 constexpr uint32_t kFurthest = 1u << 23;
 
 }  // namespace

@@ -11,24 +11,25 @@
 
 namespace verbena::transport {
 
-// What a responder of ours tells a requester of ours beside what every adapter tells: which packets it has
-// that came after a missing one. An acknowledgement can only say "all before", a NAK only "not this one", so
-// that a requester learns of one gap in a round trip (IBTA volume 1, 9.7.5.1.1); on a link that loses one
-// packet in a hundred that is a hundred packets a round trip, whatever the link carries.
+// SACK: selective acknowledgement from a Verbena responder to a Verbena requester. It lists the packets that
+// arrived after a missing one. An acknowledgement can only say "all before", a NAK only "not this one", so a
+// requester learns of one gap per round trip (IBTA volume 1, 9.7.5.1.1). On a link that loses one packet in a
+// hundred that is a hundred packets per round trip, whatever the link carries.
 //
-// The packet has an opcode of those that are left to manufacturers (table 38): its top bits name no transport
-// service, and adapters drop it (9.6.1.2). Linux rxe before 5.16 looks at the PSN instead, and takes an
-// unknown opcode with one that is outstanding for an error of the QP; so the packet's PSN is one from the
-// distant past, which every requester passes over. Nothing is promised by it, and nothing depends on it:
-// acknowledgements are sent as ever, and NAKs to whom does not understand. A responder sends a few to a
-// requester that it does not know, and goes on, without NAKs, when one of them was answered ("heard"). That
-// is said again to each NAK of one that has told something.
+// The packet has a vendor opcode, one of those left to manufacturers (table 38): its top bits name no
+// transport service, and adapters drop it (9.6.1.2). Linux rxe before 5.16 checks the PSN instead, and takes
+// an unknown opcode with an outstanding PSN for an error of the QP. So the packet has a PSN from the distant
+// past (kPast), which every requester ignores. Nothing depends on SACKs: acknowledgements are sent as usual,
+// and NAKs to requesters that do not understand SACKs. A responder sends a few SACKs to an unknown requester.
+// Once the requester has confirmed one ("heard"), the responder continues with SACKs, without NAKs. The
+// requester confirms again for each NAK of a responder that has sent SACKs.
 //
-// Its payload is a PSN and up to kMax ranges, each two words: the distance of the first PSN of a range from
-// that one, and how many there are. What lies between them is missing. The PSN is the first that has not
-// arrived (for XRC it may be named again: who owns a queue may not be ready for it); or, where one packet has
-// not room for all ranges, where the packet before this one ended: then the highest bit of its word is set.
-// Seven bits between that and the PSN tell of other senders to the same process (incast_bits.h).
+// The payload is a PSN and up to kMax ranges, each of two words: the distance of the range's first PSN from
+// the payload's PSN, and the number of PSNs. Everything between ranges is missing. The payload's PSN is the
+// first that has not arrived. (In XRC it may go back, if the owner of a queue was not ready for a packet.) If
+// one packet has no room for all ranges, the next one continues: its PSN is where the previous packet ended,
+// and the highest bit of that word is set. The seven bits between that bit and the PSN report other senders
+// to the same process (incast_bits.h).
 struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;
@@ -37,8 +38,8 @@ struct Sack {
   static constexpr uint32_t kMaxPackets = 16;
   static constexpr uint32_t kContinues = 1u << 31;
   static uint32_t max_at(uint32_t mtu) { return std::min(kMax, (mtu - 4) / kRangeBytes); }
-  // To one who may not understand; later of one gap in so many, as all of these, or what it said to them, may
-  // have been lost: a queue that overflows takes everything for a while.
+  // Max SACKs to a requester that has confirmed none. After that one SACK per kGapsUnheard gaps, as all SACKs
+  // or confirmations may have been lost: an overflowing queue drops everything for a while.
   static constexpr uint32_t kMaxUnheard = 8;
   static constexpr uint32_t kGapsUnheard = 16;
 
@@ -47,7 +48,7 @@ struct Sack {
     uint32_t count;
   };
 
-  // Reads a packet's payload. Ranges that do not follow each other end it; an empty one has none.
+  // Reads a packet's payload. Stops at the first range out of order; an empty payload has no ranges.
   static Sack read(ConstBytes payload);
   // Writes the payload. Returns the bytes used.
   uint32_t write(std::array<std::byte, kMaxBytes>& payload) const;

@@ -15,7 +15,7 @@ struct Shape {
   Operation first, middle, last, only;
 };
 
-// By enum ibv_wr_opcode; requests that are not a run of data packets have no line.
+// By enum ibv_wr_opcode; only requests that are sent as data packets have a row.
 constexpr std::array<Shape, 10> kShapes = [] {
   std::array<Shape, 10> s{};
   s[IBV_WR_RDMA_WRITE] = {Operation::kWriteFirst, Operation::kWriteMiddle, Operation::kWriteLast,
@@ -73,8 +73,7 @@ uint8_t middle_opcode(roce::Service service, const SendWqe& wqe) {
   return roce::make_opcode(service, kShapes[wqe.opcode].middle);
 }
 
-// What goes wrong is a "memory management operation error" (IBTA volume 1, 11.6.2), for which the verbs' name
-// is that of binding.
+// Errors are "memory management operation error" (IBTA volume 1, 11.6.2), which the verbs name after binding.
 std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const SendWqe& wqe) {
   const QpConfig& config = qp.config();
   bool done = false;

@@ -15,7 +15,7 @@
 
 namespace verbena::transport {
 
-// What requesters know of send requests, whatever their service.
+// Properties of send requests that requesters of every service need.
 
 // The longest message (max_msg_sz): its PSNs stay well below half the PSN space at the smallest MTU.
 inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
@@ -30,16 +30,16 @@ inline bool is_atomic(const queues::SendWqe& wqe) {
 inline bool is_placement(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_WRITE || wqe.opcode == queues::kFlushOpcode;
 }
-// Its completion waits for more than an acknowledgement.
+// Whether the request completes by a response, not just by an acknowledgement.
 inline bool needs_response(const queues::SendWqe& wqe) {
   return is_read(wqe) || is_atomic(wqe) || is_placement(wqe);
 }
-// A run of packets that carry the message: SEND and RDMA WRITE.
+// Whether the request's packets carry a message: SEND and RDMA WRITE.
 inline bool is_data(const queues::SendWqe& wqe) {
   return wqe.opcode <= IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_SEND_WITH_INV;
 }
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND_WITH_IMM == 3);
-// Which complete as IBV_WC_SEND.
+// Whether the request completes as IBV_WC_SEND.
 inline bool is_send(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM ||
          wqe.opcode == IBV_WR_SEND_WITH_INV;
@@ -47,31 +47,31 @@ inline bool is_send(const queues::SendWqe& wqe) {
 inline bool is_write(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_RDMA_WRITE || wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
-// Executed here, without a packet.
+// Whether the request is executed here, without a packet.
 inline bool is_local(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_LOCAL_INV || wqe.opcode == IBV_WR_BIND_MW;
 }
-// It takes a receive request of the peer.
+// Whether the request consumes a receive request of the peer.
 inline bool wakes_peer(const queues::SendWqe& wqe) {
   return is_data(wqe) && wqe.opcode != IBV_WR_RDMA_WRITE;
 }
 
-// Bytes of the message before its packet number `index`.
+// Bytes of the message before packet `index`.
 inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t mtu) {
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{index} * mtu, wqe.length));
 }
 
-// How many packets have so many bytes; nothing needs one, too. REQUIRES: bytes <= kMaxMessageBytes
+// Number of packets for `bytes` bytes; one for none. REQUIRES: bytes <= kMaxMessageBytes
 constexpr uint32_t packets_for(uint32_t bytes, uint32_t mtu) {
   return std::max<uint32_t>(1, (bytes + mtu - 1) / mtu);
 }
 
-// How many PSNs the request owns.
+// Number of PSNs that the request owns.
 inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
   return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
 
-// One packet of a SEND or RDMA WRITE, or several joined, all but its acknowledgement request.
+// A packet or super-packet of a SEND or RDMA WRITE, complete but for its acknowledgement request.
 struct DataPacket {
   roce::Headers headers;
   Pieces pieces;
@@ -80,17 +80,16 @@ struct DataPacket {
   bool ends;       // the message
 };
 
-// Makes packet number `index` of the request, joined with as many of the next that `most` are together.
-// False: the memory it is to come from is not ours to read.
-// REQUIRES: is_data(wqe), index < packets_of(wqe, path MTU), most > 0
+// Makes packet `index` of the request, or a super-packet of at most `most` packets from there on. False: the
+// message's memory may not be read. REQUIRES: is_data(wqe), index < packets_of(wqe, path MTU), most > 0
 bool make_data_packet(const QueuePair& qp, roce::Service service, const queues::SendWqe& wqe, uint32_t index,
                       roce::Psn psn, uint32_t most, DataPacket& packet);
 
-// The opcode of the packets that neither begin nor end the request. REQUIRES: is_data(wqe)
+// Opcode of the request's Middle packets. REQUIRES: is_data(wqe)
 uint8_t middle_opcode(roce::Service service, const queues::SendWqe& wqe);
 
-// Executes a request that needs no packet. Answers why it fails.
-// REQUIRES: is_local(wqe), the requests before it have been begun
+// Executes a request that needs no packet. Returns the error, or nullopt on success. REQUIRES: is_local(wqe),
+// the requests before it have been started
 std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const queues::SendWqe& wqe);
 
 }  // namespace verbena::transport

@@ -18,8 +18,8 @@ QpConfig with_parts(QpConfig config, delegate_detail::Parts& parts) {
   config.counters = &parts.own_counters;
   config.more_counters = nullptr;
   config.routes = &parts.splitter;
-  config.owners = nullptr;  // nothing is passed on twice
-  config.repairs = false;   // the target has put everything in order
+  config.owners = nullptr;  // nothing is forwarded twice
+  config.repairs = false;   // the target has put packets in order
   return config;
 }
 
@@ -30,7 +30,7 @@ namespace delegate_detail {
 const Route& Splitter::find(const roce::Path& path, roce::Qpn destination) {
   route_ = routes_ != nullptr ? routes_->find(path, destination) : no_route();
   wire_ = std::exchange(route_.sink, this);
-  route_.traits.lossless = false;  // the target hears at once of a request without a receive request
+  route_.traits.lossless = false;  // the target learns at once of a request that finds no receive request
   return route_;
 }
 
@@ -41,7 +41,7 @@ SendStatus Splitter::send(const OutgoingPacket& packet) {
     return SendStatus::kSent;
   }
   const SendStatus status = wire_->send(packet);
-  // A response that is repeated comes after others, and answers for less.
+  // A repeated response may come after later ones, and acknowledges less.
   if (status == SendStatus::kSent && !(responded_ && headers.psn.is_before(psn_))) {
     responded_ = true;
     psn_ = headers.psn;
@@ -79,8 +79,8 @@ bool StandIn::has_urgent() const {
 TransmitResult StandIn::transmit(TimePoint now, uint32_t budget, bool) {
   const TransmitResult result = RcQueuePair::transmit(now, budget, true);
   splitter.finish();
-  // It failed for a reason that the requester would hear nothing of (a completion queue in error): the target
-  // must know.
+  // It failed for a reason that the requester is not told (a completion queue in error): the target must
+  // know.
   if (result == TransmitResult::kIdle && owes_failure()) {
     answer(roce::nak_syndrome(NakCode::kRemoteOperational), next_receive_psn(), 0, false);
   }

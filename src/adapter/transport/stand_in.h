@@ -11,26 +11,27 @@ namespace verbena::transport {
 
 class StandIn;
 
-// Takes what delegates have to say to the targets they stand in for.
+// Receives the answers of stand-ins to the targets that they stand in for.
 class DelegateAnswers {
  public:
   virtual ~DelegateAnswers() = default;
-  // `after_packets`: it covers responses that have just been given to the wire; they should be the first to
-  // arrive. (The receiver fills in answer.owner: it knows which peer speaks.)
+  // `after_packets`: the answer covers responses that were just put on the wire and should arrive first. (The
+  // receiver fills in answer.owner: it knows which peer answered.)
   virtual void answer(const StandIn& delegate, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 
 namespace delegate_detail {
 
-// Stands before a delegate's route: responses go on to the requester, acknowledgements to the target.
+// Sits in front of a stand-in's route: sends responses on to the requester, and acknowledgements to the
+// target.
 class Splitter final : public PacketSink, public Routes {
  public:
   Splitter(StandIn& delegate, Routes* routes) : delegate_(delegate), routes_(routes) {}
 
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
-  // To be called when everything was sent that could be. A response is an acknowledgement, too: of what was
-  // not acknowledged besides.
+  // Call when everything was sent that could be. Responses also acknowledge: passes that on to the target,
+  // where no acknowledgement has followed them.
   void finish();
 
  private:
@@ -43,7 +44,7 @@ class Splitter final : public PacketSink, public Routes {
   uint32_t msn_ = 0;
 };
 
-// What a delegate's QueuePair needs at its making.
+// Parts that a stand-in's QueuePair needs during construction.
 struct Parts : QpEventListener {
   Parts(StandIn& delegate, Routes* routes) : splitter(delegate, routes) {}
 
@@ -52,30 +53,32 @@ struct Parts : QpEventListener {
       failure = event;
   }
   Splitter splitter;
-  QpCounters own_counters{};  // of nobody's interest: the target counts
+  QpCounters own_counters{};  // unused: the target counts
   std::optional<ibv_event_type> failure;
 };
 
 }  // namespace delegate_detail
 
-// Stands in for an XRC target of another process where the shared receive queue is: carries out the requests
-// that the target has found in sequence and passed on. It is such a target itself, but one whose
-// acknowledgements go to the target and not to the requester; READ responses and the like do.
+// Stands in for another process's XRC target, in the process that owns the shared receive queue. Executes the
+// requests that the target found in sequence and forwarded. It is an XRC target, too, but its
+// acknowledgements go to the target and not to the requester; READ responses and the like go to the
+// requester.
 //
-// Its run of PSNs begins where the target says. After a NAK nothing is taken until the next run begins.
+// Its run of PSNs starts where the target says. After a NAK it takes nothing until the next run begins.
 class StandIn final : private delegate_detail::Parts, public RcQueuePair {
  public:
-  // `config`: the target's QPN, and of the queue's process the rest. Listener and counters are not looked at.
+  // `config`: the QPN is the target's, the rest is of the process that owns the queue. Listener and counters
+  // are ignored.
   StandIn(const QpConfig& config, DelegateAnswers& answers);
 
-  // Ready for requests. REQUIRES: attributes() are the target's
+  // Makes the stand-in ready for requests. REQUIRES: attributes() are the target's
   void begin();
-  // The next request is of this run. REQUIRES: begin()
+  // The next request belongs to this run. REQUIRES: begin()
   void follow(uint32_t run, roce::Psn next, uint32_t msn);
 
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
-  // Nobody's next verb is waited for: the target does that.
+  // Acknowledgements never wait for the application's next verb: the target sees to that.
   bool has_acknowledgement() const override { return false; }
 
  private:

@@ -28,7 +28,7 @@ TaggedMessage read_tagged_message(ConstBytes payload, bool whole) {
   }
   if (!whole || payload.size() < kTagHeaderBytes + kRendezvousHeaderBytes ||
       payload.size() > kMaxRendezvousMessage) {
-    message.kind = Kind::kUnexpected;  // software may make something of it
+    message.kind = Kind::kUnexpected;  // left to software
     return message;
   }
   at += kTagHeaderBytes;

@@ -16,13 +16,13 @@ namespace {
 using queues::SendWqe;
 using roce::Psn;
 
-// A packet of at most so many PSNs ago has been overtaken on its way; one from longer ago is of a peer that
-// has begun again.
+// A packet at most this many PSNs behind was overtaken on its way. One further behind is from a peer that has
+// started again.
 constexpr int32_t kOvertaken = 4096;
 
 }  // namespace
 
-// ---- receiving
+// ---- receiving side
 
 Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
@@ -70,8 +70,8 @@ bool UcQueuePair::is_late(Psn psn) const {
   return behind > 0 && behind <= kOvertaken;
 }
 
-// After a gap the next message that begins is taken, and what is left of the one with the gap is not (IBTA
-// volume 1, 9.8.2.2.2). A late packet belongs to a message that has been given up, or is there already.
+// After a gap, the rest of the message with the gap is dropped, and the next message that begins is taken
+// (IBTA volume 1, 9.8.2.2.2). A late packet belongs to a dropped message, or is a duplicate.
 void UcQueuePair::receive(const roce::Packet& packet) {
   const roce::OpcodeInfo& info = packet.headers.info();
   const Psn psn = packet.headers.psn;
@@ -81,7 +81,7 @@ void UcQueuePair::receive(const roce::Packet& packet) {
     owed_.on_late();
     return;
   }
-  const int32_t missing = psn - expected_;  // negative: the peer has begun again
+  const int32_t missing = psn - expected_;  // negative: the peer has started again
   if (missing != 0) {
     count(kOutOfSequence);
     note_frequent(trace::Kind::kOutOfSequence, {psn.value(), expected_.value()});
@@ -93,14 +93,14 @@ void UcQueuePair::receive(const roce::Packet& packet) {
                     packet.headers.ack_request);
   }
   if (info.starts_message) {
-    inbound_.abandon();  // the one before has lost its end
+    inbound_.abandon();  // the message before has lost its end
   } else if (!inbound_.in_message()) {
     return;
   }
   const Reception reception = inbound_.execute(packet);
   if (reception.executed()) return;
-  // There is nobody to tell. Only a receive request that is itself at fault is an error, ours (IBTA volume 1,
-  // 9.8.3): the others wait for the next message.
+  // The sender is told nothing. Only a receive request that is itself at fault is an error, and ours (IBTA
+  // volume 1, 9.8.3); any other request is used for the next message.
   if (reception.receive_status == IBV_WC_LOC_PROT_ERR) {
     inbound_.fail_receive(IBV_WC_LOC_PROT_ERR);
     fail();
@@ -114,7 +114,7 @@ void UcQueuePair::receive(const roce::Packet& packet) {
 }
 
 void UcQueuePair::say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code) try {
-  // A receiver without a request is a part of the service, and no mistake as a rule.
+  // A missing receive request is normal for this service, and usually no mistake.
   const bool is_common = why == protocol::TraceDrop::kNoReceive;
   const LogLevel level = is_common ? LogLevel::kWarning : LogLevel::kError;
   if (!is_drop_to_be_said(why, level)) return;
@@ -122,7 +122,7 @@ void UcQueuePair::say_dropped(protocol::TraceDrop why, const roce::Packet& packe
       what_dropped(*this, attributes().path.destination, attributes().destination,
                    is_common ? "no receive request was posted: post more of them"
                              : why_refused(*this, packet, code, inbound_.misfit())));
-} catch (const std::bad_alloc&) {  // the log has less to say
+} catch (const std::bad_alloc&) {  // out of memory: nothing is logged
 }
 
 void UcQueuePair::drop_message() {
@@ -130,18 +130,18 @@ void UcQueuePair::drop_message() {
   inbound_.abandon();
 }
 
-// ---- what has come, and what may be sent
+// ---- reports and flow control
 
 void UcQueuePair::on_report(const roce::Packet& packet, TimePoint now) {
   const auto report = ReceiverReport::read(packet.payload);
   if (!report || !flow_.on_report(*report, now)) return;
-  // One of ours also tells of marked packets, so they may be marked.
+  // A peer that sends reports also sends CNPs, so packets may be ECN-capable.
   CongestionNotices::allow_marks(attributes().path);
   if (!flow_.is_full()) paced_until_ = kNever;
   show_path();
 }
 
-// Its word is from where its peer was then, or from a little before: only who knows that can have sent it.
+// Accepts a PSN where the peer was at most kOvertaken packets ago: only the peer can know it.
 void UcQueuePair::on_heard(Psn psn) {
   const int32_t behind = expected_ - (psn + Sack::kPast);
   if (behind >= 0 && behind < kOvertaken) owed_.on_heard();
@@ -184,11 +184,11 @@ void UcQueuePair::begin_flow(Psn first) {
   show_path();
 }
 
-// ---- sending
+// ---- sending side
 
 bool UcQueuePair::may_send() const {
   if (send_queue_empty() || paced_until_ != kNever || flow_.is_full()) return false;
-  // In SQD the request that has begun goes on to its end.
+  // In SQD, the request that has started is sent to its end.
   return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && has_begun());
 }
 
@@ -250,7 +250,7 @@ void UcQueuePair::complete_sent(const SendWqe& wqe) {
   if (state() == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }
 
-// False: another process is still at the memory behind the key that was taken from it.
+// False: another process still uses the memory whose key was taken away.
 bool UcQueuePair::execute_here(const SendWqe& wqe) {
   const memory::KeyTable& keys = *config().keys;
   if (users_ == 0) {
@@ -286,7 +286,8 @@ void UcQueuePair::fail_send(ibv_wc_status status) {
   enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
 }
 
-// Only before the first packet: what goes by the new way would overtake what went by the old, and be lost.
+// Only before the first packet: packets on the new route would overtake those on the old one, which would
+// then be lost.
 void UcQueuePair::reroute() {
   const bool has_sent = state() != IBV_QPS_RTR && next_ != attributes().send_psn;
   if (!receives_packets(state()) || has_sent) return;

@@ -13,9 +13,9 @@
 namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
-// sent. A message of which a packet is lost, or for which the receiver has no request, is dropped whole; what
-// an RDMA WRITE had written before stays written. A peer of ours tells what has come, so that no more is sent
-// than the path carries (receiver_report.h).
+// sent. A message that loses a packet, or that finds no receive request, is dropped as a whole; data that an
+// RDMA WRITE has written before stays. A Verbena peer sends receiver reports, so that no more is sent than
+// the path carries (receiver_report.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -25,7 +25,7 @@ class UcQueuePair : public QueuePair {
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
-  // Whether a switch has marked them.
+  // Needed for ECN marks.
   bool wants_ip_details() const override { return config().repairs; }
   bool has_outstanding() const override { return false; }
   void reroute() override;
@@ -55,25 +55,25 @@ class UcQueuePair : public QueuePair {
   SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
   void fail_send(ibv_wc_status status);
   bool may_send() const;
-  // The oldest request: some of its packets are on their way, or what it says is done.
+  // The oldest request has started: some of its packets have left, or it has been executed here.
   bool has_begun() const { return packet_ > 0 || users_ != 0; }
   bool execute_here(const queues::SendWqe& wqe);
   void complete_sent(const queues::SendWqe& wqe);
 
-  // Receiving
+  // ---- receiving side
   Inbound inbound_{*this};
   roce::Psn expected_;
-  bool established_ = false;  // the peer has been heard of in RTR
+  bool established_ = false;  // a packet of the peer has come in RTR
   ReportsOwed owed_;
   CongestionNotices notices_;
   IncastShare incast_;
 
-  // Sending
+  // ---- sending side
   roce::Psn next_;
-  uint32_t packet_ = 0;  // of the request being sent: how many of its packets are on their way
+  uint32_t packet_ = 0;  // packets of the current request that have left
   ReceiverDrivenFlow flow_;
   TimePoint paced_until_ = kNever;
-  // Who was using what the oldest request has taken away (memory::KeyTable); 0: nobody.
+  // Users of the key that the oldest request has taken away (memory::KeyTable::users()); 0: none.
   uint64_t users_ = 0;
 };
 

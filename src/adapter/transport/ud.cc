@@ -16,8 +16,8 @@ namespace {
 
 using roce::Operation;
 
-// A Q_Key with its top bit set in a request stands for the QP's own (IBTA volume 1, 10.2.5): privileged ones
-// are not for everyone.
+// Bit of a controlled Q_Key. A request with it uses the QP's own Q_Key (IBTA volume 1, 10.2.5): controlled
+// Q_Keys are privileged.
 constexpr uint32_t kControlledQkey = 0x80000000;
 
 }  // namespace
@@ -31,7 +31,7 @@ void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrh
   }
 }
 
-// ---- receiving
+// ---- receiving side
 
 Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
@@ -54,8 +54,8 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
 void UdQueuePair::on_datagram(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (headers.destination == roce::kMulticastQpn) count(kMulticastReceived);
-  // Silently dropped (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no request to receive with, one too short. As
-  // with Linux rxe, a stranger's datagram is no error of ours.
+  // Dropped silently (IBTA volume 1, 9.8.3.1): a wrong Q_Key, no receive request, or one too short. As with
+  // Linux rxe, a stranger's datagram is not our error.
   if (headers.qkey != attributes().qkey) {
     return drop(protocol::TraceDrop::kBadQkey, incoming);
   }
@@ -72,7 +72,7 @@ void UdQueuePair::drop(protocol::TraceDrop why, const IncomingPacket& incoming) 
   const roce::Headers& headers = incoming.packet.headers;
   count(kDroppedDatagrams);
   note_dropped(why, headers);
-  // A receiver without a request is a part of the service, and no mistake as a rule.
+  // A missing receive request is normal for this service, and usually no mistake.
   const bool is_common = why == protocol::TraceDrop::kNoReceive;
   const LogLevel level = is_common ? LogLevel::kWarning : LogLevel::kError;
   if (!is_drop_to_be_said(why, level)) return;
@@ -87,7 +87,7 @@ void UdQueuePair::drop(protocol::TraceDrop why, const IncomingPacket& incoming) 
                              total_length(receives().current()->sges()));
   }
   log(level, "{}", what_dropped(*this, incoming.path.source, headers.source, reason));
-} catch (const std::bad_alloc&) {  // the log has less to say
+} catch (const std::bad_alloc&) {  // out of memory: nothing is logged
 }
 
 bool UdQueuePair::fits(size_t payload_bytes) {
@@ -111,7 +111,7 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
   wc.byte_len = kGrhBytes + static_cast<uint32_t>(incoming.packet.payload.size());
   wc.src_qp = headers.source.value();
   wc.wc_flags = IBV_WC_GRH;
-  // The kernel's rxe reports the network header type here, and programs rely on it (UCX drops datagrams
+  // The kernel's rxe reports the network header type in `sl`, and programs rely on it (UCX drops datagrams
   // otherwise).
   wc.sl = incoming.path.destination.is_ipv4() ? 2 : 1;
   if (headers.operation() == Operation::kSendOnlyImmediate) {
@@ -122,15 +122,15 @@ void UdQueuePair::receive(const IncomingPacket& incoming) {
   if (!stored) fail();
 }
 
-// ---- what has come, and what may be sent
+// ---- reports and flow control
 
-// nullptr: there is no memory for it, or nobody is to be told of anything.
+// nullptr: out of memory, or reports are not used.
 DatagramSources* UdQueuePair::sources() {
   if (!sources_ && config().repairs) sources_.reset(new (std::nothrow) DatagramSources);
   return sources_.get();
 }
 
-// What came, came: whether there was a request to receive with is the program's affair.
+// Counts every datagram that came, whether or not there is a receive request: that is the program's affair.
 void UdQueuePair::note_source(const IncomingPacket& incoming, TimePoint now) {
   const roce::Headers& headers = incoming.packet.headers;
   if (headers.destination == roce::kMulticastQpn) return;
@@ -149,7 +149,7 @@ void UdQueuePair::note_source(const IncomingPacket& incoming, TimePoint now) {
   if (has_news && source->has_asked) sources_->owe(*source);
 }
 
-// What is said to a whole group is said by nobody of ours.
+// Ignores control packets to a multicast group: Verbena sends none.
 void UdQueuePair::on_word(const IncomingPacket& incoming, TimePoint now) {
   if (incoming.packet.headers.destination == roce::kMulticastQpn) return;
   switch (incoming.packet.headers.opcode) {
@@ -181,7 +181,7 @@ void UdQueuePair::on_report(const IncomingPacket& incoming, TimePoint now) {
   if (c.path_numbers != nullptr) show_path(*c.path_numbers, flow->path(), flow->in_flight());
 }
 
-// It does not say which queue pair's packets were marked, only to where.
+// A CNP says which destination's packets were marked, but not which queue pair's.
 void UdQueuePair::on_notice(const roce::Address& from, TimePoint now) {
   count_on_path(kPathCongestionNotices);
   count(kNoticesReceived);
@@ -203,7 +203,7 @@ SendStatus UdQueuePair::send_words_to(DatagramSource& source) {
   if (source.notices.is_due()) status = source.notices.send(*this, route, source.back, source.qpn);
   if (status != SendStatus::kBusy && source.owes_receipt) status = send_receipt(route, source);
   if (status == SendStatus::kBusy) {
-    // It is this way that we wait for.
+    // Waits until this route has room.
     forget_route();
     find_route(source.back, source.qpn);
   }
@@ -224,7 +224,7 @@ SendStatus UdQueuePair::send_receipt(const Route& route, DatagramSource& source)
   return status;
 }
 
-// What has come of those that went to where route() leads, if it is time to ask.
+// Requests a report about the datagrams to routed_to_, if one is due.
 SendStatus UdQueuePair::ask_for_receipt() {
   if (flow_ == nullptr || !flow_->owes_request()) return SendStatus::kSent;
   std::array<std::byte, ReportRequest::kBytes> space;
@@ -237,7 +237,7 @@ SendStatus UdQueuePair::ask_for_receipt() {
   return status;
 }
 
-// ---- sending
+// ---- sending side
 
 bool UdQueuePair::has_urgent() const {
   if (state() == IBV_QPS_ERR) return has_to_flush();
@@ -287,7 +287,7 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
   return TransmitResult::kIdle;
 }
 
-// Whether the oldest request may not leave now, and then what transmit() answers.
+// Whether the oldest request must wait; if so, the result of transmit().
 std::optional<TransmitResult> UdQueuePair::hold_back(TimePoint now) {
   if (is_route_coming()) {
     forget_route();
@@ -302,13 +302,13 @@ std::optional<TransmitResult> UdQueuePair::hold_back(TimePoint now) {
   return TransmitResult::kPaced;
 }
 
-// Without a wire, until both processes have agreed to go by memory.
+// Without a wire, there is no route until both processes have agreed on shared memory.
 bool UdQueuePair::is_route_coming() const {
   return route().port == Route::kNoPort && config().routes != nullptr &&
          config().routes->is_coming(routed_to_->path, routed_to_->qpn);
 }
 
-// A handle's route is looked up when a request first goes to it, and again after one to another.
+// Looks up the route of a request's address handle, unless the request before used the same.
 void UdQueuePair::route_to(const queues::SendWqe& wqe) {
   const bool same_path = routed_to_ && routed_to_->path == wqe.path;
   if (same_path && routed_to_->qpn == wqe.remote_qpn) return;
@@ -324,7 +324,7 @@ void UdQueuePair::forget_route() {
   waits_until_ = kNever;
 }
 
-// nullptr: nothing bounds what goes there, or there is no memory to know more.
+// nullptr: nothing limits what is sent there, or out of memory.
 DatagramFlow* UdQueuePair::flow_to(const Destination& destination) {
   if (route().traits.lossless || !config().repairs || destination.path.destination.is_multicast()) {
     return nullptr;
@@ -381,7 +381,7 @@ void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     flows_.reset();
   }
   if (to != IBV_QPS_RTS) waits_until_ = kNever;
-  // Each request is complete as soon as it is sent, so nothing is left to drain.
+  // Requests complete as soon as they are sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }
 

@@ -13,17 +13,17 @@
 
 namespace verbena::transport {
 
-// The bytes that stand before a datagram's payload in the receiver's memory.
+// Length of the GRH before a datagram's payload in the receiver's memory, in bytes.
 inline constexpr uint32_t kGrhBytes = 40;
 
-// What a receiver finds in front of a datagram (IBTA annex A17, 17.4.5): an IPv6 header, or twenty bytes of
-// zeros and an IPv4 header with a right checksum, by which rdma-core tells the two apart.
+// Writes what a receiver finds before a datagram (IBTA annex A17, 17.4.5): an IPv6 header; or twenty zero
+// bytes and an IPv4 header with a valid checksum, by which rdma-core tells the two apart.
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
 
 // A queue pair of the unreliable datagram service: each request is one packet to an address of its own,
-// complete when sent. A receiver of ours that is sent much tells what has come, so that no more is sent than
-// the path to it carries (datagram_flow.h). Requests leave in their order, so those to others wait meanwhile,
-// as they do for an adapter's port.
+// complete when sent. A Verbena receiver that gets many datagrams sends receiver reports, so that no more is
+// sent than the path carries (datagram_flow.h). Requests leave in order: one that waits also delays those to
+// other destinations, as at an adapter's port.
 class UdQueuePair : public QueuePair {
  public:
   using QueuePair::QueuePair;
@@ -71,7 +71,7 @@ class UdQueuePair : public QueuePair {
 
   void route_to(const queues::SendWqe& wqe);
   bool is_route_coming() const;
-  static constexpr Duration kRouteInterval = std::chrono::milliseconds(1);  // between looks for one
+  static constexpr Duration kRouteInterval = std::chrono::milliseconds(1);  // between attempts to find one
   void forget_route();
   DatagramFlow* flow_to(const Destination& destination);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
@@ -80,17 +80,16 @@ class UdQueuePair : public QueuePair {
   SendStatus send(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
 
-  // Receiving. Of those who send much here; made when the first of them asks.
+  // ---- receiving side: senders of many datagrams; allocated when the first one asks for a report.
   std::unique_ptr<DatagramSources> sources_;
 
-  // Sending
+  // ---- sending side
   roce::Psn next_;
-  std::optional<Destination> routed_to_;  // where route() leads
-  // Of those that datagrams go to, unless by ways that lose nothing; made for the first of them.
+  std::optional<Destination> routed_to_;  // destination that route() leads to
+  // Destinations, except over lossless routes; allocated for the first one.
   std::unique_ptr<RecentPeers<DatagramFlow>> flows_;
-  DatagramFlow* flow_ = nullptr;  // there; null: nothing bounds it
-  TimePoint waits_until_ =
-      kNever;  // the oldest request: until then it may not leave; kNever: it may be tried
+  DatagramFlow* flow_ = nullptr;    // to routed_to_; null: unlimited
+  TimePoint waits_until_ = kNever;  // the oldest request may not leave before; kNever: it may be tried
 };
 
 }  // namespace verbena::transport
