@@ -346,11 +346,14 @@ TEST_P(Handshake, TellsTheNumberOfItsBoardAndSendsNoFile) {
   EXPECT_EQ(said->board, static_cast<uint32_t>(board->file()) + 1);
 }
 
-TEST_P(Handshake, AnUndumpableProcessShowsNothing) {
+TEST_P(Handshake, AnUndumpableProcessSaysThatItShowsNothing) {
   ASSERT_EQ(::prctl(PR_SET_DUMPABLE, 0), 0);
   const auto other = meet(1);
   EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
-  EXPECT_FALSE(other->is_shown_memory());
+  const auto said = other->presentation();
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->board, 0u);
+  EXPECT_EQ(said->cookie_address, 0u);
   EXPECT_FALSE(other->is_hung_up_on());
   EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
 }
