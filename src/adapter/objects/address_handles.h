@@ -33,9 +33,9 @@ class AddressHandles {
   Result<ibv_ah*> create(ibv_pd* pd, const ibv_ah_attr& attr);
   int destroy(ibv_ah* ah);
 
-  // Fills in the MAC address and VLAN for ibv_resolve_eth_l2_from_gid(). IP does the real resolution, so
-  // `mac` is that of the device's own netdev and `vlan` is 0xffff (none). EINVAL when resolve() of the device
-  // refuses `attr`.
+  // Fills in a MAC address and a VLAN (ibv_resolve_eth_l2_from_gid(3)): `mac` is that of the device's own
+  // netdev, `vlan` is 0xffff (none). Packets leave by UDP sockets, so the kernel resolves addresses itself
+  // and the values are not used. Errors: those of OpenDevice::resolve(); ENODEV when the link is gone.
   int resolve_ethernet(const ibv_ah_attr& attr, uint8_t mac[6], uint16_t* vlan) const;
 
  private:

@@ -13,7 +13,7 @@
 namespace verbena::adapter {
 
 // One kind of asynchronous event of one object or of the port. It is a member of the object, so posting it
-// allocates nothing. It counts how often it is pending.
+// allocates nothing. An event that happens twice is pending twice.
 struct AsyncEvent : queues::EventSource {
   static AsyncEvent& of(queues::EventSource& source) { return static_cast<AsyncEvent&>(source); }
 

@@ -34,9 +34,8 @@ class EventAccount {
     ::pthread_mutex_unlock(&mutex_);
   }
 
-  // Waits until all taken events are acknowledged. If that takes longer than kPatienceSeconds, logs an error
-  // first: the program has probably forgotten to call `missing`, and would wait forever. `call` is the
-  // waiting function.
+  // Waits until all taken events are acknowledged, for any time. After kPatienceSeconds it logs an error: the
+  // program has probably forgotten to call `missing`. `call` is the waiting call, `object` its object.
   void await(const uint32_t& completed, const std::atomic<uint32_t>& taken, const char* call,
              const void* object, const char* missing) {
     ::pthread_mutex_lock(&mutex_);

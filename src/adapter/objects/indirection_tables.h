@@ -21,7 +21,7 @@ struct RwqIndTable : ibv_rwq_ind_table {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
-  std::vector<Wq*> queues;         // a power of two
+  std::vector<Wq*> queues;         // a power of two of them
   std::atomic<uint32_t> users{0};  // QPs
 };
 

@@ -42,7 +42,7 @@ struct QpCore : transport::QpEventListener {
 
   std::unique_ptr<transport::QueuePair> transport;
   ibv_qp_attr attributes{};  // as last set; the transport's own values are added when queried
-  std::mutex modifying;
+  std::mutex modifying;      // held by calls that read or change `attributes`
 
  private:
   SpinLock lock_;

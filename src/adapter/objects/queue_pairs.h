@@ -34,7 +34,7 @@ class QueuePairs {
   // For error messages: up to three QPs that use this CQ, PD or SRQ, as "QP 0x000011, QP 0x000012".
   std::string users_of(const void* object);
 
-  // Moves all QPs to the error state, because the device is gone.
+  // Moves all QPs to the error state, which flushes their requests. Called when the device is gone.
   void fail_all();
 
  private:

@@ -23,8 +23,8 @@ struct RawSide {
 
   // Resumes reception after receive requests were posted, if frames wait for them. `qp` owns this RawSide.
   void after_receives(Qp& qp);
-  // Limits the sending rate to `rate` kilobits per second, with bursts of `burst` bytes. REQUIRES: inside
-  // Shard::exclusively()
+  // Limits the sending rate to `rate` kilobits per second (0: no limit) and bursts to `burst` bytes (0: the
+  // default). REQUIRES: inside Shard::exclusively()
   void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
 };
 
