@@ -26,8 +26,8 @@
 
 namespace verbena::engine {
 
-// Notified when the agent's links have changed: netdevs, addresses, states. Called in the engine thread, or
-// in a thread of the engine when the engine is lost (Engine::is_lost()).
+// Notified when the agent's links have changed: netdevs, addresses, states. Called in the engine thread;
+// when the engine is lost (Engine::is_lost()), in a thread of its own.
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
@@ -41,9 +41,9 @@ class LinkListener {
 // QPs are distributed by thread: the QPs that one thread creates are on one shard, so that threads which use
 // their own QPs share no lock. (If a shard already fills a QP's completion queue, the adapter puts the QP
 // there instead, so that polling that queue makes progress on one shard only.) The CPU of a thread is no
-// criterion, as threads move, and are often created and set up on one CPU. Each further thread gets a shard
-// without QPs, a newly started one, or the one with the fewest QPs. VERBENA_SHARDS limits the number of
-// shards, see shard_dealing.h. If the agent has no further slot, the running shards are shared.
+// criterion, as threads move, and often start on one CPU. Each further thread gets a shard without QPs, a
+// newly started one, or the one with the fewest QPs. VERBENA_SHARDS limits the number of shards, see
+// shard_dealing.h. If the agent has no further slot, the running shards are shared.
 //
 // The first shard, the home, has everything that exists once per process: the agent's events, XRC targets and
 // their queues (other processes know them by its slot), tag matching, raw Ethernet.
@@ -153,8 +153,7 @@ class Engine {
   const uint64_t id_;
   const size_t max_;
   std::atomic<bool> inherited_{false};
-  const std::unique_ptr<OwnBoard>
-      board_;  // the export table; null: other processes have no direct access to memory here
+  const std::unique_ptr<OwnBoard> board_;  // export table; null: no direct access by other processes
   memory::KeyTable keys_;
   transport::IncastMeter incast_;
 

@@ -16,9 +16,9 @@
 
 namespace verbena::engine {
 
-// The other processes that have XRC domains of this process open, as far as messages were exchanged with
-// them. Forwards requests for their queues to them, and takes requests for this process's queues. The agent
-// knows the domains and their members, and makes the links between processes when they are first needed.
+// The other processes that share XRC domains with this one and exchange messages with it. Forwards requests
+// for their queues to them, and takes requests for this process's queues. The agent knows the domains and
+// their members, and makes the links between processes when they are first needed.
 class DomainPeers final : public Input, public transport::QueueOwners, private PeerKeeper {
  public:
   // Asks the agent for a link to an owner of queues. Never blocks; connect() brings the answer.

@@ -41,7 +41,7 @@ class PeerLink {
   // Sends waiting messages as far as there is room.
   void flush();
 
-  // Returns the next message. Nothing: there is none, or the link is lost.
+  // Returns the next message. Empty: there is none, or the link is lost.
   ConstBytes receive(Bytes buffer);
 
  private:

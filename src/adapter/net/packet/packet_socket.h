@@ -50,7 +50,7 @@ class PacketSocket {
 
   // Readable when receive() would find a frame, unless the socket is paused.
   int readable_fd() const { return epoll_.get(); }
-  // Whether both descriptors are still ours (base/own_fd.h).
+  // Whether both descriptors are still its own (base/own_fd.h).
   bool is_whole() const { return socket_.is_ours() && epoll_.is_ours(); }
   // While paused, frames wait in the kernel and readable_fd() does not become readable.
   void pause(bool on);

@@ -13,7 +13,7 @@ namespace verbena::net {
 
 // The settings of one direction of a link: a transmitter with a queue in front of it and a wire behind it.
 // Probabilities are in parts per million, sizes in bytes of Ethernet frames without their check sequence. By
-// default nothing befalls a packet.
+// default a link has no faults.
 struct LinkSettings {
   // The transmitter. A rate of 0 means no limit: nothing waits then, and the queue is never full.
   uint64_t bytes_per_second = 0;

@@ -14,7 +14,7 @@ namespace verbena::net {
 
 // The kernel's information about a datagram besides its data.
 struct DatagramOrigin {
-  roce::Path path;  // as the sender used it
+  roce::Path path;  // from the sender to this host
   uint16_t source_port = 0;
   uint32_t segment_bytes = 0;  // of each packet that GRO merged; 0: not merged
   bool has_destination = false;

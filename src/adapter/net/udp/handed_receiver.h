@@ -19,7 +19,7 @@ class HandedReceiver {
   HandedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);
-  // Does not change.
+  // The same for the life of the receiver.
   int fd() const { return socket_.get(); }
   bool is_whole() const { return socket_.is_ours(); }
 

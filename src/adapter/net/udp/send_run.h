@@ -44,7 +44,8 @@ class SendRun {
     return open_ && (packet_bytes == segment_bytes_ ||
                      (packet_bytes < segment_bytes_ && !(more && segments_ == 1) && fragments_ == nullptr));
   }
-  // Whether the run should leave now. A single packet waits for others, to leave with them in one sendmmsg().
+  // Whether the run should leave now, as it takes no more packets. A single packet waits for others, to leave
+  // with them in one sendmmsg().
   bool is_full() const { return segments_ > 1 && !open_; }
 
   // Copies a packet in. False: its payload faulted, and the run is unchanged. REQUIRES:

@@ -62,8 +62,7 @@ class SendSockets {
   const SendSocket* make(const roce::Path& path, uint32_t slot);
 
   uint32_t send_buffer_bytes_;
-  size_t max_;  // per family: a part of the process's descriptor limit, since the application needs
-                // descriptors, too
+  size_t max_;  // per family: a fraction of the process's descriptor limit, to leave descriptors to others
   std::array<std::unique_ptr<SendSocket>, roce::Qpn::kSlots> by_slot_;
   std::array<std::vector<const SendSocket*>, 2> made_;  // by family: IPv4, IPv6
 };
