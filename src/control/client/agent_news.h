@@ -37,7 +37,7 @@ class AgentNews final : public Restorer, public AgentListener {
   // Only an agent reports changes of links.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
-  // Takes the acknowledgements that are due now, of events that brought sockets of other processes. They
+  // Takes the acknowledgements that are due now, for events that brought sockets of other processes. They
   // are held back while too many received sockets are yet to be closed. The agent sends no more such events
   // while too many are unacknowledged.
   std::vector<protocol::MessageType> take_owed();

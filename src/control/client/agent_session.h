@@ -62,6 +62,7 @@ struct AgentEvent {
   int socket;  // where to answer
 };
 
+// Handles the events of a session's agent.
 class AgentListener {
  public:
   virtual ~AgentListener() = default;

@@ -25,11 +25,10 @@ namespace verbena::control {
 // A slot leased by the agent: the shard's receive socket and its share of the QPNs.
 struct Slot {
   uint32_t index = 0;
-  UniqueFd socket;       // bound to UDP port 4791, steered by slot
-  UniqueFd handed_over;  // else the socket on which the agent forwards packets
-  std::string
-      no_wire_reason;    // if there is neither: a sentence for the user, "UDP port 4791 is taken by ..."
-  UniqueFd status_page;  // a memfd of sizeof(StatusPage)
+  UniqueFd socket;             // bound to UDP port 4791, steered by slot
+  UniqueFd handed_over;        // else the socket on which the agent forwards packets
+  std::string no_wire_reason;  // if neither is set, for the user: "UDP port 4791 is taken by ..."
+  UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };
 
 // The agent's services for a process with devices: links, slots, multicast groups, XRC domains, channels to

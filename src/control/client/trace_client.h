@@ -58,7 +58,7 @@ class TraceClient {
   AdminResult<void> take_all(protocol::MessageType type, const Take& take);
 
   AgentConnection connection_;
-  UniqueFd events_;  // if we closed it, the agent would take us for gone
+  UniqueFd events_;  // stays open: the agent ends a client that closes it
 };
 
 }  // namespace verbena::control

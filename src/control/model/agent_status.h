@@ -17,6 +17,7 @@
 
 namespace verbena::control {
 
+// A link with its state and counters.
 struct LinkStatus {
   Link link;
   std::string wire;  // "up", or "down: why"
@@ -48,6 +49,7 @@ struct ObjectNumbers {
 // How many objects of each kind a process has, including those that its list had no room for.
 using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
 
+// A leased slot: the process that has it, and the numbers on the slot's status page.
 struct SlotStatus {
   uint32_t index = 0;
   pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
@@ -63,6 +65,7 @@ struct SlotStatus {
   ObjectTotals object_totals{};
 };
 
+// The answer to `verbena status`: the agent, its links, the leased slots and the connection manager.
 struct AgentStatus {
   pid_t pid = 0;
   uid_t uid = 0;

@@ -30,7 +30,7 @@ struct Link {
   uint32_t interface_index = 0;
   std::array<uint8_t, 6> mac{};
   uint32_t mtu = 0;                   // of the netdev
-  uint32_t speed = 0;                 // Mb/s, as the netdev reports, in whole 100 Mb/s; 0: it does not
+  uint32_t speed = 0;                 // Mb/s, as the netdev reports, in whole 100 Mb/s; 0: unknown
   bool up = false;                    // the netdev is up and has carrier
   bool has_wire = true;               // the agent has UDP port 4791, so that other hosts can be reached
   bool automatic = false;             // not added by a user

@@ -17,6 +17,7 @@
 
 namespace verbena::control {
 
+// A received message, apart from its bytes.
 struct Received {
   size_t bytes = 0;        // 0: the other end has closed
   bool truncated = false;  // longer than the buffer, or with more descriptors than asked for

@@ -46,6 +46,7 @@ struct LinkSettings {
   uint32_t burst_loss = 0;
 };
 
+// The fate of a packet: it arrives, or the place and reason of its loss.
 enum class LinkFate : uint8_t {
   kArrives,
   kLost,        // on the wire, by chance
