@@ -16,8 +16,7 @@ Result<void> take_event(CompChannel& channel, Visit visit) {
   engine::Shard* const shard = channel.shards.only();
   const Bell* const bell = shard != nullptr ? shard->bell() : nullptr;
   if (bell != nullptr && !channel.events->has_some() && !channel.events->is_nonblocking()) {
-    const std::shared_ptr<queues::EventChannel> kept =
-        channel.events;  // `channel` may be destroyed meanwhile
+    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // `channel` may go meanwhile
     engine::EventWait wait(*shard, *kept, *bell);
     if (wait.is_there()) return wait.take(visit);
   }

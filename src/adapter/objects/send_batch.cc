@@ -234,8 +234,7 @@ bool accept_data(Qp& qp, uint64_t length) {
     return fail(qp, EINVAL, "the message has {} bytes, max_msg_sz is {}", length,
                 transport::kMaxMessageBytes),
            false;
-  batch.wqe->flags &=
-      static_cast<uint8_t>(~unsigned{IBV_SEND_INLINE});  // a later setter replaces an earlier one
+  batch.wqe->flags &= static_cast<uint8_t>(~unsigned{IBV_SEND_INLINE});  // of an earlier setter
   batch.wqe->length = static_cast<uint32_t>(length);
   return true;
 }

@@ -181,8 +181,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
     if (const int error = kTake[static_cast<size_t>(rule.operand)](wqe, wr); error != 0) return error;
   }
   if (!is_executed) [[unlikely]] {
-    wqe.flags |=
-        queues::kRefusedRequest;  // takes no address handle: that shares the place of the remote address
+    wqe.flags |= queues::kRefusedRequest;  // no address handle: it shares the remote address's place
   } else if (const int error = take_destination(wqe, wr, qp); error != 0) {
     return error;
   }

@@ -77,8 +77,7 @@ bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
   const auto packet = roce::parse(bytes);
   if (!packet || !is_sound(message)) return false;
   const auto known = delegates_.find(message.qpn);
-  if (known == delegates_.end() && message.repeated != 0)
-    return true;  // was answered by a stand-in that is gone
+  if (known == delegates_.end() && message.repeated != 0) return true;  // its stand-in has ended
   transport::StandIn* delegate = known != delegates_.end() ? known->second.get() : make(message);
   if (delegate == nullptr) return false;
   if (message.repeated == 0) {
