@@ -247,7 +247,8 @@ Shard& Engine::shard_for_new_qp() {
 }
 
 // Locked, because two threads that come at once would choose the same shard: the second sees the first one's
-// choice only by its QP. Among equal shards, threads take turns by the number of threads that came before.
+// choice only when its QP exists. Among equal shards, threads take turns by the number of threads that came
+// before.
 Shard& Engine::deal_shard() {
   const std::lock_guard guard(dealing_);
   std::vector<size_t> candidates;
@@ -363,7 +364,7 @@ void Engine::capture_early(RunningShard& shard) {
   early_captures_.erase(early);
 }
 
-// A shard that is being started looks at traces_details_ after it is counted, so it is told here or there.
+// A shard that is being started looks at traces_details_ after it is counted, so it misses no change.
 void Engine::trace_details(bool on) {
   traces_details_ = on;
   for_each([&](RunningShard& each) {

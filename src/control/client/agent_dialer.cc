@@ -33,9 +33,9 @@ bool is_absence(int error) {
   return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
 }
 
-// The place where an agent was looked for: that of `owner`. Root's agent may appear there under an ambiguous
-// user ID, where root has no number in this namespace. By a socket file it is trusted all the same, because
-// the file's directory is.
+// Where an agent was looked for: the socket file of `owner`, or the abstract name. In a user namespace
+// without a number for root, the kernel shows root's agent under an ambiguous user ID. Behind root's socket
+// file it is trusted all the same, because the file's directory is.
 struct Place {
   uid_t owner;
   bool is_file;
@@ -46,7 +46,7 @@ bool is_trusted(const paths::PeerProcess& listener, const Place& place) {
   return place.is_file && place.owner == 0 && paths::is_ambiguous(listener.shown);
 }
 
-// The listener's user, although the kernel may show this process's user as root, and root as nobody
+// The listener's user. The kernel may show this process's user as root, and root as nobody
 // (base/paths/users.h). REQUIRES: is_trusted(listener)
 uid_t user_of(const paths::PeerProcess& listener) {
   if (paths::is_own_users(listener)) return paths::own_user();

@@ -194,8 +194,9 @@ void AgentSession::seek_agent() {
   retry_ = std::min(retry_ * 2, longest_retry());
 }
 
-// The next agent waits only a limited time for the takeover state. After that it serves without the wire, and
-// the ports are free for others.
+// The maximum interval between attempts to reach the next agent. It is short with the takeover state: the
+// agent waits for that for kSurvivorWait only. Later it serves without the wire, and the ports are free for
+// others.
 Duration AgentSession::longest_retry() const {
   return vault_.is_ours() ? kLongestRetryWithVault : kLongestRetry;
 }

@@ -25,8 +25,8 @@ using protocol::UserMad;
 constexpr size_t kClassAt = 1;  // offset in the header that all classes have
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint32_t kGsiQkey = 0x80010000;  // IBTA volume 1, 10.2.5
-// Time beyond the agent's last try, after which it reports the failure itself. Ends a wait for a silent
-// agent.
+// How long to wait beyond the agent's last try, whose failure the agent reports itself. Ends the wait for a
+// silent agent.
 constexpr Duration kGrace = std::chrono::seconds(2);
 
 AdminError system_error() {

@@ -14,8 +14,7 @@ namespace {
 constexpr size_t kPageBytes = 4096;  // or a multiple; then a run occupies fewer pages
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kPoolBytes = 2 * kHugePageBytes;
-// A block begins so far before the end of a page that the bytes behind the copied ones begin with the next
-// page.
+// Where a block begins within a page, so that the bytes behind the copied ones begin with a page.
 constexpr size_t kBlockAt = kPageBytes - BlockPool::kCopiedBytes % kPageBytes;
 constexpr size_t kStride = kBlockAt + SendRun::kBlockBytes;
 static_assert(kStride % kPageBytes == 0);

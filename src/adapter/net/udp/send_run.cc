@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBeforePsn = roce::kBthBytes - sizeof(uint32_t);
 
-// The image of roce::icrc_identification() in the ICRC state eight bytes later, before the PSN.
+// The change that roce::icrc_identification() makes to the ICRC state eight bytes later, before the PSN.
 uint32_t identification_before_psn(uint32_t index) {
   static const std::array<uint32_t, SendRun::kMaxSegments> kImages = [] {
     std::array<uint32_t, SendRun::kMaxSegments> images{};
