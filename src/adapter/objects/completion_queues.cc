@@ -38,8 +38,7 @@ Cq::Cq(OpenDevice& device)
       account(mutex, cond),
       async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
 
-// ---- called by a shard that completes requests, with its lock held; on_completion_event() also by
-// modify_cq()
+// ---- called by a shard that holds its lock; on_completion_event() also by modify_cq()
 
 void Cq::on_completion_event() {
   engine::Shard* shard = engine::Shard::current();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Imports objects of other contexts that share the command file. To the application each import is an object
-// of its own; it shares the state behind it with the others. The application must not use any of them
-// after one was destroyed (ibv_import_mr(3)); a program that does gets errors.
+// of its own; it shares the state behind it with the others. The application must not use any of them after
+// one was destroyed (ibv_import_mr(3)); a program that does gets errors.
 #include "adapter/objects/software_context.h"
 
 namespace verbena::adapter {

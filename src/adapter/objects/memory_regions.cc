@@ -203,7 +203,7 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   });
   if (error != 0) return error;
   registration.shown.set_all(values_of(registration));
-  // When this returns, no thread uses the old translation or rights.
+  // When await_readers() returns, no thread uses the old translation or rights.
   device_.keys().await_readers();
   return 0;
 }

@@ -37,7 +37,7 @@ class MemoryWindows {
   int dealloc(ibv_mw* mw);
 
  private:
-  // Invalidates the window's key and frees it. When it returns, no thread uses the window.
+  // Invalidates the window's key and frees it. When retire() returns, no thread uses the window.
   void retire(Mw& mw);
 
   OpenDevice& device_;

@@ -26,7 +26,7 @@ Result<void> Registration::enter() {
   return {};
 }
 
-// When it returns, no shard is in the middle of a copy by this region, and none begins another.
+// When leave() returns, no shard is in the middle of a copy by this region, and none begins another.
 int Registration::leave() {
   const int error = keys_.locked([&] {
     if (!entered_) return ENOENT;
