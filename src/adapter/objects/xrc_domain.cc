@@ -14,7 +14,7 @@ namespace verbena::adapter {
 namespace {
 
 // The engine, the file's device and inode, and the RDMA device. The engine is part of the key because a child
-// after fork() has an engine of its own, and shares with its parent only what the agent knows.
+// after fork() has its own. Child and parent share only what the agent knows.
 using FileKey = std::tuple<const engine::Engine*, dev_t, ino_t, uint32_t>;
 
 // The domains of files that are open in this process.

@@ -81,8 +81,8 @@ struct SessionOptions {
 };
 
 // A process's session with its agent, which survives the agent's death. It connects to an agent or starts
-// one, says hello, passes the takeover state on, notices the agent's end, looks for the successor with
-// back-off, and has restorers report the process's state to it. Connects at the first call.
+// one, says hello, and passes the takeover state on. When the agent has ended, it looks for the successor
+// with back-off, and has restorers report the process's state to that. Connects at the first call.
 //
 // Thread-safe, with two locks, taken in this order. The lock of turns is held for as long as the agent takes.
 // The lock of events is never held across anything that waits.

@@ -97,9 +97,9 @@ void warn_of_low_limit() {
 // (CLONE_VM) while the calling thread waits. Copying the page tables of a large application would take long,
 // and would mark its registered memory copy-on-write.
 //
-// The two make bare system calls. Code that intercepts the C library's (a preloaded library with a table of
-// descriptors, a sanitizer with a table of signal handlers) would record in the shared memory what they do to
-// their own descriptors and handlers.
+// The two make bare system calls. The C library's may be intercepted: by a preloaded library with a table of
+// descriptors, or by a sanitizer with a table of signal handlers. These tables are in the shared memory, but
+// the two have descriptors and handlers of their own.
 class Launch {
  public:
   Launch(const std::string& program, std::vector<std::string>& options, int ready)

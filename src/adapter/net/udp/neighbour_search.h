@@ -13,9 +13,10 @@ namespace verbena::net {
 // Opens a socket for search_neighbour(). Empty on failure: errno says why.
 UniqueFd open_neighbour_search(bool ipv4);
 
-// Sends an empty datagram to the neighbour's discard port (RFC 863), out of this network device whatever the
-// routes say, so that the kernel looks for its hardware address. Needs no privilege. Returns 0, or an errno
-// value: the kernel does not look. REQUIRES: the socket is of the neighbour's address family
+// Sends an empty datagram to the neighbour's discard port (RFC 863), so that the kernel looks for the
+// neighbour's hardware address. It leaves by this network device whatever the routes say. Needs no privilege.
+// Returns 0, or an errno value: the kernel does not look. REQUIRES: the socket is of the neighbour's address
+// family
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 }  // namespace verbena::net

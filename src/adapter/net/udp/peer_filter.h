@@ -20,10 +20,10 @@ struct GuardedLink {
 };
 
 // Makes a program for SO_ATTACH_FILTER on a socket of the RoCEv2 port, so that the kernel drops packets of
-// strangers before any process reads them. It drops a packet that came in by a guarded link's netdev, or that
-// is addressed to one, from a host that the link does not accept. Loopback packets pass, as they are of this
-// host. Returns an empty program if there is nothing to drop. A program that would exceed the kernel's limit
-// (4,096 instructions) is replaced by one that drops everything from outside.
+// strangers before any process reads them. It drops packets that came in by a guarded link's netdev, or are
+// addressed to such a link, if the link does not accept their source. Loopback packets pass, as they are of
+// this host. Returns an empty program if there is nothing to drop. A program that would exceed the kernel's
+// limit (4,096 instructions) is replaced by one that drops everything from outside.
 std::vector<sock_filter> peer_filter(std::span<const GuardedLink> links);
 
 }  // namespace verbena::net
