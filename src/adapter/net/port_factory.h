@@ -10,17 +10,18 @@
 
 namespace verbena::net {
 
-// Which ways a shard has, as the agent answers when it lends a slot.
+// How a shard reaches the wire, as the agent answers when it leases a slot.
 struct Ways {
   uint32_t slot = 0;
   UniqueFd udp_socket;     // bound to RoCEv2's port
-  UniqueFd handed_over{};  // or where the agent hands over what comes to it. Neither: there is no wire
+  UniqueFd handed_over{};  // else the socket on which the agent forwards packets; neither: there is no wire
 };
 
-// Makes ports of them, in order of preference. All count in `counters`, for the life of the ports.
+// Opens the ports of a shard, in order of preference; none without a wire. They count in `counters`, which
+// outlives them.
 Result<PortList> open_ports(Ways ways, PortCounters& counters);
 
-// open_ports(), or what stands in its place: simulated ports for a test or a bench.
+// open_ports(), or a replacement that makes simulated ports for tests and benchmarks.
 using PortFactory = std::function<Result<PortList>(Ways ways, PortCounters& counters)>;
 
 }  // namespace verbena::net

@@ -11,7 +11,7 @@ Result<ibv_ah*> AddressHandles::create(ibv_pd* pd, const ibv_ah_attr& attr) {
   if (device_.is_gone()) return fail(EIO);
   auto path = device_.resolve(attr);
   if (!path) return tl::unexpected(path.error());
-  // The kernel's rdma_create_user_ah() asks for the route, too.
+  // The kernel's rdma_create_user_ah() checks the route, too.
   const auto checked = device_.engine()->home().routes().check(*path, transport::kNeighbourPatience);
   if (!checked) return tl::unexpected(checked.error());
   auto ah = table_.make();
@@ -33,8 +33,8 @@ int AddressHandles::destroy(ibv_ah* ah) {
 
 int AddressHandles::resolve_ethernet(const ibv_ah_attr& attr, uint8_t mac[6], uint16_t* vlan) const {
   if (auto path = device_.resolve(attr); !path) return path.error().code;
-  // Below IP the operating system finds the way. Our own address is as good an answer as any, and always
-  // there.
+  // IP resolves addresses when packets are sent. The device's own MAC address is as good an answer as any,
+  // and is always known.
   const auto now = device_.link();
   if (now == nullptr) return ENODEV;
   std::memcpy(mac, now->mac.data(), 6);

@@ -12,8 +12,8 @@ namespace verbena::adapter {
 
 struct Pd;
 
-// Like the other objects it keeps what it uses in members of its own: programs can write the fields of
-// ibv_ah.
+// An address handle. Like the other objects, it keeps the values that it uses in members of its own, because
+// programs can write the fields of ibv_ah.
 struct Ah : ibv_ah {
   using Abi = ibv_ah;
   static Ah& of(ibv_ah* ah) { return *static_cast<Ah*>(ah); }
@@ -25,7 +25,7 @@ struct Ah : ibv_ah {
   roce::Path path;
 };
 
-// The address handles of a context.
+// Creates and owns the address handles of a context. Thread-safe.
 class AddressHandles {
  public:
   explicit AddressHandles(OpenDevice& device) : device_(device) {}
@@ -33,7 +33,9 @@ class AddressHandles {
   Result<ibv_ah*> create(ibv_pd* pd, const ibv_ah_attr& attr);
   int destroy(ibv_ah* ah);
 
-  // Where a packet to this destination goes on the Ethernet.
+  // Fills in a MAC address and a VLAN (ibv_resolve_eth_l2_from_gid(3)): `mac` is that of the device's own
+  // netdev, `vlan` is 0xffff (none). Packets leave by UDP sockets, so the kernel resolves addresses itself
+  // and the values are not used. Errors: those of OpenDevice::resolve(); ENODEV when the link is gone.
   int resolve_ethernet(const ibv_ah_attr& attr, uint8_t mac[6], uint16_t* vlan) const;
 
  private:

@@ -45,7 +45,7 @@ void acknowledge_async_event(const ibv_async_event& event) {
       Wq::of(wq).account.acknowledge(wq->events_completed, 1);
       return;
     }
-    default:  // of the port: nothing waits for it
+    default:  // an event of the port: no call waits for its acknowledgement
       return;
   }
 }

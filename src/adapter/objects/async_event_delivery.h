@@ -8,10 +8,11 @@
 namespace verbena::adapter {
 
 // Takes the oldest asynchronous event (ibv_get_async_event(3)). Blocks unless the channel's descriptor is
-// O_NONBLOCK: 0, or the errno value that says why there is none.
+// O_NONBLOCK. Returns 0 or an errno value.
 int get_async_event(queues::EventChannel& channel, ibv_async_event* event);
 
-// The application is done with it: its object may go.
+// Acknowledges the event (ibv_ack_async_event(3)), so that a call that destroys the event's object can
+// return.
 void acknowledge_async_event(const ibv_async_event& event);
 
 }  // namespace verbena::adapter

@@ -12,22 +12,22 @@
 
 namespace verbena::adapter {
 
-// One kind of asynchronous event of one object, or of the port: it lies in the object, so that telling of it
-// allocates nothing, and is pending as often as it happened.
+// One kind of asynchronous event of one object or of the port. It is a member of the object, so posting it
+// allocates nothing. An event that happens twice is pending twice.
 struct AsyncEvent : queues::EventSource {
   static AsyncEvent& of(queues::EventSource& source) { return static_cast<AsyncEvent&>(source); }
 
   ibv_async_event event{};
-  // Of the object: how many events the application has taken, and must acknowledge before the object can go.
-  // nullptr for the port.
+  // The object's count of events that the application has taken. All of them must be acknowledged before the
+  // object can be destroyed. Null for events of the port.
   std::atomic<uint32_t>* taken = nullptr;
 };
 
-// All kinds that an object knows.
+// All kinds of asynchronous events that one object can raise. Thread-safe.
 template <size_t kKinds>
 class AsyncEvents {
  public:
-  // `prototype` names the object.
+  // `prototype` names the object; its event_type is ignored.
   AsyncEvents(const std::array<ibv_event_type, kKinds>& kinds, ibv_async_event prototype,
               std::atomic<uint32_t>* taken) {
     for (size_t i = 0; i < kKinds; ++i) {

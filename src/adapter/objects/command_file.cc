@@ -13,7 +13,7 @@
 namespace verbena::adapter {
 namespace {
 
-// Those of this process, by identity of the file.
+// The command files of this process, for import(), which compares the identity of files.
 struct OpenFiles {
   std::mutex mutex;
   std::vector<std::weak_ptr<CommandFile>> files;

@@ -11,35 +11,37 @@ namespace verbena::adapter {
 
 class SoftwareContext;
 
-// What a context's cmd_fd leads to, as the kernel's file behind /dev/infiniband/uverbs0 does: the objects
-// that were made through it, which every context imported from the descriptor shares (ibv_import_device(3)).
+// The file behind a context's cmd_fd, as the kernel has one behind /dev/infiniband/uverbs0. All contexts
+// imported from the descriptor (ibv_import_device(3)) share the objects that were created through it.
 //
-// Within a process that is so for all objects that can be imported. Between processes it is so for device
-// memory: a protection domain or a memory region is of the process whose memory it opens.
+// Within a process, all kinds of objects that can be imported are shared. Between processes only device
+// memory is: a protection domain or memory region belongs to the process whose memory it describes.
 //
 // Thread-safe.
 class CommandFile {
  public:
   static Result<std::shared_ptr<CommandFile>> create(const std::string& device);
-  // The one that a descriptor leads to: this process's own, or another's, whose device memory it shares. The
-  // descriptor stays the caller's. Errors: EBADF, EINVAL when it is no such descriptor.
+  // Finds or makes the CommandFile of a descriptor. It may be a file of this process, or of another process,
+  // with which it shares only device memory. Does not take the descriptor. Errors: EBADF; EINVAL when it is
+  // no cmd_fd.
   static Result<std::shared_ptr<CommandFile>> import(int fd);
 
   CommandFile(std::shared_ptr<DeviceMemoryFile> device_memory, bool foreign)
       : device_memory_(std::move(device_memory)), foreign_(foreign) {}
 
-  // Another process made it.
+  // Whether another process created the file.
   bool is_foreign() const { return foreign_; }
 
   const std::shared_ptr<DeviceMemoryFile>& device_memory() const { return device_memory_; }
   uint32_t next_handle() { return device_memory_->next_handle(); }
 
-  // The contexts that share it, in no order. A context joins when it is open and leaves before it destroys
-  // anything.
+  // Add and remove a context that shares the file. A context joins once it is open and leaves before it
+  // destroys any object.
   void join(SoftwareContext& context);
   void leave(SoftwareContext& context);
 
-  // Calls find(context) for one context after the other until one answers something.
+  // Calls find(context) for the contexts in turn. Returns the first result that converts to true, else a
+  // default-constructed one.
   template <class Find>
   auto find_in_contexts(Find find) -> decltype(find(std::declval<SoftwareContext&>())) {
     const std::lock_guard guard(mutex_);

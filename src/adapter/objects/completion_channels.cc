@@ -7,7 +7,7 @@
 namespace verbena::adapter {
 namespace {
 
-// Longer than a thread takes to leave that has been told to.
+// Longer than a waiting thread takes to leave when it was told to.
 constexpr Duration kPatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -32,8 +32,8 @@ int CompletionChannels::destroy(ibv_comp_channel* channel) {
   return 0;
 }
 
-// A thread that waits here sleeps at what is the engine's, which may end before it wakes. (In a child after
-// fork() it is not there.)
+// Makes a thread that waits for the channel's events leave. It sleeps at the wake-up of a shard, and the
+// engine may end before it wakes. (A child after fork() has no such thread.)
 void CompletionChannels::dismiss_waiter(CompChannel& channel) {
   if (device_.inherited()) return;
   if (!channel.events->dismiss_waiter(kPatience)) {

@@ -13,11 +13,13 @@
 
 namespace verbena::adapter {
 
+// A completion channel (ibv_create_comp_channel(3)).
 struct CompChannel : ibv_comp_channel {
   using Abi = ibv_comp_channel;
   static CompChannel& of(ibv_comp_channel* channel) { return *static_cast<CompChannel*>(channel); }
 
-  // Completion queues tell of their events here. Programs may read the count, so it is the C struct's.
+  // Count the completion queues that report their events here. The count is the C struct's `refcnt`, because
+  // programs may read it.
   void add_user() { std::atomic_ref(refcnt).fetch_add(1); }
   void remove_user() { std::atomic_ref(refcnt).fetch_sub(1); }
   bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
@@ -25,10 +27,10 @@ struct CompChannel : ibv_comp_channel {
   ListHook owned;
   provider::LiveObject live;
   std::shared_ptr<queues::EventChannel> events;
-  CqShards shards;  // that fill its completion queues
+  CqShards shards;  // the shards that fill the completion queues of the channel
 };
 
-// The completion channels of a context.
+// Creates and owns the completion channels of a context. Thread-safe.
 class CompletionChannels {
  public:
   explicit CompletionChannels(OpenDevice& device) : device_(device) {}

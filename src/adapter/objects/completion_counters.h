@@ -12,6 +12,7 @@
 
 namespace verbena::adapter {
 
+// A completion counter (ibv_create_comp_cntr(3)).
 struct CompletionCounter : provider::CompletionCounter {
   using Abi = provider::CompletionCounter;
   static CompletionCounter& of(Abi* counter) { return *static_cast<CompletionCounter*>(counter); }
@@ -19,13 +20,13 @@ struct CompletionCounter : provider::CompletionCounter {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
-  std::shared_ptr<transport::CompletionCount> count;  // a QP's transport holds it while it may complete
-  Uses uses;                                          // by the QPs that it is attached to
+  std::shared_ptr<transport::CompletionCount> count;  // shared with the transport of each attached QP
+  Uses uses;                                          // by attached QPs
 };
 
-// The completion counters of a context. The transport counts what a QP's own requests and receive requests
-// come to, signaled or not. It does not count the peer's READs and WRITEs: on one host the peer carries them
-// out itself.
+// Creates and owns the completion counters of a context. The transport counts the completed requests and
+// receive requests of a QP, signaled or not. It does not count the peer's READs and WRITEs: on one host the
+// peer carries them out itself. Thread-safe.
 class CompletionCounters {
  public:
   explicit CompletionCounters(OpenDevice& device) : device_(device) {}
@@ -33,10 +34,11 @@ class CompletionCounters {
   static provider::CompletionCounterCaps caps();
   // EOPNOTSUPP: unknown fields, flags or type.
   Result<provider::CompletionCounter*> create(const provider::CompletionCounterInitAttr& attr);
-  // EBUSY while a QP has it.
+  // EBUSY while the counter is attached to a QP.
   int destroy(provider::CompletionCounter* counter);
-  // From now on the QP's requests of these kinds add to the counter. EINVAL: the QP is in neither RESET nor
-  // INIT. EBUSY: another counter has one of these kinds. EOPNOTSUPP: kinds, or a QP, that are not counted.
+  // Makes the QP's requests of the kinds in `requests` add to the counter. EINVAL: the QP is in neither RESET
+  // nor INIT, or `requests` is 0. EBUSY: another counter has one of these kinds. EOPNOTSUPP: unknown kinds,
+  // or a raw QP.
   int attach(ibv_qp* qp, provider::CompletionCounter* counter, uint32_t requests);
 
  private:

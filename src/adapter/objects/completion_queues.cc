@@ -9,20 +9,21 @@
 namespace verbena::adapter {
 namespace {
 
-// Sleeps at the bell of the shard that the events come from, if there is but one, and it has a bell.
+// Takes an event of the channel. If all its events come from one shard that has a wake-up, sleeps there
+// instead of at the channel's descriptor.
 template <class Visit>
 Result<void> take_event(CompChannel& channel, Visit visit) {
   engine::Shard* const shard = channel.shards.only();
   const Bell* const bell = shard != nullptr ? shard->bell() : nullptr;
   if (bell != nullptr && !channel.events->has_some() && !channel.events->is_nonblocking()) {
-    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // it may go away meanwhile
+    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // `channel` may go meanwhile
     engine::EventWait wait(*shard, *kept, *bell);
     if (wait.is_there()) return wait.take(visit);
   }
   return channel.events->take(visit);
 }
 
-// A negative number is too large.
+// A negative cqe arrives here as a number that is too large.
 int check_entries(uint32_t entries) {
   if (entries >= 1 && entries <= uint32_t{kMaxCqe}) return 0;
   return static_cast<int>(entries) < 1 ? because(EINVAL, "cqe {} is less than 1", static_cast<int>(entries))
@@ -37,7 +38,7 @@ Cq::Cq(OpenDevice& device)
       account(mutex, cond),
       async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
 
-// These come from within a shard that completes requests, with its lock held; the first from modify_cq() too.
+// ---- called by a shard that holds its lock; on_completion_event() also by modify_cq()
 
 void Cq::on_completion_event() {
   engine::Shard* shard = engine::Shard::current();
@@ -69,7 +70,7 @@ void Cq::left_by(engine::Shard& shard) {
 Result<ibv_cq*> CompletionQueues::create(int cqe, void* cq_context, ibv_comp_channel* channel,
                                          int comp_vector) {
   ibv_cq_init_attr_ex attr{};
-  attr.cqe = static_cast<uint32_t>(cqe);  // a negative one is too large
+  attr.cqe = static_cast<uint32_t>(cqe);  // a negative number becomes too large
   attr.cq_context = cq_context;
   attr.channel = channel;
   attr.comp_vector = static_cast<uint32_t>(comp_vector);
@@ -153,15 +154,15 @@ int CompletionQueues::resize(ibv_cq* cq, int cqe) {
   return 0;
 }
 
-// The period first: an event that is held back from now on is held that long. (Inlined, GCC 12 takes the C
-// struct for all there is of the object, and warns of a store beyond it.)
+// Sets the period first, so that an event held back from now on is held for that long. (noinline: otherwise
+// GCC 12 takes the C struct for the whole object, and warns of a store beyond it.)
 [[gnu::noinline]] void Cq::moderate(uint32_t count, uint32_t microseconds) {
   if (count > 0) moderation_ns.store(int64_t{microseconds} * 1000);
   queue->moderate(count);
   if (count == 0) moderation_ns.store(0);
 }
 
-// A count and a period, or the event is not held back at all, as with hardware.
+// Events are held back only with a count above 1 and a period, as with hardware.
 int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
   if (attr.attr_mask == 0) return because(EINVAL, "attr_mask is 0");
   if ((attr.attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
@@ -177,26 +178,26 @@ int CompletionQueues::destroy(ibv_cq* abi_cq) {
   if (cq.users.load() != 0)
     return because(EBUSY, "{} queue pairs, shared receive queues or work queues use it", cq.users.load());
   withdraw_events(cq);
-  // Events that the application holds must come back first (ibv_get_cq_event(3)).
+  // Waits until the application has acknowledged the events that it has taken (ibv_get_cq_event(3)).
   cq.account.await(cq.comp_events_completed, cq.comp_events_taken, "ibv_destroy_cq", abi_cq,
                    "ibv_ack_cq_events");
   cq.account.await(cq.async_events_completed, cq.async_events_taken, "ibv_destroy_cq", abi_cq,
                    "ibv_ack_async_event");
   if (cq.comp_channel != nullptr) cq.comp_channel->remove_user();
   Pd* const domain = cq.parent_domain;
-  table_.destroy(cq);  // its ring goes back to the domain's allocator
+  table_.destroy(cq);  // gives its ring back to the domain's allocator
   if (domain != nullptr) --domain->users;
   return 0;
 }
 
 void CompletionQueues::withdraw_events(Cq& cq) {
-  if (device_.inherited()) return;  // the counts in the descriptors are our parent's
+  if (device_.inherited()) return;  // the counts in the descriptors are the parent's
   cq.shards.cancel_alarms();
   if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
   cq.async_events.withdraw(device_.events());
 }
 
-// ---- their events
+// ---- completion events
 
 int CompletionQueues::get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   const auto taken = take_event(CompChannel::of(channel), [&](queues::EventSource& source) {

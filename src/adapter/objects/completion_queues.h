@@ -20,7 +20,8 @@
 
 namespace verbena::adapter {
 
-// The C struct is an ibv_cq_ex, whose first part is an ibv_cq.
+// A completion queue as the application knows it. The C struct is an ibv_cq_ex, whose first part is an
+// ibv_cq.
 struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   explicit Cq(OpenDevice& device);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
@@ -31,20 +32,21 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   void on_overflow() override;
   void on_event_held() override;
 
-  // Holds events back until so many entries have come, at most so long; 0: not at all.
+  // Holds completion events back until `count` entries have come or `microseconds` have passed. With a count
+  // of 0, events are not held back.
   void moderate(uint32_t count, uint32_t microseconds);
 
-  // One of the QPs and queues that complete here is the shard's, or is it no more.
+  // Add or remove the shard of one QP or queue that completes here.
   void joined_by(engine::Shard& shard);
   void left_by(engine::Shard& shard);
 
-  // An event is held back from now on; told by none of the shards.
+  // Runs on_event_held() inside a shard, for an event that req_notify_cq() found to be held back.
   void hold_event() {
     engine::Shard* shard = shards.first();
     (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });
   }
 
-  // What an application's thread that finds the queue empty does for it.
+  // Makes progress on all shards that fill the queue, for an application thread that found the queue empty.
   void drive() {
     shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
   }
@@ -54,21 +56,21 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
-  // Events handed to the application; the ones it acknowledged are counted in the C struct.
+  // Events that the application has taken. The C struct counts those that it has acknowledged.
   std::atomic<uint32_t> comp_events_taken{0};
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kCqEvents.size()> async_events;
   CompChannel* comp_channel = nullptr;
   Pd* parent_domain = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
-  const queues::Completion* current = nullptr;  // of the batch that is being polled
-  std::atomic<int64_t> moderation_ns{0};        // how long an event is held back
+  const queues::Completion* current = nullptr;  // the entry that extended polling shows now
+  std::atomic<int64_t> moderation_ns{0};  // the longest time for which an event is held back; 0: not at all
   CqShards shards;
   engine::ShownObjects::Entry shown;
-  UserCount users;  // QPs, each counted for each of its two roles
+  UserCount users;  // QPs (counted once per role), SRQs and work queues
 };
 
-// The completion queues of a context.
+// Creates and owns the completion queues of a context. Thread-safe.
 class CompletionQueues {
  public:
   explicit CompletionQueues(OpenDevice& device) : device_(device) {}
@@ -82,13 +84,13 @@ class CompletionQueues {
   int modify(ibv_cq* cq, const ibv_modify_cq_attr& attr);
   int destroy(ibv_cq* cq);
 
-  // Blocks unless the channel's descriptor is O_NONBLOCK.
+  // ibv_get_cq_event(3). Blocks unless the channel's descriptor is O_NONBLOCK.
   static int get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
   static void acknowledge_events(ibv_cq* cq, unsigned count);
 
  private:
   Result<Cq*> make(const ibv_cq_init_attr_ex& attr);
-  // What the application was not told of yet it will not be told.
+  // Drops the queue's events that the application has not taken yet.
   void withdraw_events(Cq& cq);
 
   OpenDevice& device_;

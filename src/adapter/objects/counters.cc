@@ -21,8 +21,8 @@ int CounterSets::destroy(ibv_counters* abi_counters) {
   return 0;
 }
 
-// Before the flow is made, which then names them (IBV_FLOW_SPEC_ACTION_COUNT); as with mlx5 not to one that
-// is there already.
+// Counters are attached before the flow that names them is created (IBV_FLOW_SPEC_ACTION_COUNT). As with
+// mlx5, they cannot be attached to an existing flow.
 int CounterSets::attach(ibv_counters* abi_counters, const ibv_counter_attach_attr& attr,
                         const ibv_flow* flow) {
   if (flow != nullptr || attr.comp_mask != 0) return EOPNOTSUPP;

@@ -13,12 +13,12 @@
 
 namespace verbena::adapter {
 
-// What flows count (ibv_create_counters(3)).
+// A set of counters that flows add to (ibv_create_counters(3)).
 struct Counters : ibv_counters {
   using Abi = ibv_counters;
   static Counters& of(ibv_counters* counters) { return *static_cast<Counters*>(counters); }
 
-  // What a reader finds at which index.
+  // One counter and the index at which ibv_read_counters(3) returns its value.
   struct Point {
     ibv_counter_description what;
     uint32_t index;
@@ -32,7 +32,7 @@ struct Counters : ibv_counters {
   std::atomic<uint32_t> users{0};  // flows
 };
 
-// The counters of a context.
+// Creates and owns the flow counters of a context. Thread-safe.
 class CounterSets {
  public:
   explicit CounterSets(OpenDevice& device) : device_(device) {}

@@ -15,7 +15,7 @@ CqShards::Member* CqShards::find(const engine::Shard& shard) {
 void CqShards::join(engine::Shard& shard) {
   const std::lock_guard guard(lock_);
   Member* member = find(shard);
-  if (member == nullptr) {  // there are as many places as there can be shards
+  if (member == nullptr) {  // a free place exists: there are as many as there can be shards
     member = std::ranges::find_if(members_, [](const Member& m) { return m.users == 0; });
     member->shard.store(&shard, std::memory_order_release);
     const auto place = static_cast<uint32_t>(member - members_.data());
@@ -24,7 +24,7 @@ void CqShards::join(engine::Shard& shard) {
   ++member->users;
 }
 
-// The alarm first: the place may be another shard's next.
+// Cancels the alarm first, because another shard may get the place next.
 void CqShards::leave(engine::Shard& shard) {
   if (const Member* known = find(shard); known != nullptr && known->may_be_set.load())
     shard.exclusively([&] { cancel_alarm(shard); });

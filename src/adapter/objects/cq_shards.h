@@ -14,23 +14,24 @@
 
 namespace verbena::adapter {
 
-// The shards that fill a completion queue: those of the QPs, and of the queues, that complete in it. They are
-// driven when it is polled, and each of them may hold its event back by an alarm of its own.
+// The set of shards that fill a completion queue: those of the QPs and queues that complete there. Polling
+// the queue makes progress on all of them. Each shard can hold the queue's event back with an alarm of its
+// own.
 //
-// Thread-safe. Looking through them takes no lock; with one shard, as is usual, it is one step.
+// Thread-safe. Iterating takes no lock; in the usual case of one shard it is one step.
 class CqShards {
  public:
-  // As many times as join(), with the same shard.
+  // Count the shard's users: each join() is undone by one leave() with the same shard.
   void join(engine::Shard& shard);
   void leave(engine::Shard& shard);
 
-  // The one that joined first of those that are there; nullptr when there is none.
+  // The member in the first used place, usually the one that joined first; nullptr when there is none.
   engine::Shard* first() const;
 
-  // The only one there is; nullptr when there are several, or none.
+  // The only member; nullptr when there are none or several.
   engine::Shard* only() const;
 
-  // Calls visit(Shard&) for each; for `otherwise`, if there is none.
+  // Calls visit(Shard&) for each member, or visit(otherwise) if there is none.
   template <class Visit>
   void for_each(engine::Shard& otherwise, Visit visit) const {
     const uint32_t used = used_.load(std::memory_order_acquire);
@@ -46,10 +47,11 @@ class CqShards {
 
   // ---- events that are held back
 
-  // The calling thread is in a section of the shard. False: the shard is none of these.
+  // Sets the shard's alarm, which releases the queue's event after `after`. False: the shard is no member.
+  // REQUIRES: inside the shard's exclusively()
   bool set_alarm(engine::Shard& shard, queues::CompletionQueue& queue, Duration after);
   void cancel_alarm(engine::Shard& shard);
-  // REQUIRES: the calling thread is in no section
+  // Cancels the alarms of all members. REQUIRES: the calling thread is inside no shard's exclusively()
   void cancel_alarms();
 
  private:
@@ -57,9 +59,9 @@ class CqShards {
     void on_alarm() override { queue->release_event(); }
 
     std::atomic<engine::Shard*> shard{nullptr};
-    uint32_t users = 0;                        // under the lock
+    uint32_t users = 0;                        // under lock_
     queues::CompletionQueue* queue = nullptr;  // under the shard's lock
-    std::atomic<bool> may_be_set{false};       // an alarm was, once
+    std::atomic<bool> may_be_set{false};       // whether an alarm was ever set
   };
   Member* find(const engine::Shard& shard);
 

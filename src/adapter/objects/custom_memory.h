@@ -7,13 +7,14 @@
 
 namespace verbena::adapter {
 
-// The allocator that an application gave to a parent domain (ibv_alloc_parent_domain(3)).
+// Allocates rings with the functions that an application gave to a parent domain
+// (ibv_alloc_parent_domain(3)).
 class CustomMemory final : public queues::RingMemory {
  public:
   using Allocate = decltype(ibv_parent_domain_init_attr::alloc);
   using Free = decltype(ibv_parent_domain_init_attr::free);
 
-  // REQUIRES: neither function is null; the domain lives as long as the rings
+  // REQUIRES: neither function is null; the domain outlives the rings
   CustomMemory(ibv_pd* domain, Allocate allocator, Free deallocator, void* context)
       : domain_(domain), allocate_(allocator), free_(deallocator), context_(context) {}
 
@@ -25,7 +26,8 @@ class CustomMemory final : public queues::RingMemory {
   }
 
  private:
-  // The driver's number in the upper half (enum rdma_driver_id; we have none), the kind of ring in the lower.
+  // The resource type that the application's functions get. The upper half is the driver's number (enum
+  // rdma_driver_id), of which this adapter has none; the lower half is the kind of ring.
   static uint64_t resource_type(queues::RingKind kind) { return static_cast<uint64_t>(kind); }
 
   ibv_pd* const domain_;

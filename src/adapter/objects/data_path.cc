@@ -16,7 +16,8 @@ namespace {
 
 using queues::SendWqe;
 
-// A queue's lock while posting to it; none for a QP that its thread domain keeps to one thread.
+// Holds a queue's lock while posting to it. Takes no lock for a QP that a thread domain restricts to one
+// thread.
 class PostingLock {
  public:
   PostingLock(SpinLock& lock, bool one_thread) : lock_(one_thread ? nullptr : &lock) {
@@ -32,8 +33,8 @@ class PostingLock {
   SpinLock* const lock_;
 };
 
-// A ring without room, of a QP that was created for no request of the kind, is a mistake and not a matter of
-// waiting.
+// The errno value for a ring without room. EINVAL if the QP was created for no requests of this kind, since
+// waiting would not help.
 template <class Wqe>
 int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
   if (ring.capacity() == 0) return because(EINVAL, "{} was 0 when the queue pair was created", capacity);
@@ -43,7 +44,7 @@ int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
                  ring.capacity(), capacity);
 }
 
-// A post has failed: the cold half of it.
+// Logs a post that has failed. Kept out of the hot path.
 [[gnu::cold, gnu::noinline]] int refused(const Qp& qp, const char* call, int error) {
   say_call_failed(call, concerning_qp(qp, error));
   return error;
@@ -56,7 +57,8 @@ int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
   return because(EINVAL, "it is in {}; ibv_post_send needs RTS", transport::name_of(qp.transport->state()));
 }
 
-// With a shared queue there is none of one's own to post to (IBTA volume 1, 10.2.9.1), in XRC never.
+// With a shared receive queue a QP has no receive queue of its own (IBTA volume 1, 10.2.9.1); in XRC it never
+// has one.
 [[gnu::cold, gnu::noinline]] int not_ready_to_receive(const Qp& qp) {
   if (qp.init.qp_type == IBV_QPT_XRC_SEND) return because(EINVAL, "an XRC initiator receives nothing");
   if (qp.init.qp_type == IBV_QPT_XRC_RECV)
@@ -66,8 +68,8 @@ int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
                  transport::name_of(qp.transport->state()));
 }
 
-// The state may change while we post. What is published then is found when the doorbell is answered, and
-// flushed if need be.
+// The QP's state may change during the call. Requests published after that are found when the doorbell is
+// handled, and are flushed if necessary.
 int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Qp& qp = Qp::of(abi);
   transport::QueuePair& transport = *qp.transport;
@@ -75,7 +77,7 @@ int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   uint32_t filled = 0;
   {
     const PostingLock guard(transport.send_lock(), qp.one_thread);
-    // An XRC target sends nothing.
+    // An XRC target and a QP with tag matching have no send opcodes.
     if (!transport::accepts_sends(transport.state()) || qp.send_opcodes == 0) [[unlikely]]
       error = not_ready_to_send(qp);
     for (; wr != nullptr && error == 0; wr = wr->next, ++filled) {

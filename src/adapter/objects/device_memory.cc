@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules are those of the kernel's uverbs and of mlx5, down to the granularity of copies: a program that
-// keeps them runs everywhere.
+// The objects of ibv_alloc_dm(3). The rules are those of the kernel's uverbs and of mlx5, down to the
+// granularity of copies, so that a program that works here works everywhere.
 #include "adapter/objects/device_memory.h"
 
 #include <cstring>
@@ -94,7 +94,7 @@ std::shared_ptr<DeviceMemory> DeviceMemories::find(uint32_t handle) {
   return table_.find_by_handle(handle, [](Dm& dm) { return dm.memory; });
 }
 
-// Of a foreign process there is only the table in the file.
+// Imports from another process use the table in the file.
 Result<ibv_dm*> DeviceMemories::import_foreign(uint32_t handle) {
   const auto& file = device_.command_file().device_memory();
   const auto allocation = file->find(handle);

@@ -11,6 +11,7 @@
 
 namespace verbena::adapter {
 
+// Device memory as the application knows it (ibv_alloc_dm(3)).
 struct Dm : ibv_dm {
   using Abi = ibv_dm;
   static Dm& of(ibv_dm* dm) { return *static_cast<Dm*>(dm); }
@@ -20,7 +21,7 @@ struct Dm : ibv_dm {
   std::shared_ptr<DeviceMemory> memory;
 };
 
-// The device memory that a context has allocated or imported.
+// Creates and owns the device memory that a context has allocated or imported. Thread-safe.
 class DeviceMemories {
  public:
   explicit DeviceMemories(OpenDevice& device) : device_(device) {}
@@ -33,10 +34,10 @@ class DeviceMemories {
   Result<ibv_dm*> alloc(const ibv_alloc_dm_attr& attr);
   int free(ibv_dm* dm);
 
-  // For imports: the memory behind this handle, or null.
+  // Returns the memory with this handle, to be imported by another context; null: there is none.
   std::shared_ptr<DeviceMemory> find(uint32_t handle);
   ibv_dm* import(std::shared_ptr<DeviceMemory> memory, uint32_t handle);
-  // Memory that another process allocated through the command file. ENOENT when there is none.
+  // Imports memory that another process allocated through the command file. ENOENT when there is none.
   Result<ibv_dm*> import_foreign(uint32_t handle);
   void unimport(ibv_dm* dm) { table_.destroy(Dm::of(dm)); }
 

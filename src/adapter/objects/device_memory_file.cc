@@ -20,17 +20,19 @@
 namespace verbena::adapter {
 namespace {
 
-constexpr uint64_t kMagic = 0x31'6d64'616e'6562'72;  // "rbenadm1", and no other version
+constexpr uint64_t kMagic = 0x31'6d64'616e'6562'72;  // "rbenadm1", which changes with the layout
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Kernels before 6.3 do not know the flag; some newer ones allow no memory files without it.
+// Creates the memfd. Kernels before 6.3 do not know MFD_NOEXEC_SEAL; some newer ones allow no memfd without
+// it.
 int make_memory_file() {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   const int fd = ::memfd_create("verbena-device", flags | MFD_NOEXEC_SEAL);
   return fd >= 0 || errno != EINVAL ? fd : ::memfd_create("verbena-device", flags);
 }
 
-// Growing a file beyond the limit would raise SIGXFSZ, of which a process dies.
+// Whether the process may have a file of this size. Growing one beyond RLIMIT_FSIZE would raise SIGXFSZ,
+// which kills it.
 bool may_grow_to(uint64_t bytes) {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
@@ -66,7 +68,7 @@ Result<DeviceMemoryFile> DeviceMemoryFile::create(const std::string& device) {
 Result<DeviceMemoryFile> DeviceMemoryFile::open(UniqueFd fd) {
   struct stat about {};
   if (::fstat(fd.get(), &about) != 0) return fail(errno);
-  // Sealed, it cannot become shorter under our hands.
+  // A sealed file cannot shrink while it is mapped here.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals || about.st_size != static_cast<off_t>(kMemoryAt + kBytes))
     return fail(EINVAL);
@@ -82,7 +84,8 @@ Result<DeviceMemoryFile> DeviceMemoryFile::open(UniqueFd fd) {
   return file;
 }
 
-// Pages are claimed one by one, so that no process ever dies holding a lock.
+// Claims pages one by one, without a lock that a process could hold when it dies. False: one of them is not
+// free.
 bool DeviceMemoryFile::claim(uint64_t first, uint64_t pages, uint32_t owner) {
   for (uint64_t i = 0; i < pages; ++i) {
     uint32_t free_page = 0;
@@ -110,7 +113,7 @@ Result<DeviceMemoryFile::Allocation> DeviceMemoryFile::allocate(uint64_t length,
       continue;
     }
     const Allocation allocation{first * kPageBytes, length};
-    // Memory for all of it, now: later there is nobody to tell that there is none.
+    // Allocates all memory now: later, at an access, nobody could be told that there is none.
     if (!fd_.is_ours() || ::fallocate(fd(), 0, static_cast<off_t>(kMemoryAt + allocation.offset),
                                       static_cast<off_t>(pages * kPageBytes)) != 0) {
       free(allocation);
@@ -148,8 +151,8 @@ Result<memory::FileMapping> DeviceMemoryFile::map(const Allocation& allocation) 
   return memory::FileMapping::create(fd(), kMemoryAt + allocation.offset, allocation.length, true);
 }
 
-// The kernel keeps the pages for as long as the dma-buf lives, even when they are freed here. It takes files
-// that cannot shrink; ours are sealed so.
+// The kernel keeps the pages for as long as the dma-buf lives, even when they are freed here. It accepts only
+// files that cannot shrink, which the seals ensure.
 Result<UniqueFd> DeviceMemoryFile::export_dma_buf(const Allocation& allocation) const {
   if (!fd_.is_ours()) return fail(EBADF);
   const UniqueFd device(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));

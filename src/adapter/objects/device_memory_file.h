@@ -11,48 +11,50 @@
 
 namespace verbena::adapter {
 
-// Device memory: what ibv_alloc_dm() hands out. It is a file in memory, sealed at its full size and without
-// pages where nothing is allocated; the table of what is lies in it too. So every holder of the descriptor,
-// which is the context's cmd_fd, has the same device memory: another context, a child after fork(), another
-// process (ibv_import_dm(3)). They trust each other as those who share a device's descriptor do; whatever one
-// of them writes into the table, the others stay within the file.
+// The device memory that ibv_alloc_dm(3) allocates from: a memfd, whose descriptor is the context's cmd_fd.
+// All holders of the descriptor share the memory: other contexts, a child after fork(), other processes
+// (ibv_import_dm(3)). The file begins with the table of allocations. It is sealed at its full size, and free
+// pages take no memory.
 //
-// Thread-safe, and across processes.
+// Holders trust each other like processes that share a device's descriptor. But no content of the table can
+// make a holder access memory outside the file.
+//
+// Thread-safe, also across processes.
 class DeviceMemoryFile {
  public:
   static constexpr uint64_t kPageBytes = 4096;
   static constexpr uint64_t kBytes = 64ull << 20;
 
-  // A stretch, at most once in one process; whole pages.
+  // A run of whole pages.
   struct Allocation {
     uint64_t offset = 0;
-    uint64_t length = 0;  // as asked for
+    uint64_t length = 0;  // as requested, in bytes
   };
 
-  // For the device of this name. A process that may not write a file so large (RLIMIT_FSIZE) gets one that
-  // has no memory to allocate.
+  // Creates the file for the device of this name. If RLIMIT_FSIZE forbids a file of this size, the capacity
+  // is 0.
   static Result<DeviceMemoryFile> create(const std::string& device);
-  // One that another process created. EINVAL when it is not one, whatever else it is.
+  // Opens a file that another process created. EINVAL when the descriptor is of any other file.
   static Result<DeviceMemoryFile> open(UniqueFd fd);
 
   int fd() const { return fd_.get(); }
   const std::string& device() const { return device_; }
   uint64_t capacity() const { return capacity_; }
 
-  // A number that no other object made through the file has.
+  // A number that no other object created through the file has, until the counter of 31 bits wraps.
   uint32_t next_handle() {
     return table().next_handle.fetch_add(1, std::memory_order_relaxed) & (UINT32_MAX >> 1);
   }
 
-  // ENOMEM when no run of pages is free, or the machine has no memory for it. Reads as zeros. REQUIRES:
-  // length > 0
+  // Allocates memory, which reads as zeros. ENOMEM when no run of pages is free or the machine has no memory
+  // for it. REQUIRES: length > 0
   Result<Allocation> allocate(uint64_t length, uint32_t handle);
   void free(const Allocation& allocation);
-  // What this handle stands for. ENOENT when it stands for nothing.
+  // The allocation with this handle. ENOENT when there is none.
   Result<Allocation> find(uint32_t handle) const;
   Result<memory::FileMapping> map(const Allocation& allocation) const;
-  // A dma-buf of the allocation's pages, by the kernel's udmabuf device. EOPNOTSUPP where this process may
-  // not open it.
+  // Makes a dma-buf of the allocation's pages with the kernel's udmabuf device. EOPNOTSUPP when this process
+  // cannot open /dev/udmabuf.
   Result<UniqueFd> export_dma_buf(const Allocation& allocation) const;
 
  private:
@@ -71,10 +73,10 @@ class DeviceMemoryFile {
   bool claim(uint64_t first, uint64_t pages, uint32_t owner);
   void release(uint64_t first, uint64_t pages);
 
-  OwnFd fd_;  // the application knows its number
+  OwnFd fd_;  // keeps its number, which the application knows
   std::string device_;
   uint64_t capacity_ = 0;
-  memory::FileMapping mapping_;  // the table
+  memory::FileMapping mapping_;  // of the table
 };
 
 }  // namespace verbena::adapter

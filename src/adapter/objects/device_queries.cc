@@ -23,7 +23,7 @@ int check_port(unsigned port) {
              : because(EINVAL, "there is no port {}, phys_port_cnt is {}", port, unsigned{kPorts});
 }
 
-// A negative index is too large.
+// Refuses negative indexes as well.
 int check_index(int64_t index, uint32_t length, const char* name) {
   return index >= 0 && index < length ? 0
                                       : because(EINVAL, "index {} is not below {} {}", index, name, length);
@@ -41,7 +41,7 @@ ibv_device_attr_ex DeviceQueries::device() const {
   a.vendor_id = 0xffffff;  // as rxe: no vendor
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = static_cast<unsigned>(kDeviceCapabilities);  // those that 32 bits can say
+  a.device_cap_flags = static_cast<unsigned>(kDeviceCapabilities);  // those that fit 32 bits
   all.device_cap_flags_ex = kDeviceCapabilities;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
@@ -51,8 +51,8 @@ ibv_device_attr_ex DeviceQueries::device() const {
   a.max_qp_rd_atom = kMaxReadAtomic;
   a.max_res_rd_atom = kMaxReadAtomic * kMaxQp;
   a.max_qp_init_rd_atom = kMaxReadAtomic;
-  // They are the processor's own, and so atomic for it, too, which IBV_ATOMIC_GLOB would say. But rxe says
-  // HCA, and UCX asks for exactly that.
+  // Atomics are CPU instructions, and so atomic also with respect to the CPU, which IBV_ATOMIC_GLOB would
+  // say. But rxe reports IBV_ATOMIC_HCA, and UCX requires exactly that.
   a.atomic_cap = IBV_ATOMIC_HCA;
   a.max_ah = kMaxAh;
   a.max_srq = kMaxSrq;
@@ -97,7 +97,7 @@ int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
   const control::PortSpeed& speed = control::port_speed_of(now != nullptr ? now->speed : 0);
   attr.active_width = speed.width;
   attr.active_speed = speed.speed;
-  // As rxe: LinkUp, Polling, Disabled (IBTA volume 1, 14.2.5.6).
+  // LinkUp, Polling or Disabled (IBTA volume 1, 14.2.5.6), as in rxe.
   attr.phys_state = up ? 5 : now != nullptr && now->up ? 2 : 3;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   return 0;
@@ -149,7 +149,7 @@ int DeviceQueries::pkey(uint8_t port, int index, __be16& pkey) const {
   return 0;
 }
 
-// The clock in one number, as hardware drivers tell it: programs read tv_nsec alone and compare it with
+// Returns the clock as one number, as hardware drivers do: programs read tv_nsec alone and compare it with
 // timestamps.
 int DeviceQueries::clock(ibv_values_ex& values) {
   if ((values.comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0)

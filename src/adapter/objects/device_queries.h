@@ -10,12 +10,13 @@
 
 namespace verbena::adapter {
 
-// What a device, its port and its GID table say of themselves. 0, or an errno value. Any thread.
+// Answers queries about a device, its port and its GID table. The calls return 0 or an errno value.
+// Thread-safe.
 class DeviceQueries {
  public:
   explicit DeviceQueries(const OpenDevice& device) : device_(device) {}
 
-  // What rests on other objects (memory, raw packets) is the caller's to add.
+  // The caller adds the attributes of memory and of raw packets.
   ibv_device_attr_ex device() const;
   int port(uint8_t port, ibv_port_attr& attr) const;
   int gid(uint8_t port, int index, ibv_gid& gid) const;

@@ -8,8 +8,8 @@
 
 namespace verbena::adapter {
 
-// A DMA handle. A processor's own writes have no processing hints: the handle is checked as the kernel and
-// mlx5 check it, and changes nothing.
+// A DMA handle (ibv_alloc_dmah(3)). It has no effect: writes of a CPU carry no processing hints. Its
+// attributes are checked as the kernel and mlx5 check them.
 struct Dmah : provider::DmaHandle {
   using Abi = provider::DmaHandle;
   static Dmah& of(provider::DmaHandle* handle) { return *static_cast<Dmah*>(handle); }
@@ -19,15 +19,15 @@ struct Dmah : provider::DmaHandle {
   Uses uses;  // by memory regions
 };
 
-// The DMA handles of a context.
+// Creates and owns the DMA handles of a context. Thread-safe.
 class DmaHandles {
  public:
   explicit DmaHandles(OpenDevice& device) : device_(device) {}
 
   // EOPNOTSUPP: unknown fields. EINVAL: a value out of range, no `ph`, or only one of `cpu_id` and
-  // `tph_mem_type`. EPERM: this thread may not run on that processor.
+  // `tph_mem_type`. EPERM: the calling thread may not run on that CPU.
   Result<provider::DmaHandle*> alloc(const provider::DmaHandleInitAttr& attr);
-  // EBUSY while a memory region uses it.
+  // EBUSY while a memory region uses the handle.
   int dealloc(provider::DmaHandle* handle);
 
  private:

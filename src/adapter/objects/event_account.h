@@ -12,7 +12,8 @@
 
 namespace verbena::adapter {
 
-// The mutex and condition variable that some of the C structs carry, for the accounting of events.
+// Counts acknowledged events, and lets the call that destroys an object wait for them. Owns the mutex and the
+// condition variable in the object's C struct.
 class EventAccount {
  public:
   EventAccount(pthread_mutex_t& mutex, pthread_cond_t& cond) : mutex_(mutex), cond_(cond) {
@@ -33,8 +34,8 @@ class EventAccount {
     ::pthread_mutex_unlock(&mutex_);
   }
 
-  // Until as many have been acknowledged as were taken. A program that has forgotten some waits without end,
-  // and the log says why: `call` for this object waits, and `missing` is what it has not called.
+  // Waits until all taken events are acknowledged, for any time. After kPatienceSeconds it logs an error: the
+  // program has probably forgotten to call `missing`. `call` is the waiting call, `object` its object.
   void await(const uint32_t& completed, const std::atomic<uint32_t>& taken, const char* call,
              const void* object, const char* missing) {
     ::pthread_mutex_lock(&mutex_);
@@ -50,7 +51,8 @@ class EventAccount {
  private:
   static constexpr time_t kPatienceSeconds = 2;
 
-  // Whether it happens within the time that a program takes to handle an event. REQUIRES: mutex_ is held
+  // Waits for up to kPatienceSeconds, which is enough for a program that is just handling an event. True: all
+  // are acknowledged. REQUIRES: mutex_ is held
   bool is_soon(const uint32_t& completed, const std::atomic<uint32_t>& taken) {
     timespec until{};
     ::clock_gettime(CLOCK_MONOTONIC, &until);

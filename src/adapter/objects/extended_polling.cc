@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polling entry by entry, see ibv_create_cq_ex(3). Entries are read where they lie.
+// Extended polling, entry by entry: see ibv_create_cq_ex(3). Entries are read in place.
 #include "adapter/objects/extended_polling.h"
 
 #include <cerrno>
@@ -54,13 +54,13 @@ ibv_wc_opcode read_opcode(ibv_cq_ex* cq) {
   return static_cast<ibv_wc_opcode>(entry(cq).read_opcode());
 }
 
-// A field of the entry as it is.
+// Reads a field of the entry.
 template <auto field, class Value>
 Value read(ibv_cq_ex* cq) {
   return entry(cq).*field;
 }
 
-// A RoCE port has no LIDs.
+// Reads 0: a RoCE port has no LIDs.
 template <class Value>
 Value read_nothing(ibv_cq_ex*) {
   return 0;
@@ -73,7 +73,7 @@ void read_tm_info(ibv_cq_ex* cq, ibv_wc_tm_info* info) {
 
 }  // namespace
 
-// What was not asked for stays null, as with rdma-core's providers.
+// Functions for fields that were not requested stay null, as in rdma-core's providers.
 void fill_extended_polling(ibv_cq_ex& cq, uint64_t fields) {
   const auto fill = [fields](auto& function, uint64_t field, auto with) {
     if ((fields & field) != 0) function = with;

@@ -22,10 +22,10 @@ constexpr uint32_t kFlowLabelBits = 20;
 constexpr size_t kHeader = sizeof(ibv_flow_spec{}.hdr);
 constexpr size_t kLeastSpec = offsetof(decltype(ibv_flow_spec{}.hdr), size) + sizeof(uint16_t);
 
-// One spec of the list, and what it makes of the rule.
+// Reads one spec of the list and adds it to the request.
 class SpecReader {
  public:
-  // `at`: a spec of `size` bytes, at whatever alignment the sizes of those before it left.
+  // `at`: a spec of `size` bytes, with any alignment.
   SpecReader(const std::byte* at, uint16_t size, FlowRequest& request) : at_(at), request_(request) {
     std::memcpy(static_cast<void*>(&spec_), at, std::min<size_t>(size, sizeof spec_));
   }
@@ -40,7 +40,7 @@ class SpecReader {
     };
     fill(rule().value, spec_.eth.val);
     fill(rule().mask, spec_.eth.mask);
-    // A tag can be compared only where there is one.
+    // A tag can be compared only in frames that have one.
     if (spec_.eth.mask.vlan_tag != 0) need(ethernet::kVlan);
     return 0;
   }
@@ -138,8 +138,8 @@ class SpecReader {
     return 0;
   }
 
-  // Value and mask of a spec that may have grown since: each is half of what follows its header. What we do
-  // not know of the mask must be zero.
+  // Reads value and mask of a spec whose filter may grow in later versions: each is half of the bytes behind
+  // the header. The part of the mask that is unknown here must be zero.
   template <class Filter>
   int read_growing(Filter& value, Filter& mask) {
     if (spec_.hdr.size < kHeader) return too_short();
@@ -158,7 +158,7 @@ class SpecReader {
   FlowRequest& request_;
 };
 
-// What each spec is: which layer of the network it is about, as there can be but one spec for each.
+// The types of specs, with the network layer that each describes. A rule has at most one spec per layer.
 struct SpecKind {
   uint32_t type;
   uint8_t layer;  // 0: an action
@@ -187,7 +187,8 @@ const SpecKind* kind_of(uint32_t type) {
   return found != std::end(kKinds) ? found : nullptr;
 }
 
-// An ether type that says one thing and an IP spec that says another match nothing (as mlx5 has it).
+// Whether the ether type and an IP spec contradict each other, so that no frame can match. mlx5 refuses that,
+// too.
 bool contradicts_itself(const SteeringRule& rule) {
   if (rule.mask.ether_type != 0xffff) return false;
   const uint16_t type = byteswap(rule.value.ether_type);
@@ -215,7 +216,7 @@ int read_specs(const ibv_flow_attr& attr, FlowRequest& request) {
     if (const int error = (reader.*kind->read)(); error != 0) return error;
     at += size;
   }
-  // What takes every frame asks for none in particular.
+  // Flows of other types take every frame, or every multicast frame.
   if (layers_seen != 0 && number_in(attr.type) != IBV_FLOW_ATTR_NORMAL)
     return because(EINVAL, "a flow of type {} takes no specs", number_in(attr.type));
   return contradicts_itself(request.rule)

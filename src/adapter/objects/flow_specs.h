@@ -11,16 +11,16 @@
 
 namespace verbena::adapter {
 
-// A flow rule as ibv_create_flow(3) describes it, understood.
+// A flow rule of ibv_create_flow(3), parsed and checked.
 struct FlowRequest {
   ethernet::SteeringRule rule;
-  bool sniffs = false;               // IBV_FLOW_ATTR_SNIFFER: a copy of all there is, beside the rules
-  bool drops = false;                // IBV_FLOW_SPEC_ACTION_DROP
-  uint32_t tag = 0;                  // IBV_FLOW_SPEC_ACTION_TAG
+  bool sniffs = false;  // IBV_FLOW_ATTR_SNIFFER: gets a copy of every frame, whatever the rules say
+  bool drops = false;   // IBV_FLOW_SPEC_ACTION_DROP
+  uint32_t tag = 0;     // IBV_FLOW_SPEC_ACTION_TAG
   ibv_counters* counters = nullptr;  // IBV_FLOW_SPEC_ACTION_COUNT
 };
 
-// The number in an enum that the application filled in, which may be none of the enum's values.
+// The numeric value of an enum that the application filled in, possibly with none of the enumerators.
 template <class Enum>
 uint32_t number_in(const Enum& from) {
   static_assert(sizeof from == sizeof(uint32_t));
@@ -29,8 +29,9 @@ uint32_t number_in(const Enum& from) {
   return number;
 }
 
-// Checks as libibverbs and the kernel's ib_uverbs do. EINVAL for what no device takes, EOPNOTSUPP for what
-// we do not. The specs that follow the struct are read as it says how many there are.
+// Parses a flow rule and makes the checks of libibverbs and the kernel's ib_uverbs. EINVAL for rules that no
+// device takes, EOPNOTSUPP for those that only this adapter lacks. Reads attr.num_of_specs specs behind the
+// struct.
 Result<FlowRequest> parse_flow(const ibv_flow_attr& attr);
 
 }  // namespace verbena::adapter

@@ -11,7 +11,7 @@ namespace verbena::adapter {
 Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
   if (device_.is_gone()) return fail(EIO);
   Qp& qp = Qp::of(abi_qp);
-  if (qp.init.qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);  // some adapters steer to those, too
+  if (qp.init.qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);  // some adapters steer to UD QPs, too
   if (qp.raw == nullptr) return fail(because(EINVAL, "flows are for queue pairs of IBV_QPT_RAW_PACKET"));
   auto request = parse_flow(attr);
   if (!request) return tl::unexpected(request.error());
@@ -30,7 +30,7 @@ Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
   if (request->counters != nullptr) {
     flow->counters = &Counters::of(request->counters);
     const std::lock_guard attaching(flow->counters->attaching);
-    // One without points counts what nobody can ask for.
+    // Without a point, nobody could read the counts.
     if (flow->counters->points.empty())
       return fail(because(EINVAL, "the counters have no counter attached (ibv_attach_counters_point_flow)"));
     ++flow->counters->users;

@@ -12,6 +12,7 @@ namespace verbena::adapter {
 
 struct Qp;
 
+// A flow rule in place (ibv_create_flow(3)).
 struct Flow : ibv_flow {
   using Abi = ibv_flow;
   static Flow& of(ibv_flow* flow) { return *static_cast<Flow*>(flow); }
@@ -23,7 +24,7 @@ struct Flow : ibv_flow {
   Counters* counters = nullptr;
 };
 
-// The flow rules of a context: which frames go to which of its raw QPs.
+// Creates and owns the flow rules of a context, which steer received frames to raw QPs. Thread-safe.
 class Flows {
  public:
   explicit Flows(OpenDevice& device) : device_(device) {}
@@ -35,7 +36,7 @@ class Flows {
   int destroy(ibv_flow* flow);
 
  private:
-  // It steers nothing any more.
+  // Takes the rule out of the steering table.
   void uproot(Flow& flow);
 
   OpenDevice& device_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects of other contexts that share our command file. Each import is an object of its own to the
-// application and shares what is behind with the others. The application sees to it that none is used after
-// one of them has been destroyed (ibv_import_mr(3)); a program that does not gets errors.
+// Imports objects of other contexts that share the command file. To the application each import is an object
+// of its own; it shares the state behind it with the others. The application must not use any of them after
+// one was destroyed (ibv_import_mr(3)); a program that does gets errors.
 #include "adapter/objects/software_context.h"
 
 namespace verbena::adapter {

@@ -13,7 +13,7 @@
 
 namespace verbena::adapter {
 
-// Over which receive queues a raw QP spreads its packets (ibv_create_rwq_ind_table(3)).
+// A table of the receive queues over which a raw QP spreads its packets (ibv_create_rwq_ind_table(3)).
 struct RwqIndTable : ibv_rwq_ind_table {
   using Abi = ibv_rwq_ind_table;
   static RwqIndTable& of(ibv_rwq_ind_table* table) { return *static_cast<RwqIndTable*>(table); }
@@ -21,11 +21,11 @@ struct RwqIndTable : ibv_rwq_ind_table {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
-  std::vector<Wq*> queues;         // 2^n
+  std::vector<Wq*> queues;         // a power of two of them
   std::atomic<uint32_t> users{0};  // QPs
 };
 
-// The indirection tables of a context.
+// Creates and owns the indirection tables of a context. Thread-safe.
 class IndirectionTables {
  public:
   explicit IndirectionTables(OpenDevice& device) : device_(device) {}

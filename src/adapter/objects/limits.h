@@ -12,7 +12,7 @@
 
 namespace verbena::adapter {
 
-// What the device says of itself. Generous: rings and tables cost nothing until used.
+// The limits that the device reports. They are generous: rings and tables take memory only when used.
 inline constexpr int kMaxQp = 16'000;  // per process: one slot's share of the QPN space
 inline constexpr int kMaxQpWr = 1 << 20;
 inline constexpr int kMaxSge = static_cast<int>(queues::kMaxSge);
@@ -23,14 +23,15 @@ inline constexpr int kMaxMr = 1 << 22;
 inline constexpr int kMaxMw = 1 << 22;
 inline constexpr int kMaxPd = 1 << 20;
 inline constexpr int kMaxAh = 1 << 20;
-inline constexpr uint32_t kMaxWq = 1u << 14;  // numbered as QPs are
+inline constexpr uint32_t kMaxWq = 1u << 14;  // QPs and work queues share one range of numbers
 inline constexpr uint32_t kMaxRwqTables = 1u << 20;
 inline constexpr uint32_t kMaxLogRwqTable = 12;
-inline constexpr int kMaxSrq = 16'000;  // per process, likewise, of those for XRC
+inline constexpr int kMaxSrq = 16'000;  // per process, too: the numbers of SRQs for XRC come from one slot
 inline constexpr int kMaxSrqWr = 1 << 20;
-inline constexpr uint32_t kMaxTags = 1u << 14;  // of a shared receive queue for tag matching
+inline constexpr uint32_t kMaxTags = 1u << 14;  // of a shared receive queue with tag matching
 inline constexpr uint32_t kMaxTagOperations = 1u << 14;
-// Requests that such a queue may have on a QP's way to its rendezvous' data.
+// READs that a shared receive queue with tag matching may have outstanding on each QP, to fetch rendezvous
+// data.
 inline constexpr uint32_t kTagMatchingSends = 128;
 inline constexpr uint32_t kMaxCompletionCounters = 1u << 20;
 inline constexpr int kMaxReadAtomic = 128;
@@ -39,11 +40,11 @@ inline constexpr uint8_t kPorts = 1;
 inline constexpr uint16_t kPkeyTableLength = 1;
 
 static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMaxRegions, "one table holds both");
-// Two numbers of slot 0 and one of the last slot are no QP's. One shard, of one slot, may have to do.
+// Slot 0 reserves two numbers and the last slot one. A process may have one shard only, and so one slot.
 static_assert(kMaxQp + 3 <= roce::Qpn::kPerSlot);
 
-// What this process has of each kind of which ibv_query_device() reports a greatest number: all devices and
-// contexts together, as its shares of keys and numbers are for all of them.
+// The objects of this process, counted per kind for which ibv_query_device() reports a maximum. The limits
+// hold for all devices and contexts together, because the process's keys and numbers are shared by them, too.
 struct ObjectLimits {
   ObjectLimit pds{kMaxPd};
   ObjectLimit mrs{kMaxMr};

@@ -10,13 +10,12 @@
 
 namespace verbena::adapter {
 
-// Watches the link that an opened device stands for, and tells the application of it: events of the port, and
-// the end of the device. As when the kernel takes a device away, the application is told once and for all,
-// its requests are flushed, and whatever it asks for from then on answers EIO; what it has it may destroy.
+// Watches the link of an opened device and raises events for the application: port events, GID changes, and
+// IBV_EVENT_DEVICE_FATAL when the link is deleted. After that, as when the kernel removes a device, requests
+// are flushed and new calls fail with EIO. Objects that exist can still be destroyed.
 class LinkWatch : private engine::LinkListener {
  public:
-  // Watches until destroyed. `on_gone` is called once, when the link was deleted; it may come from any
-  // thread.
+  // Watches until destroyed. Calls `on_gone` once when the link is deleted, from any thread.
   LinkWatch(OpenDevice& device, std::function<void()> on_gone);
   ~LinkWatch() override;
 

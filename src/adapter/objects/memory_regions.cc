@@ -26,24 +26,23 @@ constexpr unsigned kDmaBufAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kDeviceMemoryAccess = kDmaBufAccess | IBV_ACCESS_ZERO_BASED;
 constexpr unsigned kWritesRemotely = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-// What a dma-buf's place and its addresses must agree in, whatever the pages of this machine.
+// The offset in a dma-buf and the iova must agree in these bits, whatever the page size of this machine.
 constexpr uint64_t kPageOffset = 4095;
 
-// Implicit on-demand paging: all addresses there are (ibv_reg_mr(3)).
+// Whether this is implicit on-demand paging, of all addresses there are (ibv_reg_mr(3)).
 bool is_implicit(const void* addr, size_t length, unsigned access) {
   return (access & IBV_ACCESS_ON_DEMAND) != 0 && addr == nullptr && length == SIZE_MAX;
 }
 
-// Where user memory lies and how it is counted.
+// The user memory of a region, and the address by which requests refer to it.
 struct Translation {
   void* addr;
   size_t length;
   uint64_t iova;
 };
 
-// The rights that a registration may ask for: 0, or the errno value that says why not. As
-// ib_check_mr_access(): what peers may write the owner may, too. Rights that a device may ignore, of which
-// relaxed ordering is one, are ignored.
+// Checks the rights that a registration asks for, as ib_check_mr_access() does: remote writes require local
+// write. Optional rights, such as relaxed ordering, are ignored. Returns 0 or an errno value.
 int check_access(unsigned access, unsigned known) {
   if ((access & ~(known | IBV_ACCESS_OPTIONAL_RANGE)) != 0)
     return because(EINVAL, "of access {:#x} the flags {:#x} are unknown here", access,
@@ -54,14 +53,14 @@ int check_access(unsigned access, unsigned known) {
   return 0;
 }
 
-// The kernel pins pages: ib_umem_get() takes a region without bytes as long as its address lies within a
-// page, and refuses one that begins with a page, which has none.
+// Whether the address is the beginning of a page. The kernel pins pages: ib_umem_get() accepts an empty
+// region within a page, and refuses one at the beginning of a page, since that has no page.
 bool begins_page(const void* addr) {
   return reinterpret_cast<uintptr_t>(addr) % static_cast<uintptr_t>(::getpagesize()) == 0;
 }
 
-// What a registration of user memory must be, to be allowed. Pages of on-demand regions come and go as they
-// like; a fault is then an error of the request that met it.
+// Checks a registration of user memory. Pages of on-demand regions may come and go: a fault is then an error
+// of the request that meets it.
 Result<void> check_user_memory(const Translation& to, unsigned access) {
   if (const int error = check_access(access, kUserAccess); error != 0) return fail(error);
   const bool is_on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
@@ -72,7 +71,7 @@ Result<void> check_user_memory(const Translation& to, unsigned access) {
     return fail(because(EINVAL, "implicit on-demand paging takes iova 0 and no IBV_ACCESS_HUGETLB"));
   }
   if (!is_on_demand) {
-    // An empty region's page is pinned as well.
+    // The page of an empty region is pinned as well.
     auto checked =
         memory::check_pages(to.addr, std::max<size_t>(to.length, 1), (access & IBV_ACCESS_LOCAL_WRITE) != 0);
     if (!checked) {
@@ -96,7 +95,7 @@ uint32_t remote_key_of(const Registration& registration) {
   return registration.kind == Kind::kNull ? 0 : registration.region.key;  // ibv_alloc_null_mr(3)
 }
 
-// What is shown of it, by protocol::MrValue.
+// The values for resource tracking, by protocol::MrValue.
 engine::ShownObjects::Values values_of(const Registration& registration) {
   const memory::Region& region = registration.region;
   return {registration.pd->shown.number(), region.key, remote_key_of(registration), region.length,
@@ -107,7 +106,7 @@ Kind kind_of(unsigned access) {
   return (access & IBV_ACCESS_ON_DEMAND) != 0 ? Kind::kOnDemand : Kind::kUser;
 }
 
-// What ibv_rereg_mr() is to make of a registration.
+// The changes that ibv_rereg_mr() makes to a registration.
 struct Change {
   Change(const memory::Region& region, int flags, void* addr, size_t length, int access)
       : moves((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0),
@@ -120,8 +119,8 @@ struct Change {
   unsigned rights;
 };
 
-// What is not changed is checked again with what is: new rights must hold in the old memory. 0, or the errno
-// value that says why not.
+// Checks changed and unchanged properties together: new rights must be possible for the old memory. Returns 0
+// or an errno value.
 int check_rereg(const Registration& registration, const Change& change) {
   const memory::Region& region = registration.region;
   if (registration.kind != Kind::kDmaBuf) {
@@ -161,7 +160,7 @@ Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64
   if (device_.is_gone()) return fail(EIO);
   const Translation to{addr, length, iova};
   if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
-  // Again, because the application may have put handlers of its own over ours since.
+  // Once more, because the application may have installed handlers of its own since.
   memory::install_fault_guard();
   auto registration = std::make_shared<Registration>(device_.keys(), kind_of(access), Pd::of(pd).state);
   translate(registration->region, to, access);
@@ -169,7 +168,7 @@ Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64
   return enter(std::move(registration), pd, addr);
 }
 
-// Keeps the keys, as rxe does and mlx5 where it can.
+// Keeps the region's keys, as rxe does and mlx5 where it can.
 int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
@@ -204,7 +203,7 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   });
   if (error != 0) return error;
   registration.shown.set_all(values_of(registration));
-  // From here on no thread uses the old translation or rights.
+  // When await_readers() returns, no thread uses the old translation or rights.
   device_.keys().await_readers();
   return 0;
 }
@@ -253,7 +252,7 @@ Result<ibv_mr*> MemoryRegions::alloc_null(ibv_pd* pd) {
 }
 
 std::string MemoryRegions::regions_of(const ibv_pd* pd) {
-  std::array<uint32_t, 3> first{};  // no string: the table's lock is held
+  std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
   size_t count = 0;
   table_.for_each([&](const Mr& mr) {
     if (mr.pd != pd) return;

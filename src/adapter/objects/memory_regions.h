@@ -14,6 +14,7 @@
 
 namespace verbena::adapter {
 
+// A memory region as the application knows it. Several can share one registration (ibv_import_mr(3)).
 struct Mr : ibv_mr {
   using Abi = ibv_mr;
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
@@ -25,7 +26,7 @@ struct Mr : ibv_mr {
   bool imported = false;
 };
 
-// The memory regions of a context.
+// Creates and owns the memory regions of a context. Thread-safe.
 class MemoryRegions {
  public:
   explicit MemoryRegions(OpenDevice& device) : device_(device) {}
@@ -38,19 +39,19 @@ class MemoryRegions {
   int dereg(ibv_mr* mr);
   int advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, std::span<const ibv_sge> list);
 
-  // For complaints: the keys of some regions of this PD, as "MR with lkey 0x11".
+  // For error messages: the keys of up to three regions of this PD, as "MR with lkey 0x11".
   std::string regions_of(const ibv_pd* pd);
 
-  // For imports: the registration behind this handle, or null.
+  // Returns the registration with this handle, to be imported by another context; null: there is none.
   std::shared_ptr<Registration> find(uint32_t handle);
   ibv_mr* import(std::shared_ptr<Registration> registration, ibv_pd* pd, uint32_t handle);
   void unimport(ibv_mr* mr) { table_.destroy(Mr::of(mr)); }
 
-  // What the device says of its memory.
+  // Fills in the attributes of the device that concern memory.
   void fill_attributes(ibv_device_attr_ex& attr) const;
 
  private:
-  // Enters the registration, which has been filled in, and makes the application's handle of it.
+  // Enters the filled-in registration into the key table and creates the application's ibv_mr for it.
   Result<ibv_mr*> enter(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr);
   ibv_mr* add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr,
               uint32_t handle);

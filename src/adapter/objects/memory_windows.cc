@@ -44,7 +44,7 @@ int MemoryWindows::dealloc(ibv_mw* mw) {
   return 0;
 }
 
-// For windows of type 1; those of type 2 are bound by requests that the application posts itself.
+// For windows of type 1. The application binds those of type 2 by requests that it posts.
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   const ibv_mw_bind_info& info = bind->bind_info;
   if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) {
@@ -61,7 +61,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   request.bind_mw = {mw, ibv_inc_rkey(mw->rkey), info};
   ibv_send_wr* bad = nullptr;
   const int error = qp->context->ops.post_send(qp, &request, &bad);
-  // At once: the application may send it to its peer right behind the binding.
+  // The key changes at once: the application may send it to its peer right behind the binding.
   if (error == 0) mw->rkey = request.bind_mw.rkey;
   return error;
 }

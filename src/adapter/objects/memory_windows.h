@@ -12,6 +12,7 @@ namespace verbena::adapter {
 
 struct Pd;
 
+// A memory window as the application knows it.
 struct Mw : ibv_mw {
   using Abi = ibv_mw;
   static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
@@ -23,8 +24,8 @@ struct Mw : ibv_mw {
   memory::Region window;
 };
 
-// The memory windows of a context. What binds and invalidates them are requests, and adapter/memory/window.h
-// has the rules.
+// Creates and owns the memory windows of a context. Send requests bind and invalidate windows;
+// adapter/memory/window.h has the rules. Thread-safe.
 class MemoryWindows {
  public:
   explicit MemoryWindows(OpenDevice& device) : device_(device) {}
@@ -36,14 +37,14 @@ class MemoryWindows {
   int dealloc(ibv_mw* mw);
 
  private:
-  // Its key opens nothing any more, and is nobody's.
+  // Invalidates the window's key and frees it. When retire() returns, no thread uses the window.
   void retire(Mw& mw);
 
   OpenDevice& device_;
   ObjectTable<Mw> table_{object_limits().mws};
 };
 
-// ibv_bind_mw(3).
+// Binds a window of type 1 (ibv_bind_mw(3)).
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 
 }  // namespace verbena::adapter

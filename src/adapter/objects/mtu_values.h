@@ -9,13 +9,13 @@
 
 namespace verbena::adapter {
 
-// The path MTU that a netdev of this MTU can carry (as the kernel's rxe counts: IP, UDP and all headers off),
-// as an enum value.
+// The path MTU, as an enum value, that fits a netdev's MTU. As in the kernel's rxe, IP, UDP and all transport
+// headers are subtracted.
 inline ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
   return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
 }
 
-// Bytes of an enum ibv_mtu, 0 for none such.
+// The path MTU in bytes; 0 for any value that is not an ibv_mtu.
 inline uint32_t mtu_bytes(ibv_mtu mtu) {
   return mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ? 0 : 128u << mtu;
 }

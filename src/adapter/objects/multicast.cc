@@ -22,8 +22,8 @@ roce::Address address_of(const ibv_gid& gid) {
 
 }  // namespace
 
-// The LID is only remembered: RoCE has none (IBTA annex A16, 16.5.2), and the kernel, too, tells by it what
-// is attached already and what is to be detached.
+// The LID is only stored: RoCE has none (IBTA annex A16, 16.5.2). The kernel, too, uses it only to tell
+// attachments apart.
 int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
   OpenDevice& device = qp.owner;
   const MulticastBinding binding{address_of(gid), lid};
@@ -62,7 +62,7 @@ int detach_from_group(Qp& qp, const ibv_gid& gid, uint16_t lid) {
 }
 
 void leave_group(Qp& qp, const MulticastBinding& binding) {
-  // In a child after fork() the groups are its parent's, and nothing comes from them.
+  // In a child after fork() the groups are the parent's, and the child receives nothing from them.
   OpenDevice& device = qp.owner;
   if (!device.inherited())
     device.engine()->multicast(qp.shard).detach({device.index(), binding.group}, *qp.transport);

@@ -10,12 +10,12 @@ namespace verbena::adapter {
 struct MulticastBinding;
 struct Qp;
 
-// What a QP receives from multicast groups: ibv_attach_mcast(3). The groups themselves are the engine's. 0,
-// or an errno value. Any thread.
+// Attach a QP to a multicast group and detach it (ibv_attach_mcast(3)). The engine joins and leaves the
+// group. Return 0 or an errno value. Thread-safe.
 int attach_to_group(Qp& qp, const ibv_gid& gid, uint16_t lid);
 int detach_from_group(Qp& qp, const ibv_gid& gid, uint16_t lid);
 
-// Ends one attachment of a QP that is going away. REQUIRES: it is attached
+// Ends one attachment of a QP that is being destroyed or detached. REQUIRES: the QP is attached
 void leave_group(Qp& qp, const MulticastBinding& binding);
 
 }  // namespace verbena::adapter

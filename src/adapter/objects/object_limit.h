@@ -10,12 +10,13 @@
 
 namespace verbena::adapter {
 
-// How many objects of a kind there may be. Thread-safe.
+// Limits the number of objects of one kind. Thread-safe.
 class ObjectLimit {
  public:
   explicit ObjectLimit(uint32_t most) : max_(most) {}
 
-  // The place of one object, given back with it. Objects that count for nothing have none.
+  // One object's share of the limit, given back when the Place is destroyed. A default-constructed Place has
+  // none.
   class Place {
    public:
     Place() = default;
@@ -37,7 +38,7 @@ class ObjectLimit {
 
   uint32_t most() const { return max_; }
 
-  // ENOMEM when there are as many as may be, as the kernel's drivers answer.
+  // ENOMEM when the limit is reached, as the kernel's drivers answer.
   Result<Place> take() {
     if (taken_.fetch_add(1, std::memory_order_relaxed) < max_) return Place(this);
     taken_.fetch_sub(1, std::memory_order_relaxed);

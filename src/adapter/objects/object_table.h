@@ -13,17 +13,17 @@
 
 namespace verbena::adapter {
 
-// The objects of one kind that one context has. It owns them; the application holds pointers to their first
-// part, the C struct. An Object has a hook `owned`, an entry `live` among the process's live objects and, if
-// their number is limited, a `place`.
+// The objects of one kind that belong to one context. The table owns them; the application holds pointers to
+// their first part, the C struct. An Object has a hook `owned`, an entry `live` in the process's table of
+// live objects and, if the number of objects is limited, a `place`.
 //
-// Thread-safe. Its lock is held for no longer than it takes to link an object, and never while one is
-// destroyed: that may ask the application's allocator, or the agent. A child of fork() does not find it
-// taken, so it may destroy what it has inherited.
+// Thread-safe. The lock is held only while an object is linked or unlinked. It is never held while one is
+// destroyed: that may call the application's allocator or the agent. In a child after fork() the lock is
+// free, so the child can destroy inherited objects.
 template <class Object>
 class ObjectTable {
  public:
-  ObjectTable() = default;  // of a kind of which there may be any number
+  ObjectTable() = default;  // without a limit
   explicit ObjectTable(ObjectLimit& limit) : limit_(&limit) {}
   ObjectTable(const ObjectTable&) = delete;
   ObjectTable& operator=(const ObjectTable&) = delete;
@@ -31,7 +31,8 @@ class ObjectTable {
     destroy_all([](Object&) {});
   }
 
-  // An object with a place of its own. ENOMEM when there are as many as may be. REQUIRES: there is a limit
+  // Makes an object that counts against the limit. ENOMEM when the limit is reached. REQUIRES: there is a
+  // limit
   template <class... Args>
   Result<std::unique_ptr<Object>> make(Args&&... args) {
     auto place = limit_->take();
@@ -41,8 +42,7 @@ class ObjectTable {
     return object;
   }
 
-  // From now on the object is the context's, and the application may name it. REQUIRES: its C struct is
-  // filled in
+  // Takes over the object and makes it valid for the application's calls. REQUIRES: its C struct is filled in
   Object* add(std::unique_ptr<Object> object) {
     const auto* abi = abi_of(*object);
     object->live.enter(abi, provider::Context::of(abi->context));
@@ -51,7 +51,7 @@ class ObjectTable {
     return object.release();
   }
 
-  // From now on it is the caller's.
+  // Gives the object back to the caller and makes it invalid for the application's calls.
   std::unique_ptr<Object> take(Object& object) {
     object.live.leave();
     const std::lock_guard guard(mutex_);
@@ -61,7 +61,7 @@ class ObjectTable {
 
   void destroy(Object& object) { take(object); }
 
-  // Destroys what is left, each after before(object).
+  // Destroys all objects, calling before(object) ahead of each.
   template <class Before>
   void destroy_all(Before before) {
     while (Object* object = first()) {
@@ -76,7 +76,8 @@ class ObjectTable {
     for (Object& object : objects_) visit(object);
   }
 
-  // What `state` takes of the object with this handle; nothing when there is none.
+  // Returns state(object) for the object with this handle, or a default-constructed result when there is
+  // none.
   template <class State>
   auto find_by_handle(uint32_t handle, State state) -> decltype(state(std::declval<Object&>())) {
     const std::lock_guard guard(mutex_);
@@ -92,7 +93,7 @@ class ObjectTable {
     return objects_.empty() ? nullptr : &*objects_.begin();
   }
 
-  // An object's C struct.
+  // The C struct of an object.
   static const auto* abi_of(Object& object) {
     if constexpr (requires { object.abi(); }) {
       return object.abi();

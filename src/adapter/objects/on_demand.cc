@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice about on-demand memory. Every access goes through the process's own page tables, so that its pages
-// are present to the device when they are present to the process, and prefetching is the kernel's own.
+// Advice about on-demand memory: ibv_advise_mr(3). Every access goes through the process's page tables: pages
+// that are present for the process are present for the device. So prefetching is the kernel's own.
 #include <algorithm>
 
 #include <sys/mman.h>
@@ -20,13 +20,13 @@ bool is_known(ibv_advise_mr_advice advice) {
          advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
 }
 
-// Where the advice applies; null when the range leaves the region.
+// The memory that the advice is about; null when it exceeds the region.
 struct Range {
   std::byte* at = nullptr;
   uint64_t bytes = 0;
 };
 
-// The checks of the kernel's mlx5, which is the one driver that has this call. REQUIRES: the table's lock
+// Makes the checks of the kernel's mlx5, the only driver with this call. REQUIRES: the table's lock is held
 Result<Range> find_range(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge, bool writable) {
   const memory::Region* region = keys.find(sge.lkey);
   if (region == nullptr || (region->access & IBV_ACCESS_ON_DEMAND) == 0) return fail(ENOENT);
@@ -35,7 +35,7 @@ Result<Range> find_range(const memory::KeyTable& keys, memory::PdId pd, const ib
   return Range{region->at(sge.addr, sge.length), sge.length};
 }
 
-// Begins to read what lies in files or in swap, and waits for nothing.
+// Starts to read pages from files or swap, without waiting.
 void prefetch_later(const Range& range) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(range.at);
@@ -58,7 +58,7 @@ int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flag
     memory::KeyTable& keys = device_.keys();
     const auto range = keys.locked([&] { return find_range(keys, Pd::of(pd).id, sge, writable); });
     if (!range) return range.error().code;
-    // Advice that need not be carried out at once cannot fail either.
+    // Advice that need not be followed at once cannot fail.
     if (range->at == nullptr) {
       if (now) return EFAULT;
     } else if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {

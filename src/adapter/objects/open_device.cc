@@ -21,7 +21,7 @@ Result<std::unique_ptr<OpenDevice>> OpenDevice::open(uint32_t index, uint64_t gu
 }
 
 Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
-  // RoCE knows global addresses only.
+  // RoCE has global addresses only.
   if (attr.is_global == 0)
     return fail(
         because(EINVAL,
@@ -41,9 +41,9 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   std::memcpy(path.destination.bytes.data(), attr.grh.dgid.raw, 16);
   const bool multicast = path.destination.is_multicast();
   if (multicast && path.destination.is_ipv4() != path.source.is_ipv4()) {
-    // Programs choose their GID by one measure and the group by another (perftest's is an IPv6 address by
-    // default): the datagram leaves from the link's address of the group's family.
-    // Not by the default GID, if there is another: the network device may not have that address.
+    // Programs may give a GID of another family than the group's (perftest's default group is an IPv6
+    // address). The datagram then leaves from an address of the link in the group's family. The default GID
+    // is the last choice, because the network device may not have that address.
     for (const bool link_local : {true, false}) {
       const auto other = std::ranges::find_if(now->gids, [&](const control::GidEntry& e) {
         return e.gid.is_ipv4() == path.destination.is_ipv4() && e.gid.is_link_local() == link_local;
@@ -61,8 +61,8 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
   if (path.destination.is_link_local() || multicast) path.interface_index = now->interface_index;
   path.flow_label = attr.grh.flow_label & 0xfffff;
   path.traffic_class = attr.grh.traffic_class;
-  // The kernel, too, takes the hop limit of the route and not the attribute's (ibv_rc_pingpong asks for 1).
-  // For a group there is no such route.
+  // The hop limit of unicast is the route's and not the attribute's, as in the kernel (ibv_rc_pingpong asks
+  // for 1). A group has no such route.
   path.hop_limit = multicast ? std::max<uint8_t>(attr.grh.hop_limit, 1) : 64;
   return path;
 }

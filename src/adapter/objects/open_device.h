@@ -16,61 +16,62 @@
 
 namespace verbena::adapter {
 
-// An opened device as the objects made from it see it: the engine that carries them out, the link it stands
-// for, where its asynchronous events go. One for each context; it outlives the context's objects.
+// An opened device as its objects see it: the engine, the link, the command file and the channel for
+// asynchronous events. Each context has one, which outlives the context's objects.
 //
 // Thread-safe.
 class OpenDevice {
  public:
-  // Errors: those of starting the engine; ENODEV when the link is gone since it was listed.
+  // Errors: those of starting the engine; ENODEV when the link was deleted meanwhile.
   static Result<std::unique_ptr<OpenDevice>> open(uint32_t index, uint64_t guid,
                                                   std::shared_ptr<CommandFile> command_file);
 
-  // The C struct that the application knows it by. Set once, before any object is made.
+  // Sets the C struct of the context. Call once, before any object is created.
   void set_context(ibv_context& context) { context_ = &context; }
   ibv_context* context() const { return context_; }
   uint32_t index() const { return index_; }
   uint64_t guid() const { return guid_; }
 
   const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
-  // The shard of all that is one for the process; see engine::Engine.
+  // The shard for objects that exist once per process; see engine::Engine.
   engine::Shard& home() const { return engine_->home(); }
-  // Where objects of this device are listed for `rdma resource`.
+  // Lists an object of this device for `rdma resource`.
   engine::ShownObjects::Entry show(protocol::ObjectKind kind,
                                    const engine::ShownObjects::Values& values) const {
     return home().shown_objects().add(kind, index_, values);
   }
-  // The context's own entry; set once, before any object is made.
+  // Lists the context itself. Call once, before any object is created.
   void show_context() { shown_ = show(protocol::ObjectKind::kContext, {}); }
   uint32_t context_number() const { return shown_.number(); }
   memory::KeyTable& keys() const { return engine_->keys(); }
   queues::EventChannel& events() const { return *events_; }
   CommandFile& command_file() const { return *command_file_; }
 
-  // The number of a new object, which no other object made through the command file has.
+  // A handle for a new object, unique among all objects created through the command file.
   uint32_t next_handle() const { return command_file_->next_handle(); }
 
-  // Whether an object that the application names is there and was made from this device.
+  // Whether `object`, a pointer from the application, is a live object that was created from this device.
   template <class Object>
   bool made(const Object* object) const {
     const provider::Context* const maker = provider::find_owner(object);
     return maker != nullptr && maker == &provider::Context::of(context_);
   }
 
-  // We are in a child after fork(), and what is told through descriptors is told to our parent.
+  // Whether this process is a child after fork() that inherited the device. Its descriptors then notify the
+  // parent.
   bool inherited() const { return engine_->inherited(); }
 
-  // The link was deleted: nothing new is made any more.
+  // Whether the link was deleted, so that no new objects can be created.
   bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
-  // False: it was so already.
+  // Marks the link as deleted. False: it was marked before.
   bool become_gone() { return !gone_.exchange(true); }
 
-  // The link as it is now; nullptr when it is gone.
+  // The present state of the link; nullptr when it is deleted.
   std::shared_ptr<const control::Link> link() const { return engine_->link(index_); }
-  // Whether packets can come and go by the wire.
+  // Whether the port is active: the link is, and the engine reaches the wire.
   bool is_up(const control::Link& link) const { return link.is_active() && engine_->reaches_wire(); }
 
-  // The way to an address vector's destination. EINVAL when it names no GID of ours or no destination.
+  // Resolves an address vector to a path. EINVAL when it names no GID of the device or no valid destination.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
 
  private:
@@ -86,7 +87,7 @@ class OpenDevice {
   const uint32_t index_;
   const uint64_t guid_;
   const std::shared_ptr<engine::Engine> engine_;
-  const std::unique_ptr<queues::EventChannel> events_;  // asynchronous ones
+  const std::unique_ptr<queues::EventChannel> events_;  // for asynchronous events
   const std::shared_ptr<CommandFile> command_file_;
   engine::ShownObjects::Entry shown_;
   std::atomic<bool> gone_{false};

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protection domains and parent domains.
 #include "adapter/objects/protection_domains.h"
 
 #include <atomic>
@@ -9,7 +8,7 @@
 namespace verbena::adapter {
 namespace {
 
-// Unique in the process: regions and QPs of all contexts meet in one engine.
+// Unique in the process, because regions and QPs of all contexts share one engine.
 memory::PdId next_pd_id() {
   static std::atomic<memory::PdId> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -47,7 +46,8 @@ int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
 
 Result<ibv_pd*> ProtectionDomains::alloc_parent(const ibv_parent_domain_init_attr& attr) {
   // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC allows memory that a confidential guest shares
-  // with its host. Only a device with IBV_DEVICE_CC_DMA_BOUNCE needs it; others use plain memory, as we do.
+  // with its host. Only a device with IBV_DEVICE_CC_DMA_BOUNCE needs it. Other devices, like this one, use
+  // plain memory.
   constexpr uint32_t kAllowUnprotected = 1 << 2;
   constexpr uint32_t kUnderstood =
       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | kAllowUnprotected;

@@ -15,15 +15,15 @@
 
 namespace verbena::adapter {
 
-// Of a protection domain, what the ibv_pd that made it and those that import it (ibv_import_pd(3)) share.
+// The state that the ibv_pd of a protection domain shares with those that import it (ibv_import_pd(3)).
 struct PdState {
   memory::PdId id = 0;
   engine::ShownObjects::Entry shown;
-  UserCount users;  // MRs, MWs, QPs, AHs, parent domains
+  UserCount users;  // MRs, MWs, QPs, AHs, SRQs, WQs, CQs and parent domains
 };
 
-// A protection domain; or a parent domain, which is one with more to it (ibv_alloc_parent_domain(3)). A
-// parent domain has the id of the domain it was made of, and so the same rights: compare ids, never pointers.
+// A protection domain or a parent domain, which extends a protection domain (ibv_alloc_parent_domain(3)). A
+// parent domain has the id, and so the rights, of the domain that it extends: compare ids, never pointers.
 struct Pd : ibv_pd {
   using Abi = ibv_pd;
   explicit Pd(std::shared_ptr<PdState> shared)
@@ -36,13 +36,13 @@ struct Pd : ibv_pd {
   const std::shared_ptr<PdState> state;
   const memory::PdId id;
   UserCount& users;
-  // Of a parent domain
+  // Set in parent domains only.
   Pd* parent_of = nullptr;
   Td* thread = nullptr;
-  std::unique_ptr<CustomMemory> memory;  // where the rings of its objects come from; null: the system
+  std::unique_ptr<CustomMemory> memory;  // allocates the rings of the domain's objects; null: the system does
 };
 
-// The protection domains and parent domains of a context.
+// Creates and owns the protection domains and parent domains of a context. Thread-safe.
 class ProtectionDomains {
  public:
   explicit ProtectionDomains(OpenDevice& device) : device_(device) {}
@@ -51,7 +51,7 @@ class ProtectionDomains {
   Result<ibv_pd*> alloc_parent(const ibv_parent_domain_init_attr& attr);
   int dealloc(ibv_pd* pd);
 
-  // For imports: the domain with this handle, or null.
+  // Returns the state of the domain with this handle, to be imported by another context; null: there is none.
   std::shared_ptr<PdState> find(uint32_t handle);
   ibv_pd* import(std::shared_ptr<PdState> state, uint32_t handle);
   void unimport(ibv_pd* pd) { table_.destroy(Pd::of(pd)); }

@@ -30,19 +30,19 @@ struct Pd;
 struct Qp;
 struct Srq;
 
-// What all handles of one queue pair share. Only an XRC target has more than one (ibv_open_qp(3)); it ends
-// with the last.
+// The state that all handles of one queue pair share. Only an XRC target can have several handles
+// (ibv_open_qp(3)). The queue pair ends with its last handle. Thread-safe.
 struct QpCore : transport::QpEventListener {
   void on_qp_event(ibv_event_type event) override;
 
-  // False: it has ended, with its last handle.
+  // Adds a handle. False: the queue pair has ended with its last handle.
   bool add(Qp& handle);
-  // Whether it was the last.
+  // Removes a handle. True: it was the last one.
   bool remove(Qp& handle);
 
   std::unique_ptr<transport::QueuePair> transport;
-  ibv_qp_attr attributes{};  // as last set; what the transport owns is filled in when queried
-  std::mutex modifying;
+  ibv_qp_attr attributes{};  // as last set; the transport's own values are added when queried
+  std::mutex modifying;      // held by calls that read or change `attributes`
 
  private:
   SpinLock lock_;
@@ -50,14 +50,15 @@ struct QpCore : transport::QpEventListener {
   bool ended_ = false;
 };
 
-// A multicast group as a QP was attached to it.
+// A multicast group to which a QP is attached, with the LID that the application gave.
 struct MulticastBinding {
   roce::Address group;
   uint16_t lid = 0;
   friend bool operator==(const MulticastBinding&, const MulticastBinding&) = default;
 };
 
-// The C struct is an ibv_qp_ex, whose first member is an ibv_qp.
+// A queue pair handle as the application knows it. The C struct is an ibv_qp_ex, whose first member is an
+// ibv_qp.
 struct alignas(kCacheLine) Qp : ExtendedQp {
   Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
@@ -71,31 +72,33 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kQpEvents.size()> async_events;
-  std::unique_ptr<RawSide> raw;  // null unless it is for raw packets
+  std::unique_ptr<RawSide> raw;  // for raw packets only, else null
   const std::shared_ptr<QpCore> core;
-  transport::QueuePair* const transport;  // the core's
-  ibv_qp_attr& attributes;                // likewise
-  std::mutex& modifying;                  // likewise
+  transport::QueuePair* const transport;  // owned by the core
+  ibv_qp_attr& attributes;                // of the core
+  std::mutex& modifying;                  // of the core
   ibv_qp_init_attr init{};
-  // Null: it has none. Programs can write the fields of ibv_qp, so these decide.
+  // The objects that the QP uses; null: none. Programs can write the fields of ibv_qp, so the adapter uses
+  // these.
   Pd* pd = nullptr;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
   Srq* srq = nullptr;
-  std::vector<MulticastBinding> multicast;  // the groups this handle is attached to
-  ibv_xrcd* xrcd = nullptr;                 // an XRC target's
-  uint32_t send_opcodes = 0;                // what may be posted, a bit each (send_rules.h)
+  std::vector<MulticastBinding> multicast;  // the groups to which this handle is attached
+  ibv_xrcd* xrcd = nullptr;                 // of an XRC target only
+  uint32_t send_opcodes = 0;                // bit mask of the opcodes that may be posted (send_rules.h)
   uint32_t create_flags = 0;                // enum ibv_qp_create_flags
-  bool one_thread = false;                  // of a thread domain: posting takes no lock
+  bool one_thread = false;                  // belongs to a thread domain: posting takes no lock
   bool extended = false;                    // created for ibv_wr_*
   SendBatch batch;
-  std::vector<Uses::Use> counters;  // completion counters that are attached to it
+  std::vector<Uses::Use> counters;  // the attached completion counters
 };
 
-// For concerning() of base/failed_call.h: names the QP, its device and port. Answers `error`.
+// Records the QP, its device and port for the error message about a failed call (concerning() in
+// base/failed_call.h). Returns `error`.
 int concerning_qp(const Qp& qp, int error);
 
-// Takes what its CQs hold of the QP. REQUIRES: the shard's lock
+// Removes the QP's entries from its CQs. REQUIRES: the shard's lock is held
 void forget_completions(Qp& qp);
 
 }  // namespace verbena::adapter

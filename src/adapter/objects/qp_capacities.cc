@@ -13,7 +13,7 @@ namespace {
 struct Bound {
   uint32_t ibv_qp_cap::*value;
   const char* name;
-  const char* limit_name;  // as ibv_query_device(3) calls it
+  const char* limit_name;  // its name in ibv_query_device(3)
   int limit;
 };
 constexpr Bound kBounds[] = {

@@ -9,18 +9,19 @@
 
 namespace verbena::adapter {
 
-// EINVAL when a QP cannot be that large.
+// EINVAL when a capacity exceeds the device's limit.
 int check_capacities(const ibv_qp_cap& cap);
 
-// What a QP really has room for: rings are powers of two, the space of a gather list serves inline data too.
+// Raises the requested capacities to those that a QP really gets: rings are powers of two, and the space of a
+// gather list also serves inline data.
 void round_up(ibv_qp_cap& cap);
 
-// The send and the receive ring of a QP.
+// The send ring and the receive ring of a QP.
 struct QpRings {
   queues::SendQueue send;
   queues::RecvQueue recv;
 
-  // As large as `cap` says, which has been rounded up. `memory` is where from; null: the system.
+  // Allocates rings for `cap`, as round_up() returns it, from `memory`; null: from the system.
   static Result<QpRings> create(const ibv_qp_cap& cap, CustomMemory* memory);
 };
 

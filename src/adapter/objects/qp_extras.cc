@@ -13,7 +13,7 @@ constexpr uint32_t kUnderstood = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | I
                                  IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 constexpr uint32_t kUnderstoodForRaw = kUnderstood | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
 
-// What rdma-core passes on; beyond it has no meaning for any device.
+// The flags that rdma-core passes on. Others have no meaning for any device.
 constexpr uint32_t kKnownFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SCATTER_FCS |
                                  IBV_QP_CREATE_CVLAN_STRIPPING | IBV_QP_CREATE_SOURCE_QPN |
                                  IBV_QP_CREATE_PCI_WRITE_END_PADDING;
@@ -41,7 +41,7 @@ int check_extras(const ibv_qp_init_attr_ex& attr) {
   if (has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS)) {
     if (const int error = check_flags(attr.create_flags, attr.qp_type); error != 0) return error;
   }
-  // Nothing is segmented here: a header of no bytes is all that can be asked for.
+  // There is no segmentation here, so only a header of 0 bytes is possible.
   if (has(attr, IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header != 0) return EOPNOTSUPP;
   if (has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
     const uint64_t possible = executed_operations(service_bit(attr.qp_type));

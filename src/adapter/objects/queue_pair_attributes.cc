@@ -13,20 +13,20 @@
 namespace verbena::adapter {
 namespace {
 
-// PSNs have 24 bits; like the kernel we take them from any number. A QPN with more is a mistake.
+// PSNs have 24 bits; like the kernel, the adapter masks larger numbers. A larger QPN is an error.
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMaxQpn = 0xffffff;
-// What goes beyond, rate limits, is for raw packets only; and queries know nothing of it (nor do
-// rdma-core's).
+// All attributes but rate limits, which are for raw packets only, and which cannot be queried (nor in
+// rdma-core).
 constexpr int kPlainMask = IBV_QP_RATE_LIMIT - 1;
 
-// How large each attribute may be (ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe).
+// The maximum of each attribute, as in ib_modify_qp_is_ok() and modify_qp() of the kernel's uverbs and rxe.
 struct Bound {
   int mask;
   const char* name;
   uint32_t (*value)(const ibv_qp_attr&);
   uint32_t most;
-  const char* limit = "";  // its name among what the device says of itself
+  const char* limit = "";  // its name among the device's attributes
 };
 constexpr Bound kBounds[] = {
     {IBV_QP_PKEY_INDEX, "pkey_index", [](const ibv_qp_attr& a) { return uint32_t{a.pkey_index}; },
@@ -48,8 +48,8 @@ bool is_connected(ibv_qp_type type) {
   return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
-// Programs give both halves of XRC what they give an RC QP. Each passes over what is the other's, as with the
-// kernel's uverbs (modify_qp_mask()).
+// Removes the attributes that only the other half of XRC has: programs set those of an RC QP on both halves.
+// The kernel's uverbs ignore them, too (modify_qp_mask()).
 int without_the_other_half(ibv_qp_type type, int mask) {
   if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (type == IBV_QPT_XRC_RECV)
@@ -76,21 +76,21 @@ int QueuePairs::check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask
       return because(EINVAL, "{} {} exceeds {}{}", bound.name, bound.value(attr), bound.most, bound.limit);
   }
   if ((mask & IBV_QP_PATH_MTU) != 0) {
-    // Like the kernel's rxe (rxe_qp_chk_attr()), it may be larger than active_mtu, up to max_mtu. By memory
-    // that makes no difference, and on the wire longer packets leave in IP fragments.
+    // As in the kernel's rxe (rxe_qp_chk_attr()), path_mtu may exceed active_mtu, up to max_mtu. Shared
+    // memory has no limit, and on the wire longer packets leave in IP fragments.
     if (mtu_bytes(attr.path_mtu) == 0)
       return because(EINVAL,
                      "path_mtu is {}, and has to be of enum ibv_mtu: IBV_MTU_256 (1) to IBV_MTU_4096 (5)",
                      static_cast<int>(attr.path_mtu));
   }
-  // RoCE has no alternate paths: the kernel refuses them, and only keeps what is said of migration.
+  // RoCE has no alternate paths: the kernel refuses them, and only stores the migration state.
   if ((mask & IBV_QP_ALT_PATH) != 0) return because(EINVAL, "RoCE has no alternate paths");
   if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state > IBV_MIG_ARMED)
     return because(EINVAL, "there is no path_mig_state {}", static_cast<int>(attr.path_mig_state));
   return 0;
 }
 
-// Takes over the attributes. Nothing is changed when one of them is wrong.
+// Sets the attributes. Nothing is changed when one of them is wrong.
 Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   transport::QpAttributes& t = qp.transport->attributes();
   ibv_qp_attr& kept = qp.attributes;
@@ -130,8 +130,8 @@ Result<void> QueuePairs::apply(Qp& qp, const ibv_qp_attr& attr, int mask) {
   return {};
 }
 
-// As the kernel's RDMA core does when a program gives an address vector to a connected QP (_ib_modify_qp()).
-// The kernel's answer costs system calls, so the shard is not held meanwhile.
+// Checks the route, as the kernel's RDMA core does when a program gives an address vector to a connected QP
+// (_ib_modify_qp()). The kernel's answer takes system calls, so the shard is not locked meanwhile.
 int QueuePairs::check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const {
   if ((mask & IBV_QP_AV) == 0 || !is_connected(qp.init.qp_type)) return 0;
   if (const int wrong = qp.shard.exclusively([&] { return check_attributes(qp, attr, mask); }); wrong != 0)
@@ -170,7 +170,7 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
       qp.attributes = {};
     }
     if (to != from || to == IBV_QPS_RESET) qp.transport->enter(to);
-    // As hardware drivers do: after a reset nothing is left of what was (pyverbs counts on it).
+    // After a reset no completion of the QP is left, as with hardware drivers (pyverbs relies on it).
     if (to == IBV_QPS_RESET) forget_completions(qp);
     if ((mask & IBV_QP_STATE) != 0) abi_qp->state = to;
     auto& details = qp.shard.details_of(qp.transport->config().qpn).numbers;
@@ -181,13 +181,15 @@ int QueuePairs::modify(ibv_qp* abi_qp, const ibv_qp_attr& attr, int mask) {
       connected = qp.transport->attributes();
     return 0;
   });
-  // Outside the section, both: others may be writing by the rights that the QP had.
+  // Both calls wait, so they are made outside of exclusively(). Other processes may still be writing by the
+  // QP's old rights.
   if (error == 0) device_.engine()->await_direct_accesses();
   if (connected) device_.engine()->await_readiness(qp.shard, connected->path, connected->destination);
   return error;
 }
 
-// Writes what ibv_cmd_query_qp() of libibverbs writes, and leaves en_sqd_async_notify and rate_limit alone.
+// Writes the fields that ibv_cmd_query_qp() of libibverbs writes, and leaves en_sqd_async_notify and
+// rate_limit alone.
 int QueuePairs::query(ibv_qp* abi_qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr) {
   Qp& qp = Qp::of(abi_qp);
   if ((mask & ~kPlainMask) != 0)

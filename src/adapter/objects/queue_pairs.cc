@@ -29,8 +29,9 @@
 namespace verbena::adapter {
 namespace {
 
-// Whether what paths carry is found out, and losses are repaired one by one; else a fixed window is all that
-// is known, and everything from a loss on is sent again, as between adapters.
+// Whether congestion control finds out the capacity of paths, and losses are repaired packet by packet. With
+// VERBENA_CONGESTION=fixed there is a fixed window only, and everything from a loss on is sent again, as
+// between hardware adapters.
 bool wants_repairs() {
   static constinit OnlyOne<bool> wanted;
   return wanted.get([] {
@@ -39,7 +40,7 @@ bool wants_repairs() {
   });
 }
 
-// What a QP of a type is made with.
+// The objects that a QP of a type is created with.
 struct TypeRule {
   ibv_qp_type type;
   bool pd;         // else an XRC domain
@@ -77,13 +78,13 @@ int check_objects(const ibv_qp_init_attr_ex& attr, const TypeRule& rule, const O
     return because(EINVAL, "send_cq is null, or none of this ibv_context");
   if (rule.recv_side && !ours(attr.recv_cq))
     return because(EINVAL, "recv_cq is null, or none of this ibv_context");
-  // Queues for XRC belong to no QP. Of a QP that receives nothing by itself, the kernel does not look at it.
+  // SRQs for XRC belong to no QP. If the QP has no receive side, attr.srq is ignored, as in the kernel.
   if (rule.recv_side && attr.srq != nullptr) {
     if (!ours(attr.srq)) return because(EINVAL, "srq is none of this ibv_context");
     if (Srq::of(attr.srq).type == IBV_SRQT_XRC)
       return because(EINVAL, "srq is one for XRC, which serves XRC targets only");
   }
-  // The send queue would be the shared queue's, for its rendezvous.
+  // With tag matching the send queue is the SRQ's, for its rendezvous.
   const bool extended = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   if (matches_tags(attr.srq) && (rule.type != IBV_QPT_RC || extended))
     return because(EINVAL, "a shared receive queue with tag matching serves RC without send_ops_flags only");
@@ -109,9 +110,8 @@ std::unique_ptr<transport::QueuePair> make_transport(ibv_qp_type type, const tra
   }
 }
 
-// The capacities that a QP of this type uses. The others are 0, whatever the program asked for: a QP with a
-// shared receive queue has none of its own, and ibv_create_qp(3) says that max_recv_wr and max_recv_sge are
-// then ignored.
+// The capacities that a QP of this type uses. The others are 0, whatever the program asked for.
+// ibv_create_qp(3) says that max_recv_wr and max_recv_sge are ignored with a shared receive queue.
 ibv_qp_cap used_capacities(const ibv_qp_init_attr_ex& attr, const TypeRule& rule) {
   ibv_qp_cap cap = attr.cap;
   if (!rule.send_side) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
@@ -119,7 +119,8 @@ ibv_qp_cap used_capacities(const ibv_qp_init_attr_ex& attr, const TypeRule& rule
   return cap;
 }
 
-// The send queue of a QP with tag matching is the shared queue's, which fetches with it.
+// The capacities of a QP with tag matching. Its send queue belongs to the SRQ, which fetches rendezvous data
+// with it.
 ibv_qp_cap for_tag_matching(ibv_qp_cap cap) {
   cap.max_send_wr = kTagMatchingSends;
   cap.max_send_sge = kMaxSge;
@@ -139,7 +140,7 @@ void use_objects(transport::QpConfig& config, const ibv_qp_init_attr_ex& attr, c
   }
 }
 
-// The objects that a QP uses cannot go before it.
+// Adds `by` to the user counts of the objects that the QP uses, which cannot be destroyed before it.
 void count_users(const Qp& qp, int by) {
   const auto add = [by](auto& users) { users += static_cast<uint32_t>(by); };
   for (Cq* cq : {qp.send_cq, qp.recv_cq}) {
@@ -154,7 +155,7 @@ void count_users(const Qp& qp, int by) {
   if (qp.raw != nullptr && qp.raw->table != nullptr) add(qp.raw->table->users);
 }
 
-// What it uses, for those who list QPs.
+// Shows the objects that the QP uses in the status page, for resource tracking.
 void show_objects(Qp& qp) {
   auto& numbers = qp.shard.details_of(qp.transport->config().qpn).numbers;
   const uint32_t pd = qp.pd != nullptr ? qp.pd->state->shown.number() : 0;
@@ -163,7 +164,7 @@ void show_objects(Qp& qp) {
   numbers[protocol::kQpSharedReceives].store(srq, std::memory_order_relaxed);
 }
 
-// REQUIRES: in the section of its shard
+// REQUIRES: inside exclusively() of the QP's shard
 void move_to_error(Qp& qp) {
   const ibv_qp_state state = qp.transport->state();
   if (state == IBV_QPS_RESET || state == IBV_QPS_ERR) return;
@@ -175,8 +176,8 @@ void move_to_error(Qp& qp) {
 
 // ---- creation
 
-// Where one of its CQs is filled from already, so that polling it drives one shard; else the calling
-// thread's. A shard from before the port was ours has no wire, and gets no more.
+// The shard that already fills one of the QP's CQs, so that polling it makes progress on one shard only; else
+// the calling thread's. A shard without a wire gets no new QPs once the agent has UDP port 4791.
 engine::Shard& QueuePairs::choose_shard(const ibv_qp_init_attr_ex& attr) {
   const bool stays_home = attr.qp_type == IBV_QPT_XRC_RECV || attr.qp_type == IBV_QPT_RAW_PACKET;
   if (stays_home || matches_tags(attr.srq)) return device_.home();
@@ -310,7 +311,7 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
   if (!device_.made(attr.xrcd)) return fail(because(EINVAL, "xrcd is null, or none of this ibv_context"));
   if (attr.qp_num > roce::Qpn::kMask)
     return fail(because(EINVAL, "qp_num {:#x} has more than 24 bits", attr.qp_num));
-  // A number of another process's share: its targets cannot be opened here (docs/using.md).
+  // A number of another process's slot: its targets cannot be opened here (docs/using.md).
   if (roce::Qpn(attr.qp_num).slot() != device_.home().slot())
     return fail(because(EOPNOTSUPP, "QP {:#08x} is another process's", attr.qp_num));
   std::shared_ptr<QpCore> core = Xrcd::of(attr.xrcd).domain->target(attr.qp_num);
@@ -321,7 +322,7 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
     return fail(because(EINVAL, "the last handle of QP {:#08x} was closed", attr.qp_num));
   ibv_qp& abi_qp = *qp->abi();
   abi_qp.context = device_.context();
-  abi_qp.qp_context = attr.qp_context;  // whatever the mask says, as libibverbs' ibv_cmd_open_qp() does
+  abi_qp.qp_context = attr.qp_context;  // set whatever the mask says, as libibverbs' ibv_cmd_open_qp() does
   abi_qp.qp_num = attr.qp_num;
   abi_qp.qp_type = IBV_QPT_XRC_RECV;
   abi_qp.state = IBV_QPS_UNKNOWN;
@@ -333,9 +334,9 @@ Result<ibv_qp*> QueuePairs::open(const ibv_qp_open_attr& attr) {
   return table_.add(std::move(qp))->abi();
 }
 
-// ---- the end
+// ---- destruction
 
-// A shard is entered before the table is locked: fork() takes them in that order, too, and waits for both.
+// Enters a shard before locking the table, in the order in which fork() takes both locks.
 void QueuePairs::fail_all() {
   std::set<engine::Shard*> shards;
   table_.for_each([&](Qp& qp) { shards.insert(&qp.shard); });
@@ -352,7 +353,7 @@ void QueuePairs::retire(Qp& qp) {
   for (const MulticastBinding& binding : qp.multicast) leave_group(qp, binding);
   if (qp.core->remove(qp)) {
     if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.transport->config().qpn.value());
-    // All under the lock: from the moment it is removed another QP may get the number.
+    // All inside one section: another QP may get the number as soon as this one is removed.
     qp.shard.exclusively([&] {
       qp.shard.settle();
       transport::QueueOwners* owners = qp.transport->config().owners;
@@ -367,7 +368,7 @@ void QueuePairs::retire(Qp& qp) {
 }
 
 std::string QueuePairs::users_of(const void* object) {
-  std::array<uint32_t, 3> first{};  // no string: the table's lock is held
+  std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
   size_t count = 0;
   table_.for_each([&](const Qp& qp) {
     if (qp.pd != object && qp.send_cq != object && qp.recv_cq != object && qp.srq != object) return;
@@ -386,12 +387,12 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
   if (qp.raw != nullptr && qp.raw->flows.load() != 0)
     return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
   retire(qp);
-  // Events that the application holds must come back first (ibv_get_async_event(3)).
+  // Waits until the application has acknowledged the events that it has taken (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", abi_qp,
                    "ibv_ack_async_event");
   Pd* const pd = qp.pd;
   count_users(qp, -1);
-  if (pd != nullptr) ++pd->users;  // as long as its memory is in use
+  if (pd != nullptr) ++pd->users;  // until its memory is no longer in use
   table_.destroy(qp);
   if (pd != nullptr) --pd->users;
   return 0;

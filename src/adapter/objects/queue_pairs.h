@@ -13,8 +13,8 @@
 
 namespace verbena::adapter {
 
-// The queue pairs of a context: how they come (queue_pairs.cc, raw_queue_pairs.cc), change and answer
-// (queue_pair_attributes.cc), and go.
+// Creates and owns the queue pairs of a context. Creation is in queue_pairs.cc and raw_queue_pairs.cc, modify
+// and query are in queue_pair_attributes.cc. Thread-safe.
 class QueuePairs {
  public:
   explicit QueuePairs(OpenDevice& device) : device_(device) {}
@@ -22,55 +22,59 @@ class QueuePairs {
     table_.destroy_all([&](Qp& qp) { retire(qp); });
   }
 
-  Result<ibv_qp*> create(ibv_qp_init_attr_ex& attr);  // its capacities are updated
-  // A further handle of an XRC target.
+  // Writes the granted capacities back to attr.cap.
+  Result<ibv_qp*> create(ibv_qp_init_attr_ex& attr);
+  // Opens a further handle of an XRC target.
   Result<ibv_qp*> open(const ibv_qp_open_attr& attr);
   int modify(ibv_qp* qp, const ibv_qp_attr& attr, int mask);
   int modify_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr& attr);
   int query(ibv_qp* qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr);
   int destroy(ibv_qp* qp);
 
-  // For complaints: the numbers of some QPs that use this CQ, PD or SRQ, as "QP 0x000011, QP 0x000012".
+  // For error messages: up to three QPs that use this CQ, PD or SRQ, as "QP 0x000011, QP 0x000012".
   std::string users_of(const void* object);
 
-  // The device is gone: all requests are flushed.
+  // Moves all QPs to the error state, which flushes their requests. Called when the device is gone.
   void fail_all();
 
  private:
-  // What QPs of all kinds are made of.
+  // The parts from which a QP of any type is made.
   struct Parts {
     engine::Shard& shard;
-    ibv_pd* pd;  // null: it has none
+    ibv_pd* pd;  // null for an XRC target
     ObjectLimit::Place place;
     QpRings rings;
     std::shared_ptr<QpCore> core;
     transport::QpConfig config;
   };
 
-  // A QP with a transport: all but those for raw packets.
+  // Creates a QP of any type but raw packets.
   Result<ibv_qp*> create_transport(ibv_qp_init_attr_ex& attr);
   int check_raw(const ibv_qp_init_attr_ex& attr) const;
   Result<ibv_qp*> create_raw(ibv_qp_init_attr_ex& attr);
   Result<ibv_qp*> create_plain_raw(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw);
-  // One that spreads what it receives over the receive queues of a table.
+  // Creates a QP that spreads received packets over the receive queues of an indirection table.
   Result<ibv_qp*> create_scaling(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw);
 
-  // The parts of a new QP, with rings of these capacities. The number is the QP's to give back.
+  // Allocates the parts of a new QP, with rings of these capacities. The QP gives its number back when it
+  // ends.
   Result<Parts> reserve(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, const ibv_qp_cap& rings);
-  // The QP of these parts, with these capacities, which `attr` gets too. REQUIRES: the core has its transport
+  // Builds the Qp from `parts` and writes the granted capacities to `attr.cap`. REQUIRES:
+  // parts.core->transport is set
   std::unique_ptr<Qp> make(Parts parts, ibv_qp_init_attr_ex& attr, const ibv_qp_cap& cap);
   engine::Shard& choose_shard(const ibv_qp_init_attr_ex& attr);
   Result<roce::Qpn> reserve_number(engine::Shard& shard, ibv_qp_type type);
   transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, roce::Qpn qpn, QpCore& core,
                                     engine::Shard& shard);
-  // Fills in what all have of the C struct, and lets packets reach the QP.
+  // Fills in the common fields of the C struct and registers the QP with its shard: packets can reach it from
+  // now on.
   ibv_qp* add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr);
 
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   int check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
 
-  // No packet reaches the QP any more, nothing of it is left in its CQs.
+  // Unregisters the QP: no packet reaches it any more, and its CQs hold no entries of it.
   void retire(Qp& qp);
 
   OpenDevice& device_;

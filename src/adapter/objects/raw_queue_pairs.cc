@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs for raw Ethernet.
+// Queue pairs for raw Ethernet frames (IBV_QPT_RAW_PACKET).
 #include "adapter/objects/raw_queue_pairs.h"
 
 #include <algorithm>
@@ -110,7 +110,7 @@ int QueuePairs::check_raw(const ibv_qp_init_attr_ex& attr) const {
     if (!device_.made(attr.recv_cq)) return because(EINVAL, "recv_cq is null, or none of this ibv_context");
     return check_capacities(attr.cap);
   }
-  // One that spreads what it receives has no queue of its own, nor does it send (as the kernel has it).
+  // A QP that spreads received packets has no queues of its own and does not send, as in the kernel.
   if ((attr.comp_mask & kScaling) != kScaling)
     return because(EINVAL, "comp_mask {:#x} lacks IBV_QP_INIT_ATTR_IND_TABLE or _RX_HASH", attr.comp_mask);
   if (!device_.made(attr.rwq_ind_tbl))
@@ -159,7 +159,7 @@ Result<ibv_qp*> QueuePairs::create_scaling(ibv_qp_init_attr_ex& attr, std::uniqu
   raw->table = &RwqIndTable::of(attr.rwq_ind_tbl);
   auto qp = make(std::move(*parts), attr, attr.cap);
   qp->raw = std::move(raw);
-  // Whatever was asked: the queues of its table have CQs of their own.
+  // Whatever the program asked for: the queues of the table have their own CQs.
   qp->init.send_cq = qp->init.recv_cq = nullptr;
   return add(std::move(qp), attr);
 }

@@ -5,7 +5,7 @@
 
 namespace verbena::adapter {
 
-// What the device says of raw packets.
+// Fills in the attributes of the device that concern raw packets.
 void fill_raw_packet_capabilities(ibv_device_attr_ex& attr);
 
 }  // namespace verbena::adapter

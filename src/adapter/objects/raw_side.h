@@ -11,19 +11,20 @@ namespace verbena::adapter {
 struct Qp;
 struct RwqIndTable;
 
-// What a raw QP has besides.
+// The additional state of a QP for raw packets.
 struct RawSide {
   explicit RawSide(std::shared_ptr<engine::EthernetLink> ethernet)
       : link(std::move(ethernet)), sender(*link) {}
 
   const std::shared_ptr<engine::EthernetLink> link;
   engine::EthernetLink::Sender sender;
-  RwqIndTable* table = nullptr;    // it spreads what it receives over this one's queues
-  std::atomic<uint32_t> flows{0};  // rules that name it
+  RwqIndTable* table = nullptr;    // if set, received packets are spread over the queues of this table
+  std::atomic<uint32_t> flows{0};  // rules that lead to this QP
 
-  // Receive requests were posted to the QP, which is this one's.
+  // Resumes reception after receive requests were posted, if frames wait for them. `qp` owns this RawSide.
   void after_receives(Qp& qp);
-  // REQUIRES: inside Shard::exclusively()
+  // Limits the sending rate to `rate` kilobits per second (0: no limit) and bursts to `burst` bytes (0: the
+  // default). REQUIRES: inside Shard::exclusively()
   void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
 };
 

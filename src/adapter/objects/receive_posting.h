@@ -10,15 +10,15 @@
 
 namespace verbena::adapter {
 
-// What came of posting a list of requests.
+// The result of posting a list of receive requests.
 struct Posted {
-  uint32_t count = 0;  // filled, to be published
-  int error = 0;       // of `failed`; 0 if there is none
+  uint32_t count = 0;  // requests in the ring that publish() has yet to make visible
+  int error = 0;       // errno value for `failed`; 0 if all succeeded
   ibv_recv_wr* failed = nullptr;
 };
 
-// Copies receive requests into the ring, up to the first that cannot be: EINVAL for too long a scatter list,
-// ENOMEM when the ring is full. REQUIRES: the caller is the one producer
+// Copies receive requests into the ring, up to the first that fails: EINVAL for a scatter list that is too
+// long, ENOMEM when the ring is full. REQUIRES: the caller is the only producer
 inline Posted fill_receives(queues::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr) {
   Posted posted;
   for (; wr != nullptr; wr = wr->next, ++posted.count) {
@@ -33,7 +33,7 @@ inline Posted fill_receives(queues::RecvQueue& ring, uint32_t max_sge, ibv_recv_
     }
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = static_cast<uint32_t>(wr->num_sge);
-    if (wr->num_sge == 1) [[likely]] {  // without a call
+    if (wr->num_sge == 1) [[likely]] {  // avoids the call of copy_n()
       *wqe->sge_space() = *wr->sg_list;
     } else {
       std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());

@@ -41,8 +41,8 @@ int post_recv(ibv_wq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   return posted.error;
 }
 
-// The state machine of ibv_modify_wq(3): from RESET to RDY, from RDY and ERR to anything but that RDY is not
-// reached from ERR.
+// The state machine of ibv_modify_wq(3): RESET is reached from all states, RDY from RESET and RDY, ERR from
+// RDY and ERR.
 bool may_go(ibv_wq_state from, ibv_wq_state to) {
   if (to == IBV_WQS_RESET) return true;
   if (to == IBV_WQS_RDY) return from != IBV_WQS_ERR;
@@ -87,7 +87,7 @@ Result<ibv_wq*> ReceiveWorkQueues::create(ibv_wq_init_attr& attr) {
   auto made = table_.make(device_);
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<Wq> wq = std::move(*made);
-  // Numbered among the QPs: completions of both name their queue by that number.
+  // Numbered among the QPs, because completions identify queues of both kinds by number.
   auto number = wq->shard.exclusively([&] { return wq->shard.reserve_qpn(); });
   if (!number) return tl::unexpected(number.error());
   const transport::FrameReceiptConfig config{Pd::of(attr.pd).id, number->value(),
@@ -145,7 +145,7 @@ int ReceiveWorkQueues::modify(ibv_wq* abi_wq, const ibv_wq_attr& attr) {
 }
 
 void ReceiveWorkQueues::retire(Wq& wq) {
-  // All under the lock: from the moment the number is given back another may get it.
+  // All inside one section: another queue may get the number as soon as it is released.
   wq.shard.exclusively([&] {
     wq.completions->queue->remove_entries_of(wq.queue->number());
     wq.shard.release_qpn(roce::Qpn(wq.queue->number()));

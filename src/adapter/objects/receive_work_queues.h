@@ -19,7 +19,7 @@ namespace verbena::adapter {
 struct Cq;
 struct Pd;
 
-// A receive queue outside of QPs (ibv_create_wq(3)).
+// A receive queue that is not part of a QP (ibv_create_wq(3)).
 struct Wq : ibv_wq, transport::WorkQueueListener {
   using Abi = ibv_wq;
   explicit Wq(OpenDevice& device);
@@ -43,7 +43,7 @@ struct Wq : ibv_wq, transport::WorkQueueListener {
   std::atomic<uint32_t> users{0};  // entries of indirection tables
 };
 
-// The receive queues outside of QPs of a context.
+// Creates and owns the work queues of a context. Thread-safe.
 class ReceiveWorkQueues {
  public:
   explicit ReceiveWorkQueues(OpenDevice& device) : device_(device) {}
@@ -51,13 +51,14 @@ class ReceiveWorkQueues {
     table_.destroy_all([&](Wq& wq) { retire(wq); });
   }
 
-  Result<ibv_wq*> create(ibv_wq_init_attr& attr);  // max_wr and max_sge are updated
+  // Writes the granted capacities back to attr.max_wr and attr.max_sge.
+  Result<ibv_wq*> create(ibv_wq_init_attr& attr);
   int modify(ibv_wq* wq, const ibv_wq_attr& attr);
   int destroy(ibv_wq* wq);
 
  private:
   int check(const ibv_wq_init_attr& attr) const;
-  // No packet reaches the queue any more, nothing of it is left in its CQ.
+  // Gives the queue's number back and removes its entries from the CQ.
   void retire(Wq& wq);
 
   OpenDevice& device_;

@@ -12,7 +12,7 @@ Registration::Registration(memory::KeyTable& keys, Kind what, std::shared_ptr<Pd
   region.pd = pd->id;
 }
 
-// With the last context that has it; a window of another context may still be bound.
+// Runs with the last context that has the registration. A window of another context may still be bound to it.
 Registration::~Registration() {
   memory::unbind_all(keys_, region.windows);
   leave();
@@ -26,7 +26,7 @@ Result<void> Registration::enter() {
   return {};
 }
 
-// When it returns, no shard is in the middle of a copy, and none begins another.
+// When leave() returns, no shard is in the middle of a copy by this region, and none begins another.
 int Registration::leave() {
   const int error = keys_.locked([&] {
     if (!entered_) return ENOENT;

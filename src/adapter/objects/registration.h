@@ -15,11 +15,11 @@ namespace verbena::adapter {
 
 struct PdState;
 
-// Allocated device memory. Shared by the ibv_dm that made it, those that import it (ibv_import_dm(3)), and
-// the registrations of it.
+// Allocated device memory. Shared by the ibv_dm that allocated it, those that import it (ibv_import_dm(3)),
+// and the registrations of it. Thread-safe.
 class DeviceMemory {
  public:
-  // `ours`: allocated by this process, so that it ends with us if nobody frees it before.
+  // `ours`: this process allocated the memory, so the destructor frees it if free() was not called.
   DeviceMemory(std::shared_ptr<DeviceMemoryFile> from, const DeviceMemoryFile::Allocation& what,
                memory::FileMapping mapped, bool ours)
       : allocation(what), mapping(std::move(mapped)), file_(std::move(from)), allocated_(true), ours_(ours) {}
@@ -29,16 +29,16 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Gives it back to the device; what is mapped stays until nobody holds it. False: it was given back before.
+  // Gives the memory back to the device; mappings stay valid. False: it was given back before.
   bool free() {
     if (!allocated_.exchange(false)) return false;
     file_->free(allocation);
     return true;
   }
-  // We are in a child after fork(): it goes on being the parent's.
+  // Leaves the memory to the parent: for a child after fork().
   void abandon() { ours_ = false; }
 
-  // A dma-buf of its pages, for other devices. EOPNOTSUPP where there is no /dev/udmabuf that we may open.
+  // Exports the pages as a dma-buf, for other devices. EOPNOTSUPP when this process cannot open /dev/udmabuf.
   Result<UniqueFd> export_dma_buf() const { return file_->export_dma_buf(allocation); }
 
   const DeviceMemoryFile::Allocation allocation;
@@ -51,11 +51,11 @@ class DeviceMemory {
   std::atomic<bool> ours_;
 };
 
-// A registered memory region: what the ibv_mr that made it and those that import it (ibv_import_mr(3)) share.
-// It ends when it is deregistered, or with the last of them.
+// A registered memory region. Shared by the ibv_mr that registered it and those that import it
+// (ibv_import_mr(3)). It ends when it is deregistered, or else with the last of them.
 class Registration {
  public:
-  // Where the memory comes from, which decides what may be done with it later.
+  // The origin of the memory, which decides how it may be changed later.
   enum class Kind : uint8_t { kUser, kOnDemand, kNull, kDmaBuf, kDeviceMemory };
 
   Registration(memory::KeyTable& keys, Kind kind, std::shared_ptr<PdState> pd);
@@ -63,23 +63,24 @@ class Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // Enters the region, which must have been filled in, into the table. Errors: ENOMEM.
+  // Enters the region, which must be filled in, into the key table. Errors: ENOMEM.
   Result<void> enter();
-  // ENOENT when it was left before, EBUSY while windows are bound to it.
+  // Takes the region out of the key table. ENOENT when that was done before, EBUSY while windows are bound to
+  // it.
   int leave();
 
   Kind kind;
-  // Once entered, under the table's lock.
+  // After enter(), guarded by the table's lock.
   memory::Region region;
   std::shared_ptr<PdState> pd;
   memory::FileMapping dma_buf;
   std::shared_ptr<DeviceMemory> device_memory;
   Uses::Use dma_handle;               // of ibv_reg_mr_ex(3), or null
-  engine::ShownObjects::Entry shown;  // once entered
+  engine::ShownObjects::Entry shown;  // set after enter()
 
  private:
   memory::KeyTable& keys_;
-  bool entered_ = false;  // under the table's lock
+  bool entered_ = false;  // guarded by the table's lock
 };
 
 }  // namespace verbena::adapter

@@ -23,14 +23,14 @@ namespace {
 
 using queues::SendWqe;
 
-// rdma-core's rxe says this of data that exceeds what the QP was created for.
+// rdma-core's rxe returns this for data that exceeds the QP's capacities.
 constexpr int kTooMuch = ENOSPC;
 
 Qp& of(ibv_qp_ex* qp) {
   return *static_cast<Qp*>(qp);
 }
 
-// The batch fails. Its first error stays, and with it the reason.
+// Fails the batch. Its first error stays, with the reason.
 template <class... Args>
 [[gnu::cold]] void fail(Qp& qp, int error, fmt::format_string<Args...> words, const Args&... arguments) {
   if (qp.batch.error == 0) qp.batch.error = because(error, words, arguments...);
@@ -58,7 +58,7 @@ void start(ibv_qp_ex* abi) {
                     : because(EINVAL, "it is in {}; ibv_wr_start needs RTS", transport::name_of(state));
 }
 
-// Ends the batch, posting its requests or not.
+// Ends the batch, and posts its requests if `post` is set and there was no error.
 int finish(Qp& qp, bool post) {
   SendBatch& batch = qp.batch;
   if (batch.error == SendBatch::kNotOpen)
@@ -87,13 +87,13 @@ void abort(ibv_qp_ex* abi) {
 
 // ---- requests
 
-// Begins a request; nullptr when the batch has failed already, or fails here.
+// Begins a request. Returns nullptr when the batch has failed before, or fails here.
 template <uint8_t kOpcode, bool kAddressed>
 SendWqe* begin(Qp& qp) {
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return nullptr;
   if (batch.filled == batch.room) {
-    batch.room = batch.ring->room();  // some may have been consumed meanwhile
+    batch.room = batch.ring->room();  // requests may have been consumed meanwhile
     if (batch.filled == batch.room)
       batch.error = because(ENOMEM, "the queue is full: it has room for {} requests (max_send_wr)",
                             batch.ring->capacity());
@@ -157,7 +157,7 @@ struct Make {
     if (SendWqe* wqe = remote<IBV_WR_ATOMIC_FETCH_AND_ADD>(abi, rkey, address)) wqe->compare_add = add;
   }
 
-  // The eight bytes come with the call, and so go inline.
+  // The call brings the eight bytes, so they are sent inline.
   static void atomic_write(ibv_qp_ex* abi, uint32_t rkey, uint64_t address, const void* value) {
     SendWqe* wqe = remote<IBV_WR_ATOMIC_WRITE>(abi, rkey, address);
     if (wqe == nullptr) return;
@@ -174,7 +174,7 @@ struct Make {
                     uint8_t selectivity) {
     SendWqe* wqe = begin<queues::kFlushOpcode, kAddressed>(of(abi));
     if (wqe == nullptr) return;
-    // The wire has 32 bits for the length, and none for anything but these kinds.
+    // On the wire the length has 32 bits, and only these kinds exist.
     const bool known = placement != 0 &&
                        (placement & ~(memory::kPlacementGlobal | memory::kPlacementPersistent)) == 0 &&
                        selectivity <= memory::kSelectRegion;
@@ -188,7 +188,7 @@ struct Make {
     SendWqe* wqe = begin<IBV_WR_LOCAL_INV, kAddressed>(of(abi));
     if (wqe == nullptr) return;
     wqe->immediate = rkey;
-    of(abi).batch.unaddressed = false;  // it stays here
+    of(abi).batch.unaddressed = false;  // it needs no address
   }
 
   static void bind_window(ibv_qp_ex* abi, ibv_mw* window, uint32_t rkey, const ibv_mw_bind_info* info) {
@@ -220,7 +220,7 @@ void set_xrc_address(ibv_qp_ex* abi, uint32_t remote_srqn) {
   batch.unaddressed = false;
 }
 
-// Takes note of the length, if the request may have that much and that kind of data.
+// Checks that the latest request takes data of this kind and length, and notes the length.
 bool accept_data(Qp& qp, uint64_t length) {
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return false;
@@ -234,7 +234,7 @@ bool accept_data(Qp& qp, uint64_t length) {
     return fail(qp, EINVAL, "the message has {} bytes, max_msg_sz is {}", length,
                 transport::kMaxMessageBytes),
            false;
-  batch.wqe->flags &= static_cast<uint8_t>(~unsigned{IBV_SEND_INLINE});  // whatever was said of it before
+  batch.wqe->flags &= static_cast<uint8_t>(~unsigned{IBV_SEND_INLINE});  // of an earlier setter
   batch.wqe->length = static_cast<uint32_t>(length);
   return true;
 }
@@ -292,7 +292,7 @@ void set_inline_data(ibv_qp_ex* abi, void* from, size_t length) {
   }
 }
 
-// ---- what a QP cannot do
+// ---- operations that a QP was not created for
 
 template <class... Arguments>
 void refuse(ibv_qp_ex* abi, Arguments...) {

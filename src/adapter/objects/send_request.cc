@@ -21,7 +21,7 @@ namespace {
 
 using queues::SendWqe;
 
-// Where the C struct keeps what a kind of request carries besides its data. One for each enum Operand.
+// Copies the operands of a request from the C struct. There is one function for each enum Operand.
 using Take = int (*)(SendWqe& wqe, const ibv_send_wr& wr);
 
 int take_remote(SendWqe& wqe, const ibv_send_wr& wr) {
@@ -41,7 +41,8 @@ int take_atomic(SendWqe& wqe, const ibv_send_wr& wr) {
 // The part of a key that programs choose.
 constexpr uint32_t kTag = 0xff;
 
-// Nothing can fail behind it: the window gets its new key, by which a later request of the list may name it.
+// Gives the window its new key, because nothing can fail after this. A later request of the list may use the
+// key.
 int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
   ibv_mw* const window = wr.bind_mw.mw;
   if (window == nullptr) return because(EINVAL, "bind_mw.mw is null");
@@ -50,7 +51,7 @@ int take_window(SendWqe& wqe, const ibv_send_wr& wr) {
   return 0;
 }
 
-// Only ibv_wr_flush() of newer headers can say what to flush.
+// Only ibv_wr_flush() of newer headers has parameters for a FLUSH.
 int take_flush(SendWqe&, const ibv_send_wr&) {
   return because(EOPNOTSUPP, "a FLUSH is posted by ibv_wr_flush()");
 }
@@ -59,12 +60,12 @@ constexpr std::array<Take, 6> kTake = {
     [](SendWqe&, const ibv_send_wr&) { return 0; },
     take_remote,
     take_atomic,
-    [](SendWqe&, const ibv_send_wr&) { return 0; },  // the key stands where others have their immediate data
+    [](SendWqe&, const ibv_send_wr&) { return 0; },  // the key is in the place of immediate data
     take_window,
     take_flush};
 static_assert(static_cast<size_t>(Operand::kFlush) + 1 == kTake.size());
 
-// Whose destination is no part of the connection.
+// Copies the part of the destination that the connection does not determine.
 int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   if (qp.init.qp_type == IBV_QPT_UD) {
     if (wr.wr.ud.ah == nullptr) [[unlikely]]
@@ -78,7 +79,7 @@ int take_destination(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
   return 0;
 }
 
-// Copies what the application wants inline; its buffer needs no key and may be changed after posting.
+// Copies the application's data into the request. The buffer needs no key and may be changed after posting.
 int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
   wqe.num_sge = 0;
   std::byte* to = wqe.inline_space();
@@ -91,7 +92,7 @@ int fill_inline(SendWqe& wqe, std::span<const ibv_sge> list) {
   return copied ? 0 : because(EFAULT, "the inline data is not in the program's memory");
 }
 
-// What the gather list may hold, by what it is for.
+// Checks the length and the inline flag against the purpose of the gather list.
 int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_inline) {
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (data == Data::kSent && length <= (is_inline ? max_inline : transport::kMaxMessageBytes)) [[likely]]
@@ -118,7 +119,7 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
   }
 }
 
-// Decides about a request that the service does not carry out: 0 if it may be posted, and completes with an
+// Decides about a request that the service does not carry out. 0: it may be posted, and completes with an
 // error.
 [[gnu::cold, gnu::noinline]] int check_unsupported(uint32_t opcode, const ibv_send_wr& wr, const Qp& qp) {
   constexpr uint64_t kWord = sizeof(uint64_t) - 1;
@@ -129,7 +130,7 @@ int check_data(Data data, uint64_t length, const ibv_send_wr& wr, uint32_t max_i
     if (name == nullptr) return because(error, "opcode {} is none of enum ibv_wr_opcode", opcode);
     return because(error, "{} is not supported on {}", name, queues::name_of(qp.init.qp_type));
   }
-  // librxe's post looks at it, whatever the service.
+  // librxe's post checks the alignment for every service.
   if (kSendRules[opcode].operand == Operand::kAtomic && (wr.wr.atomic.remote_addr & kWord) != 0) {
     return because(EINVAL, "{} is not supported on {}, and its remote_addr {:#x} is no multiple of 8", name,
                    queues::name_of(qp.init.qp_type), wr.wr.atomic.remote_addr);
@@ -180,12 +181,12 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
     if (const int error = kTake[static_cast<size_t>(rule.operand)](wqe, wr); error != 0) return error;
   }
   if (!is_executed) [[unlikely]] {
-    wqe.flags |= queues::kRefusedRequest;  // its address handle shares the place of the remote address
+    wqe.flags |= queues::kRefusedRequest;  // no address handle: it shares the remote address's place
   } else if (const int error = take_destination(wqe, wr, qp); error != 0) {
     return error;
   }
   if (wqe.is_inline()) return fill_inline(wqe, list);
-  if (list.size() == 1) [[likely]] {  // without a call
+  if (list.size() == 1) [[likely]] {  // avoids the call of copy()
     *wqe.sge_space() = list[0];
   } else {
     std::copy(list.begin(), list.end(), wqe.sge_space());

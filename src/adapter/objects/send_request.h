@@ -9,17 +9,17 @@
 
 namespace verbena::adapter {
 
-// Writes a request into the ring as ibv_post_send(3) takes it: checked against the table of rules
-// (send_rules.h) and the QP's capabilities. 0, or why it is refused; then the slot's content means nothing.
-// REQUIRES: the caller is the send queue's one producer
+// Writes a request of ibv_post_send(3) into the ring, after checking it against send_rules.h and the QP's
+// capacities. Returns 0 or an errno value; after an error the slot's content is undefined. REQUIRES: the
+// caller is the send queue's only producer
 int fill(queues::SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp);
 
-// Writes where a datagram goes. One whose address handle belongs to another protection domain than the QP
-// completes with IBV_WC_LOC_QP_OP_ERR, as with the kernel's rxe (rxe_get_av()).
-// REQUIRES: the request's flags are set
+// Writes the destination of a datagram. If the address handle is of another protection domain than the QP,
+// the request completes with IBV_WC_LOC_QP_OP_ERR, as with the kernel's rxe (rxe_get_av()). REQUIRES: the
+// request's flags are set
 void take_address(queues::SendWqe& wqe, const Ah& ah, const Qp& qp);
 
-// Writes what a BIND_MW request is to do.
+// Writes the operands of a BIND_MW request.
 void fill_binding(queues::SendWqe& wqe, const ibv_mw& window, uint32_t new_key, const ibv_mw_bind_info& info);
 
 }  // namespace verbena::adapter

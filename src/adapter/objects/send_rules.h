@@ -16,7 +16,7 @@ enum ServiceBit : uint8_t {
   kRcService = 1 << 0,
   kUcService = 1 << 1,
   kUdService = 1 << 2,
-  kXrcService = 1 << 3,  // IBV_QPT_XRC_SEND; XRC_RECV posts nothing
+  kXrcService = 1 << 3,  // IBV_QPT_XRC_SEND; an XRC_RECV QP posts nothing
   kRawService = 1 << 4,
 };
 
@@ -37,39 +37,40 @@ constexpr uint8_t service_bit(ibv_qp_type type) {
   }
 }
 
-// What a request carries besides its data.
+// The operands of a request besides its data.
 enum class Operand : uint8_t {
   kNone,
   kRemote,      // a remote address and key
-  kAtomic,      // the same and operands; whether the address is aligned is the responder's to say
-  kInvalidate,  // the key to be made invalid here
+  kAtomic,      // a remote address, a key and the atomic operands; the responder checks the alignment
+  kInvalidate,  // the local or remote key to invalidate
   kWindow,      // a memory window and what to bind it to
   kFlush,       // a range and how to flush it
 };
 
-// What a request's gather list is for.
+// The purpose of a request's gather list.
 enum class Data : uint8_t {
-  kNone,  // there must be none
+  kNone,  // must be empty
   kSent,  // read; may be inline
   kReceived,
-  kWord,      // eight bytes and no more, read; may be inline
-  kOriginal,  // at least eight bytes, written with an atomic's result
+  kWord,      // exactly eight bytes, read; may be inline
+  kOriginal,  // at least eight bytes, written with the result of an atomic operation
 };
 
-// What is known of one opcode of a send request. The whole knowledge of who may post what is here: a service
-// in `services` but not in `executed` answers EOPNOTSUPP, and a transport that learns the
-// operation gets the bit; any other service answers EINVAL. Both are immediate errors: "invalid operation
-// type" (IBTA volume 1, 11.4.1.1).
+// The rules for one opcode of a send request. This table alone decides which service may post which opcode. A
+// service in `services` but not in `executed` answers EOPNOTSUPP; a transport that learns the operation gets
+// the bit. Any other service answers EINVAL. Both are immediate errors, "invalid operation type" (IBTA volume
+// 1, 11.4.1.1).
 //
-// A service in `fails` takes the request, and completes it with IBV_WC_LOC_QP_OP_ERR: so do the kernel's rxe
-// (rxe_requester()), whose post looks at lengths only, and mlx5, whose adapter finds out.
+// A service in `fails` accepts the request and completes it with IBV_WC_LOC_QP_OP_ERR. The kernel's rxe does
+// the same (rxe_requester()), because its post checks lengths only, and so does mlx5, because the adapter
+// finds out.
 struct SendRule {
-  uint8_t services = 0;  // by which verbs offer it (ibv_post_send(3), ibv_wr_post(3))
-  uint8_t executed = 0;  // and of these, by which we carry it out
-  uint8_t fails = 0;     // which complete it with an error
+  uint8_t services = 0;  // for which the verbs define it (ibv_post_send(3), ibv_wr_post(3))
+  uint8_t executed = 0;  // subset of `services` for which this adapter carries it out
+  uint8_t fails = 0;     // for which it completes with an error
   Operand operand = Operand::kNone;
   Data data = Data::kSent;
-  uint32_t operation = 0;  // its flag in enum ibv_qp_create_send_ops_flags
+  uint32_t operation = 0;  // flag in enum ibv_qp_create_send_ops_flags
 };
 
 inline constexpr size_t kSendOpcodes = IBV_WR_ATOMIC_WRITE + 1;
@@ -128,7 +129,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
                                  .fails = kUdService,
                                  .operand = Operand::kInvalidate,
                                  .operation = IBV_QP_EX_WITH_SEND_WITH_INV};
-  // Segmentation is a network adapter's business; a driver's own opcode needs such a driver.
+  // Segmentation is for network adapters; a driver's own opcode needs that driver.
   rules[IBV_WR_TSO] = {.services = kUdService | kRawService, .executed = 0, .operation = IBV_QP_EX_WITH_TSO};
   rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
   rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
@@ -145,7 +146,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   return rules;
 }();
 
-// The opcodes that a service carries out, a bit each: what a QP keeps of the table.
+// The opcodes that a service carries out, as a bit mask.
 constexpr uint32_t executed_opcodes(uint8_t service) {
   uint32_t opcodes = 0;
   for (uint32_t opcode = 0; opcode < kSendOpcodes; ++opcode) {
@@ -154,12 +155,12 @@ constexpr uint32_t executed_opcodes(uint8_t service) {
   return opcodes;
 }
 
-// Whether a service takes an opcode only to complete it with an error.
+// Whether a service accepts an opcode only to complete it with an error.
 constexpr bool completes_with_error(uint32_t opcode, uint8_t service) {
   return opcode < kSendOpcodes && (kSendRules[opcode].fails & service) != 0;
 }
 
-// Why a service does not take an opcode. REQUIRES: it is not among executed_opcodes()
+// The errno value for an opcode that a service does not take. REQUIRES: it is not among executed_opcodes()
 constexpr int refusal_of(uint32_t opcode, uint8_t service) {
   return opcode < kSendOpcodes && (kSendRules[opcode].services & service) != 0 ? EOPNOTSUPP : EINVAL;
 }

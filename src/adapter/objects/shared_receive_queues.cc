@@ -136,12 +136,12 @@ int SharedReceiveQueues::modify(ibv_srq* abi_srq, const ibv_srq_attr& attr, int 
   queues::RecvQueue ring;
   if (resizes) {
     if (const int error = check_requests(attr.max_wr); error != 0) return error;
-    // Made and freed under no lock: the application's allocator may be asked.
+    // Allocated and freed under no lock: this may call the application's allocator.
     auto made = queue.make_ring(std::bit_ceil(attr.max_wr));
     if (!made) return made.error().code;
     ring = std::move(*made);
   }
-  // All of it or nothing; and no limit is above what the queue can hold (as in the kernel's rxe).
+  // Changes all attributes or none. No limit is above the capacity of the queue, as in the kernel's rxe.
   const std::lock_guard posting(queue.lock());
   const uint32_t capacity = resizes ? ring.capacity() : queue.capacity();
   if ((arms ? attr.srq_limit : queue.limit()) > capacity)

@@ -17,6 +17,7 @@ namespace verbena::adapter {
 
 struct Pd;
 
+// A shared receive queue as the application knows it.
 struct Srq : ibv_srq, queues::LimitListener {
   using Abi = ibv_srq;
   explicit Srq(OpenDevice& device);
@@ -35,12 +36,12 @@ struct Srq : ibv_srq, queues::LimitListener {
   ibv_srq_type type = IBV_SRQT_BASIC;
   std::unique_ptr<queues::SharedReceiveQueue> queue;
   Pd* domain = nullptr;
-  ibv_cq* cq = nullptr;            // XRC, tag matching
-  ibv_xrcd* xrcd = nullptr;        // XRC
+  ibv_cq* cq = nullptr;            // for XRC and tag matching
+  ibv_xrcd* xrcd = nullptr;        // for XRC
   std::atomic<uint32_t> users{0};  // QPs
 };
 
-// The shared receive queues of a context.
+// Creates and owns the shared receive queues of a context. Thread-safe.
 class SharedReceiveQueues {
  public:
   explicit SharedReceiveQueues(OpenDevice& device) : device_(device) {}
@@ -48,20 +49,21 @@ class SharedReceiveQueues {
     table_.destroy_all([&](Srq& srq) { retire(srq); });
   }
 
-  Result<ibv_srq*> create(ibv_srq_init_attr_ex& attr);  // its capacities are updated
+  // Writes the granted capacities back to attr.attr.
+  Result<ibv_srq*> create(ibv_srq_init_attr_ex& attr);
   int modify(ibv_srq* srq, const ibv_srq_attr& attr, int mask);
   int query(ibv_srq* srq, ibv_srq_attr& attr) const;
   int number(ibv_srq* srq, uint32_t& number) const;
   int destroy(ibv_srq* srq);
 
-  // ibv_post_srq_ops(3): the list of tagged buffers. See tag_operations.cc.
+  // Changes the list of tagged buffers (ibv_post_srq_ops(3)). See tag_operations.cc.
   int post_operations(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr);
 
  private:
   Result<ibv_srq_type> check(const ibv_srq_init_attr_ex& attr) const;
-  // Makes the queue itself, of a type that check() found right.
+  // Makes the queue itself. REQUIRES: srq.type is what check() returned for `attr`
   Result<std::unique_ptr<queues::SharedReceiveQueue>> make_queue(const ibv_srq_init_attr_ex& attr, Srq& srq);
-  // Nothing is taken from it any more, nothing of it is told any more.
+  // Withdraws the SRQ's events; in XRC, also makes it unknown to QPs and other processes.
   void retire(Srq& srq);
 
   OpenDevice& device_;

@@ -10,7 +10,7 @@
 namespace verbena::adapter {
 namespace {
 
-// A link of the agent as a device.
+// A device for one of the agent's links.
 class SoftwareDevice : public provider::Device {
  public:
   explicit SoftwareDevice(const control::Link& link) : link_(link) {

@@ -5,8 +5,8 @@
 
 namespace verbena::adapter {
 
-// The software adapter: the devices of the agent's links. One per process, made at the first call, never
-// destroyed (threads of the application may outlive every static object).
+// The software adapter, whose devices are the agent's links. One per process: created by the first call, and
+// never destroyed, because threads of the application may outlive static objects.
 provider::Provider& software_adapter();
 
 }  // namespace verbena::adapter

@@ -21,8 +21,8 @@ using control::Link;
 
 namespace {
 
-// EBUSY: the object cannot go before those that use it. `users`: some of them; empty: they are of other
-// kinds.
+// Returns EBUSY, and records for the error message which objects use this one. `users`: some of them; empty:
+// they are of kinds that are not searched.
 template <class Abi>
 int say_busy(const Abi* object, const std::string& users) {
   concerning(EBUSY, "{} {}", provider::name_of(provider::kind_of(object)), verbena::ptr(object));
@@ -81,7 +81,7 @@ SoftwareContext::SoftwareContext(std::unique_ptr<OpenDevice> device)
   device_->set_context(abi_context);
   device_->show_context();
   abi_context.async_fd = device_->events().fd();
-  // Nothing is ever told through it; but programs poll, dup and keep it as they would /dev/infiniband's.
+  // Nothing is ever signalled by it, but programs poll, dup and keep it as they would /dev/infiniband's.
   abi_context.cmd_fd = device_->command_file().device_memory()->fd();
   abi_context.num_comp_vectors = kCompletionVectors;
   fill_data_path(abi_context.ops);
@@ -242,7 +242,7 @@ Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offs
   return regions_.reg_device_memory(pd, dm, offset, length, access);
 }
 
-// What is imported comes in imports.cc.
+// The imports are in imports.cc.
 
 void SoftwareContext::unimport_pd(ibv_pd* pd) {
   domains_.unimport(pd);
@@ -328,7 +328,7 @@ int SoftwareContext::destroy_qp(ibv_qp* qp) {
   return error == 0 ? 0 : concerning_qp(Qp::of(qp), error);
 }
 
-// Null for a QP that was not made for it (ibv_create_qp_ex(3)).
+// Null for a QP that was not created for ibv_wr_* (ibv_create_qp_ex(3)).
 ibv_qp_ex* SoftwareContext::qp_to_qp_ex(ibv_qp* qp) {
   return Qp::of(qp).extended ? &Qp::of(qp) : nullptr;
 }

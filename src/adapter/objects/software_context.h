@@ -31,13 +31,12 @@
 
 namespace verbena::adapter {
 
-// An opened device of the software adapter. It passes each call on to the class for that kind of object,
-// which checks what the application asks as the kernel would, owns the objects and tells the engine. Calls
-// may come from any thread.
+// An opened device of the software adapter. Passes each call on to the class for that kind of object, which
+// makes the checks of the kernel, owns the objects and calls the engine. Thread-safe.
 class SoftwareContext : public provider::Context {
  public:
   static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
-  // One that shares the objects of a command file. Takes the descriptor if it succeeds.
+  // Opens a context that shares the objects of a command file. Takes the descriptor on success only.
   static Result<std::unique_ptr<provider::Context>> import(const control::Link& link, uint64_t guid,
                                                            std::shared_ptr<CommandFile> file, int cmd_fd);
   ~SoftwareContext() override;
@@ -141,11 +140,11 @@ class SoftwareContext : public provider::Context {
                                                        std::shared_ptr<CommandFile> file);
 
   const std::unique_ptr<OpenDevice> device_;
-  OwnFd imported_fd_;  // the context's cmd_fd, unless it is the command file's own
+  OwnFd imported_fd_;  // set if the context was imported; else the command file owns the cmd_fd
 
-  // What the application leaves behind is destroyed with us: users before what they use, so what is used
-  // stands first. Nobody waits for events to be acknowledged: a program that closes a device has given them
-  // up.
+  // The objects that the application has not destroyed are destroyed with the context. Members are destroyed
+  // in reverse order, so each object's users go before it. The destructor does not wait for events to be
+  // acknowledged: a program that closes a device has given them up.
   ThreadDomains threads_;
   ProtectionDomains domains_;
   DeviceMemories device_memories_;

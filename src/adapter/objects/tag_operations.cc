@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of tagged buffers of a shared receive queue for tag matching: ibv_post_srq_ops(3).
+// Changes the list of tagged buffers of a shared receive queue with tag matching: ibv_post_srq_ops(3).
 #include "adapter/objects/limits.h"
 #include "adapter/objects/shared_receive_queues.h"
 #include "adapter/queues/tag_list.h"
@@ -9,7 +9,7 @@ namespace verbena::adapter {
 namespace {
 
 struct Outcome {
-  int error = 0;  // why the request could not be posted
+  int error = 0;  // errno value if the request could not be posted
   ibv_wc_status status = IBV_WC_SUCCESS;
   ibv_wc_opcode opcode = IBV_WC_TM_SYNC;
 };

@@ -10,7 +10,7 @@
 
 namespace verbena::adapter {
 
-// A thread domain: what is made under it is used by one thread at a time.
+// A thread domain: a promise that one thread at a time uses the objects created under it.
 struct Td : ibv_td {
   using Abi = ibv_td;
   static Td& of(ibv_td* td) { return *static_cast<Td*>(td); }
@@ -20,7 +20,7 @@ struct Td : ibv_td {
   std::atomic<uint32_t> users{0};  // parent domains
 };
 
-// The thread domains of a context.
+// Creates and owns the thread domains of a context. Thread-safe.
 class ThreadDomains {
  public:
   explicit ThreadDomains(OpenDevice& device) : device_(device) {}

@@ -9,10 +9,11 @@
 
 namespace verbena::adapter {
 
-// How many other objects use one, which cannot go before them; shown where it is listed. Thread-safe.
+// Counts the objects that use another one, which cannot be destroyed before them. The count can be shown in
+// `rdma resource`. Thread-safe.
 class UserCount {
  public:
-  // Shown in this value of the entry from now on. REQUIRES: there are no users yet; the entry lives as long
+  // Also counts in this value of the entry. REQUIRES: there are no users yet; the entry lives as long
   void show_in(engine::ShownObjects::Entry& entry, size_t value) {
     entry_ = &entry;
     value_ = value;
@@ -21,7 +22,8 @@ class UserCount {
   uint32_t load() const { return count_.load(); }
   UserCount& operator++() { return *this += 1; }
   UserCount& operator--() { return *this += uint32_t(-1); }
-  // (Inlined, GCC 12 takes the C struct of a Cq for all there is of it, and warns of a store beyond it.)
+  // noinline: otherwise GCC 12 takes the C struct of a Cq for the whole object, and warns of a store beyond
+  // it.
   [[gnu::noinline]] UserCount& operator+=(uint32_t by) {
     count_ += by;
     if (entry_ != nullptr) entry_->add(value_, static_cast<int>(by));
@@ -34,8 +36,8 @@ class UserCount {
   size_t value_ = 0;
 };
 
-// The same for an object whose users may outlive it, as its context destroys it with all others when it is
-// closed: each user keeps a Use until it ends itself. Thread-safe.
+// Like UserCount, for an object whose users may outlive it when its context is closed: each user keeps a Use
+// until it ends. Thread-safe.
 class Uses {
  public:
   using Use = std::shared_ptr<const void>;

@@ -13,8 +13,8 @@
 namespace verbena::adapter {
 namespace {
 
-// Device and inode of the file, which device of ours, and whose process's: a child after fork() has an engine
-// of its own, and shares nothing with its parent but what the agent knows.
+// The engine, the file's device and inode, and the RDMA device. The engine is part of the key because a child
+// after fork() has its own. Child and parent share only what the agent knows.
 using FileKey = std::tuple<const engine::Engine*, dev_t, ino_t, uint32_t>;
 
 // The domains of files that are open in this process.
@@ -27,7 +27,7 @@ struct SharedDomains {
     const auto known = domains.find(key);
     return known == domains.end() ? nullptr : known->second.lock();
   }
-  // This one, unless another thread was quicker: then its.
+  // Adds `fresh`, unless another thread was quicker; returns the domain that is there now.
   std::shared_ptr<XrcDomain> add(const FileKey& key, const std::shared_ptr<XrcDomain>& fresh) {
     const std::lock_guard guard(mutex);
     if (auto theirs = domains[key].lock()) return theirs;
@@ -52,12 +52,12 @@ uint64_t next_id() {
 
 }  // namespace
 
-// The agent is asked with no lock held: that may take its time.
+// Asks the agent with no lock held, because the answer may take time.
 Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engine::Engine>& engine,
                                                       const File& file) {
   struct stat status;
   const int flags = ::fcntl(file.fd, F_GETFL);
-  if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);  // it gives no right to the file
+  if (flags < 0 || (flags & O_PATH) != 0) return fail(EBADF);  // O_PATH gives no right to the file
   if (::fstat(file.fd, &status) != 0) return fail(errno);
   const FileKey key{engine.get(), status.st_dev, status.st_ino, file.device_index};
   if (auto known = shared_domains().find(key)) {
@@ -68,7 +68,7 @@ Result<std::shared_ptr<XrcDomain>> XrcDomain::of_file(const std::shared_ptr<engi
   const uint64_t id = next_id();
   const auto opened = engine->open_domain(id, file);
   const bool shared = opened.has_value();
-  // An agent of before domains were shared knows nothing of them: then this process is alone in its own.
+  // An agent that is too old for shared domains answers EOPNOTSUPP: then this process is alone in its domain.
   if (!shared && opened.error().code != EOPNOTSUPP) return fail(opened.error().code);
   if (!shared && !file.create) return fail(EAGAIN);
   auto fresh = std::make_shared<XrcDomain>(id, shared ? engine : nullptr);

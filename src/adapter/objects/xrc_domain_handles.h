@@ -12,6 +12,7 @@
 
 namespace verbena::adapter {
 
+// A handle of an XRC domain as the application knows it (ibv_open_xrcd(3)).
 struct Xrcd : ibv_xrcd {
   using Abi = ibv_xrcd;
   static Xrcd& of(ibv_xrcd* xrcd) { return *static_cast<Xrcd*>(xrcd); }
@@ -19,10 +20,10 @@ struct Xrcd : ibv_xrcd {
   ListHook owned;
   provider::LiveObject live;
   std::shared_ptr<XrcDomain> domain;
-  std::atomic<uint32_t> users{0};  // SRQs and QPs made or opened through this handle
+  std::atomic<uint32_t> users{0};  // SRQs and QPs created or opened through this handle
 };
 
-// The handles of XRC domains that a context has open.
+// Creates and owns the XRC domain handles of a context. Thread-safe.
 class XrcDomainHandles {
  public:
   explicit XrcDomainHandles(OpenDevice& device) : device_(device) {}

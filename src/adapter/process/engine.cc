@@ -27,13 +27,14 @@
 namespace verbena::engine {
 namespace {
 
-// Longer than any thread holds these locks, except the very thread that forks or exits, in a signal's
-// handler.
+// How long fork() and exit wait for locks. No thread holds them longer, except the forking or exiting thread
+// itself, in a signal handler.
 constexpr Duration kPatience = std::chrono::milliseconds(100);
-// For a new engine thread to run. On a busy machine Linux 6.18 let one wait 480 ms for its first turn, in
-// which a peer with usual retries has given up.
+// How long to wait for a new engine thread to run. On a busy machine Linux 6.18 let one wait 480 ms for its
+// first turn, in which a peer with usual retries has given up.
 constexpr Duration kThreadPatience = std::chrono::seconds(2);
-// The agent said that it had no further slot, or no thread could be started: asked again after so long.
+// Interval of attempts to start another shard, after the agent had no further slot or no thread could be
+// started.
 constexpr Duration kSlotInterval = std::chrono::seconds(1);
 
 size_t processors() {
@@ -52,9 +53,9 @@ size_t max_shards_here() {
   return most;
 }
 
-// Where a thread's QPs go.
+// The shard for a thread's QPs.
 struct Dealt {
-  uint64_t engine = 0;  // Engine::id_; 0: nowhere yet
+  uint64_t engine = 0;  // Engine::id_; 0: not chosen yet
   Shard* shard = nullptr;
 };
 thread_local Dealt dealt;
@@ -66,11 +67,11 @@ uint64_t next_engine() {
 
 }  // namespace
 
-// What there is once in a process. A child after fork() gets a fresh one: of the parent's it has neither the
-// threads nor, by right, the descriptors.
+// The objects that exist once per process. A child after fork() gets new ones: it has none of the parent's
+// threads, and no right to its descriptors.
 struct Process {
   static Process& current() {
-    // A child that is made while this is done does it again (pthread_once(3)): there the handlers are called
+    // A child that is forked during this call repeats it (pthread_once(3)); there the handlers are called
     // twice.
     static std::once_flag once;
     std::call_once(once, [] {
@@ -79,8 +80,8 @@ struct Process {
     });
     Process& process = current_.get([] { return new Process; });
     if (process.id == ::getpid()) return process;
-    // fork() was under way already when the handlers were made known, so none was called in this child (glibc
-    // calls there what it has called before), and another thread of the parent may have the mutex.
+    // fork() was already under way when the handlers were registered, so none was called in this child (glibc
+    // calls there those that it has called before). Another thread of the parent may hold the mutex.
     current_.forget(process);
     return current_.get([] { return new Process; });
   }
@@ -134,7 +135,7 @@ struct Process {
     Process* process = std::exchange(forking_, nullptr);
     if (process == nullptr) return;
     if (std::exchange(process->engine_is_locked, false)) process->forking_engine->after_fork_in_parent();
-    // It may be the last reference by now; then the engine stops here, with no lock held.
+    // This may be the last reference by now; then the engine stops here, with no lock held.
     const std::shared_ptr<Engine> engine = std::move(process->forking_engine);
     process->pointers_lock.unlock();
   }
@@ -143,7 +144,7 @@ struct Process {
     current_.forget();
     Process* parents = std::exchange(forking_, nullptr);
     if (parents == nullptr) return;
-    // Our reference to it stays: it must never be stopped here.
+    // The parent's reference to its engine stays: the engine must never be stopped here.
     if (parents->forking_engine != nullptr) parents->forking_engine->abandon();
     if (parents->client != nullptr) parents->client->abandon();
   }
@@ -160,7 +161,7 @@ struct Process {
   static inline thread_local Process* forking_ = nullptr;  // whose pointers_lock this thread holds
 
   const pid_t id = ::getpid();
-  std::mutex mutex;  // nobody starts what somebody else is starting
+  std::mutex mutex;  // held while the client or the engine is being started
   net::PortFactory open_ports = net::open_ports;
   SpinLock pointers_lock;
   std::shared_ptr<control::Client> client;
@@ -224,7 +225,7 @@ Result<void> Engine::start() {
 Engine::~Engine() {
   {
     const std::lock_guard guard(loss_mutex_);
-    lost_ = true;  // nobody needs to hear of it any more
+    lost_ = true;  // nobody needs to be told any more
   }
   if (undertaker_.joinable()) undertaker_.join();
   for (const auto& each : shards_) {
@@ -245,8 +246,9 @@ Shard& Engine::shard_for_new_qp() {
   return *dealt.shard;
 }
 
-// Under the mutex: of two threads that come at once the second sees what the first has got only with its QP.
-// So they take turns among equals by the number of threads that came before.
+// Locked, because two threads that come at once would choose the same shard: the second sees the first one's
+// choice only when its QP exists. Among equal shards, threads take turns by the number of threads that came
+// before.
 Shard& Engine::deal_shard() {
   const std::lock_guard guard(dealing_);
   std::vector<size_t> candidates;
@@ -264,8 +266,8 @@ Shard& Engine::deal_shard() {
   return shards_[chosen]->shard();
 }
 
-// The number of running shards for one that is yet to be started. Without any candidate the first one, which
-// then does without a wire.
+// Chooses one of the candidates. Returns the number of running shards for one that is yet to be started.
+// Returns the first shard if there is no candidate; new QPs then have no wire.
 size_t Engine::deal_among(std::span<const size_t> candidates, bool may_start) {
   std::array<uint32_t, kMaxShards> loads{};
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -280,7 +282,7 @@ bool Engine::start_another() {
   const size_t index = started_.load(std::memory_order_relaxed);
   auto made = RunningShard::create(surroundings());
   if (!made) return false;
-  // Without a wire where the first has one it would be of no use.
+  // A further shard is of use only if it has a wire exactly when the engine reaches one.
   if ((*made)->no_wire_reason().empty() != reaches_wire()) return false;
   if (!(*made)->start_thread(-1, [] {})) return false;
   shards_[index] = std::move(*made);
@@ -301,7 +303,7 @@ RunningShard& Engine::running(const Shard& shard) {
 
 void Engine::set_links(std::vector<control::Link> links) {
   if (!links.empty()) {
-    const bool has_wire = links.front().has_wire;  // one for all
+    const bool has_wire = links.front().has_wire;  // the same for all links
     if (has_wire && lacked_wire_ && !no_wire_reason().empty()) {
       wire_came_.store(true, std::memory_order_release);
     }
@@ -317,7 +319,7 @@ void Engine::set_links(std::vector<control::Link> links) {
   for_each([&](RunningShard& each) { tell_addresses(each); });
 }
 
-// Also without a wire: memory needs none.
+// Needed also without a wire: shared memory needs none.
 void Engine::tell_addresses(RunningShard& shard) const {
   if (shard.local_peers() == nullptr) return;
   std::vector<control::Link> links;
@@ -335,7 +337,7 @@ void Engine::connect(control::SlotChannel news) {
     shards_[i]->local_peers()->connect(std::move(news));
     return;
   }
-  // The other may have written there already.
+  // The other process may have written to the socket already.
   discard(std::move(news.socket));
 }
 
@@ -352,7 +354,8 @@ void Engine::capture(control::SlotCapture news) {
   if (!known && news.ring) early_captures_.push_back(std::move(news));
 }
 
-// The agent tells of a capture as soon as it lends the slot.
+// The agent announces a capture as soon as it leases the slot, perhaps before the shard is counted in
+// started_.
 void Engine::capture_early(RunningShard& shard) {
   const std::lock_guard guard(captures_mutex_);
   const auto early = std::ranges::find(early_captures_, shard.shard().slot(), &control::SlotCapture::slot);
@@ -361,7 +364,7 @@ void Engine::capture_early(RunningShard& shard) {
   early_captures_.erase(early);
 }
 
-// A shard that is started meanwhile looks after it counts, so that one of the two tells it.
+// A shard that is being started looks at traces_details_ after it is counted, so it misses no change.
 void Engine::trace_details(bool on) {
   traces_details_ = on;
   for_each([&](RunningShard& each) {
@@ -406,7 +409,7 @@ RunningShard::Surroundings Engine::surroundings() {
 }
 
 void Engine::close_domain(uint64_t domain) {
-  if (inherited_) return;  // it is open in the parent
+  if (inherited_) return;  // the domain is open in the parent
   domain_peers_->leave(domain);
   client_->close_domain(domain);
 }
@@ -420,7 +423,7 @@ void Engine::on_control() {
   if (const auto details = client_->next_trace_details()) trace_details(*details);
   if (!news) return;
   std::vector<control::Link> before;
-  for (const auto& link : links_) before.push_back(*link);  // nobody else changes them
+  for (const auto& link : links_) before.push_back(*link);  // no other thread changes links_
   const std::vector<control::Link> now = *news;
   set_links(std::move(*news));
   const std::lock_guard guard(listeners_lock_);
@@ -437,14 +440,14 @@ void Engine::unsubscribe(LinkListener& listener) {
   listener.link_hook.unlink();
 }
 
-// ---- descriptors that are not ours any more
+// ---- descriptors that the application has closed
 
 bool Engine::is_lost() {
   if (!inherited_) for_each([](RunningShard& each) { each.shard().exclusively([] {}); });
   return lost_;
 }
 
-// Called by a thread that drives a shard, in the midst of it. What has to be done takes locks of others.
+// Called by a thread that is making progress on a shard. A new thread does the rest, as it takes other locks.
 void Engine::on_loss() {
   const std::lock_guard guard(loss_mutex_);
   if (lost_.exchange(true)) return;
@@ -457,8 +460,8 @@ void Engine::on_loss() {
   }
 }
 
-// As if the agent had said that there are none any more: queue pairs go to their error state, and the
-// application is told that its devices are gone.
+// Acts as if the agent had reported that there are no links any more: queue pairs go to their error state,
+// and the application is told that its devices are gone.
 void Engine::end_links() {
   for_each([](RunningShard& each) { each.lose(); });
   std::vector<control::Link> before;
@@ -473,10 +476,9 @@ void Engine::end_links() {
 
 // ---- fork()
 
-// Takes our locks, so that the child finds everything whole and nothing that stays locked. False: none of
-// them.
+// Takes the engine's locks, so that the child finds consistent data and no lock held. False: none was taken.
 bool Engine::before_fork() {
-  if (!lock_shards()) return false;  // first: who has one may want the others
+  if (!lock_shards()) return false;  // first: the holder of a shard's lock may want the others
   if (keys_.lock_for_fork(kPatience)) {
     if (links_lock_.try_lock_for(kPatience)) {
       if (listeners_lock_.try_lock_for(kPatience)) return true;
@@ -488,7 +490,7 @@ bool Engine::before_fork() {
   return false;
 }
 
-// All or none. Those that are started meanwhile have nothing of the application's yet.
+// Locks all shards or none. Shards that are started meanwhile have no objects of the application yet.
 bool Engine::lock_shards() {
   const size_t count = started_.load(std::memory_order_acquire);
   for (locked_shards_ = 0; locked_shards_ < count; ++locked_shards_) {
@@ -512,7 +514,7 @@ void Engine::after_fork_in_parent() {
   unlock_shards();
 }
 
-// In the child. Nobody else is left who could hold a lock.
+// In the child: releases the locks, as no other thread is left, and leaves everything to the parent.
 void Engine::abandon() {
   listeners_lock_.unlock();
   links_lock_.unlock();

@@ -26,7 +26,8 @@
 
 namespace verbena::engine {
 
-// Told when the agent's links have changed: netdevs, addresses, states. Called in the engine thread.
+// Notified when the agent's links have changed: netdevs, addresses, states. Called in the engine thread;
+// when the engine is lost (Engine::is_lost()), in a thread of its own.
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
@@ -34,32 +35,32 @@ class LinkListener {
   ListHook link_hook;
 };
 
-// What runs in this process while it has a device open: the memory keys, which are the process's, and its
-// shards, each with an engine thread.
+// The engine of a process that has a device open: the process's memory keys, and its shards, each with an
+// engine thread.
 //
-// QPs are dealt out by thread: the QPs that one thread makes are on one shard, so that a thread which uses
-// what it has made shares no lock with another. (A QP whose completion queue is filled by a shard already
-// goes there instead, so that polling that queue drives one shard only. The adapter sees to that.) The
-// processor of a thread says less, as threads move, and are often made and set up by one. Each further thread
-// gets a shard without QPs, one newly started, or the one with the fewest. How many there may be at most:
-// VERBENA_SHARDS, see shard_dealing.h. If the agent has no further slot, those that run are shared.
+// QPs are distributed by thread: the QPs that one thread creates are on one shard, so that threads which use
+// their own QPs share no lock. (If a shard already fills a QP's completion queue, the adapter puts the QP
+// there instead, so that polling that queue makes progress on one shard only.) The CPU of a thread is no
+// criterion, as threads move, and often start on one CPU. Each further thread gets a shard without QPs, a
+// newly started one, or the one with the fewest QPs. VERBENA_SHARDS limits the number of shards, see
+// shard_dealing.h. If the agent has no further slot, the running shards are shared.
 //
-// The first shard is the home of all that is one for the process: what the agent says, XRC targets and their
-// queues (other processes know them by its slot), tag matching, raw Ethernet.
+// The first shard, the home, has everything that exists once per process: the agent's events, XRC targets and
+// their queues (other processes know them by its slot), tag matching, raw Ethernet.
 //
 // Thread-safe.
 class Engine {
  public:
-  // The process's engine: started if there is none, stopped when the last reference goes.
+  // Returns the process's engine, which is started if there is none, and stops when the last reference goes.
   static Result<std::shared_ptr<Engine>> acquire();
-  // One that is not the process's, over a client of its own: for tests, whose agent may be a fake one. A fork
-  // does not know of it.
+  // Starts an engine that is not the process's, over a client of its own: for tests, whose agent may be a
+  // fake one. The handlers of fork() do not cover it.
   static Result<std::shared_ptr<Engine>> start_with(std::shared_ptr<control::Client> client,
                                                     net::PortFactory open_ports = net::open_ports);
-  // What makes the ports of the engine that acquire() starts next; net::open_ports() if nothing is set. For
-  // tests and benches, which give simulated ports. REQUIRES: no engine runs
+  // Sets the factory that makes the ports of the engine that acquire() starts next; by default
+  // net::open_ports(). Tests and benchmarks use it for simulated ports. REQUIRES: no engine runs
   static void set_port_factory(net::PortFactory open_ports);
-  // The links there are, asked of the agent.
+  // Asks the agent for its links.
   static Result<std::vector<control::Link>> list_links();
 
   ~Engine();
@@ -67,48 +68,51 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Shard& home() { return shards_[0]->shard(); }
-  // The one for a QP that the calling thread makes.
+  // The shard for a QP that the calling thread creates.
   Shard& shard_for_new_qp();
-  // What all shards may touch.
+  // Shared by all shards.
   memory::KeyTable& keys() { return keys_; }
   transport::IncastMeter& incast() { return incast_; }
-  // The groups that QPs of a shard are attached to.
+  // The multicast groups to which QPs of a shard are attached.
   MulticastGroups& multicast(const Shard& shard) { return running(shard).multicast(); }
   DomainPeers& domain_peers() { return *domain_peers_; }
-  // A QP of the shard has been connected, and its peer may send as soon as the program says so. Waits until
-  // the engine thread runs, which answers while the program does not poll. Then waits a moment for the
-  // shared-memory route to the peer.
+  // To be called when a QP of the shard is connected and its peer may soon send. Waits until the engine
+  // thread runs, which answers while the program does not poll. Then waits a moment for the shared-memory
+  // route to the peer.
   void await_readiness(const Shard& shard, const roce::Path& path, roce::Qpn destination);
-  // Rights have been taken away, of a QP: nobody goes by what it had. Not inside Shard::exclusively().
+  // Waits until no other process is in the middle of an access by rights that a QP had until now. Not inside
+  // Shard::exclusively().
   void await_direct_accesses() {
     if (board_ != nullptr) board_->await_users();
   }
   // The process's shared receive queues for XRC. Inside home().exclusively().
   queues::SharedReceiveQueueTable& xrc_queues() { return *xrc_queues_; }
 
-  // Joins the XRC domain of a file, which other processes may have open, under a number of our own; see
-  // control::Client.
+  // Joins the XRC domain of a file, which other processes may have open. `domain` is this process's number
+  // for it; see control::Client.
   Result<void> open_domain(uint64_t domain, const control::Client::DomainFile& file) {
     return client_->open_domain(domain, home().slot(), file);
   }
   void close_domain(uint64_t domain);
 
-  // Whether a QP that is made now can reach other hosts: the agent has UDP port 4791.
+  // Whether a new QP can reach other hosts: the agent has UDP port 4791.
   bool reaches_wire() const { return no_wire_reason().empty() || wire_came_.load(std::memory_order_acquire); }
-  // False: the shard has no wire, and another has one, or can have.
+  // Whether new QPs may go to the shard. False: the shard has no wire, and another shard has one or can have
+  // one.
   bool may_take_qps(const Shard& shard) { return !reaches_wire() || running(shard).no_wire_reason().empty(); }
-  // Why the first shard's packets go by memory alone; empty when there is a wire, too.
+  // Why the first shard reaches peers by shared memory only; empty when it has a wire, too.
   const std::string& no_wire_reason() const { return shards_[0]->no_wire_reason(); }
-  // We are in a child after fork(), and all this was its parent's.
+  // Whether this process is a child after fork() that inherited the engine.
   bool inherited() const { return inherited_; }
-  // The application has closed descriptors that are ours, or given their numbers to other files: this engine
-  // touches none any more, its links are gone, and the next that is acquired is another. Asks.
+  // Checks whether the application has closed descriptors of the engine, or given their numbers to other
+  // files. A lost engine touches no descriptor any more, its links are gone, and acquire() starts another
+  // one.
   bool is_lost();
 
   // The newest known state of a link; nullptr when it is gone.
   std::shared_ptr<const control::Link> link(uint32_t device_index) const;
 
-  // All shards take what has come by now (Shard::settle()).
+  // Makes all shards take the packets that have arrived by now (Shard::settle()).
   void settle();
 
   void subscribe(LinkListener& listener);
@@ -149,32 +153,32 @@ class Engine {
   const uint64_t id_;
   const size_t max_;
   std::atomic<bool> inherited_{false};
-  const std::unique_ptr<OwnBoard> board_;  // null: others have no direct access to our memory
+  const std::unique_ptr<OwnBoard> board_;  // export table; null: no direct access by other processes
   memory::KeyTable keys_;
   transport::IncastMeter incast_;
 
   mutable SpinLock links_lock_;
   std::vector<std::shared_ptr<const control::Link>> links_;
-  bool lacked_wire_ = false;  // the links that were known last
-  // The agent had no wire when the first shard was made, and has one now.
+  bool lacked_wire_ = false;  // according to the last known links
+  // Whether the agent has the wire now, and had none when the first shard was made.
   std::atomic<bool> wire_came_{false};
   SpinLock listeners_lock_;
   IntrusiveList<LinkListener, &LinkListener::link_hook> listeners_;
 
-  // Filled from the front; those that count are there until the end.
+  // Filled from the front. The first `started_` shards stay until the end.
   std::array<std::unique_ptr<RunningShard>, kMaxShards> shards_;
   std::atomic<size_t> started_{0};
-  std::optional<queues::SharedReceiveQueueTable> xrc_queues_;  // from start() on
+  std::optional<queues::SharedReceiveQueueTable> xrc_queues_;  // made by start()
   std::unique_ptr<DomainPeers> domain_peers_;
   size_t locked_shards_ = 0;  // by the thread that forks
 
-  // Of slots whose shard does not count yet.
+  // Captures of slots whose shard is not counted in started_ yet.
   std::mutex captures_mutex_;
   std::vector<control::SlotCapture> early_captures_;
 
   std::mutex loss_mutex_;
   std::atomic<bool> lost_{false};
-  std::thread undertaker_;  // of a lost engine
+  std::thread undertaker_;  // ends the links of a lost engine
 
   std::atomic<bool> traces_details_{false};
 

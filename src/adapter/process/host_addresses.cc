@@ -10,7 +10,7 @@
 namespace verbena::engine {
 namespace {
 
-// The link-local addresses that interfaces have, as the kernel says.
+// The link-local addresses of this host's interfaces, as the kernel reports them.
 std::vector<roce::Address> assigned_link_local() {
   std::vector<roce::Address> assigned;
   ifaddrs* list = nullptr;

@@ -8,7 +8,7 @@
 
 namespace verbena::engine {
 
-// The GIDs of links that are up by which this host is reached. A link's default GID is made from its MAC
+// The GIDs of links that are up and are addresses of this host. A link's default GID is made from its MAC
 // address and need not be an address of the host; then nothing that is sent to it arrives.
 std::vector<roce::Address> host_addresses(const std::vector<control::Link>& links);
 

@@ -5,7 +5,7 @@
 
 namespace verbena::engine {
 
-// Memory regions and windows that a process has room for, together.
+// Maximum number of memory regions and windows of a process, together.
 inline constexpr uint32_t kMaxRegions = 1u << 23;
 
 }  // namespace verbena::engine

@@ -19,9 +19,9 @@ namespace {
 
 using roce::NakCode;
 
-// How soon a full socket is tried again, if nothing is heard of its reader before.
+// How soon a full socket is tried again, unless its reader sends something before.
 constexpr Duration kFlushInterval = std::chrono::milliseconds(1);
-// An agent may be restarted; and how long it may take for that until its answer is taken to be "nobody".
+// The agent may be restarting, so it is asked this often, and this many times before an owner counts as gone.
 constexpr Duration kAskInterval = std::chrono::milliseconds(100);
 constexpr uint32_t kMaxAsked = 20;
 
@@ -52,7 +52,7 @@ void DomainPeers::for_each_peer(Visit visit) {
   for (const auto& [key, target] : targets_) visit(*target);
 }
 
-// ---- the transport's side
+// ---- called by the transport
 
 uint32_t DomainPeers::new_run() {
   if (++last_run_ == 0) ++last_run_;
@@ -127,7 +127,7 @@ void DomainPeers::connect(control::DomainPeer news) {
 void DomainPeers::connect_owner(const Peer::Key& key, ForeignSocket socket, int error) {
   const auto at = owners_.find(key);
   if (at == owners_.end() || at->second->link().is_open()) return;
-  if (!socket && error == EAGAIN) return;  // to be asked again
+  if (!socket && error == EAGAIN) return;  // ask_again() repeats the question
   OwnerPeer& owner = *at->second;
   if (socket) owner.link().open(std::move(socket));
   if (owner.link().is_open() && listen_to(owner)) {
@@ -135,12 +135,13 @@ void DomainPeers::connect_owner(const Peer::Key& key, ForeignSocket socket, int 
     return;
   }
   owners_.erase(at);
-  // A queue that there is not, or in another domain, is an invalid request (IBTA volume 1, annex A14).
+  // A queue that does not exist, or is in another domain, makes the request invalid (IBTA volume 1, annex
+  // A14).
   tell_gone(key, error == ENOENT ? NakCode::kInvalidRequest : NakCode::kRemoteOperational);
 }
 
-// A process that asks twice, as when the agent is slow to answer, gets two links, and keeps the first; so do
-// we. One that has given up its first has closed it before.
+// A process that asks twice because the agent is slow gets two links and keeps the first; so does this side.
+// If it has given up the first, it has closed it before.
 void DomainPeers::connect_target(const Peer::Key& key, ForeignSocket socket) {
   const auto known = targets_.find(key);
   if (known != targets_.end()) {
@@ -169,7 +170,7 @@ void DomainPeers::leave(uint64_t domain) {
 
 uint32_t DomainPeers::receive(uint32_t budget, TimePoint) {
   std::array<epoll_event, 16> events;
-  // Past the C library, whose own is a cancellation point: the shard's lock is held.
+  // Bypasses the C library, whose call is a cancellation point: the shard's lock is held.
   const long ready = ::syscall(SYS_epoll_pwait, poll_set_.get(), events.data(),
                                static_cast<int>(events.size()), 0, nullptr, 0);
   uint32_t received = 0;
@@ -193,7 +194,7 @@ void DomainPeers::remove_lost() {
   for (const Peer::Key& key : gone) tell_gone(key, NakCode::kRemoteOperational);
 }
 
-// Everything that waited for this owner's answers has one now.
+// Answers everything that waits for this owner.
 void DomainPeers::tell_gone(const Peer::Key& owner, NakCode code) {
   shard_.for_each([&](transport::QueuePair& qp) {
     if (qp.config().owners != this || qp.config().xrc_domain != owner.domain) return;
@@ -201,7 +202,7 @@ void DomainPeers::tell_gone(const Peer::Key& owner, NakCode code) {
   });
 }
 
-// ---- what has to be looked at again
+// ---- links that need attention
 
 void DomainPeers::set(Care& care, Duration after) {
   if (std::exchange(care.is_set, true)) return;
@@ -225,7 +226,7 @@ void DomainPeers::take_care() {
   if (full) needs_care();
 }
 
-// In a child after fork(): what is said by these links is said by the parent.
+// In a child after fork(): leaves the links to the parent.
 void DomainPeers::abandon() {
   for_each_peer([](Peer& peer) { peer.abandon(); });
   poll_set_.reset();

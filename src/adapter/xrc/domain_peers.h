@@ -16,28 +16,28 @@
 
 namespace verbena::engine {
 
-// The other processes that have XRC domains of ours open, as far as there was anything to say to them: passes
-// on to them what is for their queues, and takes what is for ours. The agent, who knows what domains there
-// are and who is in them, makes the links when they are first needed.
+// The other processes that share XRC domains with this one and exchange messages with it. Forwards requests
+// for their queues to them, and takes requests for this process's queues. The agent knows the domains and
+// their members, and makes the links between processes when they are first needed.
 class DomainPeers final : public Input, public transport::QueueOwners, private PeerKeeper {
  public:
-  // Asks the agent for the way to an owner of queues; connect() brings the answer. Never blocks.
+  // Asks the agent for a link to an owner of queues. Never blocks; connect() brings the answer.
   using Ask = std::function<void(const Peer::Key&)>;
 
-  // `queues`: ours, for XRC.
+  // `queues`: this process's, for XRC.
   DomainPeers(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues, Ask ask);
   ~DomainPeers() override;
 
   // ---- any thread, not inside Shard::exclusively()
 
-  // From the agent: a link, or the answer that there is none.
+  // Takes a link from the agent, or the answer that there is none.
   void connect(control::DomainPeer news);
-  // We have closed the domain.
+  // Ends the links of a domain that this process has closed.
   void leave(uint64_t domain);
 
   // ---- inside Shard::exclusively()
 
-  // A queue of ours goes away.
+  // Forgets a queue of this process that is being destroyed.
   void forget(const queues::SharedReceiveQueue& queue);
 
   // QueueOwners
@@ -78,7 +78,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   memory::KeyTable& keys_;
   const queues::SharedReceiveQueueTable& queues_;
   const Ask ask_;
-  OwnFd poll_set_;  // of the links' sockets; from the first on
+  OwnFd poll_set_;  // of the links' sockets; made for the first one
   bool is_input_ = false;
   uint32_t last_run_ = 0;
   std::map<Peer::Key, std::unique_ptr<OwnerPeer>> owners_;

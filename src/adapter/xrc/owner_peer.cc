@@ -29,7 +29,7 @@ RequestMessage message_about(const transport::QueuePair& target) {
   return message;
 }
 
-// What an owner may say that a failure is to the target.
+// Whether the event is one that an owner may report as a failure of the target.
 bool is_failure(uint32_t event) {
   return event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_QP_REQ_ERR || event == IBV_EVENT_QP_FATAL;
 }
@@ -46,7 +46,8 @@ bool OwnerPeer::pass(const transport::ForwardedRequest& request) {
   message.repeated = request.repeated ? 1 : 0;
   message.run = request.run;
   message.msn = request.msn;
-  // As on the wire. The owner is to answer everything: what the requester is told is the target's business.
+  // Encoded as on the wire. The owner must answer every request; the target decides what the requester is
+  // told.
   roce::Headers headers = request.packet.headers;
   headers.ack_request = true;
   const ConstBytes payload = request.packet.payload;
@@ -66,7 +67,7 @@ void OwnerPeer::end(roce::Qpn target) {
   message.type = PeerMessage::kEnd;
   message.qpn = target.value();
   const iovec piece = piece_of(&message, sizeof message);
-  // If it cannot be said, the end of everything says it.
+  // If there is no room for the message, the link is ended: that ends everything there.
   if (!say({&piece, 1})) link().lose();
 }
 
@@ -77,7 +78,7 @@ bool OwnerPeer::take(ConstBytes bytes) {
   if (message.magic != kPeerMagic || message.type != PeerMessage::kAnswer) return false;
   transport::QueuePair* target =
       message.qpn <= roce::Qpn::kMask ? shard_.find(roce::Qpn(message.qpn)) : nullptr;
-  // The target may have gone since, and its number be another's.
+  // The target may be gone, and its number another QP's.
   const bool is_ours =
       target != nullptr && target->config().owners == &owners_ && target->config().xrc_domain == key().domain;
   if (!is_ours) return true;

@@ -21,7 +21,7 @@ uint32_t Peer::receive(uint32_t budget) {
     ++received;
     if (!take(message)) link_.lose();
   }
-  if (received > 0) link_.flush();  // a peer that writes has read
+  if (received > 0) link_.flush();  // a peer that has written has probably read
   return received;
 }
 

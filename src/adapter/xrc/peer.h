@@ -11,21 +11,21 @@ namespace verbena::engine {
 
 class Peer;
 
-// Hears that a peer's link is lost, or has something waiting: somebody must come back to it.
+// Is notified that a peer's link is lost or has messages waiting, and has to look at the link again.
 class PeerKeeper {
  public:
   virtual ~PeerKeeper() = default;
   virtual void needs_care() = 0;
 };
 
-// Another process that has an XRC domain of ours open, in one of two roles: as the owner of queues that our
-// targets are sent to (owner_peer.h), or with targets that are sent to our queues (target_peer.h). It may be
-// both, over a link for each. For the shard's lock holder.
+// Another process that has an XRC domain of this process open, in one of two roles: it owns queues to which
+// targets of this process deliver (owner_peer.h), or has targets that deliver to queues of this process
+// (target_peer.h). A process with both roles has a link for each. For the holder of the shard's lock.
 class Peer {
  public:
   struct Key {
-    uint64_t domain = 0;  // as it is called in this process
-    uint32_t slot = 0;    // the other's
+    uint64_t domain = 0;  // this process's number for it
+    uint32_t slot = 0;    // of the other process
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
@@ -37,18 +37,18 @@ class Peer {
   const Key& key() const { return key_; }
   PeerLink& link() { return link_; }
 
-  // From now on this epoll set tells when there is something to receive, its data a Peer*. It must outlive
-  // the peer. False: that cannot be.
+  // Adds the link to this epoll set, with a Peer* as its data. The set must outlive the peer. False on
+  // failure.
   bool announce_in(int poll_set) { return entry_.join(poll_set, link_.fd(), this); }
-  // In a child after fork(): the link is the parent's, and so is the epoll set.
+  // In a child after fork(): leaves the link and the epoll set to the parent.
   void abandon();
-  // Takes what has arrived, at most `budget` messages; returns how many.
+  // Takes the messages that have arrived, at most `budget`; returns how many.
   uint32_t receive(uint32_t budget);
 
  protected:
-  // A message. False: it is none of ours, and nothing that follows will be looked at.
+  // Handles a message. False: it is malformed, and later messages will not be read.
   virtual bool take(ConstBytes message) = 0;
-  // False: it cannot be said, and is not.
+  // Sends a message. False: there is no room, or the link is lost.
   bool say(std::span<const iovec> pieces);
 
  private:

@@ -29,9 +29,9 @@ Outcome send_now(int socket, std::span<const iovec> pieces) {
 
 }  // namespace
 
-// Past the C library, whose own is a cancellation point: the shard's lock is held.
+// Bypasses the C library, whose call is a cancellation point: the shard's lock is held.
 bool PeerLink::has_hung_up() const {
-  pollfd entry{fd(), 0, 0};  // what is heard without being asked for
+  pollfd entry{fd(), 0, 0};  // hang-ups are reported without being requested
   const timespec now{};
   return ::syscall(SYS_ppoll, &entry, 1L, &now, nullptr, 0L) == 1;
 }
@@ -90,7 +90,7 @@ ConstBytes PeerLink::receive(Bytes buffer) {
   if (!is_open() || lost_) return {};
   const auto message = socket_.look(buffer, {});
   if (!message && message.error().code == EAGAIN) return {};
-  // Descriptors are never sent here.
+  // Peers never send descriptors.
   lost_ = !message || message->bytes == 0 || message->is_longer || message->has_more_files;
   if (lost_) return {};
   socket_.drop();

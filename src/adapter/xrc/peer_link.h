@@ -13,33 +13,35 @@
 
 namespace verbena::engine {
 
-// Our end of a socket to another process: messages go out in order, and wait here while the socket is full or
-// not there yet. Never blocks, and allocates only for what has to wait. For the shard's lock holder.
+// This process's end of a socket to another process. Messages leave in order, and wait here while the socket
+// is full or not there yet. Never blocks, and allocates only for waiting messages. For the holder of the
+// shard's lock.
 class PeerLink {
  public:
-  // So much may wait.
+  // Maximum size of the waiting messages, together.
   static constexpr size_t kMaxWaiting = 512 << 10;
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
-  // The other end is gone, or does not understand us: nothing goes out any more.
+  // Whether the other end is gone or broke the protocol: nothing is sent any more.
   bool is_lost() const { return lost_; }
-  // The other end is gone, though we may not have read to the end what it has said.
+  // Whether the other end is gone, though messages of it may still be unread.
   bool has_hung_up() const;
   void lose() { lost_ = true; }
   bool has_waiting() const { return !waiting_.empty(); }
 
-  // What waits goes out by it.
+  // Sets the socket and sends the waiting messages by it.
   void open(ForeignSocket socket);
-  // In a child after fork(): the link is the parent's.
+  // In a child after fork(): leaves the link to the parent.
   void abandon() { socket_.abandon(); }
 
-  // One message, of these pieces. False: there is no room, or the link is lost.
+  // Sends one message that consists of these pieces, or keeps it waiting. False: there is no room, or the
+  // link is lost.
   bool send(std::span<const iovec> pieces);
-  // Sends what waits, as far as there is room.
+  // Sends waiting messages as far as there is room.
   void flush();
 
-  // The next message; nothing: there is none (or the link is lost).
+  // Returns the next message. Empty: there is none, or the link is lost.
   ConstBytes receive(Bytes buffer);
 
  private:

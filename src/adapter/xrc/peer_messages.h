@@ -6,15 +6,15 @@
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
 
-// What two processes that share an XRC domain say to each other, over a SOCK_SEQPACKET pair from the agent:
-// one has a target, the other a shared receive queue that a request is for. Host byte order: both are on one
-// machine. Each takes what the other says as it takes what comes from the network.
+// The messages of two processes that share an XRC domain, over a SOCK_SEQPACKET pair from the agent. One
+// process has a target, the other the shared receive queue of a request. Host byte order: both are on one
+// machine. Each checks the other's messages like packets from the network.
 namespace verbena::engine {
 
-inline constexpr uint32_t kPeerMagic = 0x31637278;  // "xrc1": another layout is another number
+inline constexpr uint32_t kPeerMagic = 0x31637278;  // "xrc1"; changes with the layout
 
 enum class PeerMessage : uint8_t {
-  kRequest,  // target to queue: RequestMessage, and a packet as on the wire, its ICRC zero
+  kRequest,  // target to queue: RequestMessage, and a packet as on the wire with a zero ICRC
   kEnd,      // target to queue: RequestMessage, of which only the QPN counts
   kAnswer,   // queue to target: AnswerMessage
 };
@@ -22,13 +22,13 @@ enum class PeerMessage : uint8_t {
 struct RequestMessage {
   uint32_t magic;
   PeerMessage type;
-  uint8_t repeated;  // transport::ForwardedRequest
+  uint8_t repeated;  // see transport::ForwardedRequest
   uint8_t max_dest_rd_atomic;
   uint8_t min_rnr_timer;
   uint32_t run;
   uint32_t msn;
-  uint32_t qpn;         // the target's
-  uint32_t requester;   // its peer's QPN
+  uint32_t qpn;         // of the target
+  uint32_t requester;   // QPN of the target's peer
   uint32_t access;      // enum ibv_access_flags
   uint32_t path_mtu;    // bytes
   uint32_t flow_label;  // of the path to the requester
@@ -47,7 +47,7 @@ struct AnswerMessage {
   uint8_t syndrome;
   uint8_t has_event;
   uint8_t reserved;
-  uint32_t qpn;  // the target's
+  uint32_t qpn;  // of the target
   uint32_t run;
   uint32_t psn;
   uint32_t msn;

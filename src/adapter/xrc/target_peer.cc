@@ -24,7 +24,7 @@ bool is_sound(const RequestMessage& message) {
          message.min_rnr_timer < 32;
 }
 
-// What may change while a target is at work.
+// Sets the attributes that may change while a target is in use.
 void set_changeable(transport::QpAttributes& attributes, const RequestMessage& message) {
   attributes.destination = roce::Qpn(message.requester);
   attributes.access = message.access;
@@ -50,7 +50,7 @@ TargetPeer::~TargetPeer() {
   while (!delegates_.empty()) end(delegates_.begin());
 }
 
-// A receive that a message had begun to fill completes in error (IBTA volume 1, 10.3.1: flushed).
+// A receive request that a message had begun to fill completes in error (IBTA volume 1, 10.3.1: flushed).
 void TargetPeer::end(Delegates::iterator delegate) {
   if (delegate->second->state() != IBV_QPS_ERR) delegate->second->enter(IBV_QPS_ERR);
   delegates_.erase(delegate);
@@ -77,7 +77,7 @@ bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
   const auto packet = roce::parse(bytes);
   if (!packet || !is_sound(message)) return false;
   const auto known = delegates_.find(message.qpn);
-  if (known == delegates_.end() && message.repeated != 0) return true;  // answered by one that is gone
+  if (known == delegates_.end() && message.repeated != 0) return true;  // its stand-in has ended
   transport::StandIn* delegate = known != delegates_.end() ? known->second.get() : make(message);
   if (delegate == nullptr) return false;
   if (message.repeated == 0) {
@@ -113,7 +113,7 @@ transport::StandIn* TargetPeer::make(const RequestMessage& message) {
 
 void TargetPeer::answer(const transport::StandIn& delegate, const transport::OwnerAnswer& answer,
                         bool after_packets) {
-  // What is not flushed now is late, and the requester asks again.
+  // Packets that are not flushed now are late, and the requester asks again.
   if (after_packets) shard_.push();
   AnswerMessage message{};
   message.magic = kPeerMagic;
@@ -126,7 +126,7 @@ void TargetPeer::answer(const transport::StandIn& delegate, const transport::Own
   message.has_event = answer.event.has_value() ? 1 : 0;
   message.event = answer.event.has_value() ? static_cast<uint32_t>(*answer.event) : 0;
   const iovec piece{&message, sizeof message};
-  // A target that passes on so much and reads so little is not waited for.
+  // A target that forwards so many requests and reads so few answers is not waited for.
   if (!say({&piece, 1})) link().lose();
 }
 

@@ -12,21 +12,21 @@
 
 namespace verbena::engine {
 
-// A process that has targets which are sent to our shared receive queues. A delegate stands in for each
-// target here. When the process ends, what it was in the midst of delivering ends with an error.
+// A process with XRC targets that deliver to shared receive queues of this process. A StandIn represents each
+// target here. When the process ends, messages that it was delivering end with an error.
 class TargetPeer final : public Peer, private transport::DelegateAnswers {
  public:
-  // What delegates work with.
+  // The objects that stand-ins use.
   struct Surroundings {
     Shard& shard;
     memory::KeyTable& keys;
-    const queues::SharedReceiveQueueTable& queues;  // ours, for XRC
+    const queues::SharedReceiveQueueTable& queues;  // this process's, for XRC
   };
 
   TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, ForeignSocket socket);
   ~TargetPeer() override;
 
-  // The queue goes away.
+  // Forgets a queue that is being destroyed.
   void forget(const queues::SharedReceiveQueue& queue);
 
  private:

@@ -30,7 +30,8 @@ AdminResult<void> check_link_name(std::string_view name) {
                                          name.size(), protocol::kLinkNameBytes - 1)});
 }
 
-// The agent tells only whether a link is up. The answer is of this network namespace, which is the agent's.
+// Whether the netdev is switched off; the agent reports only whether a link is up. Asks in this process's
+// network namespace, which is the agent's, too.
 bool is_switched_off(const std::string& netdev) {
   ifreq request{};
   if (netdev.size() >= sizeof request.ifr_name) return false;
@@ -144,7 +145,7 @@ AdminResult<void> Admin::read_counters(LinkStatus& one) {
   auto answer = connection_.call<protocol::DeviceCountersReply>(protocol::MessageType::kGetDeviceCounters,
                                                                 request, 0, call_deadline());
   if (!answer) {
-    if (!connection_.lost()) return {};  // gone since, or an agent from before there were any
+    if (!connection_.lost()) return {};  // the device is gone, or the agent is too old for counters
     return tl::unexpected(std::move(answer.error()));
   }
   one.counters = counters_in(answer->message);
@@ -158,7 +159,7 @@ AdminResult<void> Admin::read_connection_management(AgentStatus& status) {
     status.connection_management = answer->message.status;
   } else if (connection_.lost()) {
     return tl::unexpected(std::move(answer.error()));
-  }  // else an agent from before there was any
+  }  // else the agent is too old
   return {};
 }
 
@@ -166,7 +167,7 @@ AdminResult<void> Admin::read_cm_ids(AgentStatus& status) {
   auto answer = connection_.call<protocol::CmIdsReply>(protocol::MessageType::kGetCmIds,
                                                        protocol::GetCmIdsRequest{}, 1, call_deadline());
   if (!answer) {
-    if (answer.error().code == EOPNOTSUPP) return {};  // an agent from before there was a list
+    if (answer.error().code == EOPNOTSUPP) return {};  // the agent is too old
     return tl::unexpected(std::move(answer.error()));
   }
   const uint32_t count = std::min(answer->message.count, protocol::kMaxCmIdRecords);
@@ -179,7 +180,7 @@ AdminResult<void> Admin::read_cm_ids(AgentStatus& status) {
   return {};
 }
 
-// Asks slot by slot: each brings its status page as a descriptor.
+// Asks for one slot at a time, because each reply carries a status page as a descriptor.
 AdminResult<void> Admin::read_slots(AgentStatus& status) {
   protocol::SlotRequest request{};
   while (request.index < roce::Qpn::kSlots) {

@@ -16,20 +16,22 @@
 
 namespace verbena::control {
 
-// What the command line asks of the agent. Not thread-safe. Every call answers within two seconds. Each user
-// whom the agent serves may ask for status; only the agent's own user and root may change links (EPERM).
+// The requests of command-line programs to the agent. Not thread-safe. Every call returns within two seconds.
+// Each user whom the agent serves may ask for status; only the agent's own user and root may change links
+// (EPERM).
 class Admin {
  public:
   static AdminResult<std::unique_ptr<Admin>> connect(const ConnectOptions& options = {});
 
-  // Makes link `name` over `netdev`. An automatic link over it takes the new name instead; EEXIST when the
-  // netdev has a link that a user added, or the name is in use.
+  // Adds link `name` over `netdev`. If the netdev has an automatic link, that link is renamed instead.
+  // EEXIST: the netdev has a link that a user added, or the name is in use.
   AdminResult<void> add_link(std::string_view name, std::string_view netdev);
-  // The device stays the same to those who use it. EEXIST: the name is in use.
+  // Renames a link; its device stays the same for its users. EEXIST: the name is in use.
   AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
-  // A netdev whose link was deleted gets none by itself until one is added to it again.
+  // Deletes a link. Its netdev gets no automatic link until a link is added to it again.
   AdminResult<void> delete_link(std::string_view name);
-  // The link hears hosts of these networks only, and of its own host; none given: all. ENOSPC: too many.
+  // Makes the link accept packets only from hosts of these networks and from its own host; no networks: from
+  // all hosts. ENOSPC: too many.
   AdminResult<void> set_peers(std::string_view name, std::span<const roce::Prefix> peers);
   AdminResult<AgentStatus> status();
 
@@ -44,7 +46,7 @@ class Admin {
   AdminResult<void> read_cm_ids(AgentStatus& status);
 
   AgentConnection connection_;
-  UniqueFd events_;  // if we closed it, the agent would take us for gone
+  UniqueFd events_;  // stays open: the agent ends a client that closes it
 };
 
 }  // namespace verbena::control

@@ -20,7 +20,7 @@
 namespace verbena::control {
 namespace {
 
-// How long a receive waits in the kernel, which is a system call less than to wait in poll(2).
+// How long a receive waits in the kernel, which saves the system call of waiting in poll(2).
 constexpr auto kReceiveTimeout = std::chrono::seconds(1);
 
 }  // namespace
@@ -46,7 +46,7 @@ AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const OwnFd
   };
   auto answer = say();
   if (answer || (answer.error().code != EPROTONOSUPPORT && answer.error().code != EPERM)) return answer;
-  // The agent is too old to take ours: it says which version it speaks.
+  // An agent that is too old for this version says which version it speaks.
   const bool older = answer.error().code == EPROTONOSUPPORT && agents_version_ < version_ &&
                      protocol::is_neighbour(agents_version_);
   if (older) {
@@ -59,7 +59,7 @@ AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const OwnFd
       return answer;
     }
   }
-  static std::atomic<bool> said{false};  // and not again each time we look for an agent
+  static std::atomic<bool> said{false};  // once, not at each attempt to reach an agent
   if (!said.exchange(true)) log_error("no RDMA devices: {}", answer.error().text);
   return answer;
 }
@@ -81,7 +81,7 @@ tl::unexpected<AdminError> AgentConnection::lose(int code) {
                                                         : "the connection to the agent is lost"});
 }
 
-// An agent of the version before takes our hello, and answers in its own version.
+// An agent of the previous version accepts this side's hello, and answers in its own version.
 void AgentConnection::consider_version_of(const protocol::MessageHeader& answer) {
   const bool taken = answer.error != EPROTONOSUPPORT && protocol::is_neighbour(answer.version);
   if (taken && answer.version < version_) version_ = answer.version;
@@ -96,7 +96,7 @@ AdminResult<bool> AgentConnection::judge(ConstBytes message, const protocol::Mes
   if (answer.sequence != request.sequence) return false;
   agents_version_ = answer.version;
   if (request.type == static_cast<uint16_t>(protocol::MessageType::kHello)) consider_version_of(answer);
-  // One that refuses our version says so in its own.
+  // An agent that refuses this version says so in its own.
   if (answer.version != version_ && answer.error != EPROTONOSUPPORT) return lose_to_stranger(answer.version);
   if (answer.error != 0) {
     protocol::ErrorReply error{};
@@ -116,7 +116,7 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
     return tl::unexpected(AdminError{ETIMEDOUT, describe_silence(agent_pid_)});
   };
   SilenceLog silence(agent_pid_);
-  // False: the deadline has come.
+  // Waits for the socket. False: the deadline has come.
   const auto wait = [&](short events) {
     const bool is_ready = wait_until_ready(socket_.get(), events, std::min(deadline, silence.due()));
     if (is_ready || MonotonicClock::now() >= deadline) return is_ready;

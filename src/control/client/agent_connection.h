@@ -22,15 +22,16 @@ struct Answer {
   std::vector<UniqueFd> fds;
 };
 
-// One connection to an agent, and one request at a time on it. Not thread-safe.
+// A connection to an agent, with one request at a time. Not thread-safe.
 class AgentConnection {
  public:
-  // Over a socket (SOCK_SEQPACKET, blocking) that leads to an agent of this user. `agent_pid`: 0 if unknown.
+  // Takes a connected socket (SOCK_SEQPACKET, blocking). `agent_uid` is the agent's user; `agent_pid` is 0 if
+  // unknown.
   AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid = 0);
 
-  // Says hello for this program, and offers the vault if there is one. From then on both speak the version of
-  // the protocol that both know. EPROTONOSUPPORT: there is none; EPERM: the agent is there for another user.
-  // The user was told.
+  // Says hello for this program, and offers the agent the takeover state `vault`, if the process has it. From
+  // then on both sides speak the protocol version that both know. EPROTONOSUPPORT: there is none; EPERM: the
+  // agent serves another user. The process logs the first of these errors.
   AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& vault, TimePoint deadline);
 
   // Sends the request and waits for its reply until the deadline (ETIMEDOUT); TimePoint::max(): as long as
@@ -49,18 +50,18 @@ class AgentConnection {
     return answer;
   }
 
-  // The other end is gone, or does not speak the protocol: the connection is of no more use.
+  // Whether the other end is gone or broke the protocol, so that the connection is of no more use.
   bool lost() const { return lost_; }
-  // Of the protocol, as spoken here.
+  // The protocol version in use.
   uint16_t version() const { return version_; }
   uid_t agent_uid() const { return agent_uid_; }
   pid_t agent_pid() const { return agent_pid_; }
 
-  // In a child after fork(): closes our copy of the socket. The agent goes on with the parent.
+  // In a child after fork(): closes the child's copy of the socket. The agent goes on with the parent.
   void abandon();
 
  private:
-  // Where a reply goes, and how long it is in a version.
+  // The buffer for a reply, and the reply's length in each version.
   struct ReplyPlace {
     Bytes bytes;
     size_t (*length_in)(uint16_t version);
@@ -68,11 +69,11 @@ class AgentConnection {
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
                                               std::span<const int> fds, const ReplyPlace& reply,
                                               TimePoint deadline);
-  // Whether a message is the request's reply. False: it answers a call that timed out. An error: the agent
-  // refuses, or does not speak the protocol.
+  // Whether a message is the reply to the request. False: it answers a call that timed out. An error: the
+  // agent refuses the request, or broke the protocol.
   AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request,
                           const ReplyPlace& reply);
-  // Of the version that the agent has answered hello in, if that is the one to speak from now on.
+  // Adopts the protocol version of the agent's answer to hello, if it is older and this side speaks it.
   void consider_version_of(const protocol::MessageHeader& answer);
   tl::unexpected<AdminError> lose(int code);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);

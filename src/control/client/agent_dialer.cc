@@ -24,17 +24,18 @@ namespace {
 constexpr Duration kLookInterval = std::chrono::milliseconds(50);
 constexpr Duration kStartInterval = std::chrono::milliseconds(500);
 
-// For how long the one that has an agent's abstract name may have no room for us. An agent that has a socket
-// file says by that that it is one; of this here nobody knows.
+// How long a listener that is found by an agent's abstract name may have no room for a connection. A socket
+// file shows that its listener is an agent; the abstract name does not.
 constexpr Duration kBusyPatience = std::chrono::milliseconds(500);
 
-// Nobody listens there, or nobody whom we may trust.
+// Whether the error means that nobody listens there, or nobody to be trusted.
 bool is_absence(int error) {
   return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
 }
 
-// Where an agent was looked for: `owner`'s. By a file also an agent of root's where root has no number: its
-// directory is trusted, so this is.
+// Where an agent was looked for: the socket file of `owner`, or the abstract name. In a user namespace
+// without a number for root, the kernel shows root's agent under an ambiguous user ID. Behind root's socket
+// file it is trusted all the same, because the file's directory is.
 struct Place {
   uid_t owner;
   bool is_file;
@@ -45,14 +46,14 @@ bool is_trusted(const paths::PeerProcess& listener, const Place& place) {
   return place.is_file && place.owner == 0 && paths::is_ambiguous(listener.shown);
 }
 
-// The kernel may show our own user as root, and root as nobody (base/paths/users.h).
-// REQUIRES: is_trusted(listener)
+// The listener's user. The kernel may show this process's user as root, and root as nobody
+// (base/paths/users.h). REQUIRES: is_trusted(listener)
 uid_t user_of(const paths::PeerProcess& listener) {
   if (paths::is_own_users(listener)) return paths::own_user();
   return paths::is_ambiguous(listener.shown) ? 0 : listener.shown;
 }
 
-// EPERM: it is a stranger who listens there.
+// Connects and checks the listener. EPERM: it is not trusted.
 Result<AgentConnection> connect_to(const AgentAddress& address, const Place& place) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(errno);
@@ -96,7 +97,7 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint& give_up, const Pat
     if (!may_come || (error == ECONNREFUSED && !may_start())) return connection;
 
     const TimePoint now = MonotonicClock::now();
-    if (error == EAGAIN) {  // a full queue is that of an agent that lives
+    if (error == EAGAIN) {  // a full queue shows that an agent lives
       if (busy_since == TimePoint{}) busy_since = now;
       const Duration busy = now - busy_since;
       if (busy >= patience.to_answer) return fail(ETIMEDOUT);
@@ -108,7 +109,7 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint& give_up, const Pat
     busy_since = {};
     if (now >= give_up) return fail(ECONNREFUSED);
     if (now >= next_start) {
-      next_start = now + kStartInterval;  // the first may have met one that was about to end
+      next_start = now + kStartInterval;  // the started agent may have met one that was about to end
       const auto ready = start();
       if (!ready) return fail(ECONNREFUSED);
       connection = open_started(ready->get(), std::max(give_up, now + for_starts));
@@ -123,8 +124,8 @@ Result<AgentConnection> AgentDialer::open_or_start(TimePoint& give_up, const Pat
   }
 }
 
-// What start() answered may stay open in a process that has it by a fork, and the agent may have met another
-// one that listens before it: so it is not all that is looked at.
+// Watches for other agents, too. A process that inherited the write end of `ready` by a fork may keep it
+// open, and the agent may have found another one that listened before it.
 Result<AgentConnection> AgentDialer::open_started(int ready, TimePoint give_up) {
   for (;;) {
     const TimePoint now = MonotonicClock::now();
@@ -134,7 +135,8 @@ Result<AgentConnection> AgentDialer::open_started(int ready, TimePoint give_up) 
   }
 }
 
-// Root's first. One that has a socket file is an agent: if it is busy nobody goes past it to another.
+// Tries root's agent first. A socket file shows that its listener is an agent: if that is busy, no other is
+// tried.
 Result<AgentConnection> NamespaceDialer::open() {
   const uid_t own = paths::own_user();
   for (const uid_t owner : {uid_t{0}, own}) {
@@ -147,8 +149,8 @@ Result<AgentConnection> NamespaceDialer::open() {
   return fail(ECONNREFUSED);
 }
 
-// Anybody can take that name, answer to nobody, and have no room for us. So who does not show that it is an
-// agent is passed over, at once or after a while.
+// Anybody can take an abstract name, answer nobody, and have no room for a connection. So a listener that
+// does not prove to be an agent is ignored: at once if untrusted, after a while if busy.
 Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
   auto connection = connect_to(AgentAddress(owner), {.owner = owner, .is_file = false});
   const int error = connection ? 0 : connection.error().code;
@@ -179,7 +181,7 @@ Result<UniqueFd> NamespaceDialer::start() {
     return fail(ECONNREFUSED);
   }
   auto started = start_agent(program);
-  // For the case that it does not come.
+  // The reason to report if the agent does not come.
   cannot_start_ =
       started ? verbena::format(
                     "{} was started and has ended without serving anybody: 'verbena agent' "

@@ -16,26 +16,27 @@
 
 namespace verbena::control {
 
-// The way to an agent: to the one that runs, or to one that is started. Tests put a fake agent at its end.
-// Used by one thread at a time.
+// Connects to an agent: one that runs, or one that it starts. Tests use a dialer that connects to a fake
+// agent. Used by one thread at a time.
 class AgentDialer {
  public:
   virtual ~AgentDialer() = default;
 
-  // To the agent that listens now. ECONNREFUSED: none does; EAGAIN: it is busy.
+  // Connects to the agent that listens now. ECONNREFUSED: none does; EAGAIN: it is busy.
   virtual Result<AgentConnection> open() = 0;
-  // Whether one may be started where none listens.
+  // Whether an agent may be started if none listens.
   virtual bool may_start() const = 0;
-  // Starts one. The answer becomes readable when it listens, or has given up: then another may be listening.
+  // Starts an agent. The returned descriptor becomes readable when the agent listens, or has given up: then
+  // another may be listening.
   virtual Result<UniqueFd> start() = 0;
 
-  // Calls open(), and start() if need be and allowed, and then says hello by `greet(connection, deadline)`,
-  // an AdminResult<void>; to another agent where the one that answered was about to end. Does not start one
-  // before `start_after`: an agent may be on its way. Gives up when no agent has listened for
+  // Connects by open(), and by start() if necessary and allowed. Then says hello by `greet(connection,
+  // deadline)`, an AdminResult<void>. If the agent turns out to be ending, repeats this with the next one.
+  // Starts none before `start_after`: an agent may be on its way. Gives up when no agent has listened for
   // `patience.to_come` (ECONNREFUSED), or when one has not answered for `patience.to_answer` (ETIMEDOUT).
   //
-  // An agent that has been started and neither listens nor has given up is waited for longer, for
-  // kLongestStart in all: the machine may be busy, or its disk.
+  // An agent that was started, and neither listens nor has given up, is waited for longer, for kLongestStart
+  // in all: the machine or its disk may be busy.
   template <class Greet>
   AdminResult<void> open_and_greet(const Patience& patience, TimePoint start_after, Greet&& greet) {
     Duration for_starts = kLongestStart;
@@ -46,7 +47,7 @@ class AgentDialer {
       const TimePoint before = MonotonicClock::now();
       auto greeted = greet(std::move(*connection), deadline_after(patience.to_answer));
       const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
-      // An agent that lived and was silent has used up nothing of the time for the next one to come.
+      // The time that an agent lived and was silent does not count against `patience.to_come`.
       give_up += MonotonicClock::now() - before;
       if (!again || MonotonicClock::now() >= give_up) return greeted;
       std::this_thread::sleep_for(kRetryInterval);
@@ -54,35 +55,35 @@ class AgentDialer {
   }
 
  protected:
-  std::string cannot_start_;  // why no agent has come of the latest start(), if none has
+  std::string cannot_start_;  // why the latest start() has brought no agent, if it has not
 
  private:
   static constexpr Duration kLongestStart = std::chrono::seconds(60);
   static constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 
   AdminError error_of(int code) const;
-  // `give_up`: when no agent is waited for any more. Put off by the time that a start takes, and by the time
-  // that an agent is there and has no room for us.
+  // Connects to an agent, starting one if necessary. Puts `give_up` off by the time that starts take, and by
+  // the time that a listening agent has no room for this connection.
   Result<AgentConnection> open_or_start(TimePoint& give_up, const Patience& patience, TimePoint start_after,
                                         Duration& for_starts);
-  // Until what start() has answered is readable, or another agent listens: the connection to that, if open()
-  // had to be asked.
+  // Waits until `ready`, which start() returned, is readable, or another agent listens. Returns the last
+  // result of open().
   Result<AgentConnection> open_started(int ready, TimePoint give_up);
 };
 
 struct ConnectOptions {
-  bool start_agent = true;    // start one if none answers
-  std::string agent_program;  // empty: found beside this library, then in PATH (VERBENA_AGENT overrides)
+  bool start_agent = true;    // start an agent if none answers
+  std::string agent_program;  // empty: searched beside this library, then in PATH (VERBENA_AGENT overrides)
 };
 
-// To the agent of this network namespace: root's, or that of our own user. Each is looked for by its socket
-// file, in a directory where nobody else can put one, and then by its abstract name, which counts for nothing
-// by itself.
+// Connects to the agent of this network namespace: root's, or that of the process's user. It looks for each
+// by its socket file, in a directory where nobody else can put one. Then it tries the abstract name, which
+// anybody can take: the listener's user decides whether it is trusted.
 class NamespaceDialer final : public AgentDialer {
  public:
   explicit NamespaceDialer(ConnectOptions options = {}) : options_(std::move(options)) {}
 
-  // ECONNREFUSED also where only a stranger has taken an agent's name.
+  // ECONNREFUSED also if only an untrusted process listens under an agent's name.
   Result<AgentConnection> open() override;
   bool may_start() const override { return options_.start_agent; }
   Result<UniqueFd> start() override;
@@ -91,10 +92,10 @@ class NamespaceDialer final : public AgentDialer {
   const ConnectOptions options_;
   Result<AgentConnection> open_by_name(uid_t owner);
 
-  bool missed_program_ = false;  // the user was told
+  bool missed_program_ = false;  // was logged
   bool told_of_stranger_ = false;
-  bool told_of_user_ = false;  // who may not start one
-  TimePoint busy_since_[2]{};  // root's abstract name, our user's
+  bool told_of_user_ = false;  // that a set-user-ID program starts none
+  TimePoint busy_since_[2]{};  // root's abstract name, that of the process's user
 };
 
 }  // namespace verbena::control

@@ -12,8 +12,8 @@ namespace {
 
 using protocol::MessageType;
 
-// Descriptors of other processes that are yet to be closed. A process that sends one that takes long to close
-// sends a second, by another socket, and each is one less for the program.
+// Maximum number of received descriptors that are yet to be closed. A process may send a descriptor that
+// takes long to close, then others by other sockets, and each uses up one of the program's descriptors.
 constexpr size_t kMaxToClose = 32;
 
 void answer(const AgentEvent& event, MessageType type) {
@@ -28,7 +28,7 @@ bool is_a(const AgentEvent& event, MessageType type) {
 
 }  // namespace
 
-// Those that nobody has asked for. Other processes may have written there already.
+// Discards the sockets that nobody has asked for: other processes may have written to them already.
 AgentNews::~AgentNews() {
   for (DomainPeer& peer : peers_) discard(std::move(peer.socket));
   for (SlotChannel& channel : channels_) discard(std::move(channel.socket));
@@ -62,11 +62,11 @@ std::optional<bool> AgentNews::take_trace_details() {
 Result<void> AgentNews::restore(const NewAgent& agent) {
   auto snapshot = read_link_file(agent.link_table);
   if (!snapshot) return fail(snapshot.error().code);
-  if (!std::exchange(knows_an_agent_, true)) return {};  // links() is asked first
+  if (!std::exchange(knows_an_agent_, true)) return {};  // the first table is got by links()
   const std::lock_guard lock(mutex_);
   owed_.clear();
   links_ = std::move(snapshot->links);
-  // Who captured or traced with the agent before has seen it end.
+  // A capturing or tracing program of the previous agent has seen that agent end.
   captures_.clear();
   captures_.emplace_back();
   trace_details_ = false;

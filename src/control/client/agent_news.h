@@ -14,9 +14,9 @@
 
 namespace verbena::control {
 
-// What the agent has said of links, of other processes and of channels to them, and of captures, until it is
-// asked for. A new agent's link table is news too, and that nothing is captured for the one before.
-// Thread-safe.
+// Collects the agent's events until they are asked for: links, other processes, channels to them, captures,
+// tracing. From a new agent, the link table is news, too, and so is that the captures and traces of the
+// previous agent have ended. Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
   AgentNews() = default;
@@ -24,22 +24,22 @@ class AgentNews final : public Restorer, public AgentListener {
   AgentNews(const AgentNews&) = delete;
   AgentNews& operator=(const AgentNews&) = delete;
 
-  // The newest link table, if it changed since last asked.
+  // The newest link table, if it changed since the last call.
   std::optional<std::vector<Link>> take_links();
   std::vector<DomainPeer> take_peers();
   std::vector<SlotChannel> take_channels();
-  // In the order in which they were said.
+  // In the order of arrival.
   std::vector<SlotCapture> take_captures();
-  // Whether each packet is to be traced, if that was said since last asked.
+  // Whether the process should trace each packet, if the agent has said so since the last call.
   std::optional<bool> take_trace_details();
 
   Result<void> restore(const NewAgent& agent) override;
-  // Link changes are heard of from an agent only.
+  // Only an agent reports changes of links.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
-  // What the agent has said of sockets to other processes and has had no answer to, as too much that others
-  // have sent was yet to be closed. As long as so much lies unanswered it brings no more of them. What is
-  // taken is to be said, now.
+  // Takes the acknowledgements that are due now, for events that brought sockets of other processes. They
+  // are held back while too many received sockets are yet to be closed. The agent sends no more such events
+  // while too many are unacknowledged.
   std::vector<protocol::MessageType> take_owed();
 
  private:
@@ -49,7 +49,7 @@ class AgentNews final : public Restorer, public AgentListener {
   void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
   void on_trace(const protocol::TraceMessage& message, const AgentEvent& event);
 
-  bool knows_an_agent_ = false;  // in turns of the session
+  bool knows_an_agent_ = false;  // used in turns of the session only
   std::mutex mutex_;
   std::optional<std::vector<Link>> links_;
   std::vector<DomainPeer> peers_;

@@ -17,14 +17,14 @@ namespace verbena::control {
 namespace {
 
 constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
-// Between attempts to reach the next agent, and to start one.
+// Intervals between attempts to reach the next agent, and to start one.
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kLongestRetry = std::chrono::seconds(1);
 constexpr Duration kLongestRetryWithVault = kSurvivorWait / 6;
 constexpr Duration kStartRetry = std::chrono::seconds(1);
 constexpr Duration kRootGrace = std::chrono::seconds(1);
 
-// While root's agent restarts, an ordinary user's process waits so long for it rather than start one of its
+// While root's agent restarts, an ordinary user's process waits this long for it before it starts one of its
 // own.
 Duration grace_for_next(uid_t former_agent) {
   return former_agent == 0 && paths::own_user() != 0 ? kRootGrace : Duration::zero();
@@ -46,7 +46,7 @@ AgentSession::AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Rest
       agent_uid_(kNoAgentYet),
       retry_(kFirstRetry) {}
 
-// In a child after fork() a lock may be held that no thread will let go of.
+// In a child after fork() the lock may be held by a thread that does not exist there.
 AgentSession::Turn::Turn(AgentSession& session)
     : session_(session), lock_(session.turn_mutex_, std::defer_lock) {
   if (!session.abandoned_) lock_.lock();
@@ -58,7 +58,7 @@ AdminResult<void> AgentSession::Turn::connect() {
 
 AdminResult<void> AgentSession::reach() {
   if (abandoned_) return admin_error(ECONNREFUSED);
-  // What the application has closed, as what is not its own (base/own_fd.h), is opened again.
+  // Descriptors that the application has closed by mistake (base/own_fd.h) are opened again.
   const bool is_whole = poll_set_.is_ours() && timer_.is_ours();
   if (is_whole && connection_ && !connection_->lost()) return {};
   connection_.reset();
@@ -92,7 +92,8 @@ AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint dead
     return tl::unexpected(std::move(answer.error()));
   }
   generation_.fetch_add(1);
-  // It has emptied ours; should it die before it knows all, the next one needs its.
+  // The agent has taken everything out of the old takeover state. If it dies before the restorers are done,
+  // the next agent needs the new one.
   vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
   vault_of_ = connection_->agent_uid();
   capabilities_ = answer->message.capabilities;
@@ -105,7 +106,7 @@ AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint dead
   watch_events(std::move(answer->fds[0]));
   version_ = connection_->version();
   retry_ = kFirstRetry;
-  // The thread that attends should look: what the agent before said holds no more.
+  // Makes the thread in attend() look, because the previous agent's news is no longer valid.
   if (is_successor) set_timer(Duration(1));
   return {};
 }
@@ -162,7 +163,7 @@ void AgentSession::watch_events(UniqueFd socket) {
   }
 }
 
-// Closing it would not do while a child after fork() has a copy.
+// Closing alone would leave the socket in the set while a child after fork() has a copy.
 void AgentSession::forget_events() {
   if (events_.is_ours() && poll_set_.is_ours()) {
     plain_epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
@@ -172,14 +173,14 @@ void AgentSession::forget_events() {
 
 void AgentSession::seek_agent() {
   const std::unique_lock turn(turn_mutex_, std::try_to_lock);
-  if (!turn.owns_lock()) {  // a call is under way and finds the same
+  if (!turn.owns_lock()) {  // another thread's call will find the agent's end itself
     const std::lock_guard lock(event_mutex_);
     set_timer(kFirstRetry);
     return;
   }
   {
     const std::lock_guard lock(event_mutex_);
-    if (events_) return;  // a call has been quicker
+    if (events_) return;  // a call was quicker
   }
   connection_.reset();
   if (!needs_agent()) return;
@@ -193,8 +194,9 @@ void AgentSession::seek_agent() {
   retry_ = std::min(retry_ * 2, longest_retry());
 }
 
-// The next agent waits so long for us and no longer. Then others have what was ours: it serves without the
-// wire, and ports are anybody's.
+// The maximum interval between attempts to reach the next agent. It is short with the takeover state: the
+// agent waits for that for kSurvivorWait only. Later it serves without the wire, and the ports are free for
+// others.
 Duration AgentSession::longest_retry() const {
   return vault_.is_ours() ? kLongestRetryWithVault : kLongestRetry;
 }
@@ -203,7 +205,7 @@ bool AgentSession::needs_agent() const {
   return std::ranges::any_of(restorers_, [](Restorer* each) { return each->needs_agent(); });
 }
 
-// Once per interval.
+// True once per interval.
 bool AgentSession::may_start_now() {
   const std::lock_guard lock(event_mutex_);
   const TimePoint now = MonotonicClock::now();
@@ -230,7 +232,7 @@ Result<void> AgentSession::send_event(ConstBytes message, uint16_t since) {
 void AgentSession::abandon() {
   abandoned_ = true;
   if (connection_) connection_->abandon();
-  // Closed and no more: the poll set is the parent's too.
+  // Only closed, not removed from the poll set, which is also the parent's.
   for (OwnFd* each : {&events_, &timer_, &poll_set_, &vault_}) each->reset();
 }
 

@@ -26,35 +26,35 @@
 
 namespace verbena::control {
 
-// How long a call waits for an agent to come, but for the start of one, and how long a command waits for an
-// answer.
+// How long a call waits for an agent to come, not counting the start of one, and how long a command waits for
+// an answer.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 inline TimePoint call_deadline() {
   return MonotonicClock::now() + kCallTimeout;
 }
-// A command gives up, and its user sees why.
+// The patience of a command, which gives up so that its user sees why.
 inline constexpr Patience kCommandPatience{kCallTimeout, kCallTimeout};
 
-// An agent that a session has just greeted, and that is to hear what the process has.
+// An agent that a session has just greeted, to which restorers report the process's state.
 struct NewAgent {
   AgentConnection& connection;
-  uint32_t generation;  // one more than that of the agent before
-  TimePoint deadline;   // by when it is to have answered; TimePoint::max(): none
+  uint32_t generation;  // one more than that of the previous agent
+  TimePoint deadline;   // for its answers; TimePoint::max(): none
   int link_table;       // the file of its links, see link_table_file.h
 };
 
-// A part of what a process has at its agent: it tells each new agent of that part.
+// Reports one part of the process's state to each new agent.
 class Restorer {
  public:
   virtual ~Restorer() = default;
-  // Called in a turn of the session (see below), by the thread that reached the agent. An error means that
-  // this agent is of no use, and the session looks for another.
+  // Called in a turn of the session (AgentSession::Turn), by the thread that reached the agent. An error
+  // means that this agent is of no use, and the session looks for another.
   virtual Result<void> restore(const NewAgent& agent) = 0;
-  // Whether the session is to look for the next agent before a call wants one.
+  // Whether the session should look for the next agent before a call needs one.
   virtual bool needs_agent() = 0;
 };
 
-// What the agent says without being asked.
+// A message that the agent sends without being asked.
 struct AgentEvent {
   protocol::MessageHeader header;
   ConstBytes message;  // the header included; at most protocol::kMaxEventBytes
@@ -62,60 +62,63 @@ struct AgentEvent {
   int socket;  // where to answer
 };
 
+// Handles the events of a session's agent.
 class AgentListener {
  public:
   virtual ~AgentListener() = default;
-  // Called by the thread in attend(), one event at a time; must not call the session. False: this is no
-  // event.
+  // Called by the thread in attend(), one event at a time; must not call the session. False: the message is
+  // no valid event, and the session drops the agent's event socket.
   virtual bool on_event(AgentEvent event) = 0;
 };
 
 struct SessionOptions {
-  // For a call. A program takes an error for "no device": it waits for an agent that is stopped or starved,
-  // as it would for the kernel.
+  // For calls. Programs take an error for "no device", so a call waits for an agent that is stopped or
+  // starved, as it would for the kernel.
   Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
-  // In attend(), whose thread may have other things to do: how long a new agent may take
-  // to answer before it is tried again later.
+  // For attend(), whose thread may have other work: how long a new agent may take to answer before it is
+  // tried again later.
   Duration attend_limit = kCallTimeout;
 };
 
-// A process's session with its agent, over the death of one agent and the arrival of the next: connects or
-// starts one, says hello, brings the vault, notices the end, looks for the successor with back-off, and has
-// restorers tell it what there is. Connects at the first call.
+// A process's session with its agent, which survives the agent's death. It connects to an agent or starts
+// one, says hello, and passes the takeover state on. When the agent has ended, it looks for the successor
+// with back-off, and has restorers report the process's state to that. Connects at the first call.
 //
-// Thread-safe. Two locks: that of turns is held for as long as the agent takes; the other, of events, is
-// never held across anything that waits. Taken in that order. The vault is what the next agent needs to have
-// the wire again (agent/takeover/takeover_state.h), where the agent trusts us with it: the first process that
-// greets it should bring it, or it serves without. It goes to an agent of the same user only, and is
-// forgotten where there is none: a process that root's agent has trusted, and that is another user's by now,
-// may meet any program of that user under the agent's name.
+// Thread-safe, with two locks, taken in this order. The lock of turns is held for as long as the agent takes.
+// The lock of events is never held across anything that waits.
+//
+// The takeover state (agent/takeover/takeover_state.h; here `vault`) is what the next agent needs to have the
+// wire again. An agent may entrust it to this process. The first process that greets a new agent should bring
+// it; without it the agent serves without the wire. The session passes it only to an agent of the user who
+// gave it, and drops it on meeting another user's agent: a process that root's agent trusted, and that has
+// changed its user since, may meet any program of that user under the agent's name.
 class AgentSession {
  public:
-  // The restorers are called in this order; `listener` may be null: events are read and dropped.
-  // REQUIRES: restorers and listener live as long as this
+  // Calls the restorers in this order. `listener` may be null: events are read and dropped. REQUIRES:
+  // restorers and listener outlive the session
   AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Restorer*> restorers,
                AgentListener* listener = nullptr, SessionOptions options = {});
 
-  // The calls of one thread: while a turn lasts, other threads' calls wait, and no restorer is called but by
-  // the calls of this turn. So what restorers read is changed in turns only.
+  // A sequence of calls by one thread. While a turn lasts, calls of other threads wait, and only calls of
+  // this turn call restorers. So the state that restorers read is changed in turns only.
   class Turn {
    public:
     explicit Turn(AgentSession& session);
 
-    // Reaches an agent if there is none yet. Waits for one that lives as long as the session's patience says.
-    // Errors: the agent's, with its text; ETIMEDOUT; ECONNREFUSED when there is no agent and none can be
-    // started.
+    // Connects to an agent if not connected. Waits for an agent that lives for as long as the session's
+    // patience says. Errors: the agent's, with its text; ETIMEDOUT; ECONNREFUSED when there is no agent and
+    // none can be started.
     AdminResult<void> connect();
 
-    // Sends the request that `make_request()`, a Result<Request>, makes for the agent that is there now, and
-    // waits for the reply with at least so many descriptors. When the agent is found dead, asks the next one.
-    // Throws nothing, as destructors call the agent, too: ENOMEM.
+    // Sends the request that `make_request()`, a Result<Request>, makes for the present agent. Waits for the
+    // reply, with at least `min_fds` descriptors. If the agent is found dead, repeats this once with the next
+    // one. Throws nothing, as destructors call the agent, too: ENOMEM.
     template <class Reply, class MakeRequest>
     AdminResult<Answer<Reply>> call_made(protocol::MessageType type, const MakeRequest& make_request,
                                          size_t min_fds = 0, std::span<const int> fds = {}) {
       try {
         auto answer = call_one_or_the_next<Reply>(type, make_request, min_fds, fds);
-        // The agent's reason is that of the program's call.
+        // The agent's reason becomes that of the program's call.
         if (!answer && !answer.error().text.empty()) because(answer.error().code, "{}", answer.error().text);
         return answer;
       } catch (const std::bad_alloc&) {
@@ -129,12 +132,11 @@ class AgentSession {
           type, [&]() -> Result<Request> { return request; }, min_fds, fds);
     }
 
-    // What the agent can do, as it said in its hello.
+    // The agent's capabilities, from its answer to hello.
     uint64_t capabilities() const { return session_.capabilities_; }
 
-    // The agent's process (0: unknown, or no agent), and the end of its takeover state that it has trusted us
-    // with
-    // (-1: none).
+    // The agent's process (0: unknown, or no agent), and the descriptor of the takeover state that it has
+    // entrusted to this process (-1: none).
     pid_t agent_pid() const { return session_.connection_ ? session_.connection_->agent_pid() : 0; }
     int vault() const { return session_.vault_.is_ours() ? session_.vault_.get() : -1; }
 
@@ -158,24 +160,25 @@ class AgentSession {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // Of the newest agent that was greeted; 0: none yet. Counts also those that died before they knew all.
+  // The number of agents that were greeted, which identifies the newest one; 0: none yet. Counts also those
+  // that died before they knew the process's state.
   uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // Readable when attend() has something to do. From the first agent on; the number never changes (an epoll
-  // set may keep it), nor what it means, unless the application closes it: the next call makes another.
+  // Readable when attend() has something to do. Exists from the first agent on. The number and its meaning
+  // never change (an epoll set may keep it), unless the application closes it: the next call makes another.
   int event_fd() const { return poll_set_.get(); }
-  // Reads what the agent has said. Notices its death, and takes one step towards the next agent if a restorer
+  // Reads the agent's events. Notices its death, and takes one step towards the next agent if a restorer
   // needs one: connects if one listens, else starts one and comes back later. Called by one thread at a time;
-  // blocks no longer than a connect and what restorers take.
+  // blocks no longer than a connect and the restorers take.
   void attend();
-  // To the agent, on the socket that its events come by. Never blocks. ENOTCONN: there is no agent now;
-  // EOPNOTSUPP: it speaks a version before `since`, that of the message; EAGAIN: it is behind with its
-  // events.
+  // Sends a message to the agent, on the socket of its events. Never blocks. ENOTCONN: there is no agent now;
+  // EOPNOTSUPP: its protocol version is before `since`, that of the message; EAGAIN: the agent is behind with
+  // reading.
   Result<void> send_event(ConstBytes message, uint16_t since = protocol::kOldestProtocolVersion);
 
-  // In a child after fork(): closes our copies of the descriptors and tells the agent nothing. Takes no lock
-  // and frees nothing: a thread of the parent may have been in the middle of anything. Calls are refused from
-  // then on.
+  // In a child after fork(): closes the child's copies of the descriptors and tells the agent nothing. Takes
+  // no lock and frees nothing, because a thread of the parent may have been in the middle of anything. Later
+  // calls are refused.
   void abandon();
 
  private:
@@ -204,13 +207,13 @@ class AgentSession {
   std::optional<AgentConnection> connection_;
   uint64_t capabilities_ = 0;
   OwnFd vault_;
-  uid_t vault_of_;   // the user whose agent has given it
+  uid_t vault_of_;   // the user of the agent that gave it
   OwnFd poll_set_;   // of events_ and timer_
   uid_t agent_uid_;  // written under both locks
 
   std::mutex event_mutex_;  // taken after turn_mutex_
-  OwnFd events_;            // where the agent's end shows first
-  uint16_t version_ = 0;    // that the agent at events_ and we speak
+  OwnFd events_;            // shows the agent's end first
+  uint16_t version_ = 0;    // protocol version in use with the agent of events_
   OwnFd timer_;
   Duration retry_;
   TimePoint next_start_{};

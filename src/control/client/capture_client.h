@@ -19,7 +19,7 @@
 
 namespace verbena::control {
 
-// What has become of a slot while its packets are captured.
+// A change in the capture of one slot.
 struct CaptureNews {
   protocol::CaptureNewsReply::Kind kind = protocol::CaptureNewsReply::kNothing;
   uint32_t slot = 0;
@@ -28,18 +28,19 @@ struct CaptureNews {
   std::string program;
   int error = 0;
   UniqueFd ring;         // with kBegun: see observe/capture/ring_file.h
-  UniqueFd status_page;  // likewise: what the process publishes of its QPs
+  UniqueFd status_page;  // with kBegun: the numbers that the process publishes about its QPs
 };
 
-// A capture of what processes send each other by memory, as the agent's client. It lasts as long as this. Not
-// thread-safe. Every call answers within two seconds.
+// Captures packets that processes send each other by shared memory, as a client of the agent. The capture
+// lasts as long as the object. Not thread-safe. Every call returns within two seconds.
 class CaptureClient {
  public:
   static AdminResult<std::unique_ptr<CaptureClient>> connect(const ConnectOptions& options = {});
 
-  // EPERM: this user may not; EBUSY: somebody captures already; EOPNOTSUPP: an agent of an older version.
+  // Starts the capture. EPERM: the user may not; EBUSY: another capture runs; EOPNOTSUPP: the agent is too
+  // old.
   AdminResult<void> start(uint32_t snap_bytes);
-  // The next piece of news; kNothing when there is none now.
+  // The next change; kNothing if there is none now.
   AdminResult<CaptureNews> next();
   AdminResult<std::vector<Link>> links();
   uid_t agent_uid() const { return connection_.agent_uid(); }
@@ -49,7 +50,7 @@ class CaptureClient {
       : connection_(std::move(connection)), events_(std::move(events)) {}
 
   AgentConnection connection_;
-  UniqueFd events_;  // if we closed it, the agent would take us for gone
+  UniqueFd events_;  // stays open: the agent ends a client that closes it
 };
 
 }  // namespace verbena::control

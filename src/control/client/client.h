@@ -22,43 +22,43 @@
 
 namespace verbena::control {
 
-// A slot lent by the agent: the shard's receive socket and its share of the QPN space.
+// A slot leased by the agent: the shard's receive socket and its share of the QPNs.
 struct Slot {
   uint32_t index = 0;
-  UniqueFd socket;             // bound to UDP 4791, steered by slot; empty when there is no wire
-  UniqueFd handed_over;        // or where the agent hands packets over, of which one kind there is
-  std::string no_wire_reason;  // why there is none, a sentence for the user: "UDP port 4791 is taken by ..."
+  UniqueFd socket;             // bound to UDP port 4791, steered by slot
+  UniqueFd handed_over;        // else the socket on which the agent forwards packets
+  std::string no_wire_reason;  // if neither is set, for the user: "UDP port 4791 is taken by ..."
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };
 
-// What a process with devices asks of the agent: links, slots, multicast groups, XRC domains, channels to
+// The agent's services for a process with devices: links, slots, multicast groups, XRC domains, channels to
 // other slots.
 //
-// Thread-safe: calls are serialized inside. Calls block for as long as the agent takes while its process
-// lives; they answer ECONNREFUSED when there is no agent and none can be started. When
-// the agent died, a call starts or finds another and tells it of the slots this process holds. Never called
-// on the data path.
+// Thread-safe: calls are serialized inside. A call blocks for as long as the agent takes while the agent's
+// process lives. It fails with ECONNREFUSED when there is no agent and none can be started. After the agent's
+// death, a call starts or finds another and reports this process's slots to it. Never called on the data
+// path.
 class Client {
  public:
-  // With an agent that has been reached.
+  // Returns a client that has reached an agent.
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
   static Result<std::unique_ptr<Client>> connect(std::unique_ptr<AgentDialer> dialer);
 
   Result<std::vector<Link>> links();
-  // ENODEV: no such link; EOPNOTSUPP: the agent is of before there were any.
+  // ENODEV: no such link; EOPNOTSUPP: the agent is too old to have counters.
   Result<DeviceCounters> device_counters(uint32_t device_index);
   Result<Slot> take_slot();
   Result<void> return_slot(uint32_t index);
 
-  // A socket for the packets of a multicast group on a link: see adapter/net/udp/multicast_socket.h. The
-  // agent keeps no copy; we are a member for as long as we hold it. ENODEV: no such link; ENETDOWN: there is
-  // no wire.
+  // Returns a socket for the packets of a multicast group on a link: see adapter/net/udp/multicast_socket.h.
+  // The agent keeps no copy, so the process is a member for as long as it holds the socket. ENODEV: no such
+  // link; ENETDOWN: there is no wire.
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group);
 
-  // Joins the XRC domain of a file on a link, for the targets and queues of a slot of ours; `domain` is what
-  // we call it. A copy of the descriptor is kept until it is closed, to tell the next agent. As the kernel:
-  // EAGAIN when there is none and not `create`, EINVAL when there is one and `exclusive`. EOPNOTSUPP: the
-  // agent knows nothing of them.
+  // Joins the XRC domain of a file on a link, for the targets and queues of this process's slot. `domain` is
+  // this process's number for it. The client keeps a copy of the descriptor until close_domain(), to report
+  // it to the next agent. Errors as the kernel's: EAGAIN when there is none and not `create`, EINVAL when
+  // there is one and `exclusive`. EOPNOTSUPP: the agent knows no XRC domains.
   struct DomainFile {
     int fd = -1;
     uint32_t device_index = 0;
@@ -67,35 +67,36 @@ class Client {
   };
   Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file);
   void close_domain(uint64_t domain);
-  // Asks for a link to the process at `slot`, which is to have the domain open. Never blocks; next_peers()
-  // has the answer, unless the agent ends before.
+  // Asks for a link to the process at `slot`, which should have the domain open. Never blocks. next_peers()
+  // brings the answer, unless the agent ends before.
   void ask_for_peer(uint64_t domain, uint32_t slot);
 
-  // Asks for a channel from a slot of ours to another, whatever process has that one. Never blocks;
-  // next_channels() has the answer, unless the agent ends before: then the question is lost, and the asker
-  // asks again after a while, as it does after EAGAIN. Errors, to which no answer comes: EOPNOTSUPP: the
-  // agent is of a version without channels; ENOTCONN: there is none now; EAGAIN: it is behind.
+  // Asks for a channel from a slot of this process to another slot, of any process. Never blocks.
+  // next_channels() brings the answer. If the agent ends before, the question is lost and the caller repeats
+  // it after a while, as it does after EAGAIN. Errors, after which no answer comes: EOPNOTSUPP: the agent's
+  // version has no channels; ENOTCONN: there is no agent now; EAGAIN: it is behind with reading.
   Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
 
   // Readable when next_links(), next_peers(), next_channels(), next_captures() or next_trace_details() has
-  // something. Its meaning and its number never change (an epoll set may keep it).
+  // something. Its number and its meaning never change (an epoll set may keep it).
   int event_fd() const { return session_.event_fd(); }
-  // The newest link table, if it changed since last asked. Never blocks. Also notices the agent's death and,
-  // without blocking longer than a connect, reaches the restarted one.
+  // The newest link table, if it changed since the last call. Never blocks. It reads the agent's events for
+  // the calls below, too. It also notices the agent's death and, without blocking longer than a connect,
+  // reaches the restarted one.
   std::optional<std::vector<Link>> next_links();
-  // What the agent has said of other processes until the last next_links().
+  // The agent's news of other processes, up to the last next_links().
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
-  // What it has said of channels until then: those that we asked for, and those that others did.
+  // Its news of channels up to then: those that this process asked for, and those that others did.
   std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
-  // What it has said of captures until then. They come ahead of the channels that were told of after them:
-  // ask for channels first, and do what is said of captures before them, and nothing goes by a new channel
-  // unseen.
+  // Its news of captures up to then. The agent announces a capture before channels that are newer than it. To
+  // capture everything that goes by a new channel, call next_channels() first, but process the captures
+  // before these channels.
   std::vector<SlotCapture> next_captures() { return news_.take_captures(); }
-  // Whether each packet is to be traced, if the agent has said so since last asked.
+  // Whether the process should trace each packet, if the agent has said so since the last call.
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
-  // The agent's process (0: unknown, or no agent), and a copy of the end of its takeover state
-  // (agent/takeover/takeover_state.h), if the agent has given it to us.
+  // The agent's process (0: unknown, or no agent), and a copy of the descriptor of its takeover state
+  // (agent/takeover/takeover_state.h), if the agent has entrusted it to this process.
   struct VaultEnd {
     pid_t agent = 0;
     UniqueFd end;
@@ -112,7 +113,7 @@ class Client {
   HeldSlots slots_;
   OpenDomains domains_;
   AgentNews news_;
-  AgentSession session_;  // of those three
+  AgentSession session_;  // has these three as restorers
 };
 
 }  // namespace verbena::control

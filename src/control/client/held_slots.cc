@@ -26,7 +26,8 @@ Result<void> HeldSlots::restore(const NewAgent& agent) {
   return {};
 }
 
-// An agent of an older release than the one that died knows us by our pid alone.
+// Claims a slot by its secret. An agent of an older release than the previous one identifies the process by
+// its pid alone.
 Result<void> HeldSlots::restore(const Held& slot, const NewAgent& agent) {
   const auto ask = [&](protocol::MessageType type, auto request) -> Result<void> {
     request.index = slot.index;

@@ -22,10 +22,11 @@ namespace {
 using protocol::MessageType;
 using protocol::UserMad;
 
-constexpr size_t kClassAt = 1;  // of the header that all classes have
+constexpr size_t kClassAt = 1;  // offset in the header that all classes have
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint32_t kGsiQkey = 0x80010000;  // IBTA volume 1, 10.2.5
-// After its last try the agent says so. This is for an agent that does not answer.
+// How long to wait beyond the agent's last try, whose failure the agent reports itself. Ends the wait for a
+// silent agent.
 constexpr Duration kGrace = std::chrono::seconds(2);
 
 AdminError system_error() {
@@ -107,7 +108,7 @@ AdminResult<MadClient::Mad> MadClient::ask(const roce::Address& destination, con
     message.user = {};
     const ssize_t count = ::recv(port_.get(), &message, sizeof message, MSG_DONTWAIT);
     if (count <= 0) return tl::unexpected(AdminError{ECONNRESET, "the agent has ended"});
-    if (message.user.agent != *agent) continue;  // late, of a request before
+    if (message.user.agent != *agent) continue;  // late, for an earlier request
     if (message.user.status != 0) {
       return tl::unexpected(AdminError{static_cast<int>(message.user.status), "no answer"});
     }

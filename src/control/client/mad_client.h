@@ -17,8 +17,8 @@
 
 namespace verbena::control {
 
-// Asks QP1 of other hosts, over one link: what libibumad does for programs, without its ABI. The agent sends
-// the datagrams and repeats them. Not thread-safe.
+// Sends MADs to QP1 of other hosts over one link and receives the answers, like libibumad but without its
+// ABI. The agent sends the datagrams and repeats them. Not thread-safe.
 class MadClient {
  public:
   using Mad = std::array<std::byte, protocol::kMadBytes>;
@@ -27,8 +27,8 @@ class MadClient {
   static AdminResult<std::unique_ptr<MadClient>> connect(uint32_t device_index,
                                                          const ConnectOptions& options = {});
 
-  // The answer to a Get or Set of class version 1. ETIMEDOUT: none came within timeout * (retries + 1).
-  // `oui`: of a vendor class of range 2.
+  // Sends a Get or Set of class version 1 and returns the answer. ETIMEDOUT: none came within timeout *
+  // (retries + 1). `oui`: for vendor classes of range 2.
   AdminResult<Mad> ask(const roce::Address& destination, const Mad& request, uint32_t oui, Duration timeout,
                        uint32_t retries);
 
@@ -40,10 +40,10 @@ class MadClient {
   AdminResult<uint32_t> agent_for(uint8_t management_class, uint32_t oui);
 
   AgentConnection connection_;
-  UniqueFd events_;  // if we closed it, the agent would take us for gone
+  UniqueFd events_;  // stays open: the agent ends a client that closes it
   UniqueFd port_;
   uint64_t port_number_ = 0;
-  std::map<uint8_t, uint32_t> agents_;  // by class
+  std::map<uint8_t, uint32_t> agents_;  // the numbers of registrations, by management class
 };
 
 }  // namespace verbena::control

@@ -14,20 +14,21 @@ namespace verbena::control {
 
 // An XRC domain that this process has open.
 struct OpenDomain {
-  uint64_t domain;  // as we call it
-  uint32_t slot;    // whose targets and queues are in it
+  uint64_t domain;  // this process's number for it
+  uint32_t slot;    // the slot whose targets and queues are in it
   uint32_t device_index;
   OwnFd file;
 
-  // `flags`: of DomainRequest.
+  // Makes a request about the domain. `flags`: of DomainRequest.
   protocol::DomainRequest request(uint32_t flags) const;
 };
 
-// Those that are open; a new agent is given their files again. Everything happens in turns of the session.
+// The XRC domains that the process has open. A new agent is given their files again. Used in turns of the
+// session only.
 class OpenDomains final : public Restorer {
  public:
   void add(OpenDomain domain) { domains_.push_back(std::move(domain)); }
-  // The request that closes it, when it was open.
+  // Removes a domain and returns the request that closes it; nothing: it was not open.
   std::optional<protocol::DomainRequest> remove(uint64_t domain);
   // In a child after fork(): closes the files.
   void abandon() { domains_.clear(); }

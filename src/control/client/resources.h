@@ -8,22 +8,22 @@
 
 namespace verbena::control {
 
-// What follows from a status about the objects of a device: for those who show them, in iproute2's words or
-// in the kernel's messages. Pure.
+// Functions that derive the objects of a device from the agent's status, for programs that show them as
+// iproute2 or the kernel's messages do. Pure.
 
-// Whether the process's library is of a version that lists objects: one that does has its contexts listed, on
-// one of its slots' pages.
+// Whether the library of the slot's process is new enough to list objects. If it is, the process's contexts
+// are listed on one of its slots' pages.
 bool lists_objects(const AgentStatus& status, const SlotStatus& slot);
 
-// Whether the identifier is shown with this device: one that is bound to no device is with each of them, as
-// it may be reached by each.
+// Whether the identifier is shown with this device. One that is bound to no device is shown with each of
+// them, as any of them may receive its connections.
 bool is_of(const protocol::CmIdRecord& id, const Link& link);
 
-// The QPs that take their receives from the shared receive queue of that number.
+// The QPs that take their receive requests from the shared receive queue of this number.
 std::vector<uint32_t> qps_of_shared_receives(const AgentStatus& status, uint32_t srq);
 
-// How many of each kind a device has. Of objects all are counted, also those that no list has room for: of a
-// process with several devices these are taken for the first one's.
+// The number of objects of each kind that a device has. Objects that a process's list has no room for are
+// counted, too; in a process with several devices they count for the first one.
 struct ResourceSummary {
   uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
 };

@@ -62,7 +62,7 @@ AdminResult<std::vector<TraceSource>> TraceClient::living() {
   return sources;
 }
 
-// Asks for one file after the other until the agent has no more. EOPNOTSUPP: it is of a version that has
+// Asks for one file after the other until the agent has no more. An agent that is too old (EOPNOTSUPP) has
 // none.
 template <class Request, class Take>
 AdminResult<void> TraceClient::take_all(MessageType type, const Take& take) {

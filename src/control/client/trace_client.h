@@ -19,35 +19,35 @@
 
 namespace verbena::control {
 
-// A file that trace::Reader reads: the rings of one slot of a process that runs, or that has ended, or those
-// of its connections.
+// A file for trace::Reader. It has the rings of one slot of a process, which runs or has ended, or the rings
+// of the process's connections.
 struct TraceSource {
   pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
   uid_t uid = 0;
-  uint32_t slot = 0;  // of connections: a number that no slot has
+  uint32_t slot = 0;  // for connections: a number that no slot has
   std::string program;
   UniqueFd file;
-  size_t offset = 0;  // of the rings in it
+  size_t offset = 0;  // of the rings in the file
 
   struct End {
-    uint64_t process = 0;  // slots of one process have the same
+    uint64_t process = 0;  // the same for all slots of one process
     TimePoint time{};
-    bool in_order = false;  // it had closed its devices
+    bool in_order = false;  // whether it had closed its devices
   };
-  std::optional<End> end{};  // nothing: it runs
+  std::optional<End> end{};  // nothing: the process runs
 };
 
-// What `verbena trace` asks of the agent. Not thread-safe. Every call answers within two seconds. A user sees
-// their own processes; root and the agent's own user see all.
+// The requests of `verbena trace` to the agent. Not thread-safe. Every call returns within two seconds. A
+// user sees their own processes; root and the agent's own user see all.
 class TraceClient {
  public:
   static AdminResult<std::unique_ptr<TraceClient>> connect(const ConnectOptions& options = {});
 
   AdminResult<std::vector<TraceSource>> living();
-  // Those that have ended, the latest last. None: the agent is of a version that keeps nothing.
+  // The traces of processes that have ended, the latest last; empty if the agent is too old to keep any.
   AdminResult<std::vector<TraceSource>> ended();
-  // The process writes each request and packet from now on, as long as this lives. ESRCH: there is none that
-  // this user may see; EOPNOTSUPP: its library is of a version that does not.
+  // Makes the process trace each request and packet for as long as this object lives. ESRCH: there is no such
+  // process, or this user may not see it; EOPNOTSUPP: its library is too old.
   AdminResult<void> want_details(pid_t pid);
 
  private:
@@ -58,7 +58,7 @@ class TraceClient {
   AdminResult<void> take_all(protocol::MessageType type, const Take& take);
 
   AgentConnection connection_;
-  UniqueFd events_;  // if we closed it, the agent would take us for gone
+  UniqueFd events_;  // stays open: the agent ends a client that closes it
 };
 
 }  // namespace verbena::control

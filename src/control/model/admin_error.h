@@ -7,7 +7,7 @@
 
 namespace verbena::control {
 
-// What went wrong with a request: an errno value, and a sentence that tells the user what to do about it.
+// The error of a request: an errno value, and a sentence that tells the user what to do about it.
 struct AdminError {
   int code;
   std::string text;

@@ -20,7 +20,7 @@ char process_state(pid_t pid) {
   const UniqueFd file(::open(text, O_RDONLY | O_CLOEXEC));
   const ssize_t bytes = file ? ::read(file.get(), text, sizeof text) : -1;
   const std::string_view line(text, bytes > 0 ? static_cast<size_t>(bytes) : 0);
-  const size_t end = line.rfind(')');  // the program's name may have anything in it
+  const size_t end = line.rfind(')');  // the program's name may contain anything
   return end == std::string_view::npos || end + 2 >= line.size() ? '?' : line[end + 2];
 }
 

@@ -28,9 +28,9 @@
 #include "base/paths/missing_system_file.h"
 #include "base/paths/state_path.h"
 
-// glibc's own name for clone(2). By the other name the thread sanitizer stands between, which takes the child
-// for one of fork(): it marks the calling thread, whose memory the child shares, as one it no longer follows,
-// and from then on reports as unlocked what that thread does under a lock.
+// glibc's own name for clone(2). The thread sanitizer intercepts the other name and takes the child for one
+// of fork(). It then no longer follows the calling thread, whose memory the child shares, and reports as
+// unlocked what that thread does under a lock.
 extern "C" int __clone(int (*body)(void*), void* stack, int flags, void* argument, ...) noexcept;
 
 namespace verbena::control {
@@ -45,14 +45,14 @@ bool is_program(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// The folder of the object that holds this function; empty if it cannot be told. An object that was loaded by
-// a relative path is not looked for: the program may be in another working directory by now, where others can
+// The folder of the object that contains this function; empty if unknown. An object that was loaded by a
+// relative path is not searched for: the program may be in another working directory by now, where others can
 // put files.
 std::string own_folder() {
   Dl_info info{};
   std::string path = "/proc/self/exe";
   const auto here = reinterpret_cast<const void*>(&own_folder);
-  // For the program itself dladdr() says argv[0], which may be anything.
+  // For the program itself dladdr() returns argv[0], which may be anything.
   if (::dladdr(here, &info) != 0 && info.dli_fname != nullptr) {
     const std::string_view object = info.dli_fname;
     const bool is_library = object.find(".so") != std::string_view::npos;
@@ -72,15 +72,15 @@ std::string find_in_path() {
     const size_t end = rest.find(':');
     std::string candidate(rest.substr(0, end));
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
-    if (!candidate.starts_with('/')) continue;  // whatever lies in the current folder is not ours
+    if (!candidate.starts_with('/')) continue;  // files in the current folder are not trusted
     candidate.append("/").append(kProgramName);
     if (is_program(candidate)) return candidate;
   }
   return {};
 }
 
-// An agent inherits the limits of the program that starts it. Its own soft limit it can raise; nobody but
-// root raises the hard one.
+// Warns if the agent will inherit a low limit of descriptors. It can raise its soft limit, but only root can
+// raise the hard one.
 void warn_of_low_limit() {
   constexpr rlim_t kFew = 128;  // a dozen programs
   rlimit limit{};
@@ -93,13 +93,13 @@ void warn_of_low_limit() {
 
 #define VERBENA_UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
 
-// Two small stacks and what the two short-lived processes need. They share our memory (CLONE_VM) while the
-// calling thread waits: copying the page tables of a large application would take long, and would mark its
-// registered memory copy-on-write.
+// Starts the agent by two short-lived processes: a child and a grandchild. They share this process's memory
+// (CLONE_VM) while the calling thread waits. Copying the page tables of a large application would take long,
+// and would mark its registered memory copy-on-write.
 //
-// The two make bare system calls. Who stands in front of the C library's (a preloaded library with a table of
-// descriptors, a sanitizer with one of signal handlers) would note in our memory what the two do to
-// descriptors and handlers that are theirs alone.
+// The two make bare system calls. The C library's may be intercepted: by a preloaded library with a table of
+// descriptors, or by a sanitizer with a table of signal handlers. These tables are in the shared memory, but
+// the two have descriptors and handlers of their own.
 class Launch {
  public:
   Launch(const std::string& program, std::vector<std::string>& options, int ready)
@@ -111,7 +111,7 @@ class Launch {
     arguments_.push_back(nullptr);
     keep_stderr_ = ::secure_getenv("VERBENA_LOG") != nullptr;
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-      // The application's preloads are none of the agent's.
+      // The application's preloads are not for the agent.
       if (!std::string_view(*entry).starts_with("LD_")) environment_.push_back(*entry);
     }
     environment_.push_back(nullptr);
@@ -133,8 +133,8 @@ class Launch {
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 
     // Exit signal 0: the application gets no SIGCHLD, and its wait() calls do not see the child. qemu-user
-    // makes a fork() of this call, and only with SIGCHLD (EINVAL). We do not see what the child writes then;
-    // the caller finds that no agent comes.
+    // turns this call into a fork(), and accepts it only with SIGCHLD (EINVAL). Then the child's writes to
+    // memory are lost, and the caller only sees that no agent comes.
     int child = __clone(child_main, child_stack_, flags_, this);
     if (child < 0 && errno == EINVAL) {
       flags_ |= SIGCHLD;
@@ -154,7 +154,7 @@ class Launch {
   static constexpr size_t kStackBytes = 64 << 10;
   static constexpr size_t kSignalSetBytes = _NSIG / 8;  // the kernel's
 
-  // The child only makes the grandchild and is gone: so the agent's parent is init.
+  // Makes the grandchild and exits, so that the agent's parent is init.
   VERBENA_UNSANITIZED static int child_main(void* self) {
     auto* launch = static_cast<Launch*>(self);
     const int pid = __clone(grandchild_main, launch->grandchild_stack_, launch->flags_, launch);
@@ -165,7 +165,7 @@ class Launch {
   VERBENA_UNSANITIZED static int grandchild_main(void* self) {
     auto* launch = static_cast<Launch*>(self);
     ::syscall(SYS_setsid);
-    // The kernel's struct sigaction and its signal set: all zeros are SIG_DFL, and no signal blocked.
+    // The kernel's struct sigaction and its signal set: zeros mean SIG_DFL, and no signal blocked.
     const uint64_t zeros[4] = {};
     for (int signal = 1; signal < _NSIG; ++signal) {
       ::syscall(SYS_rt_sigaction, signal, zeros, nullptr, kSignalSetBytes);
@@ -174,13 +174,13 @@ class Launch {
     ::syscall(SYS_umask, 022);
     if (::syscall(SYS_chdir, "/") != 0) exit_bare(127);
 
-    // The application's own limit of open files may be reached. The agent has a limit of its own.
+    // The application may have used up its limit of open files; the agent gets the maximum.
     rlimit files{};
     if (::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &files) == 0) {
       files.rlim_cur = files.rlim_max;
       ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, nullptr);
     }
-    // Out of the way first: the application may have closed its standard descriptors.
+    // Moves the descriptors out of the way first: the application may have closed its standard descriptors.
     const long ready = ::syscall(SYS_fcntl, launch->ready_, F_DUPFD, kReadyFd + 1);
     const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
     if (ready < 0 || null < 0) launch->fail_and_exit();

@@ -17,13 +17,14 @@
 
 namespace verbena::control {
 
+// A link with its state and counters.
 struct LinkStatus {
   Link link;
   std::string wire;  // "up", or "down: why"
   DeviceCounters counters{};
 };
 
-// Numbers that a process published about one QP. No one checks them.
+// Numbers that a process published about one QP. They are not checked.
 struct QpNumbers {
   uint32_t qpn = 0;
   uint32_t type = 0;   // enum ibv_qp_type
@@ -37,46 +38,48 @@ struct QpNumbers {
   std::array<uint64_t, protocol::kQpDetailCount> details{};  // by protocol::QpDetail
 };
 
-// The same about another object.
+// Numbers that a process published about another object. They are not checked.
 struct ObjectNumbers {
   protocol::ObjectKind kind = protocol::ObjectKind::kNone;
-  uint32_t number = 0;  // no other object of the host has it
+  uint32_t number = 0;  // unique on the host
   uint32_t device_index = 0;
   std::array<uint64_t, protocol::kObjectValues> values{};  // by protocol::PdValue and so on
 };
 
-// What a process has of each kind, those included that its list had no room for.
+// How many objects of each kind a process has, including those that its list had no room for.
 using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
 
+// A leased slot: the process that has it, and the numbers on the slot's status page.
 struct SlotStatus {
   uint32_t index = 0;
   pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
   uid_t uid = 0;
   std::string program;
-  uint16_t protocol_version = 0;  // that its library and the agent speak; 0: not known
+  uint16_t protocol_version = 0;  // in use between its library and the agent; 0: unknown
   bool has_wire = false;
-  bool handed_over = false;  // packets, by the agent; else they come to a socket of its own
+  bool handed_over = false;  // the agent forwards its packets; else they come to a socket of its own
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
   std::vector<QpNumbers> qps;                           // those in use
-  bool lists_objects = false;  // its library is of a version that does; else nothing is known of them
+  bool lists_objects = false;  // its library is new enough to; else its objects are unknown
   std::vector<ObjectNumbers> objects{};
   ObjectTotals object_totals{};
 };
 
+// The answer to `verbena status`: the agent, its links, the leased slots and the connection manager.
 struct AgentStatus {
   pid_t pid = 0;
   uid_t uid = 0;
   std::string version;
   uint16_t protocol_version = 1;  // the agent's own
-  // Programs whose version of the protocol the agent does not speak: how many came, and the last of them.
+  // Programs whose protocol version the agent does not speak: their number, and the last of them.
   struct Refused {
     uint32_t count = 0;
     pid_t last_pid = 0;
     uint16_t last_version = 0;
   } refused{};
-  std::string no_wire_reason;  // empty: UDP port 4791 is ours
+  std::string no_wire_reason;  // empty: the agent has UDP port 4791
   std::vector<LinkStatus> links;
-  std::vector<SlotStatus> slots;  // lent ones, by index
+  std::vector<SlotStatus> slots;  // leased ones, by index
   protocol::CmStatus connection_management{};
   std::vector<protocol::CmIdRecord> cm_ids{};
   uint32_t cm_ids_left_out = 0;

@@ -11,8 +11,7 @@
 
 namespace verbena::control {
 
-// What is counted of a device: sums over its QPs, those that are gone included, and what its link went
-// through.
+// The counters of a device: sums over its QPs, including destroyed ones, and the events of its link.
 struct DeviceCounters {
   std::array<uint64_t, transport::kQpCounterCount> qps{};  // by transport::QpCounter
   uint64_t link_downed = 0;
@@ -22,7 +21,7 @@ struct DeviceCounters {
   friend bool operator==(const DeviceCounters&, const DeviceCounters&) = default;
 };
 
-// As the agent says them.
+// Copies the counters from the agent's reply.
 inline DeviceCounters counters_in(const protocol::DeviceCountersReply& reply) {
   static_assert(transport::kQpCounterCount <= protocol::DeviceCountersReply::kNumbers);
   DeviceCounters counters;
@@ -31,20 +30,20 @@ inline DeviceCounters counters_in(const protocol::DeviceCountersReply& reply) {
   return counters;
 }
 
-// The sum without one of its parts. The part may have been read a moment later than the sum, and be larger by
-// now: then nothing is left.
+// A sum without one of its parts. The part may have been read a moment later and exceed the sum; then the
+// rest is 0.
 constexpr uint64_t rest_of(uint64_t sum, uint64_t part) {
   return sum > part ? sum - part : 0;
 }
 
-// A number as the kernel shows it of a port, under a name that tools look for.
+// A counter that the kernel shows of a port, under a name that tools look for.
 struct NamedCounter {
   std::string_view path;  // in the port's folder: counters/port_xmit_data
   uint64_t (*value)(const DeviceCounters&);
 };
 
-// Those of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband), of the kernel's rxe, and of
-// mlx5 where we have the figure: the same things go by several names.
+// The counters of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband), of the kernel's rxe,
+// and those of mlx5 for which there is a value here. Some values have several names.
 inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     // All octets between the packet delimiters, in words of four (IBTA volume 1, 16.1.3.5).
     {"counters/port_xmit_data", [](const DeviceCounters& c) { return c[transport::kSentOctets] / 4; }},
@@ -70,7 +69,7 @@ inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     {"hw_counters/retry_exceeded_err", [](const DeviceCounters& c) { return c[transport::kRetriesExceeded]; }},
     {"hw_counters/retry_rnr_exceeded_err",
      [](const DeviceCounters& c) { return c[transport::kRnrRetriesExceeded]; }},
-    // As rxe counts, the last timeout, after which nothing is retried, is none of them.
+    // As rxe counts: the last timeout, after which nothing is retried, is not included.
     {"hw_counters/completer_retry_err",
      [](const DeviceCounters& c) {
        const uint64_t causes = c[transport::kLocalAckTimeouts] + c[transport::kSequenceNaksReceived] +

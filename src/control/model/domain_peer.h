@@ -7,13 +7,13 @@
 
 namespace verbena::control {
 
-// What the agent says of another process that has an XRC domain of ours open.
+// The agent's news of another process that has an XRC domain of this process open.
 struct DomainPeer {
-  uint64_t domain = 0;  // as we called it when we opened it
-  uint32_t slot = 0;    // the other's
-  bool asked = false;   // we had asked for it; else it has asked for us
-  int error = 0;        // why there is no link: ENOENT when nobody at that slot has the domain open
-  UniqueFd socket;      // SOCK_SEQPACKET
+  uint64_t domain = 0;  // this process's number for it
+  uint32_t slot = 0;    // of the other process
+  bool asked = false;   // this process asked for the link; else the other one did
+  int error = 0;    // the errno value if there is no link; ENOENT: nobody at that slot has the domain open
+  UniqueFd socket;  // SOCK_SEQPACKET
 };
 
 }  // namespace verbena::control

@@ -14,8 +14,7 @@ std::array<uint8_t, 8> guid_of(const Link& link) {
     store_be<uint32_t>(&guid[4], link.interface_index);
     return guid;
   }
-  // EUI-64 from EUI-48, with the universal/local bit inverted (RFC 4291 appendix A), as the kernel's rxe
-  // does.
+  // EUI-64 from EUI-48, with the universal/local bit inverted (RFC 4291 appendix A), as in the kernel's rxe.
   const auto& mac = link.mac;
   return {static_cast<uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
 }

@@ -27,12 +27,12 @@ void append(std::vector<std::byte>& to, const T& record) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// Takes records off the front; once it has run short it stays failed.
+// Takes records off the front. After it has run short it stays failed.
 class Reader {
  public:
   explicit Reader(ConstBytes bytes) : bytes_(bytes) {}
 
-  // A record that is `length` bytes long there: zeros where it is shorter than ours.
+  // Takes a record that has `length` bytes in the file. If it is shorter than T, the rest is zeros.
   template <class T>
   T take(size_t length = sizeof(T)) {
     T record{};
@@ -57,14 +57,14 @@ struct RecordLengths {
   size_t gid = sizeof(protocol::GidRecord);
 };
 
-// False: shorter than they ever were.
+// Reads the lengths of records. False: they are shorter than they ever were.
 bool take_lengths(const protocol::LinkTableHeader& header, RecordLengths& lengths) {
   if (header.link_record_bytes == 0 && header.gid_record_bytes == 0) return true;
   lengths = {header.link_record_bytes, header.gid_record_bytes};
   return lengths.link >= protocol::kLinkRecordBytesInVersion4 && lengths.gid >= sizeof(protocol::GidRecord);
 }
 
-// False: more than there may be, or no network.
+// Reads a link's networks. False: they are too many, or one is invalid.
 bool take_peers(const protocol::LinkRecord& record, Link& link) {
   if (record.peer_count > protocol::kMaxPeersOfLink) return false;
   for (uint32_t i = 0; i < record.peer_count; ++i) {

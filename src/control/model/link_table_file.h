@@ -11,8 +11,8 @@
 
 namespace verbena::control {
 
-// The link table as it travels: a memfd that nobody can change any more, so that one file serves every client
-// and a reader needs no lock. It also carries what the next agent needs to go on after this one.
+// The link table, as the agent passes it on: in a sealed memfd, so that one file serves every client and a
+// reader needs no lock. It also carries the data that the next agent needs to continue after this one.
 struct LinkSnapshot {
   uint64_t generation = 0;
   uint32_t next_device_index = 0;

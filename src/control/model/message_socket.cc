@@ -14,7 +14,7 @@
 namespace verbena::control {
 namespace {
 
-// Room for the most descriptors that one message can carry, aligned as a cmsghdr must be.
+// Room for the maximum of descriptors that one message can carry, aligned as a cmsghdr must be.
 union ControlBuffer {
   cmsghdr alignment;
   char bytes[CMSG_SPACE(kMaxScmFds * sizeof(int))];
@@ -40,7 +40,8 @@ Result<void> send_message(int socket, ConstBytes message, std::span<const int> f
     std::memcpy(CMSG_DATA(cmsg), fds.data(), fds.size_bytes());
   }
   for (;;) {
-    // Past the C library, here and below: its calls are cancellation points, and the caller may hold locks.
+    // Bypasses the C library, here and below: its calls are cancellation points, and the caller may hold
+    // locks.
     if (::syscall(SYS_sendmsg, socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     if (errno != EINTR) return fail(errno);
   }
@@ -55,10 +56,10 @@ Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
   header.msg_iov = &data;
   header.msg_iovlen = 1;
   header.msg_control = max_fds > 0 ? control.bytes : nullptr;
-  // CMSG_LEN and not CMSG_SPACE: alignment would make room for one descriptor more than asked for.
+  // CMSG_LEN instead of CMSG_SPACE, whose padding would have room for one more descriptor than asked for.
   header.msg_controllen = max_fds > 0 ? CMSG_LEN(std::min(max_fds, kMaxScmFds) * sizeof(int)) : 0;
   Received received;
-  received.fds.reserve(max_fds);  // now, as descriptors that have come and find no place would stay open
+  received.fds.reserve(max_fds);  // allocates now: if it failed later, received descriptors would stay open
   ssize_t bytes;
   do {
     bytes = ::syscall(SYS_recvmsg, socket, &header, flags | MSG_CMSG_CLOEXEC);

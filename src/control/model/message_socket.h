@@ -17,6 +17,7 @@
 
 namespace verbena::control {
 
+// A received message, apart from its bytes.
 struct Received {
   size_t bytes = 0;        // 0: the other end has closed
   bool truncated = false;  // longer than the buffer, or with more descriptors than asked for
@@ -24,23 +25,24 @@ struct Received {
   std::vector<UniqueFd> fds;
 };
 
-// The kernel passes at most this many descriptors in a message (SCM_MAX_FD).
+// The kernel's limit of descriptors in one message (SCM_MAX_FD).
 inline constexpr size_t kMaxScmFds = 253;
 
-// One message, now or not at all (EAGAIN); never raises SIGPIPE.
+// Sends one message without blocking (EAGAIN); never raises SIGPIPE.
 Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds = {});
-// One message, now or not at all (EAGAIN). Descriptors arrive close-on-exec; those beyond `max_fds` are
-// closed by the kernel. REQUIRES: max_fds <= kMaxScmFds
+// Receives one message without blocking (EAGAIN). Descriptors arrive close-on-exec; the kernel closes those
+// beyond `max_fds`. REQUIRES: max_fds <= kMaxScmFds
 Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
-// The same, but leaves the message where it is, and its descriptors with it.
+// Like receive_message(), but leaves the message and its descriptors in the socket.
 Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
-// Receives, but waits as the socket says (O_NONBLOCK, SO_RCVTIMEO: EAGAIN when the time is over).
+// Like receive_message(), but waits as the socket's settings say (O_NONBLOCK; SO_RCVTIMEO: EAGAIN after that
+// time).
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 
-// Waits until poll(2) says one of `events` of the descriptor. False: the deadline came first.
+// Waits until poll(2) reports one of `events` for the descriptor. False: the deadline came first.
 bool wait_until_ready(int fd, short events, TimePoint deadline);
 
-// Where an agent listens.
+// The address at which an agent listens.
 struct AgentAddress {
   // The abstract name of the agent of `uid`.
   explicit AgentAddress(uid_t uid);

@@ -6,15 +6,15 @@
 
 namespace verbena::control {
 
-// How fast a link is in InfiniBand's terms: so many lanes, each so fast.
+// The speed of a link in InfiniBand's terms: a number of lanes, and the speed of each.
 struct PortSpeed {
   uint8_t width;      // ibv_port_attr::active_width
   uint8_t speed;      // ibv_port_attr::active_speed
-  const char* text;   // as `rate` in /sys has it
-  uint32_t megabits;  // of an Ethernet link: up to so many
+  const char* text;   // as `rate` in /sys shows it
+  uint32_t megabits;  // the entry is for Ethernet links of up to this speed
 };
 
-// As the kernel translates it (ib_get_eth_speed).
+// The kernel's translation (ib_get_eth_speed()).
 inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
     {1, 1, "2.5 Gb/sec (1X SDR)", 1'000},
     {1, 8, "10 Gb/sec (1X FDR10)", 10'000},
@@ -27,8 +27,8 @@ inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
     {2, 128, "400 Gb/sec (4X NDR)", 400'000},
 });
 
-// What a netdev is taken for that does not say its speed: loopback, a bridge, most that are not hardware.
-// They are as fast as the processor; this is what veth says of itself.
+// The speed assumed for a netdev that reports none: loopback, a bridge, most that are not hardware. They are
+// as fast as the CPU; veth reports this value.
 inline constexpr uint32_t kAssumedMegabits = 10'000;
 
 constexpr const PortSpeed& port_speed_of(uint32_t megabits) {

@@ -7,8 +7,8 @@
 
 namespace verbena::control {
 
-// What the agent says of a capture: what a slot of ours sends by memory is to go into the ring, too; without
-// a ring, no longer.
+// The agent's news of a capture. The process also writes the packets that the slot sends by shared memory to
+// the ring; without a ring it stops doing so.
 struct SlotCapture {
   static constexpr uint32_t kAllSlots = UINT32_MAX;
   uint32_t slot = kAllSlots;

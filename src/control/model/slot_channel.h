@@ -7,12 +7,12 @@
 
 namespace verbena::control {
 
-// What the agent says of a channel between a slot of ours and another.
+// The agent's news of a channel between a slot of this process and another slot.
 struct SlotChannel {
   uint32_t own_slot = 0;
-  uint32_t peer_slot = 0;  // may be ours, too
-  bool asked = false;      // we had asked for it; else the other process has
-  int error = 0;           // why there is none; see protocol::ChannelMessage
+  uint32_t peer_slot = 0;  // may be of this process, too
+  bool asked = false;      // this process asked for it; else the other one did
+  int error = 0;           // the errno value if there is none; see protocol::ChannelMessage
   UniqueFd socket;         // SOCK_SEQPACKET, non-blocking
 };
 

@@ -37,7 +37,7 @@ uint64_t word_at(const QpWords& words, size_t byte_offset) {
   return words[byte_offset / 8];
 }
 
-// What a newer library says goes by memory, too.
+// The route of a QP. Routes that a newer library reports and this code does not know use memory, too.
 protocol::QpWay way_of(uint64_t word) {
   return word < protocol::kQpWays ? static_cast<protocol::QpWay>(word) : protocol::QpWay::kMemory;
 }
@@ -85,7 +85,7 @@ using Paths = Rows<PathRow, offsetof(protocol::StatusPage, paths)>;
 using MoreRow = std::array<uint64_t, protocol::kQpMoreNumbers>;
 using MoreCounters = Rows<MoreRow, offsetof(protocol::StatusPage, more)>;
 
-// Libraries of before octets were counted have payload alone: better than nothing.
+// Libraries that are too old to count octets have counts of the payload only, which are used instead.
 void add_more(const MoreRow& row, QpNumbers& qp) {
   std::copy_n(row.begin(), kMoreCounters, qp.counters.begin() + transport::kFirstMoreCounter);
   if (row != MoreRow{}) return;
@@ -110,7 +110,8 @@ bool is_begun(int fd) {
   return read_at(fd, &magic, sizeof magic, 0) && magic == protocol::StatusPage::kMagic;
 }
 
-// Which parts of the file are in memory: a mapping that nobody touches tells it without the file's lock.
+// Which parts of the file are in memory. mincore() of a mapping that is never touched tells without the
+// file's lock.
 class Residency {
  public:
   explicit Residency(int fd) : pages_((kEnd + page_bytes() - 1) / page_bytes(), 1) {
@@ -120,7 +121,7 @@ class Residency {
     ::munmap(map, kEnd);
   }
   bool has(uint32_t place) const { return has_page(page_of(place)); }
-  // The first place behind that for which has() says another thing.
+  // The first place behind `first` for which has() differs.
   uint32_t end_of_run(uint32_t first) const {
     size_t page = page_of(first) + 1;
     while (page < pages_.size() && has_page(page) == has(first)) ++page;

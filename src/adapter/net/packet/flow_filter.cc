@@ -16,10 +16,10 @@ using ethernet::RuleKind;
 using ethernet::SteeringRule;
 
 constexpr uint32_t kWholeFrame = 0x40000;
-// A program's end and its longest rule must have room, too.
+// Leaves room for the instruction that ends a program.
 constexpr size_t kMaxInstructions = BPF_MAXINSNS - 1;
 
-// The program's memory.
+// The program's memory cells.
 enum Cell : uint32_t {
   kTagBytes,   // of VLAN tags in the data: how much later the network header begins
   kVlanTag,    // the outermost
@@ -33,7 +33,7 @@ constexpr uint32_t ancillary(uint32_t what) {
   return static_cast<uint32_t>(SKF_AD_OFF) + what;
 }
 
-// Writes a program. Jumps go forward to labels; a block between two labels has fewer than 256 instructions.
+// Writes a program. Jumps go forward to labels, which are fewer than 256 instructions away.
 class Assembler {
  public:
   struct Label {
@@ -69,12 +69,12 @@ class Assembler {
     label.if_false.push_back(program_.size());
     operation(BPF_JMP | comparison | BPF_K, k);
   }
-  // With the index register on the right of the comparison.
+  // Compares with the index register.
   void jump_unless_index(uint32_t comparison, Label& label) {
     label.if_false.push_back(program_.size());
     operation(BPF_JMP | comparison | BPF_X);
   }
-  // Here is where the label's jumps go.
+  // Makes the label's jumps lead here.
   void place(Label& label) {
     for (const size_t from : label.if_true) program_[from].jt = distance(from);
     for (const size_t from : label.if_false) program_[from].jf = distance(from);
@@ -93,7 +93,7 @@ class Assembler {
 
 using Label = Assembler::Label;
 
-// Goes on with what comes in, and with what raw QPs of others send.
+// Drops outgoing frames, except those that raw QPs of other processes send; continues with the rest.
 void write_direction(Assembler& a) {
   Label incoming, wanted;
   a.load_length();
@@ -110,7 +110,7 @@ void write_direction(Assembler& a) {
   a.place(outgoing_wanted);
 }
 
-// A tag in the data at `at`, if there is one: what is behind it becomes the ether type.
+// Parses a tag in the data at `at`, if there is one: the type behind it becomes the ether type.
 void write_tag(Assembler& a, uint32_t at, Label& no_more) {
   Label is_tag;
   a.load_half(at);
@@ -126,7 +126,7 @@ void write_tag(Assembler& a, uint32_t at, Label& no_more) {
   a.store(kEtherType);
 }
 
-// The kernel takes the outermost tag of what arrives out of the data, and tells it apart.
+// The kernel removes the outermost tag of received frames from the data and reports it separately.
 void write_vlan(Assembler& a) {
   Label in_data, done, no_more;
   a.load_immediate(0);
@@ -154,7 +154,7 @@ void write_vlan(Assembler& a) {
   a.place(no_more);
 }
 
-// Goes on only when that many bytes are there behind the tags.
+// Continues only if that many bytes are there besides the tags.
 void require_bytes(Assembler& a, uint32_t bytes, Label& otherwise) {
   a.load_length();
   a.load_index(kTagBytes);
@@ -234,7 +234,7 @@ void write_parser(Assembler& a) {
   a.place(done);
 }
 
-// Compares what was loaded, `bytes` wide, with a field of the rule at `offset`.
+// Writes the comparisons of one rule, which accept the frame or lead to the next rule.
 class RuleWriter {
  public:
   RuleWriter(Assembler& a, const SteeringRule& rule)
@@ -263,7 +263,7 @@ class RuleWriter {
   void compare_at(size_t offset, uint32_t width, uint32_t at) {
     compare(offset, width, [&] { a_.operation(BPF_LD | size_code(width) | BPF_ABS, at); });
   }
-  // Relative to the index register.
+  // `at` is relative to the index register.
   void compare_behind(size_t offset, uint32_t width, uint32_t at) {
     compare(offset, width, [&] { a_.operation(BPF_LD | size_code(width) | BPF_IND, at); });
   }
@@ -282,7 +282,7 @@ class RuleWriter {
     compare_at(offsetof(FlowKey, source) + 4, 2, 10);
     compare(offsetof(FlowKey, vlan_tag), 2, [&] { a_.load_cell(kVlanTag); });
     compare(offsetof(FlowKey, ether_type), 2, [&] { a_.load_cell(kEtherType); });
-    // The header is there whole if the layer is, and only then are its fields asked for.
+    // If a frame has a layer, it has the layer's whole header. Only then are the header's fields compared.
     if ((layers & ethernet::kIpv4) != 0) write_ipv4();
     if ((layers & ethernet::kIpv6) != 0) write_ipv6();
     if ((layers & (ethernet::kTcp | ethernet::kUdp)) != 0) {
@@ -298,7 +298,7 @@ class RuleWriter {
     constexpr uint32_t kAt = ethernet::kHeaderBytes;
     a_.load_index(kTagBytes);
     compare_behind(offsetof(FlowKey, traffic_class), 1, kAt + 1);
-    // The flags stand one bit higher in the rule than in the header's top three.
+    // The header's top three bits are the flags, in another order than in the rule.
     compare(offsetof(FlowKey, fragment), 1, [&] {
       a_.operation(BPF_LD | BPF_B | BPF_IND, kAt + 6);
       a_.operation(BPF_ALU | BPF_RSH | BPF_K, 5);
@@ -326,12 +326,12 @@ class RuleWriter {
     }
   }
 
-  // In the header MF is bit 0 and DF bit 1, in rules DF is bit 1 and MF bit 2 (ethernet::FragmentFlag).
+  // After the shift MF is bit 0 and DF bit 1; in rules DF is bit 1 and MF bit 2 (ethernet::FragmentFlag).
   void swap_fragment_flags() {
     a_.operation(BPF_MISC | BPF_TAX);
     a_.bit_and(1);
     a_.operation(BPF_ALU | BPF_LSH | BPF_K, 2);
-    a_.store(kProtocol);  // no longer needed
+    a_.store(kProtocol);  // this cell is no longer needed
     a_.operation(BPF_MISC | BPF_TXA);
     a_.bit_and(ethernet::kDontFragment);
     a_.load_index(kProtocol);
@@ -380,7 +380,7 @@ FlowFilter make_flow_filter(const ethernet::SteeringTable& table) {
     if (fits) a.append(one.take());
   });
   if (!fits) {
-    // Too many for a program: the table itself sorts them out.
+    // Too many rules for a program: the steering table alone selects frames.
     Assembler all;
     all.append(direction);
     all.finish(kWholeFrame);

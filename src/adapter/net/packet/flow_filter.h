@@ -12,20 +12,20 @@ namespace verbena::net {
 
 using FilterProgram = std::vector<sock_filter>;
 
-// Frames that raw QPs of other processes send through the same device carry this mark (SO_MARK). A network
-// adapter hands such frames to the QPs that have a rule for them, as if they had come from the wire.
+// SO_MARK of the frames that raw QPs send. Packet sockets of other processes on the same device accept marked
+// outgoing frames: a network adapter, too, passes such frames to the QPs that have a rule for them.
 inline constexpr uint32_t kRawFrameMark = 0x5eba0e7a;
 
-// A classic BPF program for a packet socket that drops in the kernel what no rule of the table wants; it may
-// let pass more (VLAN tags that we know no type of, rules too many for a program), never less. Of what leaves
-// through the device it looks at marked frames only.
+// A classic BPF program for a packet socket that drops, in the kernel, the frames that no rule of a table
+// wants. It may pass too many frames (VLAN tags of unknown type, more rules than fit a program), never too
+// few. Among outgoing frames it passes marked ones only.
 struct FlowFilter {
   FilterProgram program;
-  bool exact;  // false: the rules were too many, and everything passes
+  bool exact;  // false: too many rules for a program, so all incoming frames pass
 };
 FlowFilter make_flow_filter(const ethernet::SteeringTable& table);
 
-// Lets nothing pass; and everything.
+// Programs that pass no frame and all frames.
 FilterProgram make_closed_filter();
 FilterProgram make_open_filter();
 

@@ -24,10 +24,10 @@
 namespace verbena::net {
 namespace {
 
-// Room for a burst while nobody reads; and for a few batches on their way.
+// Room for a burst while nobody reads, and for a few batches being sent.
 constexpr int kReceiveBytes = 8 << 20;
 constexpr int kSendBytes = 1 << 20;
-// A read that fails has taken a frame, or a piece of news about the device, off the queue.
+// A failed read has consumed a frame or an error of the device, so it is repeated, this many times.
 constexpr int kMaxFailedReads = 16;
 
 // OffloadHeader::flags
@@ -44,7 +44,7 @@ bool is_lost(int error) {
   return error == ENETDOWN || error == ENXIO || error == ENODEV || error == ENETUNREACH;
 }
 
-// What is told beside a received frame.
+// The kernel's information about a received frame besides its data.
 struct Auxiliary {
   bool tagged = false;
   uint16_t tag = 0;
@@ -65,7 +65,7 @@ Auxiliary auxiliary_of(msghdr& message) {
 }  // namespace
 
 Result<std::unique_ptr<PacketSocket>> PacketSocket::open(uint32_t interface_index) {
-  // With protocol 0 nothing arrives before bind(), when the filter stands.
+  // With protocol 0 nothing arrives before bind(), when the filter is in place.
   OwnFd socket(UniqueFd(plain_socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket) return fail(errno);
   const int fd = socket.get();
@@ -114,7 +114,7 @@ PacketSocket::PacketSocket(OwnFd socket, OwnFd epoll, bool loopback)
 void PacketSocket::pause(bool on) {
   if (paused_ == on) return;
   paused_ = on;
-  // Taken out altogether: an error of the socket would be told even if nothing is asked for.
+  // Removes the socket from the set: its errors would be reported even if no event is requested.
   epoll_event readable{.events = EPOLLIN, .data = {}};
   plain_epoll_ctl(epoll_.get(), on ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, socket_.get(), &readable);
 }
@@ -161,7 +161,7 @@ int PacketSocket::read(uint32_t most) {
   return system_calls::recvmmsg(fd(), reads_.data(), most, MSG_DONTWAIT);
 }
 
-// One frame at a time is asked for until there are more: preparing many costs more than an empty read.
+// Asks for one frame at a time until there are more: preparing many messages costs more than an empty read.
 uint32_t PacketSocket::receive(FrameHandler& handler, uint32_t budget) {
   uint32_t taken = 0;
   int failed = 0;
@@ -184,8 +184,8 @@ uint32_t PacketSocket::receive(FrameHandler& handler, uint32_t budget) {
   return taken;
 }
 
-// Makes of what was read the frame that was on the wire: the kernel takes the outermost VLAN tag out, leaves
-// checksums to the device, merges segments.
+// Restores a frame as it was on the wire: the kernel removes the outermost VLAN tag, leaves checksums to the
+// device, and merges segments.
 void PacketSocket::take(FrameHandler& handler, uint32_t index) {
   mmsghdr& message = reads_[index];
   const OffloadHeader& offload = read_headers_[index];
@@ -233,7 +233,7 @@ bool PacketSocket::add(std::span<const ConstBytes> pieces, uint32_t bytes) {
   iovec* to = begin;
   *to++ = {&write_header_, sizeof write_header_};
   for (const ConstBytes piece : pieces) *to++ = {const_cast<std::byte*>(piece.data()), piece.size()};
-  // What is no frame at all is left to the kernel to refuse.
+  // A frame without a whole header is left to the kernel to refuse.
   if (bytes < ethernet::kLeastFrameBytes && bytes >= ethernet::kHeaderBytes) {
     *to++ = {const_cast<std::byte*>(kPadding.data()), ethernet::kLeastFrameBytes - bytes};
   }

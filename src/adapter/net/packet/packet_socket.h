@@ -17,66 +17,67 @@
 
 namespace verbena::net {
 
-// What stands before a frame to say what the kernel left to the device (PACKET_VNET_HDR): struct
-// virtio_net_hdr of <linux/virtio_net.h>, a header that is not C++.
+// The header in front of a frame of a socket with PACKET_VNET_HDR: the offloads that the kernel left to the
+// device. It has the layout of struct virtio_net_hdr of <linux/virtio_net.h>, a header that is not C++.
 struct OffloadHeader {
   uint8_t flags = 0;
-  uint8_t segmentation = 0;  // what of a merged frame's segments, 0 if it is not one
+  uint8_t segmentation = 0;  // type of the segments of a merged frame; 0: not merged
   uint16_t header_bytes = 0;
-  uint16_t segment_bytes = 0;  // of payload
+  uint16_t segment_bytes = 0;  // payload of each segment
   uint16_t checksum_start = 0;
   uint16_t checksum_offset = 0;
 };
 static_assert(sizeof(OffloadHeader) == 10);
 
-// Takes the frames that a PacketSocket reads. Borrowed for the call.
+// Takes the frames that a PacketSocket reads. A frame is valid during the call only.
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
-  // `checked`: the kernel has looked at its TCP or UDP checksum, or made it.
+  // `checked`: the TCP or UDP checksum was verified by the kernel or computed on this host.
   virtual void on_frame(ConstBytes frame, bool checked) = 0;
 };
 
-// A socket for whole Ethernet frames of one device (packet(7)), which takes CAP_NET_RAW. Frames come and go
-// as they are on the wire, whatever the kernel's offloads make of them: with their VLAN tag and checksums,
-// cut where the kernel merged them.
+// A socket for whole Ethernet frames of one device (packet(7)); needs CAP_NET_RAW. Frames are sent and
+// received as they are on the wire, whatever the kernel's offloads do to them: with their VLAN tag and
+// checksums, and split where the kernel merged them.
 //
 // One thread at a time.
 class PacketSocket {
  public:
-  // Nothing is received before set_filter(). EPERM without the capability, ENODEV when the device is gone,
-  // EOPNOTSUPP when its frames are not Ethernet's.
+  // Opens a socket that receives nothing before set_filter(). EPERM without the capability, ENODEV when the
+  // device is gone, EOPNOTSUPP when it is not an Ethernet device.
   static Result<std::unique_ptr<PacketSocket>> open(uint32_t interface_index);
 
-  // Readable when receive() would find something, and it is not paused.
+  // Readable when receive() would find a frame, unless the socket is paused.
   int readable_fd() const { return epoll_.get(); }
-  // Whether both descriptors are still ours (base/own_fd.h).
+  // Whether both descriptors are still its own (base/own_fd.h).
   bool is_whole() const { return socket_.is_ours() && epoll_.is_ours(); }
-  // Frames wait in the kernel, and nobody is woken for them; until they do not.
+  // While paused, frames wait in the kernel and readable_fd() does not become readable.
   void pause(bool on);
-  // Ends it for this process; nothing comes or goes any more.
+  // Closes the socket in this process; nothing is sent or received any more.
   void close() {
     socket_.reset();
     epoll_.reset();
   }
-  // What leaves through it comes back to it, as to everyone.
+  // Whether the device is the loopback device: each sent frame comes back to all its sockets, this one
+  // included.
   bool is_loopback() const { return loopback_; }
 
   Result<void> set_filter(const FilterProgram& filter);
-  // Which frames the device is to let in besides its own: of an address, all multicast, all there are
-  // (PACKET_MR_UNICAST, _MULTICAST, _ALLMULTI, _PROMISC). Counted: each has its leave().
+  // Makes the device accept frames besides its own: those to an address, all multicast, or all
+  // (PACKET_MR_UNICAST, _MULTICAST, _ALLMULTI, _PROMISC). Each join() is undone by one leave().
   Result<void> join(uint16_t what, std::span<const uint8_t> address = {});
   void leave(uint16_t what, std::span<const uint8_t> address = {});
 
-  // Reads at most about `budget` frames. Never blocks.
+  // Reads at most about `budget` frames and returns how many. Never blocks.
   uint32_t receive(FrameHandler& handler, uint32_t budget);
 
-  // Adds a frame to the batch, padded to the shortest there may be. Its memory is read until send(), and may
-  // be gone by then. False: the batch is full; an empty one never is.
+  // Adds a frame to the batch, padded to the minimum length. send() reads the pieces, and tolerates that they
+  // are unmapped by then. False: the batch is full; an empty batch is never full.
   bool add(std::span<const ConstBytes> pieces, uint32_t bytes);
 
-  // Sends the batch, in order, and begins another. `error`: why the next one did not go, 0 if all did. Of a
-  // device that is down or gone all frames are lost, not refused.
+  // Sends the batch in order and begins another. `error`: the errno value for the first frame that was not
+  // sent; 0: all were. If the device is down or gone, all frames count as sent and are lost.
   struct Sent {
     uint32_t frames;
     int error;
@@ -87,11 +88,11 @@ class PacketSocket {
 
  private:
   static constexpr uint32_t kBatch = 64;         // frames
-  static constexpr uint32_t kBatchPieces = 256;  // and the pieces that they have together
+  static constexpr uint32_t kBatchPieces = 256;  // pieces of these frames together
   static constexpr uint32_t kReads = 16;
-  // A merged frame is up to 64 KiB of IP and its Ethernet header.
+  // A merged frame has up to 64 KiB of IP and its Ethernet header.
   static constexpr size_t kFrameBytes = 65536 + 64;
-  // In front of a frame as read, so that a VLAN tag finds room.
+  // Space in front of a frame as read, into which its VLAN tag is put back.
   static constexpr size_t kFrontBytes = 16;
   struct alignas(cmsghdr) Control {
     std::array<std::byte, 64> bytes;
@@ -105,13 +106,13 @@ class PacketSocket {
   void cut(FrameHandler& handler, ConstBytes frame, uint32_t payload_bytes);
 
   OwnFd socket_;
-  OwnFd epoll_;  // of the socket alone
+  OwnFd epoll_;  // contains the socket only
   bool paused_ = false;
   const bool loopback_;
   uint32_t wanted_ = 1;  // frames to ask for in the next read
 
   std::unique_ptr<std::byte[]> buffers_;
-  std::unique_ptr<std::byte[]> segment_;  // one of a merged frame
+  std::unique_ptr<std::byte[]> segment_;  // of a merged frame, when it is split
   std::array<mmsghdr, kReads> reads_{};
   std::array<std::array<iovec, 2>, kReads> read_pieces_{};
   std::array<OffloadHeader, kReads> read_headers_{};

@@ -11,12 +11,12 @@
 
 namespace verbena::net {
 
-// Frames under way to one port, by the time of their arrival; at the same time, first sent is first there.
-// Most arrive in the order in which they were sent and only queue up; the others go through a heap. Allocates
-// only while it grows.
+// The frames on their way to one port, by arrival time; at the same time, the one added first arrives first.
+// Most frames arrive in the order of sending and go to a ring; the others go through a heap. Allocates only
+// while it grows. Despite its name, it has nothing to do with selective acknowledgements.
 class Sack {
  public:
-  // Arrives no earlier than everything added so before. REQUIRES: at >= latest()
+  // Adds a frame that arrives no earlier than all frames added by this call before. REQUIRES: at >= latest()
   void add_in_order(TimePoint at, Frame* frame) {
     if (count_ == ring_.size()) grow();
     ring_[(first_ + count_++) & (ring_.size() - 1)] = {at, sequence_++, frame};
@@ -33,7 +33,7 @@ class Sack {
     return heap_.empty() ? in_order : std::min(in_order, heap_.front().at);
   }
 
-  // The frame that has arrived first, or nullptr when none has arrived by `now`.
+  // Takes the first frame that has arrived by `now`; nullptr: none has.
   Frame* take(TimePoint now) {
     const bool from_heap = !heap_.empty() && (count_ == 0 || Later{}(ring_[first_], heap_.front()));
     if (from_heap) {

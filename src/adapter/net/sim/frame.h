@@ -13,7 +13,7 @@
 
 namespace verbena::net {
 
-// A packet on the simulated wire: its UDP payload, and what the headers in front of it say.
+// A packet on the simulated wire: its UDP payload, and the path and flow that its headers would carry.
 struct Frame {
   static constexpr uint32_t kMaxBytes = roce::kMaxHeaderBytes + roce::kMaxPathMtu + 3 + roce::kIcrcBytes;
 
@@ -25,7 +25,7 @@ struct Frame {
   std::array<std::byte, kMaxBytes> bytes;
 };
 
-// Frames that are used again, the last one given back first: it is still in the cache.
+// A pool of frames. Returns the frame first that was given back last, as it is still in the cache.
 class FramePool {
  public:
   Frame* get() {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kEthernetHeaderBytes = 14;
 constexpr uint64_t kNanosecondsPerSecond = 1'000'000'000;
-// Makes the second stream of random numbers another one than the first.
+// Makes the second stream of random numbers differ from the first.
 constexpr uint64_t kMomentSeed = 0x6d6f'6d65'6e74'0001;
 
 }  // namespace
@@ -63,7 +63,7 @@ Passage LinkModel::pass(TimePoint now, size_t bytes) {
     leaves = free_at_ = transmitted(std::max(free_at_, now), bytes + settings_.overhead_bytes);
     enqueue({leaves, bytes});
   }
-  // On the wire, so what is lost there has taken its time of the transmitter.
+  // Lost on the wire: the packet has taken its time of the transmitter.
   if (lot.lost || lost_in_burst(leaves)) {
     ++counters_.lost;
     return {.fate = LinkFate::kLost};
@@ -78,8 +78,8 @@ Passage LinkModel::pass(TimePoint now, size_t bytes) {
   return passage;
 }
 
-// All that a packet could need is drawn whatever becomes of it, so that the draws of later packets stay
-// theirs.
+// Draws all random numbers of a packet whatever becomes of it, so that later packets' draws do not depend on
+// its fate.
 LinkModel::Lot LinkModel::draw() {
   Lot lot;
   lot.lost = chance(settings_.loss);
@@ -107,12 +107,12 @@ bool LinkModel::lost_in_burst(TimePoint now) {
   return random_moment_.below(1'000'000) < settings_.burst_loss;
 }
 
-// When the transmitter is done with so many bytes, through all turns of its rate.
+// When the transmitter is done with this many bytes, through all turns of its rate.
 TimePoint LinkModel::transmitted(TimePoint begin, uint64_t bytes) const {
   if (settings_.rate_turn.count() <= 0) {
     return begin + Duration(bytes * kNanosecondsPerSecond / settings_.bytes_per_second);
   }
-  // Bytes at one byte per second for a nanosecond: in these nothing is rounded away at the turns.
+  // In units of a billionth of a byte, so that nothing is rounded away at the turns.
   uint64_t left = bytes * kNanosecondsPerSecond;
   for (TimePoint at = begin;;) {
     const int64_t turn = (at - begin_) / settings_.rate_turn;

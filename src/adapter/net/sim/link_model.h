@@ -11,41 +11,42 @@
 
 namespace verbena::net {
 
-// One direction of a link: a transmitter with a queue in front of it and a wire behind it. Chances are in
-// parts per million, sizes in bytes of Ethernet frames without their check sequence. What is left as it is
-// does not happen.
+// The settings of one direction of a link: a transmitter with a queue in front of it and a wire behind it.
+// Probabilities are in parts per million, sizes in bytes of Ethernet frames without their check sequence. By
+// default a link has no faults.
 struct LinkSettings {
-  // The transmitter. A rate of 0 is no limit; nothing waits then, and no queue is ever full.
+  // The transmitter. A rate of 0 means no limit: nothing waits then, and the queue is never full.
   uint64_t bytes_per_second = 0;
-  uint64_t other_bytes_per_second = 0;  // with rate_turn: the rate of every other turn; 0: it stands still
+  uint64_t other_bytes_per_second = 0;  // with rate_turn: the rate of every other turn; 0: nothing is sent
   Duration rate_turn{0};                // how long each of the two rates lasts
-  uint32_t overhead_bytes = 24;    // preamble, check sequence and gap of Ethernet: they take time, no room
-  uint64_t queue_bytes = 1 << 20;  // what waits or is being sent; an empty queue takes any packet
-  uint64_t mark_above_bytes = 0;   // a packet that finds more than so much there is to be marked (ECN)
-  uint32_t mtu = 0;                // of IP: larger packets do not go through
+  uint32_t overhead_bytes = 24;    // preamble, check sequence and gap of Ethernet: take time, no queue space
+  uint64_t queue_bytes = 1 << 20;  // waiting or being sent; an empty queue takes any packet
+  uint64_t mark_above_bytes = 0;   // a packet that finds more than this in the queue is ECN-marked; 0: none
+  uint32_t mtu = 0;                // of IP: larger packets are dropped; 0: no limit
 
   // The wire.
   Duration delay{0};
-  Duration jitter{0};        // up to so much besides; keeps the order
-  Duration jitter_every{0};  // how long one draw of it lasts; 0: a packet
-  uint32_t early = 0;        // comes without the delay, before all that are under way
-  uint32_t late = 0;         // comes up to `detour` after its time; others pass it
+  Duration jitter{0};        // maximum additional delay; keeps the order
+  Duration jitter_every{0};  // how long one random jitter lasts; 0: for one packet
+  uint32_t early = 0;        // arrives without the delay, before all that are on their way
+  uint32_t late = 0;         // arrives up to `detour` late; others pass it
   Duration detour = std::chrono::microseconds(100);
   uint32_t loss = 0;
-  uint32_t duplication = 0;  // comes twice, the second time up to `detour` later
-  uint32_t corruption = 0;   // comes with bits that have changed
+  uint32_t duplication = 0;  // arrives twice, the second time up to `detour` later
+  uint32_t corruption = 0;   // arrives with changed bits
 
-  // Losses that come together, by packets (Gilbert's model): in its bad state a link loses `bad_loss`.
-  uint32_t bad_begins = 0;  // the chance of each packet
+  // Loss bursts by packets (Gilbert's model): in its bad state a link loses `bad_loss` of the packets.
+  uint32_t bad_begins = 0;  // probability per packet
   uint32_t bad_ends = 0;
   uint32_t bad_loss = 1'000'000;
 
-  // Losses that come together, by time: for `burst_length` at the end of each `burst_every`.
+  // Loss bursts by time: for `burst_length` at the end of each `burst_every`.
   Duration burst_every{0};
   Duration burst_length{0};
   uint32_t burst_loss = 0;
 };
 
+// The fate of a packet: it arrives, or the place and reason of its loss.
 enum class LinkFate : uint8_t {
   kArrives,
   kLost,        // on the wire, by chance
@@ -53,12 +54,12 @@ enum class LinkFate : uint8_t {
   kTooLarge,    // for the MTU
 };
 
-// What becomes of one packet.
+// The fate of one packet.
 struct Passage {
   LinkFate fate = LinkFate::kArrives;
-  bool marked = false;     // congestion experienced; has a meaning for packets that are ECN-capable
-  bool corrupted = false;  // the caller changes bits, which ones `damage` says
-  uint8_t copies = 1;      // how many arrive
+  bool marked = false;     // congestion experienced; matters for ECN-capable packets only
+  bool corrupted = false;  // the caller changes bits, selected by `damage`
+  uint8_t copies = 1;      // number of arrivals
   std::array<TimePoint, 2> arrives{};
   uint64_t damage = 0;  // random
 
@@ -66,7 +67,7 @@ struct Passage {
 };
 
 struct LinkCounters {
-  uint64_t packets = 0;  // all that were sent, whatever became of them
+  uint64_t packets = 0;  // all that were sent, whatever their fate
   uint64_t bytes = 0;
   uint64_t lost = 0;
   uint64_t overflowed = 0;
@@ -79,34 +80,34 @@ struct LinkCounters {
   uint64_t longest_queue_bytes = 0;
 };
 
-// What a link does to packets, without the packets: asked about each when it is sent, says whether it arrives
-// and when. Pure: the same settings, seed, times and sizes give the same answers. What chance does to the
-// n-th packet does not even depend on the times, jitter and bursts by time apart: a seed means the same
-// losses over a real clock as well.
+// Models a link without handling packets: given the time and size of each sent packet, returns whether and
+// when it arrives. Pure: the same settings, seed, times and sizes give the same results. The random fate of
+// the n-th packet does not depend on the times, except for jitter and bursts by time. So a seed gives the
+// same losses over a real clock, too.
 //
-// The emulator of tests/network and simulations share it. Not thread-safe. Allocates only while its queue
+// Used by simulations and by the emulator of tests/network. Not thread-safe. Allocates only while its queue
 // grows.
 class LinkModel {
  public:
-  // Turns of the rate and bursts are counted from `begin`.
+  // `begin`: the time from which turns of the rate and bursts are counted.
   LinkModel(const LinkSettings& settings, uint64_t seed, TimePoint begin = TimePoint{});
 
-  // A packet is sent. REQUIRES: now is not before that of an earlier call, nor before `begin`
+  // Sends a packet. REQUIRES: `now` is not before that of an earlier call, nor before `begin`
   Passage pass(TimePoint now, size_t bytes);
 
-  // What waits at that time. REQUIRES: as for pass()
+  // The bytes in the queue at that time. REQUIRES: as for pass()
   uint64_t queue_bytes(TimePoint now);
 
   const LinkSettings& settings() const { return settings_; }
   const LinkCounters& counters() const { return counters_; }
 
  private:
-  // A packet in the queue, the one being sent included.
+  // A packet in the queue; the one being sent counts as well.
   struct Waiting {
     TimePoint leaves;
     uint64_t bytes;
   };
-  // What chance has in store for a packet.
+  // The random decisions about one packet.
   struct Lot {
     bool lost = false;
     bool early = false;
@@ -132,18 +133,18 @@ class LinkModel {
 
   const LinkSettings settings_;
   const TimePoint begin_;
-  Random random_;         // what befalls each packet: so many draws for each, whatever the time
-  Random random_moment_;  // what goes by time
+  Random random_;         // fates of packets: each packet's draws are independent of the time
+  Random random_moment_;  // jitter and bursts by time
   LinkCounters counters_;
 
   std::vector<Waiting> queue_ = std::vector<Waiting>(64);  // a ring, its size a power of two
   size_t first_ = 0;
   size_t count_ = 0;
   uint64_t queue_bytes_ = 0;
-  TimePoint free_at_;  // when the transmitter has sent all of the queue
+  TimePoint free_at_;  // when the transmitter will have sent the whole queue
 
   bool bad_ = false;
-  TimePoint latest_;  // arrival of those that kept the order
+  TimePoint latest_;  // latest arrival of packets that kept the order
   Duration jitter_now_{0};
   TimePoint jitter_until_;
 };

@@ -41,7 +41,7 @@ SendStatus LoopbackPort::send(const OutgoingPacket& packet) {
     for (const ConstBytes piece : packet.payload) at = std::copy(piece.begin(), piece.end(), at);
   };
   if (packet.payload_bytes != 0 && !memory::guarded(copy)) return SendStatus::kFault;
-  at = std::fill_n(at, packet.headers.pad + roce::kIcrcBytes, std::byte{0});  // nobody looks at this ICRC
+  at = std::fill_n(at, packet.headers.pad + roce::kIcrcBytes, std::byte{0});  // nobody checks this ICRC
   const auto bytes = static_cast<uint32_t>(at - begin);
   sent_.push_back({packet.path, used_, bytes});
   used_ += bytes;

@@ -11,9 +11,9 @@
 
 namespace verbena::net {
 
-// A Port that leads back to its own shard: what is sent is there to be received at once, in order. Nothing is
-// lost, a port without room says so; no system call is made, and no memory is shared with another port. So
-// what is measured over it is the work above ports.
+// A Port that leads back to its own shard: sent packets can be received at once, in order. Nothing is lost; a
+// full port returns kBusy. It makes no system call and shares no memory with another port, so benchmarks over
+// it measure the work above ports.
 class LoopbackPort : public Port {
  public:
   explicit LoopbackPort(PortCounters& counters, uint32_t max_payload = roce::kMaxPathMtu);
@@ -28,7 +28,7 @@ class LoopbackPort : public Port {
   PortCounters& counters() override { return counters_; }
 
  private:
-  // A packet on its way: where its bytes, those of a datagram, lie in the room.
+  // A packet on its way: the position of its UDP payload in room_.
   struct Sent {
     roce::Path path;
     uint32_t begins = 0;
@@ -37,11 +37,11 @@ class LoopbackPort : public Port {
 
   const transport::Traits traits_;
   PortCounters& counters_;
-  // Filled from the front until all that is there has been received.
+  // Filled from the front until everything in it has been received.
   const std::unique_ptr<std::byte[]> room_;
   std::vector<Sent> sent_;
-  size_t received_ = 0;  // of them
-  uint32_t used_ = 0;    // bytes of the room
+  size_t received_ = 0;  // how many of sent_
+  uint32_t used_ = 0;    // bytes of room_
 };
 
 }  // namespace verbena::net

@@ -9,7 +9,8 @@ namespace {
 
 // Ethernet, IPv4 and UDP.
 constexpr uint32_t kHeaderBytes = 14 + 20 + 8;
-// What a packet takes of the wire besides its payload: with Ethernet's preamble, check sequence and gap.
+// Bytes of a packet on the wire besides its UDP payload, including Ethernet's preamble, check sequence and
+// gap.
 constexpr uint32_t kFramingBytes = kHeaderBytes + 24;
 constexpr uint64_t kNanosecondsPerSecond = 1'000'000'000;
 
@@ -67,7 +68,7 @@ void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* fram
   const TimePoint at = leaves + conditions_.delay + up_to(conditions_.jitter);
   const TimePoint in_order = std::max(at, to->arrivals_.latest());
 
-  // One draw decides, as most often nothing happens.
+  // One draw decides, as usually nothing happens.
   const auto fate = static_cast<uint32_t>(random_.below(1'000'000));
   uint32_t limit = conditions_.loss;
   if (fate < limit) return lose(frame, counters_.lost);
@@ -83,7 +84,7 @@ void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* fram
   to->arrivals_.add_in_order(in_order, frame);
 }
 
-// A link says when each packet arrives, in whatever order.
+// The link decides when each packet arrives, possibly out of order.
 void SimulatedNetwork::carry_by_link(SimulatedPort& from, SimulatedPort& to, Frame* frame) {
   const Passage passage = from.link_->pass(now_, frame->length + (frame->flow.ipv6 ? 20 : 0) + kHeaderBytes);
   if (!passage.arrived()) {

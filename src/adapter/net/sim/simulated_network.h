@@ -13,36 +13,37 @@
 
 namespace verbena::net {
 
-// What befalls packets. Chances are in parts per million; at most one of the first four befalls a packet.
+// The faults and delays of a network. Probabilities are in parts per million; at most one of the first four
+// befalls a packet.
 struct Conditions {
   uint32_t loss = 0;
-  uint32_t duplication = 0;  // the copy comes up to `detour` later
-  uint32_t reordering = 0;   // comes up to `detour` later than its place in the row
+  uint32_t duplication = 0;  // the copy arrives up to `detour` later
+  uint32_t reordering = 0;   // arrives up to `detour` later than in order
   uint32_t corruption = 0;
-  uint32_t busy = 0;  // sends that are answered with "no room now"
+  uint32_t busy = 0;  // sends that return kBusy
   Duration delay = std::chrono::microseconds(5);
-  Duration jitter{0};  // besides, up to so much; does not reorder
+  Duration jitter{0};  // maximum additional delay; does not reorder
   Duration detour = std::chrono::microseconds(100);
-  uint64_t bytes_per_second = 0;   // that leave a port; 0: no limit
-  uint32_t queue_bytes = 1 << 20;  // with a limit: what waits to leave; beyond, packets are lost
+  uint64_t bytes_per_second = 0;   // of each sending port; 0: no limit
+  uint32_t queue_bytes = 1 << 20;  // waiting to leave, with a rate limit; beyond that packets are lost
 };
 
 struct NetworkCounters {
   uint64_t sent = 0;
   uint64_t lost = 0;        // by chance
   uint64_t overflowed = 0;  // by a full queue
-  uint64_t cut_off = 0;     // to or from an isolated port, or to nobody
+  uint64_t cut_off = 0;     // to or from an isolated port, or to an unknown address
   uint64_t duplicated = 0;
   uint64_t reordered = 0;
   uint64_t corrupted = 0;
 };
 
-// A network with a time of its own and a seed: the same calls give the same packets, arrivals and accidents.
+// A simulated network with its own clock and a seed: the same calls give the same packets, arrivals and
+// faults.
 //
-// Packets are real ones: encoded with their ICRC when sent, and checked and parsed when received, so that
-// what corruption does is found as on a wire. What it does stays within what the ICRC is sure to find: with
-// IPv4, where the receiver does not know the identification, bursts of up to three bits; with IPv6 any number
-// of bits, and truncation.
+// Packets are real: encoded with their ICRC when sent, checked and parsed when received. So corruption is
+// detected as on a wire. It changes only what the ICRC is certain to detect: with IPv4, where the receiver
+// does not know the identification, bursts of up to three bits; with IPv6 any number of bits, and truncation.
 //
 // Not thread-safe.
 class SimulatedNetwork {
@@ -51,10 +52,11 @@ class SimulatedNetwork {
   SimulatedNetwork(const SimulatedNetwork&) = delete;
   SimulatedNetwork& operator=(const SimulatedNetwork&) = delete;
 
-  // The port lives as long as the network. REQUIRES: no other port has the address
+  // Adds a port, which lives as long as the network. REQUIRES: no other port has the address
   SimulatedPort& add_port(const roce::Address& address);
 
-  // What is sent to the group comes to the port as well, also from itself; each copy has its own fate.
+  // Delivers packets to the group to this port as well, also those that the port sends. Each copy has its own
+  // fate.
   void join(SimulatedPort& port, const roce::Address& group) { memberships_.push_back({&port, group}); }
   void leave(SimulatedPort& port, const roce::Address& group);
 
@@ -62,7 +64,7 @@ class SimulatedNetwork {
   const NetworkCounters& counters() const { return counters_; }
 
   TimePoint now() const { return now_; }
-  // When the next packet arrives anywhere; kNever if none is under way.
+  // When the next packet arrives at any port; kNever if none is on its way.
   TimePoint next_arrival() const;
   // REQUIRES: to >= now()
   void advance_to(TimePoint to) { now_ = to; }

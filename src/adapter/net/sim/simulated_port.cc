@@ -15,9 +15,9 @@ namespace {
 using transport::OutgoingPacket;
 using transport::SendStatus;
 
-// Where the dynamic ports begin that RoCEv2 senders use.
+// The first of the dynamic ports that RoCEv2 senders use.
 constexpr uint16_t kFirstSourcePort = 0xc000;
-// A super-packet has at most so many segments; a kernel numbers them from 0.
+// Maximum number of segments of a super-packet. The kernel numbers them from 0.
 constexpr uint16_t kMaxSegments = 64;
 constexpr uint32_t kLeastBytes = roce::kBthBytes + roce::kIcrcBytes;
 
@@ -58,7 +58,7 @@ void SimulatedPort::set_path(const roce::Path& path) {
   flow_ = roce::icrc_flow(path, kFirstSourcePort, roce::kUdpPort);
 }
 
-// The bytes of a packet, as they would leave a UDP socket. False: its payload's memory is gone.
+// Encodes a packet as it would leave a UDP socket. False: its payload faulted.
 bool SimulatedPort::fill(Frame& frame, const OutgoingPacket& packet) {
   if (!(path_ == packet.path)) set_path(packet.path);
   flow_.source_port = static_cast<uint16_t>(kFirstSourcePort + packet.headers.destination.slot());

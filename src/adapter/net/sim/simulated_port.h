@@ -15,21 +15,23 @@ namespace verbena::net {
 
 class SimulatedNetwork;
 
-// A Port on a simulated network, in place of a UDP port and with its figures. What is sent leaves at once;
-// what has arrived by the network's time is there to be received.
+// A Port on a simulated network, in place of a UDP port and with its traits. Packets leave at once; those
+// that have arrived by the network's time can be received.
 class SimulatedPort : public Port {
  public:
   SimulatedPort(SimulatedNetwork& network, const roce::Address& address)
       : network_(network), address_(address) {}
 
   const roce::Address& address() const { return address_; }
-  // Nothing gets out of the port, and nothing into it.
+  // While isolated, the port sends and receives nothing.
   void isolate(bool on) { isolated_ = on; }
-  // What leaves the port goes by such a link from now on, and the network's conditions are nothing to it.
+  // Sends the port's packets over this link from now on. The network's conditions no longer apply to
+  // them, except for `busy`.
   void set_link(const LinkSettings& settings, uint64_t seed);
-  // By another port's link, as through a switch that leads to both their peers. REQUIRES: that has one
+  // Uses another port's link, as if a switch had one link to the peers of both. REQUIRES: the other port has
+  // a link
   void share_link(const SimulatedPort& other) { link_ = other.link_; }
-  // REQUIRES: it has one
+  // REQUIRES: the port has a link
   LinkModel& link() { return *link_; }
   const LinkCounters& link_counters() const { return link_->counters(); }
 
@@ -54,10 +56,10 @@ class SimulatedPort : public Port {
   Sack arrivals_;
   bool isolated_ = false;
   std::shared_ptr<LinkModel> link_;
-  TimePoint leaves_at_{};  // when what waits to leave has left
-  uint16_t segment_ = 0;   // since the last flush: the identification that segmentation would give
+  TimePoint leaves_at_{};  // when the waiting packets will have left
+  uint16_t segment_ = 0;   // packets since the last flush(): the identification that segmentation would give
   roce::Path path_;        // of the last packet
-  roce::IcrcFlow flow_;    // its flow
+  roce::IcrcFlow flow_;    // of path_
 };
 
 }  // namespace verbena::net

@@ -11,10 +11,10 @@
 namespace verbena::net {
 namespace {
 
-constexpr size_t kPageBytes = 4096;  // or a multiple: then a run is on fewer
+constexpr size_t kPageBytes = 4096;  // or a multiple; then a run occupies fewer pages
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kPoolBytes = 2 * kHugePageBytes;
-// From the end of a page on, for the rest to begin with the next.
+// Where a block begins within a page, so that the bytes behind the copied ones begin with a page.
 constexpr size_t kBlockAt = kPageBytes - BlockPool::kCopiedBytes % kPageBytes;
 constexpr size_t kStride = kBlockAt + SendRun::kBlockBytes;
 static_assert(kStride % kPageBytes == 0);
@@ -25,7 +25,7 @@ std::byte* align_up(std::byte* at, size_t to) {
   return at + (to - std::bit_cast<uintptr_t>(at) % to) % to;
 }
 
-// Mapped memory that begins with a huge page; null: there is none.
+// Maps memory that begins with a huge page; null: there is none.
 std::byte* map_pool() {
   const size_t bytes = kPoolBytes + kHugePageBytes;
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

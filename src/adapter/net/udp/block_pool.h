@@ -11,27 +11,28 @@
 
 namespace verbena::net {
 
-// Blocks of memory that a Sender's runs may leave from without being copied (SplicePipe). A block is free
-// when nobody has a pin on it; of these the one that comes first is given, so that few are ever in the cache.
+// A pool of memory blocks for a Sender's runs that may leave without a copy (SplicePipe). A block is free
+// when nobody holds a pin on it. The first free block is taken, so that few blocks occupy the cache.
 //
-// Two huge pages, where there are such: the kernel finds their parts the faster. take() is for one thread at
-// a time.
+// The pool is two huge pages where these are available: the kernel finds their parts faster. take() is for
+// one thread at a time.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  // What goes by a copy: the rest is on whole pages then, and on fifteen at most. A packet of the kernel
-  // refers to seventeen pieces, and two of them are copies where these go over the end of its own memory.
+  // The first bytes of a run, which are copied. The rest then occupies whole pages, at most fifteen. A packet
+  // of the kernel refers to at most seventeen pieces, and the copied bytes take two where they cross the end
+  // of its own memory.
   static constexpr size_t kCopiedBytes = 64 + 4096;
   static constexpr uint32_t kBlocks = 60;
 
-  // Null: there is no memory for it.
+  // Null: there is no memory for the pool.
   static std::shared_ptr<BlockPool> make() noexcept;
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
   struct Block {
-    std::byte* begin = nullptr;  // SendRun::kBlockBytes
-    transport::BlockPin pin;     // none: all are in use
+    std::byte* begin = nullptr;  // SendRun::kBlockBytes long
+    transport::BlockPin pin;     // empty: all blocks are in use
   };
   Block take();
 

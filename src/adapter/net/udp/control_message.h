@@ -8,11 +8,11 @@
 
 namespace verbena::net {
 
-// Room for every control message of one direction: packet information, traffic class, hop limit, flow label
+// Room for all control messages of one direction: packet information, traffic class, hop limit, flow label
 // and segment size.
 inline constexpr size_t kControlBytes = 192;
 
-// Appends control messages to a buffer aligned as cmsghdr is.
+// Appends control messages to a buffer, which is aligned as cmsghdr is.
 class ControlWriter {
  public:
   ControlWriter(std::byte* buffer, size_t used) : buffer_(buffer), used_(used) {}
@@ -35,7 +35,7 @@ class ControlWriter {
   size_t used_;
 };
 
-// The value of a received control message. REQUIRES: it holds at least a T (the kernel's, by its type)
+// The value of a received control message. REQUIRES: its type says that it holds at least a T
 template <class T>
 T control_value(const cmsghdr* message) {
   T value;

@@ -14,7 +14,7 @@
 namespace verbena::net {
 namespace {
 
-// The reasons of parse() and those of the port have one order.
+// Converts an error of parse(): both enums have these reasons in the same order.
 constexpr DropReason drop_reason(roce::ParseError error) {
   return static_cast<DropReason>(error);
 }
@@ -24,8 +24,8 @@ static_assert(drop_reason(roce::ParseError::kBadVersion) == DropReason::kBadVers
 static_assert(drop_reason(roce::ParseError::kBadPadding) == DropReason::kBadPadding);
 static_assert(drop_reason(roce::ParseError::kUnexpectedPayload) == DropReason::kUnexpectedPayload);
 
-// Whether the ICRC of what came in fragments says so. A sender that does not know the identification of its
-// datagrams computes it for a packet that nobody may cut.
+// Whether the ICRC of a reassembled datagram is that of a packet that may be fragmented. A sender that does
+// not know the identification of its datagrams computes it for one that must not be.
 bool is_right_for_fragments(roce::IcrcFlow flow, ConstBytes datagram) {
   flow.may_fragment = true;
   return roce::icrc_check(flow, datagram, 0) != roce::IcrcCheck::kBad;
@@ -84,7 +84,7 @@ uint32_t DatagramSplitter::split(PacketHandler& handler, const DatagramOrigin& o
   return index;
 }
 
-// One packet. `index` is its place in the merged datagram, which a sender like us has given it as
+// Handles one packet. `index` is its place in the merged datagram, which Verbena's senders use as its
 // identification.
 void DatagramSplitter::take(PacketHandler& handler, const DatagramOrigin& origin, roce::IcrcChecker& icrc,
                             ConstBytes udp_payload, uint32_t index) {

@@ -12,27 +12,27 @@
 
 namespace verbena::net {
 
-// What the kernel says about a datagram beside its data.
+// The kernel's information about a datagram besides its data.
 struct DatagramOrigin {
-  roce::Path path;  // as the sender used it
+  roce::Path path;  // from the sender to this host
   uint16_t source_port = 0;
-  uint32_t segment_bytes = 0;  // 0: not merged
+  uint32_t segment_bytes = 0;  // of each packet that GRO merged; 0: not merged
   bool has_destination = false;
-  bool reassembled = false;  // it came in IP fragments
+  bool reassembled = false;  // from IP fragments
 };
 
-// Of a message that was received with a name and control messages: see set_receive_options().
+// Reads the origin of a message that was received with a name and control messages (set_receive_options()).
 DatagramOrigin origin_of(msghdr& message);
 
-// Takes datagrams apart into the packets that GRO has merged, and hands on what is a whole RoCEv2 packet for
-// our slot, or for the multicast QPN. One thread at a time.
+// Splits datagrams into the packets that GRO has merged, and passes on valid RoCEv2 packets for the slot or
+// for the multicast QPN. One thread at a time.
 class DatagramSplitter {
  public:
-  // `port` is the receiving socket's own, which the ICRC covers.
+  // `port`: the receiving socket's UDP port, which the ICRC covers.
   DatagramSplitter(uint16_t port, uint32_t slot, PortCounters& counters)
       : port_(port), slot_(slot), counters_(counters) {}
 
-  // Answers how many packets they were.
+  // Returns the number of packets in the datagram, dropped ones included.
   uint32_t split(PacketHandler& handler, const DatagramOrigin& origin, ConstBytes datagram);
   void drop(DropReason reason) { ++counters_.dropped[static_cast<size_t>(reason)]; }
 

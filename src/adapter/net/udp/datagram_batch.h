@@ -16,35 +16,37 @@
 
 namespace verbena::net {
 
-// How many datagrams to ask for next time. An idle socket is asked for one, so that finding nothing costs one
-// failed call, and finding something costs none. While small ones keep coming, several are read at a time.
+// Decides how many datagrams to ask for in the next read. An idle socket is asked for one: an empty read
+// costs one failed call, and a successful one none. While small datagrams keep coming, several are read at a
+// time.
 class ReadAhead {
  public:
   uint32_t wanted() const { return wanted_; }
   void adapt(uint32_t asked, uint32_t got, uint32_t largest);
 
  private:
-  // A read of at least this is worth a system call of its own, and is in the cache when it is worked on.
+  // A read of at least this is worth a system call of its own, and is still in the cache when it is
+  // processed.
   static constexpr uint32_t kLargeMessage = 8192;
-  // So many datagrams one by one, none of them awaited, before several are asked for at once.
+  // Successful reads of one small datagram, in a row, after which several are asked for at once.
   static constexpr uint32_t kStreak = 4;
 
   uint32_t wanted_ = 1;
   uint32_t streak_ = 0;  // reads of small datagrams in a row that found as many as they asked for
 };
 
-// Room for some datagrams, and what is read into it. One thread at a time.
+// Buffers for several datagrams, filled by one read. One thread at a time.
 class DatagramBatch {
  public:
   static constexpr uint32_t kMax = 8;
 
-  // `longest`: what is longer is cut off.
+  // `longest`: longer datagrams are truncated.
   explicit DatagramBatch(size_t longest = 65536);
 
-  // Reads up to `wanted` of a socket; answers how many. Never blocks. REQUIRES: wanted <= kMax
+  // Reads up to `wanted` datagrams from a socket and returns how many. Never blocks. REQUIRES: wanted <= kMax
   uint32_t read(int socket, uint32_t wanted);
 
-  // What was read, until the next read().
+  // The datagrams of the last read().
   ConstBytes data(uint32_t index) const {
     return {static_cast<std::byte*>(data_[index].iov_base), messages_[index].msg_len};
   }
@@ -63,8 +65,9 @@ class DatagramBatch {
   std::array<Control, kMax> controls_{};
 };
 
-// Reads a socket until nothing is there, or `budget` packets have come. take(index) is called for each
-// datagram of the batch, and answers how many packets it had; a negative number ends it at once.
+// Reads datagrams from a socket until `budget` packets have come. Stops earlier after a read that found fewer
+// datagrams than it asked for, or that asked for one only. Calls take(index) for each datagram of the batch,
+// which returns its number of packets; a negative number ends the call at once.
 template <class Take>
 uint32_t receive_batches(int socket, uint32_t budget, ReadAhead& ahead, DatagramBatch& batch, Take take) {
   uint32_t packets = 0;

@@ -20,10 +20,10 @@
 namespace verbena::net {
 namespace {
 
-// How long a datagram takes over loopback at most. It is there at once, unless the machine is very busy.
+// Maximum time of a datagram over loopback. It arrives at once, unless the machine is very busy.
 constexpr int kProbeMilliseconds = 20;
 
-// A socket of ours that datagrams are sent to for the sake of their identifications.
+// A socket of this process to which datagrams are sent to learn their identifications.
 class IdentificationProbe {
  public:
   explicit IdentificationProbe(const roce::Address& address) {
@@ -39,9 +39,9 @@ class IdentificationProbe {
 
   bool is_open() const { return is_open_; }
 
-  // Sends a datagram from `fd`: the byte of its identification that lies `shift` bits up.
+  // Sends a datagram from `fd` and returns the byte of its identification that is `shift` bits up.
   std::optional<uint8_t> byte_of_next(int fd, uint32_t shift) {
-    // The filter sees the datagram from its UDP header on, and by SKF_NET_OFF the IP header.
+    // The filter sees the datagram from its UDP header on, and the IP header by SKF_NET_OFF.
     std::array<sock_filter, 5> program = {{
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, static_cast<uint32_t>(SKF_NET_OFF + kIdentificationOffset)),
         BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, shift),
@@ -63,7 +63,7 @@ class IdentificationProbe {
     return static_cast<uint8_t>(bytes);
   }
 
-  // Takes an identification of those that all sockets share which are not connected.
+  // Takes an identification from the count that all unconnected sockets share.
   bool take_shared() { return byte_of_next(fd_.get(), 0).has_value(); }
 
  private:
@@ -130,7 +130,7 @@ bool FragmentSocket::learn() {
   const auto high = probe.byte_of_next(fd, 8);
   if (!high || !probe.take_shared()) return false;
   const auto third = probe.byte_of_next(fd, 0);
-  // An older kernel has one count for all sockets.
+  // Else this is an older kernel, which has one count for all sockets.
   if (third != static_cast<uint8_t>(*low + 2)) return false;
   next_ = static_cast<uint16_t>((*high << 8 | static_cast<uint8_t>(*low + 1)) + 2);
   return is_known_ = true;

@@ -10,10 +10,10 @@
 
 namespace verbena::net {
 
-// Makes a port of a process that may not have a socket of UDP port 4791: it sends as a UdpPort does, by
-// sockets of its own, and receives what the agent hands over on `socket` (SOCK_SEQPACKET). A datagram for
-// which that has no room stays in the agent's socket as long as there is room, and is lost then.
-// `options.receive_buffer_bytes` is the agent's affair.
+// Makes a port for a process without a socket of UDP port 4791. It sends like a UdpPort, by sockets of its
+// own, and receives the datagrams that the agent forwards on `socket` (SOCK_SEQPACKET). While `socket` is
+// full, datagrams wait in the agent's socket; when that is full, too, they are lost.
+// `options.receive_buffer_bytes` is not used: the agent chooses the buffer.
 Result<std::unique_ptr<Port>> make_handed_port(UniqueFd socket, const UdpPortOptions& options);
 
 }  // namespace verbena::net

@@ -43,7 +43,7 @@ uint32_t HandedReceiver::receive(PacketHandler& handler, uint32_t budget) {
                          [&](uint32_t i) { return take(handler, batch_.data(i)); });
 }
 
-// How many packets it has; -1: it is the end.
+// Returns the number of packets in the message; -1: the agent has ended, or the message is malformed.
 int64_t HandedReceiver::take(PacketHandler& handler, ConstBytes message) {
   HandedDatagram head{};
   if (message.size() >= sizeof head) std::memcpy(&head, message.data(), sizeof head);
@@ -54,8 +54,9 @@ int64_t HandedReceiver::take(PacketHandler& handler, ConstBytes message) {
   return splitter_.split(handler, origin_of(head), message.subspan(sizeof head));
 }
 
-// Nobody has the other end any more, and nothing will come. A socket that has ended is always readable, and
-// a thread that sleeps for it would not sleep: another takes its number that never is.
+// Stops receiving, because the other end is closed. A closed socket is always readable, and a thread that
+// sleeps for it would not sleep. So another socket, which never becomes readable, takes its descriptor
+// number.
 void HandedReceiver::become_deaf() {
   log_warning("the agent hands over no more packets: nothing arrives by the wire");
   const UniqueFd silent(plain_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -10,16 +10,16 @@
 
 namespace verbena::net {
 
-// The receiving half of a HandedPort: as a Receiver, for datagrams that the agent has received and hands over
-// (control/protocol/handed_datagram.h). What the sender has written is checked as if it came from the
-// network. One thread at a time.
+// The receiving half of a port of make_handed_port(): like a Receiver, for datagrams that the agent has
+// received and forwards (control/protocol/handed_datagram.h). Their content is checked like that of datagrams
+// from the network. One thread at a time.
 class HandedReceiver {
  public:
-  // `port` is the one that the datagrams came to.
+  // `port`: the UDP port at which the datagrams arrived.
   HandedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);
-  // The same for as long as this exists.
+  // The same for the life of the receiver.
   int fd() const { return socket_.get(); }
   bool is_whole() const { return socket_.is_ours(); }
 

@@ -43,7 +43,7 @@ SocketAddress address_of(const roce::Address& group, uint32_t interface_index, u
 }  // namespace
 
 void refuse_multicast(int fd) {
-  // A dual-stack socket takes IPv4's option too; an IPv4 socket refuses IPv6's.
+  // A dual-stack socket takes IPv4's option, too; an IPv4 socket refuses IPv6's.
   set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, int{0});
   set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, int{0});
 }
@@ -55,20 +55,20 @@ Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t inte
   if (!fd) return fail(errno);
   if (!set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, int{1})) return fail(errno);
   if (family == AF_INET6 && !set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, int{1})) return fail(errno);
-  // An IPv6 socket is given what arrives for the group on any interface, whichever it has joined on. Where
-  // this is refused (before Linux 5.7, without privilege) the reader looks at the interface itself.
+  // An IPv6 socket receives the group's packets from any interface, whichever it has joined on. If this call
+  // is refused (before Linux 5.7, without privilege), the reader checks the interface.
   set_option(fd.get(), SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(interface_index));
   refuse_multicast(fd.get());
   if (bind(fd.get(), &address.generic, address.length()) != 0) return fail(errno);
   if (const Result<void> set = set_receive_options(fd.get()); !set) return tl::unexpected(set.error());
-  set_ip_details(fd.get(), true);  // they go into a GRH
+  set_ip_details(fd.get(), true);  // for the GRH
   set_receive_buffer(fd.get(), kReceiveBufferBytes);
   if (!change(Membership::kBegins, fd.get(), address, interface_index)) return fail(errno);
   forbid_sending(fd.get());
   return fd;
 }
 
-// Where it fails the membership is over already: the interface is gone.
+// A failure means that the membership has ended with the interface.
 void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index) {
   change(Membership::kEnds, fd, address_of(group, interface_index, 0), interface_index);
 }

@@ -9,21 +9,22 @@
 
 namespace verbena::net {
 
-// Makes a socket for the packets of one multicast group: bound to the group's address and `port`, joined to
-// it (IGMP, MLD) on the interface, and hearing of nothing else. What is sent to the group comes to every such
-// socket of the machine. Its membership ends with leave_multicast(), or with the last descriptor of it.
+// Opens a socket for the packets of one multicast group. It is bound to the group's address and `port`, has
+// joined the group on the interface (IGMP, MLD), and receives nothing else. Each packet to the group reaches
+// every such socket of the machine. The membership ends with leave_multicast(), or with the socket's last
+// descriptor.
 //
-// It shares the port with the sockets of open_receive_socket(), so it must be made by the same user. It sends
-// nothing (EPIPE), since it may be given to another user: a firewall that goes by owners (iptables -m owner)
-// would take what is sent for that of the user who made it.
-// REQUIRES: group.is_multicast(), interface_index != 0
+// The socket shares the port with those of open_receive_socket(), so the same user must open it. It cannot
+// send (EPIPE), since it may be given to another user: a firewall that filters by owner (iptables -m owner)
+// would take its packets for those of the user who opened it. REQUIRES: group.is_multicast(), interface_index
+// != 0
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port);
 
-// Ends the membership of such a socket, also while another process has a descriptor of it.
+// Ends the membership of such a socket, also while other processes have descriptors of it.
 void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index);
 
-// Keeps a socket that is bound to no group from receiving what other sockets of the machine have joined,
-// which is Linux's default.
+// Keeps a socket that is bound to no group from receiving packets to groups that other sockets of the machine
+// have joined. Linux delivers them by default.
 void refuse_multicast(int fd);
 
 }  // namespace verbena::net

@@ -8,15 +8,15 @@
 
 namespace verbena::net {
 
-// Makes the kernel look for a neighbour's hardware address (ARP, neighbour discovery), as it does when
-// something is sent there: an empty datagram to the discard port (RFC 863), out of this network device
-// whatever the routes say. No privilege is needed.
+// ---- makes the kernel look for a neighbour's hardware address (ARP, neighbour discovery)
 
-// A socket to send it by. Empty: errno says why.
+// Opens a socket for search_neighbour(). Empty on failure: errno says why.
 UniqueFd open_neighbour_search(bool ipv4);
 
-// 0, or errno: nothing was sent, and the kernel does not look. REQUIRES: the socket is of the neighbour's
-// family.
+// Sends an empty datagram to the neighbour's discard port (RFC 863), so that the kernel looks for the
+// neighbour's hardware address. It leaves by this network device whatever the routes say. Needs no privilege.
+// Returns 0, or an errno value: the kernel does not look. REQUIRES: the socket is of the neighbour's address
+// family
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 }  // namespace verbena::net

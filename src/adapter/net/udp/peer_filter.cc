@@ -14,9 +14,9 @@ namespace verbena::net {
 namespace {
 
 constexpr uint32_t kLoopbackInterface = 1;  // in each network namespace
-constexpr uint32_t kAll = 0xffffffff;       // of the packet's bytes
+constexpr uint32_t kAll = 0xffffffff;       // bytes of the packet, or bits of a word
 
-// Where the two kinds of IP have their addresses, behind the beginning of their header.
+// The offsets of the addresses in an IP header.
 struct IpLayout {
   bool ipv4;
   uint32_t source;
@@ -26,7 +26,7 @@ struct IpLayout {
 constexpr IpLayout kIpv4 = {true, 12, 16, 1};
 constexpr IpLayout kIpv6 = {false, 8, 24, 4};
 
-// The four words of an address that a packet of this kind has, as the program loads them.
+// The words of an address, as the program loads them from a packet of this kind: one for IPv4, four for IPv6.
 std::array<uint32_t, 4> words_of(const roce::Address& address, const IpLayout& ip) {
   std::array<uint32_t, 4> words{};
   for (uint32_t i = 0; i < ip.words; ++i) {
@@ -37,8 +37,8 @@ std::array<uint32_t, 4> words_of(const roce::Address& address, const IpLayout& i
   return words;
 }
 
-// Jumps reach 255 instructions by a condition, any number without one: each condition has its own jump behind
-// it. Where to, is put in when it is known.
+// Writes a program. Conditional jumps reach 255 instructions, others any number. So each condition has a jump
+// of its own behind it, whose target is filled in when it is known.
 class Program {
  public:
   using Jumps = std::vector<size_t>;
@@ -76,7 +76,7 @@ class Program {
   std::vector<sock_filter> code_;
 };
 
-// On to `jumps` if the address at `offset` is one of the network's.
+// Jumps to `jumps` if the address at `offset` is in the network.
 void jump_if_in(Program& program, uint32_t offset, const roce::Prefix& network, const IpLayout& ip,
                 Program::Jumps& jumps) {
   roce::Address ones;

@@ -12,18 +12,18 @@
 
 namespace verbena::net {
 
-// A link that is to hear some hosts only.
+// A link that accepts packets from some hosts only.
 struct GuardedLink {
   uint32_t interface_index = 0;
-  std::vector<roce::Address> addresses;  // its own
-  std::vector<roce::Prefix> peers;       // whom it hears
+  std::vector<roce::Address> addresses;  // of the link
+  std::vector<roce::Prefix> peers;       // the hosts that it accepts
 };
 
-// A program for SO_ATTACH_FILTER on a socket of the port: lets a packet through unless it came in by the
-// netdev of a guarded link, or for an address of one, from a host that the link does not hear. Loopback is
-// not asked: what comes by it is of this host. So the kernel drops strangers' packets before anybody has read
-// a byte of them. Empty: there is nothing to drop. With more than the kernel takes (4,096 instructions) all
-// that comes from outside is dropped.
+// Makes a program for SO_ATTACH_FILTER on a socket of the RoCEv2 port, so that the kernel drops packets of
+// strangers before any process reads them. It drops packets that came in by a guarded link's netdev, or are
+// addressed to such a link, if the link does not accept their source. Loopback packets pass, as they are of
+// this host. Returns an empty program if there is nothing to drop. A program that would exceed the kernel's
+// limit (4,096 instructions) is replaced by one that drops everything from outside.
 std::vector<sock_filter> peer_filter(std::span<const GuardedLink> links);
 
 }  // namespace verbena::net

@@ -5,15 +5,15 @@
 
 namespace verbena::net {
 
-// Asks the kernel for what a Receiver reads beside the data: the addresses and the segment size (UDP_GRO).
-// Harmless when already set.
+// Asks the kernel for the information that a Receiver needs besides the data: addresses and segment size
+// (UDP_GRO). Harmless when already set.
 Result<void> set_receive_options(int fd);
 
-// No process can send by the socket any more, and so from its port. For good: connect(2) does not take it
-// back.
+// Makes the socket unable to send, for all processes and for good: connect(2) does not undo it. So nothing
+// can be sent from its port by it.
 void forbid_sending(int fd);
 
-// Asks for the traffic class, hop limit and flow label too, or no longer.
+// Starts or stops asking the kernel for the traffic class, hop limit and flow label, too.
 void set_ip_details(int fd, bool wanted);
 
 }  // namespace verbena::net

@@ -50,21 +50,21 @@ Result<void> set_receive_options(int fd) {
   const bool addresses =
       ipv6 ? set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
   if (!addresses) return fail(errno);
-  set_option(fd, IPPROTO_IP, kIpReceiveFragmentSize, 1);  // the ICRC of IPv4 differs then
+  set_option(fd, IPPROTO_IP, kIpReceiveFragmentSize, 1);  // the ICRC of fragmented IPv4 differs
   set_option(fd, IPPROTO_UDP, UDP_GRO, 1);                // speed only; Linux before 5.0 has none
-  // The kernel's rxe sends UDP over IPv6 without a checksum, as RFC 6935 allows where another check covers
-  // the packet: the ICRC does.
+  // The kernel's rxe sends UDP over IPv6 without a checksum. RFC 6935 allows this where another check covers
+  // the packet, as the ICRC does.
   if (ipv6) set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
   return {};
 }
 
-// The kernel says ENOTCONN, and does it all the same (inet_shutdown()).
+// The kernel returns ENOTCONN, and does it all the same (inet_shutdown()).
 void forbid_sending(int fd) {
   ::shutdown(fd, SHUT_WR);
 }
 
 void set_ip_details(int fd, bool wanted) {
-  // A dual-stack socket takes IPv4's options for its IPv4 packets, an IPv4 socket refuses IPv6's.
+  // A dual-stack socket takes IPv4's options for its IPv4 packets; an IPv4 socket refuses IPv6's.
   static constexpr struct {
     int level;
     int name;
@@ -83,9 +83,9 @@ Result<UniqueFd> open_receive_socket(uint16_t port) {
 }
 
 Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets) {
-  // The program sees the UDP payload: the destination QPN is in BTH bytes 5 to 7, its top kSlotBits the slot.
-  // A packet too short to have them ends the program with 0, as does a slot that nobody has: the kernel would
-  // spread such an index over the sockets by hash.
+  // The program sees the UDP payload. The destination QPN is in BTH bytes 5 to 7, and its top kSlotBits are
+  // the slot. A packet that is too short ends the program with 0, as does a slot without a socket: the kernel
+  // would spread such an index over the sockets by hash.
   constexpr uint32_t kQpnOffset = 5;
   std::array<sock_filter, 5> program = {{
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, kQpnOffset),

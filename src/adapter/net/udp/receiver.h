@@ -10,11 +10,11 @@
 
 namespace verbena::net {
 
-// The receiving half of a UdpPort, and a multicast group's: reads datagrams, splits what GRO has merged, and
-// hands on what is a whole RoCEv2 packet for our slot, or for the multicast QPN. One thread at a time.
+// The receiving half of a UdpPort and of a multicast group: reads datagrams, splits those that GRO has
+// merged, and passes on valid RoCEv2 packets for the slot or for the multicast QPN. One thread at a time.
 class Receiver {
  public:
-  // `port` is the socket's own, which the ICRC covers.
+  // `port`: the socket's UDP port, which the ICRC covers.
   Receiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);

@@ -28,7 +28,7 @@ namespace {
 // The kernel gives up after some tries, and looks again when something else is sent.
 constexpr Duration kSearchInterval = std::chrono::milliseconds(250);
 
-// Errors by which the kernel says that there is no route. Others say that it cannot be asked.
+// Whether the kernel's error says that there is no route. Others say that it cannot be asked.
 bool says_no_route(int error) {
   static constexpr int kErrors[] = {ENETUNREACH, EHOSTUNREACH, EACCES};
   return std::ranges::find(kErrors, error) != std::end(kErrors);
@@ -36,9 +36,9 @@ bool says_no_route(int error) {
 
 enum class Neighbour : uint8_t { kFound, kUnknown, kSilent };
 
-// A neighbour that the kernel cannot be asked about counts as found.
+// Asks for a neighbour's state. One that the kernel cannot be asked about counts as found.
 Neighbour look_up(RouteSocket& routes, const NextHop& hop) {
-  // NUD_VALID: its hardware address may be used, be it a little old.
+  // NUD_VALID: the hardware address may be used, even if it is a little old.
   constexpr uint16_t kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
   const auto state = routes.neighbour_state(hop);
   if (!state) return state.error().code == ENOENT ? Neighbour::kUnknown : Neighbour::kFound;
@@ -46,14 +46,14 @@ Neighbour look_up(RouteSocket& routes, const NextHop& hop) {
   return (*state & NUD_FAILED) != 0 ? Neighbour::kSilent : Neighbour::kUnknown;
 }
 
-// The kernel looks for no hardware addresses there, or keeps them under other names than the neighbour's
-// address.
+// Whether the kernel looks for no hardware addresses on this device, or keeps them under other names than the
+// neighbour's address. True also if the device cannot be asked about.
 bool needs_no_neighbours(RouteSocket& routes, uint32_t interface_index) {
   const auto flags = routes.device_flags(interface_index);
   return !flags || (*flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
 }
 
-// The kernel's news of neighbours. They only say when to look again.
+// Opens the kernel's news of neighbours, which only say when to look again.
 UniqueFd open_news() {
   UniqueFd news(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
   sockaddr_nl name{};
@@ -71,7 +71,7 @@ void await_news(int news, Duration patience) {
   while (::recv(news, one, sizeof one, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) continue;
 }
 
-// Makes the kernel look for the neighbour, and returns the result; kFound where nobody can look.
+// Makes the kernel look for the neighbour, and returns the result; kFound if nobody can look.
 Neighbour search(RouteSocket& routes, const roce::Path& path, NextHop hop, Duration patience) {
   const CancellationOff whole;
   const UniqueFd news = open_news();
@@ -82,7 +82,7 @@ Neighbour search(RouteSocket& routes, const roce::Path& path, NextHop hop, Durat
   for (;;) {
     const TimePoint now = MonotonicClock::now();
     if (now >= next_try) {
-      // The route may have changed: that of an own IPv6 address comes some time after the address.
+      // The route may have changed: the route of an own IPv6 address appears some time after the address.
       const auto again = routes.next_hop(path);
       if (!again || again->address.is_ipv4() != hop.address.is_ipv4()) return Neighbour::kFound;
       hop = *again;
@@ -116,7 +116,7 @@ Result<void> check_neighbour(RouteSocket& routes, const roce::Path& path, const 
 Result<void> check_route(const roce::Path& path, Duration patience) {
   if (path.destination.is_multicast()) return {};
   if (path.destination.is_link_local() && path.interface_index == 0) return {};
-  if (path.source.is_ipv4() != path.destination.is_ipv4()) return {};  // sending fails, for another reason
+  if (path.source.is_ipv4() != path.destination.is_ipv4()) return {};  // sending fails for another reason
   RouteSocket routes;
   if (!routes) return {};
   const auto hop = routes.next_hop(path);

@@ -25,7 +25,7 @@ uint8_t family_of(const roce::Address& address) {
   return address.is_ipv4() ? AF_INET : AF_INET6;
 }
 
-// The address as the kernel has it.
+// The address in the kernel's form: four bytes for IPv4, sixteen for IPv6.
 std::span<const uint8_t> bytes_of(const roce::Address& address) {
   const size_t bytes = address.is_ipv4() ? kIpv4Bytes : kIpv6Bytes;
   return std::span(address.bytes).last(bytes);
@@ -73,7 +73,7 @@ struct RouteSocket::Question {
 
 RouteSocket::RouteSocket() : fd_(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)) {}
 
-// Calls read(body, attributes) with the answer.
+// Sends the question and calls read(body, attributes) with the answer.
 template <class Body, class Read>
 Result<void> RouteSocket::ask(Question<Body>& question, uint16_t type, const Read& read) {
   question.header.nlmsg_len = static_cast<uint32_t>(NLMSG_LENGTH(sizeof(Body)) + question.used);
@@ -112,7 +112,7 @@ Result<NextHop> RouteSocket::next_hop(const roce::Path& path) {
         std::memcpy(&hop.interface_index, data, bytes);
       } else if (type == RTA_GATEWAY) {
         hop.address = address_from(data, bytes);
-      } else if (type == RTA_VIA && bytes > sizeof(rtvia)) {  // of the other family (RFC 5549)
+      } else if (type == RTA_VIA && bytes > sizeof(rtvia)) {  // a gateway of the other family (RFC 5549)
         hop.address = address_from(data + sizeof(rtvia), bytes - sizeof(rtvia));
       }
     });

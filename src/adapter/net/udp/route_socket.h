@@ -9,14 +9,14 @@
 
 namespace verbena::net {
 
-// The neighbour that packets of a path go to first.
+// The neighbour to which packets of a path go first.
 struct NextHop {
   roce::Address address;  // zero: none, as the destination is an address of this host
   uint32_t interface_index = 0;
 };
 
-// Asks the kernel's routing for one thing at a time (rtnetlink). The kernel answers before the call that asks
-// returns, so nothing here waits. Programs need no privilege. One thread at a time.
+// Asks the kernel's routing one question at a time (rtnetlink). The kernel answers before the call that asks
+// returns, so nothing here waits. Needs no privilege. One thread at a time.
 //
 // Errors: EAGAIN: the kernel cannot be asked; others are the kernel's answers.
 class RouteSocket {
@@ -24,8 +24,8 @@ class RouteSocket {
   RouteSocket();
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
-  // ENETUNREACH, EHOSTUNREACH, EACCES: there is no route.
-  // REQUIRES: both addresses are of one family
+  // The next hop of a path. ENETUNREACH, EHOSTUNREACH, EACCES: there is no route. REQUIRES: both addresses
+  // are of one family
   Result<NextHop> next_hop(const roce::Path& path);
   // The neighbour's state (NUD_*). ENOENT: the kernel has not looked for it.
   Result<uint16_t> neighbour_state(const NextHop& neighbour);

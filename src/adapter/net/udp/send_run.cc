@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBeforePsn = roce::kBthBytes - sizeof(uint32_t);
 
-// What roce::icrc_identification() comes to eight bytes later, before the PSN.
+// The change that roce::icrc_identification() makes to the ICRC state eight bytes later, before the PSN.
 uint32_t identification_before_psn(uint32_t index) {
   static const std::array<uint32_t, SendRun::kMaxSegments> kImages = [] {
     std::array<uint32_t, SendRun::kMaxSegments> images{};
@@ -36,7 +36,7 @@ uint32_t copy_pieces(uint32_t state, std::byte* to, std::span<const ConstBytes> 
   return state;
 }
 
-// Copies user memory, which may be gone. False: it faulted.
+// Copies user memory, which may be unmapped. False: it faulted.
 bool stage_payload(uint32_t& state, std::byte* to, std::span<const ConstBytes> pieces) {
   return memory::guarded([&state, to, pieces] { state = copy_pieces(state, to, pieces); });
 }
@@ -46,7 +46,7 @@ bool stage_payload(uint32_t& state, std::byte* to, std::span<const ConstBytes> p
 void SendRun::begin(std::byte* block, const roce::Path& path, uint32_t slot, const SendSocket& socket,
                     uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments) {
   block_ = block;
-  // Runs are used again most recently used first: mostly for the same path.
+  // The run released last is reused first, so mostly for the same path.
   if (socket_ != &socket || !(path_ == path)) set_path(path, socket, destination_port);
   slot_ = slot;
   bytes_ = 0;
@@ -75,7 +75,7 @@ void SendRun::write_controls() {
   if (path_.traffic_class != 0) {
     writer.put(ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, int{path_.traffic_class});
   }
-  // Multicast has a default hop limit of its own, 1. A limit of 0 cannot be sent: it stands for "default".
+  // Multicast has a default hop limit of its own, 1. A limit of 0 cannot be sent: it means "default".
   if (path_.hop_limit != 0 && (path_.hop_limit != kDefaultHopLimit || path_.destination.is_multicast())) {
     writer.put(ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT, int{path_.hop_limit});
   }
@@ -96,7 +96,7 @@ void SendRun::write_source(ControlWriter& writer) const {
   }
 }
 
-// The first's, or a shorter last one's.
+// The initial ICRC state for packets of the usual size, or for a shorter last one.
 uint32_t SendRun::icrc_prefix(uint32_t packet_bytes) const {
   return packet_bytes == segment_bytes_ ? icrc_prefix_ : roce::icrc_begin(flow_, packet_bytes, 0);
 }
@@ -126,7 +126,8 @@ bool SendRun::append(const transport::OutgoingPacket& packet, uint32_t packet_by
   return true;
 }
 
-// All but the PSN is the same in each: what the ICRC is up to there is computed once.
+// All but the PSN and the payload is the same in each packet, so the ICRC state up to the PSN is computed
+// once.
 uint32_t SendRun::append(const transport::PacketTrain& train, uint32_t packet_bytes) {
   std::byte first[roce::kBthBytes];
   roce::encode_plain(train.headers, first);
@@ -158,7 +159,7 @@ uint32_t SendRun::append(const transport::PacketTrain& train, uint32_t packet_by
 }
 
 ssize_t SendRun::transmit(SplicePipe& pipe) {
-  // A lone packet needs no message header, which saves copying that into the kernel.
+  // A single packet needs no message header, which saves copying one into the kernel.
   if (segments_ == 1 && control_bytes_ == 0) {
     return system_calls::sendto(fd(), block_, bytes_, MSG_DONTWAIT, &name_.generic, name_.length());
   }
@@ -188,7 +189,7 @@ void SendRun::store_icrc(uint32_t index, const roce::IcrcFlow& flow, uint16_t id
   const ConstBytes packet = packet_at(index);
   const ConstBytes covered = packet.first(packet.size() - roce::kIcrcBytes);
   const uint32_t icrc = roce::icrc_of(flow, identification, covered);
-  // icrc_of() answers the finished value, icrc_store() takes the state before finishing.
+  // icrc_of() returns the finished value, icrc_store() takes the state before finishing.
   roce::icrc_store(~icrc, block_ + size_t{index} * segment_bytes_ + covered.size());
 }
 

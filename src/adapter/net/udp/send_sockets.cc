@@ -21,19 +21,19 @@
 namespace verbena::net {
 namespace {
 
-// RoCEv2 source ports are taken from 0xC000-0xFFFF (IBTA annex A17, 17.9.2), for the network's flow hashing.
+// RoCEv2 source ports are 0xC000-0xFFFF (IBTA annex A17, 17.9.2), for the network's flow hashing.
 constexpr uint16_t kFirstPort = 0xc000;
 constexpr uint32_t kPorts = 0x4000;
 constexpr int kPortAttempts = 64;
 
-// Nobody reads from a send socket; what strangers send there is dropped on arrival.
+// Makes the kernel drop whatever arrives at a send socket, as nobody reads from it.
 void refuse_arrivals(int fd) {
   sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &drop};
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-// The ICRC of IPv4 is computed as if nobody could cut the packet, which then needs no identification.
+// The ICRC of IPv4 is that of a packet that must not be fragmented, which needs no identification.
 bool forbid_fragments(int fd, bool ipv6) {
   return set_path_mtu_discovery(fd, ipv6, IP_PMTUDISC_DO);
 }
@@ -42,20 +42,21 @@ bool configure(int fd, bool ipv6) {
   if (!ipv6) {
     return forbid_fragments(fd, ipv6) && set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
   }
-  // The label of a path is sent without a lease on it, which Linux permits as long as nobody holds one
+  // Flow labels are sent without a lease on them, which Linux permits as long as nobody holds one
   // exclusively.
   set_option(fd, IPPROTO_IPV6, kIpv6FlowinfoSend, 1);
   return forbid_fragments(fd, ipv6) && set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
 }
 
-// How many descriptors we take at most for one address family: an eighth of what the process may have.
+// Maximum number of descriptors for one address family: an eighth of the process's limit.
 size_t descriptor_share() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return roce::Qpn::kSlots;
   return std::clamp<size_t>(limit.rlim_cur / 8, 1, roce::Qpn::kSlots);
 }
 
-// Leaves by the path's device. Needs no privilege since Linux 5.7; before, packets say it themselves.
+// Makes packets leave by the path's device. Needs no privilege since Linux 5.7; otherwise packets name the
+// device themselves.
 bool bind_to_interface(int fd, uint32_t interface_index) {
   return interface_index == 0 ||
          set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(interface_index));
@@ -107,7 +108,7 @@ Result<std::unique_ptr<SendSocket>> share_receive_socket(int receive_socket, uin
   SocketAddress local{};
   socklen_t length = sizeof local;
   if (getsockname(fd, &local.generic, &length) != 0) return fail(errno);
-  // A dual-stack socket sends both, each by the options of its family.
+  // A dual-stack socket sends both families, each with its own options.
   if (!configure(fd, false)) return fail(errno);
   if (local.generic.sa_family == AF_INET6 && !configure(fd, true)) return fail(errno);
   set_send_buffer(fd, static_cast<int>(send_buffer_bytes));

@@ -90,24 +90,24 @@ Sender::Place Sender::place_for(const roce::Path& path, uint32_t slot, uint32_t 
   return {begin_run(path, slot, *socket, packet_bytes, more), SendStatus::kBusy};
 }
 
-// The run that the packet may join, or null: then it needs a new one.
+// The run that the packet can join; null: it needs a new one.
 SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more) {
   for (uint32_t i = staged_count_; i-- > 0;) {
     SendRun& run = runs_[staged_[i]];
-    // Only the newest of a path and slot may grow, or packets would overtake each other.
+    // Only the newest run of a path and slot may grow, or packets would overtake each other.
     if (run.is_for(path, slot)) return run.accepts(packet_bytes, more) ? &run : nullptr;
   }
   return nullptr;
 }
 
-// Null: packets cannot leave by this path.
+// The socket for packets of this path; null: they cannot leave.
 const SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
   if (path.source.is_ipv4() != path.destination.is_ipv4()) return nullptr;
   if (management_ != nullptr && (slot == 0 || path.destination.is_multicast())) return management_.get();
   return sockets_.get(path, slot);
 }
 
-// Null: no room, and none to be made by flushing.
+// Begins a new run. Null: none is free, even after flushing.
 SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket,
                            uint32_t packet_bytes, bool more) {
   if (free_count_ == 0) flush();
@@ -122,7 +122,7 @@ SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSock
   return &run;
 }
 
-// `more`: the packet does not end its message, so others are likely to follow.
+// Returns memory for a run. `more`: the packet does not end its message, so others are likely to follow.
 std::byte* Sender::block_for(uint8_t run, bool more) {
   if (more && pool_ == nullptr) pool_ = BlockPool::make();
   if (more && pool_ != nullptr) {
@@ -133,13 +133,13 @@ std::byte* Sender::block_for(uint8_t run, bool more) {
   return arena_.get() + run * SendRun::kBlockBytes;
 }
 
-// Whether the train's sender keeps the run's block as it is.
+// Asks the train's sender to hold the run's block unchanged. True: it does.
 bool Sender::pin_block(const SendRun& run, const PacketTrain& train) {
   const transport::BlockPin& pin = pins_[static_cast<size_t>(&run - runs_.data())];
   return train.pins != nullptr && pin && train.pins->hold(train.pinned_until(), pin);
 }
 
-// The newest run, begun for a packet that then could not be read.
+// Drops the newest run, whose first packet could not be read.
 void Sender::drop_newest() {
   release(staged_[--staged_count_]);
 }
@@ -166,7 +166,7 @@ bool Sender::is_blocked(int fd, uint32_t kept) const {
                      [&](uint8_t index) { return runs_[index].fd() == fd; });
 }
 
-// Sends staged runs of one socket; answers the first that must wait.
+// Sends staged runs of one socket; returns the first that must wait.
 uint32_t Sender::transmit(uint32_t first, uint32_t end) {
   while (first < end) {
     if (SendRun& run = runs_[staged_[first]]; run.fragments() != nullptr) {
@@ -191,7 +191,7 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
   return end;
 }
 
-// Passes runs to the kernel, one that is spliced alone: how many it took, or -1 with errno.
+// Passes runs to the kernel, a spliced one alone. Returns how many it took, or -1 with errno.
 int Sender::submit(uint32_t first, uint32_t end) {
   const auto alone = [this](uint8_t run) {
     return runs_[run].is_spliced() || runs_[run].fragments() != nullptr;
@@ -209,15 +209,15 @@ void Sender::account(const SendRun& run) {
   counters_.sent_bytes += run.bytes();
 }
 
-// The kernel refused a run. True: try it once more. False: it is dealt with, sent otherwise or lost.
+// Handles a run that the kernel refused. True: try it once more. False: it was sent otherwise, or is lost.
 bool Sender::recover(SendRun& run, int error) {
   if (error == EINVAL && run.has_flow_label()) {
-    flow_labels_ = false;  // somebody in this network namespace holds exclusive labels, perhaps
+    flow_labels_ = false;  // perhaps somebody in this network namespace holds exclusive labels
     run.drop_flow_label();
     return true;
   }
-  // EIO: no checksum offload there, or IPsec; EINVAL: also when a segment exceeds the path's MTU; the others:
-  // a kernel before 4.18.
+  // EIO: no checksum offload on that device, or IPsec; EINVAL: also when a segment exceeds the path's MTU;
+  // the others: a kernel before 4.18.
   static constexpr int kNoSegmentation[] = {EIO, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
   if (error == EMSGSIZE) {
     remember_too_long(run.path(), run.segment_bytes());
@@ -231,7 +231,7 @@ bool Sender::recover(SendRun& run, int error) {
 }
 
 // Sends each packet of a run as a datagram of its own. True: they are too long for their path, and the
-// remaining ones go in fragments. Packets that the socket has no room for are lost: this is done once a
+// remaining ones leave in fragments. Packets that find the socket full are lost; this happens once per
 // destination.
 bool Sender::send_singly(SendRun& run) {
   bool first_sent = false;
@@ -256,14 +256,14 @@ bool Sender::send_singly(SendRun& run) {
   return false;
 }
 
-// ---- packets that are longer than their path takes
+// ---- packets that are longer than their path's MTU
 
 bool Sender::is_too_long(const roce::Path& path, uint32_t packet_bytes) const {
   const auto known = std::ranges::find(too_long_, path.destination, &TooLong::destination);
   return known != too_long_.end() && !known->mtu.takes(packet_bytes);
 }
 
-// A socket that knew the path before may not know what has become of it, so there is a new one.
+// Opens a new PathMtu, because the present one may not know how the path has changed.
 void Sender::remember_too_long(const roce::Path& path, uint32_t packet_bytes) try {
   say_once_that_packets_are_cut(path, packet_bytes);
   std::erase_if(too_long_, [&](const TooLong& one) { return one.destination == path.destination; });
@@ -273,7 +273,7 @@ void Sender::remember_too_long(const roce::Path& path, uint32_t packet_bytes) tr
   log_debug("no memory for the MTU of a path");
 }
 
-// Null: there is none.
+// The socket for fragments of this path; null: there is none.
 FragmentSocket* Sender::fragment_socket(const roce::Path& path) try {
   for (const auto& socket : fragment_sockets_) {
     if (socket->is_for(path)) return socket.get();
@@ -289,7 +289,7 @@ FragmentSocket* Sender::fragment_socket(const roce::Path& path) try {
   return nullptr;
 }
 
-// The run leaves in fragments. False: it cannot.
+// Makes the run leave in fragments. False: it cannot.
 bool Sender::fragment(SendRun& run) {
   FragmentSocket* const socket = fragment_socket(run.path());
   if (socket == nullptr) return false;
@@ -297,9 +297,9 @@ bool Sender::fragment(SendRun& run) {
   return true;
 }
 
-// The last packet of a run, which is shorter than the others, leaves whole behind them. Nobody may cut it
-// then: a receiver of ours reckons with that. If the socket has no room for it, it is lost, as this is done
-// once a destination. False: it is too long, too.
+// Sends the last packet of a run, which is shorter than the others, unfragmented behind them. It must not be
+// fragmented then: Verbena's receivers rely on that. If the socket is full the packet is lost; this happens
+// once per destination. False: it is too long, too.
 bool Sender::send_shorter_last(SendRun& run) {
   iovec data;
   run.describe_single(run.segments() - 1, messages_[0].msg_hdr, data);
@@ -315,7 +315,7 @@ bool Sender::send_shorter_last(SendRun& run) {
   return true;
 }
 
-// False: the socket is full, and what is left waits.
+// Sends a run in fragments. False: the socket is full, and the rest waits.
 bool Sender::send_fragmented(SendRun& run) {
   FragmentSocket& socket = *run.fragments();
   std::array<iovec, kRuns> data;
@@ -351,7 +351,7 @@ bool Sender::send_fragmented(SendRun& run) {
   return true;
 }
 
-// Passes packets of a run to the kernel, from `first` on: how many it took, or -1 with errno.
+// Passes packets of a run to the kernel, from `first` on. Returns how many it took, or -1 with errno.
 int Sender::submit_singly(SendRun& run, uint32_t first) {
   std::array<iovec, kRuns> data;
   const uint32_t count = std::min(run.segments() - first, kRuns);

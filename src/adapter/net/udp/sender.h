@@ -16,34 +16,35 @@
 
 namespace verbena::net {
 
-// The sending half of a UdpPort: gathers packets into runs and pushes runs into the kernel.
+// The sending half of a UdpPort: collects packets into super-packets (SendRun) and passes these to the
+// kernel.
 //
-// There is a fixed number of runs, each with a block of memory of its own, used again most recently used
-// first so that little of it is ever in the cache. Those of long messages lie in blocks of a pool, if there
-// are some, and leave without a copy (SplicePipe) where their senders keep these blocks as they are. Several
-// are open at a time, one for each path and slot. A run that is full leaves at once, so that the receiver
-// works on it while the next is staged. One thread at a time.
+// The number of runs is fixed, and each has a block of memory of its own. The run that was released last is
+// reused first, so that few blocks occupy the cache. Runs of long messages use blocks of a pool, if
+// available, and leave without a copy (SplicePipe) if their senders keep these blocks unchanged. Several runs
+// can be open, one per path and slot. A full run leaves at once, so that the receiver processes it while the
+// next is staged. One thread at a time.
 class Sender {
  public:
-  // `management` sends what goes to slot 0 and to multicast groups (UdpPortOptions::sends_from_port); null:
-  // the sockets of the other slots do.
+  // `management` sends packets to slot 0 and to multicast groups (UdpPortOptions::sends_from_port); null: the
+  // sockets of the slots do.
   Sender(const UdpPortOptions& options, PortCounters& counters,
          std::unique_ptr<SendSocket> management = nullptr);
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
   transport::TrainSent send_train(const transport::PacketTrain& train);
-  // False: a socket is full and runs wait.
+  // Passes all staged runs to the kernel. False: a socket is full and runs wait.
   bool flush();
-  // As Port's.
+  // As Port::is_whole().
   bool is_whole() const { return pipe_.is_whole(); }
-  // The socket for whose sake the last flush() answered false; else -1.
+  // The socket that made the last flush() return false; else -1.
   int blocked_fd() const { return blocked_fd_; }
 
  private:
   static constexpr uint32_t kRuns = 16;
   static constexpr uint32_t kRemembered = 8;
 
-  // Where a packet is staged. No run: it is lost (kSent), or has to wait (kBusy).
+  // The run in which a packet is staged. Null: the packet is lost (kSent) or has to wait (kBusy).
   struct Place {
     SendRun* run;
     transport::SendStatus status;
@@ -87,7 +88,7 @@ class Sender {
   std::shared_ptr<BlockPool> pool_;  // made for the first long message
   SplicePipe pipe_;
   std::array<SendRun, kRuns> runs_;
-  std::array<transport::BlockPin, kRuns> pins_;  // on the block of the pool that the run lies in, if it does
+  std::array<transport::BlockPin, kRuns> pins_;  // hold the pool's blocks that runs use
   std::array<uint8_t, kRuns> free_{};            // a stack
   uint32_t free_count_ = 0;
   std::array<uint8_t, kRuns> staged_{};  // oldest first
@@ -95,7 +96,7 @@ class Sender {
   int blocked_fd_ = -1;
   std::array<mmsghdr, kRuns> messages_{};
 
-  // Destinations to which the kernel refused super-packets but not single ones; asked only when there is one.
+  // Destinations to which the kernel refused super-packets but not single packets.
   std::array<roce::Address, kRemembered> without_segmentation_{};
   uint32_t without_segmentation_count_ = 0;
 
@@ -105,7 +106,7 @@ class Sender {
     PathMtu mtu;
   };
   std::vector<TooLong> too_long_;
-  std::vector<std::unique_ptr<FragmentSocket>> fragment_sockets_;  // one for each source and device
+  std::vector<std::unique_ptr<FragmentSocket>> fragment_sockets_;  // one per source and device
   bool flow_labels_ = true;
 };
 

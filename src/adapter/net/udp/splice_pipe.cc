@@ -15,9 +15,9 @@
 namespace verbena::net {
 namespace {
 
-constexpr int kPipeBytes = 65536;  // sixteen pages: what one call passes on
+constexpr int kPipeBytes = 65536;  // sixteen pages: the maximum of one call
 
-// Sends what the socket holds back: a part of a datagram, which is worth nothing to anybody.
+// Sends the partial datagram that the socket holds back. It is of no use to any receiver.
 void let_go(int socket) {
   set_option(socket, IPPROTO_UDP, UDP_CORK, 0);
 }
@@ -71,7 +71,7 @@ bool SplicePipe::open() {
 
 void SplicePipe::back_off(const char* what, int error) {
   log_debug("super-packets go by a copy: {} failed with errno {}", what, error);
-  in_.reset();  // with what may lie in it
+  in_.reset();  // with whatever is left in it
   out_.reset();
   by_copy_ = kBackOff;
 }

@@ -10,27 +10,29 @@
 
 namespace verbena::net {
 
-// Sends a datagram, or a super-packet, whose pages the kernel's packet refers to, in place of copies: by way
-// of a pipe (vmsplice(2), splice(2)). Its first bytes go by sendmsg(2) with MSG_MORE, as only that says where
-// to and how; what is spliced into a socket joins what it holds back.
+// Sends a datagram or super-packet without copying it: the kernel's packet refers to the memory's pages. The
+// pages go through a pipe (vmsplice(2), splice(2)). The first bytes go by sendmsg(2) with MSG_MORE, since
+// only sendmsg() can name the destination and the control messages; the socket appends the spliced bytes to
+// them.
 //
-// Where that fails, as in a sandbox that forbids it or in a user's share of pipes' memory (pipe(7)), the
-// datagram goes by a copy, and so do the next ones. One thread at a time.
+// If that fails, as in a sandbox that forbids it or beyond a user's share of pipe memory (pipe(7)), this
+// datagram and the next ones are sent by copy. One thread at a time.
 class SplicePipe {
  public:
-  // Less is not worth three system calls.
+  // A shorter datagram is not worth three system calls.
   static constexpr size_t kLeastBytes = 16384;
-  // How many go by a copy after a failure.
+  // After a splice failure, this many datagrams are sent by copy before splicing is tried again.
   static constexpr uint32_t kBackOff = 10'000;
 
-  // What sendmsg() of the message answers. The memory from `copied` bytes on has to stay as it is until the
-  // receiver has taken it. REQUIRES: the message has one piece of memory, of more than `copied` bytes
+  // Sends the message and returns what sendmsg() would return. The memory from `copied` bytes on must stay
+  // unchanged until the receiver has taken it. REQUIRES: the message has one piece of memory, of more than
+  // `copied` bytes
   ssize_t send(int socket, msghdr& message, size_t copied);
 
-  // False: the application has closed the pipe, and what has its numbers now is no business of ours.
+  // False: the application has closed the pipe, and its descriptor numbers may be other files'.
   bool is_whole() const { return !in_ || (in_.is_ours() && out_.is_ours()); }
 
-  // How many have gone without a copy.
+  // How many datagrams were sent without a copy.
   uint64_t spliced() const { return spliced_; }
 
  private:

@@ -11,7 +11,8 @@
 
 namespace verbena::net {
 
-// A port over UDP of two halves: a Sender, and a receiver of the given kind. `Base` is a Port.
+// A UDP port of two halves: a Sender, and a receiver of type ReceivingHalf. `Base` is Port or derived from
+// it.
 template <class Base, class ReceivingHalf>
 class SplitPort : public Base {
  public:

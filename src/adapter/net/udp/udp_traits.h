@@ -7,22 +7,21 @@
 
 namespace verbena::net {
 
-// The kernel's UDP_MAX_SEGMENTS, and the most that fits an IPv4 datagram before segmentation.
+// The kernel's UDP_MAX_SEGMENTS, and the maximum payload of an IPv4 datagram before segmentation.
 inline constexpr uint32_t kUdpMaxSegments = 64;
 inline constexpr uint32_t kMaxSuperPacketBytes = 65535 - 20 - 8;
 
-// What RoCEv2 over UDP sockets is like.
+// The traits of RoCEv2 over UDP sockets.
 inline constexpr transport::Traits kUdpTraits{
     .max_payload = 4096,
     // One UDP_SEGMENT super-packet.
     .burst_bytes = kMaxSuperPacketBytes,
     .burst_packets = kUdpMaxSegments,
-    // Headers, and the kernel's book-keeping in the receiving socket's buffer.
+    // Headers, and the kernel's bookkeeping in the receiving socket's buffer.
     .charge_per_packet = 64,
     .lossless = false,
     .progress = transport::Traits::Progress::kDescriptor,
-    // What an ordinary socket buffer (net.core.rmem_default) holds, and 10 Gb/s, which one processor
-    // receives.
+    // The capacity of a default socket buffer (net.core.rmem_default), and 10 Gb/s, which one CPU receives.
     .blind_burst_bytes = 160 * 1024,
     .blind_bytes_per_microsecond = 1250,
 };
