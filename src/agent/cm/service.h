@@ -79,7 +79,7 @@ class CmService final : private cm::Sink {
   // @param failed_over device indexes of bonds of which another port has taken over
   void links_changed(const std::vector<control::Link>& links, std::span<const uint32_t> failed_over);
   // Sets until when clients of a killed agent may restore their objects. Until then no peer is told that a
-  // connection or a listener does not exist. Such messages are kept, or the peer must repeat them.
+  // connection or a listener does not exist. These messages are kept, or the peer must repeat them.
   void expect_returns(TimePoint until);
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
   // Reserves what clients of a former agent had, by its ledger; -1: it had none.

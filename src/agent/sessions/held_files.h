@@ -16,7 +16,7 @@
 
 namespace verbena::agent {
 
-// Counts the memory of files that were made for clients: lists, traces, long messages. Such a file uses the
+// Counts the memory of files that were made for clients: lists, traces, long messages. The file uses the
 // agent's memory while any process has it open or mapped, or leaves it in a socket. Each user gets a share
 // (base/quota.h).
 //

@@ -23,7 +23,7 @@ std::string find_agent_beside(const std::string& folder);
 // readable (end of file) when the agent listens, or has given up: then another may be listening.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 
-// Whether this is a set-user-ID or set-group-ID program that an ordinary user has started. Such programs
+// Whether this is a set-user-ID or set-group-ID program that an ordinary user has started. These programs
 // start no agent: through the real user ID, the nice value, the cgroup and the limits that the agent would
 // inherit, that user could stop it or starve its users. It would also have the program's group.
 bool has_rights_of_another();
