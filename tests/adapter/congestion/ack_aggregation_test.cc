@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kRate = 10'000'000;  // bytes a second: 10,000 in a millisecond
 
-class Sack {
+class SteadyPath {
  public:
   // So many in a round, `bytes` each, so far apart.
   void come(uint64_t round, int count, uint64_t bytes, Duration apart) {
@@ -28,13 +28,13 @@ class Sack {
 };
 
 TEST(AckAggregation, AreSmallWhereBytesArriveEvenly) {
-  Sack arrivals;
+  SteadyPath arrivals;
   arrivals.come(1, 100, 10'000, milliseconds(1));
   EXPECT_NEAR(arrivals.lump(), 10'000, 5);
 }
 
 TEST(AckAggregation, HoldWhatHasComeAtOnceAfterAStall) {
-  Sack arrivals;
+  SteadyPath arrivals;
   arrivals.come(1, 100, 10'000, milliseconds(1));
   arrivals.wait(milliseconds(9));
   arrivals.come(1, 10, 10'000, Duration(0));
@@ -43,13 +43,13 @@ TEST(AckAggregation, HoldWhatHasComeAtOnceAfterAStall) {
 }
 
 TEST(AckAggregation, GrowWhileMoreComesThanTheRateExplains) {
-  Sack arrivals;
+  SteadyPath arrivals;
   arrivals.come(1, 11, 20'000, milliseconds(1));
   EXPECT_NEAR(arrivals.lump(), 120'000, 5);
 }
 
 TEST(AckAggregation, AreForgottenAfterSomeRounds) {
-  Sack arrivals;
+  SteadyPath arrivals;
   arrivals.come(1, 10, 10'000, Duration(0));
   uint64_t round = 2;
   for (; round <= WindowedMax::kRounds; ++round) arrivals.come(round, 20, 10'000, milliseconds(1));

@@ -30,7 +30,7 @@ SimulatedPort* SimulatedNetwork::port_at(const roce::Address& address) const {
 
 TimePoint SimulatedNetwork::next_arrival() const {
   TimePoint next = kNever;
-  for (const auto& port : ports_) next = std::min(next, port->arrivals_.next());
+  for (const auto& port : ports_) next = std::min(next, port->pending_.next());
   return next;
 }
 
@@ -66,7 +66,7 @@ void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* fram
     leaves = from.leaves_at_;
   }
   const TimePoint at = leaves + conditions_.delay + up_to(conditions_.jitter);
-  const TimePoint in_order = std::max(at, to->arrivals_.latest());
+  const TimePoint in_order = std::max(at, to->pending_.latest());
 
   // One draw decides, as usually nothing happens.
   const auto fate = static_cast<uint32_t>(random_.below(1'000'000));
@@ -74,14 +74,14 @@ void SimulatedNetwork::carry(SimulatedPort& from, SimulatedPort* to, Frame* fram
   if (fate < limit) return lose(frame, counters_.lost);
   if (fate < (limit += conditions_.reordering)) {
     ++counters_.reordered;
-    return to->arrivals_.add(at + up_to(conditions_.detour), frame);
+    return to->pending_.add(at + up_to(conditions_.detour), frame);
   }
   if (fate < (limit += conditions_.duplication)) {
     duplicate(*to, *frame, at + up_to(conditions_.detour));
   } else if (fate < limit + conditions_.corruption) {
     corrupt(*frame);
   }
-  to->arrivals_.add_in_order(in_order, frame);
+  to->pending_.add_in_order(in_order, frame);
 }
 
 // The link decides when each packet arrives, possibly out of order.
@@ -95,7 +95,7 @@ void SimulatedNetwork::carry_by_link(SimulatedPort& from, SimulatedPort& to, Fra
   }
   if (passage.copies > 1) duplicate(to, *frame, passage.arrives[1]);
   if (passage.corrupted) corrupt(*frame);
-  to.arrivals_.add(passage.arrives[0], frame);
+  to.pending_.add(passage.arrives[0], frame);
 }
 
 void SimulatedNetwork::lose(Frame* frame, uint64_t& counter) {
@@ -105,7 +105,7 @@ void SimulatedNetwork::lose(Frame* frame, uint64_t& counter) {
 
 void SimulatedNetwork::duplicate(SimulatedPort& to, const Frame& frame, TimePoint at) {
   ++counters_.duplicated;
-  to.arrivals_.add(at, copy_of(frame));
+  to.pending_.add(at, copy_of(frame));
 }
 
 Frame* SimulatedNetwork::copy_of(const Frame& frame) {

@@ -89,7 +89,7 @@ bool SimulatedPort::fill(Frame& frame, const OutgoingPacket& packet) {
 uint32_t SimulatedPort::receive(PacketHandler& handler, uint32_t budget) {
   uint32_t packets = 0;
   while (packets < budget) {
-    Frame* frame = arrivals_.take(network_.now());
+    Frame* frame = pending_.take(network_.now());
     if (frame == nullptr) break;
     ++packets;
     take(handler, *frame);

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "adapter/net/port.h"
-#include "adapter/net/sim/arrivals.h"
 #include "adapter/net/sim/link_model.h"
+#include "adapter/net/sim/pending_frames.h"
 #include "adapter/net/udp/udp_traits.h"
 #include "base/time.h"
 #include "wire/roce/path.h"
@@ -53,7 +53,7 @@ class SimulatedPort : public Port {
   SimulatedNetwork& network_;
   const roce::Address address_;
   PortCounters counters_;
-  Sack arrivals_;
+  PendingFrames pending_;
   bool isolated_ = false;
   std::shared_ptr<LinkModel> link_;
   TimePoint leaves_at_{};  // when the waiting packets will have left
