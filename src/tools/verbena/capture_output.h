@@ -12,8 +12,9 @@ namespace verbena::tools {
 // Where a capture goes: a file, or standard output as "-".
 class CaptureOutput {
  public:
-  // What is in the file already is lost. Only its owner may read it: it has what programs send. EISDIR also
-  // for a terminal as standard output, which would not take bytes well.
+  // Empties a file that is there. Only its owner may read it from then on: it has what programs send. Errors:
+  // EPERM, another user's file, pipe or link is there; EISDIR, also for a terminal as standard output, which
+  // would not take bytes well.
   static Result<CaptureOutput> open(const std::string& file);
 
   // EPIPE: who reads has gone.
