@@ -11,6 +11,7 @@
 
 #include "agent_client/client.h"
 #include "base/format.h"
+#include "protocol/text.h"
 #include "tools/verbena/installation.h"
 
 namespace verbena::tools::rdma {
@@ -28,7 +29,8 @@ agent_client::ConnectOptions with_agent() {
 void find_names(agent_client::AgentStatus& status) {
   const auto name_of = [](pid_t pid, std::string& name) {
     std::string now;
-    if (pid != 0 && std::getline(std::ifstream(verbena::format("/proc/{}/comm", pid)), now)) name = now;
+    if (pid != 0 && std::getline(std::ifstream(verbena::format("/proc/{}/comm", pid)), now))
+      name = protocol::printable(now);
   };
   for (agent_client::SlotStatus& slot : status.slots) name_of(slot.pid, slot.program);
 }
