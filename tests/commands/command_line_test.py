@@ -174,6 +174,46 @@ class Capture(unittest.TestCase):
             self.assertEqual(verbena("capture", "--seconds", "1", file).returncode, 0)
             self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
 
+    def test_a_file_that_is_there_is_for_its_owner_alone_from_now_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file, link = os.path.join(folder, "x.pcapng"), os.path.join(folder, "link")
+            os.symlink(file, link)
+            for name in (file, link):
+                with open(file, "wb") as old:
+                    old.write(bytes(1 << 20))
+                os.chmod(file, 0o644)
+                self.assertEqual(verbena("capture", "--seconds", "1", name).returncode, 0)
+                self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
+                self.assertLess(os.stat(file).st_size, 1 << 20)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to have files of another user")
+    def test_another_users_file_pipe_or_link_is_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o1777)
+            own, file, link, pipe = (os.path.join(folder, name) for name in ("own", "file", "link", "pipe"))
+            for name in (own, file):
+                with open(name, "wb") as old:
+                    old.write(b"kept")
+            os.symlink(own, link)
+            os.mkfifo(pipe)
+            end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+            self.addCleanup(os.close, end)
+            for name in (file, link, pipe):
+                os.chown(name, 65534, 65534, follow_symlinks=False)
+                ran = verbena("capture", "--seconds", "1", name)
+                self.assertEqual(ran.returncode, FAILED, name)
+                self.assertIn("another user's file or link is there", ran.stderr)
+            for name in (own, file):
+                with open(name, "rb") as old:
+                    self.assertEqual(old.read(), b"kept")
+
+    def test_pipes_by_their_names(self):
+        for file in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+            ran = subprocess.run([VERBENA, "capture", "--seconds", "1", file], capture_output=True, timeout=30, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertTrue(ran.stdout.startswith(b"\n\r\r\n"), ran.stdout[:8])
+        self.assertEqual(verbena("capture", "--seconds", "1", "/dev/null").returncode, 0)
+
     def test_a_file_that_cannot_be_made(self):
         ran = verbena("capture", "/nowhere/x.pcapng")
         self.assertEqual(ran.returncode, FAILED)

@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include "base/format.h"
+#include "base/text.h"
 #include "commands/verbena/installation.h"
 #include "control/client/client.h"
 
@@ -29,7 +30,8 @@ control::ConnectOptions with_agent() {
 void find_names(control::AgentStatus& status) {
   const auto name_of = [](pid_t pid, std::string& name) {
     std::string now;
-    if (pid != 0 && std::getline(std::ifstream(verbena::format("/proc/{}/comm", pid)), now)) name = now;
+    if (pid != 0 && std::getline(std::ifstream(verbena::format("/proc/{}/comm", pid)), now))
+      name = printable(now);
   };
   for (control::SlotStatus& slot : status.slots) name_of(slot.pid, slot.program);
 }

@@ -199,6 +199,8 @@ std::string why_not_opened(const std::string& file, int error) {
     return "standard output is a terminal; send it into a file or a program: verbena capture - | wireshark "
            "-k -i -";
   if (error == EISDIR) return "it is a directory; name a file, such as traffic.pcapng";
+  if (error == EPERM)
+    return "another user's file or link is there, and that user could read it; name another file";
   if (error == ENOENT) return "its directory does not exist; make that first";
   return std::strerror(error);
 }
@@ -225,7 +227,7 @@ int capture(const CaptureWish& wish) {
   if (!started) return report(started.error());
   auto output = CaptureOutput::open(wish.file);
   if (!output) {
-    complain("cannot write '{}': {}", wish.file, why_not_opened(wish.file, output.error().code));
+    complain("cannot write '{}': {}", printable(wish.file), why_not_opened(wish.file, output.error().code));
     return kFailed;
   }
   return Capture(wish, **client, std::move(*output)).run();

@@ -12,8 +12,9 @@ namespace verbena::commands {
 // The destination of a capture: a file, or standard output if its name is "-".
 class CaptureOutput {
  public:
-  // Opens `file` for writing and truncates it. The file has mode 0600, since it holds the data that programs
-  // send. EISDIR if it is a directory, or if standard output is a terminal, which cannot show binary data.
+  // Opens `file` for writing and empties it. From then on only its owner may read it, since it holds the data
+  // that programs send. Errors: EPERM, another user's file, pipe or link is there; EISDIR, a directory, or a
+  // terminal as standard output, which cannot show binary data.
   static Result<CaptureOutput> open(const std::string& file);
 
   // Writes all bytes. EPIPE: the reader of the pipe has closed it.
