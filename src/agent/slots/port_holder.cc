@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/format.h"
-#include "protocol/text.h"
+#include "base/text.h"
 
 namespace verbena::agent {
 namespace {
@@ -60,8 +60,8 @@ std::string describe_holder(const PortHolder& holder) {
   std::string program;
   std::ifstream name("/proc/" + pid + "/comm");
   std::getline(name, program);
-  return verbena::format("{} (pid {}) of user {}",
-                         program.empty() ? "a program" : protocol::printable(program), pid, holder.uid);
+  return verbena::format("{} (pid {}) of user {}", program.empty() ? "a program" : printable(program), pid,
+                         holder.uid);
 }
 
 }  // namespace verbena::agent

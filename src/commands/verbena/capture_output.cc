@@ -27,7 +27,7 @@ UniqueFd open_at(const std::string& file, int flags) {
 Result<UniqueFd> open_what_is_there(const UniqueFd& found, const std::string& file) {
   struct stat seen {};
   if (::fstat(found.get(), &seen) != 0) return fail(errno);
-  // /dev/stdout is root's link. What it leads to may be a pipe of another user, as under sudo(8).
+  // /dev/stdout is a link of root's. Its target may be another user's pipe, as under sudo(8).
   const bool is_link = S_ISLNK(seen.st_mode);
   const bool is_ours = is_link ? is_trusted(seen) : seen.st_uid == ::geteuid() || S_ISCHR(seen.st_mode);
   if (!is_ours && !S_ISDIR(seen.st_mode)) return fail(EPERM);
