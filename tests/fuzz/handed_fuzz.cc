@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 
 #include "adapter/net/udp/datagram.h"
-#include "adapter/net/udp/handed_receiver.h"
-#include "control/protocol/handed_datagram.h"
+#include "adapter/net/udp/forwarded_receiver.h"
+#include "control/protocol/forwarded_datagram.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "wire/roce/icrc.h"
@@ -34,14 +34,14 @@ class Sorter final : public PacketHandler {
     const roce::Qpn destination = incoming.packet.headers.destination;
     VERBENA_REQUIRE(destination.slot() == kSlot || destination == roce::kMulticastQpn);
     VERBENA_REQUIRE(incoming.packet.headers.info().exists());
-    VERBENA_REQUIRE(incoming.packet.payload.size() <= protocol::kMaxHandedBytes);
+    VERBENA_REQUIRE(incoming.packet.payload.size() <= protocol::kMaxForwardedBytes);
   }
   uint32_t packets = 0;
 };
 
-protocol::HandedDatagram head_from(Choices& choices) {
-  protocol::HandedDatagram head{};
-  head.magic = protocol::HandedDatagram::kMagic;
+protocol::ForwardedDatagram head_from(Choices& choices) {
+  protocol::ForwardedDatagram head{};
+  head.magic = protocol::ForwardedDatagram::kMagic;
   const bool is_ipv4 = choices.yes();
   for (uint8_t* const address : {head.source, head.destination}) {
     if (is_ipv4) address[10] = address[11] = 0xff;
@@ -57,7 +57,7 @@ protocol::HandedDatagram head_from(Choices& choices) {
   return head;
 }
 
-roce::IcrcFlow flow_of(const protocol::HandedDatagram& head) {
+roce::IcrcFlow flow_of(const protocol::ForwardedDatagram& head) {
   roce::IcrcFlow flow;
   roce::Address source;
   std::ranges::copy(head.source, source.bytes.begin());
@@ -71,7 +71,7 @@ roce::IcrcFlow flow_of(const protocol::HandedDatagram& head) {
 }
 
 // One after the other, each with an ICRC that is right, mostly.
-std::vector<std::byte> packets_from(Choices& choices, protocol::HandedDatagram& head) {
+std::vector<std::byte> packets_from(Choices& choices, protocol::ForwardedDatagram& head) {
   std::vector<std::byte> all;
   do {
     roce::Headers headers;
@@ -110,7 +110,7 @@ void check_splitter(Choices& choices) {
   DatagramSplitter splitter(kPort, kSlot, counters);
   Sorter sorter;
   while (!choices.empty()) {
-    protocol::HandedDatagram head = head_from(choices);
+    protocol::ForwardedDatagram head = head_from(choices);
     const std::vector<std::byte> bytes = packets_from(choices, head);
     DatagramOrigin origin;
     std::ranges::copy(head.source, origin.path.source.bytes.begin());
@@ -131,10 +131,10 @@ void check_receiver(Choices& choices) {
   VERBENA_REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
   const UniqueFd agent(ends[0]);
   PortCounters counters;
-  HandedReceiver receiver(UniqueFd(ends[1]), kPort, kSlot, counters);
+  ForwardedReceiver receiver(UniqueFd(ends[1]), kPort, kSlot, counters);
   Sorter sorter;
   while (!choices.empty()) {
-    protocol::HandedDatagram head = head_from(choices);
+    protocol::ForwardedDatagram head = head_from(choices);
     std::vector<std::byte> message(sizeof head);
     const std::vector<std::byte> bytes = packets_from(choices, head);
     std::memcpy(message.data(), &head, sizeof head);

@@ -26,7 +26,7 @@ Result<void> RunningShard::take_slot() {
   if (!mapping) return tl::unexpected(mapping.error());
   status_ = std::move(*mapping);
   auto ports = surroundings_.open_ports(
-      {.slot = slot_, .udp_socket = std::move(slot->socket), .handed_over = std::move(slot->handed_over)},
+      {.slot = slot_, .udp_socket = std::move(slot->socket), .is_forwarded = std::move(slot->is_forwarded)},
       port_counters_in(status_->page()));
   if (!ports) return tl::unexpected(ports.error());
   if (ports->empty()) {

@@ -4,14 +4,14 @@
 #include <new>
 #include <utility>
 
-#include "adapter/net/udp/handed_port.h"
+#include "adapter/net/udp/forwarded_port.h"
 #include "adapter/net/udp/udp_port.h"
 
 namespace verbena::net {
 namespace {
 
 Result<std::unique_ptr<Port>> open_wire(Ways& ways, const UdpPortOptions& options) {
-  if (ways.handed_over) return make_handed_port(std::move(ways.handed_over), options);
+  if (ways.is_forwarded) return make_forwarded_port(std::move(ways.is_forwarded), options);
   auto opened = UdpPort::create(std::move(ways.udp_socket), options);
   if (!opened) return tl::unexpected(opened.error());
   return std::move(*opened);
@@ -21,7 +21,7 @@ Result<std::unique_ptr<Port>> open_wire(Ways& ways, const UdpPortOptions& option
 
 Result<PortList> open_ports(Ways ways, PortCounters& counters) {
   PortList ports;
-  if (!ways.udp_socket && !ways.handed_over) return ports;
+  if (!ways.udp_socket && !ways.is_forwarded) return ports;
   UdpPortOptions options;
   options.slot = ways.slot;
   options.counters = &counters;

@@ -13,8 +13,8 @@ namespace verbena::net {
 // How a shard reaches the wire, as the agent answers when it leases a slot.
 struct Ways {
   uint32_t slot = 0;
-  UniqueFd udp_socket;     // bound to RoCEv2's port
-  UniqueFd handed_over{};  // else the socket on which the agent forwards packets; neither: there is no wire
+  UniqueFd udp_socket;      // bound to RoCEv2's port
+  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets; neither: there is no wire
 };
 
 // Opens the ports of a shard, in order of preference; none without a wire. They count in `counters`, which

@@ -37,7 +37,7 @@ const Route& Splitter::find(const roce::Path& path, roce::Qpn destination) {
 SendStatus Splitter::send(const OutgoingPacket& packet) {
   const roce::Headers& headers = packet.headers;
   if (headers.operation() == Operation::kAcknowledge) {
-    delegate_.answer(headers.syndrome, headers.psn, headers.msn, std::exchange(responded_, false));
+    stand_in_.answer(headers.syndrome, headers.psn, headers.msn, std::exchange(responded_, false));
     return SendStatus::kSent;
   }
   const SendStatus status = wire_->send(packet);
@@ -51,12 +51,12 @@ SendStatus Splitter::send(const OutgoingPacket& packet) {
 }
 
 void Splitter::finish() {
-  if (std::exchange(responded_, false)) delegate_.answer(roce::ack_syndrome(), psn_, msn_, true);
+  if (std::exchange(responded_, false)) stand_in_.answer(roce::ack_syndrome(), psn_, msn_, true);
 }
 
 }  // namespace delegate_detail
 
-StandIn::StandIn(const QpConfig& config, DelegateAnswers& answers)
+StandIn::StandIn(const QpConfig& config, StandInAnswers& answers)
     : Parts(*this, config.routes),
       RcQueuePair(with_parts(config, *this), queues::SendQueue(), queues::RecvQueue(), Role::kXrcTarget),
       answers_(answers) {}

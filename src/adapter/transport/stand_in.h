@@ -12,12 +12,12 @@ namespace verbena::transport {
 class StandIn;
 
 // Receives the answers of stand-ins to the targets that they stand in for.
-class DelegateAnswers {
+class StandInAnswers {
  public:
-  virtual ~DelegateAnswers() = default;
+  virtual ~StandInAnswers() = default;
   // `after_packets`: the answer covers responses that were just put on the wire and should arrive first. (The
   // receiver fills in answer.owner: it knows which peer answered.)
-  virtual void answer(const StandIn& delegate, const OwnerAnswer& answer, bool after_packets) = 0;
+  virtual void answer(const StandIn& stand_in, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 
 namespace delegate_detail {
@@ -26,7 +26,7 @@ namespace delegate_detail {
 // target.
 class Splitter final : public PacketSink, public Routes {
  public:
-  Splitter(StandIn& delegate, Routes* routes) : delegate_(delegate), routes_(routes) {}
+  Splitter(StandIn& stand_in, Routes* routes) : stand_in_(stand_in), routes_(routes) {}
 
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
@@ -35,7 +35,7 @@ class Splitter final : public PacketSink, public Routes {
   void finish();
 
  private:
-  StandIn& delegate_;
+  StandIn& stand_in_;
   Routes* const routes_;
   PacketSink* wire_ = no_route().sink;
   Route route_;
@@ -46,7 +46,7 @@ class Splitter final : public PacketSink, public Routes {
 
 // Parts that a stand-in's QueuePair needs during construction.
 struct Parts : QpEventListener {
-  Parts(StandIn& delegate, Routes* routes) : splitter(delegate, routes) {}
+  Parts(StandIn& stand_in, Routes* routes) : splitter(stand_in, routes) {}
 
   void on_qp_event(ibv_event_type event) override {
     if (event == IBV_EVENT_QP_ACCESS_ERR || event == IBV_EVENT_QP_REQ_ERR || event == IBV_EVENT_QP_FATAL)
@@ -69,7 +69,7 @@ class StandIn final : private delegate_detail::Parts, public RcQueuePair {
  public:
   // `config`: the QPN is the target's, the rest is of the process that owns the queue. Listener and counters
   // are ignored.
-  StandIn(const QpConfig& config, DelegateAnswers& answers);
+  StandIn(const QpConfig& config, StandInAnswers& answers);
 
   // Makes the stand-in ready for requests. REQUIRES: attributes() are the target's
   void begin();
@@ -87,7 +87,7 @@ class StandIn final : private delegate_detail::Parts, public RcQueuePair {
   void answer(uint8_t syndrome, roce::Psn psn, uint32_t msn, bool after_packets);
   bool owes_failure() const { return state() == IBV_QPS_ERR && !failure_told_; }
 
-  DelegateAnswers& answers_;
+  StandInAnswers& answers_;
   uint32_t run_ = 0;
   bool failure_told_ = false;
 };

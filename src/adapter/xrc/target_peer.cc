@@ -47,17 +47,17 @@ TargetPeer::TargetPeer(const Surroundings& surroundings, const Key& key, PeerKee
 
 TargetPeer::~TargetPeer() {
   link().lose();
-  while (!delegates_.empty()) end(delegates_.begin());
+  while (!stand_ins_.empty()) end(stand_ins_.begin());
 }
 
 // A receive request that a message had begun to fill completes in error (IBTA volume 1, 10.3.1: flushed).
-void TargetPeer::end(Delegates::iterator delegate) {
-  if (delegate->second->state() != IBV_QPS_ERR) delegate->second->enter(IBV_QPS_ERR);
-  delegates_.erase(delegate);
+void TargetPeer::end(StandIns::iterator stand_in) {
+  if (stand_in->second->state() != IBV_QPS_ERR) stand_in->second->enter(IBV_QPS_ERR);
+  stand_ins_.erase(stand_in);
 }
 
 void TargetPeer::forget(const queues::SharedReceiveQueue& queue) {
-  for (const auto& [qpn, delegate] : delegates_) delegate->receives().forget(queue);
+  for (const auto& [qpn, stand_in] : stand_ins_) stand_in->receives().forget(queue);
 }
 
 bool TargetPeer::take(ConstBytes bytes) {
@@ -68,26 +68,26 @@ bool TargetPeer::take(ConstBytes bytes) {
   if (message.magic != kPeerMagic || !is_theirs) return false;
   if (message.type == PeerMessage::kRequest) return take_request(message, bytes.subspan(sizeof message));
   if (message.type != PeerMessage::kEnd) return false;
-  const auto ended = delegates_.find(message.qpn);
-  if (ended != delegates_.end()) end(ended);
+  const auto ended = stand_ins_.find(message.qpn);
+  if (ended != stand_ins_.end()) end(ended);
   return true;
 }
 
 bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
   const auto packet = roce::parse(bytes);
   if (!packet || !is_sound(message)) return false;
-  const auto known = delegates_.find(message.qpn);
-  if (known == delegates_.end() && message.repeated != 0) return true;  // its stand-in has ended
-  transport::StandIn* delegate = known != delegates_.end() ? known->second.get() : make(message);
-  if (delegate == nullptr) return false;
+  const auto known = stand_ins_.find(message.qpn);
+  if (known == stand_ins_.end() && message.repeated != 0) return true;  // its stand-in has ended
+  transport::StandIn* stand_in = known != stand_ins_.end() ? known->second.get() : make(message);
+  if (stand_in == nullptr) return false;
   if (message.repeated == 0) {
-    set_changeable(delegate->attributes(), message);
-    delegate->follow(message.run, packet->headers.psn, message.msn);
+    set_changeable(stand_in->attributes(), message);
+    stand_in->follow(message.run, packet->headers.psn, message.msn);
   }
   roce::Path path;
-  path.source = delegate->attributes().path.destination;
-  path.destination = delegate->attributes().path.source;
-  shard_.deliver(*delegate, {*packet, path, static_cast<uint32_t>(bytes.size())});
+  path.source = stand_in->attributes().path.destination;
+  path.destination = stand_in->attributes().path.source;
+  shard_.deliver(*stand_in, {*packet, path, static_cast<uint32_t>(bytes.size())});
   return true;
 }
 
@@ -105,13 +105,13 @@ transport::StandIn* TargetPeer::make(const RequestMessage& message) {
     attributes.max_dest_rd_atomic = message.max_dest_rd_atomic;
     set_changeable(attributes, message);
     made->begin();
-    return (delegates_[message.qpn] = std::move(made)).get();
+    return (stand_ins_[message.qpn] = std::move(made)).get();
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
 }
 
-void TargetPeer::answer(const transport::StandIn& delegate, const transport::OwnerAnswer& answer,
+void TargetPeer::answer(const transport::StandIn& stand_in, const transport::OwnerAnswer& answer,
                         bool after_packets) {
   // Packets that are not flushed now are late, and the requester asks again.
   if (after_packets) shard_.push();
@@ -119,7 +119,7 @@ void TargetPeer::answer(const transport::StandIn& delegate, const transport::Own
   message.magic = kPeerMagic;
   message.type = PeerMessage::kAnswer;
   message.syndrome = answer.syndrome;
-  message.qpn = delegate.config().qpn.value();
+  message.qpn = stand_in.config().qpn.value();
   message.run = answer.run;
   message.psn = answer.psn.value();
   message.msn = answer.msn;

@@ -14,7 +14,7 @@ namespace verbena::engine {
 
 // A process with XRC targets that deliver to shared receive queues of this process. A StandIn represents each
 // target here. When the process ends, messages that it was delivering end with an error.
-class TargetPeer final : public Peer, private transport::DelegateAnswers {
+class TargetPeer final : public Peer, private transport::StandInAnswers {
  public:
   // The objects that stand-ins use.
   struct Surroundings {
@@ -30,20 +30,20 @@ class TargetPeer final : public Peer, private transport::DelegateAnswers {
   void forget(const queues::SharedReceiveQueue& queue);
 
  private:
-  using Delegates = std::map<uint32_t, std::unique_ptr<transport::StandIn>>;
+  using StandIns = std::map<uint32_t, std::unique_ptr<transport::StandIn>>;
 
-  transport::DelegateAnswers& answers() { return *this; }
+  transport::StandInAnswers& answers() { return *this; }
   bool take(ConstBytes message) override;
   bool take_request(const RequestMessage& message, ConstBytes packet);
   transport::StandIn* make(const RequestMessage& message);
-  void end(Delegates::iterator delegate);
-  void answer(const transport::StandIn& delegate, const transport::OwnerAnswer& answer,
+  void end(StandIns::iterator stand_in);
+  void answer(const transport::StandIn& stand_in, const transport::OwnerAnswer& answer,
               bool after_packets) override;
 
   Shard& shard_;
   memory::KeyTable& keys_;
   const queues::SharedReceiveQueueTable& queues_;
-  Delegates delegates_;  // by the target's QPN
+  StandIns stand_ins_;  // by the target's QPN
 };
 
 }  // namespace verbena::engine

@@ -22,12 +22,12 @@
 #include "base/log.h"
 #include "base/signals_blocked.h"
 #include "base/time.h"
-#include "control/protocol/handed_datagram.h"
+#include "control/protocol/forwarded_datagram.h"
 
 namespace verbena::agent {
 namespace {
 
-using protocol::HandedDatagram;
+using protocol::ForwardedDatagram;
 
 // Requested buffer sizes. Without CAP_NET_ADMIN the kernel grants at most net.core.rmem_max and wmem_max.
 constexpr int kSocketBytes = 1 << 20;
@@ -42,9 +42,9 @@ uint64_t key_of(uint32_t generation, uint32_t slot) {
   return uint64_t{generation} << 32 | slot;
 }
 
-HandedDatagram head_of(const net::DatagramOrigin& origin) {
-  HandedDatagram head{};
-  head.magic = HandedDatagram::kMagic;
+ForwardedDatagram head_of(const net::DatagramOrigin& origin) {
+  ForwardedDatagram head{};
+  head.magic = ForwardedDatagram::kMagic;
   head.interface_index = origin.path.interface_index;
   std::ranges::copy(origin.path.source.bytes, head.source);
   std::ranges::copy(origin.path.destination.bytes, head.destination);
@@ -256,7 +256,7 @@ void Forwarder::take_turn(Delivery& delivery) {
 }
 
 void Forwarder::hand_over(Delivery& delivery, uint32_t count) {
-  std::array<HandedDatagram, net::DatagramBatch::kMax> heads;
+  std::array<ForwardedDatagram, net::DatagramBatch::kMax> heads;
   std::array<std::array<iovec, 2>, net::DatagramBatch::kMax> pieces;
   std::array<mmsghdr, net::DatagramBatch::kMax> messages{};
   uint32_t handed = 0;

@@ -35,7 +35,7 @@ RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Borrower& c
     reply.fds.push_back(slot->socket);
   } else if (reply.message.wire == protocol::SlotWire::kNone) {
     store_text(reply.message.no_wire_reason, wire_.no_wire_reason());
-  } else if (client.protocol_version >= protocol::kFirstVersionWithHandOver) {
+  } else if (client.protocol_version >= protocol::kFirstVersionWithForwarding) {
     reply.last_fd = wire_.take_receiver(slot->index);
   } else {
     reply.message.wire = protocol::SlotWire::kNone;

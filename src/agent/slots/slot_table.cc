@@ -58,8 +58,8 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   if (!index) return fail(index.error().code);
   // The socket exists even if this lease fails: the next lease gets it.
   Entry& entry = entries_[*index];
-  const bool handed_over = !borrower.shares_port && wire_.socket(*index) >= 0;
-  if (handed_over) {
+  const bool is_forwarded = !borrower.shares_port && wire_.socket(*index) >= 0;
+  if (is_forwarded) {
     if (const auto begun = wire_.hand_over(*index); !begun) {
       wire_.mute(*index);
       return fail(begun.error().code);
@@ -68,7 +68,7 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
   count_for(entry, borrower.uid);
   entry.lent = true;
   entry.lending = ++lendings_;
-  entry.handed_over = handed_over;
+  entry.is_forwarded = is_forwarded;
   entry.borrower = borrower;
   entry.last_uid = borrower.uid;
   if (borrower.shares_port && wire_.socket(*index) >= 0) {
@@ -206,7 +206,7 @@ void SlotTable::strike_borrower(uint32_t index, const Entry& entry) {
 void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   strike_borrower(index, entry);
   entry.lent = false;
-  entry.handed_over = false;
+  entry.is_forwarded = false;
   entry.borrower = {};
   entry.page.reset();
   entry.free_since = now;
@@ -245,8 +245,8 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
     entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
     if (slot.process >= 0) take_process(entry.borrower, own(slot.process));
     enter_borrower(slot.index, entry);
-    entry.handed_over = slot.courier_end >= 0;
-    if (entry.handed_over) hand_on(slot.index, own(slot.courier_end));
+    entry.is_forwarded = slot.courier_end >= 0;
+    if (entry.is_forwarded) hand_on(slot.index, own(slot.courier_end));
   }
   return {};
 }
@@ -294,7 +294,7 @@ std::vector<LeasedSlot> SlotTable::lent_to(uint64_t session) const {
 }
 
 LeasedSlot SlotTable::describe(uint32_t index, const Entry& entry) const {
-  return {index, entry.lending, wire_.socket(index), entry.handed_over, entry.page.get(), entry.borrower};
+  return {index, entry.lending, wire_.socket(index), entry.is_forwarded, entry.page.get(), entry.borrower};
 }
 
 SlotRecord SlotTable::record(uint32_t index) const {

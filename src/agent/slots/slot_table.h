@@ -44,9 +44,9 @@ inline uint64_t process_number(const Borrower& borrower) {
 
 struct LeasedSlot {
   uint32_t index = 0;
-  uint64_t lending = 0;      // unique among the leases of all slots
-  int socket = -1;           // -1: no wire
-  bool handed_over = false;  // packets are forwarded; the holder does not have the socket
+  uint64_t lending = 0;       // unique among the leases of all slots
+  int socket = -1;            // -1: no wire
+  bool is_forwarded = false;  // packets are forwarded; the holder does not have the socket
   int page = -1;
   Borrower borrower;
 };
@@ -54,7 +54,7 @@ struct LeasedSlot {
 // Returns how packets reach the slot.
 inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
   if (slot.socket < 0) return protocol::SlotWire::kNone;
-  return slot.handed_over ? protocol::SlotWire::kHandedOver : protocol::SlotWire::kSocket;
+  return slot.is_forwarded ? protocol::SlotWire::kForwarded : protocol::SlotWire::kSocket;
 }
 
 // The slots of the port. Records which slots are leased and to which process, with their sockets and status
@@ -112,7 +112,7 @@ class SlotTable {
   struct Entry {
     bool lent = false;
     uint64_t lending = 0;
-    bool handed_over = false;
+    bool is_forwarded = false;
     Borrower borrower;
     uid_t last_uid = kNobody;
     uid_t socket_uid = kNobody;  // the user that may have a copy of the socket

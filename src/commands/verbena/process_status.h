@@ -18,7 +18,7 @@ struct ProcessStatus : control::SlotStatus {
   void add(const control::SlotStatus& another) {
     slots.push_back(another.index);
     has_wire |= another.has_wire;
-    handed_over |= another.handed_over;
+    is_forwarded |= another.is_forwarded;
     for (size_t i = 0; i < port.size(); ++i) port[i] += another.port[i];
     qps.insert(qps.end(), another.qps.begin(), another.qps.end());
     objects.insert(objects.end(), another.objects.begin(), another.objects.end());

@@ -108,7 +108,7 @@ Json to_json(const control::AgentStatus& status, const ProcessStatus& slot) {
       {"program", slot.program},
       {"protocol_version", slot.protocol_version},
       {"wire", slot.has_wire},
-      {"handed_over", slot.handed_over},
+      {"handed_over", slot.is_forwarded},
       {"port", port_to_json(slot)},
       {"queue_pairs", std::move(qps)},
       {"cq_overruns", overrun_cqs(slot)},

@@ -199,7 +199,7 @@ AdminResult<void> Admin::read_slots(AgentStatus& status) {
     slot.uid = message.uid;
     slot.program = load_text(message.program);
     slot.has_wire = message.wire != protocol::SlotWire::kNone;
-    slot.handed_over = message.wire == protocol::SlotWire::kHandedOver;
+    slot.is_forwarded = message.wire == protocol::SlotWire::kForwarded;
     slot.protocol_version = message.protocol_version;
     read_status_page(answer->fds[0].get(), slot);
     read_objects(answer->fds[0].get(), slot);

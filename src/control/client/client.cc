@@ -62,8 +62,8 @@ Result<Slot> Client::take_slot() {
   Slot slot;
   slot.index = answer->message.index;
   slot.status_page = std::move(answer->fds[0]);
-  if (wire == protocol::SlotWire::kHandedOver) {
-    slot.handed_over = std::move(answer->fds[1]);
+  if (wire == protocol::SlotWire::kForwarded) {
+    slot.is_forwarded = std::move(answer->fds[1]);
   } else if (wire != protocol::SlotWire::kNone) {
     slot.socket = std::move(answer->fds[1]);
   } else {

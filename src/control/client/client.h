@@ -26,7 +26,7 @@ namespace verbena::control {
 struct Slot {
   uint32_t index = 0;
   UniqueFd socket;             // bound to UDP port 4791, steered by slot
-  UniqueFd handed_over;        // else the socket on which the agent forwards packets
+  UniqueFd is_forwarded;       // else the socket on which the agent forwards packets
   std::string no_wire_reason;  // if neither is set, for the user: "UDP port 4791 is taken by ..."
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };

@@ -57,7 +57,7 @@ struct SlotStatus {
   std::string program;
   uint16_t protocol_version = 0;  // in use between its library and the agent; 0: unknown
   bool has_wire = false;
-  bool handed_over = false;  // the agent forwards its packets; else they come to a socket of its own
+  bool is_forwarded = false;  // the agent forwards its packets; else they come to a socket of its own
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
   std::vector<QpNumbers> qps;                           // those in use
   bool lists_objects = false;  // its library is new enough to; else its objects are unknown

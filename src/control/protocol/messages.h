@@ -46,7 +46,7 @@ inline constexpr size_t kVersionBytes = 32;
 // EOPNOTSUPP, so neither end sends these to one of an older version.
 // Version 4: shared-memory traffic can be captured: kStartCapture, kGetCaptureNews, and on the event socket
 // kCapture and kCaptureSeen, which are not sent to older versions either.
-// Version 5: packets may be forwarded, SlotWire::kHandedOver; a link may accept some hosts only, kSetPeers.
+// Version 5: packets may be forwarded, SlotWire::kForwarded; a link may accept some hosts only, kSetPeers.
 // Version 6: traces of every packet on request: kStartTrace, and on the event socket kTraceDetails and
 // kTraceDetailsSeen, which are not sent to older versions either. Traces outlive their programs:
 // kGetKeptTrace.
@@ -173,14 +173,14 @@ struct HelloReply {
 };
 static_assert(sizeof(HelloReply) == 64);
 
-inline constexpr uint16_t kFirstVersionWithHandOver = 5;
+inline constexpr uint16_t kFirstVersionWithForwarding = 5;
 
 // The way by which a slot receives packets from the wire. Before version 5 any value but kNone means a
 // socket.
 enum class SlotWire : uint32_t {
   kNone = 0,
-  kSocket = 1,      // by the slot's own socket of UDP port 4791
-  kHandedOver = 2,  // the agent receives and forwards them: handed_datagram.h
+  kSocket = 1,     // by the slot's own socket of UDP port 4791
+  kForwarded = 2,  // the agent receives and forwards them: forwarded_datagram.h
 };
 
 struct TakeSlotReply {

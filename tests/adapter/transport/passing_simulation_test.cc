@@ -173,7 +173,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
                  !requester.qp->has_urgent() && !target.qp->has_urgent() && !target.qp->has_acknowledgement();
     for (const QueueOwner& owner : owners) {
       quiet &= owner.arriving.empty() && owner.answers.empty() && owner.wire.packets.empty() &&
-               (owner.delegate == nullptr || !owner.delegate->has_urgent());
+               (owner.stand_in == nullptr || !owner.stand_in->has_urgent());
     }
     return quiet;
   }

@@ -389,7 +389,7 @@ TEST_F(Robustness, RootsAgentServesOthersButLetsThemChangeNothing) {
                       if (!client) return 1;
                       if (!(*client)->links()) return 2;
                       const auto slot = (*client)->take_slot();
-                      if (!slot || !slot->handed_over) return 3;
+                      if (!slot || !slot->is_forwarded) return 3;
                       auto admin = Admin::connect(kOnlyRunning);
                       if (!admin) return 4;
                       const auto status = (*admin)->status();
@@ -551,7 +551,7 @@ int hold_slots_through_a_restart(int ready, int go_on) {
   if (!client) return 1;
   const auto one = (*client)->take_slot();
   const auto two = (*client)->take_slot();
-  if (!one || !two || !one->handed_over || !two->handed_over) return 2;
+  if (!one || !two || !one->is_forwarded || !two->is_forwarded) return 2;
   char byte = 'r';
   if (::write(ready, &byte, 1) != 1 || ::read(go_on, &byte, 1) != 1) return 3;
 
@@ -565,7 +565,7 @@ int hold_slots_through_a_restart(int ready, int go_on) {
     if (slot) three = std::move(*slot);
     return slot.has_value();
   });
-  if (!lent || three.index != 3 || !three.handed_over) return 7;
+  if (!lent || three.index != 3 || !three.is_forwarded) return 7;
   for (uint32_t slot = 1; slot <= 3; ++slot) {
     if (!test::send_to_slot(slot, 20 + slot)) return 8;
   }

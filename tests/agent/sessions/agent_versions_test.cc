@@ -202,11 +202,11 @@ TEST_F(AgentVersions, AProgramOfBeforeHandingOverIsToldThatItHasNoWireAndWhy) {
     ::waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
-  const int old = take_as_other(protocol::kFirstVersionWithHandOver - 1);
+  const int old = take_as_other(protocol::kFirstVersionWithForwarding - 1);
   if (old == 99) GTEST_SKIP() << "needs root";
   EXPECT_EQ(old, 10 + static_cast<int>(protocol::SlotWire::kNone));
-  EXPECT_EQ(take_as_other(protocol::kFirstVersionWithHandOver),
-            static_cast<int>(protocol::SlotWire::kHandedOver));
+  EXPECT_EQ(take_as_other(protocol::kFirstVersionWithForwarding),
+            static_cast<int>(protocol::SlotWire::kForwarded));
 }
 
 TEST_F(AgentVersions, ANewerProgramIsAnsweredInTheAgentsVersion) {

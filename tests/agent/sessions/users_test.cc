@@ -221,7 +221,7 @@ TEST_F(Users, AnotherUsersProgramGetsNoSocketOfThePort) {
                       if (!client) return 1;
                       const auto slot = (*client)->take_slot();
                       if (!slot) return 2;
-                      if (slot->socket || !slot->handed_over) return 3;
+                      if (slot->socket || !slot->is_forwarded) return 3;
                       for (int fd = 3; fd < 256; ++fd) {
                         int domain = AF_UNIX;
                         socklen_t length = sizeof domain;
@@ -380,7 +380,7 @@ TEST_F(Users, StatusSaysHowPacketsCome) {
   ASSERT_EQ(status->slots.size(), 2u);
   for (const auto& shown : status->slots) {
     EXPECT_TRUE(shown.has_wire);
-    EXPECT_EQ(shown.handed_over, shown.uid == kAlice);
+    EXPECT_EQ(shown.is_forwarded, shown.uid == kAlice);
   }
 }
 

@@ -55,10 +55,10 @@ TEST_F(CourierTest, HandsOverWhatComesAndWhereFrom) {
   ASSERT_EQ(::poll(&readable, 1, 10'000), 1);
   std::array<std::byte, 128> message{};
   ASSERT_EQ(::recv(receiver.get(), message.data(), message.size(), 0),
-            static_cast<ssize_t>(sizeof(protocol::HandedDatagram) + 16));
-  protocol::HandedDatagram head;
+            static_cast<ssize_t>(sizeof(protocol::ForwardedDatagram) + 16));
+  protocol::ForwardedDatagram head;
   std::memcpy(&head, message.data(), sizeof head);
-  EXPECT_EQ(head.magic, protocol::HandedDatagram::kMagic);
+  EXPECT_EQ(head.magic, protocol::ForwardedDatagram::kMagic);
   const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
   EXPECT_EQ(std::memcmp(head.source, loopback, sizeof loopback), 0);
   EXPECT_EQ(std::memcmp(head.destination, loopback, sizeof loopback), 0);

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "control/client/client.h"
-#include "control/protocol/handed_datagram.h"
+#include "control/protocol/forwarded_datagram.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/qpn.h"
 
@@ -38,10 +38,10 @@ inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
   std::vector<uint32_t> tags;
   pollfd readable{receiver, POLLIN, 0};
   ::poll(&readable, 1, patience_ms);
-  std::array<uint8_t, sizeof(protocol::HandedDatagram) + 16> message{};
+  std::array<uint8_t, sizeof(protocol::ForwardedDatagram) + 16> message{};
   while (::recv(receiver, message.data(), message.size(), MSG_DONTWAIT) ==
          static_cast<ssize_t>(message.size())) {
-    tags.push_back(load_be<uint32_t>(&message[sizeof(protocol::HandedDatagram) + 12]));
+    tags.push_back(load_be<uint32_t>(&message[sizeof(protocol::ForwardedDatagram) + 12]));
   }
   return tags;
 }
@@ -49,7 +49,7 @@ inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
 // Returns the tags of all datagrams that have arrived. Loopback usually delivers before sendto() returns, but
 // on a busy machine it may take a little longer, so this waits for the first.
 inline std::vector<uint32_t> received_tags(const control::Slot& slot) {
-  if (slot.handed_over) return handed_tags(slot.handed_over.get());
+  if (slot.is_forwarded) return handed_tags(slot.is_forwarded.get());
   std::vector<uint32_t> tags;
   pollfd readable{slot.socket.get(), POLLIN, 0};
   ::poll(&readable, 1, 2000);

@@ -156,13 +156,13 @@ Borrower stranger(uint64_t session, uid_t uid) {
 TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
   const auto lent = slots_.lend(stranger(1, 1000), kStart);
   ASSERT_TRUE(lent);
-  EXPECT_TRUE(lent->handed_over);
+  EXPECT_TRUE(lent->is_forwarded);
   ASSERT_TRUE(slots_.take_back(lent->index, 1, kStart));
   EXPECT_EQ(slots_.lend(stranger(2, 1001), kStart + std::chrono::hours(1))->index, lent->index);
   ASSERT_TRUE(slots_.take_back(lent->index, 2, kStart + std::chrono::hours(1)));
   const auto with_socket = slots_.lend(borrower(3, 0), kStart + std::chrono::hours(2));
   EXPECT_EQ(with_socket->index, lent->index);
-  EXPECT_FALSE(with_socket->handed_over);
+  EXPECT_FALSE(with_socket->is_forwarded);
 }
 
 // Its socket is there by then, and is lent as soon as it can be.
@@ -189,7 +189,7 @@ TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
   const auto lent = slots_.lend(stranger(2, 1000), kStart);
   ASSERT_TRUE(lent);
   control::Slot slot;
-  slot.handed_over = wire_.take_receiver(lent->index);
+  slot.is_forwarded = wire_.take_receiver(lent->index);
   auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
@@ -199,8 +199,8 @@ TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
   TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
   ASSERT_TRUE(next.adopt(contents, kStart));
   next_wire.unmute(lent->index);
-  EXPECT_TRUE(next.find_lent(lent->index)->handed_over);
-  EXPECT_FALSE(next.find_lent(1)->handed_over);
+  EXPECT_TRUE(next.find_lent(lent->index)->is_forwarded);
+  EXPECT_FALSE(next.find_lent(1)->is_forwarded);
   ASSERT_TRUE(test::send_to_slot(lent->index, 7));
   EXPECT_THAT(test::received_tags(slot), ElementsAre(7u));
   // And the one after that.
@@ -428,7 +428,7 @@ TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
   EXPECT_EQ(adopted.pid, ::getpid());
   EXPECT_TRUE(is_same_start(adopted.start_time, start_time_of(::getpid())));
   EXPECT_FALSE(next.slots().find_lent(2)->borrower.process);
-  EXPECT_TRUE(next.slots().find_lent(2)->handed_over);
+  EXPECT_TRUE(next.slots().find_lent(2)->is_forwarded);
   NextAgent after(next.slots());
   ASSERT_TRUE(after.is_there());
   EXPECT_EQ(after.slots().find_lent(1)->borrower.pid, ::getpid());

@@ -14,7 +14,7 @@ namespace verbena::transport {
 // A process that owns a shared receive queue for XRC, to which XRC targets in other processes forward
 // requests. It has its memory, its queue, and a stand-in for one target. Requests and answers wait until the
 // test moves them.
-class QueueOwner final : public DelegateAnswers {
+class QueueOwner final : public StandInAnswers {
  public:
   static constexpr uint64_t kDomain = 9;  // this process's number of the domain
   static constexpr memory::PdId kPd = 33;
@@ -54,7 +54,7 @@ class QueueOwner final : public DelegateAnswers {
   void take_next() {
     const Arriving next = std::move(arriving.front());
     arriving.pop_front();
-    if (delegate == nullptr) {
+    if (stand_in == nullptr) {
       if (next.repeated) return;
       QpConfig config;
       config.qpn = next.qpn;
@@ -62,24 +62,24 @@ class QueueOwner final : public DelegateAnswers {
       config.srqs = &table;
       config.xrc_domain = kDomain;
       config.routes = &routes;
-      delegate = std::make_unique<StandIn>(config, *this);
-      delegate->attributes() = next.attributes;
-      delegate->begin();
+      stand_in = std::make_unique<StandIn>(config, *this);
+      stand_in->attributes() = next.attributes;
+      stand_in->begin();
     }
     roce::Headers headers = next.headers;
     headers.ack_request = true;
-    if (!next.repeated) delegate->follow(next.run, headers.psn, next.msn);
-    const roce::Path& path = delegate->attributes().path;
+    if (!next.repeated) stand_in->follow(next.run, headers.psn, next.msn);
+    const roce::Path& path = stand_in->attributes().path;
     const roce::Packet packet{headers, next.payload};
-    delegate->on_packet({packet, path_between(path.destination, path.source), 0}, TimePoint{});
-    delegate->answer_lost_completions();
+    stand_in->on_packet({packet, path_between(path.destination, path.source), 0}, TimePoint{});
+    stand_in->answer_lost_completions();
   }
   void transmit(uint32_t budget = 1000) {
-    if (delegate != nullptr && delegate->has_urgent()) delegate->transmit(TimePoint{}, budget, true);
+    if (stand_in != nullptr && stand_in->has_urgent()) stand_in->transmit(TimePoint{}, budget, true);
   }
   void end_target() {
-    if (delegate != nullptr && delegate->state() != IBV_QPS_ERR) delegate->enter(IBV_QPS_ERR);
-    delegate.reset();
+    if (stand_in != nullptr && stand_in->state() != IBV_QPS_ERR) stand_in->enter(IBV_QPS_ERR);
+    stand_in.reset();
   }
 
   struct Arriving {
@@ -96,7 +96,7 @@ class QueueOwner final : public DelegateAnswers {
   queues::SharedReceiveQueueTable table;
   std::unique_ptr<queues::CompletionQueue> cq;
   std::unique_ptr<queues::SharedReceiveQueue> srq;
-  std::unique_ptr<StandIn> delegate;
+  std::unique_ptr<StandIn> stand_in;
   std::deque<Arriving> arriving;
   std::deque<OwnerAnswer> answers;
   RecordingSink wire;  // towards the requester

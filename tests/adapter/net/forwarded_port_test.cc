@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/net/udp/handed_port.h"
+#include "adapter/net/udp/forwarded_port.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,34 +15,34 @@
 #include "adapter/net/packets.h"
 #include "adapter/net/port_factory.h"
 #include "adapter/net/udp/udp_port.h"
-#include "control/protocol/handed_datagram.h"
+#include "control/protocol/forwarded_datagram.h"
 #include "wire/roce/ip_header.h"
 
 namespace verbena::net::testing {
 namespace {
 
-using protocol::HandedDatagram;
+using protocol::ForwardedDatagram;
 
 constexpr uint32_t kSlot = 2;
 constexpr uint16_t kSourcePort = 0xc123;
 
 // A port of slot 2, and the agent's end of what it receives by.
-class HandedPort : public ::testing::TestWithParam<const char*> {
+class ForwardedPort : public ::testing::TestWithParam<const char*> {
  protected:
-  HandedPort() {
+  ForwardedPort() {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     agent_.reset(ends[0]);
     UdpPortOptions options;
     options.slot = kSlot;
-    auto made = make_handed_port(UniqueFd(ends[1]), options);
+    auto made = make_forwarded_port(UniqueFd(ends[1]), options);
     EXPECT_TRUE(made);
     if (made) port_ = std::move(*made);
   }
 
-  HandedDatagram head() const {
-    HandedDatagram head{};
-    head.magic = HandedDatagram::kMagic;
+  ForwardedDatagram head() const {
+    ForwardedDatagram head{};
+    head.magic = ForwardedDatagram::kMagic;
     head.interface_index = 7;
     std::ranges::copy(path_.source.bytes, head.source);
     std::ranges::copy(path_.destination.bytes, head.destination);
@@ -56,7 +56,7 @@ class HandedPort : public ::testing::TestWithParam<const char*> {
     return encode(path_, kSourcePort, roce::kUdpPort, identification, write_middle(slot, psn, 64),
                   pattern(64, psn));
   }
-  void hand(const HandedDatagram& head, const std::vector<std::byte>& data) {
+  void hand(const ForwardedDatagram& head, const std::vector<std::byte>& data) {
     std::vector<std::byte> message(sizeof head);
     std::memcpy(message.data(), &head, sizeof head);
     message.insert(message.end(), data.begin(), data.end());
@@ -70,7 +70,7 @@ class HandedPort : public ::testing::TestWithParam<const char*> {
   Collector collector_;
 };
 
-TEST_P(HandedPort, ReceivesWhatWasHandedOverAndHowItCame) {
+TEST_P(ForwardedPort, ReceivesWhatWasHandedOverAndHowItCame) {
   path_.traffic_class = 0x68;
   path_.hop_limit = 3;
   path_.flow_label = GetParam()[0] == ':' ? 0x12345 : 0;
@@ -88,9 +88,9 @@ TEST_P(HandedPort, ReceivesWhatWasHandedOverAndHowItCame) {
   EXPECT_EQ(got.path.interface_index, 7u);
 }
 
-TEST_P(HandedPort, TakesMergedDatagramsApart) {
+TEST_P(ForwardedPort, TakesMergedDatagramsApart) {
   std::vector<std::byte> merged;
-  HandedDatagram of_three = head();
+  ForwardedDatagram of_three = head();
   for (uint32_t i = 0; i < 3; ++i) {
     const auto one = packet(kSlot, i, GetParam()[0] == ':' ? uint16_t{0} : static_cast<uint16_t>(i));
     of_three.segment_bytes = static_cast<uint32_t>(one.size());
@@ -103,13 +103,13 @@ TEST_P(HandedPort, TakesMergedDatagramsApart) {
 }
 
 // The ICRC of IPv4 differs for a datagram that came in fragments; some senders cannot know it.
-TEST_P(HandedPort, TakesBothIcrcsOfADatagramThatCameInFragments) {
+TEST_P(ForwardedPort, TakesBothIcrcsOfADatagramThatCameInFragments) {
   std::vector<std::byte> exact = packet(kSlot, 1);
   roce::IcrcFlow flow = roce::icrc_flow(path_, kSourcePort, roce::kUdpPort);
   flow.may_fragment = true;
   const size_t covered = exact.size() - roce::kIcrcBytes;
   roce::icrc_store(~roce::icrc_of(flow, 0x1234, ConstBytes(exact).first(covered)), &exact[covered]);
-  HandedDatagram reassembled = head();
+  ForwardedDatagram reassembled = head();
   reassembled.reassembled = 1;
   hand(reassembled, exact);
   hand(reassembled, packet(kSlot, 2));
@@ -121,13 +121,13 @@ TEST_P(HandedPort, TakesBothIcrcsOfADatagramThatCameInFragments) {
   EXPECT_EQ(dropped(DropReason::kBadIcrc), ipv4 ? 1u : 0u) << "it did not come so";
 }
 
-TEST_P(HandedPort, ChecksWhatTheSenderHasWritten) {
+TEST_P(ForwardedPort, ChecksWhatTheSenderHasWritten) {
   hand(head(), packet(3, 0));
   auto damaged = packet(kSlot, 1);
   damaged[30] ^= std::byte{1};
   hand(head(), damaged);
   hand(head(), {});
-  HandedDatagram elsewhere = head();
+  ForwardedDatagram elsewhere = head();
   elsewhere.destination[15] ^= 0x40;  // the ICRC covers where it went
   hand(elsewhere, packet(kSlot, 2));
   while (port_->receive(collector_, 16) > 0) {
@@ -138,7 +138,7 @@ TEST_P(HandedPort, ChecksWhatTheSenderHasWritten) {
   EXPECT_EQ(dropped(DropReason::kTruncated), 1u);
 }
 
-TEST_P(HandedPort, ReadsSeveralAtATimeWhileSmallOnesKeepComing) {
+TEST_P(ForwardedPort, ReadsSeveralAtATimeWhileSmallOnesKeepComing) {
   for (uint32_t i = 0; i < 40; ++i) hand(head(), packet(kSlot, i));
   for (int calls = 0; collector_.packets.size() < 40 && calls < 20; ++calls) port_->receive(collector_, 16);
   ASSERT_EQ(collector_.packets.size(), 40u);
@@ -146,7 +146,7 @@ TEST_P(HandedPort, ReadsSeveralAtATimeWhileSmallOnesKeepComing) {
 }
 
 // A descriptor that is always readable would never let its thread sleep.
-TEST_P(HandedPort, IsSilentOnceNobodyHandsAnythingOver) {
+TEST_P(ForwardedPort, IsSilentOnceNobodyHandsAnythingOver) {
   const int fd = port_->receive_fd();
   hand(head(), packet(kSlot, 1));
   agent_.reset();
@@ -159,7 +159,7 @@ TEST_P(HandedPort, IsSilentOnceNobodyHandsAnythingOver) {
 }
 
 // From ports of its own, so that the other end takes it for any other sender.
-TEST_P(HandedPort, SendsAsAnyOther) {
+TEST_P(ForwardedPort, SendsAsAnyOther) {
   auto socket = open_receive_socket(0);
   ASSERT_TRUE(socket);
   sockaddr_in6 name{};
@@ -174,7 +174,7 @@ TEST_P(HandedPort, SendsAsAnyOther) {
   agent_.reset(ends[0]);
   options.slot = kSlot;
   options.port = ntohs(name.sin6_port);
-  auto made = make_handed_port(UniqueFd(ends[1]), options);
+  auto made = make_forwarded_port(UniqueFd(ends[1]), options);
   ASSERT_TRUE(made);
   ASSERT_EQ(testing::send(**made, path_, write_middle(1, 5, 64), pattern(64, 5)),
             transport::SendStatus::kSent);
@@ -183,7 +183,7 @@ TEST_P(HandedPort, SendsAsAnyOther) {
   EXPECT_EQ(collector_.packets[0].payload, pattern(64, 5));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, HandedPort, ::testing::Values("127.0.0.1", "::1"),
+INSTANTIATE_TEST_SUITE_P(Families, ForwardedPort, ::testing::Values("127.0.0.1", "::1"),
                          [](const auto& family) { return family.index == 0 ? "IPv4" : "IPv6"; });
 
 TEST(HandedPortSocket, MustKeepMessagesApart) {
@@ -191,7 +191,7 @@ TEST(HandedPortSocket, MustKeepMessagesApart) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends), 0);
     const UniqueFd other(ends[0]);
-    const auto made = make_handed_port(UniqueFd(ends[1]), {});
+    const auto made = make_forwarded_port(UniqueFd(ends[1]), {});
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, EINVAL);
   }
@@ -202,7 +202,7 @@ TEST(HandedPortSocket, IsWhatThePortFactoryMakesAPortOf) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   const UniqueFd agent(ends[0]);
   PortCounters counters;
-  auto ports = open_ports({.slot = 3, .udp_socket = {}, .handed_over = UniqueFd(ends[1])}, counters);
+  auto ports = open_ports({.slot = 3, .udp_socket = {}, .is_forwarded = UniqueFd(ends[1])}, counters);
   ASSERT_TRUE(ports);
   ASSERT_EQ(ports->size(), 1u);
   char byte = 7;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/net/udp/handed_port.h"
+#include "adapter/net/udp/forwarded_port.h"
 
 #include <cerrno>
 #include <new>
@@ -8,13 +8,13 @@
 #include <sys/socket.h>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/net/udp/handed_receiver.h"
+#include "adapter/net/udp/forwarded_receiver.h"
 #include "adapter/net/udp/split_port.h"
 
 namespace verbena::net {
 namespace {
 
-using HandedPort = SplitPort<Port, HandedReceiver>;
+using ForwardedPort = SplitPort<Port, ForwardedReceiver>;
 
 bool keeps_messages_apart(int socket) {
   int domain = 0;
@@ -27,11 +27,11 @@ bool keeps_messages_apart(int socket) {
 
 }  // namespace
 
-Result<std::unique_ptr<Port>> make_handed_port(UniqueFd socket, const UdpPortOptions& options) {
+Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options) {
   if (options.slot >= roce::Qpn::kSlots || !keeps_messages_apart(socket.get())) return fail(EINVAL);
   memory::install_fault_guard();  // send() reads the application's memory
   try {
-    return std::make_unique<HandedPort>(std::move(socket), options.port, options);
+    return std::make_unique<ForwardedPort>(std::move(socket), options.port, options);
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
   }

@@ -10,13 +10,13 @@
 
 namespace verbena::net {
 
-// The receiving half of a port of make_handed_port(): like a Receiver, for datagrams that the agent has
-// received and forwards (control/protocol/handed_datagram.h). Their content is checked like that of datagrams
-// from the network. One thread at a time.
-class HandedReceiver {
+// The receiving half of a port of make_forwarded_port(): like a Receiver, for datagrams that the agent has
+// received and forwards (control/protocol/forwarded_datagram.h). Their content is checked like that of
+// datagrams from the network. One thread at a time.
+class ForwardedReceiver {
  public:
   // `port`: the UDP port at which the datagrams arrived.
-  HandedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
+  ForwardedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);
   // The same for the life of the receiver.

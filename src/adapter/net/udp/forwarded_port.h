@@ -14,6 +14,6 @@ namespace verbena::net {
 // own, and receives the datagrams that the agent forwards on `socket` (SOCK_SEQPACKET). While `socket` is
 // full, datagrams wait in the agent's socket; when that is full, too, they are lost.
 // `options.receive_buffer_bytes` is not used: the agent chooses the buffer.
-Result<std::unique_ptr<Port>> make_handed_port(UniqueFd socket, const UdpPortOptions& options);
+Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options);
 
 }  // namespace verbena::net

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/net/udp/handed_receiver.h"
+#include "adapter/net/udp/forwarded_receiver.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,14 +9,14 @@
 
 #include "base/log.h"
 #include "base/plain_socket.h"
-#include "control/protocol/handed_datagram.h"
+#include "control/protocol/forwarded_datagram.h"
 
 namespace verbena::net {
 namespace {
 
-using protocol::HandedDatagram;
+using protocol::ForwardedDatagram;
 
-DatagramOrigin origin_of(const HandedDatagram& head) {
+DatagramOrigin origin_of(const ForwardedDatagram& head) {
   DatagramOrigin origin;
   std::ranges::copy(head.source, origin.path.source.bytes.begin());
   std::ranges::copy(head.destination, origin.path.destination.bytes.begin());
@@ -33,21 +33,21 @@ DatagramOrigin origin_of(const HandedDatagram& head) {
 
 }  // namespace
 
-HandedReceiver::HandedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters)
+ForwardedReceiver::ForwardedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters)
     : socket_(std::move(socket)),
       splitter_(port, slot, counters),
-      batch_(sizeof(HandedDatagram) + protocol::kMaxHandedBytes) {}
+      batch_(sizeof(ForwardedDatagram) + protocol::kMaxForwardedBytes) {}
 
-uint32_t HandedReceiver::receive(PacketHandler& handler, uint32_t budget) {
+uint32_t ForwardedReceiver::receive(PacketHandler& handler, uint32_t budget) {
   return receive_batches(socket_.get(), budget, ahead_, batch_,
                          [&](uint32_t i) { return take(handler, batch_.data(i)); });
 }
 
 // Returns the number of packets in the message; -1: the agent has ended, or the message is malformed.
-int64_t HandedReceiver::take(PacketHandler& handler, ConstBytes message) {
-  HandedDatagram head{};
+int64_t ForwardedReceiver::take(PacketHandler& handler, ConstBytes message) {
+  ForwardedDatagram head{};
   if (message.size() >= sizeof head) std::memcpy(&head, message.data(), sizeof head);
-  if (head.magic != HandedDatagram::kMagic) {
+  if (head.magic != ForwardedDatagram::kMagic) {
     become_deaf();
     return -1;
   }
@@ -57,7 +57,7 @@ int64_t HandedReceiver::take(PacketHandler& handler, ConstBytes message) {
 // Stops receiving, because the other end is closed. A closed socket is always readable, and a thread that
 // sleeps for it would not sleep. So another socket, which never becomes readable, takes its descriptor
 // number.
-void HandedReceiver::become_deaf() {
+void ForwardedReceiver::become_deaf() {
   log_warning("the agent hands over no more packets: nothing arrives by the wire");
   const UniqueFd silent(plain_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (silent) socket_.become(silent);

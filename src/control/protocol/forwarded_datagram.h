@@ -9,7 +9,7 @@ namespace verbena::protocol {
 // The header of a datagram that the agent forwards to a process without a socket of UDP port 4791. One
 // message on a SOCK_SEQPACKET socket has this header and then the data as received. Host byte order. The
 // agent guarantees the fields that the kernel reported, and none of the sender's data.
-struct HandedDatagram {
+struct ForwardedDatagram {
   static constexpr uint32_t kMagic = 0x646e6168;  // "hand"
   uint32_t magic;
   uint32_t interface_index;  // incoming interface
@@ -22,9 +22,9 @@ struct HandedDatagram {
   uint8_t hop_limit;
   uint32_t reassembled;  // 1: arrived in IP fragments
 };
-static_assert(sizeof(HandedDatagram) == 56);
+static_assert(sizeof(ForwardedDatagram) == 56);
 
 // Maximum length of a forwarded datagram, merged or not.
-inline constexpr size_t kMaxHandedBytes = 65536;
+inline constexpr size_t kMaxForwardedBytes = 65536;
 
 }  // namespace verbena::protocol
