@@ -59,3 +59,19 @@ int epoll_pwait2(int set, struct epoll_event* events, int most, const struct tim
   while (is_the_one() && (found = real(set, events, most, &slice, mask)) == 0) continue;
   return found;
 }
+
+int ppoll(struct pollfd* entries, nfds_t count, const struct timespec* timeout, const sigset_t* mask) {
+  const struct timespec slice = {.tv_nsec = kSliceMs * 1000000L};
+  int found = 0;
+  if (!is_the_one() || timeout != NULL) return REAL(ppoll)(entries, count, timeout, mask);
+  while (is_the_one() && (found = REAL(ppoll)(entries, count, &slice, mask)) == 0) continue;
+  return found;
+}
+
+int epoll_pwait(int set, struct epoll_event* events, int most, int timeout, const sigset_t* mask) {
+  int found = 0;
+  if (!is_the_one() || (timeout >= 0 && timeout <= kSliceMs))
+    return REAL(epoll_pwait)(set, events, most, timeout, mask);
+  while (is_the_one() && (found = REAL(epoll_pwait)(set, events, most, kSliceMs, mask)) == 0) continue;
+  return found;
+}
