@@ -22,7 +22,7 @@ class OwnFd {
   OwnFd() = default;
   // Moves the descriptor up, if there is room. This changes its identity in epoll sets.
   OwnFd(UniqueFd fd);  // NOLINT(google-explicit-constructor)
-  // Keeps the number, for a descriptor that the application knows by its number.
+  // Takes a descriptor without moving it to the upper half, because the application knows its number.
   static OwnFd with_known_number(UniqueFd fd);
   OwnFd(OwnFd&& other) noexcept : fd_(other.fd_.exchange(-1)), mark_(other.mark_) {}
   OwnFd& operator=(OwnFd&& other) noexcept {

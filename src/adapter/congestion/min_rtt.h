@@ -65,7 +65,7 @@ class MinRtt {
   Duration before_dip_{0};
   Duration patience_ = kSoon;
   TimePoint since_{};
-  // Sum and number of this round's samples.
+  // Sum and number of the samples since the last mean: of several rounds if these have few samples.
   Duration sum_{0};
   int64_t samples_ = 0;
   bool has_mean_ = false;

@@ -31,7 +31,7 @@ class CqShards {
   // The only member; nullptr when there are none or several.
   engine::Shard* only() const;
 
-  // Calls visit(Shard&) for each member, or visit(otherwise) if there is none.
+  // Calls visit() for each shard of the set, or for `otherwise` if the set is empty.
   template <class Visit>
   void for_each(engine::Shard& otherwise, Visit visit) const {
     const uint32_t used = used_.load(std::memory_order_acquire);
@@ -51,7 +51,7 @@ class CqShards {
   // REQUIRES: inside the shard's exclusively()
   bool set_alarm(engine::Shard& shard, queues::CompletionQueue& queue, Duration after);
   void cancel_alarm(engine::Shard& shard);
-  // Cancels the alarms of all members. REQUIRES: the calling thread is inside no shard's exclusively()
+  // Cancels the alarms of all members. REQUIRES: the calling thread does not hold a shard's lock
   void cancel_alarms();
 
  private:

@@ -333,7 +333,8 @@ class alignas(kCacheLine) QueuePair {
   // XRC: directs the peer's packets to the shared receive queue with this number. False: there is none in our
   // domain, or the current message began with another one.
   bool select_receives(uint32_t srq_number, bool in_message);
-  // XRC: whether the number belongs to another process's queue, which may be in our domain.
+  // XRC: whether requests to this SRQ number must be forwarded, because another process has that range of
+  // numbers. The queue need not exist. False if nothing can be forwarded.
   bool is_elsewhere(uint32_t srq_number) const {
     return config_.owners != nullptr && !config_.srqs->is_own(srq_number);
   }

@@ -22,8 +22,8 @@ class StandInAnswers {
 
 namespace delegate_detail {
 
-// Sits in front of a stand-in's route: sends responses on to the requester, and acknowledgements to the
-// target.
+// Lies between a StandIn (below) and its route. Sends response packets to the requester. ACKs and NAKs become
+// StandIn::answer(), for the XRC target that it stands in for.
 class Splitter final : public PacketSink, public Routes {
  public:
   Splitter(StandIn& stand_in, Routes* routes) : stand_in_(stand_in), routes_(routes) {}

@@ -27,7 +27,7 @@ class LongMessages {
  public:
   // A message that is being sent, and its sender.
   struct Sending {
-    uint64_t port = 0;  // 0: the fabric's own answer
+    uint64_t port = 0;  // 0: no program's port; an answer of the agent's simulated subnet
     uid_t user = 0;
     protocol::UserMad header{};  // as in the program's datagram
     uint32_t device_index = 0;
@@ -44,7 +44,7 @@ class LongMessages {
     // Called when the message has arrived, or (false) was given up after its retries. `first`: its first
     // datagram.
     std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
-    // Called when there may be room for more messages.
+    // Called after a message has ended: there may be room for more.
     std::function<void()> on_room;
   };
   LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings);

@@ -18,7 +18,7 @@ inline bool sees_all(uid_t user) {
 inline bool sees_all(const Borrower& client) {
   return sees_all(client.uid);
 }
-// Returns the user whose processes the client may see; nothing: all users.
+// Returns the only user whose processes the client may see, or nullopt if it may see those of all users.
 inline std::optional<uid_t> seen_by(const Borrower& client) {
   return sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
 }

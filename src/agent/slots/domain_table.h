@@ -49,7 +49,7 @@ class DomainTable {
   // EINVAL: the session has no domain of that name.
   Result<void> close(uint64_t session, uint64_t name);
   void close_all(uint64_t session);
-  // Closes the domains that the session has opened with this slot, which it gives back.
+  // Closes the domains that the session has opened with this slot. Called when the slot is taken back.
   void close_slot(uint64_t session, uint32_t slot);
 
   // Returns the member with this slot in the domain that the session calls `name`.

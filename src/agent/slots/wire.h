@@ -57,9 +57,10 @@ class Wire {
   void mute(uint32_t slot);
   void unmute(uint32_t slot);
 
-  // Notes that a process of an untrusted user has the slot's socket, and so may hold the socket's lock.
+  // Notes that a process of an untrusted user has the slot's socket. It can hold the socket's lock, so the
+  // agent's calls on the socket may block.
   void share(uint32_t slot) { shared_.insert(slot); }
-  // Whether 256 calls on shared sockets are waiting. Their users should get no more sockets then.
+  // Whether 256 or more calls on shared sockets are incomplete. Then no untrusted user gets a socket.
   bool is_held_up() const { return calls_.waiting() >= kMaxWaiting; }
 
   // Restricts links that have peers: packets to them from other hosts reach no socket of the port.

@@ -55,8 +55,8 @@ class CounterSweep {
   std::map<uid_t, size_t> unfinished_;
 };
 
-// Limits how much may be read now: over time a fraction of what one processor can read, and after a pause a
-// few milliseconds' worth at once.
+// Limits reading, in units of QpsRead::work (about one for each QP): 2,048 in a millisecond, and at most
+// 16,384 at once after a pause.
 class SweepAllowance {
  public:
   static constexpr size_t kMax = 16 * 1024;

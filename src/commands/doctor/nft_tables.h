@@ -11,7 +11,7 @@ namespace verbena::commands::doctor {
 // Other errors: the kernel has no nftables.
 Result<size_t> count_nft_tables();
 
-// Whether the kernel has tables of legacy iptables.
+// Whether this network namespace has tables of legacy iptables. False also if their names cannot be read.
 bool has_legacy_tables();
 
 }  // namespace verbena::commands::doctor

@@ -23,7 +23,8 @@ struct LinkSnapshot {
 };
 
 std::vector<std::byte> encode_links(const LinkSnapshot& snapshot);
-// EPROTO for bytes that encode_links() would not write.
+// EPROTO if the bytes are no valid link table. Accepts the record lengths of other versions
+// (link_table_layout.h).
 Result<LinkSnapshot> decode_links(ConstBytes bytes);
 
 Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot);

@@ -158,7 +158,8 @@ struct HelloRequest {
 };
 static_assert(sizeof(HelloRequest) == 80);
 
-// Optional features of an agent, independent of its version. An agent of version 1 has the first two.
+// Optional features of an agent, independent of its version. The reply of an agent of version 1 has no
+// `capabilities`; its clients assume the first two.
 inline constexpr uint64_t kServesXrcDomains = 1;
 inline constexpr uint64_t kServesConnectionManagement = 2;
 inline constexpr uint64_t kServesLongMads = 4;  // kMadLongMessages, kMadKeepsNumber (mad_messages.h)

@@ -14,9 +14,11 @@
 
 namespace verbena::rsockets {
 
-// The socket options of a stream that only store a value; the stream itself answers those about its state,
-// errors and segment size. Unknown options fail with EOPNOTSUPP as in rdma-core: programs that then fall back
-// to a plain socket rely on it. Not thread-safe: used under the stream's lock.
+// The socket options of a stream, except those about its state, errors and segment size, which the stream
+// answers. Most only store a value. SO_REUSEADDR and IPV6_V6ONLY also act on the rdma_cm_id, keep-alive
+// through Effect; TCP_KEEPCNT, TCP_KEEPINTVL and TCP_MAXSEG are accepted without effect. Unknown options fail
+// with EOPNOTSUPP as in rdma-core: programs that then fall back to a plain socket rely on it. Not
+// thread-safe: used under the stream's lock.
 class StreamOptions {
  public:
   // The state of the stream, as far as options depend on it.

@@ -13,7 +13,8 @@ enum class Arrival : unsigned { kFree = 1, kRealloc = 2, kReallocArray = 4, kUsa
 // Records that our function was called with a null pointer.
 void note_arrival(Arrival arrival);
 
-// Whether all of the program's calls reach this library. Called once, before a second thread exists.
+// Whether the program's free(), realloc(), reallocarray() and malloc_usable_size() are this library's. If
+// not, two small blocks are leaked. Called once, before a second thread exists.
 bool all_arrive_here();
 
 }  // namespace verbena::heap

@@ -13,7 +13,7 @@ namespace verbena::net {
 
 // The frames on their way to one port, by arrival time; at the same time, the one added first arrives first.
 // Most frames arrive in the order of sending and go to a ring; the others go through a heap. Allocates only
-// while it grows. Despite its name, it has nothing to do with selective acknowledgements.
+// while it grows.
 class PendingFrames {
  public:
   // Adds a frame that arrives no earlier than all frames added by this call before. REQUIRES: at >= latest()
