@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <sys/types.h>
 
@@ -40,10 +39,11 @@ class EventChannel {
   // How many identifiers have it: its client's account.
   size_t identifiers = 0;
 
-  // Passes the waiting events of an identifier on to another channel.
-  void move_events(uint32_t id, EventChannel& other);
-  // How many there were. Those of a listener are of other identifiers, and stay.
-  size_t drop_events(uint32_t id);
+  // Passes the waiting events of an identifier on to another channel, the oldest first, so many at most, and
+  // answers how many.
+  size_t move_events(uint32_t id, EventChannel& other, size_t most = SIZE_MAX);
+  // Likewise drops them. Those of a listener are of other identifiers, and stay.
+  size_t drop_events(uint32_t id, size_t most = SIZE_MAX);
   // Drops so many of those that wait at most, whosever they are, and answers how many.
   size_t drop_some(size_t most);
 
@@ -52,7 +52,8 @@ class EventChannel {
   using Queue = std::map<uint64_t, protocol::CmEvent>;
   using Index = std::set<std::pair<uint32_t, uint64_t>>;
 
-  static std::vector<uint64_t> numbers_of(const Index& index, uint32_t id);
+  // The first event of the identifier in the index, from this number on; queue_.end(): there is none.
+  Queue::iterator next_of(const Index& index, uint32_t id, uint64_t from);
   void take_out(Queue::iterator event);
   bool transmit(const protocol::CmEvent& event);
   // Sends some of what waits. False: the socket is full, or nothing waits.
