@@ -13,6 +13,8 @@
 #include <sys/types.h>
 
 #include "agent/cm/identifier.h"
+#include "agent/event_loop.h"
+#include "agent/sessions/held_files.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -88,18 +90,26 @@ inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
 
-// The traces of all clients, by number. A client's trace outlives it if it has left many identifiers.
+// The traces of all clients, by number. A client's trace outlives it if it has left many identifiers. Its
+// memory counts until no reader has the file open any more.
 class ConnectionTraces {
  public:
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  ConnectionTraces(uid_t own, OnEnd on_end) : on_end_(std::move(on_end)), pages_(kPages, own) {}
+  // REQUIRES: the loop outlives this
+  ConnectionTraces(EventLoop& loop, uid_t own, OnEnd on_end)
+      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, kRead) {}
+
+  // Opens the trace's file for a reader. EDQUOT: readers have too many traces of that user open.
+  Result<UniqueFd> lend(const ConnectionTrace& trace);
 
   // The first from this number on that says something, of one user or any; null: none.
   const ConnectionTrace* find(uint64_t from, std::optional<uid_t> user) const;
   // All traces together have 32 MiB. Nearly all processes need one page.
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
-  size_t pages_of(uid_t user) const { return pages_.of(user); }
+  size_t pages_of(uid_t user);
+  // Traces that readers have open; each costs a descriptor.
+  static constexpr Quota::Size kRead = Quota::Size::of(1024);
 
  private:
   friend class ConnectionTrace;
@@ -107,6 +117,8 @@ class ConnectionTraces {
   // It has a file from now on.
   void show(ConnectionTrace& trace);
   void end(ConnectionTrace& trace);
+  // No reader has it open any more.
+  void closed(uint64_t trace);
 
   using Traces = std::map<uint64_t, ConnectionTrace*>;
 
@@ -115,6 +127,13 @@ class ConnectionTraces {
   uint64_t last_ = 0;
   Traces traces_;
   std::map<uid_t, Traces> of_user_;  // none empty
+  // By number, those that a reader has open: what counts for the user on their behalf, once they have ended.
+  struct Read {
+    uid_t uid = 0;
+    size_t pages = 0;
+  };
+  std::map<uint64_t, Read> read_;
+  HeldFiles readers_;
 };
 
 }  // namespace verbena::agent

@@ -145,7 +145,7 @@ class CmService final : private cm::Sink {
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
   std::shared_ptr<ConnectionTrace> make_trace(const CmClientHost& client);
-  const ConnectionTraces& traces() const { return traces_; }
+  ConnectionTraces& traces() { return traces_; }
   uint32_t next_listed_number() { return ++listed_number_ != 0 ? listed_number_ : ++listed_number_; }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -30,7 +31,7 @@ class HeldFiles {
   static constexpr Quota::Size kBlocks = Quota::Size::of(512);
 
   // REQUIRES: the loop outlives this
-  HeldFiles(EventLoop& loop, uid_t own);
+  HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks = kBlocks);
   ~HeldFiles();
   HeldFiles(const HeldFiles&) = delete;
   HeldFiles& operator=(const HeldFiles&) = delete;
@@ -40,7 +41,9 @@ class HeldFiles {
   // Opens a file in memory once more, for a client, that can only read it. It counts as so many bytes until
   // nobody has it open. EDQUOT: the user's programs hold too much. `session` is for holds(); 0:
   // nobody's.
-  Result<UniqueFd> lend(uid_t user, int file, size_t bytes, uint64_t session = 0);
+  // `on_closed` is called soon after nobody has it open any more. Only the first call for a file counts it.
+  Result<UniqueFd> lend(uid_t user, int file, size_t bytes, uint64_t session = 0,
+                        std::function<void()> on_closed = {});
   // Whether a file for the session is open anywhere.
   bool holds(uint64_t session);
   // In blocks.
@@ -52,6 +55,7 @@ class HeldFiles {
     uint64_t session;
     size_t blocks;
     UniqueFd file;
+    std::function<void()> on_closed;
   };
   using Files = std::map<ino_t, Held>;  // all are of one file system
 
