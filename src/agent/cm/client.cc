@@ -187,7 +187,7 @@ CmClient::Preparation CmClient::drop_events_of(uint32_t number) {
   };
 }
 
-// What comes meanwhile waits behind the rest in the old channel, and so follows in its order.
+// Events that come meanwhile wait behind the rest in the old channel, and so keep their order.
 CmClient::Preparation CmClient::move_events_of(uint32_t number, uint32_t to) {
   return [this, number, to] {
     CmIdentifier* const id = identifiers_.find(number);
