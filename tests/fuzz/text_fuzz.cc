@@ -20,6 +20,7 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/link_arguments.h"
 #include "commands/verbena/run_environment.h"
+#include "control/protocol/messages.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 
