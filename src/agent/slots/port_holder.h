@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "base/time.h"
 
 namespace verbena::agent {
 
@@ -14,8 +22,39 @@ struct PortHolder {
 };
 std::vector<PortHolder> holders_of_port(uint16_t port);
 // The process that has a socket open, as pid; empty if we may not look into it, or it is the kernel's own.
-std::string process_with_socket(uint64_t inode);
+// Looks at each descriptor of each process as long as `may_go_on` says so.
+std::string process_with_socket(
+    uint64_t inode, const std::function<bool()>& may_go_on = [] { return true; });
 // "user 1000 (iperf3, pid 4711)"; without the process if we may not see it.
-std::string describe_holder(const PortHolder& holder);
+std::string describe_holder(const PortHolder& holder, const std::function<bool()>& may_go_on);
+
+// Finds out who has a UDP port, on a thread of its own: users decide how many sockets and descriptors there
+// are to look at. For one thread, which never waits for longer than it says.
+class PortHolderSearch {
+ public:
+  // Answers describe_holder(); empty: nobody is found.
+  using Search = std::function<std::string(uint16_t port, const std::function<bool()>& may_go_on)>;
+  explicit PortHolderSearch(Search search = look);
+  // Ends a search that goes on.
+  ~PortHolderSearch();
+  PortHolderSearch(const PortHolderSearch&) = delete;
+  PortHolderSearch& operator=(const PortHolderSearch&) = delete;
+
+  // Begins, unless a search goes on.
+  void begin(uint16_t port);
+  // What a search has found since the last call. Waits so long at most for the one that goes on.
+  std::optional<std::string> take(Duration patience);
+
+  static std::string look(uint16_t port, const std::function<bool()>& may_go_on);
+
+ private:
+  const Search search_;
+  std::thread thread_;
+  std::atomic<bool> ends_ = false;
+  std::mutex mutex_;
+  std::condition_variable is_done_;
+  bool goes_on_ = false;              // under the mutex
+  std::optional<std::string> found_;  // likewise
+};
 
 }  // namespace verbena::agent
