@@ -171,7 +171,7 @@ SlotLeases::Surroundings Agent::slot_surroundings() {
               },
           .on_survivor =
               [this] {
-                cm_.expect_returns(MonotonicClock::now() + kReturnTimeOfOne);
+                cm_.expect_one_return(MonotonicClock::now() + kReturnTimeOfOne);
                 links_.consider_loopback();
               },
           .on_return =

@@ -20,6 +20,9 @@ namespace {
 // How long the programs of a former agent may take to come back for their ports and connections.
 constexpr Duration kClaimTime = std::chrono::seconds(30);
 
+// By so much clients that come back one after the other prolong the time in which more are expected.
+constexpr Duration kReturnExtension = std::chrono::seconds(5);
+
 // Handles so many timers of connections in one round. A program may have thousands with one timeout.
 constexpr size_t kTimersAtOnce = 64;
 
@@ -89,6 +92,11 @@ const CmService::Usage* CmService::find_usage(uid_t user) const {
 
 void CmService::expect_returns(TimePoint until) {
   returns_until_ = std::max(returns_until_, until);
+  last_return_ = returns_until_ + kReturnExtension;
+}
+
+void CmService::expect_one_return(TimePoint until) {
+  returns_until_ = std::max(returns_until_, std::min(until, last_return_));
 }
 
 void CmService::take_over(int ledger) {

@@ -80,6 +80,10 @@ class CmService final : private cm::Sink {
   // A former agent was killed, and its clients bring back what they have. Until then no peer is told that a
   // connection or a listener is not there: what is said to them is kept, or has to be said again.
   void expect_returns(TimePoint until);
+  // A client may be about to come back, which is waited for until then; but not for long after
+  // expect_returns() says: a user who has many clients would delay the answers to all peers.
+  void expect_one_return(TimePoint until);
+  TimePoint returns_until() const { return returns_until_; }
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
   // What the clients of a former agent had, by its ledger; -1: it kept none.
   void take_over(int ledger);
@@ -188,6 +192,7 @@ class CmService final : private cm::Sink {
   EndedListeners ended_listeners_;
   EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
+  TimePoint last_return_{};  // nothing prolongs that beyond it
   bool looking_again_ = false;
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;
