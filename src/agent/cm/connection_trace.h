@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -95,9 +96,13 @@ inline uint32_t place_of(const ConnectionTrace& trace) {
 class ConnectionTraces {
  public:
   using OnEnd = std::function<void(const ConnectionTrace&)>;
+  // Traces that readers have open, where the agent may open so many descriptors: each costs one.
+  static constexpr Quota::Size readers_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));
+  }
   // REQUIRES: the loop outlives this
-  ConnectionTraces(EventLoop& loop, uid_t own, OnEnd on_end)
-      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, kRead) {}
+  ConnectionTraces(EventLoop& loop, uid_t own, Quota::Size readers, OnEnd on_end)
+      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
 
   // Opens the trace's file for a reader. EDQUOT: readers have too many traces of that user open.
   Result<UniqueFd> lend(const ConnectionTrace& trace);
@@ -108,8 +113,6 @@ class ConnectionTraces {
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
   size_t pages_of(uid_t user);
-  // Traces that readers have open; each costs a descriptor.
-  static constexpr Quota::Size kRead = Quota::Size::of(1024);
 
  private:
   friend class ConnectionTrace;

@@ -48,14 +48,14 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       udp_port_(udp_port),
       host_(std::move(host)),
       random_(draw_seed()),
-      channels_(Quota::Size::of(descriptor_limit() / 2), ::geteuid()),
+      channels_(ClientLimits::channels_with(descriptor_limit()), ::geteuid()),
       ledger_([this] {
         if (host_.on_others) host_.on_others();
       }),
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       own_messages_(draw_seed()),
       manager_(manager_config(), *this, peer_events_, Random(draw_seed())),
-      traces_(loop, ::geteuid(), host_.on_trace_end),
+      traces_(loop, ::geteuid(), ConnectionTraces::readers_with(descriptor_limit()), host_.on_trace_end),
       gone_clients_(loop) {
   manager_.set_observer(peer_events_);
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) {

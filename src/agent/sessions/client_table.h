@@ -28,8 +28,10 @@ class ClientTable {
     std::function<void(uint64_t id)> on_come;  // it was made
     std::function<void(uint64_t id)> on_go;    // it is gone
   };
+  static constexpr size_t kDescriptorsOfClient = 3;
   // How many clients an agent takes that may open so many descriptors (RLIMIT_NOFILE). Clients may use half
-  // of the descriptors, and slots and the vault use the rest.
+  // of the descriptors. Slots and the vault use what the other tables leave of the rest
+  // (descriptors_test.cc).
   static Quota::Size room_with(size_t descriptors);
   // `room`: for sessions
   ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);

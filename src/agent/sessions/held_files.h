@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,11 @@ class HeldFiles {
  public:
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr Quota::Size kBlocks = Quota::Size::of(512);
+  // Their number where the agent may open so many descriptors: each file takes one, and counts a block at
+  // least.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
+  }
 
   // REQUIRES: the loop outlives this
   HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks = kBlocks);

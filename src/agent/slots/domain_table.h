@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,11 +36,15 @@ class DomainTable {
 
   // A process has no use for more.
   static constexpr size_t kMaxOfSession = 256;
-  // Of all users together; each domain costs a descriptor.
-  static constexpr Quota::Size kMembers{.all = 8192, .reserve = 1024};
+  // Members of all users together, where the agent may open so many descriptors (RLIMIT_NOFILE): each domain
+  // costs one.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(8192, descriptors / 8));
+  }
 
   // REQUIRES: the closer outlives this
-  DomainTable(ForeignCloser& closer, uid_t own) : closer_(closer), members_(kMembers, own) {}
+  DomainTable(ForeignCloser& closer, uid_t own, Quota::Size members)
+      : closer_(closer), members_(members, own) {}
 
   // Takes `member` into the domain of the file. EAGAIN: there is none, and it is not to be made; EINVAL:
   // there is one and it was to be new, or the member has another domain of that name; ENOMEM: the session, or

@@ -42,7 +42,7 @@ class PortHolderSearch {
 
   // Begins, unless a search goes on.
   void begin(uint16_t port);
-  // What a search has found since the last call. Waits so long at most for the one that goes on.
+  // The result of a search that has ended since the last call. Waits so long at most for one that goes on.
   std::optional<std::string> take(Duration patience);
 
   static std::string look(uint16_t port, const std::function<bool()>& may_go_on);

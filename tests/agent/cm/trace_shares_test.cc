@@ -34,7 +34,8 @@ class ConnectionTraceShares : public ::testing::Test {
   }
 
   EventLoop loop_;
-  ConnectionTraces traces_{loop_, kOwn, {}};
+  static constexpr Quota::Size kReaders = ConnectionTraces::readers_with(65536);
+  ConnectionTraces traces_{loop_, kOwn, kReaders, {}};
 };
 
 TEST_F(ConnectionTraceShares, AFewEventsCostAPage) {
@@ -109,10 +110,10 @@ TEST_F(ConnectionTraceShares, ReadersOfOneUsersTracesLeaveOthersTheirs) {
     write(*one, 1);
     lent = traces_.lend(*one);
     if (lent) held.push_back(std::move(*lent));
-  } while (lent && held.size() < ConnectionTraces::kRead.all);
+  } while (lent && held.size() < kReaders.all);
   ASSERT_FALSE(lent);
   EXPECT_EQ(lent.error().code, EDQUOT);
-  EXPECT_LT(held.size(), ConnectionTraces::kRead.all - ConnectionTraces::kRead.reserve);
+  EXPECT_LT(held.size(), kReaders.all - kReaders.reserve);
   const auto others = trace(kOther);
   write(*others, 1);
   EXPECT_TRUE(traces_.lend(*others));
