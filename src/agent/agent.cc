@@ -59,7 +59,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                   [this](uint32_t slot, bool to_another_user) {
                     return cm_.ended_slots().may_be_leased(slot, to_another_user);
                   }),
-      domain_table_(client_sockets_.closer(), ::geteuid()),
+      domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
       vault_(slot_table_, served_),
       cm_(loop_, options.port, cm_surroundings()),
       links_(link_table_, link_surroundings()),
@@ -171,7 +171,7 @@ SlotLeases::Surroundings Agent::slot_surroundings() {
               },
           .on_survivor =
               [this] {
-                cm_.expect_returns(MonotonicClock::now() + kReturnTimeOfOne);
+                cm_.expect_one_return(MonotonicClock::now() + kReturnTimeOfOne);
                 links_.consider_loopback();
               },
           .on_return =

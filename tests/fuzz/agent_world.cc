@@ -21,6 +21,7 @@
 #include "agent/cm/neighbours.h"
 #include "agent/cm/port_limits.h"
 #include "agent/cm/route_query.h"
+#include "agent/descriptor_limit.h"
 #include "agent/slots/process.h"
 #include "fuzz/require.h"
 #include "observe/capture/ring_file.h"
@@ -247,7 +248,7 @@ AgentWorld::AgentWorld(bool has_wire)
       sockets_(loop_, {.all = 4096, .reserve = 512}, 0),
       wire_(4791),
       slots_(wire_, 0),
-      domains_(sockets_.closer(), 0),
+      domains_(sockets_.closer(), 0, DomainTable::room_with(descriptor_limit())),
       vault_(slots_, served_),
       cm_(loop_, 4791,
           {.no_wire_reason = [this] { return wire_.no_wire_reason(); },

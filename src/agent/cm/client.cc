@@ -150,31 +150,70 @@ void CmClient::recount(CmIdentifier& id, bool is_there) {
   count(&CmTally::resolving, id.is_counted_resolving, is_there && id.resolving != 0);
 }
 
+// A client's identifier, or its channel, may have 65,536 waiting events.
+CmClient::Preparation CmClient::preparation_of(const protocol::MessageHeader& header, ConstBytes message) {
+  switch (static_cast<protocol::MessageType>(header.type)) {
+    case protocol::MessageType::kCmCloseChannel:
+      return close_little_by_little(protocol::read_as<protocol::CmChannelRequest>(message).channel);
+    case protocol::MessageType::kCmDestroyId:
+      return drop_events_of(protocol::read_as<protocol::CmIdRequest>(message).id);
+    case protocol::MessageType::kCmMigrateId: {
+      const auto request = protocol::read_as<protocol::CmMigrateRequest>(message);
+      return move_events_of(request.id, request.channel);
+    }
+    default:
+      return {};
+  }
+}
+
 // Closes an event channel in steps, then replies. As in the kernel, its identifiers are destroyed with it.
 // There may be 131,072 of them.
+CmClient::Preparation CmClient::close_little_by_little(uint32_t number) {
+  return [this, number, next = uint32_t{0}]() mutable {
+    EventChannel* const channel = channels_.find(number);
+    if (channel == nullptr) return false;
+    if (channel->identifiers > 0) next = identifiers_.erase_some_of(number, next, GoneClients::kAtOnce);
+    return channel->identifiers > 0 || channel->drop_some(GoneClients::kAtOnce) == GoneClients::kAtOnce;
+  };
+}
+
+CmClient::Preparation CmClient::drop_events_of(uint32_t number) {
+  return [this, number] {
+    CmIdentifier* const id = identifiers_.find(number);
+    EventChannel* const channel = id != nullptr ? channels_.find(id->channel) : nullptr;
+    if (channel == nullptr) return false;
+    const size_t dropped = channel->drop_events(number, GoneClients::kAtOnce);
+    id->events_sent -= static_cast<uint32_t>(dropped);
+    return dropped == GoneClients::kAtOnce;
+  };
+}
+
+// Events that come meanwhile wait behind the rest in the old channel, and so keep their order.
+CmClient::Preparation CmClient::move_events_of(uint32_t number, uint32_t to) {
+  return [this, number, to] {
+    CmIdentifier* const id = identifiers_.find(number);
+    EventChannel* const from = id != nullptr ? channels_.find(id->channel) : nullptr;
+    EventChannel* const other = channels_.find(to);
+    if (from == nullptr || other == nullptr) return false;
+    return from->move_events(number, *other, GoneClients::kAtOnce) == GoneClients::kAtOnce;
+  };
+}
+
 void CmClient::go_on() {
-  Closing& closing = *closing_;
-  EventChannel* const channel = channels_.find(closing.channel);
-  closing.next = identifiers_.erase_some_of(closing.channel, closing.next, GoneClients::kAtOnce);
-  if (channel->identifiers == 0) {
-    channels_.close(closing.channel);
-    const protocol::MessageHeader request = closing.request;
-    closing_.reset();
-    reply(protocol::PlainReply{protocol::reply_header(request)});
+  if (!unfinished_->prepare()) {
+    const Unfinished finished = std::move(*unfinished_);
+    unfinished_.reset();
+    find_request(finished.header.type)->carry_out(*this, finished.header, finished.message, {});
   }
   service_.settle();
 }
 
 void CmClient::handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor) {
-  if (header.type == static_cast<uint16_t>(protocol::MessageType::kCmCloseChannel)) {
-    const auto request = protocol::read_as<protocol::CmChannelRequest>(message);
-    const EventChannel* const channel = channels_.find(request.channel);
-    if (channel != nullptr && channel->identifiers > 0) {
-      closing_ = {header, request.channel, 0};
-      return go_on();
-    }
+  if (Preparation prepare = preparation_of(header, message); prepare && prepare()) {
+    unfinished_ = {std::move(prepare), header, {message.begin(), message.end()}};
+  } else {
+    find_request(header.type)->carry_out(*this, header, message, std::move(descriptor));
   }
-  find_request(header.type)->carry_out(*this, header, message, std::move(descriptor));
   service_.settle();
 }
 

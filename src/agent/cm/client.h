@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "agent/cm/address_requests.h"
 #include "agent/cm/client_channels.h"
@@ -48,7 +50,7 @@ class CmClient : public PortOwner {
   // is_busy() is false
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
   // Whether a request is in progress. go_on() carries it out in steps.
-  bool is_busy() const { return closing_.has_value(); }
+  bool is_busy() const { return unfinished_.has_value(); }
   void go_on();
 
   uid_t user() const { return user_; }
@@ -111,13 +113,19 @@ class CmClient : public PortOwner {
   const uid_t user_;
   const std::shared_ptr<ConnectionTrace> trace_;
   CmTally tally_;
-  // An event channel with many identifiers that is being closed.
-  struct Closing {
-    protocol::MessageHeader request;
-    uint32_t channel;
-    uint32_t next;  // next identifier to look at
+  // Does a part of work that would take too long in one piece. False: that was the rest.
+  using Preparation = std::function<bool()>;
+  Preparation preparation_of(const protocol::MessageHeader& header, ConstBytes message);
+  Preparation close_little_by_little(uint32_t channel);
+  Preparation drop_events_of(uint32_t id);
+  Preparation move_events_of(uint32_t id, uint32_t channel);
+  // A request that waits for its preparation.
+  struct Unfinished {
+    Preparation prepare;
+    protocol::MessageHeader header;
+    std::vector<std::byte> message;
   };
-  std::optional<Closing> closing_;
+  std::optional<Unfinished> unfinished_;
   ClientLimits limits_;
   ClientChannels channels_;
   ClientIdentifiers identifiers_;

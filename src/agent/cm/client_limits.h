@@ -17,6 +17,8 @@ class ClientLimits {
   static constexpr size_t kMaxChannels = 16384;
   static constexpr size_t kMaxWaitingEvents = 65536;  // in all channels of the client
   static constexpr size_t kMaxGroups = 4096;          // of one identifier
+  // Event channels of all clients, where the agent may open so many descriptors: each costs one.
+  static constexpr Quota::Size channels_with(size_t descriptors) { return Quota::Size::of(descriptors / 4); }
 
   // REQUIRES: service outlives this object
   ClientLimits(CmService& service, uid_t user) : service_(service), user_(user) {}

@@ -172,8 +172,32 @@ void ConnectionTraces::end(ConnectionTrace& trace) {
     of_user->second.erase(trace.number());
     if (of_user->second.empty()) of_user_.erase(of_user);
   }
-  pages_.give_back(trace.process().uid, trace.pages_);
+  const auto read = read_.find(trace.number());
+  if (read != read_.end()) {
+    read->second.pages = trace.pages_;
+  } else {
+    pages_.give_back(trace.process().uid, trace.pages_);
+  }
   if (on_end_ && trace.file() >= 0) on_end_(trace);
+}
+
+Result<UniqueFd> ConnectionTraces::lend(const ConnectionTrace& trace) {
+  const uid_t user = trace.process().uid;
+  auto lent = readers_.lend(user, trace.file(), 1, 0, [this, number = trace.number()] { closed(number); });
+  if (lent) read_.try_emplace(trace.number(), Read{user, 0});
+  return lent;
+}
+
+void ConnectionTraces::closed(uint64_t trace) {
+  const auto read = read_.find(trace);
+  if (read == read_.end()) return;
+  pages_.give_back(read->second.uid, read->second.pages);
+  read_.erase(read);
+}
+
+size_t ConnectionTraces::pages_of(uid_t user) {
+  readers_.held_by(user);  // looks who has closed what
+  return pages_.of(user);
 }
 
 }  // namespace verbena::agent

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,8 @@
 #include <sys/types.h>
 
 #include "agent/cm/identifier.h"
+#include "agent/event_loop.h"
+#include "agent/sessions/held_files.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -89,17 +92,27 @@ inline uint32_t place_of(const ConnectionTrace& trace) {
 }
 
 // The traces of all clients by number. A trace outlives its client if the client has left many identifiers.
+// Its memory counts until no reader has the file open any more.
 class ConnectionTraces {
  public:
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  ConnectionTraces(uid_t own, OnEnd on_end) : on_end_(std::move(on_end)), pages_(kPages, own) {}
+  // Traces that readers have open, where the agent may open so many descriptors: each costs one.
+  static constexpr Quota::Size readers_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));
+  }
+  // REQUIRES: the loop outlives this
+  ConnectionTraces(EventLoop& loop, uid_t own, Quota::Size readers, OnEnd on_end)
+      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
+
+  // Opens the trace's file for a reader. EDQUOT: readers have too many traces of that user open.
+  Result<UniqueFd> lend(const ConnectionTrace& trace);
 
   // Returns the first trace with this or a higher number that has events, of one user or any; nullptr: none.
   const ConnectionTrace* find(uint64_t from, std::optional<uid_t> user) const;
   // Maximum size of all traces together: 32 MiB. Nearly all processes need one page.
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
-  size_t pages_of(uid_t user) const { return pages_.of(user); }
+  size_t pages_of(uid_t user);
 
  private:
   friend class ConnectionTrace;
@@ -107,6 +120,8 @@ class ConnectionTraces {
   // Adds a trace that has a file now.
   void show(ConnectionTrace& trace);
   void end(ConnectionTrace& trace);
+  // No reader has it open any more.
+  void closed(uint64_t trace);
 
   using Traces = std::map<uint64_t, ConnectionTrace*>;
 
@@ -115,6 +130,13 @@ class ConnectionTraces {
   uint64_t last_ = 0;
   Traces traces_;
   std::map<uid_t, Traces> of_user_;  // no empty maps
+  // By number, those that a reader has open: what counts for the user on their behalf, once they have ended.
+  struct Read {
+    uid_t uid = 0;
+    size_t pages = 0;
+  };
+  std::map<uint64_t, Read> read_;
+  HeldFiles readers_;
 };
 
 }  // namespace verbena::agent

@@ -61,12 +61,9 @@ void EventChannel::take_out(Queue::iterator event) {
   tally(0, 1);
 }
 
-std::vector<uint64_t> EventChannel::numbers_of(const Index& index, uint32_t id) {
-  std::vector<uint64_t> numbers;
-  for (auto at = index.lower_bound({id, 0}); at != index.end() && at->first == id; ++at) {
-    numbers.push_back(at->second);
-  }
-  return numbers;
+EventChannel::Queue::iterator EventChannel::next_of(const Index& index, uint32_t id, uint64_t from) {
+  const auto at = index.lower_bound({id, from});
+  return at != index.end() && at->first == id ? queue_.find(at->second) : queue_.end();
 }
 
 // Sends an event. False: no room now. True for a channel whose other end is closed.
@@ -108,20 +105,24 @@ void EventChannel::watch(bool wanted) {
   }
 }
 
-void EventChannel::move_events(uint32_t id, EventChannel& other) {
-  if (&other == this) return;
-  // Moves the identifier's own events, and for a listener those of its requests, which belong to the
-  // listener.
-  std::vector<uint64_t> moved = numbers_of(by_listener_, id);
-  for (const uint64_t number : numbers_of(by_id_, id)) {
-    if (queue_.at(number).listener == 0) moved.push_back(number);
-  }
-  std::ranges::sort(moved);
-  for (const uint64_t number : moved) {
-    const auto event = queue_.find(number);
+size_t EventChannel::move_events(uint32_t id, EventChannel& other, size_t most) {
+  if (&other == this) return 0;
+  size_t moved = 0;
+  for (uint64_t from = 0; moved < most; ++moved) {
+    // Its own, and if it listens those of the requests that came to it; they are the listener's then.
+    auto event = next_of(by_id_, id, from);
+    while (event != queue_.end() && event->second.listener != 0)
+      event = next_of(by_id_, id, event->first + 1);
+    const auto requested = next_of(by_listener_, id, from);
+    const bool is_request_first =
+        event == queue_.end() || (requested != queue_.end() && requested->first < event->first);
+    if (is_request_first) event = requested;
+    if (event == queue_.end()) break;
+    from = event->first + 1;
     other.send(event->second);
     take_out(event);
   }
+  return moved;
 }
 
 size_t EventChannel::drop_some(size_t most) {
@@ -130,10 +131,14 @@ size_t EventChannel::drop_some(size_t most) {
   return dropped;
 }
 
-size_t EventChannel::drop_events(uint32_t id) {
-  const std::vector<uint64_t> dropped = numbers_of(by_id_, id);
-  for (const uint64_t number : dropped) take_out(queue_.find(number));
-  return dropped.size();
+size_t EventChannel::drop_events(uint32_t id, size_t most) {
+  size_t dropped = 0;
+  for (; dropped < most; ++dropped) {
+    const auto event = next_of(by_id_, id, 0);
+    if (event == queue_.end()) break;
+    take_out(event);
+  }
+  return dropped;
 }
 
 }  // namespace verbena::agent

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <sys/types.h>
 
@@ -40,11 +39,12 @@ class EventChannel {
   // The number of identifiers that use the channel; kept by the client.
   size_t identifiers = 0;
 
-  // Moves the queued events of an identifier to another channel.
-  void move_events(uint32_t id, EventChannel& other);
-  // Drops the identifier's queued events and returns their number. Events of a listener belong to other
-  // identifiers and stay.
-  size_t drop_events(uint32_t id);
+  // Moves up to `most` queued events of an identifier to another channel, the oldest first. Returns their
+  // number.
+  size_t move_events(uint32_t id, EventChannel& other, size_t most = SIZE_MAX);
+  // Drops up to `most` queued events of the identifier and returns their number. Events of a listener belong
+  // to other identifiers and stay.
+  size_t drop_events(uint32_t id, size_t most = SIZE_MAX);
   // Drops up to `most` queued events of any identifier. Returns their number.
   size_t drop_some(size_t most);
 
@@ -53,7 +53,8 @@ class EventChannel {
   using Queue = std::map<uint64_t, protocol::CmEvent>;
   using Index = std::set<std::pair<uint32_t, uint64_t>>;
 
-  static std::vector<uint64_t> numbers_of(const Index& index, uint32_t id);
+  // The first event of the identifier in the index, from this number on; queue_.end(): there is none.
+  Queue::iterator next_of(const Index& index, uint32_t id, uint64_t from);
   void take_out(Queue::iterator event);
   bool transmit(const protocol::CmEvent& event);
   // Sends some queued events. False: the socket is full, or none are left.

@@ -16,7 +16,7 @@ Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& reque
   return channels_.open(request, std::move(events));
 }
 
-// REQUIRES: the channel has no identifiers (CmClient::go_on() destroys them)
+// REQUIRES: the channel has no identifiers (CmClient::close_little_by_little() destroys them)
 Outcome IdentifierRequests::close_channel(const protocol::CmChannelRequest& request) {
   if (channels_.find(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
   channels_.close(request.channel);

@@ -20,6 +20,9 @@ namespace {
 // Time for programs of a former agent to reclaim their ports and connections.
 constexpr Duration kClaimTime = std::chrono::seconds(30);
 
+// By so much clients that come back one after the other prolong the time in which more are expected.
+constexpr Duration kReturnExtension = std::chrono::seconds(5);
+
 // Maximum number of connection timers per round. A program may have thousands that expire at once.
 constexpr size_t kTimersAtOnce = 64;
 
@@ -45,14 +48,14 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       udp_port_(udp_port),
       host_(std::move(host)),
       random_(draw_seed()),
-      channels_(Quota::Size::of(descriptor_limit() / 2), ::geteuid()),
+      channels_(ClientLimits::channels_with(descriptor_limit()), ::geteuid()),
       ledger_([this] {
         if (host_.on_others) host_.on_others();
       }),
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       own_messages_(draw_seed()),
       manager_(manager_config(), *this, peer_events_, Random(draw_seed())),
-      traces_(::geteuid(), host_.on_trace_end),
+      traces_(loop, ::geteuid(), ConnectionTraces::readers_with(descriptor_limit()), host_.on_trace_end),
       gone_clients_(loop) {
   manager_.set_observer(peer_events_);
   for (const uint16_t number : {RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB}) {
@@ -89,6 +92,11 @@ const CmService::Usage* CmService::find_usage(uid_t user) const {
 
 void CmService::expect_returns(TimePoint until) {
   returns_until_ = std::max(returns_until_, until);
+  last_return_ = returns_until_ + kReturnExtension;
+}
+
+void CmService::expect_one_return(TimePoint until) {
+  returns_until_ = std::max(returns_until_, std::min(until, last_return_));
 }
 
 void CmService::take_over(int ledger) {

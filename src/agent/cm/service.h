@@ -81,6 +81,10 @@ class CmService final : private cm::Sink {
   // Sets until when clients of a killed agent may restore their objects. Until then no peer is told that a
   // connection or a listener does not exist. These messages are kept, or the peer must repeat them.
   void expect_returns(TimePoint until);
+  // A client may be about to come back, which is waited for until then; but not for long after
+  // expect_returns() says: a user who has many clients would delay the answers to all peers.
+  void expect_one_return(TimePoint until);
+  TimePoint returns_until() const { return returns_until_; }
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
   // Reserves what clients of a former agent had, by its ledger; -1: it had none.
   void take_over(int ledger);
@@ -146,7 +150,7 @@ class CmService final : private cm::Sink {
   const GsiPort& gsi() const { return gsi_; }
   GsiPort& gsi() { return gsi_; }
   std::shared_ptr<ConnectionTrace> make_trace(const CmClientHost& client);
-  const ConnectionTraces& traces() const { return traces_; }
+  ConnectionTraces& traces() { return traces_; }
   uint32_t next_listed_number() { return ++listed_number_ != 0 ? listed_number_ : ++listed_number_; }
 
  private:
@@ -189,6 +193,7 @@ class CmService final : private cm::Sink {
   EndedListeners ended_listeners_;
   EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
+  TimePoint last_return_{};  // nothing prolongs that beyond it
   bool looking_again_ = false;
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "agent/descriptor_limit.h"
 #include "agent/event_loop.h"
 #include "agent/sessions/foreign_closer.h"
 #include "agent/sessions/held_files.h"
@@ -33,7 +34,10 @@ class ClientSockets {
   //
   // REQUIRES: `loop` outlives this object, and this object outlives all sockets
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own)
-      : loop_(loop), files_(loop, own), unread_(unread, own), replies_(room_for_replies(unread), own) {}
+      : loop_(loop),
+        files_(loop, own, HeldFiles::room_with(descriptor_limit())),
+        unread_(unread, own),
+        replies_(room_for_replies(unread), own) {}
   ~ClientSockets();
   ClientSockets(const ClientSockets&) = delete;
   ClientSockets& operator=(const ClientSockets&) = delete;

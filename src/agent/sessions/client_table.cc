@@ -21,7 +21,6 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr int kClientsPerRound = 16;
 constexpr size_t kMaxSessions = 8192;
-constexpr size_t kDescriptorsOfClient = 3;
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 

@@ -28,8 +28,9 @@ class ClientTable {
     std::function<void(uint64_t id)> on_come;  // the session exists now
     std::function<void(uint64_t id)> on_go;    // the session is destroyed
   };
+  static constexpr size_t kDescriptorsOfClient = 3;
   // Returns the maximum number of clients for an agent with this RLIMIT_NOFILE. Clients may use half of the
-  // descriptors; slots and the takeover state use the rest.
+  // descriptors; slots and the takeover state use the rest that other tables leave (descriptors_test.cc).
   static Quota::Size room_with(size_t descriptors);
   // `room`: maximum number of sessions
   ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);

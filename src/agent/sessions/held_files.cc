@@ -30,7 +30,7 @@ size_t blocks_of(size_t bytes) {
 }  // namespace
 
 // Ignores SIGIO, which the kernel sends if a process opens a file during a lease.
-HeldFiles::HeldFiles(EventLoop& loop, uid_t own) : loop_(loop), blocks_(kBlocks, own) {
+HeldFiles::HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks) : loop_(loop), blocks_(blocks, own) {
   ::signal(SIGIO, SIG_IGN);
 }
 
@@ -44,7 +44,8 @@ bool HeldFiles::allows(uid_t user, size_t bytes) {
   return blocks_.allows(user, blocks_of(bytes));
 }
 
-Result<UniqueFd> HeldFiles::lend(uid_t user, int file, size_t bytes, uint64_t session) {
+Result<UniqueFd> HeldFiles::lend(uid_t user, int file, size_t bytes, uint64_t session,
+                                 std::function<void()> on_closed) {
   struct stat status {};
   if (::fstat(file, &status) != 0) return fail(errno);
   UniqueFd theirs = reopen_read_only(file);
@@ -55,7 +56,7 @@ Result<UniqueFd> HeldFiles::lend(uid_t user, int file, size_t bytes, uint64_t se
   UniqueFd ours = reopen_read_only(file);
   if (!ours) return fail(errno);
   blocks_.take(user, blocks);
-  files_.emplace(status.st_ino, Held{user, session, blocks, std::move(ours)});
+  files_.emplace(status.st_ino, Held{user, session, blocks, std::move(ours), std::move(on_closed)});
   look_later();
   return theirs;
 }
@@ -80,7 +81,10 @@ size_t HeldFiles::held_by(uid_t user) {
 
 HeldFiles::Files::iterator HeldFiles::give_back(Files::iterator file) {
   blocks_.give_back(file->second.user, file->second.blocks);
-  return files_.erase(file);
+  const auto on_closed = std::move(file->second.on_closed);
+  const auto next = files_.erase(file);
+  if (on_closed) on_closed();
+  return next;
 }
 
 void HeldFiles::look(std::optional<uid_t> user) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -28,9 +30,14 @@ class HeldFiles {
  public:
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr Quota::Size kBlocks = Quota::Size::of(512);
+  // Their number where the agent may open so many descriptors: each file takes one, and counts a block at
+  // least.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
+  }
 
   // REQUIRES: the loop outlives this object
-  HeldFiles(EventLoop& loop, uid_t own);
+  HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks = kBlocks);
   ~HeldFiles();
   HeldFiles(const HeldFiles&) = delete;
   HeldFiles& operator=(const HeldFiles&) = delete;
@@ -38,8 +45,10 @@ class HeldFiles {
   // Whether the user's programs may hold `bytes` more.
   bool allows(uid_t user, size_t bytes);
   // Opens a memfd again, read-only, for a client. It counts as `bytes` until no process has it open. EDQUOT:
-  // the user's programs hold too much. `session` is for holds(); 0: none.
-  Result<UniqueFd> lend(uid_t user, int file, size_t bytes, uint64_t session = 0);
+  // the user's programs hold too much. `session` is for holds(); 0: none. `on_closed` is called soon after
+  // the last process has closed it. Only the first call for a file counts it.
+  Result<UniqueFd> lend(uid_t user, int file, size_t bytes, uint64_t session = 0,
+                        std::function<void()> on_closed = {});
   // Whether a file that was made for the session is open in any process.
   bool holds(uint64_t session);
   // Returns the number of blocks that the user's programs hold.
@@ -51,6 +60,7 @@ class HeldFiles {
     uint64_t session;
     size_t blocks;
     UniqueFd file;
+    std::function<void()> on_closed;
   };
   using Files = std::map<ino_t, Held>;  // by inode number: all files are in one file system
 

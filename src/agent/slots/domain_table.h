@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -35,11 +37,15 @@ class DomainTable {
 
   // Maximum number of domains of one session. A process has no use for more.
   static constexpr size_t kMaxOfSession = 256;
-  // Maximum number of members for all users together. Each domain costs a descriptor.
-  static constexpr Quota::Size kMembers{.all = 8192, .reserve = 1024};
+  // Maximum number of members of all users together, for an agent with this RLIMIT_NOFILE: each domain costs
+  // a descriptor.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(8192, descriptors / 8));
+  }
 
   // REQUIRES: the closer outlives this object
-  DomainTable(ForeignCloser& closer, uid_t own) : closer_(closer), members_(kMembers, own) {}
+  DomainTable(ForeignCloser& closer, uid_t own, Quota::Size members)
+      : closer_(closer), members_(members, own) {}
 
   // Adds `member` to the domain of the file. EAGAIN: the domain does not exist and `mode` does not create it.
   // EINVAL: it exists but `mode` is exclusive, or the session uses the name for another domain. ENOMEM: the

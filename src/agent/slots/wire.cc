@@ -18,7 +18,6 @@
 #include "adapter/net/udp/peer_filter.h"
 #include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/udp_port.h"
-#include "agent/slots/port_holder.h"
 #include "base/format.h"
 #include "base/log.h"
 
@@ -129,18 +128,7 @@ std::vector<net::GuardedLink> guarded_links(const std::vector<control::Link>& li
 
 void Wire::open() {
   if (const int error = try_exclusive_bind(port_); error != 0) {
-    // Finding the holder reads the descriptors of all processes in /proc.
-    constexpr uint32_t kLookInterval = 16;
-    if (failures_++ % kLookInterval != 0) return;
-    may_be_ours_ = false;
-    const auto holders = holders_of_port(port_);
-    may_be_ours_ = error == EADDRINUSE && !holders.empty() &&
-                   std::all_of(holders.begin(), holders.end(),
-                               [](const PortHolder& holder) { return holder.uid == ::geteuid(); });
-    reason_ = error == EADDRINUSE
-                  ? verbena::format("UDP port {} is taken by {}", port_,
-                                    holders.empty() ? "another program" : describe_holder(holders.front()))
-                  : verbena::format("UDP port {} cannot be bound: errno {}", port_, error);
+    note_failure(error);
     return;
   }
   may_be_ours_ = false;
@@ -158,6 +146,27 @@ void Wire::open() {
                               steered.error().code);
     sockets_.clear();
   }
+}
+
+void Wire::note_failure(int error) {
+  constexpr uint32_t kLookInterval = 16;
+  if (error != EADDRINUSE) {
+    may_be_ours_ = false;
+    reason_ = verbena::format("UDP port {} cannot be bound: errno {}", port_, error);
+    return;
+  }
+  const bool is_first = failures_ == 0;
+  if (is_first) {
+    const auto holders = holders_of_port(port_);
+    may_be_ours_ = !holders.empty() && std::ranges::all_of(holders, [](const PortHolder& holder) {
+      return holder.uid == ::geteuid();
+    });
+  }
+  if (failures_++ % kLookInterval == 0) holder_search_.begin(port_);
+  const auto found = holder_search_.take(is_first ? kSearchPatience : Duration::zero());
+  if (!found && !reason_.empty()) return;
+  reason_ = verbena::format("UDP port {} is taken by {}", port_,
+                            found && !found->empty() ? *found : "another program");
 }
 
 Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,8 +13,10 @@
 #include <linux/filter.h>
 
 #include "agent/slots/forwarder.h"
+#include "agent/slots/port_holder.h"
 #include "agent/slots/socket_calls.h"
 #include "base/result.h"
+#include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/model/link.h"
 #include "wire/roce/packet.h"
@@ -82,7 +85,11 @@ class Wire {
 
  private:
   static constexpr size_t kMaxWaiting = 256;
+  // How long the agent's start waits to learn who has the port. Later nothing waits for it.
+  static constexpr Duration kSearchPatience = std::chrono::milliseconds(500);
 
+  // The port cannot be bound: finds out why.
+  void note_failure(int error);
   Result<void> steer();
   Result<void> engage_courier();
   // Calls `call` with the slot's socket: at once, or through SocketCalls if the socket is shared.
@@ -98,6 +105,7 @@ class Wire {
   std::string reason_;
   bool may_be_ours_ = false;
   uint32_t failures_ = 0;  // consecutive failures of open()
+  PortHolderSearch holder_search_;
 };
 
 }  // namespace verbena::agent

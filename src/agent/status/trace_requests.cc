@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "agent/cm/refusals.h"
-#include "agent/sessions/read_only.h"
 #include "agent/sessions/visible_processes.h"
 #include "base/text.h"
 
@@ -56,8 +56,14 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
   const ConnectionTrace* const trace = connections_.find(request.from, seen_by(client));
   if (trace == nullptr) return refuse(ENOENT, "no more traces of connections");
   Reply<protocol::KeptTraceReply> reply;
-  reply.last_fd = reopen_read_only(trace->file());
-  if (!reply.last_fd) return refuse(errno, "the trace cannot be opened (is /proc mounted?)");
+  auto lent = connections_.lend(*trace);
+  if (!lent) {
+    const int error = lent.error().code;
+    if (error == EDQUOT)
+      return refuse(EMFILE, "programs have too many traces of this user's connections open");
+    return refuse(error, "the trace cannot be opened (is /proc mounted?)");
+  }
+  reply.last_fd = std::move(*lent);
   protocol::KeptTraceReply& message = reply.message;
   message.number = trace->number();
   message.process = trace->process().process;

@@ -24,8 +24,8 @@ class TraceRequests {
  public:
   // Sends a message to a session. Returns false if the session does not get such messages.
   using Tell = std::function<bool(uint64_t session, bool on)>;
-  TraceRequests(const SlotLeases& slots, KeptTraces& kept, const ConnectionTraces& connections,
-                HeldFiles& files, Tell tell)
+  TraceRequests(const SlotLeases& slots, KeptTraces& kept, ConnectionTraces& connections, HeldFiles& files,
+                Tell tell)
       : slots_(slots), kept_(kept), connections_(connections), files_(files), tell_(std::move(tell)) {}
 
   RequestResult<protocol::KeptTraceReply> get_kept_trace(const Borrower& client,
@@ -43,7 +43,7 @@ class TraceRequests {
 
   const SlotLeases& slots_;
   KeptTraces& kept_;
-  const ConnectionTraces& connections_;
+  ConnectionTraces& connections_;
   HeldFiles& files_;
   const Tell tell_;
   std::set<std::pair<uint64_t, uint64_t>> wanted_;   // (requesting, traced) sessions

@@ -99,6 +99,24 @@ TEST_F(EventChannelTest, AListenerTakesItsRequestsAlong) {
   EXPECT_THAT(read(other), ElementsAre(7, 100, 7));
 }
 
+TEST_F(EventChannelTest, MovesAndDropsTheOldestFirstInPieces) {
+  auto ends = open();
+  auto other = open();
+  fill(ends);
+  send(ends, 7);
+  send(ends, 100, 7);
+  send(ends, 8);
+  send(ends, 101, 7);
+  send(ends, 7);
+  EXPECT_EQ(ends.channel->move_events(7, *other.channel, 3), 3u);
+  send(ends, 102, 7);
+  EXPECT_EQ(ends.channel->move_events(7, *other.channel, 3), 2u);
+  EXPECT_THAT(read(other), ElementsAre(7, 100, 101, 7, 102));
+  for (int i = 0; i < 3; ++i) send(ends, 9);
+  EXPECT_EQ(ends.channel->drop_events(9, 2), 2u);
+  EXPECT_THAT(read(ends), ElementsAre(8, 9));
+}
+
 TEST_F(EventChannelTest, TheRequestsOfAListenerAreNotItsOwn) {
   auto ends = open();
   auto other = open();

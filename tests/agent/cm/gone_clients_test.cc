@@ -64,6 +64,54 @@ TEST_F(GoneClientsTest, WhatGoesWithAnEventChannelIsDestroyedLittleByLittle) {
   EXPECT_EQ(other.bind(other.create(), kPort), 0);
 }
 
+class WaitingEvents : public GoneClientsTest {
+ protected:
+  static constexpr size_t kMany = GoneClients::kAtOnce * 8;  // more than a socket takes
+
+  WaitingEvents() {
+    control::Link link;
+    link.name = "test";
+    link.device_index = link.interface_index = 1;
+    link.up = true;
+    constexpr uint8_t kAddress[] = {10, 1, 2, 3};
+    link.gids = {{0, roce::Address::from_ipv4(kAddress)}};
+    service_.links_changed({link}, {});
+  }
+  size_t waiting() { return service_.usage_of(kUser).waiting_events; }
+};
+
+TEST_F(WaitingEvents, OfAnIdentifierThatIsDestroyedAreDroppedLittleByLittle) {
+  Program silent = program();
+  const uint32_t id = silent.join_often(kMany);
+  const size_t before = waiting();
+  ASSERT_GE(before, GoneClients::kAtOnce * 4);
+  EXPECT_EQ(silent.destroy_in_slices(id), 0);
+  EXPECT_GE(silent.slices, before / GoneClients::kAtOnce);
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_EQ(left(), 0u);
+}
+
+TEST_F(WaitingEvents, OfAnIdentifierThatMigratesAreMovedLittleByLittle) {
+  Program silent = program();
+  const uint32_t id = silent.join_often(2 * kMany);
+  EXPECT_EQ(silent.migrate(id, 2), 0);
+  EXPECT_GE(silent.slices, kMany / GoneClients::kAtOnce);
+  const size_t moved = waiting();
+  EXPECT_GT(moved, 0u);
+  EXPECT_EQ(silent.close(), 0);
+  EXPECT_EQ(waiting(), moved) << "they are in the other channel";
+  EXPECT_EQ(left(), 1u);
+}
+
+TEST_F(WaitingEvents, OfAChannelThatIsClosedAreDroppedLittleByLittle) {
+  Program silent = program();
+  silent.join_often(kMany);
+  const size_t before = waiting();
+  EXPECT_EQ(silent.close(), 0);
+  EXPECT_GE(silent.slices, before / GoneClients::kAtOnce);
+  EXPECT_EQ(waiting(), 0u);
+}
+
 TEST_F(GoneClientsTest, IdentifiersOfOtherEventChannelsStay) {
   Program two = program();
   two.create_many(GoneClients::kAtOnce);

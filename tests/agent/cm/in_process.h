@@ -69,18 +69,52 @@ class Program : private CmClientHost {
     ask(protocol::MessageType::kCmCloseChannel, request);
   }
   int close() {
-    const int before = answer_ = kNoAnswer;
-    begin_to_close();
+    return in_slices([this] { begin_to_close(); });
+  }
+  // A datagram identifier at 10.1.2.3, with an event for each time that it joins a group.
+  uint32_t join_often(size_t count) {
+    protocol::CmCreateRequest request{};
+    request.id = ++last_;
+    request.channel = 1;
+    request.port_space = RDMA_PS_UDP;
+    if (ask(protocol::MessageType::kCmCreateId, request) != 0) return 0;
+    protocol::CmBindRequest bound{};
+    bound.id = last_;
+    bound.address.family = AF_INET;
+    ::inet_pton(AF_INET, "10.1.2.3", bound.address.address);
+    EXPECT_EQ(ask(protocol::MessageType::kCmBind, bound), 0);
+    protocol::CmJoinRequest join{};
+    join.id = last_;
+    join.multicast = 1;
+    join.join_flags = 1;
+    join.group.family = AF_INET;
+    ::inet_pton(AF_INET, "239.1.1.1", join.group.address);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(ask(protocol::MessageType::kCmJoin, join), 0);
+    return last_;
+  }
+  int destroy_in_slices(uint32_t id) {
+    return in_slices([this, id] { destroy(id); });
+  }
+  int migrate(uint32_t id, uint32_t channel) {
+    protocol::CmMigrateRequest request{};
+    request.id = id;
+    request.channel = channel;
+    return in_slices([&] { ask(protocol::MessageType::kCmMigrateId, request); });
+  }
+  size_t slices = 0;  // of the last request that was carried out so
+  void end() { service_.gone_clients().add(std::move(client_)); }
+
+ private:
+  template <class Begin>
+  int in_slices(const Begin& begin) {
+    answer_ = kNoAnswer;
+    begin();
     for (slices = 1; client_->is_busy(); ++slices) {
-      EXPECT_EQ(answer_, before) << "it is answered when all are gone";
+      EXPECT_EQ(answer_, kNoAnswer) << "it is answered when all are gone";
       client_->go_on();
     }
     return answer_;
   }
-  size_t slices = 0;  // number of slices of the last close()
-  void end() { service_.gone_clients().add(std::move(client_)); }
-
- private:
   void open(uint32_t channel, ForeignCloser& closer) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -32,7 +33,9 @@ class ConnectionTraceShares : public ::testing::Test {
     for (size_t i = 0; i < events; ++i) trace.called(id, protocol::TraceCall::kConnect, 0, nullptr);
   }
 
-  ConnectionTraces traces_{kOwn, {}};
+  EventLoop loop_;
+  static constexpr Quota::Size kReaders = ConnectionTraces::readers_with(65536);
+  ConnectionTraces traces_{loop_, kOwn, kReaders, {}};
 };
 
 TEST_F(ConnectionTraceShares, AFewEventsCostAPage) {
@@ -72,6 +75,48 @@ TEST_F(ConnectionTraceShares, AUserFindsItsOwnWithoutOthers) {
   EXPECT_EQ(traces_.find(0, kUser), own.get()) << "one that says nothing is passed over";
   EXPECT_EQ(traces_.find(own->number() + 1, kUser), nullptr);
   EXPECT_EQ(traces_.find(0, std::nullopt), first.get());
+}
+
+TEST_F(ConnectionTraceShares, ATraceCountsUntilNoReaderHasItOpen) {
+  auto one = trace(kUser);
+  write(*one, 50);
+  auto first = traces_.lend(*one);
+  auto second = traces_.lend(*one);
+  ASSERT_TRUE(first && second);
+  first->reset();
+  EXPECT_EQ(traces_.pages_of(kUser), 1u);
+  one.reset();
+  EXPECT_EQ(traces_.pages_of(kUser), 1u) << "a reader keeps the memory";
+  second->reset();
+  EXPECT_EQ(traces_.pages_of(kUser), 0u);
+}
+
+TEST_F(ConnectionTraceShares, AReaderThatHasClosedATraceDoesNotCountAfterItsEnd) {
+  auto one = trace(kUser);
+  write(*one, 50);
+  auto lent = traces_.lend(*one);
+  ASSERT_TRUE(lent);
+  lent->reset();
+  EXPECT_EQ(traces_.pages_of(kUser), 1u);
+  one.reset();
+  EXPECT_EQ(traces_.pages_of(kUser), 0u);
+}
+
+TEST_F(ConnectionTraceShares, ReadersOfOneUsersTracesLeaveOthersTheirs) {
+  std::vector<UniqueFd> held;
+  Result<UniqueFd> lent = fail(EAGAIN);
+  do {
+    const auto one = trace(kUser);
+    write(*one, 1);
+    lent = traces_.lend(*one);
+    if (lent) held.push_back(std::move(*lent));
+  } while (lent && held.size() < kReaders.all);
+  ASSERT_FALSE(lent);
+  EXPECT_EQ(lent.error().code, EDQUOT);
+  EXPECT_LT(held.size(), kReaders.all - kReaders.reserve);
+  const auto others = trace(kOther);
+  write(*others, 1);
+  EXPECT_TRUE(traces_.lend(*others));
 }
 
 // The agent has the file mapped: a shorter one would end it by SIGBUS.

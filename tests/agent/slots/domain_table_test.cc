@@ -31,9 +31,10 @@ class DomainTableTest : public ::testing::Test {
   }
 
   static constexpr uid_t kOwn = 500;
+  static constexpr Quota::Size kMembers = DomainTable::room_with(1 << 20);
 
   ForeignCloser closer;
-  DomainTable table{closer, kOwn};
+  DomainTable table{closer, kOwn, kMembers};
   UniqueFd file = temporary_file();
   UniqueFd other = temporary_file();
 };
@@ -121,11 +122,11 @@ TEST_F(DomainTableTest, OneUserLeavesRoomForOthers) {
   constexpr uid_t kUser = 1000;
   uint64_t number = 0;
   int error = 0;
-  for (; error == 0 && number < DomainTable::kMembers.all; ++number) {
+  for (; error == 0 && number < kMembers.all; ++number) {
     error = open({.session = number / 200, .name = number, .slot = 5, .user = kUser}, file.get());
   }
   EXPECT_EQ(error, ENOMEM);
-  EXPECT_LT(number, DomainTable::kMembers.all - DomainTable::kMembers.reserve);
+  EXPECT_LT(number, kMembers.all - kMembers.reserve);
   EXPECT_EQ(open({.session = 9000, .name = 1, .slot = 6, .user = kUser + 1}, file.get()), 0);
   EXPECT_EQ(open({.session = 9001, .name = 1, .slot = 7, .user = kOwn}, file.get()), 0);
   table.close_all(0);

@@ -59,7 +59,7 @@ class SuccessionTest : public ::testing::Test {
   LinkTable links;
   CounterPublisher counters{loop, slot_table, links, ::geteuid()};
   ForeignCloser closer;
-  DomainTable domains{closer, ::geteuid()};
+  DomainTable domains{closer, ::geteuid(), DomainTable::room_with(1024)};
   SlotLeases slots{loop,
                    wire,
                    slot_table,

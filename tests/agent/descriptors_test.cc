@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the agent divides its descriptors among what users may have.
+#include <cstddef>
+
+#include <gtest/gtest.h>
+
+#include "agent/cm/client_limits.h"
+#include "agent/cm/connection_trace.h"
+#include "agent/sessions/client_table.h"
+#include "agent/sessions/held_files.h"
+#include "agent/slots/domain_table.h"
+
+namespace verbena::agent {
+namespace {
+
+TEST(Descriptors, OfAllTablesTogetherLeaveSomeForSlots) {
+  for (const size_t limit : {256, 1024, 4096, 65536, 1 << 20}) {
+    const size_t taken = ClientTable::room_with(limit).all * ClientTable::kDescriptorsOfClient +
+                         ClientLimits::channels_with(limit).all + DomainTable::room_with(limit).all +
+                         HeldFiles::room_with(limit).all + ConnectionTraces::readers_with(limit).all;
+    EXPECT_LE(taken, limit - limit / 32) << "of " << limit;
+    EXPECT_GT(DomainTable::room_with(limit).all, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace verbena::agent
