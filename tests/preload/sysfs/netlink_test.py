@@ -10,6 +10,7 @@ started.
 import ctypes
 import errno
 import os
+import pathlib
 import resource
 import select
 import shutil
@@ -359,6 +360,27 @@ def garbage_is_survived():
     ask(open_rdma())
 
 
+# Becomes root for good, has a helper, and then shows that one's environment.
+SET_USER_ID_PROGRAM = r"""
+#define _GNU_SOURCE
+#include <sys/socket.h>
+#include <unistd.h>
+int main(void) {
+  if (setresuid(0, 0, 0) != 0) return 2;
+  int rdma = socket(16, SOCK_RAW, 20), protocol = 0;
+  socklen_t size = sizeof protocol;
+  if (getsockopt(rdma, SOL_SOCKET, 38, &protocol, &size) != 0 || protocol != 2) return 3;
+  char* nothing[] = {0};
+  execle("/bin/sh", "sh", "-c",
+         "for one in /proc/[0-9]*; do"
+         "  read -r name 2>/dev/null <$one/comm && [ \"$name\" = verbena-rdma-ne ] || continue;"
+         "  [ \"$(sed -n 's/^Pid:[^0-9]*//p' $one/fdinfo/4 2>/dev/null)\" = $$ ] || continue;"
+         "  tr '\\0' '\\n' <$one/environ; echo shown; done", (char*)0, nothing);
+  return 4;
+}
+"""
+
+
 # ---- the tests
 
 class Netlink(unittest.TestCase):
@@ -416,6 +438,26 @@ class Netlink(unittest.TestCase):
         os.mkdir(self.home + "/bin")
         os.symlink(self.helper, self.home + "/bin/verbena-rdma-netlink")
         self.run_function(is_answered, library=alone)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, for a program that is set-user-ID")
+    def test_the_helper_of_a_set_user_id_program_gets_no_environment(self):
+        """The preload is in such a program where `verbena system on` has put it into /etc/ld.so.preload: here, in a mount namespace."""
+        if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+            self.skipTest("no mount namespaces here")
+        place = pathlib.Path(self.home)
+        os.chmod(place, 0o755)
+        (place / "preload").write_text(f"{self.library}\n", encoding="ascii")
+        (place / "program.c").write_text(SET_USER_ID_PROGRAM, encoding="ascii")
+        program = place / "program"
+        subprocess.run(["cc", "-o", program, place / "program.c"], check=True)
+        os.chmod(program, 0o4755)
+        script = ('mkdir "$3" "$4" && cp /etc/ld.so.cache "$3" && cp "$1" "$3/ld.so.preload" && mount --bind "$3" /etc && '
+                  'mkdir -p "$4/verbena/$(stat -Lc %i /proc/self/ns/net)" && mount --bind "$4" /run && '
+                  'exec setpriv --reuid=65533 --regid=65533 --clear-groups env VERBENA_AGENT=/chosen "$2"')
+        words = [place / "preload", program, place / "etc", place / "run"]
+        ran = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *words], capture_output=True, text=True,
+                             timeout=SECONDS, check=False)
+        self.assertEqual((ran.returncode, ran.stderr, ran.stdout), (0, "", "shown\n"))
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, to become another user")
     def test_other_users_are_not_answered(self):
