@@ -19,7 +19,7 @@ const OpcodeInfo& info(Service service, Operation operation) {
 TEST(Opcodes, ExistPerService) {
   std::set<int> expected;
   for (int operation = 0x00; operation <= 0x17; ++operation) {
-    if (operation == 0x15) continue;  // RESYNC is RD's
+    if (operation == 0x15) continue;  // RESYNC belongs to RD
     expected.insert(0x00 | operation);
     expected.insert(0xa0 | operation);
   }
@@ -27,7 +27,7 @@ TEST(Opcodes, ExistPerService) {
   for (int operation = 0x00; operation <= 0x0b; ++operation) expected.insert(0x20 | operation);
   expected.insert({0x64, 0x65, 0x81});
   expected.insert({kSackOpcode, kHeardOpcode, kReceiptOpcode, kReceiptRequestOpcode, kRefusalOpcode,
-                   kRepeatedReadsOpcode, kStoppedOpcode});  // ours
+                   kRepeatedReadsOpcode, kStoppedOpcode});  // Verbena's own
   for (int opcode = 0; opcode < 256; ++opcode) {
     EXPECT_EQ(kOpcodes[static_cast<size_t>(opcode)].exists(), expected.contains(opcode))
         << std::hex << opcode;
