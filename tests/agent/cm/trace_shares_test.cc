@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the traces of one user's connections take.
+// Limits on the memory for traces of one user's connections.
 #include <cstddef>
 #include <memory>
 #include <vector>
