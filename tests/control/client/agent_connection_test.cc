@@ -34,7 +34,7 @@ TEST(AgentConnection, SpeaksItsOwnVersionToAnAgentOfTheSame) {
   EXPECT_EQ(connection.version(), kOwn);
 }
 
-// As the agents of version 1 are: they refuse what is not version 1, and know messages of one length only.
+// An agent of version 1 refuses other versions, and accepts messages of one length only.
 TEST(AgentConnection, StepsDownToTheVersionOfAnOlderAgent) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     if (request.header.version != 1) return FakeAgent::refuse(request, 1, EPROTONOSUPPORT, "another version");
@@ -57,7 +57,7 @@ TEST(AgentConnection, StepsDownToTheVersionOfAnOlderAgent) {
   EXPECT_EQ(agent.requests().back().header.version, 1);
 }
 
-// As agents from version 2 on are: they take a hello of the next version, and answer in their own.
+// An agent of version 2 or later accepts a hello of the next version, and answers in its own.
 TEST(AgentConnection, SpeaksTheVersionOfAnAgentThatIsOneOlder) {
   constexpr uint16_t kOlder = kOwn - 1;
   FakeAgent agent([](const FakeAgent::Request& request) {
@@ -85,7 +85,7 @@ TEST(AgentConnection, SaysWhatErrorAnOlderAgentAnswersHelloWith) {
   EXPECT_FALSE(connection.lost());
 }
 
-// The version was settled by hello.
+// hello settles the version for the whole connection.
 TEST(AgentConnection, IsLostToAnAgentThatChangesItsVersionLater) {
   FakeAgent agent([](const FakeAgent::Request& request) {
     if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOwn);

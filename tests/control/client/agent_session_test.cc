@@ -37,12 +37,12 @@ FakeAgent::Answer agree(const FakeAgent::Request& request) {
   return request.type() == MessageType::kHello ? FakeAgent::greet(request) : FakeAgent::agree(request);
 }
 
-// Greets, and dies of the first request.
+// An agent that answers hello, and dies at the first request.
 FakeAgent::Answer die_of_a_request(const FakeAgent::Request& request) {
   return request.type() == MessageType::kHello ? FakeAgent::greet(request) : FakeAgent::death();
 }
 
-// Writes down when it is called, and does what a test wants.
+// Records when it is called, and runs an action of the test.
 class Recorder final : public Restorer {
  public:
   Recorder(std::string name, std::vector<std::string>& calls) : name_(std::move(name)), calls_(calls) {}
@@ -67,13 +67,13 @@ class AgentSessionTest : public ::testing::Test {
     return std::make_unique<AgentSession>(host.dialer(), std::vector<Restorer*>{&first, &second}, listener,
                                           options);
   }
-  // The errno value of a call; 0: it went well.
+  // Makes a request. Returns the errno value; 0: it succeeded.
   static int call(AgentSession& session) {
     Turn turn(session);
     const auto answer = turn.call(MessageType::kGetLinks, protocol::GetLinksRequest{});
     return answer ? 0 : answer.error().code;
   }
-  // Attends as an engine thread does, until the session has greeted agent number `generation`.
+  // Calls attend() as an engine thread does, until the session has greeted agent number `generation`.
   static void attend_until(AgentSession& session, uint32_t generation) {
     while (session.generation() < generation) {
       pollfd entry{session.event_fd(), POLLIN, 0};
@@ -156,7 +156,7 @@ TEST_F(AgentSessionTest, AttendingNoticesTheDeathAndReachesTheSuccessor) {
   EXPECT_EQ(call(*session), 0);
 }
 
-// An engine that watches links has to look at the new agent's.
+// An engine that watches links has to read those of the new agent.
 TEST_F(AgentSessionTest, ASuccessorThatACallHasReachedIsNewsForTheOneThatAttends) {
   host.run(agree);
   const auto session = this->session();
@@ -190,7 +190,7 @@ TEST_F(AgentSessionTest, GivesUpByTheDeadlineWhereNoAgentComes) {
   EXPECT_THAT(calls, IsEmpty());
 }
 
-// The machine may be busy, or its disk.
+// The machine or its disk may be busy.
 TEST_F(AgentSessionTest, TheStartOfAnAgentTakesNothingOfTheTimeOfTheCall) {
   host.let_start_slowly(agree, 4 * kMoment);
   const auto session = this->session(kHasty);
@@ -198,7 +198,7 @@ TEST_F(AgentSessionTest, TheStartOfAnAgentTakesNothingOfTheTimeOfTheCall) {
   EXPECT_EQ(host.started(), 1);
 }
 
-// Another program had started one a moment before, or ours waits for what it cannot get.
+// Another program has started an agent just before, or ours waits for something that it cannot get.
 TEST_F(AgentSessionTest, FindsAnotherAgentThatListensDuringAStart) {
   host.let_start_slowly_beside(agree, die_of_a_request, std::chrono::hours(1));
   const auto session = this->session(kHasty);
@@ -241,7 +241,7 @@ TEST_F(AgentSessionTest, RestorersHaveTheDeadlineOfTheCall) {
   EXPECT_GE(deadline, before + kMoment);
 }
 
-// Its process lives, so it is stopped or starved: an error would be "no device" for the program.
+// The agent's process lives, so it is stopped or starved. An error would mean "no device" to the program.
 TEST_F(AgentSessionTest, WaitsForASilentAgentUntilItDiesAndAsksTheNextOne) {
   std::atomic<bool> asked = false;
   FakeAgent& silent = host.run([&](const FakeAgent::Request& request) {
@@ -267,7 +267,7 @@ TEST_F(AgentSessionTest, WaitsForASilentAgentUntilItDiesAndAsksTheNextOne) {
   EXPECT_EQ(session->generation(), 2u);
 }
 
-// A silent agent that dies takes nothing of the time in which the next one has to come.
+// The wait for a silent agent that dies does not count towards the time in which the next one must appear.
 TEST_F(AgentSessionTest, WaitsForASilentAgentThatDoesNotGreetAndThenForTheNextOne) {
   std::atomic<bool> asked = false;
   FakeAgent& silent = host.run([&](const FakeAgent::Request&) {
@@ -286,7 +286,7 @@ TEST_F(AgentSessionTest, WaitsForASilentAgentThatDoesNotGreetAndThenForTheNextOn
   EXPECT_EQ(error, 0);
 }
 
-// The thread that attends has other things to do.
+// The thread that attends has other work.
 TEST_F(AgentSessionTest, AttendingDoesNotWaitForASilentSuccessor) {
   host.run(agree);
   const auto session =
@@ -347,7 +347,7 @@ TEST_F(AgentSessionTest, AnAgentOfAnotherVersionIsToldNothingAndItsWordsReachThe
     EXPECT_THAT(answer.error().text, HasSubstr("older"));
   }
   EXPECT_THAT(calls, IsEmpty());
-  host.run(agree);  // it was upgraded
+  host.run(agree);  // a newer version of the agent
   EXPECT_EQ(call(*session), 0);
 }
 
@@ -360,7 +360,7 @@ TEST_F(AgentSessionTest, TheVaultOfAnAgentThatDiedGoesToTheNextOne) {
   FakeAgent& one = host.run(trusting);
   const auto session = this->session();
   first.act = [&](const NewAgent& agent) {
-    if (agent.generation == 1) one.die();  // before it knows all
+    if (agent.generation == 1) one.die();  // before the restoration is complete
     return Result<void>();
   };
   second.act = [](const NewAgent& agent) -> Result<void> {
@@ -374,8 +374,8 @@ TEST_F(AgentSessionTest, TheVaultOfAnAgentThatDiedGoesToTheNextOne) {
   EXPECT_EQ(host.agent().requests()[0].fds, 1u);
 }
 
-// The next agent may take its time to start, and then waits a moment only. With a back-off of up to a second
-// most came too late for it.
+// The next agent may start late, and then waits for a moment only. With a back-off of up to a second, most
+// sessions would miss it.
 TEST_F(AgentSessionTest, WhoHasAVaultLooksForTheNextAgentSeveralTimesWhileThatWaits) {
   host.run([](const FakeAgent::Request& request) {
     if (request.type() != MessageType::kHello) return FakeAgent::agree(request);
@@ -396,7 +396,7 @@ TEST_F(AgentSessionTest, WhoHasAVaultLooksForTheNextAgentSeveralTimesWhileThatWa
   EXPECT_GE(host.opened() - before, 5 * 2);
 }
 
-// A process that has dropped its privileges may find a program of its new user under the agent's name.
+// A process that dropped its privileges may find a program of its new user under the agent's name.
 TEST_F(AgentSessionTest, TheVaultGoesToNoAgentOfAnotherUser) {
   const auto trusting = [](const FakeAgent::Request& request) {
     if (request.type() != MessageType::kHello) return FakeAgent::agree(request);
@@ -438,7 +438,7 @@ TEST_F(AgentSessionTest, AForkedChildTellsNoAgentAnything) {
   EXPECT_EQ(session->generation(), 1u);
 }
 
-// What the child has of the socket must not keep the parent from seeing the end.
+// The child's copy of the socket must not keep the parent from noticing the agent's end.
 TEST_F(AgentSessionTest, AParentNoticesTheDeathWhileAChildLives) {
   host.run(agree);
   const auto session = this->session();
@@ -456,7 +456,7 @@ TEST_F(AgentSessionTest, AParentNoticesTheDeathWhileAChildLives) {
   host.let_start(agree);
   attend_until(*session, 2);
   pollfd entry{session->event_fd(), POLLIN, 0};
-  while (::poll(&entry, 1, 0) == 1) session->attend();  // the timer of the last look
+  while (::poll(&entry, 1, 0) == 1) session->attend();  // the timer of the last attempt
   EXPECT_EQ(::poll(&entry, 1, 0), 0) << "the dead agent's socket is not watched any more";
   ::close(hold[0]);
   ::close(hold[1]);

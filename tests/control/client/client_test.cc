@@ -182,7 +182,7 @@ TEST(Client, AsksForChannelsAndHearsOfThem) {
   EXPECT_FALSE(channels[1].socket);
   EXPECT_TRUE((*client)->next_channels().empty());
 
-  for (int i = 0; i < 2; ++i) {  // both were answered
+  for (int i = 0; i < 2; ++i) {  // both requests were answered
     const auto seen = agent.read_event();
     ASSERT_EQ(seen.size(), sizeof(protocol::MessageHeader));
     const auto header = protocol::read_as<protocol::MessageHeader>(seen);
@@ -210,7 +210,7 @@ TEST(Client, AsksForNoChannelWhereThereIsNoAgent) {
   const auto client = Client::connect(host.dialer());
   ASSERT_TRUE(client);
   host.agent().die();
-  (*client)->next_links();  // notices it
+  (*client)->next_links();  // notices the agent's end
   const auto asked = (*client)->ask_for_channel(3, 4);
   ASSERT_FALSE(asked);
   EXPECT_EQ(asked.error().code, ENOTCONN);

@@ -93,7 +93,7 @@ TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
   }
 }
 
-// As an agent of the next version may write it: each record has something more at its end.
+// As an agent of the next version may write it: each record has additional bytes at its end.
 TEST(LinkTableFile, ReadsLongerRecordsAsFarAsItKnowsThem) {
   LinkSnapshot snapshot;
   snapshot.links.resize(2);
@@ -127,7 +127,7 @@ TEST(LinkTableFile, ReadsLongerRecordsAsFarAsItKnowsThem) {
   EXPECT_EQ(decode_links(longer).error().code, EPROTO);
 }
 
-// One link whose record is as it was before there were peers.
+// Encodes one link, with a record of version 4, which has no peers.
 std::vector<std::byte> encode_short_record(const LinkSnapshot& snapshot) {
   auto bytes = encode_links(snapshot);
   constexpr size_t kLength = protocol::kLinkRecordBytesInVersion4;

@@ -51,7 +51,7 @@ TEST_F(StatusPageFile, IsReadWhereverQpsAre) {
   page_->magic = protocol::StatusPage::kMagic;
   Random random(7);
   std::vector<uint32_t> expected;
-  // QPs do not lie on page boundaries: among these are such that begin in one page and end in the next.
+  // Records of QPs are not aligned to pages: some of these begin in one page and end in the next.
   for (uint32_t index = 0; index < page_->qps.size(); index += 1 + static_cast<uint32_t>(random.below(200))) {
     page_->qps[index].in_use = 1;
     page_->qps[index].qpn = index;
@@ -120,7 +120,7 @@ TEST_F(StatusPageFile, TellsAQpsPathWhereItHasRoomForOne) {
   ASSERT_EQ(slot.qps.size(), 2u);
   EXPECT_EQ(slot.qps[0].path[transport::kPathWindow], 1000u);
   EXPECT_EQ(slot.qps[1].path[transport::kPathWindow], 1200u);
-  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutPaths), 0);  // as of an older agent
+  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutPaths), 0);  // an older agent's page
   SlotStatus without;
   read_status_page(file_.get(), without);
   ASSERT_EQ(without.qps.size(), 2u);
@@ -138,7 +138,7 @@ TEST_F(StatusPageFile, ListsObjectsAndWhatQpsHaveOfThem) {
   page_->objects[700].kind = static_cast<uint64_t>(protocol::ObjectKind::kPd);
   page_->objects[700].device_index = 4;
   page_->objects[700].values[protocol::kPdUsers] = 1;
-  page_->objects[9].kind = 4711;  // of a later version
+  page_->objects[9].kind = 4711;  // a kind of a later version
   SlotStatus slot;
   slot.index = 2;
   read_status_page(file_.get(), slot);
@@ -150,9 +150,9 @@ TEST_F(StatusPageFile, ListsObjectsAndWhatQpsHaveOfThem) {
   EXPECT_EQ(slot.objects[0].values[protocol::kPdUsers], 1u);
   EXPECT_EQ(slot.object_totals[static_cast<size_t>(protocol::ObjectKind::kPd)], 3u);
   EXPECT_EQ(slot.qps.at(0).details[protocol::kQpPd], protocol::number_of(2, 700));
-  page_->object_counts.places = UINT64_MAX;  // no more are read than there is room for
+  page_->object_counts.places = UINT64_MAX;  // more than there is room for, so ignored
   read_objects(file_.get(), slot);
-  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutObjects), 0);  // as of an older agent
+  ASSERT_EQ(::ftruncate(file_.get(), protocol::kStatusBytesWithoutObjects), 0);  // an older agent's page
   SlotStatus old;
   read_objects(file_.get(), old);
   EXPECT_FALSE(old.lists_objects);
