@@ -27,7 +27,7 @@ constexpr std::array<size_t, 5> kLengths{8, 256, 4096, 8193, CrowdAtMemory::kByt
 
 struct Told {
   pid_t process;
-  int file;  // of what all have mapped, there
+  int file;  // that process's descriptor of the shared mapping
   size_t index;
   uint64_t address;
 };
@@ -38,7 +38,7 @@ SharedByCrowd* map_shared(int file) {
   return static_cast<SharedByCrowd*>(at);
 }
 
-// Reads and writes in turns by the key of the moment. Refused, it has itself joined again.
+// Reads and writes alternately with the current key. After a refusal it reports, and is connected again.
 const HelperBody initiator("crowd-at-memory", [](Line& line) {
   Endpoint endpoint;
   line.tell(endpoint.address());
@@ -163,7 +163,7 @@ ibv_wc_status CrowdAtMemory::execute_by(ibv_qp* qp, ibv_send_wr request) {
   return next_completion(bench_.cq.get()).status;
 }
 
-// What an endpoint needs to know of it: not its own buffer, which nobody is at here.
+// Returns the address of a QP, without a buffer, which is not used here.
 Address CrowdAtMemory::address_of(ibv_qp* qp) const {
   Address own;
   EXPECT_EQ(ibv_query_gid(bench_.context.get(), 1, find_gid(bench_.context.get()), &own.gid), 0);

@@ -30,7 +30,7 @@ ibv_cq* create_extended_cq(Endpoint& endpoint) {
 Context open_device(const std::string& name) {
   ibv_context* opened = nullptr;
   int count = 0;
-  // On a busy machine the agent may not get the processor for longer than a call waits for it.
+  // On a busy machine the agent may get no processor for longer than a call waits for it.
   for (int attempt = 0; attempt < 5 && opened == nullptr; ++attempt) {
     errno = 0;
     ibv_device** list = ibv_get_device_list(&count);
@@ -55,7 +55,8 @@ int find_gid(ibv_context* context, bool ipv4) {
     ibv_gid gid;
     if (ibv_query_gid(context, 1, index, &gid) != 0) break;
     if (std::memcmp(gid.raw, kNothing, 16) == 0) continue;
-    if (gid.raw[0] == 0xfe && gid.raw[1] == 0x80) continue;  // the default GID, which may be nobody's address
+    if (gid.raw[0] == 0xfe && gid.raw[1] == 0x80)
+      continue;  // the default GID, which may not be an assigned address
     if ((std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0) == ipv4) return index;
   }
   return -1;

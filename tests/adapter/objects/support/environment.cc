@@ -23,7 +23,7 @@ constexpr int kSkipped = 77;
 }  // namespace
 
 void Environment::SetUp() {
-  // The library must not start another one where a test has ended ours.
+  // The library must not start another agent when a test has ended ours.
   ::setenv("VERBENA_AGENT", "/nonexistent/verbena-agent", 1);  // NOLINT(concurrency-mt-unsafe): one thread
   place = std::make_unique<Place>();
   if (!place->network.entered()) GTEST_SKIP() << kNoNamespace;
@@ -52,7 +52,7 @@ void isolated(const std::function<void()>& body, const std::function<void()>& be
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    place.release();  // NOLINT(bugprone-unused-return-value): the parent's, and stays its
+    place.release();  // NOLINT(bugprone-unused-return-value): belongs to the parent
     place = std::make_unique<Place>();
     if (!place->network.entered()) std::_Exit(kSkipped);
     try {

@@ -40,7 +40,7 @@ void use_route(Route route) {
   if (route == Route::kWire) {
     ::setenv(kVariable, "off", 1);  // NOLINT(concurrency-mt-unsafe): no engine runs
   } else {
-    ::unsetenv(kVariable);  // NOLINT(concurrency-mt-unsafe): likewise
+    ::unsetenv(kVariable);  // NOLINT(concurrency-mt-unsafe): no engine runs
   }
 }
 
@@ -75,7 +75,7 @@ Holdings own_holdings() {
     const int fd = std::atoi(one.path().filename().c_str());  // NOLINT(cert-err34-c): the kernel's
     int domain = AF_UNIX;
     socklen_t length = sizeof domain;
-    (void)::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length);  // fails where it is no socket
+    (void)::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length);  // fails if it is not a socket
     held.descriptors += domain == AF_UNIX ? 1 : 0;
   }
   held.channels = count_lines("/proc/self/maps", "memfd:verbena-channel");

@@ -96,7 +96,7 @@ void Bench::connect(ibv_qp* qp, uint32_t peer_qpn) {
   attr.ah_attr.grh.dgid = gid_;
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index_);
   attr.ah_attr.grh.hop_limit = 64;
-  // Both halves of XRC are given what RC needs, as programs do.
+  // XRC initiators and targets both get the attributes that RC needs, as programs set them.
   const bool reliable = type != IBV_QPT_UC;
   int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   if (reliable) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
