@@ -26,7 +26,7 @@ using protocol::HandedDatagram;
 constexpr uint32_t kSlot = 2;
 constexpr uint16_t kSourcePort = 0xc123;
 
-// A port of slot 2, and the agent's end of what it receives by.
+// A port of slot 2, and the agent's end of the socket pair that it receives from.
 class HandedPort : public ::testing::TestWithParam<const char*> {
  protected:
   HandedPort() {
@@ -102,7 +102,8 @@ TEST_P(HandedPort, TakesMergedDatagramsApart) {
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
 }
 
-// The ICRC of IPv4 differs for a datagram that came in fragments; some senders cannot know it.
+// The ICRC of a fragmented IPv4 datagram differs, but some senders do not know that their datagram is
+// fragmented.
 TEST_P(HandedPort, TakesBothIcrcsOfADatagramThatCameInFragments) {
   std::vector<std::byte> exact = packet(kSlot, 1);
   roce::IcrcFlow flow = roce::icrc_flow(path_, kSourcePort, roce::kUdpPort);
@@ -128,7 +129,7 @@ TEST_P(HandedPort, ChecksWhatTheSenderHasWritten) {
   hand(head(), damaged);
   hand(head(), {});
   HandedDatagram elsewhere = head();
-  elsewhere.destination[15] ^= 0x40;  // the ICRC covers where it went
+  elsewhere.destination[15] ^= 0x40;  // the ICRC covers the destination
   hand(elsewhere, packet(kSlot, 2));
   while (port_->receive(collector_, 16) > 0) {
   }
@@ -145,7 +146,7 @@ TEST_P(HandedPort, ReadsSeveralAtATimeWhileSmallOnesKeepComing) {
   for (uint32_t i = 0; i < 40; ++i) EXPECT_EQ(collector_.packets[i].headers.psn, roce::Psn(i));
 }
 
-// A descriptor that is always readable would never let its thread sleep.
+// A descriptor that stays readable after the agent's end would never let its thread sleep.
 TEST_P(HandedPort, IsSilentOnceNobodyHandsAnythingOver) {
   const int fd = port_->receive_fd();
   hand(head(), packet(kSlot, 1));
@@ -158,7 +159,7 @@ TEST_P(HandedPort, IsSilentOnceNobodyHandsAnythingOver) {
   EXPECT_EQ(port_->receive(collector_, 16), 0u);
 }
 
-// From ports of its own, so that the other end takes it for any other sender.
+// The port sends from source ports of its own, so the receiver sees no difference.
 TEST_P(HandedPort, SendsAsAnyOther) {
   auto socket = open_receive_socket(0);
   ASSERT_TRUE(socket);

@@ -18,14 +18,14 @@ using std::chrono::seconds;
 
 constexpr TimePoint kStart{seconds(5)};
 constexpr uint64_t kGigabit = 125'000'000;
-constexpr size_t kFrame = 1226;  // with the overhead of 24 it takes 10 us at 1 Gb/s
+constexpr size_t kFrame = 1226;  // takes 10 us at 1 Gb/s, with the overhead of 24 bytes
 constexpr Duration kFrameTime = microseconds(10);
 
 TimePoint at(Duration since_start) {
   return kStart + since_start;
 }
 
-// Sends packets one each `gap`; what became of them.
+// Sends one packet each `gap`. Returns what happened to each.
 std::vector<Passage> send(LinkModel& link, int packets, Duration gap = Duration{0}, size_t bytes = kFrame) {
   std::vector<Passage> passages;
   for (int k = 0; k < packets; ++k) passages.push_back(link.pass(at(k * gap), bytes));
@@ -69,7 +69,7 @@ TEST(LinkModel, TakesTheTimeOfTheRateAndTheDelay) {
   const auto passages = send(link, 3);
   EXPECT_EQ(passages[0].arrives[0], at(milliseconds(25) + kFrameTime));
   EXPECT_EQ(passages[2].arrives[0], at(milliseconds(25) + 3 * kFrameTime));
-  // An idle transmitter saves up nothing.
+  // An idle transmitter saves up no credit.
   EXPECT_EQ(link.pass(at(seconds(1)), kFrame).arrives[0], at(seconds(1) + milliseconds(25) + kFrameTime));
 }
 
@@ -80,7 +80,7 @@ TEST(LinkModel, LosesWhatFindsNoRoomInTheQueue) {
   EXPECT_EQ(passages[10].fate, LinkFate::kOverflowed);
   EXPECT_EQ(link.counters().overflowed, 3u);
   EXPECT_EQ(link.counters().longest_queue_bytes, 10 * kFrame);
-  // The first has left, so there is room for one.
+  // The first packet has left, so there is room for one more.
   EXPECT_EQ(link.queue_bytes(at(kFrameTime)), 9 * kFrame);
   EXPECT_TRUE(link.pass(at(kFrameTime), kFrame).arrived());
   EXPECT_EQ(link.pass(at(kFrameTime), kFrame).fate, LinkFate::kOverflowed);
@@ -125,7 +125,7 @@ TEST(LinkModel, ChangesItsRateByTurns) {
                  1, kStart);
   EXPECT_EQ(link.pass(at(milliseconds(500)), kFrame).arrives[0], at(milliseconds(500) + kFrameTime));
   EXPECT_EQ(link.pass(at(milliseconds(1500)), kFrame).arrives[0], at(milliseconds(1500) + 10 * kFrameTime));
-  // Half of it in the fast turn, the other half in the slow one.
+  // One half is sent in the fast period, the other in the slow one.
   const Duration before = kFrameTime / 2;
   EXPECT_EQ(link.pass(at(seconds(3) - before), kFrame).arrives[0], at(seconds(3) + 10 * before));
 }
@@ -183,7 +183,7 @@ TEST(LinkModel, TheSameSeedGivesTheSamePassages) {
   EXPECT_NE(fates(passages), fates(send(other, 10'000, microseconds(9))));
 }
 
-// So a run over a real clock loses the same packets again.
+// So a run over a real clock loses the same packets as the previous one.
 TEST(LinkModel, WhichPacketsChanceTakesDoesNotDependOnTheTime) {
   const LinkSettings settings{.bytes_per_second = kGigabit,
                               .jitter = microseconds(70),
@@ -206,7 +206,7 @@ TEST(LinkModel, WhichPacketsChanceTakesDoesNotDependOnTheTime) {
 }
 
 TEST(LinkModel, LosesInRunsInItsBadState) {
-  // A tenth of the time bad, for 50 packets each time.
+  // The bad state takes a tenth of the time, 50 packets each time.
   LinkModel link({.bad_begins = 2'222, .bad_ends = 20'000}, test::seed(), kStart);
   const auto passages = send(link, 500'000);
   const auto lost = count(passages, LinkFate::kLost);

@@ -64,7 +64,7 @@ class SimulatedNetworkTest : public testing::Test, public PacketHandler {
     for (std::byte& b : all) b = static_cast<std::byte>(random.next());
     return all;
   }
-  // Sends packets one after the other, of random lengths.
+  // Sends `count` packets of random lengths.
   void send_many(uint32_t count, uint64_t seed = 3) {
     Random random(seed);
     for (uint32_t psn = 0; psn < count; ++psn) {
@@ -72,7 +72,7 @@ class SimulatedNetworkTest : public testing::Test, public PacketHandler {
       send(psn, data(random.below(300), psn));
     }
   }
-  // Lets everything arrive.
+  // Runs until everything has arrived.
   void run() {
     while (network.next_arrival() != kNever) {
       network.advance_to(std::max(network.now(), network.next_arrival()));
@@ -147,7 +147,7 @@ TEST_F(SimulatedNetworkTest, NeverDeliversWhatItCorrupted) {
   network.conditions().corruption = 1'000'000;
   send_many(10'000);
   run();
-  // The rest are packets in which only the reserved byte was hit: the ICRC does not cover it.
+  // The rest are packets whose only damage is in the reserved byte, which the ICRC does not cover.
   expect_intact();
   EXPECT_LT(arrived.size(), 10'000u / 20);
   const uint64_t bad = to.counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)];
