@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads the libraries as a plugin does, uses a device, and unloads them, a thousand times. Memory, mappings,
 // descriptors and threads do not grow. Every tenth time it unloads them while the device is open, as a
-// program does that forgets to close it, and finds all as it was when they are loaded again.
+// program does that forgets to close it. After the next load everything is as before.
 //
 //     reopen LIBRARY TIMES ADDRESS    LIBRARY: libends.so, which is end.c and needs libibverbs and librdmacm
 #include <dirent.h>
