@@ -178,7 +178,8 @@ TEST_F(AgentStart, HasNoneOfTheLimitsThatItsStarterSetItself) {
   EXPECT_EQ(found, 2);
 }
 
-// The starter shares the agent's real user ID, so it could stop an agent that serves all users.
+// An agent that a set-user-ID program starts would have the starter's real user ID. The starter could stop it
+// with a signal, although it serves all users.
 TEST_F(AgentStart, IsNotForASetUserIdProgramOfAnotherUser) {
   if (::geteuid() != 0 || !test::may_become_others()) GTEST_SKIP() << "needs root";
   const int started = test::as_child([] {

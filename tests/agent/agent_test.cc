@@ -397,7 +397,7 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
   page.qps[3].counters[transport::kSentPackets] = 1234;
   page.qps[3].in_use = 1;
   page.magic = protocol::StatusPage::kMagic;
-  // As perftest does: the file is opened once and read repeatedly.
+  // The file is opened once and read repeatedly, as perftest does.
   const UniqueFd file(::open((device / "ports/1/hw_counters/sent_pkts").c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(file);
   const auto shown = [&] {
@@ -494,7 +494,7 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
   EXPECT_EQ(lent_slots(**admin), 1);
 }
 
-// As a process with several shards has.
+// A client with several slots, such as a process with several shards.
 TEST_F(Agent, LearnsEachSlotOfAClientThatHasSeveralWhenItIsKilled) {
   auto agent = std::make_unique<AgentProcess>();
   auto many = Client::connect(kOnlyRunning);

@@ -85,7 +85,7 @@ TEST(DoctorFirewall, WhatSomeRulesDropThePolicyDropsForAll) {
       Outcome::kMayBeDropped);
 }
 
-// As on each node of Kubernetes.
+// Each node of Kubernetes has this rule.
 TEST(DoctorFirewall, LoopbacksAddressesAreLoopbacks) {
   EXPECT_EQ(judge_iptables(
                 "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT ! -s 127.0.0.0/8 -d 127.0.0.0/8 -j DROP\nCOMMIT\n")

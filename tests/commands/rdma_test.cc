@@ -188,7 +188,7 @@ TEST(RdmaChanges, WhatCannotBeIsRefusedAsTheKernelDoes) {
   EXPECT_TRUE(system.changes.empty());
 }
 
-// As iproute2 does: unknown words cause a complaint and exit status 0.
+// Unknown words cause a complaint and exit status 0, as in iproute2.
 TEST(RdmaGrammar, UnknownWordsAreComplainedOf) {
   FakeSystem system;
   EXPECT_EQ(answer_to("frobnicate", system).complaints, "Unknown object 'frobnicate'.\n");

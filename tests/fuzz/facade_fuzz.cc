@@ -166,7 +166,7 @@ void check_path(Choices& choices) {
   VERBENA_REQUIRE(root_of(target.substr(where.home().size())) != nullptr);
 }
 
-// Parses lines of /proc/PID/maps, in which file names may be arbitrary.
+// Parses a line of /proc/PID/maps, whose file name may be arbitrary.
 void check_map_line(Choices& choices) {
   const ConstBytes bytes = choices.rest();
   const auto exact = std::make_unique<char[]>(bytes.size());

@@ -100,7 +100,7 @@ void check_reader(Choices& choices) {
     if (!content.empty()) std::memcpy(ring.data + at + sizeof head, content.data(), content.size());
     at += static_cast<uint32_t>(sizeof head) + body;
     memory.dirty(at);
-    // Not necessarily the number of bytes written.
+    // Sometimes not the number of bytes written.
     ring.written = choices.below(16) == 0 ? choices.number<uint64_t>() : at;
     const bool was_broken = reader->is_broken();
     while (const Record* record = reader->front()) {

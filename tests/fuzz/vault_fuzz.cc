@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process of the agent's user that gives a new agent an arbitrary takeover state, ledger and link table,
 // and then claims parts of it. Promises: invalid contents are ignored. Slots, ports, connections and links
-// that are taken over are valid, and no two are the same. Unclaimed ones are free again when its time is
+// that are taken over are valid, and no two are the same. Unclaimed ones are free again when their time is
 // over. All received descriptors are closed.
 #include <algorithm>
 #include <array>

@@ -8,8 +8,8 @@
 // On SIGUSR1 it posts nothing more, and reports when everything has completed. On SIGTERM it disconnects,
 // releases everything, and ends. Prints a line for each event that the test needs:
 //
-//     ready | quiet | lost PROCESS STATUS TIME | count NAME VALUE ... | end DESCRIPTORS_BEFORE AFTER | fault
-//     WHY
+//     ready | quiet | lost PROCESS STATUS TIME | count NAME VALUE ... |
+//     end DESCRIPTORS_BEFORE AFTER | fault WHY
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

@@ -178,7 +178,7 @@ TEST_F(Guarded, WorksInManyThreadsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// As the engine's threads, which block every signal except those for faults.
+// The engine's threads block every signal except those for faults.
 TEST_F(Guarded, WorksInAThreadThatBlocksAllOtherSignals) {
   const Pages pages = Pages::anonymous(1, PROT_NONE);
   bool copied = true;

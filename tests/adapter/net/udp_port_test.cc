@@ -139,7 +139,7 @@ TEST_P(UdpPortPair, AnAcknowledgeTravelsAsTheLastShorterSegment) {
   EXPECT_EQ(collector_.packets[3].headers.syndrome, 0x1f);
 }
 
-// As in an RDMA WRITE, whose First packet has the additional RETH.
+// The First packet of an RDMA WRITE is longer by its RETH.
 TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
   roce::Headers first = write_middle(2, 0, 4096);
   first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);
@@ -152,7 +152,7 @@ TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
   EXPECT_EQ(group_[2].receive(collector_, 1), 15u);
 }
 
-// The other packets fill super-packets without this one.
+// The packets after the second one fill super-packets without it.
 TEST_P(UdpPortPair, ALongerFirstPacketTakesAnotherAlongThatMayFollowIt) {
   roce::Headers first = write_middle(2, 0, 4096);
   first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);

@@ -190,7 +190,7 @@ void delete_link(const char* name) {
   ASSERT_TRUE((*admin)->delete_link(name));
 }
 
-// As when the kernel removes a device (disassociation).
+// Deleting a link has the effect of a device that the kernel removes (disassociation).
 TEST(DeviceFatal, IsTheLastEventOfADeletedLink) {
   isolated([] {
     Context context = open_device();

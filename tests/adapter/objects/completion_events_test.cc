@@ -46,8 +46,8 @@ TEST_F(CompletionEvents, ArmingMakesOneEventOfTheNextCompletion) {
   EXPECT_FALSE(readable(fd()));
 }
 
-// As with mlx5: a program (UCX) that arms and sleeps without another poll gets the event of a waiting
-// completion.
+// A program (UCX) that arms and sleeps without another poll gets the event of a waiting completion, as with
+// mlx5.
 TEST_F(CompletionEvents, ArmingWhileACompletionWaitsMakesOneAtOnce) {
   send(a, b);
   EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);

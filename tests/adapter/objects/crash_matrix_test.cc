@@ -64,7 +64,7 @@ enum class Order : uint8_t {
   kEnd,
 };
 
-// Addresses and keys of the other side beside its endpoint's own buffer.
+// An address and a key of the other side, in addition to its endpoint's own buffer.
 struct More {
   uint64_t address = 0;
   uint32_t rkey = 0;

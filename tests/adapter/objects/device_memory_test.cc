@@ -206,7 +206,8 @@ TEST(DeviceMemoryTraffic, SendsAndReceives) {
   EXPECT_EQ(std::memcmp(pair.a.buffer(), pair.b.buffer(), 3000), 0);
 }
 
-// As with the kernel's file, which parent and child share: memory that one allocates, the other does not get.
+// Memory that the parent allocates, the child does not get, and vice versa. With a kernel device both would
+// share one file.
 TEST(DeviceMemoryAfterFork, IsSharedOutBetweenParentAndChild) {
   Context context = open_device();
   Dm ours(allocate(context.get(), 4096));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// READs and WRITEs that the initiator carries out itself in the target's memory. The proof are targets that
-// are stopped, which cannot answer.
+// READs and WRITEs that the initiator carries out itself in the target's memory. The targets are stopped, so
+// that they cannot help.
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace verbena::adapter::testing {
 namespace {
 
 constexpr size_t kBytes = 4 << 20;
-// Addresses and keys of a target beside its own buffer.
+// Addresses and keys of a target, in addition to its own buffer.
 struct More {
   uint64_t readable = 0;  // registered without write access
   uint32_t readable_key = 0;

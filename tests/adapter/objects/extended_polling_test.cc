@@ -144,7 +144,7 @@ TEST(ExtendedPolling, RtValuesThatThereAreNotAreRefused) {
   EXPECT_EQ(ibv_query_rt_values_ex(context.get(), &values), EINVAL);
 }
 
-// As ibv_rc_pingpong does. Posting may complete requests at once, into the queue that is being polled.
+// Posting may complete requests at once, into the queue that is being polled. ibv_rc_pingpong does this.
 TEST(ExtendedPolling, MayPostBeforeTheBatchEnds) {
   Pair pair({.type = IBV_QPT_UD, .fields = kAllFields});
   const ibv_sge piece = pair.a.piece(0, 64);

@@ -130,7 +130,7 @@ TEST(Lifetime, DescriptorsOfAContextAreReal) {
   for (const int fd : {context->async_fd, context->cmd_fd}) {
     ASSERT_GE(fd, 0);
     EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-    // As the kernel's, the command descriptor always polls as ready, although nothing comes through it.
+    // The command descriptor always polls as ready, as the kernel's does, although nothing comes through it.
     pollfd entry{fd, POLLIN, 0};
     EXPECT_EQ(::poll(&entry, 1, 0), fd == context->cmd_fd ? 1 : 0);
     const int copy = ::dup(fd);

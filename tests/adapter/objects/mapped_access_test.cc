@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // WRITEs, READs and atomics to memory that the target has mapped shared: the initiator maps it, too. The
-// proof are targets that are stopped, which cannot answer.
+// targets are stopped, so that they cannot help.
 #include <array>
 #include <atomic>
 #include <csignal>

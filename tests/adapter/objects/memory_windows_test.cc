@@ -101,7 +101,8 @@ TEST_F(MemoryWindow, OfType2IsBoundAndInvalidatedByRequests) {
   EXPECT_EQ(write(0, mw->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 
-// As with irdma's library: programs for adapters read the window's key instead of the one that they chose.
+// The window gets its new key when the bind is posted, as with irdma's library. Programs for adapters read
+// the window's key instead of the one that they chose.
 TEST_F(MemoryWindow, OfType2HasItsNewKeyOnceTheBindIsPosted) {
   open(IBV_MW_TYPE_2);
   const uint32_t before = mw->rkey;

@@ -35,7 +35,7 @@ TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
   }
 }
 
-// As with the kernel's rxe, whose post does not check the service (rxe_requester()).
+// The kernel's rxe does not check the service when a request is posted (rxe_requester()).
 TEST(PostSend, CompletesOperationsThatAnUnreliableServiceDoesNotHaveWithAnError) {
   struct Case {
     ibv_qp_type type;
@@ -288,7 +288,7 @@ TEST(PostSend, RefusesADatagramWithoutAnAddressHandle) {
   EXPECT_EQ(bad, &request);
 }
 
-// As with the kernel's rxe (rxe_get_av()).
+// The kernel's rxe does the same (rxe_get_av()).
 TEST(PostSend, CompletesADatagramByAnAddressHandleOfAnotherProtectionDomainWithAnError) {
   for (const bool extended : {false, true}) {
     SCOPED_TRACE(extended ? "ibv_wr_send" : "ibv_post_send");

@@ -74,7 +74,7 @@ TEST(RawTraffic, PriorityDecides) {
   });
 }
 
-// As a network adapter delivers frames from one of its QPs to another.
+// Frames reach the other QPs of their device, as with a network adapter.
 TEST(RawTraffic, FramesLoopBackToOthersOnTheDevice) {
   with_cable([] {
     RawEndpoint sender("rxe_near"), receiver("rxe_near"), far("rxe_far");

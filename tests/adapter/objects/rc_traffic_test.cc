@@ -214,8 +214,8 @@ TEST(RcTraffic, CompletesOnlyWhatIsSignalled) {
   EXPECT_EQ(signals_all.a.completion().wr_id, 7u);
 }
 
-// As with an adapter. Programs rely on it: a sender whose last message was acknowledged may destroy its QP,
-// and so may the receiver of that message.
+// Adapters do the same, and programs rely on it. A sender whose last message was acknowledged may destroy its
+// QP, and so may the receiver of that message.
 TEST(RcTraffic, TakesWhatHasComeBeforeAQueuePairEnds) {
   Pair pair;
   ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 8)), 0);

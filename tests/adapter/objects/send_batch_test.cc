@@ -105,7 +105,7 @@ TEST(SendBatch, AtomicsGiveBackWhatWasThere) {
   EXPECT_EQ(values[2], 7u);
 }
 
-// Otherwise the data of a length that inline data has no room for would be read from the ring.
+// Otherwise 3000 bytes would be read from the ring, which has less room for inline data.
 TEST(SendBatch, WhatIsSaidLastOfARequestsDataCounts) {
   Pair pair({.send_operations = kRcOperations});
   fill_random(pair.a.bytes(), 1);

@@ -46,7 +46,7 @@ TEST_F(OverLoopbackPorts, MessagesGoByTheFactorysPorts) {
   EXPECT_GE(counters_.front()->received_packets, bytes / 1024);
 }
 
-// As the kernel does for a path MTU larger than the port's (rxe_qp_chk_attr()).
+// The kernel refuses a path MTU larger than the port's, too (rxe_qp_chk_attr()).
 TEST_F(OverLoopbackPorts, APathMtuLargerThanTheRoutesIsRefused) {
   Options options;
   options.mtu = IBV_MTU_4096;

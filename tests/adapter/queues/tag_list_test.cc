@@ -83,7 +83,7 @@ TEST_F(TagListTest, KnowsTheHandleOfABufferThatAMessageTookNoMore) {
   const uint32_t handle = add(1);
   EXPECT_EQ(take(1), 1u);
   EXPECT_FALSE(list_->remove(handle));
-  // Not even after its place has been reused.
+  // The old handle stays invalid when its place has been reused.
   add(1);
   EXPECT_FALSE(list_->remove(handle));
   EXPECT_EQ(take(1), 2u);

@@ -261,7 +261,7 @@ TEST_F(LateReceiveOnWire, ForgetsTheRequestInTheErrorState) {
   expect_received(1, 0, IBV_WC_WR_FLUSH_ERR);
 }
 
-// As Linux rxe does, whose captures are replayed with this setting.
+// Linux rxe does the same; its captures are replayed with this setting.
 TEST(LateReceiveWithoutRepairs, GetsTheRnrNakAtOnce) {
   Endpoint<RcQueuePair> e{{.repairs = false}};
   e.bring_up();

@@ -301,7 +301,7 @@ TEST_F(RequesterDirectStream, DoesNotPauseForNothing) {
   EXPECT_EQ(packets_until_direct(500), 500);
 }
 
-// As when data is written and then announced. Waiting each time would cost more than packets do.
+// Data are written and then announced. Waiting each time would cost more than packets do.
 TEST_F(RequesterDirectStream, DoesNotPauseForOneOfMany) {
   meet();
   access.is_best = true;

@@ -64,7 +64,7 @@ TEST_F(RequesterErrors, FailsARequestThatLeavesItsRegion) {
   expect_sent(1, IBV_WC_LOC_PROT_ERR);
 }
 
-// As Linux rxe and mlx5 do: the peer has executed the atomic by then.
+// Linux rxe and mlx5 do the same: by then the peer has executed the atomic.
 TEST_F(RequesterErrors, LooksAtTheKeyOfAReadOrAtomicWhenTheAnswerComes) {
   for (const ibv_wr_opcode opcode :
        {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {

@@ -193,7 +193,7 @@ TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatWasNotReady) {
   expect_none_sent();
 }
 
-// A debugger may have stopped the peer's process. When that ends, its ring is empty.
+// A debugger may have stopped the peer's process. When the process has ended, no packets wait in its ring.
 TEST_F(RequesterLoss, WaitsForAPeerThatDoesNotLookAsLongAsItLives) {
   e.attributes().retry_count = 0;
   e.qp->enter(IBV_QPS_RESET);

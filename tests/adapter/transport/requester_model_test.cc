@@ -131,8 +131,8 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
   void check(End& end, const Request& request, ibv_wc_status status);
   bool is_explained(End& end, const Request& request, ibv_wc_status status);
   bool may_wait(const End& end) const;
-  // True if a packet that arrives out of order is as good as lost: the end keeps no early packets and runs no
-  // timer. As Linux rxe, that end sends one NAK for a gap and drops what follows.
+  // Whether packets to `to` have to arrive in order. An end without early packets, repairs and timers treats
+  // a reordered packet as lost. As Linux rxe, it sends one NAK for a gap and drops what follows.
   bool keeps_order(const End& to) const {
     return by_memory_ || (!to.e.qp->config().repairs && to.e.qp->attributes().timeout == 0);
   }

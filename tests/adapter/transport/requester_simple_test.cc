@@ -163,7 +163,8 @@ class FickleAccess final : public DirectAccess {
   }
 };
 
-// Two QPs with the same requests and the same incoming packets. One sends at once what it can.
+// Two QPs with the same requests and the same incoming packets. One sends requests at once where that is
+// possible.
 class Twins : public testing::TestWithParam<uint32_t> {
  protected:
   struct Twin {

@@ -148,7 +148,7 @@ TEST_F(ResponderErrors, RefusesAnotherKindOfMessageWithinOne) {
   expect_refusal(201, NakCode::kInvalidRequest);
 }
 
-// As Linux rxe does (do_class_ac_error()).
+// Linux rxe does the same (do_class_ac_error()).
 TEST_F(ResponderErrors, FailsTheReceiveOfASendThatAnotherRequestInterrupts) {
   post();
   send(Op::kSendFirst, 200, data(256), false);

@@ -96,7 +96,7 @@ TEST_F(UcSend, StopsSendingButReceivesOnAfterASendError) {
   arrive(Op::kSendOnly, 200, data(10));
   expect_received(1, 10);
 
-  // What is posted in SQE is flushed too (IBTA volume 1, 10.3.1.6); back in RTS it is sent again.
+  // Requests posted in SQE are flushed, too (IBTA volume 1, 10.3.1.6). Back in RTS, the QP sends again.
   post(IBV_WR_SEND, 10);
   EXPECT_TRUE(e.qp->has_urgent());
   e.transmit();

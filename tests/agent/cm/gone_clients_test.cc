@@ -48,7 +48,7 @@ TEST_F(GoneClientsTest, OneThatHasLittleIsDoneWithAtOnce) {
   EXPECT_EQ(left(), 0u);
 }
 
-// As in the kernel, which destroys them all before it answers.
+// As in the kernel, the reply comes after all identifiers have been destroyed.
 TEST_F(GoneClientsTest, WhatGoesWithAnEventChannelIsDestroyedLittleByLittle) {
   Program large = program();
   const uint32_t bound = large.create();

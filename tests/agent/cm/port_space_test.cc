@@ -142,7 +142,7 @@ TEST_F(PortSpaceTest, FindsTheMostExactListener) {
   EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 3), PortSpace::Origin::kElsewhere), nullptr);
 }
 
-// As in the kernel's rdma_cm: loopback is a wildcard, for a port as for a device.
+// Loopback is a wildcard for a port as for a device, as in the kernel's rdma_cm.
 TEST_F(PortSpaceTest, TakesLoopbackForAWildcard) {
   auto loopback = binding(address("127.0.0.1"));
   auto one = binding(address("10.0.0.1"));

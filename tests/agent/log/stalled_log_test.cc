@@ -66,7 +66,7 @@ TEST_F(StalledLog, OnAFullDiskHoldsUpNobody) {
   expect_to_be_served(full.get());
 }
 
-// As an agent that a program has started, which logs to a file instead of the pipe.
+// An agent that a program has started logs to a file instead of the pipe.
 TEST_F(StalledLog, IsLeftForAFileByAnAgentInTheBackground) {
   const test::Stalled pipe = test::full_pipe();
   std::unique_ptr<AgentProcess> agent;

@@ -82,7 +82,7 @@ TEST(Registrations, FindWhoHasAskedByTheUpperHalfOfTheTransaction) {
   EXPECT_EQ(all.for_answer(5), nullptr);
 }
 
-// As ib_register_mad_agent() does.
+// The checks of the kernel's ib_register_mad_agent().
 TEST(Registrations, RefuseWhatTheKernelRefuses) {
   Registrations all;
   const auto refused = [&](MadAgent one) {

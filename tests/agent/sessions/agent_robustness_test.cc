@@ -307,7 +307,7 @@ TEST_F(Robustness, DropsAClientThatDoesNotTakeItsAnswers) {
   RawConnection connection;
   ASSERT_TRUE(connection.hello());
   const MessageHeader request = protocol::request_header(MessageType::kGetStatus, 1);
-  // Until the agent closes the connection, or we have sent more than any buffer holds.
+  // Sends until the agent closes the connection, or until we have sent more than any buffer holds.
   bool dropped = false;
   for (int i = 0; i < 200000 && !dropped; ++i) {
     const auto sent = control::send_message(connection.fd(), protocol::bytes_of(request));

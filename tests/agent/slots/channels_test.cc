@@ -275,7 +275,7 @@ TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
     const int file = STDERR_FILENO;
     ASSERT_TRUE(control::send_message(answer.front().socket.get(), as_bytes(std::span("x")), {&file, 1}));
     (void)victim.client->next_links();
-    // As a process does that finds an unknown descriptor in a channel.
+    // Acts as a process that finds an unknown descriptor in a channel.
     for (SlotChannel& channel : victim.client->next_channels()) ForeignSocket(std::move(channel.socket));
   }
   EXPECT_GT(discarding(), 0u);

@@ -166,8 +166,8 @@ bool send_with(int socket, ConstBytes message, LingeringSocket& slow) {
   return sent;
 }
 
-// With hello, with a request that takes no descriptor, with one that takes another kind, and on the event
-// socket.
+// Sends slow descriptors with hello, with a request that takes no descriptor, with one that takes another
+// kind, and on the event socket.
 TEST_F(Tenants, ADescriptorWhoseCloseBlocksHoldsUpOnlyWhoSendsIt) {
   test::KeptConnections kept;
   std::vector<std::unique_ptr<LingeringSocket>> slow;

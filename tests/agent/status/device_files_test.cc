@@ -71,7 +71,7 @@ TEST(DeviceFiles, AreInTheKernelsFormats) {
   EXPECT_EQ(files.count("infiniband/rxe_eth0/ports/1/gids/16"), 0u);
 }
 
-// As in the kernel: they can be opened but not read.
+// The files can be opened but not read, as in the kernel.
 TEST(DeviceFiles, OfAnEmptyIndexOfTheGidTableCannotBeRead) {
   const Folder folder = device_folder(example(), "1");
   int found = 0;

@@ -87,8 +87,8 @@ TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
   EXPECT_TRUE(wire.has_sockets()) << wire.reason();
 }
 
-// As on a busy machine: the agent does not run for all of its waiting time. Meanwhile a client comes, which
-// is accepted in one round of the loop and heard in the next.
+// The machine is busy, and the agent does not run for all of its waiting time. Meanwhile a client comes,
+// which is accepted in one round of the loop and heard in the next.
 TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
   std::this_thread::sleep_for(control::kSurvivorWait);
   const UniqueFd knock(::eventfd(1, EFD_CLOEXEC));

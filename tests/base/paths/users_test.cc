@@ -133,7 +133,7 @@ TEST(Users, AreWhoTheyAreOutsideWhereTheyAreShownAsRoot) {
       });
 }
 
-// As in a container: a user who owns /run and is shown as root.
+// A user who owns /run and is shown as root, as in a container.
 TEST(Users, AreRootWhereTheyOwnRun) {
   in_user_namespace(
       true, [] { chown("/run", kUser, kUser); }, [] { return own_user() == 0 ? 0 : 2; });

@@ -93,7 +93,7 @@ TEST(LinkTableFile, MayBeDamagedWithoutHarm) {
   }
 }
 
-// As an agent of the next version may write it: each record has additional bytes at its end.
+// A file as an agent of the next version may write it: each record has additional bytes at its end.
 TEST(LinkTableFile, ReadsLongerRecordsAsFarAsItKnowsThem) {
   LinkSnapshot snapshot;
   snapshot.links.resize(2);

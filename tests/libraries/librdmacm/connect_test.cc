@@ -153,7 +153,7 @@ TEST(Connecting, IsRefusedWhereNobodyListens) {
   EXPECT_EQ(hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED).status, 8);  // invalid service ID
 }
 
-// As perftest's -R: one side begins to listen while the other connects.
+// One side begins to listen while the other connects, as with perftest's -R.
 TEST(Connecting, FindsAListenerThatComesAMomentLater) {
   Listener elsewhere;
   uint16_t port;
@@ -186,7 +186,7 @@ TEST(Connecting, IsRejectedWithTheListenersPrivateData) {
   EXPECT_EQ(caller.id->qp->state, IBV_QPS_ERR);
 }
 
-// As the kernel's rdma_accept(), rejects a request whose answer cannot be sent.
+// Rejects a request whose answer cannot be sent, as the kernel's rdma_accept() does.
 TEST(Connecting, IsRejectedWhenItCannotBeAccepted) {
   for (const size_t too_much : {197, 255}) {
     Listener listener;

@@ -114,7 +114,7 @@ TEST(IomappingWithoutTable, HasNoPlaces) {
   EXPECT_EQ(errno, ENOMEM);
 }
 
-// As riostream does: the request comes first, then the listener, then its options.
+// The request comes first, then the listener, then its options, as with riostream.
 TEST(IomappingOfAListener, MayBeSaidAfterListeningEvenToAClientThatWaits) {
   Rsocket from(::rsocket(AF_INET, SOCK_STREAM, 0));
   Loopback any(AF_INET);

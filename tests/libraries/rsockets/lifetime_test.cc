@@ -159,8 +159,8 @@ TEST(Options, TellOfTheConnectionAsTcpInfo) {
   EXPECT_EQ(state, TCP_ESTABLISHED);
 }
 
-// As accept(2), raccept() takes the lowest number that is free at the time of the call. librspreload takes a
-// number of its own just before, and relies on getting the lower one.
+// raccept() takes the lowest number that is free at the time of the call, as accept(2) does. librspreload
+// takes a number of its own just before, and relies on getting the lower one.
 TEST(Accepting, GivesANumberThatIsFreeAtThatTime) {
   const Rsocket listening = listener();
   Rsocket client(::rsocket(AF_INET, SOCK_STREAM, 0));

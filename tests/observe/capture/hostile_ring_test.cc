@@ -83,7 +83,7 @@ TEST_F(HostileRing, AReaderThatClaimsNonsenseIsAsOneThatTakesNothing) {
   EXPECT_GT(reader->left_out(), 0u);
 }
 
-// Not a valid record with a change, but arbitrary bytes.
+// Arbitrary bytes instead of a valid record with a change.
 TEST_F(HostileRing, AnythingAtAllIsReadWithoutHarm) {
   std::mt19937 random(1);
   FrameBuilder builder;

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kLeastSpace = 128 * 1024;
 constexpr uint32_t kMaxUnsignaled = 32 * 1024;
 constexpr uint32_t kMaxGaps = queues::kMaxSge * 40;
-// A key that nobody has: a request with a key fault uses it.
+// A key of no region, for requests with a key fault.
 constexpr uint32_t kNoKey = 0x13;
 
 uint32_t span_of(const FlowOptions& options) {

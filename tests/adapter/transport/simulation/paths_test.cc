@@ -190,7 +190,7 @@ LinkSettings stalling(LinkSettings link, Duration jitter, Duration every) {
   return link;
 }
 
-// As over Wi-Fi: a round trip mostly takes twice the shortest one. A sender that takes this for a full path
+// A round trip mostly takes twice the shortest one, as over Wi-Fi. A sender that takes this for a full path
 // too early sends slowly for seconds.
 TEST(StallingPath, IsFoundOutAboutAtOnce) {
   const LinkSettings link =
