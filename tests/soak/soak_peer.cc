@@ -388,7 +388,7 @@ class Process {
     hopeless_.clear();
   }
 
-  // ---- figures
+  // ---- counts
 
   void count_up() {
     const Clock::time_point now = Clock::now();

@@ -481,7 +481,7 @@ TEST_P(Crash, APeerThatIsKilledWhileTheTwoAreJoinedIsNotThere) {
   works_once();
 }
 
-// ---- peers that misbehave
+// ---- errors caused by the peer's program
 
 struct Misdeed {
   const char* name;

@@ -281,7 +281,7 @@ TEST_F(XrcProcesses, TheRequesterWaitsForAReceive) {
   queue.end();
 }
 
-// ---- ends
+// ---- queues and processes that end
 
 TEST_F(XrcProcesses, AQueueThatIsDestroyedIsNone) {
   Queue queue(file);
@@ -351,7 +351,7 @@ TEST_F(XrcProcesses, AMessageForAQueueOfAnotherDomainFails) {
   ::unlink(elsewhere.text);
 }
 
-// ---- who has a domain
+// ---- opening and sharing a domain
 
 TEST_F(XrcProcesses, ADomainIsEverybodysUntilTheLastHasClosedIt) {
   connection = {};
@@ -379,7 +379,7 @@ TEST_F(XrcProcesses, ADescriptorThatGivesNoRightToTheFileOpensNoDomain) {
   queue.end();
 }
 
-// ---- the agent's end
+// ---- a restart of the agent
 
 TEST_F(XrcProcesses, ADomainOutlivesTheAgent) {
   Queue before(file);

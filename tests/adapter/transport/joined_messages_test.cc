@@ -14,7 +14,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Op = roce::Operation;
 
-// ---- sending
+// ---- sending side
 
 class SendingTogether : public RequesterTest {
  protected:

@@ -158,7 +158,7 @@ TEST_F(ResponderJoined, AcknowledgesBeforeItsOwnRequestsWhereThoseCarryIt) {
   EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kAcknowledge, Op::kSendOnly));
 }
 
-// ---- another route
+// ---- change of route
 
 class Rerouting : public RequesterTest {
  protected:

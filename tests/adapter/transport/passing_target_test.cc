@@ -411,7 +411,7 @@ TEST_F(PassingTargetTest, WhatItHadKeptComesAfterWhatWasTakenBack) {
   EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 200u, 201u, 202u, 203u));
 }
 
-// ---- no room
+// ---- full links to owners
 
 TEST_F(PassingTargetTest, AsksToWaitWhenNothingCanBePassedOn) {
   owners.full = true;

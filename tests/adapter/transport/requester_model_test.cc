@@ -111,7 +111,7 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
   void connect();
   void add_mr(End& end) { end.mrs.push_back({&end.e.memory.add(kMrBytes, kAllAccess | IBV_ACCESS_MW_BIND)}); }
 
-  // ---- what happens
+  // ---- random events
   void step();
   void post(End& end);
   Request draw_request(End& end, ibv_send_wr& wr, ibv_sge& sge);
@@ -126,7 +126,7 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
   void settle();
   void destroy(End& end);
 
-  // ---- what must hold
+  // ---- checks
   void poll(End& end);
   void check(End& end, const Request& request, ibv_wc_status status);
   bool is_explained(End& end, const Request& request, ibv_wc_status status);
@@ -204,7 +204,7 @@ void RequesterModel::connect() {
   }
 }
 
-// ---- what happens
+// ---- random events
 
 Request RequesterModel::draw_request(End& end, ibv_send_wr& wr, ibv_sge& sge) {
   constexpr std::array kOpcodes = {IBV_WR_SEND,
@@ -505,7 +505,7 @@ void RequesterModel::destroy(End& end) {
   EXPECT_EQ(end.e.log.overflows, 0);
 }
 
-// ---- what must hold
+// ---- checks
 
 void RequesterModel::poll(End& end) {
   std::array<ibv_wc, 16> entries{};

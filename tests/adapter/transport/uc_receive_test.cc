@@ -139,7 +139,7 @@ TEST_F(UcReceive, LosesOfAWriteOnlyWhatWasLost) {
   EXPECT_EQ(std::ranges::count(target.bytes(256, 344), std::byte{0}), 344);
 }
 
-// ---- late, and twice
+// ---- late and duplicate packets
 
 TEST_F(UcReceive, TakesNothingTwice) {
   for (int i = 0; i < 3; ++i) post_receive();
