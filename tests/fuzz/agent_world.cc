@@ -229,7 +229,7 @@ int64_t __wrap__ZNSt6chrono3_V212steady_clock3nowEv() {
 int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int) {
   return __real_epoll_wait(epoll, events, most, 0);
 }
-// Netlink and neighbor messages.
+// Messages to neighbors fail.
 ssize_t __wrap_sendmsg(int, const msghdr*, int) {
   errno = ENETUNREACH;
   return -1;

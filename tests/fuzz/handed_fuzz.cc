@@ -124,7 +124,7 @@ void check_splitter(Choices& choices) {
   }
 }
 
-// Sends datagrams through the socket. Each message has a head, or is cut short.
+// Sends datagrams through the socket. A message cut to less than a head ends the receiver's input.
 void check_receiver(Choices& choices) {
   int ends[2];
   VERBENA_REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);

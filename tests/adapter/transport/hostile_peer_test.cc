@@ -272,7 +272,8 @@ class Siege {
     headers.pad = roce::padding_of(static_cast<uint32_t>(payload.size()));
     deliver(headers, payload);
   }
-  // Sends a packet that belongs to no message: a SACK, mostly of packets that were sent, or a CNP.
+  // Sends a packet that belongs to no message: a SACK (mostly of packets that were sent), the notice that
+  // SACKs are understood, or a CNP.
   void report() {
     static constexpr uint8_t kOpcodes[] = {roce::kSackOpcode, roce::kSackOpcode, roce::kHeardOpcode,
                                            roce::kCnpOpcode};

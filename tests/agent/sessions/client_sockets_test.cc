@@ -131,7 +131,7 @@ TEST_F(ClientSocketTest, EventsLeaveRoomForReplies) {
   EXPECT_TRUE(asked.may_send(3));
 }
 
-// One client of each user: a client that waits for room is woken when a descriptor is read.
+// Each descriptor that is read wakes one client of each user that waits for room.
 TEST_F(ClientSocketTest, WhoWaitsForRoomIsWokenInTurns) {
   Ends first, second, third;
   std::string woken;
