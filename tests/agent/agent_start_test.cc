@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How agents come into being, and how clients find the next one.
+// How clients start an agent, and find the next one after its end.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -67,13 +67,13 @@ std::string status_field(pid_t pid, const std::string& name) {
   return {};
 }
 
-// A process that is not our child is gone also when its new parent has not yet waited for it.
+// Whether the process has ended. A zombie that its new parent has not reaped yet counts as ended.
 bool is_gone(pid_t pid) {
   const std::string state = status_field(pid, "State");
   return state.empty() || state.starts_with("Z");
 }
 
-// How many slots are lent; -1 when the agent does not say.
+// Returns the number of leased slots; -1 if the agent does not answer.
 int lent_slots(Admin& admin) {
   const auto status = admin.status();
   return status ? static_cast<int>(status->slots.size()) : -1;
@@ -93,7 +93,7 @@ TEST_F(AgentStart, LeavesNoTraceInTheApplication) {
   auto client = Client::connect(kStarting);
   ASSERT_TRUE(client);
   EXPECT_TRUE((*client)->links());
-  // No child, dead or alive, is left to wait for.
+  // The client has no child left, dead or alive.
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG | __WALL), -1);
   EXPECT_EQ(errno, ECHILD);
 }
@@ -129,7 +129,7 @@ TEST_F(AgentStart, HandsDownNothingOfTheApplications) {
   const std::string process = "/proc/" + std::to_string(agent);
   EXPECT_NE(status_field(agent, "PPid"), std::to_string(::getpid()));
   EXPECT_EQ(::getsid(agent), agent);
-  // SIGINT and SIGTERM, which it reads from a descriptor.
+  // SIGINT and SIGTERM are blocked: the agent reads them from a signalfd.
   EXPECT_EQ(std::stoull(status_field(agent, "SigBlk"), nullptr, 16),
             1u << (SIGINT - 1) | 1u << (SIGTERM - 1));
   EXPECT_EQ(std::stoull(status_field(agent, "SigIgn"), nullptr, 16),
@@ -139,14 +139,14 @@ TEST_F(AgentStart, HandsDownNothingOfTheApplications) {
   for (int fd = 0; fd <= 2; ++fd) {
     EXPECT_EQ(std::filesystem::read_symlink(process + "/fd/" + std::to_string(fd)), "/dev/null");
   }
-  // Nobody else has the pipe: its reader sees the end.
+  // The agent has not inherited the pipe, so its reader sees the end.
   ::close(inheritable[1]);
   char byte;
   EXPECT_EQ(::read(inheritable[0], &byte, 1), 0);
   ::close(inheritable[0]);
 }
 
-// Those of processor time and of files in memory would end it, or it could serve nobody.
+// An inherited limit of processor time would end the agent; a file size limit would keep it from serving.
 TEST_F(AgentStart, HasNoneOfTheLimitsThatItsStarterSetItself) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer writes a file before main(), for which there must be room";
@@ -178,7 +178,8 @@ TEST_F(AgentStart, HasNoneOfTheLimitsThatItsStarterSetItself) {
   EXPECT_EQ(found, 2);
 }
 
-// By the real user ID its starter could stop an agent that serves everybody.
+// An agent that a set-user-ID program starts would have the starter's real user ID. The starter could stop it
+// with a signal, although it serves all users.
 TEST_F(AgentStart, IsNotForASetUserIdProgramOfAnotherUser) {
   if (::geteuid() != 0 || !test::may_become_others()) GTEST_SKIP() << "needs root";
   const int started = test::as_child([] {
@@ -261,12 +262,12 @@ TEST_F(AgentStart, PrefersWhatTheEnvironmentNames) {
   ::setenv("VERBENA_AGENT", "/named", 1);
   EXPECT_EQ(control::find_agent_program("/given"), "/named");
   ::unsetenv("VERBENA_AGENT");
-  // And finds the one beside this test in the build tree.
+  // Without either, it finds the agent next to this test in the build tree.
   EXPECT_TRUE(std::filesystem::equivalent(control::find_agent_program(""), VERBENA_AGENT_PROGRAM));
 }
 
 TEST_F(AgentStart, MeetsAnAgentThatIsAboutToEnd) {
-  // Each agent ends at once when nobody is connected, so that connecting and ending meet again and again.
+  // Each agent ends as soon as no client is connected, so connecting and ending coincide again and again.
   for (int i = 0; i < 30; ++i) {
     AgentProcess agent({"--idle-timeout=0"});
     auto client = Client::connect(kStarting);
@@ -401,7 +402,7 @@ TEST_F(AgentStart, ThreadsMayUseAClientAtOnceWhileAgentsComeAndGo) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A child that keeps the descriptors must not keep the slot alive after its parent's end.
+// A child that inherited the descriptors must not keep the slot leased after its parent's end.
 TEST_F(AgentStart, TheEndOfAProcessCountsAlsoWhenAChildHasItsSocket) {
   AgentProcess agent;
   int ready[2];

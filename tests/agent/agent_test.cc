@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's program and its clients, as they meet in a network namespace.
+// The agent's program and its clients in a network namespace.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -62,7 +62,7 @@ std::vector<std::string> names(Client& client) {
   return links ? names(*links) : std::vector<std::string>{"no answer"};
 }
 
-// How many slots are lent; -1 when the agent does not say.
+// Returns the number of leased slots; -1 if the agent does not answer.
 int lent_slots(Admin& admin) {
   const auto status = admin.status();
   return status ? static_cast<int>(status->slots.size()) : -1;
@@ -104,7 +104,7 @@ TEST_F(Agent, TellsClientsOfNewNetdevsAndAddresses) {
     pollfd entry{fd, POLLIN, 0};
     ::poll(&entry, 1, 1000);
     if (auto newest = (*client)->next_links()) links = std::move(*newest);
-    // Both ends, with their link-local addresses once these are no longer tentative.
+    // Both links are there, with their link-local addresses once these are no longer tentative.
     return links.size() == 3 && links[0].gids.size() == 1 && links[1].gids.size() == 2;
   }));
   EXPECT_THAT(names(links), ElementsAre("rxe_v1", "rxe_v0", "rxe_lo"));
@@ -122,7 +122,7 @@ TEST_F(Agent, TellsClientsOfNewNetdevsAndAddresses) {
   }));
 }
 
-// Whether a program started first on the one host or the other must not show in the indexes.
+// The indexes must not depend on when a program was started on either host.
 TEST_F(Agent, HasTheSameGidsBeforeDuringAndAfterDuplicateAddressDetection) {
   const auto make_netdev = [] {
     return shell(
@@ -199,7 +199,7 @@ TEST_F(Agent, LendsSlotsWithSocketsThatGetTheirPackets) {
   ASSERT_TRUE(first->socket) << first->no_wire_reason;
   ASSERT_TRUE(send_to_slot(1, 100));
   ASSERT_TRUE(send_to_slot(2, 200));
-  ASSERT_TRUE(send_to_slot(3, 300));  // nobody's
+  ASSERT_TRUE(send_to_slot(3, 300));  // slot 3 belongs to no process
   EXPECT_THAT(received_tags(*first), ElementsAre(100u));
   EXPECT_THAT(received_tags(*second), ElementsAre(200u));
 }
@@ -273,7 +273,7 @@ TEST_F(Agent, TakesASlotBackOnce) {
   EXPECT_EQ((*client)->return_slot(1).error().code, EINVAL);
   const auto second = (*client)->take_slot();
   ASSERT_TRUE(second);
-  EXPECT_EQ(second->index, 2u);  // the first one rests
+  EXPECT_EQ(second->index, 2u);  // the first slot rests before it is leased again
 }
 
 TEST_F(Agent, LendsSlotsWithoutAWireWhenThePortIsTaken) {
@@ -343,7 +343,7 @@ TEST_F(Agent, EndsWhenIdleAndOnlyThen) {
     auto client = Client::connect(kOnlyRunning);
     ASSERT_TRUE(client);
     ASSERT_TRUE((*client)->take_slot());
-    EXPECT_NE(::poll(nullptr, 0, 1500), -1);  // longer than the timeout
+    EXPECT_NE(::poll(nullptr, 0, 1500), -1);  // longer than the idle timeout
     EXPECT_TRUE((*client)->links());
   }
   EXPECT_EQ(agent.wait(), 0);
@@ -355,7 +355,7 @@ TEST_F(Agent, StaysWhileItHoldsALinkThatTheUserMade) {
   ASSERT_TRUE(admin);
   ASSERT_TRUE((*admin)->add_link("mine", "lo"));
   admin->reset();
-  EXPECT_NE(::poll(nullptr, 0, 1500), -1);  // longer than the timeout
+  EXPECT_NE(::poll(nullptr, 0, 1500), -1);  // longer than the idle timeout
   EXPECT_TRUE(Client::connect(kOnlyRunning));
 }
 
@@ -397,7 +397,7 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
   page.qps[3].counters[transport::kSentPackets] = 1234;
   page.qps[3].in_use = 1;
   page.magic = protocol::StatusPage::kMagic;
-  // As perftest does it: the file is opened once and read again and again.
+  // The file is opened once and read repeatedly, as perftest does.
   const UniqueFd file(::open((device / "ports/1/hw_counters/sent_pkts").c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(file);
   const auto shown = [&] {
@@ -415,7 +415,7 @@ TEST_F(Agent, ShowsItsDevicesAndTheirCountersInTheStateDirectory) {
   EXPECT_EQ(status->links.front().counters[transport::kSentPackets], 99999u);
   admin->reset();
 
-  // What was counted stays counted when the process goes.
+  // Counts survive the process's end.
   page.qps[3].in_use = 0;
   page.qps[3].counters[transport::kSentPackets] = 100000;
   ASSERT_TRUE((*client)->return_slot(slot->index));
@@ -469,7 +469,7 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
   EXPECT_THAT(received_tags(*two), ElementsAre(12u));
 
   agent = std::make_unique<AgentProcess>();
-  // One client comes back because it needs something, the other because it sees the agent's end.
+  // One client reconnects because it makes a request, the other because it notices the agent's end.
   auto three = (*second)->take_slot();
   ASSERT_TRUE(three);
   ASSERT_TRUE(three->socket) << three->no_wire_reason;
@@ -488,13 +488,13 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
   admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
   EXPECT_EQ(lent_slots(**admin), 3);
-  // And both are known again: what they give back is taken.
+  // The agent knows both again, and takes back their slots.
   EXPECT_TRUE((*first)->return_slot(1));
   EXPECT_TRUE((*second)->return_slot(2));
   EXPECT_EQ(lent_slots(**admin), 1);
 }
 
-// As a process with several shards has them.
+// A client with several slots, such as a process with several shards.
 TEST_F(Agent, LearnsEachSlotOfAClientThatHasSeveralWhenItIsKilled) {
   auto agent = std::make_unique<AgentProcess>();
   auto many = Client::connect(kOnlyRunning);
@@ -511,7 +511,7 @@ TEST_F(Agent, LearnsEachSlotOfAClientThatHasSeveralWhenItIsKilled) {
   agent->stop(SIGKILL);
   agent = std::make_unique<AgentProcess>();
 
-  // The client comes back with all that it has before anybody is lent something.
+  // The client restores all its slots before the agent leases any new one.
   for (auto* client : {&*single, &*many}) {
     auto another = (*client)->take_slot();
     ASSERT_TRUE(another);
@@ -525,7 +525,7 @@ TEST_F(Agent, LearnsEachSlotOfAClientThatHasSeveralWhenItIsKilled) {
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
   EXPECT_EQ(lent_slots(**admin), 4);
-  // All of them end with the client, and no other.
+  // All its slots end with the client, and no others.
   many->reset();
   EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 1; }));
 }

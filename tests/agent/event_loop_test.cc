@@ -20,7 +20,7 @@ TEST(EventLoop, ATimerThatComesDueMeanwhileWaitsForTheNextRound) {
   EventLoop loop;
   int runs = 0;
   constexpr int kTooMany = 100;
-  // As one whose work takes longer than it rests.
+  // A timer whose work takes longer than its interval.
   const std::function<void()> work = [&] {
     if (++runs < kTooMany) loop.at(MonotonicClock::now(), work);
   };
@@ -39,7 +39,7 @@ TEST(EventLoop, ATimerThatComesDueMeanwhileWaitsForTheNextRound) {
 }
 
 TEST(EventLoop, TimersRunInTheirOrder) {
-  EventLoop loop(std::chrono::hours(1));  // all that are due run in one round
+  EventLoop loop(std::chrono::hours(1));  // all due timers run in one round
   std::string order;
   const TimePoint now = MonotonicClock::now();
   loop.at(now, [&] { order += 'b'; });
@@ -64,11 +64,12 @@ TEST(EventLoop, AThousandTimersOfOneMomentLeaveOthersTheirTurn) {
   EXPECT_EQ(runs, 10);
 }
 
-// Each has something all the time.
+// Each descriptor always has work.
 TEST(EventLoop, AUserWithManyDescriptorsHasNoMoreTurnsThanOneWithOne) {
   constexpr uid_t kBusy = 1, kOther = 2;
   TimePoint time{};
-  EventLoop loop(Duration::zero(), [&] { return time += UserTurns::kQuantum; });  // so long each piece takes
+  EventLoop loop(Duration::zero(),
+                 [&] { return time += UserTurns::kQuantum; });  // each piece of work takes this long
   std::vector<UniqueFd> many;
   int busy = 0, others = 0;
   for (int i = 0; i < 200; ++i) {
@@ -99,7 +100,7 @@ TEST(EventLoop, OneThatIsForgottenHasNoTurnAnyMore) {
   EXPECT_EQ(served, 1);
 }
 
-// By edges, and yet none is lost.
+// Events are edge-triggered, and yet none is lost.
 TEST(EventLoop, WhatComesAfterAHandlerIsDoneIsHandled) {
   EventLoop loop;
   const UniqueFd counter(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -51,9 +51,9 @@ TEST_F(BellTest, SeveralRingsAreHeardAtOnce) {
   EXPECT_FALSE(bell.hear());
 }
 
-// ---- what its owner may do to who rings it
+// ---- what the owner of a bell may do to a process that rings it
 
-// They share what the descriptor stands for, flags and all.
+// Owner and ringer share one open file description, and with it the file status flags.
 TEST_F(BellTest, RingingNeverWaitsThoughTheOwnerFillsItAndLetsItBlock) {
   const Bell ringer = is_forwarded();
   const int small = 1;
@@ -85,7 +85,7 @@ TEST_F(BellTest, RingingOneThatIsGoneSaysSo) {
   EXPECT_FALSE(bell.ring());
 }
 
-// Before Linux 6.16 nobody can be kept from it.
+// Needs SO_PASSRIGHTS (Linux 6.16). Older kernels cannot refuse descriptors that come with a message.
 TEST_F(BellTest, BringsNoDescriptors) {
   int on = 0;
   socklen_t bytes = sizeof on;
@@ -111,7 +111,7 @@ TEST_F(BellTest, BringsNoDescriptors) {
   EXPECT_FALSE(bell.hear());
 }
 
-// ---- what is no bell
+// ---- sockets that are not accepted as bells
 
 TEST(BellOfOther, IsNothingThatRingingCouldWaitFor) {
   EXPECT_FALSE(Bell::of_other(UniqueFd()));
@@ -132,7 +132,8 @@ TEST(BellOfOther, IsNothingThatRingingCouldWaitFor) {
   }
 }
 
-// Its owner could have send() give it a name, and itself be about to give it one, for as long as it likes.
+// A socket without a name is refused. Its owner could bind it later, and send() to it could then block for as
+// long as the owner likes.
 TEST(BellOfOther, IsNothingWithoutAName) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -140,7 +141,7 @@ TEST(BellOfOther, IsNothingWithoutAName) {
   EXPECT_FALSE(Bell::of_other(UniqueFd(ends[1])));
 }
 
-// The name is to be seen by everyone of the network namespace.
+// The socket's abstract name is visible to every process of the network namespace.
 TEST_F(BellTest, IsNotFoundByItsName) {
   sockaddr_un name;
   socklen_t bytes = sizeof name;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that may be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS).
+// Calls into our libraries from threads that may be cancelled at any instruction
+// (PTHREAD_CANCEL_ASYNCHRONOUS).
 #include "base/cancellation_off.h"
 
 #include <thread>
@@ -21,7 +22,7 @@ class AsynchronousCancellation : public ::testing::Test {
 #endif
   }
 
-  // How far a thread comes that calls us, with `call` as what is done in the call.
+  // Runs a call of our libraries, with `call` as its body, in a thread that may be cancelled asynchronously.
   template <class Call>
   void call_from_a_thread(Call call) {
     std::thread([&] {

@@ -59,7 +59,7 @@ TEST(Discard, WhatIsMoreThanItHoldsStaysOpen) {
   const int beyond = one.writing.get();
   discard(std::move(one.writing));
   slow.cut_short();
-  // The reading end, and what is beyond.
+  // Still open: the reading end, and the descriptor beyond kMaxDiscarded.
   EXPECT_TRUE(becomes_true([&] { return open_descriptors() == before + 2; }));
   EXPECT_FALSE(one.is_closed());
   ::close(beyond);
@@ -67,7 +67,7 @@ TEST(Discard, WhatIsMoreThanItHoldsStaysOpen) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// The parent's thread is at work, and not in the child.
+// The thread that closes descriptors exists in the parent only; the child closes its own.
 TEST(Discard, AChildClosesByItself) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
@@ -90,7 +90,7 @@ TEST(Discard, AChildClosesByItself) {
   EXPECT_TRUE(becomes_true([] { return !is_discarding(); }));
 }
 
-// It may end with the thread still at work.
+// The process may end while the thread still closes descriptors.
 TEST(Discard, TheEndOfTheProcessDoesNotWait) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";

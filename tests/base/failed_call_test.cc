@@ -21,7 +21,7 @@ class FailedCall : public ::testing::Test {
   FailedCall() : before_(log_level()) { set_log_level(LogLevel::kError); }
   ~FailedCall() override { set_log_level(before_); }
 
-  // What `work` writes on standard error.
+  // Returns the text that `work` writes to standard error.
   template <class Work>
   std::string said_by(Work work) {
     ::testing::internal::CaptureStderr();

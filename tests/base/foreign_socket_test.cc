@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A socket by which another process sends descriptors whose close takes half a minute, with messages of all
-// kinds: nobody here waits, and nothing is left open.
+// Messages of another process that bring a descriptor whose close takes half a minute. Receiving them never
+// blocks, and no descriptor stays open.
 #include "base/foreign_socket.h"
 
 #include <array>
@@ -26,7 +26,7 @@ class Foreign : public testing::Test {
     ours = ForeignSocket(UniqueFd(ends[0]));
     other.reset(ends[1]);
   }
-  // What a test counts is its own.
+  // Waits until all descriptors are closed, so that the next test counts only its own.
   ~Foreign() override {
     ours.hang_up();
     test::await_discards();
@@ -50,7 +50,7 @@ class Foreign : public testing::Test {
     }
     ASSERT_EQ(::sendmsg(other.get(), &header, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
   }
-  // Nobody but the message has it then.
+  // Sends `slow` and closes our copy: only the message holds the socket then.
   void say(size_t bytes, LingeringSocket& slow) const {
     const int file = slow.fd();
     say(bytes, {&file, 1});
@@ -131,7 +131,7 @@ TEST_F(Foreign, ToLookAtWhatTakesLongToCloseTakesNoTime) {
   EXPECT_TRUE(becomes_true([&] { return open_descriptors() == before; }));
 }
 
-// No thread is started, as there is nothing that could take long.
+// Starts no thread: nothing here can take long to close.
 TEST_F(Foreign, WhatBringsNothingIsClosedHere) {
   const size_t before = open_descriptors();
   for (const size_t bytes : {0, 1, 64, 0}) say(bytes);
@@ -148,7 +148,7 @@ TEST_F(Foreign, WhoHasHungUpIsHungUpOn) {
   EXPECT_EQ(open_descriptors(), before - 2);
 }
 
-// The parent's goes on.
+// Abandoning a copy (as a child does after fork()) does not shut down the parent's socket.
 TEST_F(Foreign, AbandonedItIsNotHungUp) {
   ForeignSocket copy(UniqueFd(::dup(ours.get())));
   copy.abandon();
@@ -156,7 +156,8 @@ TEST_F(Foreign, AbandonedItIsNotHungUp) {
   EXPECT_EQ(look()->bytes, 1u);
 }
 
-// What lies in the socket when it is closed, behind so many messages that bring nothing.
+// Descriptors in messages that are still in the socket when it closes, after that many messages without a
+// descriptor.
 class ForeignLeft : public Foreign, public testing::WithParamInterface<size_t> {};
 
 TEST_P(ForeignLeft, IsNotWaitedFor) {

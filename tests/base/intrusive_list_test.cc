@@ -42,7 +42,7 @@ TEST(IntrusiveList, LetsAnItemGoFromTheMiddle) {
   List list;
   for (Item* item : {&one, &two, &three}) list.push_back(*item);
   two.hook.unlink();
-  two.hook.unlink();  // in no list: nothing happens
+  two.hook.unlink();  // is in no list: no effect
   EXPECT_FALSE(two.hook.is_linked());
   EXPECT_EQ(numbers_in(list), (std::vector{1, 3}));
 }
@@ -76,7 +76,7 @@ TEST(IntrusiveList, InsertsBehindThoseThatAreNotGreater) {
   for (Item* item : {&three, &one, &two, &also_two}) list.insert_sorted(*item, is_less);
   EXPECT_EQ(numbers_in(list), (std::vector{1, 2, 2, 3}));
   list.pop_front();
-  EXPECT_EQ(&list.pop_front(), &two);  // of equals the first stays first
+  EXPECT_EQ(&list.pop_front(), &two);  // among equal elements the first stays first
   EXPECT_EQ(&list.pop_front(), &also_two);
 }
 
@@ -89,7 +89,7 @@ TEST(IntrusiveList, TakesOverAllOfAnother) {
   list.splice_back(other);
   EXPECT_TRUE(other.empty());
   EXPECT_EQ(numbers_in(list), (std::vector{1, 2, 3}));
-  list.splice_back(other);  // of nothing
+  list.splice_back(other);  // an empty list
   EXPECT_EQ(numbers_in(list), (std::vector{1, 2, 3}));
   three.hook.unlink();
   EXPECT_EQ(numbers_in(list), (std::vector{1, 2}));

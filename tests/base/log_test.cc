@@ -19,7 +19,7 @@ class Log : public ::testing::Test {
  protected:
   void TearDown() override { set_log_level(before_); }
 
-  // What `body` writes to standard error at this level.
+  // Returns the text that `body` writes to standard error at this log level.
   template <class Body>
   std::string heard(LogLevel level, Body&& body) {
     set_log_level(level);

@@ -50,7 +50,7 @@ TEST(MutexAtFork, IsFreeInAChildAlsoWhenAThreadOfItsParentKeepsIt) {
   });
   is_over.count_down();
   keeper.join();
-  take(mutex);  // the parent has it as before
+  take(mutex);  // the parent can lock it as before
 }
 
 TEST(MutexAtFork, OneThatIsGoneIsNotWaitedFor) {

@@ -18,7 +18,7 @@
 namespace verbena {
 namespace {
 
-// What we keep, one of each kind that the kernel tells apart.
+// The kinds of descriptor that we keep open, one of each that the kernel distinguishes.
 struct Kind {
   std::string name;
   std::function<int()> make;
@@ -42,7 +42,7 @@ bool is_open(int fd) {
 
 class OwnFdOfEachKind : public ::testing::TestWithParam<Kind> {
  protected:
-  // As a program does that closes all it has, and then opens files of its own.
+  // Acts as a program that closes all descriptors and then opens files of its own.
   static UniqueFd replace(int number, const Kind& by) {
     EXPECT_EQ(::close(number), 0);
     UniqueFd other(by.make());
@@ -113,7 +113,7 @@ TEST_P(OwnFdOfEachKind, IsClosedWhenItEnds) {
 INSTANTIATE_TEST_SUITE_P(OwnFd, OwnFdOfEachKind, ::testing::ValuesIn(kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
-// It may have as many as it may, all below.
+// RLIMIT_NOFILE leaves no number above the descriptor.
 TEST(OwnFd, StaysWhereItIsWithoutRoomAbove) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -13,7 +13,7 @@ constexpr uid_t kRoot = 0;
 constexpr uid_t kOwn = 500;
 constexpr Quota::Size kSize{.all = 1000, .reserve = 100};
 
-// How much a user gets who takes all there is, one by one.
+// Takes one by one until the quota refuses. Returns how many `user` got.
 size_t take_all(Quota& quota, uid_t user) {
   size_t taken = 0;
   for (; quota.allows(user); ++taken) quota.take(user);

@@ -78,7 +78,8 @@ TEST(SectionLock, WakesAllWhoSleepOneAfterTheOther) {
   EXPECT_EQ(sections, static_cast<int>(kSleepers));
 }
 
-// Those who never wait are always there to take it; one who must have it has it all the same.
+// Pollers that only try_lock() take the lock again and again. A thread that calls lock() gets it all the
+// same.
 TEST(SectionLock, IsHadByOneWhoWaitsThoughOthersNeverLeaveItAlone) {
   SectionLock lock;
   std::atomic<bool> stop{false};
@@ -121,7 +122,7 @@ TEST(SectionLock, IsAwaitedUntilTheSectionThatWasOpenEnds) {
   waiter.join();
 }
 
-// Another section right behind keeps nobody waiting.
+// await_section() returns although the next section begins at once.
 TEST(SectionLock, IsNotAwaitedBeyondThatSection) {
   SectionLock lock;
   std::atomic<bool> stop{false};

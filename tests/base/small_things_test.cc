@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results, descriptors, bytes, random numbers, signals: what has one or two things to say each.
+// Small classes with one or two tests each: results, descriptors, bytes, random numbers, signals.
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -55,7 +55,7 @@ TEST(UniqueFd, HasNoneAfterItWasMovedFrom) {
   const int fd = open_one();
   UniqueFd first(fd);
   UniqueFd second(std::move(first));
-  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): what it is then is the question
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): tests the state after the move
   EXPECT_EQ(second.get(), fd);
   UniqueFd third(open_one());
   const int replaced = third.get();
@@ -164,7 +164,7 @@ TEST(CAbi, AnswersInTheWaysOfItsFunctions) {
   EXPECT_EQ(errno, ENODEV);
 }
 
-// The ninth of the vectors that its authors publish.
+// The ninth of the test vectors that SipHash's authors publish.
 TEST(SipHash, IsTheOneOfItsAuthors) {
   EXPECT_EQ(siphash({0x0706050403020100, 0x0f0e0d0c0b0a0908}, 0x0706050403020100), 0x93f5f5799a932462);
 }

@@ -13,7 +13,7 @@ namespace {
 TEST(SpinLock, LetsOneThreadInAtATime) {
   constexpr int kThreads = 4, kRounds = 20000;
   SpinLock lock;
-  int count = 0;  // no atomic: a lost addition would show, and the thread sanitizer tells of it
+  int count = 0;  // not atomic: a lost addition would show, and the thread sanitizer would report it
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
@@ -49,7 +49,8 @@ TEST(SpinLock, GivesUpWhenItsTimeIsOver) {
   lock.unlock();
 }
 
-// What unlock_and_look() promises: a thread that leaves work and then fails to lock can rely on the holder.
+// The promise of unlock_and_look(): a thread that leaves work and then fails to lock relies on the lock's
+// holder to find that work.
 TEST(SpinLock, ItsHolderSeesWhatWasLeftForIt) {
   constexpr int kRounds = 20000;
   SpinLock lock;

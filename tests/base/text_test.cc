@@ -16,7 +16,7 @@ TEST(Text, IsCutToItsFieldAndMadePrintable) {
   EXPECT_EQ(field[7], '\0');
   store_text(field, "0123456789");
   EXPECT_EQ(load_text(field), "0123456");
-  field.fill('a');  // without an end
+  field.fill('a');  // without a terminating null
   EXPECT_EQ(load_text(field), "aaaaaaaa");
   store_text(field, "\x1b[31m\n");
   EXPECT_EQ(load_text(field), "?[31m?");
@@ -24,7 +24,7 @@ TEST(Text, IsCutToItsFieldAndMadePrintable) {
   EXPECT_EQ(load_text(field), "");
 }
 
-// U+009B begins what a terminal obeys as it does ESC [.
+// U+009B begins a control sequence that terminals obey, as ESC [ does.
 TEST(Text, HasNoControlCharactersOfTheSecondSet) {
   EXPECT_EQ(printable("a\xc2\x9b"
                       "31m"),

@@ -9,7 +9,7 @@ namespace {
 constexpr TimePoint kStart{std::chrono::hours(100)};
 constexpr uint64_t kFirst = 1'000'000'007;
 
-// A counter of 2.5 GHz beside a clock.
+// A counter of 2.5 GHz that is compared with a clock.
 class TickClockTest : public testing::Test {
  protected:
   uint64_t ticks_after(Duration time) const { return kFirst + static_cast<uint64_t>(time.count()) * 5 / 2; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: after SIGUSR2 the thread of the name in VERBENA_TEST_ABORT_IN calls abort(3) as soon as it waits
-// for something, as one does that finds its state broken. Threads of the library block all signals, so none
-// that is sent to them would do.
+// Preloaded: after SIGUSR2, the thread whose name is in VERBENA_TEST_ABORT_IN calls abort(3) at its next
+// blocking call, as a thread does that finds its state corrupted. A signal sent to the library's threads
+// would not work: they block all signals.
 #include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alarms at some thousand a second, in whatever thread the kernel chooses, while everything that waits waits:
-// nothing is lost or doubled, and each call that is interrupted answers as the kernel's would: EINTR where
-// the handler is without SA_RESTART, and where it is with it only from those that poll(2).
+// Some thousand SIGALRM per second, in threads that wait in all kinds of calls. No data is lost or
+// duplicated, and interrupted calls behave as the kernel's. Without SA_RESTART they fail with EINTR; with it
+// only those that wait in poll(2) do.
 //
 //     alarm_storm HERTZ SECONDS restart|interrupt ADDRESS
 //
-// Prints what was done and how often it was interrupted; ends with 0 when all is well.
+// Prints the number of operations and of interruptions; exits with 0 if all is well.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -55,7 +55,7 @@ void count_alarm(int) {
   alarms.fetch_add(1, std::memory_order_relaxed);
 }
 
-// A call of the kernel's that never restarts may say so whatever the handler's flags.
+// kPolls: the call may wait in poll(2), which fails with EINTR even if the handler has SA_RESTART.
 enum Kind { kRestarts, kPolls };
 
 struct Work {
@@ -63,7 +63,7 @@ struct Work {
   uint64_t done = 0;
   uint64_t interrupted = 0;
 
-  // Whether a call is to be made again: its thread was interrupted.
+  // Whether to repeat a call because its thread was interrupted.
   bool again(bool failed, Kind kind = kRestarts) {
     if (!failed || errno != EINTR) return false;
     ++interrupted;
@@ -87,7 +87,7 @@ void rounds(Work& work, end_wait wait) {
   end* const second = end_open(address, wait);
   if (!check(first != nullptr && second != nullptr && end_join_each_other(first, second) == 0, "ends"))
     return;
-  // The second end waits in a thread of its own for what comes.
+  // The second end waits for messages in a thread of its own.
   std::atomic<uint64_t> wanted{~0ull};
   std::thread other([&] {
     uint64_t number = 0;
@@ -195,7 +195,7 @@ void connections(Work& work) {
                  rdma_listen(listener, 8) == 0,
              "listening"))
     return;
-  // Waits until the process ends, as it may.
+  // Waits until the process ends.
   static Work server{"the server's rdma_get_cm_event"};
   std::thread([serving] { serve_connections(server, serving); }).detach();
   while (!stops && connect_once(work, calling, at)) ++work.done;
@@ -203,7 +203,7 @@ void connections(Work& work) {
 
 // ---- rsockets
 
-// All of it, whatever pieces it goes in.
+// Transfers all of it, in whatever pieces.
 bool transfer(Work& work, int socket, unsigned char* bytes, size_t count, bool sends) {
   for (size_t done = 0; done < count;) {
     const ssize_t some = sends ? ::rsend(socket, bytes + done, count - done, 0)
@@ -229,7 +229,7 @@ unsigned char byte_at(uint64_t number, size_t at) {
   return static_cast<unsigned char>(number * 13 + at + (at >> 9));
 }
 
-// Sends back what comes.
+// Sends back everything that it receives.
 void echo(Work& work, int listener) {
   int socket = -1;
   do socket = ::raccept(listener, nullptr, nullptr);
@@ -294,8 +294,7 @@ void start_alarms(long hertz) {
   ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-// Threads of the program get them in turn: the kernel gives a process's signals to the main thread while it
-// can.
+// Signals the program's threads in turn. The kernel would deliver a process's signals to the main thread.
 void alarm_each(const std::vector<std::thread*>& threads, long hertz, Clock::time_point end) {
   for (size_t turn = 0; Clock::now() < end && !stops; ++turn) {
     ::pthread_kill(threads[turn % threads.size()]->native_handle(), SIGALRM);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does something with each kind of object in one process, by memory and by wire, as a program that looks at
-// every answer: what fails is printed, and what was made until then is given back. Ends with 0 when all went
-// well, with 3 when something was refused; prints how many descriptors are left open.
+// Uses each kind of object in one process, over shared memory and over the wire, and checks every result.
+// Prints failures, and releases everything made until then. Exits with 0 if all went well, with 3 after a
+// failure. Prints how many descriptors are left open.
 //
-//     all_verbs ADDRESS [DESCRIPTORS]    waits a while for that there are no more than so many
+//     all_verbs ADDRESS [DESCRIPTORS]    waits a while until at most that many are open
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static int ok(int is_ok, const char* what) {
   }
   return is_ok;
 }
-// For calls that answer an error number.
+// Checks a call that returns an error number.
 static int done(int error, const char* what) {
   if (error != 0) errno = error > 0 ? error : errno;
   return ok(error == 0, what);
@@ -38,7 +38,7 @@ static int done(int error, const char* what) {
 
 static int open_descriptors(void) {
   DIR* all = opendir("/proc/self/fd");
-  int count = -1;  // its own
+  int count = -1;  // opendir()'s own descriptor
   if (all == NULL) return 0;
   for (struct dirent* one = readdir(all); one != NULL; one = readdir(all)) count += one->d_name[0] != '.';
   closedir(all);
@@ -182,7 +182,7 @@ static int start_ud(struct objects* all, int gid) {
   return done(ibv_post_recv(all->ud, &receive, &bad), "ibv_post_recv");
 }
 
-// Waits for `count` completions. What is late or wrong is a refusal like others: the peer is ourselves.
+// Waits for `count` completions. A late or wrong one counts as a failure: the peer is this process.
 static int await(struct objects* all, int count) {
   struct timespec begin;
   struct timespec now;
@@ -305,10 +305,10 @@ int main(int argc, char** argv) {
   const int gid = open_device(&all, argv[1]);
   if (gid >= 0 && make(&all)) use(&all, gid);
   give_back(&all);
-  // A thread of the library may yet have to close some.
+  // A thread of the library may still have to close some.
   for (int i = 0; argc > 2 && open_descriptors() > atoi(argv[2]) && i < 200; ++i) usleep(10000);
   printf("descriptors %d\n", open_descriptors());
-  // What librdmacm opens stays open until the program ends.
+  // librdmacm's descriptors stay open until the program ends.
   use_connection_manager(argv[1]);
   return refused ? 3 : 0;
 }

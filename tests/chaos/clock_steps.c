@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: the clock of the day steps by hours, forth and back, each time it is read. Waits until a time of
-// that clock are told to the kernel, which knows nothing of it: who makes one ends too early or hangs.
+// Preloaded: the realtime clock steps by hours, forward and back, each time it is read. The kernel does not
+// know of the steps. So a thread that waits until a time of this clock wakes up too early, or hangs.
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <sys/time.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a connection that goes step by step, so that a test can end either side in between.
+// One end of a connection that is made step by step, so that a test can end either side in between.
 //
 //     cm_peer server ADDRESS PORT        listens at once
 //     cm_peer client ADDRESS PORT
 //
-// Reads commands, one a line: resolve, route, connect, establish (client); accept, reject (server);
-// disconnect, destroy, quit. Prints a line for each step that failed, "error STEP ERRNO", and for each event,
-// "event NAME STATUS". There is no QP: set-up needs only a QP number.
+// Reads commands, one per line: resolve, route, connect, establish (client); accept, reject (server);
+// disconnect, destroy, quit. Prints a line for each failed step, "error STEP ERRNO", and for each event,
+// "event NAME STATUS". There is no QP: the setup needs only a QPN.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

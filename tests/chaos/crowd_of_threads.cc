@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hundreds of threads do every verb on the same objects, in no order and with no regard for each other: they
-// make, change, post, poll, ask for events, query and destroy, and some destroy what others use, so far as a
-// program may: an object is destroyed by one thread, while others use what depends on it or what it depends
-// on. Whatever a call answers, the process neither crashes nor hangs, and at the end everything can be given
-// back.
+// Hundreds of threads call every verb on the same objects, without order or coordination. They create,
+// change, post, poll, arm, query and destroy. Some destroy objects that others use, as far as a program may:
+// an object is destroyed while others use its parents or dependents. Whatever a call returns, the process
+// neither crashes nor hangs, and in the end everything can be destroyed.
 //
 //     crowd_of_threads THREADS SECONDS [SEED] ADDRESS
 #include <array>
@@ -43,8 +42,9 @@ void wrong(const char* what) {
   is_well = false;
 }
 
-// A QP with all that it has of its own. Who uses it holds the place shared, who destroys it alone: to use
-// what is destroyed is forbidden with every adapter. Everything else is shared by all, without any lock.
+// A QP and the objects that only it uses. A thread that uses them holds the lock shared; one that destroys
+// them holds it exclusively: use after destruction is forbidden with any adapter. All other objects are
+// shared without a lock.
 struct Place {
   std::shared_mutex mutex;
   ibv_qp* qp = nullptr;
@@ -108,7 +108,7 @@ bool make_shared_objects(Shared& all) {
   return all.srq != nullptr && all.mr != nullptr;
 }
 
-// ---- what a thread does, with its own luck
+// ---- the random actions of a thread
 
 class Actor {
  public:
@@ -130,7 +130,7 @@ class Actor {
     all_.calls.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Gives the place's objects back; they are nobody's any more.
+  // Destroys the place's objects.
   static void give_back(Place& place) {
     if (place.qp != nullptr && ibv_destroy_qp(place.qp) != 0) wrong("ibv_destroy_qp");
     if (place.own_cq != nullptr && ibv_destroy_cq(place.own_cq) != 0) wrong("ibv_destroy_cq");
@@ -171,7 +171,7 @@ class Actor {
     give_back(place);
   }
 
-  // Towards whatever QP is in some place now: it may be gone, of another type, or in no state to answer.
+  // Connects to the QP of any place: it may be destroyed by now, of another type, or unable to answer.
   void connect() {
     uint32_t other = 0;
     {
@@ -221,7 +221,7 @@ class Actor {
     if (place.qp != nullptr) (void)ibv_modify_qp(place.qp, &to, IBV_QP_STATE);
   }
 
-  // Keys and pieces are those of any place, and may be out of date.
+  // Keys and memory come from any place, and may be out of date.
   void post_send() {
     static constexpr ibv_wr_opcode kOpcodes[] = {
         IBV_WR_SEND,      IBV_WR_SEND_WITH_IMM,        IBV_WR_RDMA_WRITE,        IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -305,7 +305,8 @@ class Actor {
     if (place.own_cq != nullptr && ibv_req_notify_cq(place.own_cq, 0) != 0) wrong("ibv_req_notify_cq");
   }
 
-  // An event keeps its CQ until it is acknowledged, so this may be one that another thread destroys.
+  // An event keeps its CQ alive until it is acknowledged, so another thread may be waiting to destroy this
+  // one.
   void take_event() {
     ibv_cq* cq = nullptr;
     void* context = nullptr;
@@ -349,7 +350,7 @@ class Actor {
     if (place.own_cq != nullptr) (void)ibv_resize_cq(place.own_cq, 32 + static_cast<int>(below(256)));
   }
 
-  // Objects of one's own, and a context.
+  // Creates and destroys objects of the thread's own, and a context.
   void come_and_go() {
     if (below(8) == 0) {
       int count = 0;
@@ -385,7 +386,7 @@ class Actor {
   std::mt19937_64 draw_;
 };
 
-// Who destroys a CQ waits until its events are acknowledged: there must be somebody to take them.
+// A thread that destroys a CQ waits until its events are acknowledged, so they must be read.
 void drain_events(Shared& all, const std::atomic<bool>& done) {
   pollfd entry{all.channel->fd, POLLIN, 0};
   while (!done) {

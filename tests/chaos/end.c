@@ -31,9 +31,9 @@ struct end {
   uint8_t timeout;
   uint8_t retries;
   struct end_name other;
-  uint32_t received;  // messages that have come and were not asked for yet
+  uint32_t received;  // messages that have come and were not waited for yet
   uint64_t next_receive;
-  uint32_t sent;  // completions of requests, in the same way
+  uint32_t sent;  // completions of requests, likewise
   uint64_t interruptions;
   enum ibv_wc_status error;
 };
@@ -180,7 +180,7 @@ static int listening_connection(const struct sockaddr_in* at) {
   return made;
 }
 
-// Again and again: the other end may not be there yet.
+// Tries repeatedly: the other end may not listen yet.
 static int calling_connection(const struct sockaddr_in* at) {
   for (const time_t begin = now(); now() - begin < kPatienceS;) {
     const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -236,7 +236,7 @@ static uint32_t length_of(uint64_t number) {
   return 1 + (uint32_t)(number * 2654435761u % kEndMessage);
 }
 
-// 0: some have come, or none is there.
+// Returns 0 if some have come or none is there.
 static int take_completions(struct end* end) {
   struct ibv_wc found[4];
   const int count = ibv_poll_cq(end->cq, 4, found);
@@ -271,7 +271,7 @@ static int sleep_for_event(struct end* end) {
   return 0;
 }
 
-// Until one of the two is there.
+// Waits until `*what` is not zero, and decrements it.
 static int await(struct end* end, uint32_t* what) {
   const time_t begin = now();
   while (*what == 0) {
@@ -376,7 +376,7 @@ void* end_memory_to_lose(uint32_t bytes) {
   return at != MAP_FAILED ? at : NULL;
 }
 
-// What is there goes, whatever fails; the first failure is told.
+// Destroys everything that exists, whatever fails. Returns the first failure.
 int end_close(struct end* end) {
   int first = 0;
   int error = end->qp != NULL ? ibv_destroy_qp(end->qp) : 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: lets the N-th call of the library for memory, a descriptor or a thread fail, as it does where
-// there is no more of it. A call counts if libibverbs or librdmacm makes it, or the C++ library for them.
+// Preloaded: makes the N-th call of the library for memory, a descriptor or a thread fail, as when there is
+// none left. Calls of libibverbs and librdmacm count, and calls of the C++ library for them.
 //
-//     VERBENA_TEST_FAIL_AT=N     that call
-//     VERBENA_TEST_FAIL_FROM=N   it, and all after it
-//     VERBENA_TEST_COUNT=FILE    how many there were, written when the program ends
+//     VERBENA_TEST_FAIL_AT=N     that call fails
+//     VERBENA_TEST_FAIL_FROM=N   that call and all later ones fail
+//     VERBENA_TEST_COUNT=FILE    gets the number of calls when the program ends
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ __attribute__((constructor)) static void begin(void) {
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
   if (length <= 0) return;
   path[length] = 0;
-  if (strstr(path, "verbena") != NULL && strstr(path, "/bin/") != NULL) return;  // its own programs
+  if (strstr(path, "verbena") != NULL && strstr(path, "/bin/") != NULL) return;  // our own programs
   fail_at = number("VERBENA_TEST_FAIL_AT");
   fail_from = number("VERBENA_TEST_FAIL_FROM");
   count_file = getenv("VERBENA_TEST_COUNT");
@@ -83,7 +83,7 @@ static int fails(void* caller) {
 }
 #define FAILS() fails(__builtin_return_address(0))
 
-// By their other names in the C library: dlsym() itself allocates.
+// Other names of the functions in the C library: dlsym() itself allocates.
 extern void* __libc_malloc(size_t);
 extern void* __libc_calloc(size_t, size_t);
 extern void* __libc_realloc(void*, size_t);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process makes children in every way and in every state of its own, and goes on unharmed; the children end
-// as they should, or work with devices that they open again.
+// A process forks in every way and in every state, and goes on unharmed. Its children end as they should, or
+// open devices again and use them.
 //
-//     fork_states ADDRESS PROGRAM    PROGRAM: what a child executes, itself with the words `child ADDRESS`
-//     fork_states child ADDRESS      opens the device, does some rounds, and looks for descriptors that are
-//     not
-//                                    its own
+//     fork_states ADDRESS PROGRAM    PROGRAM: executed by children, itself with the words `child ADDRESS`
+//     fork_states child ADDRESS      opens the device, does some rounds, and looks for foreign descriptors
 //
-// Prints a line for each case; ends with 0 when all is well.
+// Prints a line for each case; exits with 0 if all is well.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -43,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 20;
 constexpr std::chrono::seconds kPatience(20);
-constexpr std::chrono::microseconds kBetweenChanges(300);  // on few processors children get their turn, too
+constexpr std::chrono::microseconds kBetweenChanges(300);  // gives children a turn on few processors
 
 const char* address = nullptr;
 const char* self = nullptr;
@@ -57,7 +55,7 @@ bool check(bool holds, const std::string& what) {
   return false;
 }
 
-// Two ends of this process that talk to each other.
+// Two ends in this process that exchange messages.
 class Pair {
  public:
   explicit Pair(end_wait wait = kEndSpins) : a_(end_open(address, wait)), b_(end_open(address, wait)) {
@@ -77,7 +75,7 @@ class Pair {
     }
     return true;
   }
-  // Makes and destroys a region in the first end's context.
+  // Registers and deregisters memory in the first end's context.
   bool register_and_write() {
     static char from[64];
     return check(end_write_from(a_, from, sizeof from, 0) == 0, "registering and writing");
@@ -97,7 +95,7 @@ class Pair {
   uint64_t next_ = 0;
 };
 
-// A thread that talks all the time.
+// A thread that exchanges messages all the time.
 class Traffic {
  public:
   explicit Traffic(end_wait wait)
@@ -126,7 +124,7 @@ class Traffic {
 
 // ---- children
 
-// A child that ends by itself, in time and with 0.
+// Expects that a child ends, in time and with 0.
 void reap(pid_t child, const std::string& what) {
   if (!check(child > 0, what + ": no child")) return;
   int status = 0;
@@ -188,7 +186,7 @@ void work_again() {
   fresh.talk();
 }
 
-// As a daemon does that is to have nothing of its parent's.
+// Closes all descriptors, as a daemon does.
 void close_everything() {
   for (int fd = 3; fd < 1024; ++fd) ::close(fd);
 }
@@ -197,7 +195,7 @@ void fork_twice() {
   forked("a child's child", work_again);
 }
 
-// Everything that a child may do, `state` says what its parent is at.
+// Runs everything that a child may do. `state` names the parent's state.
 void all_children(const std::string& state, const std::function<void()>& after_each) {
   const auto step = [&](const std::string& what, const auto& body) {
     body();
@@ -260,7 +258,7 @@ rdma_cm_event_type next_event(rdma_event_channel* channel) {
   return type;
 }
 
-// An event waits to be taken while children come and go; it is the parent's.
+// An event of the parent is pending while children come and go.
 void with_a_pending_event() {
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -284,7 +282,7 @@ void with_a_pending_event() {
   rdma_destroy_event_channel(channel);
 }
 
-// Threads make and destroy everything, so that a fork(2) finds all sorts of locks taken.
+// Threads create and destroy all kinds of objects, so that fork(2) finds various locks taken.
 void at_changes(int forks) {
   std::atomic<bool> stops{false};
   std::vector<std::thread> threads;
@@ -325,7 +323,7 @@ void at_changes(int forks) {
             check(socket >= 0 && ::rclose(socket) == 0, "an rsocket in a child");
           }
           if (i % 4 == 2) execute();
-          if (i % 4 == 3) inherited.close();  // what the other thread registers may still be there
+          if (i % 4 == 3) inherited.close();  // regions of the other thread may still exist
         },
         i % 8 < 4);
   }
@@ -334,14 +332,14 @@ void at_changes(int forks) {
   std::printf("%d children while threads make and destroy everything\n", forks);
 }
 
-// daemon(3) ends the parent and leaves a child: what was opened before is the parent's, and lost.
+// daemon(3) ends the parent and leaves a child: objects created before belonged to the parent, and are lost.
 void daemons() {
   for (const bool opens_before : {false, true}) {
     forked("daemon", [&] {
       std::array<int, 2> ends;
       if (!check(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe")) return;
       std::fflush(stdout);
-      // The starter stays to hear of the daemon, which is no child of its own.
+      // The starter waits for the daemon's result, since the daemon is no child of its own.
       const pid_t starter = ::fork();
       if (starter == 0) {
         std::optional<Pair> before;
@@ -367,7 +365,7 @@ void daemons() {
 
 // ---- as a program that was executed
 
-// Whatever is open at our start was passed on by a process that has a library of ours.
+// Descriptors open at the start were inherited from a process that uses our library.
 bool has_only_standard_descriptors() {
   bool only = true;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user who does its worst to the agent of root and to other users, again and again, until it is killed.
+// A user who attacks root's agent and other users in every way, again and again, until it is killed.
 //
-//     hostile_user [moderate]     moderate: what root may do is left out: to have all there is, and the port
+//     hostile_user [moderate]     moderate: does not exhaust resources or take the port, which root may do
 //
-// Prints a line for each kind of deed that it has done for the first time.
+// Prints a line for each kind of attack when it has been done for the first time.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -50,7 +50,7 @@ void rest() {
   ::usleep(1000);
 }
 
-// ---- to have all there is
+// ---- exhausting resources
 
 void take_slots() {
   test::KeptConnections kept;
@@ -75,9 +75,9 @@ void take_channels() {
   (void)test::take_all_channels(kept);
 }
 
-// ---- to hold it up
+// ---- delaying the agent
 
-// Descriptors that take long to close, which nobody asked for.
+// Sends slow descriptors with requests that take none.
 void send_lingering() {
   RawConnection connection(kRoot);
   if (!connection.hello()) return;
@@ -116,7 +116,7 @@ void say_nonsense() {
   }
 }
 
-// ---- to take what is others'
+// ---- attacking others
 
 void bend(int fd) {
   const int on = 1;
@@ -134,7 +134,7 @@ void bend(int fd) {
   ::shutdown(fd, SHUT_RDWR);
 }
 
-// Every descriptor that a program gets.
+// Changes every descriptor that a program gets.
 void bend_sockets() {
   auto client = Client::connect(kOnlyRunning);
   if (!client) return;
@@ -143,7 +143,7 @@ void bend_sockets() {
   for (int fd = 3; fd < 64; ++fd) bend(fd);
 }
 
-// Packets to others' queue pairs, and messages of connection management, from an address of this host.
+// Sends packets to others' QPs, and connection management messages, from an address of this host.
 void forge_packets() {
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in to{};
@@ -161,7 +161,7 @@ void forge_packets() {
   }
 }
 
-// The names that agents have.
+// Takes the names of agents.
 void take_names() {
   static std::vector<UniqueFd> kept;
   for (const uid_t user : {kRoot, ::geteuid(), uid_t{65533}, uid_t{65534}}) {

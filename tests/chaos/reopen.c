@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the libraries as a plugin's, does something with a device, and unloads them, a thousand times:
-// memory, mappings, descriptors and threads do not grow. Every tenth time it unloads them while the device is
-// open, too, as one does that forgets to close it, and finds all as it was when they are loaded again.
+// Loads the libraries as a plugin does, uses a device, and unloads them, a thousand times. Memory, mappings,
+// descriptors and threads do not grow. Every tenth time it unloads them while the device is open, as a
+// program does that forgets to close it. After the next load everything is as before.
 //
 //     reopen LIBRARY TIMES ADDRESS    LIBRARY: libends.so, which is end.c and needs libibverbs and librdmacm
 #include <dirent.h>
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     if (!once(argv[1], argv[3], i % 10 == 9)) return 1;
     if (i == kFirst) before = take_census();
   }
-  // A thread of the library may yet have to close some.
+  // A thread of the library may still have to close some.
   struct census after = take_census();
   for (int i = 0; after.descriptors > before.descriptors && i < 200; ++i, after = take_census())
     usleep(10000);

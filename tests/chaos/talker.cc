@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that talks to another like it, in many threads: rounds of messages in one, writes and reads in
-// another; others wait for asynchronous events, for events of connections, and in an rsocket.
+// A program that talks to another instance in many threads: rounds of messages in one, WRITEs and READs in
+// another. Other threads wait for asynchronous events, for connection events, and in an rsocket.
 //
 //     talker server|client ADDRESS PORT ROUNDS [exits] [impatient]
 //
-// Prints "up" when some rounds are done, "done", or "lost WHY" when a completion has an error. Ends with 0
-// after all its rounds, with 4 when the other end is lost, with 1 at a fault. With "exits" a handler of
-// SIGABRT ends the process by exit(3), as that of a crash reporter may, whatever thread it is in. With
-// "impatient" a peer that does not answer is given up within a second.
+// Prints "up" after some rounds, "done", or "lost WHY" when a completion has an error. Exits with 0 after all
+// its rounds, with 4 if the other end is lost, with 1 after a fault. With "exits" a handler of SIGABRT calls
+// exit(3), as that of a crash reporter may, in whatever thread. With "impatient" it gives up within a second
+// on a peer that does not answer.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -62,7 +62,7 @@ end* open_end(const Options& options, end_wait wait, int port) {
   return made;
 }
 
-// The other end of both connections learns of a loss, too.
+// Tells the peer about the loss on the other connection, too.
 void lose(int error, end* where, end* other) {
   int none = 0;
   if (!outcome.compare_exchange_strong(none, error < 0 ? 1 : kLost)) return;
@@ -85,7 +85,7 @@ void write(const Options& options, end* own, end* other, const std::atomic<bool>
   }
 }
 
-// Threads that wait until the process ends.
+// Starts threads that wait until the process ends.
 void wait_for_asynchronous_events(ibv_context* context) {
   std::thread([context] {
     pthread_setname_np(pthread_self(), "waits");
@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
   ibv_free_device_list(list);
   wait_for_asynchronous_events(context);
 
-  // The server's last round comes after the client's last write: until then it must be there.
+  // The server's last round comes after the client's last WRITE: the server must exist until then.
   std::atomic<bool> stops{false};
   std::thread writer([&] { write(options, writing, talking, stops); });
   std::thread talker([&] {

@@ -40,7 +40,7 @@ TEST(DoctorFirewall, RulesForOthersConcernNobodyElse) {
   }
 }
 
-// Either end sends from a port of its own, so that nothing is an answer to what went out.
+// Each end sends from a port of its own, so incoming packets are no answers to outgoing ones.
 TEST(DoctorFirewall, LettingAnswersInIsNotEnough) {
   const char* const rules =
       "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n"
@@ -72,7 +72,7 @@ TEST(DoctorFirewall, WhatDependsOnTheSenderMayBeDropped) {
             Outcome::kMayBeDropped);
 }
 
-// As ufw has it: some return before the end, others do not, and the policy is for all.
+// As ufw does: some packets return before the end of the chain, others do not, and the policy applies to all.
 TEST(DoctorFirewall, WhatSomeRulesDropThePolicyDropsForAll) {
   const Outcome outcome = judge_iptables(
       "*filter\n:INPUT DROP [0:0]\n:not-local - [0:0]\n-A INPUT -j not-local\n"
@@ -85,7 +85,7 @@ TEST(DoctorFirewall, WhatSomeRulesDropThePolicyDropsForAll) {
       Outcome::kMayBeDropped);
 }
 
-// As Kubernetes has it on each node.
+// Each node of Kubernetes has this rule.
 TEST(DoctorFirewall, LoopbacksAddressesAreLoopbacks) {
   EXPECT_EQ(judge_iptables(
                 "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT ! -s 127.0.0.0/8 -d 127.0.0.0/8 -j DROP\nCOMMIT\n")
@@ -100,7 +100,7 @@ TEST(DoctorFirewall, ChainsThatJumpInACircleEnd) {
             Outcome::kPasses);
 }
 
-// As nft of Debian 12 writes a usual ruleset.
+// A usual ruleset as nft of Debian 12 prints it.
 constexpr const char* kNft = R"({"nftables": [{"metainfo": {"version": "1.0.6"}},
   {"table": {"family": "inet", "name": "filter", "handle": 1}},
   {"chain": {"family": "inet", "table": "filter", "name": "input", "handle": 1, "type": "filter", "hook": "input",

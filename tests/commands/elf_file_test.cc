@@ -42,7 +42,7 @@ TEST(ElfFile, SaysWhatIsNone) {
   EXPECT_EQ(read_elf_file("/").error().code, ENOEXEC);
 }
 
-// Nothing in a file is believed: neither a place in it nor a length.
+// The parser trusts neither offsets nor lengths in a file.
 TEST(ElfFile, AnythingAtAllIsReadWithinBounds) {
   std::ifstream own("/proc/self/exe", std::ios::binary);
   std::string head(16 << 10, '\0');

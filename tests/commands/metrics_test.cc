@@ -87,8 +87,8 @@ TEST(Metrics, WithoutAnAgentSayThat) {
   EXPECT_THAT(metrics_as_text(std::nullopt, std::nullopt), HasSubstr("verbena_agent_up 0\n"));
 }
 
-// The format's rules: each metric is described once, before its lines, which stand together and are numbers;
-// counters, and they alone, end in _total.
+// The format's rules. Each metric is described once, before its lines, which are contiguous and have numbers.
+// Counters, and only they, end in _total.
 class MetricsFormat : public testing::TestWithParam<MetricsDetail> {};
 INSTANTIATE_TEST_SUITE_P(Details, MetricsFormat,
                          testing::Values(MetricsDetail::kProcesses, MetricsDetail::kSums));
@@ -140,7 +140,7 @@ void say(const UniqueFd& socket, std::string_view text) {
   EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// A server at this place, and its clients.
+// A metrics server at an address or path, and its clients.
 class ServerAt {
  public:
   explicit ServerAt(const std::string& where) {
@@ -153,7 +153,8 @@ class ServerAt {
       return texts_;
     });
   }
-  // `from`: an address of this host, as a number. A deaf client takes no more than some kilobytes.
+  // Connects from `from`, an IPv4 address of this host as a number. A deaf client accepts a few kilobytes
+  // only.
   UniqueFd connect(std::optional<in_addr_t> from = {}, bool is_deaf = false) const {
     UniqueFd socket(::socket(address_.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int few = 4096;
@@ -170,7 +171,7 @@ class ServerAt {
     return socket;
   }
   void step() { server_->step(std::chrono::milliseconds(1)); }
-  // All that it says until it closes, which it does at once: before the patience with others is over.
+  // Returns everything that the server sends. Expects that it closes the connection at once.
   std::string answer(const UniqueFd& socket) {
     std::string whole;
     for (int rounds = 0; rounds < 200; ++rounds) {
@@ -271,14 +272,14 @@ TEST_F(MetricsServerTest, SilentClientsKeepNobodyOutWhereDescriptorsAreFew) {
 TEST_F(MetricsServerTest, GarbageIsRefused) {
   const UniqueFd client = server_.connect();
   say(client, std::string(2 * kMaxRequestBytes, '\xff'));
-  // What has not been read makes the kernel reset the connection; the next client is served all the same.
+  // Unread input makes the kernel reset the connection. The next client is served all the same.
   for (int i = 0; i < 20; ++i) server_.step();
   EXPECT_THAT(server_.ask(), StartsWith("HTTP/1.1 200"));
 }
 
 class MetricsSources : public test::NamespaceTest {};
 
-// A client that takes its time, from one address, while another address opens one connection after the other.
+// A slow client at one address, while another address opens one connection after the other.
 TEST_F(MetricsSources, OneThatOpensManyEndsItsOwn) {
   ASSERT_TRUE(test::shell("ip address add 10.7.0.1/32 dev lo && ip address add 10.7.0.2/32 dev lo"));
   ServerAt server("0.0.0.0:0");
@@ -348,7 +349,7 @@ TEST_F(UnixPlace, OtherUsersSeeSums) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const UniqueFd ours(ends[0]), theirs(ends[1]);
-  // The kernel notes who connects. The child connects, and the connection stays with its answer.
+  // The kernel records the connecting process. The child connects, and the connection stays with its answer.
   const auto connect_and_ask = [&] {
     const UniqueFd socket = server.connect();
     say(socket, kRequest);

@@ -66,7 +66,7 @@ std::string output_of(const std::string& line) {
   return answer.out;
 }
 
-// The layouts are those that iproute2 6.1 has printed (rdma_golden.json), trailing blanks included.
+// The layouts of iproute2 6.1's output (rdma_golden.json), trailing blanks included.
 
 TEST(RdmaLink, ShowsAPortAsIproute2Does) {
   constexpr const char* kLine = "link rxe0/1 state ACTIVE physical_state LINK_UP netdev eth0 \n";
@@ -188,7 +188,7 @@ TEST(RdmaChanges, WhatCannotBeIsRefusedAsTheKernelDoes) {
   EXPECT_TRUE(system.changes.empty());
 }
 
-// As iproute2: what it does not know it complains of, and exits with 0.
+// Unknown words cause a complaint and exit status 0, as in iproute2.
 TEST(RdmaGrammar, UnknownWordsAreComplainedOf) {
   FakeSystem system;
   EXPECT_EQ(answer_to("frobnicate", system).complaints, "Unknown object 'frobnicate'.\n");

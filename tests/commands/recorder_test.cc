@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes write into their rings, as a file.
+// The records that processes write into their rings, as a capture file.
 #include "commands/verbena/recorder.h"
 
 #include <cstddef>
@@ -48,7 +48,7 @@ control::Link link_with(std::string name, const roce::Address& gid) {
   return link;
 }
 
-// A process of which packets are captured: the test writes what its library would.
+// A captured process: the test writes what its library would.
 class Process {
  public:
   Process(uint32_t slot, pid_t pid, std::string program)
@@ -117,7 +117,7 @@ class RecorderTest : public testing::Test {
     recorder->writer().clear();
     return *recorder;
   }
-  // The comments of the packets that were written since.
+  // Returns the comments of the packets written since the last call.
   std::vector<std::string> comments() {
     std::vector<std::string> found;
     ConstBytes left = recorder->writer().pending();
@@ -172,7 +172,7 @@ TEST_F(RecorderTest, WhatWasSentAfterTheLimitWaits) {
   EXPECT_EQ(recorder->record(kNow, kNow + kTick), 1u);
 }
 
-// A process may claim any time; it holds up nobody, not even itself.
+// A process may claim any time. That delays no other process's packets, nor its own.
 TEST_F(RecorderTest, ATimeThatIsYetToComeIsNow) {
   start();
   client.send(kServerQp, std::chrono::hours(1));

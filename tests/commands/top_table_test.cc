@@ -56,7 +56,7 @@ TEST(Top, AQueuePairThatIsNewCountsFromItsBeginning) {
   auto before = example(1000, 1000);
   before.slots.clear();
   EXPECT_THAT(top_lines(before, example(4000, 0), 1, {})[1], HasSubstr("4.0k"));
-  // One that has less than before is another.
+  // A smaller value than before means a new object.
   EXPECT_THAT(top_lines(example(9000, 0), example(4000, 0), 1, {})[1], HasSubstr("4.0k"));
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes connections by the thousand, each in one of the ways in which programs use librdmacm, and says which
-// of them did not come to the end that its way prescribes. A real program: it knows the installed headers
-// only.
+// Makes thousands of connections, each in one of the ways in which programs use librdmacm. Reports those that
+// did not end as their way prescribes. Compiled like any program, with the installed headers only.
 //
 //   connection_storm listen PORT                                  until it is killed
 //   connection_storm connect ADDRESS PORT COUNT SEED THREADS
 //
-// Exit status 0: every connection came to its end.
+// Exit status 0: every connection ended as prescribed.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -33,15 +32,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The ways of a connection. The client draws one, and tells the server by the private data.
+// Ways to use a connection. The client draws one, and tells the server in the private data.
 enum class Way : uint8_t {
   kEcho,              // id->qp; the server returns the client's first message
-  kOwnQp,             // the same with QPs of the programs' own, by rdma_init_qp_attr() and rdma_establish()
+  kOwnQp,             // the same with the programs' own QPs, by rdma_init_qp_attr() and rdma_establish()
   kServerFirst,       // the server sends as soon as it is connected
   kBothAtOnce,        // both send four messages
   kEndsAtOnce,        // the client disconnects as soon as it is connected
   kServerEndsAtOnce,  // the server does
-  kDestroyed,         // the client sends, and destroys all without disconnecting
+  kDestroyed,         // the client sends, and destroys everything without disconnecting
   kRejected,          // by the server
   kWithoutQp,         // both invent their QPNs, as cmtime does
 };
@@ -72,7 +71,7 @@ void complain(const char* side, const Hello& hello, const std::string& what) {
   throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
-// One side's objects.
+// The objects of one side.
 class End {
  public:
   End(rdma_cm_id* id, Way way) : id_(id), own_(way == Way::kOwnQp), has_qp_(way != Way::kWithoutQp) {}
@@ -134,7 +133,7 @@ class End {
     errno = ibv_post_recv(qp_, &request, &bad);
     if (errno != 0) fail("ibv_post_recv");
   }
-  // Counts completions. Those of a connection that ends may be flushed.
+  // Polls completions and counts them. In a connection that ends they may be flushed.
   void poll(bool ends) {
     ibv_wc done[8];
     const int count = queue_ != nullptr ? ibv_poll_cq(queue_, static_cast<int>(std::size(done)), done) : 0;
@@ -195,7 +194,7 @@ rdma_event_channel* make_channel() {
   return channel;
 }
 
-// ---- the server: one thread for all
+// ---- the server: one thread for all connections
 
 struct Accepted {
   Accepted(rdma_cm_id* id, const Hello& said) : hello(said), end(id, said.way) {}
@@ -254,7 +253,7 @@ void take_turn(Accepted& connection) {
   if (Clock::now() > connection.deadline) throw std::runtime_error("it does not end");
 }
 
-// Runs a step of a connection; one that fails is over.
+// Runs a step of a connection. A failure ends the connection.
 template <class Step>
 void attempt(Accepted& connection, Step step) {
   try {
@@ -305,7 +304,7 @@ void attempt(Accepted& connection, Step step) {
   }
 }
 
-// ---- the client: each thread makes one connection after the other
+// ---- the client: each thread makes one connection after another
 
 class Caller {
  public:

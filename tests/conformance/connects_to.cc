@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// connects_to DEVICE GID_INDEX DESTINATION_GID DESTINATION_QPN: an RC queue pair that is connected to a GID
-// and a QP number, existing or not, and sends one RDMA WRITE. Prints the errno value of ibv_modify_qp()
-// to RTR, or the completion's status. DESTINATION_QPN 0: that of a second queue pair of this program, which
-// stays in INIT.
+// connects_to DEVICE GID_INDEX DESTINATION_GID DESTINATION_QPN: connects an RC queue pair to a GID and a QPN,
+// existing or not, and sends one RDMA WRITE. Prints the errno value of ibv_modify_qp() to RTR, or the
+// completion's status. DESTINATION_QPN 0: a second queue pair of this program, which stays in INIT.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded into perftest where runs are repeated many times (run_programs.py --quick). perftest measures the
-// processor's clock for a fifth of a second before each line it prints, which is most of a run with -a. With
-// this, gettimeofday(2) goes sixteen times as fast, so that it measures for less time; its figures are wrong.
+// processor clock for a fifth of a second before each printed line, which is most of a run with -a. With this
+// preload, gettimeofday(2) runs sixteen times as fast, so that the measurement is shorter; perftest's figures
+// are wrong.
 #include <ctime>
 
 #include <sys/time.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// sanitized_pingpong [FAULT]: two processes send each other messages over an RC connection; in each a second
-// thread polls the CQ. It is compiled with a sanitizer, and makes FAULT at the end, which that has to find:
-// heap-overflow, race, or shift. Prints "done" when every message has come as it was sent.
+// sanitized_pingpong [FAULT]: two processes exchange messages over an RC connection; in each a second thread
+// polls the CQ. It is compiled with a sanitizer, and in the end makes FAULT, which the sanitizer has to find:
+// heap-overflow, race, or shift. Prints "done" when every message has arrived unchanged.
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -154,7 +154,7 @@ static void play(struct End* end, int begins) {
   pthread_join(poller, NULL);
 }
 
-// So that a leak detector sees what the library leaves.
+// Destroys everything, so that a leak detector sees what the library leaves.
 static void destroy(struct End* end) {
   MUST(ibv_destroy_qp(end->qp) == 0);
   MUST(ibv_destroy_cq(end->cq) == 0);
@@ -202,7 +202,7 @@ int main(int argc, char** argv) {
   char ready = 0;
   MUST(write(ways[begins], &ready, 1) == 1 && read(ways[begins], &ready, 1) == 1);
   play(end, begins);
-  // The child goes when the parent has read everything.
+  // The child ends when the parent has read everything.
   MUST(write(ways[begins], &ready, 1) == 1 && read(ways[begins], &ready, 1) == 1);
   destroy(end);
   if (!begins) return 0;

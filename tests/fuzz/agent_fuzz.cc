@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several programs of several users, and a host on the network, each of which says to root's agent what it
-// likes, with whatever descriptors, and goes away when it likes. What is promised: each request has one
-// answer, or costs its session; a program of another user, which has a slot, an XRC domain and a port, keeps
-// them and is seen by nobody; when the others are gone nothing is left of them that is counted: no session,
-// slot, member of a domain, identifier, port, connection, channel, or descriptor.
+// Programs of several users and a host on the network. Each sends arbitrary messages and descriptors to
+// root's agent, and ends at any time. Promises: each request gets one answer, or ends its session. A program
+// of another user, with a slot, an XRC domain and a port, keeps them, and no other user sees it. When the
+// others have ended, nothing of theirs is left: no session, slot, domain member, identifier, port,
+// connection, channel, or descriptor.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -40,7 +40,7 @@ constexpr uint16_t kVictimsPort = 7000;
 constexpr size_t kMaxPrograms = 4;
 constexpr int kMaxRounds = 10'000;
 
-// What programs send along. They are of this process, and what is sent is a copy.
+// Descriptors that programs send along: copies of descriptors of this process.
 struct Files {
   Files() {
     int ends[2];
@@ -57,14 +57,14 @@ struct Files {
                         UniqueFd(::memfd_create("b", MFD_CLOEXEC))};
   UniqueFd victims{::memfd_create("v", MFD_CLOEXEC)};
   UniqueFd other{::eventfd(0, EFD_CLOEXEC)};
-  UniqueFd events, reader;  // of event channels
+  UniqueFd events, reader;  // the two ends of event channels
 };
 Files& files() {
   static Files all;
   return all;
 }
 
-// A program that speaks to the agent.
+// A program that talks to the agent.
 class Program {
  public:
   Program(AgentWorld& world, uid_t user) : world_(world), user_(user), client_(world.connect(user)) {}
@@ -76,18 +76,18 @@ class Program {
   void hang_up() { client_.socket.reset(); }
   void drop_events() { events_.reset(); }
 
-  // Says one thing, and hears the answer; the error in it.
+  // Sends a message and receives the answer. Returns the error in the answer.
   std::optional<int> say(ConstBytes message, std::span<const int> fds = {}) {
     if (!is_there() || !control::send_message(client_.socket.get(), message, fds)) return std::nullopt;
     const auto said = protocol::read_as<MessageHeader>(message);
     world_.run();
     auto answer = hear(said);
-    if (!answer && world_.find(session()) != nullptr) {  // it waits for what others have not read
+    if (!answer && world_.find(session()) != nullptr) {  // the answer waits until others have read theirs
       world_.pass(std::chrono::seconds(1));
       world_.run();
       answer = hear(said);
     }
-    // What it has not answered ends it.
+    // A request without an answer ends the session.
     if (!answer) {
       world_.run();
       VERBENA_REQUIRE(world_.find(session()) == nullptr);
@@ -134,13 +134,13 @@ class Program {
     const bool is_hello = said.type == static_cast<uint16_t>(MessageType::kHello);
     if (is_hello && header.error == 0) events_ = std::move(received->fds.at(0));
     check(static_cast<MessageType>(said.type), header, bytes);
-    // One answer, and no more.
+    // There is exactly one answer.
     received = control::receive_message(client_.socket.get(), buffer, 4);
     VERBENA_REQUIRE(!received || received->bytes == 0);
     return header.error;
   }
 
-  // What a user gets to see of others.
+  // Checks what a user may see of others.
   void check(MessageType type, const MessageHeader& header, ConstBytes bytes) {
     if (header.error != 0) return;
     if (type == MessageType::kTakeSlot) last_slot_ = protocol::read_as<protocol::TakeSlotReply>(bytes);
@@ -157,10 +157,10 @@ class Program {
   protocol::TakeSlotReply last_slot_{};
 };
 
-// Messages with numbers that mean something, or nearly.
+// Fills messages with valid or nearly valid numbers.
 class Words {
  public:
-  // `slots`: those that are lent
+  // `slots`: the leased ones
   Words(Choices& choices, std::vector<uint32_t> slots) : choices_(choices), slots_(std::move(slots)) {}
 
   void fill(protocol::HelloRequest& m) {
@@ -295,7 +295,7 @@ class Scene {
  public:
   explicit Scene(bool has_wire) : world_(has_wire) { invite_victim(); }
 
-  // `lot`: of the input, and none that the fuzzer can choose.
+  // `lot`: derived from the input in a way that the fuzzer cannot choose.
   void run(Choices& choices, uint32_t lot) {
     Outside::get().choices = &choices;
     choices_ = &choices;
@@ -328,7 +328,7 @@ class Scene {
     VERBENA_REQUIRE(bind_port(*victim_) == 0);
   }
 
-  // To the port that is the victim's.
+  // Binds to the victim's port.
   static std::optional<int> bind_port(Program& program) {
     constexpr uint8_t kHost[4] = {10, 0, 0, 1};
     protocol::CmBindRequest bind{};
@@ -431,7 +431,7 @@ class Scene {
     std::memcpy(bytes, &message, sizeof message);
     size_t length = sizeof message;
     const uint8_t change = choices_->byte();
-    if (change < 16) {  // anything anywhere
+    if (change < 16) {  // random bytes at random places
       for (uint32_t i = change; i > 0; --i) {
         bytes[choices_->number<uint16_t>() % sizeof message] = static_cast<std::byte>(choices_->byte());
       }
@@ -445,7 +445,7 @@ class Scene {
     program.say({bytes, length}, descriptors(type));
   }
 
-  // Those that a request asks for, mostly.
+  // Returns the descriptors that a request takes, in most cases.
   std::span<const int> descriptors(MessageType type) {
     Files& all = files();
     const bool asks_for_one = type == MessageType::kCmOpenChannel || type == MessageType::kOpenDomain;
@@ -484,7 +484,7 @@ class Scene {
                       how == 255 ? std::span<const int>(fds_).first(1) : std::span<const int>());
   }
 
-  // Something of what QP1 has sent comes back, as it was or as an answer to it, from its destination or from
+  // Returns one of QP1's own messages, unchanged or as an answer to it, from its destination or from
   // ourselves.
   void arrive() {
     std::vector<Outside::Datagram>& sent = Outside::get().sent;
@@ -521,7 +521,7 @@ class Scene {
     if (tries_port && !was_root_here_) require_victims_port();
     programs_.clear();
     world_.run();
-    // What peers are owed, and all that only waits.
+    // Lets time pass until all timers and waits towards peers have ended.
     CmService& cm = world_.connection_management();
     for (int i = 0; i < 3 || cm.manager().size() > 0; ++i) {
       VERBENA_REQUIRE(i < kMaxRounds);
@@ -546,7 +546,7 @@ class Scene {
     const auto slot = world_.slots().find_lent(victims_slot_);
     VERBENA_REQUIRE(slot && slot->index == victims_slot_ && slot->borrower.session == victim_->session());
     VERBENA_REQUIRE(victim_->ask(protocol::GetStatusRequest{}, MessageType::kGetStatus) == 0);
-    // Its domain and its port are its own still.
+    // The victim still has its domain and its port.
     protocol::DomainRequest domain{};
     domain.domain = 1;
     domain.slot = victims_slot_;

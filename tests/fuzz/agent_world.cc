@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some of the agent's classes are those of this file, and not the agent's own: those that are its way to the
-// kernel (see Outside). The linker takes the first definition that it finds, and these come first.
+// Replaces those of the agent's classes that access the kernel (see Outside). The linker takes the first
+// definition that it finds, and these come first.
 #include "fuzz/agent_world.h"
 
 #include <cerrno>
@@ -49,7 +49,7 @@ roce::Address host_address(uint8_t last) {
   return roce::Address::from_ipv4(bytes);
 }
 
-// ---- in place of processes: all clients are of one that we do not see
+// ---- replaces processes: all clients belong to one process that the agent does not see
 
 uint64_t start_time_of(pid_t) {
   return 0;
@@ -76,7 +76,7 @@ pid_t pid_of(int) {
   return 0;
 }
 
-// ---- in place of sockets of the port
+// ---- replaces the sockets of UDP port 4791
 
 void Wire::open() {
   sockets_.push_back(std::make_shared<const UniqueFd>(::eventfd(0, EFD_CLOEXEC)));
@@ -114,7 +114,7 @@ bool Wire::guard(int) const {
   return true;
 }
 
-// ---- in place of QP1's socket
+// ---- replaces QP1's socket
 
 GsiPort::GsiPort(EventLoop& loop, OnMad on_mad) : loop_(loop), on_mad_(std::move(on_mad)) {
   last_qp1 = this;
@@ -122,7 +122,7 @@ GsiPort::GsiPort(EventLoop& loop, OnMad on_mad) : loop_(loop), on_mad_(std::move
 GsiPort::~GsiPort() {
   close();
 }
-// There is none, and nobody looks at it: that there is something is enough.
+// Stores a pointer that is never dereferenced: the agent only checks that it is set.
 Result<void> GsiPort::open(int, uint16_t) {
   port_.reset(reinterpret_cast<net::UdpPort*>(this));
   return {};
@@ -144,7 +144,7 @@ void GsiPort::on_packet(const transport::IncomingPacket& packet) {
   if (is_cm || !on_other_ || !on_other_(mad, arrival)) on_mad_(mad, arrival);
 }
 
-// ---- in place of what the kernel allows of ports
+// ---- replaces the kernel's port rules
 
 void PortLimits::refresh() {}
 PortRange PortLimits::ephemeral() {
@@ -157,7 +157,7 @@ bool PortLimits::ipv6_only() {
   return ipv6_only_;
 }
 
-// ---- in place of the kernel's routes and neighbours
+// ---- replaces the kernel's routes and neighbors
 
 void RouteQuery::Closer::operator()(mnl_socket*) const {}
 Result<RouteQuery> RouteQuery::open() {
@@ -192,7 +192,7 @@ Result<UniqueFd> net::open_multicast_socket(const roce::Address&, uint32_t, uint
 void net::leave_multicast(int, const roce::Address&, uint32_t) {}
 void net::refuse_multicast(int) {}
 
-// Rings are long, and their pages are there from the start.
+// Real rings are large and allocated from the start.
 Result<UniqueFd> capture::make_ring_file(uint32_t) {
   return UniqueFd(::eventfd(0, EFD_CLOEXEC));
 }
@@ -214,7 +214,7 @@ int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, v
   run(argument);
   return 0;
 }
-// Of threads that close; they need not be woken.
+// Timers of the threads that close descriptors, which need not be woken.
 int __wrap_timer_create(clockid_t, sigevent*, timer_t*) {
   errno = EAGAIN;
   return -1;
@@ -230,7 +230,7 @@ int64_t __wrap__ZNSt6chrono3_V212steady_clock3nowEv() {
 int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int) {
   return __real_epoll_wait(epoll, events, most, 0);
 }
-// To neighbours.
+// Messages to neighbors fail.
 ssize_t __wrap_sendmsg(int, const msghdr*, int) {
   errno = ENETUNREACH;
   return -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that sends anything at all to a connection manager which has connections in every state: it answers
-// at most one datagram for each, never stops, and keeps to its limits. When the owner has given up all it
-// had, and the peer is silent, nothing is left. Address and undefined-behaviour sanitizers watch.
+// A peer that sends arbitrary datagrams to a connection manager with connections in every state. The manager
+// answers at most one datagram for each, terminates, and stays within its limits. When the owner has released
+// everything and the peer is silent, nothing is left. Run with the address and undefined-behavior sanitizers.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,8 @@ using fuzz::Choices;
 constexpr size_t kMaxHalfOpen = 8;
 constexpr size_t kMaxWaiting = 8;
 constexpr size_t kMaxIds = 32;
-// Of what is left when the owner has given up everything: each sends and waits as often as it may.
+// Limit of timer calls after the owner has released everything: each connection repeats its messages to the
+// end.
 constexpr int kMaxTimers = 10'000;
 
 ManagerConfig config() {
@@ -28,7 +29,7 @@ ManagerConfig config() {
   return config;
 }
 
-// A decoded datagram, encoded again, is the same message.
+// Requires that a decoded datagram, encoded again, is the same message.
 template <class Message>
 void require_round_trip(ConstBytes mad) {
   const auto message = decode<Message>(mad);
@@ -45,8 +46,8 @@ void require_round_trips(ConstBytes mad) {
   require_round_trip<SidrReq>(mad), require_round_trip<SidrRep>(mad);
 }
 
-// The input is a list of turns: what the owner does, the time that passes, a message and its fields. The
-// manager is the same for all inputs: each leaves it empty.
+// The input is a list of turns: an action of the owner, the time that passes, and a message with its fields.
+// All inputs use the same manager, which each leaves empty.
 class Conversation {
  public:
   void run(Choices choices) {
@@ -127,7 +128,7 @@ class Conversation {
     }
   }
 
-  // Fields at random, with IDs and addresses that fit where the input says so.
+  // Receives a message with random fields. IDs and addresses fit where the input says so.
   void receive(Choices& choices) {
     Mad mad = encode(Rtu{}, 1);
     const uint8_t type = choices.byte(), help = choices.byte(), which = choices.byte();

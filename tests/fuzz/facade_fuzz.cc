@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program under `verbena run` that uses any path at all, relative to any directory, while the file system
-// beneath changes. The preload is in every program, so what is promised is that it does no harm there: no
-// path leads it out of its buffers, no path takes it long, errno stays as it is; what is not replaced is
-// unchanged, and what is shown lies in the agent's directory, below one of its roots.
+// A program under `verbena run` that uses arbitrary paths, relative to any directory, while the file system
+// changes. The preload is in every program, so it must do no harm. Promises: no path overruns a buffer or
+// takes long, and errno is unchanged. Paths that are not redirected stay the same, and redirected ones lie in
+// the agent's directory, below one of its roots.
 //
-// The file system is made up here: what there is, is a choice of the input at each look.
+// The file system is simulated: the input decides the result of each lookup.
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
@@ -31,7 +31,7 @@ Choices* at_hand = nullptr;
 uint32_t calls = 0;
 std::string working_directory;
 
-// A file of some kind, or none.
+// Answers a lookup with a file of some kind, or with ENOENT.
 int answer_status(struct stat& status) {
   ++calls;
   const uint8_t what = at_hand->byte();
@@ -64,7 +64,7 @@ extern "C" {
 int __real_stat(const char* path, struct stat* status);
 int __real_lstat(const char* path, struct stat* status);
 
-// Before the first input, when the facade looks around, there is nothing.
+// Before the first input, when the preload initializes, there are no files.
 long __wrap_syscall(long number, ...) {
   if (at_hand == nullptr) {
     errno = ENOENT;
@@ -91,7 +91,7 @@ long __wrap_syscall(long number, ...) {
   } else if (number == SYS_openat) {
     errno = ENOENT;  // no map of users (base/paths/users.cc)
   } else {
-    VERBENA_REQUIRE(number == SYS_newfstatat);  // no other is known here
+    VERBENA_REQUIRE(number == SYS_newfstatat);  // no other system call is expected
   }
   va_end(arguments);
   return result;
@@ -132,7 +132,7 @@ std::string path_from(Choices& choices) {
     const uint32_t which = choices.below(std::size(kPieces) + 3);
     if (which < std::size(kPieces)) {
       path += kPieces[which];
-    } else if (which == std::size(kPieces)) {  // long ones are shortened, or refused
+    } else if (which == std::size(kPieces)) {  // long paths are shortened or refused
       path.append(choices.number<uint16_t>() % (PATH_MAX + 8), choices.yes() ? '/' : 'x');
     } else {
       for (const std::byte each : choices.bytes(choices.below(16))) {
@@ -149,7 +149,7 @@ void check_path(Choices& choices) {
   const int directory = choices.yes() ? AT_FDCWD : static_cast<int>(choices.byte()) - 1;
   working_directory = path_from(choices);
   const std::string path = path_from(choices);
-  // What the program gives is as long as it is: beyond it the sanitizer looks.
+  // The path is exactly as long as its allocation, so that the sanitizer sees reads beyond it.
   const auto exact = std::make_unique<char[]>(path.size() + 1);
   std::memcpy(exact.get(), path.c_str(), path.size() + 1);
   calls = 0;
@@ -166,7 +166,7 @@ void check_path(Choices& choices) {
   VERBENA_REQUIRE(root_of(target.substr(where.home().size())) != nullptr);
 }
 
-// Lines of /proc/PID/maps: a file's name may be anything that its maker likes.
+// Parses a line of /proc/PID/maps, whose file name may be arbitrary.
 void check_map_line(Choices& choices) {
   const ConstBytes bytes = choices.rest();
   const auto exact = std::make_unique<char[]>(bytes.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as an Ethernet frame, and the rest of them as a flow rule: nothing outside them is read or
-// written, steering keeps its definition, segments stay within their bounds.
+// Arbitrary bytes as an Ethernet frame, and the rest of the input as a flow rule. No access goes out of
+// bounds, steering follows its definition, and segments stay within their limits.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -40,7 +40,7 @@ void check_steering(const FlowKey& key, ConstBytes rule_bytes) {
 void check_segments(ConstBytes frame, uint32_t payload_bytes) {
   const Segmentation segments(frame, payload_bytes);
   if (segments.count() == 1) return;
-  // A buffer of exactly that size: the address sanitizer sees one byte too many.
+  // A buffer of exactly that size, so that the address sanitizer sees a write beyond it.
   std::vector<std::byte> room(segments.segment_bytes());
   for (uint32_t k = 0; k < segments.count(); ++k) {
     const uint32_t bytes = segments.segment(k, room.data());
@@ -51,7 +51,7 @@ void check_segments(ConstBytes frame, uint32_t payload_bytes) {
 }
 
 void check_frame(ConstBytes input) {
-  // On the heap, so that reads outside it are seen.
+  // On the heap, so that the sanitizer sees reads beyond it.
   std::vector<std::byte> frame(input.begin(), input.end());
   const auto headers = parse_headers(frame);
   VERBENA_REQUIRE(headers.has_value() == (frame.size() >= kHeaderBytes));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that sends datagrams of any kind, merged or not, to a process whose packets come by the agent's
-// hand. What the agent says of a datagram is the kernel's word; its bytes are the sender's. What is promised:
-// each datagram comes to an end, of each piece either a packet is handed on or a drop counted; what is handed
-// on is a packet for our slot whose ICRC is right.
+// A host that sends arbitrary datagrams, merged or not, to a process whose packets the agent forwards. The
+// agent's head of a datagram is from the kernel; its bytes are the sender's. Promises: processing ends, and
+// each piece becomes a packet or a counted drop. Every packet is for our slot and has a correct ICRC.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -125,7 +124,7 @@ void check_splitter(Choices& choices) {
   }
 }
 
-// The same by the socket; each message has a head, or is the end of all.
+// Sends datagrams through the socket. A message cut to less than a head ends the receiver's input.
 void check_receiver(Choices& choices) {
   int ends[2];
   VERBENA_REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
@@ -152,7 +151,7 @@ void check_receiver(Choices& choices) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace verbena::net;
   Choices choices(data, size);
-  // Sockets take long: for some inputs only, that the fuzzer cannot choose.
+  // Sockets are slow, so only some inputs use them, in a way that the fuzzer cannot choose.
   if (std::accumulate(data, data + size, 0u) % 32 == 0) {
     check_receiver(choices);
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who asks for metrics, and says anything: a request is complete or not, by what it begins with, whatever it
-// is cut into; and every answer is one of HTTP.
+// A metrics client that sends arbitrary bytes. Whether a request is complete follows from its beginning,
+// however it is split; and every answer is valid HTTP.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 
 using fuzz::Choices;
 
-// Words of the protocol, and any bytes between them.
+// Returns words of the protocol with arbitrary bytes between them.
 std::string any_request(Choices& choices) {
   constexpr std::array<std::string_view, 12> kWords = {"GET ",     "HEAD ", "POST ", "/metrics",
                                                        "/",        "?x=1",  " ",     "HTTP/1.",
@@ -46,7 +46,7 @@ void check(const std::string& text, size_t first) {
   VERBENA_REQUIRE(whole || text.size() < commands::kMaxRequestBytes);
   if (!whole) return;
   VERBENA_REQUIRE(is_known(whole->status));
-  // What has been answered is not taken back, unless it was that it is too long.
+  // An answer to a part of the request is final, except 431 (too long).
   if (early && early->status != 431)
     VERBENA_REQUIRE(early->status == whole->status && early->wants_body == whole->wants_body);
   const std::string answer = commands::http_answer(*whole, "verbena_up 1\n");

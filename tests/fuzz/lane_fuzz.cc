@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of this host that has a channel to ours, and writes into the memory that both share what it
-// likes, between any two accesses: lanes, and the board that shows its own memory. What is promised: each
-// call ends after a few accesses; nothing outside the lane is read or written; what is delivered is within
-// bounds, and a private copy as far as it says so; a lane once broken stays broken; a board names no bytes
-// beyond the end of the address space, and none for who is not the one that it names.
+// A process on this host that has a channel to ours, and writes arbitrary values into the shared memory
+// between any two accesses: into rings, and into the export table of its own memory. Promises: each call ends
+// after a few accesses, and no access goes out of the ring. Delivered data are within bounds, and a private
+// copy where the ring says so. A broken ring stays broken. An export table names no bytes beyond the end of
+// the address space, and none for a requester other than the one it names.
 #include <cstring>
 
 #include <infiniband/verbs.h>
@@ -23,7 +23,7 @@ namespace {
 
 using fuzz::Choices;
 
-// Small, so that an input gets around it.
+// Small, so that an input wraps around the ring.
 struct SmallFormat {
   using Word = DisturbedWord;
   static constexpr uint32_t kEntries = 8;
@@ -38,11 +38,11 @@ using SmallLane = BasicLane<SmallFormat>;
 
 constexpr uint32_t kMaxAccesses = 5;  // of one call: has_room() and wait_for_room() are two
 
-// What the other process does when it gets a turn.
+// Lets the other process change the ring.
 void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
   auto& entry = lane.entries[(near_index + choices.below(3)) % SmallFormat::kEntries];
   switch (choices.below(8)) {
-    case 0: {  // anything anywhere
+    case 0: {  // a random byte
       auto* const bytes = reinterpret_cast<std::byte*>(&lane);
       bytes[choices.number<uint16_t>() % sizeof lane] = static_cast<std::byte>(choices.byte());
       return;
@@ -68,8 +68,8 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
       entry.content.taken = near_index + choices.below(16) - 8;
       entry.content.head_bytes = choices.byte();
       return;
-    default:  // a whole entry, such as a good writer would put
-      // Or one that does not exist, and says nothing else that is wrong.
+    default:  // a whole entry, as a correct writer would write it
+      // Or an entry of an unknown kind that is otherwise valid.
       entry.content.kind =
           EntryKind{choices.yes() ? choices.byte() : static_cast<uint8_t>(1 + choices.below(7))};
       if (choices.yes()) {
@@ -86,7 +86,7 @@ void scribble(SmallLane& lane, Choices& choices, uint32_t near_index) {
   }
 }
 
-// Both ends of a lane.
+// Both ends of a ring, in this process.
 class Victim {
  public:
   Victim(SmallLane& lane, uint32_t first)
@@ -104,7 +104,7 @@ class Victim {
         break;
       case 2:
         writer_.must_ring();
-        // As if the lane were the other one of its channel, too.
+        // As if this ring were also the opposite one of the channel.
         writer_.say_taken(reader_.read_so_far());
         writer_.hear_taken(choices.yes() ? reader_.taken_by_writer() : near_index_ + choices.byte() - 128);
         break;
@@ -153,7 +153,7 @@ class Victim {
     const bool is_copied = read.payload.size() <= SmallFormat::kMaxCopied;
     VERBENA_REQUIRE(lies_in(read.head, own));
     VERBENA_REQUIRE(lies_in(read.payload, is_copied ? own : ConstBytes(lane_.payload)));
-    std::memcpy(payload_, read.payload.data(), read.payload.size());  // so that the sanitizer looks
+    std::memcpy(payload_, read.payload.data(), read.payload.size());  // so that the sanitizer sees the read
   }
 
   SmallLane& lane_;
@@ -178,7 +178,7 @@ void check_lane(Choices& choices) {
   DisturbedWord::turn = nullptr;
 }
 
-// Entries with anything in them, by way of a lane that is in order: what comes out is as what comes from a
+// Valid entries of a ring with arbitrary contents. The resulting packets obey the same rules as packets of a
 // network.
 void check_packets(Choices& choices) {
   static const Zeroed<Lane> lane;
@@ -226,7 +226,7 @@ void check_packets(Choices& choices) {
   VERBENA_REQUIRE(!writer.is_broken() && !reader.lane().is_broken());
 }
 
-// The other's board: lines with anything in them where we look, and questions.
+// The other process's export table: arbitrary entries in the places that a lookup reads, and lookups.
 void check_board(Choices& choices) {
   static const Zeroed<Board> board;
   static std::vector<BoardLine*> written;
@@ -242,13 +242,13 @@ void check_board(Choices& choices) {
   request.bytes = choices.yes() ? choices.byte() : choices.number<uint64_t>();
   AccessFinder finder(*board);
   while (!choices.empty()) {
-    finder.find(request);  // what it remembers of it is no longer true afterwards
+    finder.find(request);  // remembers a result that the next write makes wrong
     BoardLine::Words line{};
     const bool is_key = choices.yes();
     for (uint64_t& word : line) {
       word = choices.yes() ? choices.number<uint64_t>() : choices.byte();
     }
-    // Where the names that are asked for have their homes.
+    // The places that lookups of these keys and QPNs read first.
     BoardLine& place = is_key ? board->keys[((request.rkey >> 8) + choices.below(kBoardProbes)) % kBoardKeys]
                               : board->qps[(request.qpn + choices.below(kBoardProbes)) % kBoardQps];
     place.write(line);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process of this host to which a channel is made, and that says over its socket what it likes, with
-// whatever descriptors, and then writes into the memory that both share what it likes. What is promised: the
-// line opens or is lost, a lost one stays lost, and each call ends; nobody maps what could be taken away; the
-// other is in no group that it has not asked for, nor in more than there may be; all that came is given back.
+// Another process on this host to which a channel is made. It sends arbitrary messages and descriptors over
+// the socket, and then writes arbitrary values into the shared memory. Promises: the channel opens or is
+// lost, a lost one stays lost, and each call ends. Memory that could be truncated is not mapped. The other
+// process is in no multicast group without a request, and in at most as many as allowed. All received
+// descriptors are closed.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -31,7 +32,7 @@ namespace {
 
 using fuzz::Choices;
 
-// A file that is sealed, or nearly, and what is in it.
+// Returns a memfd of this size, sealed or not.
 UniqueFd memory_of(size_t bytes, bool sealed) {
   UniqueFd file(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   VERBENA_REQUIRE(::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
@@ -54,7 +55,7 @@ class Other {
     files_[6] = UniqueFd(::dup(board_->file()));
   }
 
-  // As a new one: what an input has written there is gone.
+  // Resets the channel's memory, so that an input starts with a new one.
   void clean() {
     std::memset(static_cast<void*>(&channel_->memory()), 0, sizeof(shm::ChannelMemory));
     shm::format(channel_->memory());
@@ -111,7 +112,7 @@ class Other {
     }
   }
 
-  // Writes into the memory, if that is the one that both have.
+  // Writes into the channel's memory, if it is the one that both processes have mapped.
   void scribble(Choices& choices) {
     shm::ChannelMemory& memory = channel_->memory();
     shm::Lane& lane = memory.lanes[choices.below(2)];
@@ -134,7 +135,7 @@ class Other {
         shm::Entry& entry = lane.entries[written_ % shm::kEntries];
         entry.content.kind = shm::EntryKind{static_cast<uint8_t>(1 + choices.below(2))};
         entry.content.head_bytes = static_cast<uint8_t>(choices.below(shm::kMaxHead + 2));
-        static_assert(shm::kMaxPayload + 1 < 0x8000);  // what fits there
+        static_assert(shm::kMaxPayload + 1 < 0x8000);  // the largest value that fits
         entry.content.payload_bytes = choices.number<uint16_t>() % (shm::kMaxPayload + 2) & 0x7fff;
         const ConstBytes head = choices.bytes(choices.below(shm::kMaxHead));
         if (!head.empty()) std::memcpy(entry.content.body, head.data(), head.size());
@@ -253,7 +254,7 @@ bool has_input = false;
 extern "C" {
 int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                           void* argument);
-// The thread that closes what may take long (base/discard.h) does so at once.
+// Work of the thread that closes slow descriptors (base/discard.h) runs at once in the caller.
 int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                           void* argument) {
   if (!has_input) return __real_pthread_create(thread, attributes, run, argument);
@@ -268,13 +269,13 @@ int __wrap_pthread_setname_np(pthread_t, const char*) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const bool guarded = (verbena::memory::install_fault_guard(), true);
   verbena::fuzz::Choices choices(data, size);
-  // The lowest number that is free is the same before and after: nothing stays open.
+  // The lowest free descriptor is the same before and after, so nothing stays open.
   const int before = ::dup(STDERR_FILENO);
   ::close(before);
   has_input = true;
   if (guarded) verbena::engine::run(choices);
   has_input = false;
-  static bool is_first = true;  // which opens what it keeps
+  static bool is_first = true;  // opens what stays open
   const int after = ::dup(STDERR_FILENO);
   ::close(after);
   VERBENA_REQUIRE(after == before || std::exchange(is_first, false));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host of the network, or a program: any announcements, and any management datagrams that the fabric
-// answers. The fabric stays within its bounds, LIDs are no one else's, answers are as long as they may be,
-// and who has announced itself is not displaced.
+// A host of the network, or a program, that sends arbitrary announcements and arbitrary management datagrams
+// that the fabric answers. The fabric stays within its limits, LIDs are unique, answers have valid lengths,
+// and a host that has announced itself is not displaced.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -33,7 +33,7 @@ roce::Address any_address(fuzz::Choices& choices) {
   return choices.yes() ? roce::Address::from_ipv4(ipv4) : choices.number<roce::Address>();
 }
 
-// The header is one that is understood, more often than not.
+// Returns a MAD whose header is valid in most cases.
 Mad any_mad(fuzz::Choices& choices) {
   constexpr uint8_t kClasses[] = {kClassSubnLid, kClassSubnDirected, kClassSubnAdministration,
                                   kClassPerformance, kAnnouncementClass};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// make_corpus FOLDER: what fuzzers start from, in a folder for each target. The packets of the captures, one
-// of each opcode and length, for those that take packets; bytes at random for those that take choices.
+// make_corpus FOLDER: writes the initial inputs of the fuzzers, in a folder for each target. Targets that
+// take packets get one packet of each opcode and length from the captures; targets that take choices get
+// random bytes.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -16,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Those that take packets.
+// Targets whose input is a packet.
 constexpr const char* kTakePackets[] = {"parse_fuzz", "receive_fuzz", "frame_fuzz", "handed_fuzz"};
-// Those that take their input for choices: some of all kinds.
+// Targets that use their input as choices: they get some of all kinds.
 constexpr const char* kTakeChoices[] = {
     "agent_fuzz",   "cm_fuzz",     "facade_fuzz",       "handed_fuzz",  "http_fuzz",  "lane_fuzz",
     "line_fuzz",    "mad_fuzz",    "rdma_netlink_fuzz", "receive_fuzz", "ring_fuzz",  "rmpp_fuzz",
@@ -46,12 +47,12 @@ bool write_packets(const fs::path& folder) {
   return true;
 }
 
-// The same ones each time.
+// The same files on every run.
 bool write_choices(const fs::path& folder) {
   verbena::Random random(1);
   for (uint32_t i = 0; i < kInputs; ++i) {
     std::string bytes(8 + random.below(120), '\0');
-    // Small numbers choose among few things, large ones are numbers.
+    // Small numbers choose among few alternatives; large ones serve as values.
     const uint64_t most = i % 2 == 0 ? 256 : 32;
     for (char& byte : bytes) byte = static_cast<char>(random.below(most));
     for (const char* target : kTakeChoices) {

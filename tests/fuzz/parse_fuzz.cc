@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a UDP payload: parsed or refused, and what is parsed encodes to itself.
+// Arbitrary bytes as a UDP payload: parsed or refused, and a parsed packet encodes to the same bytes.
 #include <algorithm>
 #include <vector>
 

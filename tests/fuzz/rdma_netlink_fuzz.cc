@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program sends to the kernel's RDMA subsystem, any bytes: what is answered is always whole messages
-// that their readers have room for, and nothing changes that was not asked for.
+// Arbitrary bytes that a program sends to the kernel's RDMA subsystem. Answers are whole messages that fit
+// their readers' buffers, and nothing changes without a request.
 #include <cstring>
 
 #include <linux/netlink.h>
@@ -54,11 +54,11 @@ struct Devices final : rdma_netlink::Devices {
     return {};
   }
   AdminResult<void> delete_link(std::string_view name) override {
-    VERBENA_REQUIRE(name == "rxe0");  // only what is there is deleted
+    VERBENA_REQUIRE(name == "rxe0");  // only an existing link is deleted
     return {};
   }
   AdminResult<void> rename_link(std::string_view name, std::string_view) override {
-    VERBENA_REQUIRE(name == "rxe0");  // only what is there is renamed
+    VERBENA_REQUIRE(name == "rxe0");  // only an existing link is renamed
     return {};
   }
   const AgentStatus now = busy();
@@ -79,13 +79,13 @@ void check_attributes(std::span<const std::byte> bytes) {
 void check(const rdma_netlink::Bytes& datagram) {
   nlmsghdr header;
   VERBENA_REQUIRE(datagram.size() >= sizeof header &&
-                  datagram.size() <= kReadersRoom);  // a datagram is a message that readers take
+                  datagram.size() <= kReadersRoom);  // a datagram fits the readers' buffers
   std::memcpy(&header, datagram.data(), sizeof header);
   VERBENA_REQUIRE(header.nlmsg_len == datagram.size());  // a message is as long as it says
   if (header.nlmsg_type >= NLMSG_MIN_TYPE) check_attributes(std::span(datagram).subspan(sizeof header));
 }
 
-// Requests as programs make them, whose lengths and values are not always right; then bytes as they come.
+// Returns requests as programs make them, some with wrong lengths or values, followed by random bytes.
 rdma_netlink::Bytes any_datagram(fuzz::Choices& choices) {
   rdma_netlink::Bytes datagram;
   for (uint32_t requests = choices.below(3); requests > 0; --requests) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that sends anything at all to an RC, a UC and a UD queue pair: they answer, fail or drop, and touch
-// only the memory that they were given. Address and undefined-behaviour sanitizers watch.
+// A peer that sends arbitrary packets to an RC, a UC and a UD queue pair. They answer, fail or drop, and
+// access only the memory that they were given. Run with the address and undefined-behavior sanitizers.
 #include <cstring>
 
 #include "adapter/transport/support/endpoint.h"
@@ -13,13 +13,13 @@ namespace {
 
 using fuzz::Choices;
 
-// How a packet is made to get further than random numbers would.
+// Corrections of a random packet, so that it gets past the first checks.
 enum Help : uint8_t {
   kExpectedPsn = 1,   // the PSN that the responder waits for
-  kAwaitedPsn = 2,    // one that the requester waits for
-  kRightKey = 4,      // of the buffer
-  kNearlyRight = 8,   // one off, each of the above
-  kLongPayload = 16,  // as long as the MTU says
+  kAwaitedPsn = 2,    // a PSN that the requester waits for
+  kRightKey = 4,      // the buffer's key
+  kNearlyRight = 8,   // each of the above is off by one
+  kLongPayload = 16,  // as long as the MTU
 };
 
 template <class Qp>
@@ -27,7 +27,7 @@ class Peer {
  public:
   Peer() : buffer_(endpoint_.memory.add(8192)) { endpoint_.attributes().qkey = 0x11; }
 
-  // The queue pair is the same for all inputs: one that was reset is as a new one.
+  // All inputs use the same QP: after a reset it is like a new one.
   void run(Choices choices) {
     std::memset(buffer_.data(), 0, buffer_.size());
     endpoint_.bring_up();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that is captured, and writes into the ring that `verbena capture` reads what it likes, counters
-// and records, also while it is read. What is promised: the reader ends, reads nothing outside the ring,
-// believes no record that cannot be, and makes of each frames that fit; a ring that is broken stays broken.
-// The other way round, a reader that claims anything costs the process that writes nothing but packets left
-// out.
+// A captured process that writes arbitrary counters and records into the ring that `verbena capture` reads,
+// also during the read. Promises: the reader terminates, stays within the ring, accepts no impossible record,
+// and makes of each record frames that fit. A broken ring stays broken. Conversely, a reader that writes
+// arbitrary counters only makes the process leave out packets.
 #include <cstring>
 #include <memory>
 
@@ -22,7 +21,7 @@ namespace {
 
 using fuzz::Choices;
 
-constexpr uint32_t kUsed = 64 * 1024;  // of the ring, by an input
+constexpr uint32_t kUsed = 64 * 1024;  // bytes of the ring that an input uses
 constexpr uint32_t kMaxRecords = kRingBytes / kRecordUnit;
 
 class Ring {
@@ -43,7 +42,7 @@ class Ring {
   uint64_t used_ = 0;
 };
 
-// What could be a record, unless the input says otherwise.
+// Returns the head of a possible record, unless the input says otherwise.
 RecordHead head_from(Choices& choices, uint64_t there) {
   RecordHead head{};
   choices.fill(head);
@@ -101,7 +100,7 @@ void check_reader(Choices& choices) {
     if (!content.empty()) std::memcpy(ring.data + at + sizeof head, content.data(), content.size());
     at += static_cast<uint32_t>(sizeof head) + body;
     memory.dirty(at);
-    // Not necessarily what was written.
+    // Sometimes not the number of bytes written.
     ring.written = choices.below(16) == 0 ? choices.number<uint64_t>() : at;
     const bool was_broken = reader->is_broken();
     while (const Record* record = reader->front()) {

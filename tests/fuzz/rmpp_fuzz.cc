@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other hosts and other programs: any segments of messages, and any acknowledgements of ours. What is kept of
-// half-done messages stays within its bounds, from wherever they come; a message that is whole is as long as
-// it may be; and a sender sends no segment that there is not.
+// Other hosts and programs that send arbitrary segments of messages, and arbitrary acknowledgements of ours.
+// The memory for incomplete messages stays within its limits, from any number of senders. A complete message
+// has a valid length, and a sender sends only existing segments.
 #include <chrono>
 
 #include "fuzz/choices.h"
@@ -25,7 +25,7 @@ roce::Address address(uint8_t last) {
   return roce::Address::from_ipv4(ipv4);
 }
 
-// Most of what is said is what the other end may want to hear.
+// Returns a MAD that the other end expects, in most cases.
 Mad any_mad(fuzz::Choices& choices, RmppType type, uint32_t segment, uint32_t length) {
   Mad mad;
   mad.set_u8(kBaseVersionAt, kBaseVersion);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer of a stream rsocket, which says in its connection data and its messages what it likes, writes into
-// the memory that it was given whenever it likes, grants what is not its own, and comes to any end. What is
-// promised: the connection breaks, at worst; never does a reader get bytes that were not written, or a sender
-// send from memory that is not its own, or post more than fits; no message of the peer's costs more than a
-// few of ours; a broken connection stays so.
+// The peer of a stream rsocket, with arbitrary connection data and messages. It writes at any time into the
+// memory that it was given, grants buffers that it does not have, and ends at any time. Promises: at worst
+// the connection breaks. A reader never gets bytes that were not written; a sender never sends from memory
+// that is not its own, nor posts more than fits. A message of the peer causes at most a few of ours. A broken
+// connection stays broken.
 //
-// The queue pair is made up here: what is posted to it is checked, and what completes is the input's choice.
-// So are the headers of datagrams, which come from anybody.
+// The QP is simulated: posted requests are checked, and completions are the input's choice. Headers of
+// datagrams are arbitrary, too.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -30,7 +30,7 @@ namespace {
 
 using fuzz::Choices;
 
-// The device, and what was posted to its only queue pair.
+// The device, and the requests posted to its only QP.
 struct Device {
   struct Sent {
     uint64_t id;
@@ -46,7 +46,7 @@ struct Device {
   uint32_t max_sends = 0;
   std::deque<uint64_t> sent;
   std::deque<ibv_wc> completed;
-  uint64_t posted_since = 0;  // by the side that is tried, since the peer did something
+  uint64_t posted_since = 0;  // by the stream under test, since the peer's last action
 
   void reset() {
     regions.clear();
@@ -71,7 +71,7 @@ int post_send(ibv_qp*, ibv_send_wr* request, ibv_send_wr**) {
     const ibv_sge& piece = request->sg_list[i];
     const bool is_inline = (request->send_flags & IBV_SEND_INLINE) != 0;
     VERBENA_REQUIRE(is_inline || device.is_registered(piece));
-    // The sanitizer looks whether it may be read.
+    // Reads the memory, so that the sanitizer checks the access.
     volatile std::byte sum{};
     for (uint32_t at = 0; at < piece.length; at += 64) {
       sum = sum ^ reinterpret_cast<const std::byte*>(piece.addr)[at];
@@ -100,7 +100,7 @@ int poll_cq(ibv_cq*, int most, ibv_wc* completions) {
 }  // namespace
 }  // namespace verbena::rsockets
 
-// The verbs that a stream calls to be made.
+// The verbs that a stream calls when it is made.
 extern "C" {
 using verbena::rsockets::device;
 
@@ -251,13 +251,13 @@ class Connection {
         for (uint32_t i = choices_.below(32); i > 0; --i) complete_one(IBV_WC_SUCCESS);
         stream_->progress();
     }
-    // What the peer does is answered by control messages, of which a few may be on their way.
+    // An action of the peer causes control messages only, of which a few may be outstanding.
     VERBENA_REQUIRE(device.posted_since <= 8);
     VERBENA_REQUIRE(!was_broken_ || stream_->is_broken());
     VERBENA_REQUIRE(!stream_->is_broken() || !stream_->is_up());
   }
 
-  // A WRITE with immediate data, or what is none.
+  // Delivers a WRITE with immediate data, or an invalid completion.
   void peer_says() {
     if (device.receives == 0) return;
     --device.receives;
@@ -277,7 +277,7 @@ class Connection {
     if (choices_.below(4) != 0) stream_->progress();
   }
 
-  // Into what it has the keys of: the receive buffer and the table.
+  // Writes where the peer has keys: into the receive buffer and the table.
   void peer_writes() {
     const ibv_mr& region = device.regions[1 + choices_.below(2)];
     const size_t at = choices_.number<uint16_t>() % region.length;
@@ -320,7 +320,7 @@ class Connection {
     VERBENA_REQUIRE(read == peeked && read <= piece.iov_len && read <= stream_->sizes().receive_bytes);
   }
 
-  // riowrite(): where to is read from the table that the peer writes.
+  // Does riowrite(), whose destination is read from the table that the peer writes.
   void write_mapped() {
     static std::byte data[kMaxData];
     const uint64_t offset = choices_.yes() ? choices_.byte() : choices_.number<uint64_t>();
@@ -345,7 +345,7 @@ class Connection {
   bool was_broken_ = false;
 };
 
-// Headers of datagrams: understood or refused, and what is understood is written as it was.
+// Headers of datagrams are parsed or refused, and a parsed header encodes to the same bytes.
 void check_headers(Choices& choices) {
   const int family = choices.yes() ? AF_INET : AF_INET6;
   const ConstBytes taken = choices.rest();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of the agent that writes into its status page what it likes, at any time, also while it is read,
-// and calls itself what it likes. What is promised: the agent, `verbena capture` and `verbena status` read a
-// bounded part of it and come to an end, count nothing for devices that there are not or for QPs of other
-// slots, and what is shown has no character that a terminal would obey, and is JSON.
+// A client of the agent that writes arbitrary values into its status page, also during a read, and has an
+// arbitrary name. Promises: the agent, `verbena capture` and `verbena status` read a limited part of the
+// page, and terminate. They count nothing for devices that do not exist or for QPs of other slots. Their
+// output contains no character that a terminal would obey, and is valid JSON.
 //
-// The files are made up here: each look at one is another choice of the input.
+// The files are simulated: the input chooses the contents of each read.
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -36,7 +36,7 @@ using verbena::fuzz::Choices;
 using verbena::protocol::QpStatus;
 using verbena::protocol::StatusPage;
 
-// Status pages that are read while an input is at hand; else files are files.
+// While an input is set, reads of files return status pages; otherwise real files are read.
 Choices* at_hand = nullptr;
 uint32_t slot_at_hand = 0;
 alignas(4096) char nothing[4096];
@@ -44,7 +44,7 @@ size_t max_read = 0;
 
 constexpr size_t kQpsOffset = offsetof(StatusPage, qps);
 
-// Numbers such as a process publishes, or nearly, at some places of what is read.
+// Writes numbers as a process publishes them, or nearly, to some places of the read buffer.
 void write_qps(Choices& choices, char* to, size_t bytes, size_t offset) {
   for (uint32_t left = choices.below(6); left > 0 && !choices.empty(); --left) {
     const size_t place = choices.number<uint16_t>() % (bytes / sizeof(QpStatus));
@@ -126,7 +126,7 @@ class Page {
   ~Page() { at_hand = nullptr; }
 };
 
-// The agent's own part.
+// The agent's part.
 class Counting {
  public:
   Counting() {
@@ -147,7 +147,7 @@ class Counting {
       const size_t wanted = choices.number<uint16_t>();
       if (choices.yes()) sweep.begin();
       max_read = 0;
-      // At most what is left of one page of each kind beyond what was wanted.
+      // At most the rest of one page of each kind beyond `wanted`.
       constexpr size_t kOfOneRead = 256 + 3 * 2048;
       VERBENA_REQUIRE(sweep.advance(wanted) <= wanted + 2 * kOfOneRead);
       VERBENA_REQUIRE(max_read <= (wanted + 2 * kOfOneRead + 1) * sizeof(QpStatus));
@@ -155,7 +155,7 @@ class Counting {
     }
   }
 
-  // What a page says of QPs that are not of its slot, or of devices that there are not, is nothing.
+  // A page's numbers for QPs of other slots, or for devices that do not exist, do not count.
   void forge(Choices& choices) {
     agent::CounterCollector collector(kOwn);
     collector.set_devices({std::begin(kDevices), std::end(kDevices)});
@@ -187,8 +187,8 @@ class Counting {
   std::vector<agent::LeasedSlot> slots_;
 };
 
-// Whether a terminal would show it and do nothing else: neither a control character nor one of the second
-// set, as UTF-8 or as a byte on its own.
+// Whether a terminal would only display the text: no control characters, neither of the first set nor of the
+// second in UTF-8.
 bool is_printable(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -199,7 +199,7 @@ bool is_printable(const std::string& text) {
   return true;
 }
 
-// `lot`: what is shown takes long to make, and is so for some inputs only, that the fuzzer cannot choose.
+// `lot`: output takes long to make, so only some inputs do, in a way that the fuzzer cannot choose.
 void check_display(Choices& choices, uint32_t lot) {
   control::AgentStatus status;
   status.links.resize(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those who write what we parse as text: the words of `verbena`'s command line, values of environment
-// variables, names of links, lines of /proc. What is promised: understood or refused, and in a moment; what
-// is understood is within the bounds that the parser says.
+// Arbitrary text for our parsers: command lines of `verbena`, values of environment variables, names of
+// links, lines of /proc. Promises: parsing is fast, text is parsed or refused, and the values are within the
+// parser's limits.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -29,7 +29,7 @@ namespace {
 
 using fuzz::Choices;
 
-// On the heap and of its own size: beyond it the sanitizer looks.
+// On the heap with its exact size, so that the sanitizer sees reads beyond it.
 struct Text {
   explicit Text(ConstBytes bytes) : size(bytes.size()), characters(new char[size]) {
     if (size > 0) std::memcpy(characters.get(), bytes.data(), size);
@@ -94,7 +94,7 @@ std::vector<std::string> words_from(Choices& choices) {
   return words;
 }
 
-// The commands themselves are not carried out: each ends where its words are understood.
+// The commands are not executed: each ends when its words have been parsed.
 void disarm(CLI::App& app) {
   for (CLI::App* each : app.get_subcommands({})) {
     disarm(*each);
@@ -144,7 +144,7 @@ void check_links(Choices& choices) {
   if (!table.add_link(addition->name, addition->netdev)) return;
   table.settle();
   for (const control::Link& link : table.snapshot().links) {
-    // It becomes the name of a file.
+    // The name becomes a file name.
     VERBENA_REQUIRE(link.name.find('/') == std::string::npos && link.name != "." && link.name != "..");
     VERBENA_REQUIRE(!link.name.empty() && link.name.size() < protocol::kLinkNameBytes);
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that writes into the rings of its trace what it likes, also while they are read. What is
-// promised: the agent copies a bounded part of them, `verbena trace` reads no more events than they have room
-// for, in the order of time, and what is shown of each is a line without a character that a terminal would
-// obey, and JSON.
+// A process that writes arbitrary values into the rings of its trace, also during a read. Promises: the agent
+// copies a limited part of them, and `verbena trace` reads at most as many events as fit, in the order of
+// time. Each event is printed as one line without a character that a terminal would obey, and as valid JSON.
 #include <array>
 #include <cstring>
 #include <memory>
@@ -33,7 +32,8 @@ using Words = std::array<uint64_t, protocol::kTraceWords>;
 
 constexpr size_t kMaxEvents = 2 * protocol::kTraceEntries;
 
-// What the process has mapped, and others read as a file. The same for all inputs, and empty before each.
+// The trace file that the process has mapped and others read. The same file for all inputs, cleared before
+// each.
 class HostileRings {
  public:
   HostileRings() : file_(::memfd_create("trace-fuzz", MFD_CLOEXEC)) {
@@ -49,7 +49,7 @@ class HostileRings {
     rings_->magic = TraceRings::kMagic;
   }
 
-  // One step of the process.
+  // Lets the process do one write.
   void write(Choices& choices) {
     TraceRing& ring = choices.yes() ? rings_->details : rings_->events;
     switch (choices.below(8)) {
@@ -75,7 +75,7 @@ class HostileRings {
   }
 
  private:
-  // As a recorder would, but for what it says.
+  // Writes an event as a recorder does, but with arbitrary contents.
   static void put_whole_event(TraceRing& ring, Choices& choices) {
     const uint64_t number = ring.written;
     Words words{};
@@ -119,7 +119,7 @@ void check_copy(int file) {
   VERBENA_REQUIRE(copy->bytes <= sizeof(TraceRings));
   trace::Reader reader(copy->file.get(), 0);
   check(reader.read(), true);
-  VERBENA_REQUIRE(reader.read().empty());  // nobody can change it
+  VERBENA_REQUIRE(reader.read().empty());  // the copy does not change
 }
 
 }  // namespace

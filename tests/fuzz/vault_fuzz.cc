@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of the agent's own user that gives a new agent a vault, a ledger and a link table with anything
-// in them, and then comes back for what it says was its own. What is promised: what does not look like a
-// vault's content is left out; slots, ports, connections and links that are taken over are such as there can
-// be, no two of them the same, and what is not come back for is free again when its time is over; all
-// descriptors that came are closed.
+// A process of the agent's user that gives a new agent an arbitrary takeover state, ledger and link table,
+// and then claims parts of it. Promises: invalid contents are ignored. Slots, ports, connections and links
+// that are taken over are valid, and no two are the same. Unclaimed ones are free again when their time is
+// over. All received descriptors are closed.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -35,7 +34,7 @@
 
 namespace verbena::agent {
 
-// ---- in place of sockets of the port, which a vault cannot have here: any descriptor will do
+// ---- replaces the sockets of UDP port 4791: any descriptor will do
 
 void Wire::open() {}
 Result<uint32_t> Wire::add() {
@@ -70,7 +69,7 @@ using fuzz::Choices;
 constexpr uid_t kOwn = 0;
 constexpr TimePoint kStart{std::chrono::hours(1)};
 
-// The writing end of a vault, and what it sends.
+// The writing end of a takeover state, and the messages that it sends.
 class Giver {
  public:
   Giver() {
@@ -78,14 +77,14 @@ class Giver {
     for (UniqueFd& file : files_) file = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   }
   int client_end() const { return ends_[1]; }
-  // Unheard messages would be the next input's.
+  // Reads the remaining messages, which the next input would get otherwise.
   void drain() {
     std::byte byte;
     while (control::receive_message(ends_[1], {&byte, 1}, control::kMaxScmFds)) {
     }
   }
 
-  // As takeover_state.cc writes them.
+  // The layout that takeover_state.cc writes.
   struct Header {
     uint32_t magic = 0x746c7576;
     uint32_t slots = 0;
@@ -119,7 +118,7 @@ class Giver {
       std::memcpy(message.data() + bytes, &entry, sizeof entry);
       bytes += sizeof entry;
     }
-    if (header.slots == 0 && choices.yes()) bytes += sizeof(uint32_t);  // the only user
+    if (header.slots == 0 && choices.yes()) bytes += sizeof(uint32_t);  // the --serve-only user
     if (choices.below(16) == 0) bytes = choices.number<uint16_t>() % message.size();
     std::array<int, 8> fds{};
     const uint32_t count = choices.below(9);
@@ -157,10 +156,10 @@ void check_slots(Choices& choices) {
     for (const LeasedSlot& slot : slots.lent()) {
       VERBENA_REQUIRE(adopted && slot.index > 0 && slot.index < SlotTable::kEnd && slot.page >= 0);
       VERBENA_REQUIRE(slot.borrower.session == 0);
-      // Nobody else can come for it.
+      // Only the owner can claim the slot.
       Borrower stranger = slot.borrower;
       stranger.session = 5;
-      stranger.start_time += 2;  // one tick is for readers of other time namespaces
+      stranger.start_time += 2;  // one tick is allowed, for readers in other time namespaces
       VERBENA_REQUIRE(!slots.keep(slot.index, stranger));
       stranger.start_time -= 2;
       VERBENA_REQUIRE(slots.keep(slot.index, stranger));
@@ -170,7 +169,7 @@ void check_slots(Choices& choices) {
       VERBENA_REQUIRE(slots.take_back(slot.index, 5, kStart).has_value());
     }
     VERBENA_REQUIRE(slots.lent().empty());
-    // What was there can be lent again.
+    // The slots can be leased again.
     Borrower next;
     next.session = 6;
     next.uid = kOwn;
@@ -178,7 +177,7 @@ void check_slots(Choices& choices) {
     VERBENA_REQUIRE(lent || wire.has_sockets());
   }
   giver.drain();
-  // The lowest number that is free is the same: none stayed open.
+  // The lowest free descriptor is the same, so nothing stays open.
   const int after = ::dup(giver.client_end());
   ::close(after);
   VERBENA_REQUIRE(after == before);
@@ -209,7 +208,7 @@ LedgerEntry entry_from(Choices& choices) {
   return entry;
 }
 
-// A file as a former agent left it, or nearly.
+// A file as an earlier agent left it, or nearly.
 class LedgerFile {
  public:
   const std::vector<LedgerEntry>& fill(Choices& choices) {
@@ -252,7 +251,7 @@ void check_claims(Choices& choices) {
   } else {
     claims.take_over(read, kStart + std::chrono::seconds(1));
   }
-  std::set<uint32_t> taken;  // each once
+  std::set<uint32_t> taken;  // each at most once
   while (!choices.empty()) {
     const uid_t user = 1000 + choices.below(3);
     const TimePoint now = kStart + std::chrono::milliseconds(10 * choices.below(128));
@@ -269,7 +268,7 @@ void check_claims(Choices& choices) {
                entry.local_id == connection.local_id && entry.remote_id == connection.remote_id &&
                entry.local_qpn == connection.local_qpn;
       };
-      // Without a ledger what the user says is believed.
+      // Without a ledger the user's claim is believed.
       VERBENA_REQUIRE(!has_ledger ||
                       (std::ranges::any_of(read, had) && taken.insert(connection.local_id).second));
     } else {
@@ -282,7 +281,7 @@ void check_claims(Choices& choices) {
   }
   while (claims.end([&](uint32_t) { return choices.yes(); })) {
   }
-  // Each port is anybody's again.
+  // Every port is free again.
   for (auto& [number, space] : spaces) {
     for (uint16_t port = 7000; port < 7003; ++port) {
       PortBinding any;
@@ -295,7 +294,7 @@ void check_claims(Choices& choices) {
   VERBENA_REQUIRE(!ledger.has_others());
 }
 
-// Bytes such as encode_links() writes, with changes.
+// Returns bytes as encode_links() writes them, with changes.
 std::vector<std::byte> link_bytes_from(Choices& choices) {
   control::LinkSnapshot snapshot;
   snapshot.next_device_index = choices.byte();
@@ -343,7 +342,7 @@ void check_links(Choices& choices) {
   }
   table.restore(*snapshot);
   table.settle();
-  // No two of a name, or of an index, and a GID in each place at most.
+  // Names and device indexes are unique, and each index of the GID table has at most one GID.
   std::set<std::string> names;
   std::set<uint32_t> devices;
   for (const control::Link& link : table.snapshot().links) {

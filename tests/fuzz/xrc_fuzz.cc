@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process that has an XRC domain of ours open, and says over the links of the domain what it likes:
-// as one that has targets which are sent to our queues, and as one that has queues which our targets are sent
-// to. What is promised: it is answered or hung up on; it reaches no memory but what the keys that it names
-// open, and completes no receive twice; when it is gone, what it had begun ends; what it says of targets
-// reaches only those that are of the domain.
+// Another process that has one of our XRC domains open, and sends arbitrary messages over the domain's links:
+// as the owner of targets that forward to our queues, and as the owner of queues that our targets forward to.
+// Promises: it is answered or disconnected. It reaches only memory for which it names valid keys, and
+// completes no receive twice. When it ends, everything that it began ends. Its messages about targets affect
+// only targets of the domain.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -137,7 +137,8 @@ class Host final : private queues::CompletionListener, private transport::QpEven
     }
   }
 
-  // What comes to our queue from targets of the other's, or to our targets from queues of the other's.
+  // Connects the other process: as the owner of targets that use our queue, or of queues that our targets
+  // use.
   void connect(bool asked_for) {
     const int error = asked_for && choices_->below(4) == 3 ? (choices_->yes() ? ENOENT : EAGAIN) : 0;
     int ends[2];
@@ -230,7 +231,7 @@ class Host final : private queues::CompletionListener, private transport::QpEven
     say(owner_link_, std::as_bytes(std::span(&m, 1)));
   }
 
-  // From the network, to a target of ours, for a queue of the other's.
+  // A packet from the network arrives for a target of ours, and for a queue of the other process.
   void packet_arrives() {
     roce::Headers h = headers();
     h.opcode = roce::make_opcode(roce::Service::kXrc,
@@ -241,7 +242,7 @@ class Host final : private queues::CompletionListener, private transport::QpEven
     const ConstBytes piece = payload;
     arriving_.push(datagram(h, {&piece, 1}));
     poll();
-    // What the other was told: the run is what its answers name.
+    // Reads the forwarded requests: the other process's answers name their run.
     std::byte buffer[kMaxPeerMessage];
     while (owner_link_ && ::recv(owner_link_.get(), buffer, sizeof buffer, MSG_DONTWAIT) >=
                               static_cast<ssize_t>(sizeof(RequestMessage))) {
@@ -307,7 +308,7 @@ class Host final : private queues::CompletionListener, private transport::QpEven
   std::unique_ptr<queues::SharedReceiveQueue> queue_;
   transport::QpCounters counters_{};
   std::unique_ptr<transport::RcQueuePair> target_;
-  UniqueFd target_link_;  // the other's ends
+  UniqueFd target_link_;  // the other process's ends
   UniqueFd owner_link_;
   uint64_t posted_ = 0;
   std::vector<uint64_t> completed_;

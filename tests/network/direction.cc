@@ -12,9 +12,9 @@
 namespace verbena::network {
 namespace {
 
-// Between two looks at what is due.
+// Frames read before due ones are sent.
 constexpr int kFramesAtOnce = 16;
-// A frame up to such a size gets memory of its own size: thousands of them may be under way.
+// A frame up to this size is copied to memory of its own size: thousands of them may be under way.
 constexpr uint32_t kSmallBytes = 16 * 1024;
 constexpr Duration kLongestWait = std::chrono::seconds(1);
 
@@ -56,7 +56,7 @@ int Direction::take_frames() {
   return kFramesAtOnce;
 }
 
-// Of what was read into the room.
+// Makes a frame of the `bytes` bytes that were read into room_.
 Direction::FramePointer Direction::frame_of(const Offload& offload, uint32_t bytes) {
   if (bytes > kSmallBytes) return std::make_shared<SuperFrame>(offload, std::move(room_), bytes);
   auto own = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -64,7 +64,7 @@ Direction::FramePointer Direction::frame_of(const Offload& offload, uint32_t byt
   return std::make_shared<SuperFrame>(offload, std::move(own), bytes);
 }
 
-// Each segment passes the link for itself; those that fare alike go on together.
+// Passes each segment through the link separately. Consecutive segments with the same fate stay together.
 void Direction::admit(const FramePointer& frame, TimePoint now) {
   std::optional<UnderWay> run;
   TimePoint run_begins;
@@ -114,7 +114,7 @@ void Direction::deliver(TimePoint now) {
 void Direction::write(const UnderWay& piece) {
   bool taken = false;
   if (piece.corrupted) {
-    // Without a word about checksums, so that the host looks at them.
+    // Without checksum offload, so that the receiving host verifies the checksum.
     taken = to_.write({}, piece.frame->damaged(piece.first, piece.marked, piece.damage), {});
   } else {
     const SuperFrame::Run run = piece.frame->run(piece.first, piece.count, piece.marked);

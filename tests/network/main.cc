@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two network devices joined by a bad link: what is sent through one comes out of the other, if it does, when
-// and how the link's model lets it.
+// Two network devices that are joined by an emulated link. Frames sent through one come out of the other, if
+// and when the link's model lets them.
 //
 //     link_emulator eth0 eth1 --rate 1000 --queue 250000 --delay 1 --loss 0.001 --seed 7
 //
-// Prints "ready" when both devices are there, to be moved into network namespaces; runs until SIGTERM, and
-// prints then what each direction has seen, as JSON.
+// Prints "ready" when both devices exist and can be moved into network namespaces. Runs until SIGTERM, and
+// then prints the counters of each direction as JSON.
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -31,7 +31,7 @@ using namespace verbena::network;
 
 namespace {
 
-// The way back has draws of its own.
+// Makes the random numbers of the other direction independent.
 constexpr uint64_t kBackSeed = 0x6261'636b'0000'0001;
 
 nlohmann::ordered_json report(const Direction& direction) {
@@ -50,15 +50,15 @@ nlohmann::ordered_json report(const Direction& direction) {
           {"refused", direction.refused()}};
 }
 
-// A tick late is a packet late, and a packet that is read late finds a queue that is not the sender's fault.
-// The processes that are measured must not get in the way.
+// A late tick delays packets, and a packet that is read late finds a longer queue than its sender caused. So
+// this process takes precedence over the measured ones.
 void prepare_thread() {
   ::prctl(PR_SET_TIMERSLACK, 1);
-  (void)::setpriority(PRIO_PROCESS, 0, -15);  // without the right to it, as others
+  (void)::setpriority(PRIO_PROCESS, 0, -15);  // without the privilege, the priority stays as it is
 }
 
-// The memory of one large frame is there for the next: given back to the kernel in between, each of its pages
-// would fault again.
+// Keeps freed memory for the next large frame. Memory that is given back to the kernel would fault in again,
+// page by page.
 void keep_memory() {
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_TOP_PAD, 16 << 20);
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   Options options;
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
-  // Nobody is left to end it when the one is gone who has started it.
+  // Ends this process with the one that has started it, because no other would end it.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   try {
     return carry(options);

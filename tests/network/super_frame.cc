@@ -16,7 +16,7 @@ constexpr uint32_t kTcpHeaderBytes = 20;
 constexpr uint32_t kTcpFlagsAt = 13;
 constexpr uint8_t kFin = 0x01, kPush = 0x08, kWindowReduced = 0x80;
 constexpr uint8_t kCongestionExperienced = 3;
-// Of a frame that is not cut: what may have to be changed in it is in there.
+// The copied part of a frame that is not segmented; it contains every byte that may have to be changed.
 constexpr uint32_t kOwnHeaderBytes = 64;
 
 void fill_ip_checksum(std::byte* network, uint32_t bytes) {
@@ -25,7 +25,7 @@ void fill_ip_checksum(std::byte* network, uint32_t bytes) {
   store_be<uint16_t>(network + 10, static_cast<uint16_t>(~sum));
 }
 
-// Of pseudo header and length: where a checksum is left to the device, it is there in the checksum's place.
+// The sum of pseudo header and length, which the checksum field holds when the device completes the checksum.
 uint16_t pseudo_header_sum(const FrameHeaders& headers, uint32_t transport_bytes) {
   const ethernet::FlowKey& key = headers.key;
   const size_t address_bytes = key.has(ethernet::kIpv4) ? 4 : 16;
@@ -48,7 +48,7 @@ SuperFrame::SuperFrame(const Offload& offload, std::unique_ptr<std::byte[]> data
   }
 }
 
-// False: it is not cut.
+// Finds the segments. False if the frame is not segmented.
 bool SuperFrame::find_segments() {
   const bool tcp = offload_.is_tcp();
   if (!is_ip() || (!tcp && offload_.segmentation != Offload::kUdp) || offload_.segment_bytes == 0)
@@ -86,8 +86,8 @@ SuperFrame::Run SuperFrame::run(uint32_t first, uint32_t count, bool marked) con
   return run;
 }
 
-// What segmentation changes in the headers (IP: length, identification; TCP: sequence number, flags), for a
-// run.
+// Sets the header fields that segmentation changes, for a run of segments: IP length and identification, TCP
+// sequence number and flags.
 void SuperFrame::set_place(Run& run, uint32_t first, uint32_t count) const {
   const auto bytes = static_cast<uint32_t>(header_bytes_ + run.payload.size());
   std::byte* const network = run.header_room.data() + headers_.network_offset;
@@ -125,7 +125,7 @@ void SuperFrame::mark(Run& run) const {
     network[1] |= std::byte{kCongestionExperienced};
     fill_ip_checksum(network, headers_.transport_offset - headers_.network_offset);
   } else {
-    network[1] |= std::byte{kCongestionExperienced << 4};  // no checksum has the traffic class in it
+    network[1] |= std::byte{kCongestionExperienced << 4};  // no checksum covers the traffic class
   }
 }
 

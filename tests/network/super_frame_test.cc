@@ -22,7 +22,7 @@ using testing::super_frame;
 
 constexpr uint16_t kSegment = 100;
 
-// What a device makes of a frame that is handed to it: the frames that leave it.
+// Returns the frames that a device sends for a frame that it is given.
 std::vector<Frame> on_the_wire(const Offload& offload, const Frame& frame) {
   const ethernet::Segmentation segments(frame, offload.segmentation == 0 ? 0 : offload.segment_bytes);
   if (segments.count() == 1) {
@@ -141,7 +141,7 @@ TEST(SuperFrame, LeavesUnmarkedWhatIsNotEcnCapable) {
   EXPECT_EQ(ethernet::parse_headers(wire[0])->key.traffic_class, 0x2c);
 }
 
-// An IPv6 header has no checksum; what is in it and in no pseudo header either does no harm.
+// An IPv6 header has no checksum. Flipped bits of fields outside the pseudo header do no harm.
 TEST(SuperFrame, OneFlippedBitIsFoundByAChecksum) {
   Random random(test::seed());
   for (const Frame& frame : frames_with(250)) {

@@ -14,7 +14,7 @@
 namespace verbena::network {
 namespace {
 
-// In linux/if_tun.h since Linux 6.2.
+// Defined in linux/if_tun.h since Linux 6.2.
 constexpr unsigned kUdpSegmentationIpv4 = 0x20;
 constexpr unsigned kUdpSegmentationIpv6 = 0x40;
 
@@ -35,7 +35,7 @@ Tap::Tap(const std::string& name) : fd_(::open("/dev/net/tun", O_RDWR | O_NONBLO
   std::memcpy(request.ifr_name, name.data(), name.size());
   request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
   if (::ioctl(fd_.get(), TUNSETIFF, &request) != 0) fail(name);
-  // An older kernel cuts UDP itself.
+  // An older kernel segments UDP itself.
   if (::ioctl(fd_.get(), TUNSETOFFLOAD, kTcpOffloads | kUdpSegmentationIpv4 | kUdpSegmentationIpv6) != 0 &&
       ::ioctl(fd_.get(), TUNSETOFFLOAD, kTcpOffloads) != 0) {
     fail(name + ": offloads");
@@ -53,7 +53,7 @@ Tap::Read Tap::read(Offload& offload, Bytes frame) const {
 }
 
 bool Tap::write(const Offload& offload, ConstBytes headers, ConstBytes payload) const {
-  Offload copy = offload;  // an iovec points to what may be changed
+  Offload copy = offload;  // an iovec needs a pointer to mutable data
   const iovec pieces[] = {{&copy, sizeof copy},
                           {const_cast<std::byte*>(headers.data()), headers.size()},
                           {const_cast<std::byte*>(payload.data()), payload.size()}};

@@ -13,7 +13,7 @@ using ethernet::kIpv4HeaderBytes;
 using ethernet::kIpv6HeaderBytes;
 
 constexpr uint32_t kIcmpHeaderBytes = 8;
-constexpr uint32_t kQuotedBytes = 512;  // of the packet; RFC 1812, 4.3.2.3 allows up to 576 in all
+constexpr uint32_t kQuotedBytes = 512;  // bytes quoted of the packet; RFC 1812, 4.3.2.3 allows a total of 576
 constexpr uint8_t kHopLimit = 64;
 constexpr uint8_t kProtocolIcmp = 1;
 constexpr uint8_t kProtocolIcmpv6 = 58;
@@ -64,7 +64,7 @@ std::vector<std::byte> too_large_answer(const SuperFrame& frame, uint32_t mtu) {
   if (!frame.is_ip() || frame.headers().key.is_multicast()) return {};
   const bool ipv4 = frame.headers().key.has(ethernet::kIpv4);
   const Kind& kind = ipv4 ? kIpv4Kind : kIpv6Kind;
-  // The headers of the first segment, not those of all.
+  // The headers of the first segment only.
   const SuperFrame::Run first = frame.run(0, 1, false);
   std::vector<std::byte> packet(first.headers().begin() + frame.headers().network_offset,
                                 first.headers().end());

@@ -26,7 +26,7 @@ void deregister(ibv_mr* region) {
   if (region != nullptr && ibv_dereg_mr(region) != 0) fault("a region cannot be deregistered");
 }
 
-// What a connection may end by when the other process is gone.
+// Whether a connection may end with this status when the other process has ended.
 bool may_end_by(ibv_wc_status status) {
   return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR;
 }
@@ -171,7 +171,8 @@ void Connection::post_request(Counts& counts, bool signaled) {
       plan_message(request, work);
       ++counts.sends;
   }
-  // Some are completed by those after them. The last that fit are signaled, so that room comes again.
+  // Some requests have no completion of their own. Every (kDepth / 2)-th is signaled, so that the queue gets
+  // room.
   const bool has_answer = work.kind != Kind::kMessage && work.kind != Kind::kWrite;
   work.signaled = has_answer || signaled || posted_ % (kDepth / 2) == 0;
   if (work.signaled) request.wr.send_flags |= IBV_SEND_SIGNALED;
@@ -182,7 +183,7 @@ void Connection::post_request(Counts& counts, bool signaled) {
   if ((request.wr.send_flags & IBV_SEND_INLINE) != 0) std::memset(slot(posted_ - 1), 0x5a, work.bytes);
 }
 
-// One to three pieces of the request's slot.
+// Splits the request's slot into one to three pieces.
 void Connection::set_local(Request& request, uint32_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(slot(posted_));
   const uint32_t pieces = bytes == 0 ? 0 : 1 + draw_.below(std::min<uint32_t>(3, bytes));
@@ -201,7 +202,7 @@ void Connection::aim_at(Request& request, uint32_t cell, uint32_t offset) {
   request.wr.wr.rdma.rkey = theirs_.window_key;
 }
 
-// The window that is bound next is not in the other's hands: it has invalidated the one before the last.
+// The peer does not hold the window that is bound next: it has invalidated the one before the last.
 void Connection::bind_window() {
   ibv_mw* const window = windows_[bound_++ % windows_.size()];
   works_[posted_ % kDepth] = {.kind = Kind::kBind, .signaled = true, .bytes = 0, .expected = 0};
@@ -227,7 +228,7 @@ void Connection::give_key(Request& request) {
   request.wr.imm_data = htonl(given_key_ != 0 ? given_key_ : window_region_->rkey);
 }
 
-// A READ under the old key may be asked for once more if its answer is lost; so all must have been answered.
+// A READ with the old key may be repeated if its answer is lost, so all READs must have been answered.
 void Connection::return_key(Request& request) {
   request.wr.opcode = IBV_WR_SEND_WITH_INV;
   request.wr.invalidate_rkey = std::exchange(returned_key_, 0);
@@ -264,7 +265,7 @@ void Connection::plan_message(Request& request, Work& work) {
   if (draw_.one_in(4)) request.wr.send_flags |= IBV_SEND_SOLICITED;
 }
 
-// A READ ahead of it may be answered later, with what this one writes, but for a fence (IBTA volume 1,
+// Without a fence, an earlier READ may be executed later, and see what this WRITE stores (IBTA volume 1,
 // 10.8.3.3).
 void Connection::plan_write(Request& request, Work& work) {
   work.kind = Kind::kWrite;
@@ -293,7 +294,7 @@ void Connection::plan_read(Request& request, Work& work) {
   request.wr.opcode = IBV_WR_RDMA_READ;
 }
 
-// The first cell's first word, which nobody else changes.
+// The first word of the first cell, which only this connection changes.
 void Connection::plan_own_counter(Request& request, Work& work) {
   work.kind = Kind::kOwnCounter;
   work.bytes = sizeof(uint64_t);
@@ -332,7 +333,7 @@ void Connection::plan_tally(Request& request, Work& work) {
 bool Connection::complete(const ibv_wc& completion, Counts& counts) {
   if (completion.status != IBV_WC_SUCCESS && !may_end_by(completion.status))
     fault(describe() + "a completion says " + ibv_wc_status_str(completion.status));
-  // What opcode a completion with an error has nobody may ask; its name tells.
+  // The opcode of a completion with an error is undefined, so the wr_id tells which it is.
   const bool is_receive = (completion.wr_id >> 63) != 0;
   if (is_receive) {
     receive(completion, counts);
@@ -346,7 +347,7 @@ void Connection::finish(const ibv_wc& completion, Counts& counts) {
   const bool good = completion.status == IBV_WC_SUCCESS;
   if (completion.wr_id < finished_ || completion.wr_id >= posted_)
     fault(describe() + "a completion of request " + std::to_string(completion.wr_id));
-  // Those ahead of it that have none of their own. After an error each has one.
+  // Earlier requests without a completion of their own. After an error each request has one.
   for (; finished_ < completion.wr_id; ++finished_) {
     if (works_[finished_ % kDepth].signaled) fault(describe() + "a completion is missing");
     if (good) verify(works_[finished_ % kDepth], finished_, counts);
@@ -389,7 +390,7 @@ void Connection::receive(const ibv_wc& completion, Counts& counts) {
   const auto buffer = static_cast<uint32_t>(completion.wr_id);
   if (!shares_receives_) --receives_;
   if (completion.status == IBV_WC_SUCCESS) verify_message(completion, buffer, counts);
-  // Those of the SRQ are for others, too.
+  // Receives of the SRQ are posted again even after an error: other connections use them, too.
   if (shares_receives_ || (!lost_ && completion.status == IBV_WC_SUCCESS)) post_receive(buffer);
 }
 

@@ -138,8 +138,7 @@ void Loose::send_uc() {
   if (ibv_post_send(uc_, &wr, &refused) == 0) ++posted_;
 }
 
-// What it is made of may be used again at once: it is sent inline. One that finds no room is one that is
-// lost.
+// Sent inline, so that the memory may be reused at once. A datagram without room in the queue counts as lost.
 void Loose::send_datagram() {
   std::byte message[kMaxDatagram];
   ibv_sge piece{reinterpret_cast<uintptr_t>(message), write_message(message, datagrams_, 200), 0};

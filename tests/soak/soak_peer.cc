@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process of many that do everything to each other, and see to it that all of it was done right.
+// One of many processes that make all kinds of requests to each other, and check that all of them were
+// executed correctly.
 //
 //     soak_peer NUMBER SEED ADDRESS:PORT COUNT [ADDRESS:PORT...]
 //
-// Listens at the first address, and keeps COUNT connections to each of the others, also when they are lost.
-// On SIGUSR1 it posts nothing more, and says when all is done; on SIGTERM it disconnects, gives everything
-// back, and ends. Prints a line for what the test must know:
+// Listens at the first address, and keeps COUNT connections to each of the others; lost ones are made again.
+// On SIGUSR1 it posts nothing more, and reports when everything has completed. On SIGTERM it disconnects,
+// releases everything, and ends. Prints a line for each event that the test needs:
 //
-//     ready | quiet | lost PROCESS STATUS TIME | count NAME VALUE ... | end DESCRIPTORS_BEFORE AFTER | fault
-//     WHY
+//     ready | quiet | lost PROCESS STATUS TIME | count NAME VALUE ... |
+//     end DESCRIPTORS_BEFORE AFTER | fault WHY
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -74,7 +75,7 @@ sockaddr_in parse_address(const std::string& text) {
   return address;
 }
 
-// A connection that this process makes, again and again.
+// A connection that this process makes, and makes again when it is lost.
 struct Wanted {
   sockaddr_in address;
   uint32_t index;
@@ -116,7 +117,7 @@ class Process {
     }
   }
 
-  // Gives everything back.
+  // Disconnects all connections and releases everything.
   void end() {
     while (!connections_.empty()) {
       for (const auto& connection : connections_) {
@@ -179,14 +180,14 @@ class Process {
     if (ibv_post_srq_recv(common_.srq, &wr, &refused) != 0) fault("the SRQ takes no receive");
   }
 
-  // One look at everything. Whether there was something to do.
+  // Polls everything once. Returns whether there was something to do.
   bool turn() {
     bool some = false;
     while (handle_event()) some = true;
     uint32_t polled = 0;
     while (polled < kMaxPolls && poll_completions()) ++polled;
     poll_loose();
-    // A QP's receives of the SRQ must have been polled before it goes, or the SRQ loses them.
+    // A QP's receives from the SRQ must have been polled before the QP is destroyed, or the SRQ loses them.
     if (polled < kMaxPolls) bury();
     if (asked_to_end != 0) return true;
     for (const auto& connection : connections_) {
@@ -232,7 +233,7 @@ class Process {
     return found > 0;
   }
 
-  // What a QP had there goes with it: a completion of one that is no more would be one too many.
+  // A destroyed QP takes its completions with it: a completion of a QP that no longer exists is a fault.
   void poll_loose() {
     ibv_wc completions[32];
     const int found = ibv_poll_cq(common_.loose_cq, 32, completions);
@@ -304,7 +305,7 @@ class Process {
     by_uc_qpn_[connection.loose().uc_qpn()] = &connection;
   }
 
-  // The index comes with what the other end says of its cells and of its seed.
+  // The index follows from the peer's cell size and seed.
   void accept(rdma_cm_id* id, const Greeting& theirs) {
     const uint32_t index = theirs.cell_bytes == kLargeCell ? 0 : 2 + static_cast<uint32_t>(theirs.seed % 2);
     Connection& made = add(id, index);
@@ -348,7 +349,7 @@ class Process {
     if (rdma_connect(connection.id(), &wanted) != 0) give_up(connection);
   }
 
-  // It was one, and is none any more.
+  // Called for an established connection that is lost.
   void lost(Connection& connection, ibv_wc_status status) {
     if (asked_for_quiet == 0 && asked_to_end == 0 && connection.is_established())
       std::printf("lost %u %d %.3f\n", connection.peer(), status, seconds(Clock::now()));
@@ -361,7 +362,7 @@ class Process {
     connection.lose();
   }
 
-  // It has come to nothing.
+  // Called for a connection that could not be made.
   void give_up(Connection& connection) {
     if (connection.is_lost()) return;
     if (connection.id()->qp != nullptr) {
@@ -371,7 +372,7 @@ class Process {
     }
   }
 
-  // What has nothing under way any more.
+  // Destroys connections that could not be made, and lost ones without outstanding requests.
   void bury() {
     std::erase_if(connections_, [this](const std::unique_ptr<Connection>& connection) {
       const bool is_hopeless =
@@ -387,7 +388,7 @@ class Process {
     hopeless_.clear();
   }
 
-  // ---- figures
+  // ---- counts
 
   void count_up() {
     const Clock::time_point now = Clock::now();

@@ -8,11 +8,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint64_t kRate = 10'000'000;  // bytes a second: 10,000 in a millisecond
+constexpr uint64_t kRate = 10'000'000;  // bytes per second: 10,000 per millisecond
 
 class SteadyPath {
  public:
-  // So many in a round, `bytes` each, so far apart.
+  // Delivers `count` acknowledgements of `bytes` each in a round, `apart` from each other.
   void come(uint64_t round, int count, uint64_t bytes, Duration apart) {
     for (int i = 0; i < count; ++i) {
       now_ += apart;
@@ -38,7 +38,7 @@ TEST(AckAggregation, HoldWhatHasComeAtOnceAfterAStall) {
   arrivals.come(1, 100, 10'000, milliseconds(1));
   arrivals.wait(milliseconds(9));
   arrivals.come(1, 10, 10'000, Duration(0));
-  // Nothing more than the rate had come in the stall: it counts from its end.
+  // The excess counts from the end of the stall, so it is the whole burst.
   EXPECT_NEAR(arrivals.lump(), 100'000, 5);
 }
 

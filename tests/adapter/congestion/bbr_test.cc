@@ -19,12 +19,12 @@ using std::chrono::seconds;
 constexpr uint32_t kPacket = 1088;
 constexpr Sizes kSizes{kPacket, 60 * kPacket, 64 * kPacket};
 
-// A pipe of a rate and a round trip, with a queue that never ends: packets are answered one by one.
+// A pipe with a rate, a round trip and an unlimited queue. Packets are acknowledged one by one.
 class Pipe {
  public:
   Pipe(uint64_t rate, Duration round_trip) : rate_(rate), round_trip_(round_trip) {}
 
-  // Sends whatever the flow allows, until then.
+  // For `time`, sends whatever the flow allows.
   void run(Duration time) {
     const TimePoint end = now_ + time;
     while (now_ < end) {
@@ -38,13 +38,13 @@ class Pipe {
     now_ = end;
   }
   void set_rate(uint64_t rate) { rate_ = rate; }
-  // The sender gets no processor.
+  // The sender gets no processor for `time`.
   void stand_still(Duration time) { now_ += time; }
-  // One packet in so many does not arrive; 0: all do.
+  // Loses every `packets`-th packet; 0: none.
   void lose_one_in(uint32_t packets) { lose_one_in_ = packets; }
   void tell(const Incast& incast) { flow_.told(incast); }
   uint64_t take_delivered() { return std::exchange(delivered_, 0); }
-  // How long a packet that is sent now waits for those before it.
+  // Returns how long a packet sent now waits for those before it.
   Duration queue() const { return std::max(Duration(0), free_at_ - now_); }
   Flow& flow() { return flow_; }
 
@@ -103,7 +103,7 @@ TEST_P(ProbingOf, FillsThePipeAndNotTheQueue) {
   pipe.take_delivered();
   pipe.run(seconds(1));
   EXPECT_GE(static_cast<double>(pipe.take_delivered()), 0.95 * static_cast<double>(c.rate));
-  // The first packets leave together, and a slow path takes long over them.
+  // The first packets leave together, and take long on a slow path.
   EXPECT_LE(pipe.queue(), 3 * c.round_trip);
 }
 INSTANTIATE_TEST_SUITE_P(Pipes, ProbingOf,
@@ -147,7 +147,7 @@ TEST(ProbingTest, LeavesANearPathToTheWindowAlone) {
   EXPECT_GE(pipe.flow().window(), 2 * kSizes.burst - kSizes.run);
 }
 
-// What single losses leave of that window is less than such a path holds while a machine on it is busy.
+// Single losses reduce the window below the data that such a path holds while its machine is busy.
 TEST(ProbingTest, KeepsToTheModelOnANearPathThatLosesPackets) {
   Pipe pipe(125'000'000, microseconds(90));
   pipe.lose_one_in(100);
@@ -167,7 +167,7 @@ TEST(ProbingTest, DoesNotHeedLosses) {
   EXPECT_EQ(pipe.flow().window(), window);
 }
 
-// Rates that were seen while hardly anything was sent must not keep it so.
+// Rates measured while hardly anything was sent must not keep the rate that low.
 TEST(ProbingTest, NeverSendsLessThanTheLeastWindowInARoundTrip) {
   constexpr uint64_t kLeastWindow = 4 * kPacket;
   Bbr probing(kSizes);

@@ -28,7 +28,7 @@ TEST(DcqcnRate, HalvesAtTheFirstNoticeAndOnceInARound) {
 TEST(DcqcnRate, GivesBackHalfOfItInEachRoundWithoutNotice) {
   DcqcnRate rate;
   rate.on_mark(kBandwidth);
-  rate.on_round(kBandwidth);  // that of the notice
+  rate.on_round(kBandwidth);  // the round of the CNP
   rate.on_round(kBandwidth);
   EXPECT_EQ(rate.limit(), kBandwidth * 3 / 4);
   rate.on_round(kBandwidth);
@@ -51,7 +51,7 @@ TEST(DcqcnRate, ForgetsItAllWhenItStandsInNobodysWay) {
   EXPECT_EQ(rate.limit(), 0u);
 }
 
-// Anybody can send notices in a peer's name.
+// CNPs can be forged in a peer's name.
 TEST(DcqcnRate, NeverStopsWhoIsSentNoticesWithoutEnd) {
   DcqcnRate rate;
   rate.on_mark(kBandwidth);

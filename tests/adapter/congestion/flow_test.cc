@@ -23,7 +23,7 @@ class FlowTest : public testing::Test {
     tell(newest + 1 - packets, packets);
     flow.settled(Psn(newest + 1));
   }
-  // What was sent once has arrived.
+  // Reports that packets sent once have arrived.
   void tell(uint32_t first, uint32_t packets) {
     flow.took_time(Psn(first), Psn(first + packets));
     tell_of_repairs(packets);
@@ -58,7 +58,7 @@ TEST_F(FlowTest, MeasuresNoneByPacketsThatWereSentTwice) {
   EXPECT_FALSE(flow.round_trip().is_known()) << "whose answer is it?";
 }
 
-// A repair closes a gap long after what came behind it had arrived, and been told of.
+// A repair closes a gap long after the packets behind it arrived and were reported.
 TEST_F(FlowTest, MeasuresNoneByARepair) {
   send(0, 10);
   now += milliseconds(3);

@@ -11,13 +11,13 @@ using std::chrono::milliseconds;
 
 class LeastRoundTripTest : public testing::Test {
  protected:
-  // As many samples as a mean needs, within a millisecond, and the round is over.
+  // A round within a millisecond, with as many samples as a mean needs. Returns whether a dip is wanted.
   bool round(Duration sample, bool may_dip = true) {
     for (int64_t i = 0; i < MinRtt::kLeastSamples; ++i) least.on_sample(sample, now);
     now += milliseconds(1);
     return least.on_round(now, may_dip);
   }
-  // Rounds that find more, until a dip is wanted.
+  // Runs rounds with larger samples until a dip is wanted. Returns the time that took.
   Duration until_dip() {
     const TimePoint begin = now;
     while (!round(microseconds(400))) {

@@ -30,7 +30,7 @@ TEST(Pacer, LetsBytesThroughAtItsRateHoweverLateItIsAsked) {
       bytes += kPacket;
     }
     ASSERT_GT(pace.next(), now);
-    now = pace.next() + microseconds(66);  // a timer's step
+    now = pace.next() + microseconds(66);  // the timer's resolution
   }
   EXPECT_NEAR(static_cast<double>(bytes), 100e6, 1e6);
 }

@@ -20,7 +20,8 @@ namespace {
 constexpr char kName[] = "verbena-emulated-dma-buf";
 constexpr std::string_view kShownAs = "/memfd:verbena-emulated-dma-buf";
 
-// By its name, which stays with the file through dup(2), fork(2), and a channel to another process.
+// Whether the file is one of ours, by its name. The name stays with the file through dup(2), fork(2) and
+// SCM_RIGHTS.
 bool is_emulated(int fd) {
   char link[32];
   char target[64];
@@ -29,7 +30,7 @@ bool is_emulated(int fd) {
   return length > 0 && std::string_view(target, static_cast<size_t>(length)).starts_with(kShownAs);
 }
 
-// As udmabuf wants it: of whole pages, never to shrink.
+// Creates a memfd as udmabuf requires it: whole pages, and sealed against shrinking.
 Result<UniqueFd> memory_of(uint64_t bytes) {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   if (bytes == 0 || bytes > INT64_MAX - page) return fail(EINVAL);

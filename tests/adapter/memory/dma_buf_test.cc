@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of other devices in our memory: the kernel's where the machine has udmabuf, and emulated ones.
+// dma-bufs in our memory: the kernel's where the machine has udmabuf, and emulated ones.
 #include "adapter/memory/dma_buf.h"
 
 #include <cstring>
@@ -86,7 +86,7 @@ TEST(EmulatedDmaBuf, IsReadOnlyWhereItsDescriptorIs) {
   EXPECT_EQ(refused.error().code, EACCES);
 }
 
-// A seal stands for an exporter that does not map.
+// The seal makes mmap() fail, as with an exporter that does not support it.
 TEST(EmulatedDmaBuf, IsNotSupportedWhereItsExporterDoesNotMapIt) {
   const auto buffer = export_buffer(1, Exporter::kEmulated);
   ASSERT_TRUE(buffer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that are the application's own. Each test runs in a child, whose dispositions are fresh and whose
-// end is looked at.
+// Faults in the application's own code. Each test runs in a child with fresh signal dispositions, and checks
+// how the child ends.
 #include <csetjmp>
 #include <csignal>
 #include <functional>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kPassed = 42;
 
-// How a child ends that runs `body` with the default dispositions.
+// Returns the exit status of a child that runs `body` with the default dispositions.
 int status_of(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -49,7 +49,7 @@ int status_of(const std::function<void()>& body) {
     EXPECT_EQ(WTERMSIG(status_), signal);         \
   } while (false)
 
-// ThreadSanitizer puts itself between: handlers run with every signal blocked, whatever their flags say.
+// ThreadSanitizer wraps signal handlers: they run with every signal blocked, whatever their flags say.
 #ifdef __SANITIZE_THREAD__
 constexpr bool kMasksAreOurs = false;
 #else
@@ -337,8 +337,8 @@ TEST(FaultChain, SurvivesManyReinstallationsOfTheSameHandler) {
   });
 }
 
-// What interrupted our copy is not our code: a profiler's handler that probes memory relies on its own
-// SIGSEGV handler.
+// A handler that interrupts our copy is not our code. For example, a profiler's handler that probes memory
+// relies on its own SIGSEGV handler.
 TEST(FaultChain, FaultOfForeignCodeInsideAGuardedCallIsNotOurs) {
   EXPECT_PASSES([] {
     set_handler(pass);

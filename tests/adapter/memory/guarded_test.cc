@@ -15,7 +15,7 @@
 namespace verbena::memory {
 namespace {
 
-constexpr unsigned kAutodisarm = 1u << 31;  // SS_AUTODISARM; <linux/signal.h> does not go with <csignal>
+constexpr unsigned kAutodisarm = 1u << 31;  // SS_AUTODISARM; <linux/signal.h> conflicts with <csignal>
 
 class Guarded : public testing::Test {
  protected:
@@ -29,7 +29,7 @@ TEST_F(Guarded, CopiesWhatIsThere) {
   EXPECT_EQ(to, from);
 }
 
-// Few bytes are copied otherwise than many.
+// Short copies use other code than long ones.
 TEST_F(Guarded, CopiesExactlyWhatIsAskedFor) {
   std::vector<std::byte> from(100);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i + 1);
@@ -178,7 +178,7 @@ TEST_F(Guarded, WorksInManyThreadsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The engine's threads: every signal blocked but those of faults.
+// The engine's threads block every signal except those for faults.
 TEST_F(Guarded, WorksInAThreadThatBlocksAllOtherSignals) {
   const Pages pages = Pages::anonymous(1, PROT_NONE);
   bool copied = true;
@@ -206,7 +206,7 @@ bool is_blocked(int signal) {
   return sigismember(&blocked, signal) == 1;
 }
 
-// The kernel would kill the process.
+// The kernel kills a process for a fault whose signal is blocked.
 TEST_F(Guarded, WorksInAThreadThatBlocksFaultsToo) {
   const Pages pages = Pages::anonymous(1, PROT_NONE);
   std::thread([&] {
@@ -230,7 +230,7 @@ TEST_F(Guarded, WorksInAThreadThatIsSeenToBlockThemFromNowOn) {
   }).join();
 }
 
-// It is the application's, which waits for it in its own way.
+// The pending signal belongs to the application, which waits for it in its own way.
 TEST_F(Guarded, LeavesASignalThatWaitsWhereItIs) {
   std::thread([] {
     block_faults();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A key table that several shards read while others change it. Worth most under the sanitizers.
+// A key table that several shards read while others change it. Run it with the sanitizers.
 #include <atomic>
 #include <latch>
 #include <memory>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr PdId kPd = 3;
 
-// A reader: what a shard is to the table.
+// A reader of the table, as a shard is.
 class Reader {
  public:
   explicit Reader(KeyTable& keys) : keys_(keys) { keys_.readers().add(lock_); }
@@ -97,7 +97,7 @@ TEST(KeyTableReaders, FindWhatWasPublishedLast) {
   EXPECT_FALSE(keys.open(key));
 }
 
-// A thread that deregisters waits for the section in which somebody may have found the key, and no longer.
+// Deregistration waits for the read section in which a reader may have found the key, and no longer.
 TEST(KeyTableReaders, AreWaitedForWhenAKeyIsRemoved) {
   KeyTable keys(1, 10);
   Reader reader(keys);
@@ -116,7 +116,7 @@ TEST(KeyTableReaders, AreWaitedForWhenAKeyIsRemoved) {
     EXPECT_TRUE(section_over);
     removed = true;
   });
-  // From here on the key is not found any more, though the section goes on and what it opened stays.
+  // From here on lookups of the key fail, although the section goes on and its opening stays valid.
   while (keys.open(key)) std::this_thread::yield();
   EXPECT_FALSE(removed);
   EXPECT_NE(opening->at(0, 16), nullptr);
@@ -126,7 +126,7 @@ TEST(KeyTableReaders, AreWaitedForWhenAKeyIsRemoved) {
   EXPECT_TRUE(removed);
 }
 
-// The table that was outgrown is kept for those who are searching it.
+// The table replaced by a larger one is kept for readers that are searching it.
 TEST(KeyTableReaders, MayBeSearchingATableThatIsReplaced) {
   KeyTable keys(1, 1 << 12);
   Reader reader(keys);
@@ -150,8 +150,8 @@ TEST(KeyTableReaders, MayBeSearchingATableThatIsReplaced) {
   keys.remove(key);
 }
 
-// Regions come and go, and each takes its memory along the moment it is removed. A reader writes to what it
-// finds: the address sanitizer tells if that was freed.
+// Regions come and go, and each frees its memory when it is removed. A reader writes to the regions it finds:
+// the address sanitizer reports a write to freed memory.
 TEST(KeyTableReaders, NeverUseWhatIsGone) {
   constexpr int kReaders = 2;
   constexpr int kWriters = 2;
@@ -174,7 +174,7 @@ TEST(KeyTableReaders, NeverUseWhatIsGone) {
           const Opening* const opening = r == 0 ? (looked_up ? &*looked_up : nullptr) : finder.find(key);
           if (opening == nullptr) return;
           ASSERT_EQ(opening->key, key);
-          // An atomic: two readers may have found the same.
+          // Atomic, because two readers may have found the same region.
           __atomic_store_n(opening->at(0, kBytes) + random.below(kBytes), std::byte{1}, __ATOMIC_RELAXED);
         });
       }
@@ -198,7 +198,7 @@ TEST(KeyTableReaders, NeverUseWhatIsGone) {
   EXPECT_EQ(keys.size(), 0u);
 }
 
-// One shard binds a window now here, now there, and another finds it in one piece.
+// One shard binds a window to alternating ranges. Readers never see a mixture of two of them.
 TEST(KeyTableReaders, FindAWindowWholeWhileItIsBound) {
   KeyTable keys(1, 10);
   std::vector<std::byte> memory(64);
@@ -216,7 +216,7 @@ TEST(KeyTableReaders, FindAWindowWholeWhileItIsBound) {
       reader.section([&] {
         const Opening* const found = finder.find(key);
         if (found == nullptr || found->length == 0) return;
-        // Bound to [n, 2n): address and length agree.
+        // The window is bound to [n, 2n), so address and length agree.
         ASSERT_EQ(found->iova, found->length);
         ASSERT_EQ(found->base, memory.data() + found->length);
       });

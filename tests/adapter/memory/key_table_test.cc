@@ -36,7 +36,7 @@ TEST(Permutation, OfTagsHitsEveryNumberOnceForEverySecret) {
 }
 
 TEST(Permutation, TellsNothingOfItsNeighbours) {
-  // Consecutive numbers differ in about half of the bits, whatever the secret.
+  // Outputs for consecutive numbers differ in about half of the bits, for any secret.
   constexpr SipKey kKey{7, 8};
   uint64_t flipped = 0;
   for (uint32_t i = 0; i < 10'000; ++i) {
@@ -140,7 +140,7 @@ TEST(KeyTable, DrawsDifferentKeysForDifferentSecrets) {
   EXPECT_EQ(same, 0);
 }
 
-// Half of a secret, which something else may have been made of, does not tell the keys.
+// Half of the secret, from which other values may have been derived, does not determine the keys.
 TEST(KeyTable, DrawsDifferentKeysForSecretsThatDifferInAHalf) {
   KeyTable tables[] = {{SipKey{1, 1}, 100}, {SipKey{1, 2}, 100}, {SipKey{2, 1}, 100}};
   Region region;
@@ -169,7 +169,7 @@ TEST(KeyTable, NeverRepeatsAKeyOverAMillionRegistrations) {
   EXPECT_GE(seen.front(), 256u);
 }
 
-// Once every identity was used they come again, under other tags, passing over those still in use.
+// When every identity has been used, they are used again with other tags, except for those still in use.
 TEST(KeyTable, ComesRoundAfterEveryIdentityWithOtherTags) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "minutes of one thread's work, in which there is nothing for the thread sanitizer";

@@ -61,8 +61,8 @@ TEST_F(OrderedCopy, AnswersFalseForATruncatedFile) {
   EXPECT_FALSE(scatter_guarded({&piece, 1}, pages.data()));
 }
 
-// Who sees the last byte sees them all. The watcher has the memory at other addresses, as another process
-// has.
+// A reader that sees the last byte sees them all. The reader maps the memory at other addresses, as another
+// process does.
 TEST_F(OrderedCopy, TheLastByteIsTheLast) {
   const UniqueFd file = memory_file(32);
   const Pages ours = Pages::of_file(file.get(), 32, PROT_READ | PROT_WRITE, MAP_SHARED);
@@ -73,7 +73,7 @@ TEST_F(OrderedCopy, TheLastByteIsTheLast) {
       std::vector<std::byte> data(bytes);
       const ConstBytes piece = data;
       const int rounds = bytes > 1000 ? 20 : 200;
-      size_t behind = 0;  // bytes that were not there when the last was
+      size_t behind = 0;  // bytes missing when the last one was there
       for (int round = 1; round <= rounds; ++round) {
         std::memset(data.data(), round, bytes);
         std::thread watcher([&] {
@@ -90,8 +90,8 @@ TEST_F(OrderedCopy, TheLastByteIsTheLast) {
 }
 
 #if defined(__x86_64__)
-// Instruction by instruction, by the processor's trap flag: a program that has seen the word takes it at
-// once.
+// Steps through the copy with the processor's trap flag. A program takes the data as soon as it sees the last
+// word.
 volatile std::byte* watched = nullptr;
 int times_seen = 0;
 
@@ -124,7 +124,7 @@ TEST_F(OrderedCopy, StoresAWordOnce) {
 }
 #endif
 
-// ---- where it is worth trying
+// ---- where an ordered copy is worth trying
 
 TEST(GuardHere, HoldsInAThreadThatTakesFaults) {
   bool holds = false;

@@ -74,7 +74,7 @@ TEST(NullRegion, IsForLocalUseAlone) {
   }
 }
 
-// Both ways of checking must agree, except where a test says otherwise.
+// Both ways to check pages must agree, except where a test says otherwise.
 class CheckPages : public testing::TestWithParam<bool> {
  protected:
   static int check(const void* at, uint64_t bytes, bool writable) {
@@ -183,7 +183,7 @@ TEST(CheckPagesRange, RefusesRangesThatWrap) {
   EXPECT_EQ(code_of(check_pages(reinterpret_cast<void*>(UINTPTR_MAX), 0, false)), 0);
 }
 
-// More than there is memory for must end in an answer, not in the end of the process.
+// A range larger than the memory must give an error, not end the process.
 TEST(CheckPagesRange, RefusesHugeRangesThatAreMostlyHoles) {
   const Pages pages = Pages::anonymous(1);
   EXPECT_EQ(code_of(check_pages(pages.data(), uint64_t{1} << 46, false)), EFAULT);

@@ -26,7 +26,7 @@ size_t count(Region& region) {
   return windows;
 }
 
-// A region of 1000 bytes at address 0x1000, a window of each type, and the QP's list.
+// A region of 1000 bytes at address 0x1000, a window of each type, and the QP's window list.
 class Window : public testing::Test {
  protected:
   Window() {
@@ -57,7 +57,7 @@ class Window : public testing::Test {
     return bind_window(keys, changed, windows);
   }
   size_t bound_windows() { return count(region); }
-  // What a QP finds with a key.
+  // Returns the memory that a QP reaches with a key; null if the key does not allow it.
   std::byte* remote(uint32_t key, uint64_t address, uint64_t length, Access wanted = kWrite,
                     uint32_t qpn = kQpn, PdId pd = kPd) const {
     const auto found = keys.open(key);
@@ -237,7 +237,7 @@ TEST_F(Window, IsUnboundWithItsQp) {
   EXPECT_TRUE(bind(two)) << "and is free for another";
 }
 
-// ---- what others are shown of it
+// ---- published to other processes
 
 class Shown : public testing::Test, private KeyPublisher {
  protected:
@@ -268,10 +268,10 @@ class Shown : public testing::Test, private KeyPublisher {
                         .qpn = kQpn},
                        of_qp);
   }
-  // Whether a key that is shown may be used.
+  // Whether a published key may be used.
   bool is_open(uint32_t key) { return shown.contains(key) && (shown[key].access & kRead) != 0; }
 
-  // KeyPublisher
+  // Overrides of KeyPublisher.
   void publish(const Opening& opening) override { shown[opening.key] = opening; }
   void withdraw(uint32_t key) override { shown.erase(key); }
   void await_users() override {}
@@ -331,10 +331,10 @@ TEST_F(Shown, WhatARefusedBindWouldHaveChangedAsItIs) {
   EXPECT_TRUE(is_open(window.key));
 }
 
-// ---- all of it
+// ---- random requests against a model
 
-// Against the simplest model of the rules: two protection domains, three QPs, regions and windows of all
-// kinds, random requests.
+// The simplest model of the rules, for two protection domains, three QPs, and regions and windows of all
+// kinds.
 struct Model {
   struct Bound {
     size_t region;

@@ -25,8 +25,7 @@ constexpr size_t kIpv6HeaderBytes = 40;
 constexpr size_t kUdpHeaderBytes = 8;
 constexpr uint8_t kUdp = 17;
 
-// Reads an IP packet as RFC 791, 8200 and 768 define it, independently: no code of the port under test is
-// used.
+// Reads an IP packet as RFC 791, 8200 and 768 define it, without any code of the port under test.
 std::optional<Captured> read_udp(std::span<const uint8_t> ip) {
   Captured result;
   std::span<const uint8_t> udp;
@@ -58,7 +57,7 @@ std::optional<Captured> read_udp(std::span<const uint8_t> ip) {
   return result;
 }
 
-// Where a fragment says what it is, and where its payload begins.
+// The fragment fields of a packet, and the offset of its payload.
 struct Fragment {
   uint32_t identification;
   bool more;

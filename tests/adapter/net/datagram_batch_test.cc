@@ -47,7 +47,7 @@ TEST_F(ReadDatagrams, AreCutOffWhereTheyAreLongerThanAsked) {
   EXPECT_EQ(batch.data(0).size(), 1000u);
 }
 
-// Where the kernel copies them fast to: see datagram_batch.cc.
+// Buffers begin half a page into a page, where the kernel's copies are fast: see datagram_batch.cc.
 TEST_F(ReadDatagrams, LieHalfAPageFromTheBeginningOfOne) {
   for (const size_t longest : {65536, 1000}) {
     DatagramBatch batch(longest);

@@ -10,7 +10,7 @@
 namespace verbena::net::testing {
 namespace {
 
-// Packets that a stranger may send: each is dropped, counted by its reason, and reaches no queue pair.
+// Packets that a stranger may send: each is dropped, counted by its reason, and reaches no QP.
 class HostilePacket : public ::testing::TestWithParam<const char*> {
  protected:
   void expect_drop(ConstBytes udp_payload, DropReason reason) {
@@ -41,7 +41,7 @@ TEST_P(HostilePacket, GoodPacketArrives) {
 
 TEST_P(HostilePacket, Truncated) {
   const std::vector<std::byte> packet = good();
-  // From 8 bytes on it is steered to us.
+  // From 8 bytes on the steering program can select our slot.
   for (const size_t length : {size_t{8}, size_t{11}, size_t{12}, size_t{15}}) {
     expect_drop(ConstBytes(packet).first(length), DropReason::kTruncated);
   }
@@ -85,7 +85,7 @@ TEST_P(HostilePacket, AcknowledgeWithPayload) {
 }
 
 TEST_P(HostilePacket, ForAnotherSlotIsDropped) {
-  // Nobody has slot 9: slot 0 gets the packet.
+  // No process has slot 9: slot 0 gets the packet.
   Collector collector;
   stranger_.send(stranger_.encode(write_middle(9, 0, 16), pattern(16, 1)));
   EXPECT_TRUE(Collector::receive_drops(group_[0], DropReason::kForeignSlot, 1));
@@ -113,8 +113,8 @@ TEST_P(HostilePacket, RandomBytesAreCountedAndDropped) {
   EXPECT_EQ(counters.received_packets, 2000u);
   EXPECT_EQ(std::accumulate(counters.dropped.begin(), counters.dropped.end(), collector_.packets.size()),
             2000u);
-  // Over IPv4 an ICRC is good for any of 65,536 identifications, so of random packets that parse (one in a
-  // hundred) one in 65,536 passes.
+  // Over IPv4 an ICRC is good for any of 65,536 identifications. So one in 65,536 random packets passes, of
+  // the one in a hundred that parse.
   EXPECT_LE(collector_.packets.size(), 1u);
 }
 

@@ -29,7 +29,7 @@ constexpr const char* kThisThreads = "/proc/thread-self/ns/net";
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// One ethtool command on a device.
+// Runs one ethtool command on a device.
 void ethtool(int fd, const std::string& device, void* command) {
   ifreq request{};
   std::strncpy(request.ifr_name, device.c_str(), sizeof request.ifr_name - 1);
@@ -37,7 +37,7 @@ void ethtool(int fd, const std::string& device, void* command) {
   if (ioctl(fd, SIOCETHTOOL, &request) != 0) throw_errno("ethtool on " + device);
 }
 
-// The kernel's names of its offloads, in the order of their bits.
+// Returns the kernel's names of its offloads, in the order of their bits.
 std::vector<std::string> feature_names(int fd, const std::string& device) {
   alignas(ethtool_sset_info) std::array<uint32_t, sizeof(ethtool_sset_info) / 4 + 1> set_buffer{};
   auto* set = reinterpret_cast<ethtool_sset_info*>(set_buffer.data());
@@ -76,7 +76,7 @@ InNamespace::InNamespace(const NetNamespace& where) : before_(open(kThisThreads,
 }
 
 InNamespace::~InNamespace() {
-  // In the wrong namespace the tests that follow would talk to the wrong network.
+  // In the wrong namespace, later tests would use the wrong network.
   if (setns(before_.get(), CLONE_NEWNET) != 0) std::abort();
 }
 

@@ -143,7 +143,7 @@ Stranger::Stranger(const char* source, const char* destination, uint16_t destina
   const SocketAddress here = destination_of(back, 0);
   const int family = here.generic.sa_family;
   fd_.reset(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // Identification 0, so that the ICRC can be exact.
+  // Makes the kernel send identification 0, so that the ICRC can be exact.
   const int discover = IP_PMTUDISC_DO;
   if (family == AF_INET) setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
   if (bind(fd_.get(), &here.generic, here.length()) != 0) throw_errno("bind");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts: what comes from addresses of one reaches a guarded socket of the other, or does not.
+// Two hosts: packets from some addresses of one reach a guarded socket of the other, packets from others do
+// not.
 #include "adapter/net/udp/peer_filter.h"
 
 #include <memory>
@@ -65,7 +66,7 @@ class PeerFilter : public ::testing::Test {
     socket_ = std::move(*socket);
   }
 
-  // Packets do not overtake each other where all happens on one.
+  // On one processor packets do not overtake each other.
   static void stay_on_one_processor() {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -91,7 +92,7 @@ class PeerFilter : public ::testing::Test {
     ASSERT_EQ(sendto(socket.get(), &what, 1, 0, &destination.generic, destination.length()), 1) << to;
   }
 
-  // Whether a packet between these arrives, before one that does for certain.
+  // Whether a packet between these addresses arrives before a later one that certainly does.
   bool hears(std::string_view from, std::string_view to) {
     {
       const InNamespace there(hosts_->a);

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 
-// A wait that must end before its time is over has this much.
+// The timeout of waits that must end earlier.
 constexpr Duration kEnough = minutes(1);
 constexpr Duration kShort = milliseconds(50);
 
@@ -31,7 +31,7 @@ struct Addresses {
   const char* elsewhere;  // an address that no route leads to
 };
 
-// Two hosts; the test's thread is in the first.
+// Two hosts; the test's thread is in the first one's namespace.
 class RouteCheck : public ::testing::TestWithParam<Addresses> {
  protected:
   void SetUp() override {
@@ -50,7 +50,7 @@ class RouteCheck : public ::testing::TestWithParam<Addresses> {
 
 TEST_P(RouteCheck, FindsANeighbourThatAnswers) {
   EXPECT_EQ(check(GetParam().peer, kEnough), 0);
-  // Now it is known.
+  // The neighbor is known now.
   EXPECT_EQ(check(GetParam().peer, Duration(0)), 0);
 }
 
@@ -62,7 +62,7 @@ TEST_P(RouteCheck, ANeighbourThatDoesNotAnswerIsATimeout) {
 
 TEST_P(RouteCheck, WithoutPatienceNobodyLooksForANeighbour) {
   EXPECT_EQ(check(GetParam().nobody, Duration(0)), 0);
-  // The kernel has looked for this one, and found none.
+  // A neighbor that the kernel has tried to resolve without success.
   run(std::string("ip neigh add ") + GetParam().nobody + " dev veth-a nud failed");
   EXPECT_EQ(check(GetParam().nobody, Duration(0)), ETIMEDOUT);
 }

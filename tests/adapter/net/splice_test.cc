@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams that leave without a copy, over loopback.
+// Datagrams that are sent without a copy (splice(2)), over loopback.
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -67,7 +67,7 @@ TEST(BlockPool, LivesAsLongAsAPin) {
   block.pin = {};
 }
 
-// Datagrams to oneself, from a block.
+// Datagrams from a block of memory to a socket of the same process.
 class Splice : public testing::TestWithParam<int> {
  protected:
   static constexpr uint32_t kSegment = 1040;
@@ -90,7 +90,7 @@ class Splice : public testing::TestWithParam<int> {
     ASSERT_NE(pool_, nullptr);
     for (uint32_t i = 0; i < SendRun::kBlockBytes; ++i) block_.begin[i] = std::byte(i * 7 + i / 256);
   }
-  // In segments, as a super-packet.
+  // Sends in segments, as a super-packet.
   ssize_t send(uint32_t bytes) {
     alignas(cmsghdr) std::byte control[kControlBytes];
     ControlWriter writer(control, 0);
@@ -113,7 +113,7 @@ class Splice : public testing::TestWithParam<int> {
     EXPECT_LT(recv(receiver_.get(), got.data(), got.size(), 0), 0);
   }
 
-  // The numbers of all descriptors that are pipes.
+  // Returns the numbers of all descriptors that are pipes.
   static std::set<int> pipes() {
     std::set<int> all;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -142,7 +142,8 @@ TEST_P(Splice, ArrivesWhole) {
   }
 }
 
-// What would befall a sender that wrote to its block too early; so it shows that there is no copy.
+// Changes the block before the datagram is read. The receiver sees the change, which shows that there was no
+// copy.
 TEST_P(Splice, IsWhatTheBlockHoldsWhenItIsRead) {
   ASSERT_EQ(send(kBytes), kBytes);
   std::vector<std::byte> got(1 << 17);
@@ -169,7 +170,7 @@ TEST_P(Splice, ManyFollowEachOther) {
 }
 
 TEST_P(Splice, IsRefusedAsSendmsgIs) {
-  name_.ipv4.sin_port = 0;  // nobody can be there
+  name_.ipv4.sin_port = 0;  // an invalid destination
   EXPECT_LT(send(kBytes), 0);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(pipe_.spliced(), 0u);
@@ -188,7 +189,7 @@ TEST_P(Splice, GoesByACopyWhereThereIsNoPipe) {
   EXPECT_EQ(pipe_.spliced(), 0u);
 }
 
-// The program has closed all descriptors, as a daemon does, and the numbers are those of a pipe of its own.
+// The program has closed all descriptors, as a daemon does, and the numbers are now those of its own pipe.
 TEST_P(Splice, KnowsAFileThatHasGotItsNumber) {
   const std::set<int> before = pipes();
   EXPECT_TRUE(pipe_.is_whole());

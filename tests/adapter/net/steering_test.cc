@@ -50,7 +50,7 @@ TEST_P(Steering, BringsAPacketTooShortForAQpnToSlotZero) {
 INSTANTIATE_TEST_SUITE_P(Loopback, Steering, ::testing::Values("127.0.0.1", "::1"));
 
 TEST(Steering, KeepsMoreSlotsApartThanAPortHasRuns) {
-  // More destinations than the port has runs: it must flush by itself, and no super-packet may mix slots.
+  // More destinations than the port has runs: it must flush runs itself, and no super-packet may mix slots.
   constexpr uint32_t kSlots = 40;
   constexpr uint32_t kRounds = 3;
   PortGroup group(kSlots);

@@ -18,7 +18,7 @@ namespace {
 
 using transport::SendStatus;
 
-// Two ports on loopback, slots 1 and 2; slot 0 is there as the agent's would be.
+// Two ports on loopback, in slots 1 and 2. Slot 0 exists, as the agent's would.
 class UdpPortPair : public ::testing::TestWithParam<const char*> {
  protected:
   SendStatus send(const roce::Headers& headers, ConstBytes payload) {
@@ -119,7 +119,7 @@ TEST_P(UdpPortPair, ManyPacketsOfOneSizeArriveInOneRead) {
   for (uint32_t i = 0; i < 15; ++i) send(write_middle(2, i, 4096), pattern(4096, i));
   group_[1].flush();
   ASSERT_TRUE(wait_for(group_[2].receive_fd(), POLLIN));
-  // The first read of an idle port takes one datagram: all were in it.
+  // The first read of an idle port takes one datagram, which contained all packets.
   EXPECT_EQ(group_[2].receive(collector_, 1), 15u);
   ASSERT_EQ(collector_.packets.size(), 15u);
   for (uint32_t i = 0; i < 15; ++i) {
@@ -139,7 +139,7 @@ TEST_P(UdpPortPair, AnAcknowledgeTravelsAsTheLastShorterSegment) {
   EXPECT_EQ(collector_.packets[3].headers.syndrome, 0x1f);
 }
 
-// As with an RDMA WRITE, whose First packet says where to write.
+// The First packet of an RDMA WRITE is longer by its RETH.
 TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
   roce::Headers first = write_middle(2, 0, 4096);
   first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);
@@ -152,7 +152,7 @@ TEST_P(UdpPortPair, ALongerFirstPacketLeavesTheOthersTheirSuperPacket) {
   EXPECT_EQ(group_[2].receive(collector_, 1), 15u);
 }
 
-// Where the others fill super-packets without it.
+// The packets after the second one fill super-packets without it.
 TEST_P(UdpPortPair, ALongerFirstPacketTakesAnotherAlongThatMayFollowIt) {
   roce::Headers first = write_middle(2, 0, 4096);
   first.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kWriteFirst);
@@ -200,7 +200,7 @@ TEST_P(UdpPortPair, KeepsTheOrderOfAnyMixOfSizes) {
 
 TEST_P(UdpPortPair, ReceivesAboutABudget) {
   for (uint32_t i = 0; i < 40; ++i) {
-    // Growing sizes do not merge.
+    // Packets of growing sizes do not merge.
     send(write_middle(2, i, 4 * i), pattern(4 * i, i));
   }
   group_[1].flush();
@@ -213,8 +213,8 @@ TEST_P(UdpPortPair, ReceivesAboutABudget) {
   EXPECT_EQ(group_[2].receive(collector_, 3), 0u);
 }
 
-// A page that can be read, and one that cannot. A hole in its place would be filled by what is allocated
-// next.
+// Returns a readable page followed by an inaccessible one. The second stays mapped: another allocation could
+// take the place of a hole.
 void* readable_then_not(size_t page) {
   void* const memory = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory != MAP_FAILED) mprotect(static_cast<std::byte*>(memory) + page, page, PROT_NONE);
@@ -227,7 +227,7 @@ TEST_P(UdpPortPair, AFaultInThePayloadSendsNothingAndDoesNoHarm) {
   ASSERT_NE(memory, MAP_FAILED);
   const ConstBytes half_gone(static_cast<std::byte*>(memory) + page / 2, page);
 
-  EXPECT_EQ(send(write_middle(2, 0, 4096), half_gone), SendStatus::kFault);  // the first of a run
+  EXPECT_EQ(send(write_middle(2, 0, 4096), half_gone), SendStatus::kFault);  // the first packet of a run
   EXPECT_EQ(send(write_middle(2, 1, 4096), pattern(4096, 1)), SendStatus::kSent);
   EXPECT_EQ(send(write_middle(2, 2, 4096), half_gone), SendStatus::kFault);  // inside a run
   EXPECT_EQ(send(write_middle(2, 3, 4096), pattern(4096, 3)), SendStatus::kSent);
@@ -263,8 +263,8 @@ transport::PacketTrain train_of(const roce::Path& path, ConstBytes payload, uint
           .count = static_cast<uint32_t>(payload.size() / packet_payload)};
 }
 
-// Over the end of one super-packet and of another, also where something shorter or longer is staged already:
-// each packet comes once, in order and whole, with the very ICRC for its identification.
+// Trains across the ends of super-packets, also with a shorter or longer packet already staged. Each packet
+// arrives once, in order and intact, with the exact ICRC for its identification.
 TEST_P(UdpPortPair, ATrainArrivesAsItsPackets) {
   for (const uint32_t size : {256, 1024, 4096}) {
     for (const uint32_t staged : {0, 1, 3}) {
@@ -291,7 +291,7 @@ TEST_P(UdpPortPair, ATrainArrivesAsItsPackets) {
   EXPECT_EQ(group_[2].counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)], 0u);
 }
 
-// The port may send it without a copy then, if it leaves the memory alone.
+// If the sender keeps the memory unchanged, the port may send without a copy.
 TEST_P(UdpPortPair, ATrainArrivesWhoseSenderKeepsItsBlocks) {
   constexpr uint32_t kSize = 1024;
   constexpr uint32_t kCount = 60;
@@ -316,7 +316,7 @@ TEST_P(UdpPortPair, ATrainArrivesWhoseSenderKeepsItsBlocks) {
           std::ranges::equal(collector_.packets[i].payload, whole.subspan(size_t{i % kCount} * kSize, kSize)))
           << round << ", " << i;
     }
-    // Not in each round: in some there are no blocks any more, and it goes by copies.
+    // Blocks are not released in each round: in some rounds none is left, and the port copies.
     if (round % 40 == 39) pins.release_before(roce::Psn(psn + 2 * kCount));
   }
   EXPECT_GT(most, 1u);
@@ -348,12 +348,12 @@ INSTANTIATE_TEST_SUITE_P(Loopback, UdpPortPair, ::testing::Values("127.0.0.1", "
 
 TEST(UdpPort, CountsPacketsWithoutARouteAndGoesOn) {
   PortGroup group(2);
-  // The source is no address of ours.
+  // The source is not an address of this host.
   EXPECT_EQ(send(group[1], path("198.51.100.1", "127.0.0.1"), write_middle(1, 0, 8), pattern(8, 1)),
             SendStatus::kSent);
   EXPECT_EQ(send(group[1], path("2001:db8::1", "::1"), write_middle(1, 0, 8), pattern(8, 1)),
             SendStatus::kSent);
-  // The families differ.
+  // The address families differ.
   EXPECT_EQ(send(group[1], path("::1", "127.0.0.1"), write_middle(1, 0, 8), pattern(8, 1)),
             SendStatus::kSent);
   EXPECT_TRUE(group[1].flush());
@@ -376,7 +376,7 @@ TEST(UdpPort, RefusesADescriptorThatIsNoReceiveSocket) {
   EXPECT_EQ(UdpPort::create(std::move(*fd), options).error().code, EINVAL);
 }
 
-// An agent's datagrams leave from its port. In a super-packet, too, each has the right ICRC.
+// The agent sends from UDP port 4791. Each packet has the right ICRC, also in a super-packet.
 TEST_P(UdpPortPair, LeavesForSlotZeroFromThePortItself) {
   UdpPortOptions options;
   options.sends_from_port = true;

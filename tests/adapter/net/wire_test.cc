@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is on the wire, as an observer sees it: two network namespaces, a veth pair, a packet socket.
+// Packets on the wire, as captured by a packet socket: two network namespaces joined by a veth pair.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ class Wire : public ::testing::TestWithParam<Family> {
     expect_exact_icrc(packet);
   }
 
-  // As the kernel's rxe would check it, once the fragments have been put together.
+  // Checks the ICRC of the reassembled packet, as the kernel's rxe does.
   void expect_exact_in_fragments(const Captured& packet, uint32_t fragments) {
     EXPECT_EQ(packet.fragments, fragments);
     EXPECT_FALSE(packet.dont_fragment);
@@ -77,8 +77,8 @@ class Wire : public ::testing::TestWithParam<Family> {
     EXPECT_GE(packet.flow.source_port, 0xc000);
   }
 
-  // The kernel takes no UDP_SEGMENT from a socket whose checksums are off, which stands here for devices
-  // without checksum offload and for IPsec.
+  // Turns off the sender's checksums: the kernel then rejects UDP_SEGMENT. The same happens with devices
+  // without checksum offload, and with IPsec.
   static void refuse_super_packets() {
     constexpr int kMaxDescriptors = 2048;  // ours lie high up (base/own_fd.h)
     int switched = 0;
@@ -96,7 +96,7 @@ class Wire : public ::testing::TestWithParam<Family> {
     ASSERT_EQ(switched, 1);
   }
 
-  // Destroyed last to first: the thread is back home before the namespaces go.
+  // Destroyed last to first: the thread leaves the namespaces before they are destroyed.
   std::unique_ptr<TwoHosts> hosts_;
   std::unique_ptr<InNamespace> here_;
   std::unique_ptr<Capture> capture_;
@@ -118,7 +118,7 @@ TEST_P(Wire, CarriesExactIcrcsInEverySegmentOfASuperPacket) {
   for (uint32_t i = 0; i < packets.size(); ++i) {
     SCOPED_TRACE(i);
     expect_exact(packets[i]);
-    // 15 packets of 4112 bytes fill a run, in which the k-th has identification k; the 16th is alone.
+    // 15 packets of 4112 bytes fill a run; the k-th has identification k. The 16th is alone.
     EXPECT_EQ(packets[i].identification, packets[i].flow.ipv6 || i == 15 ? 0 : i);
   }
   EXPECT_TRUE(collector_.receive(*receiver_, 16));
@@ -162,7 +162,7 @@ TEST_P(Wire, MergesArrivalsByGroAndChecksThemAll) {
   for (uint32_t i = 0; i < 60; ++i) send(*sender_, path(), write_middle(0, i, 1024), pattern(1024, i));
   ASSERT_TRUE(sender_->flush());
   ASSERT_TRUE(wait_for(receiver_->receive_fd(), POLLIN));
-  // One read of an idle port takes one datagram; it holds several packets when GRO has merged them.
+  // One read of an idle port takes one datagram, which holds several packets if GRO has merged them.
   EXPECT_GT(receiver_->receive(collector_, 1), 1u);
   ASSERT_TRUE(collector_.receive(*receiver_, 60));
   for (uint32_t i = 0; i < 60; ++i) {
@@ -173,7 +173,7 @@ TEST_P(Wire, MergesArrivalsByGroAndChecksThemAll) {
 
 TEST_P(Wire, SendsInFragmentsWhatIsTooLongForItsPath) {
   join(9000);
-  // A route MTU below the device's refuses segments of 4112 bytes, even single ones; 1040 bytes always pass.
+  // A route MTU below the device's rejects segments of 4112 bytes, even single ones; 1040 bytes always pass.
   run(std::string("ip route add ") + GetParam().b + " dev veth-a mtu 2000");
   for (uint32_t i = 0; i < 3; ++i) send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
   send(*sender_, path(), write_middle(0, 3, 1024), pattern(1024, 3));
@@ -184,7 +184,7 @@ TEST_P(Wire, SendsInFragmentsWhatIsTooLongForItsPath) {
   std::set<uint32_t> psns;
   for (const auto& packet : collector_.packets) psns.insert(packet.headers.psn.value());
   EXPECT_EQ(psns, (std::set<uint32_t>{0, 1, 2, 3}));
-  // Packets that fit have "don't fragment" set as before.
+  // Packets that fit have "don't fragment" set, as before.
   capture_->take(roce::kUdpPort, 4);
   send(*sender_, path(), write_middle(0, 4, 1024), pattern(1024, 4));
   ASSERT_TRUE(sender_->flush());
@@ -194,11 +194,11 @@ TEST_P(Wire, SendsInFragmentsWhatIsTooLongForItsPath) {
   expect_exact(packets[0]);
 }
 
-// A peer that keeps nothing (rxe) would ask for all of it again.
+// A peer without a reorder buffer (rxe) would request all later packets again.
 TEST_P(Wire, KeepsTheOrderOfPacketsOfWhichSomeLeaveInFragments) {
   join(9000);
   run(std::string("ip route add ") + GetParam().b + " dev veth-a mtu 2000");
-  // The first run finds out that they are too long.
+  // The first run learns that the packets are too long.
   for (uint32_t psn = 0; psn < 20; psn += 5) {
     for (uint32_t i = psn; i < psn + 4; ++i)
       send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
@@ -247,16 +247,16 @@ TEST_P(Wire, SendsWholePacketsAgainWhenThePathTakesThem) {
   for (const uint64_t dropped : receiver_->counters().dropped) EXPECT_EQ(dropped, 0u);
 }
 
-// As where the kernel does not let us know it.
+// The situation in which the kernel does not tell us that packets are fragmented.
 TEST_P(Wire, TakesPacketsInFragmentsWithTheIcrcOfWhatNobodyMayCut) {
   join(1500);
-  run("ip link set lo down");  // the probe's way
+  run("ip link set lo down");  // the probe uses loopback
   for (uint32_t i = 0; i < 4; ++i) send(*sender_, path(), write_middle(0, i, 4096), pattern(4096, i));
   ASSERT_TRUE(sender_->flush());
   EXPECT_TRUE(collector_.receive(*receiver_, 4));
 }
 
-// One that a route refuses (EINVAL), which takes the labels of all for the reason, perhaps.
+// A route refuses the destination with EINVAL, an error that wrong flow labels cause, too.
 TEST_P(Wire, GoesOnToOthersWhenADestinationIsRefused) {
   join(1500);
   const bool ipv4 = std::string(GetParam().a).find(':') == std::string::npos;
@@ -279,7 +279,7 @@ TEST_P(Wire, GoesOnToOthersWhenADestinationIsRefused) {
 
 TEST_P(Wire, SendsSinglyWithExactIcrcsWhereSuperPacketsAreRefused) {
   join(9000);
-  send(*sender_, path(), write_middle(0, 0, 8), pattern(8, 0));  // makes the socket
+  send(*sender_, path(), write_middle(0, 0, 8), pattern(8, 0));  // creates the socket
   ASSERT_TRUE(sender_->flush());
   refuse_super_packets();
   const int on = 1;  // an IPv6 receiver must allow packets without checksums
@@ -311,7 +311,7 @@ TEST_P(Wire, LeavesByTheDeviceOfThePath) {
     send(*sender_, wanted, write_middle(0, arrives, 64), pattern(64, 1));
     sender_->flush();
   }
-  // The right device last: by then packets on the others have had time to arrive.
+  // The right device last: by then packets over the others would have arrived.
   wanted.interface_index = if_nametoindex("veth-a");
   send(*sender_, wanted, write_middle(0, 2, 64), pattern(64, 1));
   ASSERT_TRUE(sender_->flush());
@@ -332,7 +332,7 @@ TEST_P(Wire, ReachesItsOwnHostByTheDeviceOfThePath) {
 
 TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {
   join(1500);
-  // A queue that lets almost nothing out: what is in it stays charged to the socket.
+  // A queue that sends almost nothing: queued packets stay charged to the socket.
   run("tc qdisc add dev veth-a root tbf rate 8kbit burst 2kb limit 100mb");
   const std::vector<std::byte> payload = pattern(1024, 1);
   SendStatus status = SendStatus::kSent;
@@ -351,7 +351,7 @@ TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {
   EXPECT_GT(staged, 0u);
 
   const int blocked = sender_->send_fd();
-  run("tc qdisc del dev veth-a root");  // which drops what was queued
+  run("tc qdisc del dev veth-a root");  // drops the queued packets
   ASSERT_TRUE(wait_for(blocked, POLLOUT));
   EXPECT_TRUE(sender_->flush());
   EXPECT_EQ(sender_->send_fd(), -1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Life without an agent, and without the wire.
+// Programs without an agent, and without UDP port 4791.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -45,7 +45,7 @@ TEST(AgentLoss, TrafficGoesOnAndANewOpenReachesTheNextAgent) {
   });
 }
 
-// How many slots the agent says this process has; -1 when it does not say.
+// Returns the number of slots that the agent reports for this process; -1 if it does not answer.
 int slots_of_this_process() {
   const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
   if (!admin) return -1;
@@ -54,7 +54,7 @@ int slots_of_this_process() {
   return static_cast<int>(std::ranges::count(status->slots, ::getpid(), &control::SlotStatus::pid));
 }
 
-// A process with several shards has as many slots: the next agent must learn of each.
+// A process with several shards has a slot for each. The next agent must learn of all of them.
 TEST(AgentLoss, EverySlotOfAProcessIsKnownToTheNextAgent) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP()
@@ -74,7 +74,7 @@ TEST(AgentLoss, EverySlotOfAProcessIsKnownToTheNextAgent) {
       for (const auto& pair : pairs) exchange(*pair);
       EXPECT_TRUE(eventually([] { return slots_of_this_process() == 3; })) << slots_of_this_process();
     }
-    // And what the process gives back at its end, the agent takes.
+    // At its end the process returns the slots, and the agent takes them back.
     pairs.clear();
     EXPECT_TRUE(eventually([] { return slots_of_this_process() == 0; })) << slots_of_this_process();
   });
@@ -86,7 +86,7 @@ TEST(AgentLoss, PortEventsComeFromTheNextAgent) {
     Environment::kill_agent(SIGKILL);
     Environment::start_agent();
     ASSERT_TRUE(test::shell("ip addr add 10.99.0.3/32 dev lo"));
-    for (;;) {  // there may be others, of what the agents saw differently
+    for (;;) {  // other events may come first, for differences between the two agents
       ibv_async_event event{};
       ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
       ibv_ack_async_event(&event);
@@ -123,7 +123,7 @@ TEST(NoWire, ThePortIsDownAndSaysWhyAndAllElseWorks) {
         EXPECT_NE(log.find("UDP port 4791 is taken by"), std::string::npos) << log;
         EXPECT_NE(log.find("rxe_lo"), std::string::npos) << log;
 
-        // Shared memory needs no wire.
+        // The shared-memory route needs no socket.
         Pair pair({.timeout = 4, .retries = 1});
         const ibv_sge piece = pair.a.piece(0, 8);
         ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, pair.b.address()), {&piece, 1}), 0);
@@ -140,7 +140,7 @@ TEST(NoWire, TheNextProcessHasOneWhenThePortIsFreeAgain) {
         ibv_port_attr port{};
         ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
         EXPECT_EQ(port.state, IBV_PORT_DOWN);
-        context.reset();  // with it goes the engine: the next one is as good as another process's
+        context.reset();  // destroys the engine, too: the next one starts as in a new process
         taken.reset();
         EXPECT_TRUE(eventually([&] {
           Context again = open_device();

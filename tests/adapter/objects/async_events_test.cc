@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context is told without asking: of its QPs and CQs, of its port.
+// Asynchronous events of a context: about its QPs, its CQs and its port.
 #include <atomic>
 #include <thread>
 
@@ -14,7 +14,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// Skips others, of which the port may have several at once.
+// Skips other events: the port may have several at once.
 void await_port_event(ibv_context* context, ibv_event_type type) {
   for (int i = 0; i < 20; ++i) {
     ibv_async_event event = next_event(context);
@@ -118,7 +118,7 @@ TEST(AsyncEvents, DestroyingAQueuePairWaitsForThoseThatWereTaken) {
 TEST(AsyncEvents, TheirOrderIsKept) {
   Pair first;
   Pair second;
-  // One context for both: the events of two QPs in turn.
+  // One context for both: events of the two QPs in turn.
   Context context = open_device();
   ASSERT_NE(context, nullptr);
   for (Pair* pair : {&first, &second}) {
@@ -136,7 +136,7 @@ TEST(AsyncEvents, TheirOrderIsKept) {
   EXPECT_FALSE(readable(context->async_fd)) << "what is another context's is not told here";
 }
 
-// These change the namespace's network, so each has one of its own.
+// These tests change the namespace's network, so each has a namespace of its own.
 TEST(PortEvents, FollowTheNetdev) {
   isolated([] {
     Context context = open_device();
@@ -190,7 +190,7 @@ void delete_link(const char* name) {
   ASSERT_TRUE((*admin)->delete_link(name));
 }
 
-// As when the kernel takes a device away (disassociation).
+// Deleting a link has the effect of a device that the kernel removes (disassociation).
 TEST(DeviceFatal, IsTheLastEventOfADeletedLink) {
   isolated([] {
     Context context = open_device();
@@ -239,7 +239,7 @@ TEST(DeviceFatal, FlushesWhatWasPostedAndRefusesWhatIsNew) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RESET;
     EXPECT_EQ(ibv_modify_qp(pair.b.qp.get(), &attr, IBV_QP_STATE), EIO);
-    // And all of it can be destroyed, which its owners see to.
+    // All objects can still be destroyed; their owners here do so.
   });
 }
 

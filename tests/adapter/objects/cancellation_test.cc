@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that are cancelled (pthread_cancel(3)): verbs are no cancellation points, as with rdma-core, but
-// for those that wait for an event. A thread that ended in another would take locks of ours with it.
+// Threads that are cancelled (pthread_cancel(3)). As with rdma-core, only verbs that wait for an event are
+// cancellation points. A thread cancelled in another verb would leave our locks locked.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,8 +28,8 @@ void exchange(Endpoint& a, Endpoint& b) {
   EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
 }
 
-// Each step in a thread that has been cancelled. What one leaves locked, a later one or the last pair would
-// wait for without end.
+// Runs each step in a thread that has already been cancelled. If a step left a lock locked, a later step
+// would hang.
 class CancelledLife {
  public:
   void run() {
@@ -54,7 +54,7 @@ class CancelledLife {
       EXPECT_GT(count, 0);
       ibv_free_device_list(list);
     });
-    // A thread of its own each, so that each asks the agent for a shard of its own.
+    // Each endpoint is made by a new thread, so each gets a shard of its own.
     step("a context and its objects",
          [&] { a_ = std::make_unique<Endpoint>(Options{.with_channel = true}); });
     step("those of another shard", [&] { b_ = std::make_unique<Endpoint>(Options{.with_channel = true}); });
@@ -120,8 +120,8 @@ TEST(Cancellation, VerbsAreNoCancellationPoints) {
   isolated([] { CancelledLife().run(); });
 }
 
-// Threads at verbs on shared objects, each ended at some moment. They end between two verbs, so that none
-// leaves a lock, and nothing that a verb had half made.
+// Threads that call verbs on shared objects, cancelled at random moments. They end between two verbs, so that
+// no lock stays locked and no object half made.
 TEST(Cancellation, ThreadsEndedInTheMidstOfVerbsLeaveNothingLocked) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers do not know how a cancelled thread unwinds";
@@ -161,7 +161,7 @@ TEST(Cancellation, ThreadsEndedInTheMidstOfVerbsLeaveNothingLocked) {
   });
 }
 
-// What a thread sleeps in for as long as it pleases others stays one.
+// A verb in which a thread may sleep indefinitely remains a cancellation point.
 TEST(Cancellation, WaitingForAnAsynchronousEventIsACancellationPoint) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers do not know how a cancelled thread unwinds";

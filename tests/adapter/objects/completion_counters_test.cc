@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion counters (ibv_create_comp_cntr(3)): what they count, and what they refuse.
+// Completion counters (ibv_create_comp_cntr(3)): the completions that they count, and calls that fail.
 #include <cstring>
 
 #include "adapter/objects/support/endpoint.h"
@@ -7,7 +7,7 @@
 
 namespace verbena::adapter::testing {
 
-// The C names, with our copies of the structs: the headers of the build may lack them.
+// The C functions, declared with our copies of the structs: the build's headers may lack them.
 int query_comp_cntr_caps(ibv_context* context, void* caps, size_t size) __asm__("_ibv_query_comp_cntr_caps");
 provider::CompletionCounter* create_comp_cntr(
     ibv_context* context, const provider::CompletionCounterInitAttr* attr) __asm__("ibv_create_comp_cntr");
@@ -80,7 +80,7 @@ TEST(CompletionCounters, CapsSayWhichRequestsAreCounted) {
   EXPECT_EQ(longer.later, 0u);
 }
 
-// Signaled or not.
+// Requests count whether signaled or not.
 TEST(CompletionCounters, CountEachRequestOfTheirKind) {
   Endpoint a{{}}, b{{}};
   const Counter sends = make_counter(a.context.get()), one_sided = make_counter(a.context.get());
@@ -111,7 +111,7 @@ TEST(CompletionCounters, CountEachRequestOfTheirKind) {
   EXPECT_EQ(completed(one_sided), 2u);
   EXPECT_EQ(completed(sends), kMessages);
   EXPECT_EQ(failed(sends) + failed(one_sided) + failed(bytes), 0u);
-  a.qp.reset();  // before its counters
+  a.qp.reset();  // destroyed before its counters
   b.qp.reset();
 }
 

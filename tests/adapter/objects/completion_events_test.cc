@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting instead of polling: completion channels.
+// Completion channels: waiting for events instead of polling.
 #include <atomic>
 #include <thread>
 
@@ -33,20 +33,21 @@ class CompletionEvents : public ::testing::Test {
 TEST_F(CompletionEvents, ArmingMakesOneEventOfTheNextCompletion) {
   ASSERT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
   EXPECT_FALSE(readable(fd()));
-  // Nobody polls b: the engine thread receives.
+  // No thread polls b, so the engine thread receives.
   send(a, b);
   EXPECT_TRUE(readable(fd(), kPatienceMs));
   take_event(b);
   EXPECT_FALSE(readable(fd()));
   EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
-  // Not armed again: another one makes none.
+  // The CQ is not armed again, so another completion makes no event.
   EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
   send(a, b);
   EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
   EXPECT_FALSE(readable(fd()));
 }
 
-// As with mlx5: a program that goes to sleep without another poll does not sleep on it (UCX).
+// A program (UCX) that arms and sleeps without another poll gets the event of a waiting completion, as with
+// mlx5.
 TEST_F(CompletionEvents, ArmingWhileACompletionWaitsMakesOneAtOnce) {
   send(a, b);
   EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
@@ -54,7 +55,7 @@ TEST_F(CompletionEvents, ArmingWhileACompletionWaitsMakesOneAtOnce) {
   ASSERT_TRUE(readable(fd(), kPatienceMs));
   take_event(b);
   EXPECT_FALSE(readable(fd())) << "one event for one request";
-  // The completion is still there; a request for solicited ones does not mean it.
+  // The completion still waits, but it is not a solicited one.
   ASSERT_EQ(ibv_req_notify_cq(b.cq.get(), 1), 0);
   EXPECT_FALSE(readable(fd()));
   EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_modify_cq(): events that wait for each other.
+// ibv_modify_cq(): events that wait for several completions.
 #include "adapter/objects/support/endpoint.h"
 #include "adapter/objects/support/events.h"
 #include "base/time.h"
@@ -31,7 +31,7 @@ class ModeratedQueue : public ::testing::Test {
       ASSERT_EQ(a.post_send(send_request(i), {&piece, 1}), 0);
     }
   }
-  // How long the event of `count` completions takes.
+  // Returns the time until the event of `count` completions.
   Duration event_of(uint64_t count) {
     EXPECT_EQ(ibv_req_notify_cq(b.cq.get(), 0), 0);
     const TimePoint begin = MonotonicClock::now();
@@ -80,7 +80,7 @@ TEST_F(ModeratedQueue, GoesWhileItHoldsAnEvent) {
   ASSERT_EQ(endpoint.post_send(send_request(1), {&piece, 1}), 0);
   endpoint.qp.reset();
   endpoint.cq.reset();
-  event_of(1);  // the engine thread lives on
+  event_of(1);  // the engine thread survives the CQ
 }
 
 TEST(CompletionModeration, TheDeviceSaysHowFarItGoes) {

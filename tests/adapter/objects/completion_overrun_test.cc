@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// More completions than their queue has room for: the queue is in error, and so is each QP that has something
-// to tell it.
+// Completions that do not fit their queue: the CQ gets an error, and so does each QP with a completion for
+// it.
 #include <atomic>
 #include <thread>
 
@@ -28,7 +28,7 @@ TEST(CompletionOverrun, TakesTheQueuePairToErrorAndTells) {
   const ibv_sge piece = pair.a.piece(0, 8);
   for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(pair.b.post_receive(i, pair.b.piece(0, 8)), 0);
   for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(pair.a.post_send(send_request(i), {&piece, 1}), 0);
-  // Nobody polls b: the engine thread receives.
+  // No thread polls b, so the engine thread receives.
   ibv_async_event event = next_event(pair.b.context.get());
   EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
   EXPECT_EQ(event.element.cq, pair.b.cq.get());
@@ -60,7 +60,7 @@ TEST(CompletionOverrun, LeavesAQueuePairAloneThatHasNothingToTell) {
   Endpoint peer;
   target.connect(peer.address());
   peer.connect(target.address());
-  // Another QP of the same queue fills it.
+  // Another QP with the same CQ fills it.
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = target.cq.get();
   init.cap.max_recv_wr = 8;
@@ -82,7 +82,7 @@ TEST(CompletionOverrun, LeavesAQueuePairAloneThatHasNothingToTell) {
   EXPECT_EQ(peer.completion().status, IBV_WC_SUCCESS);
   EXPECT_EQ(target.state(), IBV_QPS_RTS);
 
-  // What it is sent next would have to be told.
+  // The next message needs a completion.
   ASSERT_EQ(target.post_receive(1, target.piece(0, 8)), 0);
   ASSERT_EQ(peer.post_send(send_request(2), {&piece, 1}), 0);
   const ibv_async_event event = next_event(target.context.get());

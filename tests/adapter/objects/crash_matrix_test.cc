@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the one process when something happens to the other, or to the agent, in the midst of
-// traffic. Every case runs over both routes and wants the same of both:
+// The effect on one process when something happens to the other, or to the agent, while data flow. Every case
+// runs over both routes, with the same result:
 //
 // clang-format off
-//   event                               the survivor                        what is left of the other
-//   killed                              RETRY_EXC, then flushes; ERR        nothing
-//   executes another program            the same                            nothing
-//   killed, and a child of it lives on  the same                            nothing
-//   stopped for longer than the timers  the same (by memory after seconds)  so does it; joined again it works
+//   event                               the survivor                        the other
+//   killed                              RETRY_EXC, then flushes; ERR        nothing is left
+//   executes another program            the same                            nothing is left
+//   killed, and a child of it lives on  the same                            nothing is left
+//   stopped for longer than the timers  the same (by memory after seconds)  the same; works when connected again
 //   stopped for a moment                goes on                             goes on
 //   forks, and the child ends           goes on                             goes on
-//   stopped while the two are joined    goes on when it does                goes on; by memory then, too
+//   stopped during connection setup     goes on when the other does         goes on; later by memory, too
 //   unmaps memory that it registered    the target's error                  its QP in ERR
-//   unmaps what a receive names         REM_OP                              LOC_PROT of the receive
-//   takes the key back                  REM_ACCESS                          its QP in ERR
-//   resets its QP                       RETRY_EXC, then flushes; ERR        joined again it works
-//   closes its device                   the same                            nothing
+//   unmaps a receive's memory           REM_OP                              LOC_PROT of the receive
+//   deregisters the memory              REM_ACCESS                          its QP in ERR
+//   resets its QP                       RETRY_EXC, then flushes; ERR        works when connected again
+//   closes its device                   the same                            nothing is left
 //   the agent killed, and another       goes on; new QPs work               goes on
-//   the agent gone as two are joined    goes on                             goes on
+//   no agent during connection setup    goes on                             goes on
 // clang-format on
 //
-// "Nothing": of descriptors, channels and boards the survivor has as many as before. Writers of nonsense are
-// in tests/adapter/shm and tests/adapter/engine.
+// "Nothing is left": the survivor has as many descriptors, channels and export tables as before. Processes
+// that write invalid data are tested in tests/adapter/shm and tests/adapter/engine.
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -48,29 +48,29 @@ namespace verbena::adapter::testing {
 namespace {
 
 constexpr size_t kPage = 4096;
-// Timers that end soon: 4 attempts of 1 ms.
+// Short timers: 4 attempts of 1 ms.
 constexpr Options kBrief{.timeout = 8, .retries = 3};
 
 enum class Order : uint8_t {
   kNothing,
   kExecute,      // another program
-  kFork,         // a child, which lives until it is killed. Answers with its number
+  kFork,         // a child that lives until it is killed; answers with its pid
   kForkAndReap,  // a child that ends at once
   kUnmap,        // the target's memory
   kTakeKeyBack,
-  kReset,  // the QP, and be joined again
+  kReset,  // the QP, and connect it again
   kClose,
   kTakeCompletion,  // answers with its status
   kEnd,
 };
 
-// What the other shows beside its endpoint's own buffer.
+// An address and a key of the other side, in addition to its endpoint's own buffer.
 struct More {
   uint64_t address = 0;
   uint32_t rkey = 0;
 };
 
-// One side: an endpoint, and memory of one page that can be unmapped.
+// One side: an endpoint, and one page of memory that can be unmapped.
 struct Side {
   explicit Side(const Options& options) : endpoint(options) {
     page = map_apart(kPage);
@@ -94,7 +94,7 @@ struct Side {
   Mr mr;
 };
 
-// Writes to its peer all the time, in a thread of its own, until a WRITE fails.
+// A thread that writes to the peer until a WRITE fails.
 class Writer {
  public:
   explicit Writer(Endpoint& endpoint) : thread_([this, &endpoint] { run(endpoint); }) {}
@@ -104,7 +104,7 @@ class Writer {
   }
   uint64_t written() const { return written_; }
   ibv_wc_status status() const { return status_; }
-  // Until more has been written.
+  // Waits until more has been written. False if a WRITE has failed.
   bool goes_on() {
     const uint64_t before = written_;
     return eventually([&] { return written_ > before + 100 || status_ != IBV_WC_SUCCESS; }) &&
@@ -181,7 +181,7 @@ void obey(Side& side, Line& line) {
   }
 }
 
-// Joined, it does what it is told. Its page is posted as a receive, which only some cases use.
+// The other side: connects, and then obeys orders. Its page is posted as a receive, which some cases use.
 void other_side(Line& line, const Options& options) {
   {
     Side side(options);
@@ -197,7 +197,7 @@ void other_side(Line& line, const Options& options) {
 
 const HelperBody obedient("crash-obedient", [](Line& line) { other_side(line, kBrief); });
 
-// Writes to its peer without end, and answers every order with the status of its WRITEs.
+// Writes to its peer endlessly, and answers every order with the status of its WRITEs.
 const HelperBody writing("crash-writing", [](Line& line) {
   Side side(kBrief);
   side.join(line);
@@ -231,7 +231,7 @@ class Crash : public ::testing::TestWithParam<Route> {
       EXPECT_EQ(endpoint.completion().status, IBV_WC_SUCCESS);
     }
   }
-  // What the survivor sees of a peer that does not answer (IBTA volume 1, 10.10.2, 9.9.2.4).
+  // Expects the errors of a peer that does not answer (IBTA volume 1, 10.10.2, 9.9.2.4).
   static void finds_nobody(Endpoint& endpoint) {
     for (uint64_t id = 10; id < 14; ++id) write(endpoint, id);
     ASSERT_EQ(endpoint.post_receive(14, endpoint.piece(0, 8)), 0);
@@ -251,8 +251,8 @@ class Crash : public ::testing::TestWithParam<Route> {
     ASSERT_EQ(::waitpid(helper.pid(), &status, WUNTRACED), helper.pid());
     ASSERT_TRUE(WIFSTOPPED(status));
   }
-  // Joined to another process, to which `event` happens while WRITEs are under way: they end as those to
-  // nobody do, and nothing is left here of what was shared with it.
+  // Connects to another process, to which `event` happens while WRITEs are under way. Expects that they fail
+  // as if nobody answered, and that nothing stays here of what was shared with the other process.
   void loses(const std::function<void(Helper&)>& event) {
     Context device = open_device();
     const Holdings before = held_after_one_connection();
@@ -274,7 +274,7 @@ class Crash : public ::testing::TestWithParam<Route> {
         << ::testing::PrintToString(own_holdings()) << ", before " << ::testing::PrintToString(before);
     works_once();
   }
-  // What a first connection leaves, when all else of it is gone.
+  // Returns what stays in this process after its first connection has been destroyed.
   Holdings held_after_one_connection() {
     works_once();
     EXPECT_TRUE(eventually([] { return own_holdings().channels == 0; })) << "that connection's channel stays";
@@ -301,7 +301,7 @@ TEST_P(Crash, APeerThatBecomesAnotherProgramIsNotThere) {
   loses([](Helper& helper) { helper.line().tell(Order::kExecute); });
 }
 
-// The child has what its parent had; nobody may take it for its parent.
+// The child has inherited its parent's descriptors, and must not be taken for its parent.
 TEST_P(Crash, AKilledPeerWhoseChildLivesIsNotThere) {
   pid_t child = 0;
   loses([&](Helper& helper) {
@@ -332,7 +332,7 @@ TEST_P(Crash, RequestsBehindTheFirstAreFlushed) {
 }
 
 // Both ends have requests under way. One resets its QP while the other is stopped, so the other's requests
-// are never answered. After they are joined again, no packet from before is taken for a new one.
+// are never answered. After a new connection no earlier packet is taken for a new one.
 TEST_P(Crash, AProcessThatGivesUpAStoppedPeerIsJoinedToItAgain) {
   Side side(kBrief);
   Helper helper = Helper::start("crash-writing");
@@ -379,8 +379,8 @@ TEST_P(Crash, APeerThatIsStoppedForAMomentGoesOn) {
   }
 }
 
-// By memory a process that lives is waited for. By the wire the agent answers for it once a packet has lain
-// in its socket for 60 ms.
+// Over shared memory, requests wait for a peer whose process lives. Over the wire, the agent answers for the
+// peer once a packet has been in its socket for 60 ms.
 TEST_P(Crash, APeerThatIsStoppedForLongerThanTheTimersGoesOn) {
   const Options usual{.timeout = 13, .retries = 7};
   const Duration all_tries = std::chrono::milliseconds(34) * (usual.retries + 1);
@@ -430,13 +430,13 @@ const HelperBody joined_late("crash-joined-late", [](Line& line) {
   Side side({});
   line.tell(side.endpoint.address());
   const auto peer = line.hear<Address>();
-  line.hear<bool>();  // we are stopped here
+  line.hear<bool>();  // the process is stopped here
   side.endpoint.connect(peer);
   line.tell(true);
   line.await_end();
 });
 
-// It cannot agree to a channel then.
+// A stopped process cannot agree to a channel.
 TEST_P(Crash, APeerThatIsStoppedWhileTheTwoAreJoinedIsReachedLater) {
   Side side({.timeout = 20});
   Helper helper = Helper::start("crash-joined-late");
@@ -456,7 +456,7 @@ TEST_P(Crash, APeerThatIsStoppedWhileTheTwoAreJoinedIsReachedLater) {
   works(side.endpoint);
 }
 
-// At any step of what the two do to be joined.
+// The peer is killed at a random step of the connection setup.
 TEST_P(Crash, APeerThatIsKilledWhileTheTwoAreJoinedIsNotThere) {
   Context device = open_device();
   const Holdings before = held_after_one_connection();
@@ -468,7 +468,7 @@ TEST_P(Crash, APeerThatIsKilledWhileTheTwoAreJoinedIsNotThere) {
     helper.line().tell(side.endpoint.address());
     helper.line().tell(true);
     std::thread killer([&, moment = std::chrono::microseconds(random.below(1500))] {
-      std::this_thread::sleep_for(moment);  // any
+      std::this_thread::sleep_for(moment);  // a random moment
       helper.kill(SIGKILL);
     });
     side.endpoint.connect(peer);
@@ -481,14 +481,14 @@ TEST_P(Crash, APeerThatIsKilledWhileTheTwoAreJoinedIsNotThere) {
   works_once();
 }
 
-// ---- what a peer that misbehaves answers
+// ---- errors caused by the peer's program
 
 struct Misdeed {
   const char* name;
   Order order;
   ibv_wr_opcode opcode;
   ibv_wc_status status;   // of the request
-  bool takes_a_receive;   // of the peer's: its completion has
+  bool takes_a_receive;   // of the peer; its completion has
   ibv_wc_status receipt;  // this status
 };
 class Misbehaves : public Crash {
@@ -510,7 +510,7 @@ class Misbehaves : public Crash {
     EXPECT_EQ(wc.status, misdeed.status) << ibv_wc_status_str(wc.status);
     EXPECT_EQ(wc.wr_id, 5u);
     EXPECT_EQ(side.endpoint.state(), IBV_QPS_ERR);
-    // Its receive is flushed, or has failed.
+    // The peer's receive has failed or been flushed.
     helper.line().tell(Order::kTakeCompletion);
     const auto receipt = helper.line().hear<ibv_wc_status>();
     EXPECT_EQ(receipt, misdeed.takes_a_receive ? misdeed.receipt : IBV_WC_WR_FLUSH_ERR)
@@ -594,7 +594,7 @@ TEST_P(AgentCrash, TrafficGoesOnAndTheNextAgentJoinsOthers) {
       ASSERT_TRUE(writer.goes_on());
       Environment::start_agent();
       ASSERT_TRUE(writer.goes_on());
-      // A process that comes now, as soon as the agent knows of us again.
+      // Starts another process, whose setup begins as soon as the agent knows this process again.
       Side another({});
       Helper newcomer = Helper::start("crash-patient");
       another.join(newcomer.line());
@@ -606,7 +606,8 @@ TEST_P(AgentCrash, TrafficGoesOnAndTheNextAgentJoinsOthers) {
   });
 }
 
-// Both have a device, and there is no agent to make them meet: they go by the wire, and stay there.
+// Both processes have opened their device, and no agent can introduce them. They use the wire, and stay
+// there.
 TEST_P(AgentCrash, TwoAreJoinedWithoutAnAgent) {
   isolated([this] {
     Side side({});
@@ -624,7 +625,7 @@ TEST_P(AgentCrash, TwoAreJoinedWithoutAnAgent) {
   });
 }
 
-// The agent is stopped as the two are joined, and killed before it says anything.
+// The agent is stopped during the connection setup, and killed before it answers.
 TEST_P(AgentCrash, TheAgentIsKilledWhileTwoAreJoined) {
   isolated([this] {
     Side side({});
@@ -640,7 +641,7 @@ TEST_P(AgentCrash, TheAgentIsKilledWhileTwoAreJoined) {
     works(side.endpoint);
     Environment::start_agent();
     works(side.endpoint);
-    // Who has not heard of it asks again.
+    // A process without an answer repeats its request to the next agent.
     EXPECT_TRUE(all_take(GetParam(), ::getpid(), 1));
     EXPECT_TRUE(all_take(GetParam(), helper.pid(), 1));
     works(side.endpoint);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many processes of one host, each connected to each other by several QPs: everything arrives by every QP,
-// and what a pair of processes costs is bounded, whatever the number of QPs. And many QPs that have nothing
-// to do cost no processor time.
+// Many processes on one host, each pair connected by several QPs. Everything arrives on every QP. The memory
+// and descriptors for a pair of processes do not depend on the number of QPs. Many idle QPs take no processor
+// time.
 //
-// VERBENA_CROWD=64: so many processes. (12 by default.)
+// VERBENA_CROWD=64 sets the number of processes (default 12).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -29,10 +29,10 @@ namespace {
 
 constexpr uint32_t kQpsPerPair = 16;
 constexpr uint32_t kMaxProcesses = 64;
-constexpr uint32_t kBytes = 64;  // of a message
+constexpr uint32_t kBytes = 64;  // size of a message
 constexpr size_t kMaxSharedPerPair = 256 * 1024;
 
-// The message that process `from` has for `to` on their QP `index`.
+// Returns the message from process `from` to process `to` on their QP `index`.
 struct Message {
   std::byte bytes[kBytes];
 };
@@ -42,7 +42,7 @@ Message message(uint32_t from, uint32_t to, uint32_t index, uint32_t round) {
   return made;
 }
 
-// What a process tells of itself.
+// The addresses that a process tells the others.
 struct Place {
   uint64_t buffer = 0;
   uint32_t rkey = 0;
@@ -60,7 +60,7 @@ struct Cost {
   bool correct = false;
 };
 
-// Kilobytes that a field of smaps comes to, of mappings whose line has `word`.
+// Returns the sum of a field of smaps in kilobytes, over the mappings whose line contains `word`.
 size_t sum_of_mappings(const std::string& field, const std::string& word) {
   std::ifstream lines("/proc/self/smaps");
   size_t sum = 0;
@@ -74,8 +74,8 @@ size_t sum_of_mappings(const std::string& field, const std::string& word) {
   return sum;
 }
 
-// One of them. Its buffer has a row of messages to be sent, one of those received, one of those that others
-// write, and one of those that it reads; in each a place for every QP.
+// One of the processes. Its buffer has four rows: messages to send, messages received, messages written by
+// others, and messages read. Each row has a place for every QP.
 class Member {
  public:
   explicit Member(Line& line) : line_(line), start_(line.hear<Start>()) {
@@ -165,7 +165,7 @@ class Member {
   enum Row : uint8_t { kSent, kReceived, kWritten, kRead };
 
   static size_t private_bytes() { return sum_of_mappings("Private_Dirty", "") << 10; }
-  // Of every QP: the process at its other end, which of theirs it is, and its number here.
+  // Calls `visit` for every QP, with the process at its other end, its index there, and its number here.
   template <class Visit>
   void for_each(Visit visit) {
     for (uint32_t peer = 0; peer < start_.processes; ++peer) {
@@ -186,7 +186,7 @@ class Member {
     const Message& found = buffer_[row(of) + number];
     EXPECT_EQ(std::memcmp(&found, &wanted, sizeof wanted), 0) << "QP " << number << " of " << start_.self;
   }
-  // WRITEs go to our place there, READs come from the message that it has for us.
+  // WRITEs go to our place at the peer; READs fetch the peer's message for us.
   void post(ibv_wr_opcode opcode, Row local) {
     for_each([&](uint32_t peer, uint32_t index, uint32_t number) {
       const uint32_t there = start_.self * kQpsPerPair + index;
@@ -219,8 +219,8 @@ class Member {
     line_.hear<bool>();
     meet_engine();
   }
-  // What the engine does with our memory by the wire is before or after what we do, as the others tell: but
-  // ThreadSanitizer knows nothing of them. A call that takes the lock of the QP's shard it sees.
+  // Barriers order the engine's accesses over the wire with ours, but ThreadSanitizer does not see that. It
+  // sees a call that takes the lock of the QP's shard.
   void meet_engine() {
     for_each([&](uint32_t, uint32_t, uint32_t number) {
       ibv_qp_attr attr;
@@ -266,16 +266,17 @@ TEST(Crowd, EachReachesEachOtherByEveryQp) {
   }
   std::vector<Place> places(processes);
   for (uint32_t self = 0; self < processes; ++self) places[self] = members[self]->line().hear<Place>();
-  // Each of them reads all of it while the others do.
+  // Each process reads its places while the others read theirs.
   for (const auto& member : members) {
     for (const Place& place : places) member->line().tell(place);
   }
-  // Joined, sent, written and looked at, put and read: each when all others have got so far.
+  // Connect, send, write, check, write and read: each step begins when all processes have finished the last.
   for (int barrier = 0; barrier < 6; ++barrier) {
     for (const auto& member : members) ASSERT_TRUE(member->line().hear<bool>()) << "at barrier " << barrier;
     if (barrier == 0) {
-      // With many of them at once not all are answered at their first question. Who sends by the wire
-      // meanwhile gives up after half a second, which is little for so many processes on few processors.
+      // With many processes at once, not every first request for a channel is answered. A QP that uses the
+      // wire meanwhile gives up after half a second, which is short for this many processes on few
+      // processors.
       for (const auto& member : members) ASSERT_TRUE(all_take(usual_route(), member->pid(), qps));
     }
     for (const auto& member : members) member->line().tell(true);

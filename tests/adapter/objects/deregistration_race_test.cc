@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process takes the key of some memory back, again and again, while eight others read and write it: what
-// they read is what was there while it was registered, and nothing is written afterwards.
+// A process deregisters and registers memory again and again while eight others read and write it. They read
+// only contents from times when it was registered, and write nothing afterwards.
 //
-// VERBENA_DEREGISTRATIONS=1000000: so many. (Some thousands by default.)
+// VERBENA_DEREGISTRATIONS=1000000 sets the number of rounds (default: some thousands).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -38,7 +38,7 @@ TEST(DeregistrationRace, NobodyReadsOrWritesMemoryThatIsNoMoreRegistered) {
     Mr mr(ibv_reg_mr(crowd.pd(), memory, kBytes, static_cast<int>(kAllAccess)));
     ASSERT_NE(mr, nullptr);
     crowd.set_key(mr->rkey);
-    // Now and then they get a moment, on a machine where not all of them run at once.
+    // Sometimes lets the others run, on a machine where not all of them run at once.
     if (count % 16 == 0) std::this_thread::yield();
     mr.reset();
     std::ranges::fill(bytes, kOwn);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: allocation, copies, registration, and that it is nobody else's.
+// Device memory: allocation, copies, registration, and isolation between allocations.
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace verbena::adapter::testing {
 
-int export_dmabuf_fd(ibv_dm* dm) __asm__("ibv_dm_export_dmabuf_fd");  // the headers of the build may lack it
+int export_dmabuf_fd(ibv_dm* dm) __asm__("ibv_dm_export_dmabuf_fd");  // the build's headers may lack it
 
 namespace {
 
@@ -206,7 +206,8 @@ TEST(DeviceMemoryTraffic, SendsAndReceives) {
   EXPECT_EQ(std::memcmp(pair.a.buffer(), pair.b.buffer(), 3000), 0);
 }
 
-// As with the kernel's file that both have open, what one allocates the other does not get.
+// Memory that the parent allocates, the child does not get, and vice versa. With a kernel device both would
+// share one file.
 TEST(DeviceMemoryAfterFork, IsSharedOutBetweenParentAndChild) {
   Context context = open_device();
   Dm ours(allocate(context.get(), 4096));
@@ -229,7 +230,7 @@ TEST(DeviceMemoryAfterFork, IsSharedOutBetweenParentAndChild) {
   EXPECT_EQ(seen, mark);
 }
 
-// A child that closes its inherited context must not take the parent's memory away.
+// A child that closes its inherited context must not free the parent's memory.
 TEST(DeviceMemoryAfterFork, OutlivesAChildThatCloses) {
   Context context = open_device();
   Dm ours(allocate(context.get(), 4096));
@@ -245,7 +246,7 @@ TEST(DeviceMemoryAfterFork, OutlivesAChildThatCloses) {
   EXPECT_EQ(seen, mark);
 }
 
-// The limit's signal would kill the process.
+// SIGXFSZ of the file size limit would kill the process.
 TEST(DeviceMemoryLimits, AreNoDangerToAProcessThatMayWriteNoLargeFiles) {
   isolated([] {
     const rlimit small{4096, 4096};
@@ -259,7 +260,7 @@ TEST(DeviceMemoryLimits, AreNoDangerToAProcessThatMayWriteNoLargeFiles) {
   });
 }
 
-// The kernel's udmabuf device makes dma-bufs of memory files, where this process may open it.
+// The kernel's udmabuf device makes dma-bufs of memfds, if this process may open it.
 TEST_F(DeviceMemory, IsExportedAsADmaBufWhereTheKernelMakesOne) {
   Dm dm(allocate(context.get(), 8192));
   ASSERT_NE(dm, nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// READs and WRITEs that the initiator carries out in the target's memory by itself. That it does so is seen
-// by targets that are stopped: such a process answers nothing.
+// READs and WRITEs that the initiator carries out itself in the target's memory. The targets are stopped, so
+// that they cannot help.
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -21,11 +21,11 @@ namespace verbena::adapter::testing {
 namespace {
 
 constexpr size_t kBytes = 4 << 20;
-// What a target gives beside its buffer.
+// Addresses and keys of a target, in addition to its own buffer.
 struct More {
-  uint64_t readable = 0;  // memory without the right to write
+  uint64_t readable = 0;  // registered without write access
   uint32_t readable_key = 0;
-  uint32_t foreign_key = 0;  // of another protection domain, for `readable`
+  uint32_t foreign_key = 0;  // for `readable`, with a different protection domain
 };
 
 void join(Endpoint& endpoint, Line& line) {
@@ -33,7 +33,7 @@ void join(Endpoint& endpoint, Line& line) {
   endpoint.connect(line.hear<Address>());
 }
 
-// Calls no verb while it is read and written.
+// A target that calls no verb while it is read and written.
 const HelperBody quiet("direct-quiet", [](Line& line) {
   Endpoint endpoint({.bytes = kBytes});
   fill_random(endpoint.bytes(), 1);
@@ -46,7 +46,7 @@ const HelperBody quiet("direct-quiet", [](Line& line) {
   line.await_end();
 });
 
-// One that is another user's by the time others hear of it.
+// A target that changes its user before its peer connects.
 const HelperBody foreign_user("direct-foreign-user", [](Line& line) {
   Endpoint endpoint({.bytes = kBytes});
   fill_random(endpoint.bytes(), 1);
@@ -56,7 +56,7 @@ const HelperBody foreign_user("direct-foreign-user", [](Line& line) {
   line.await_end();
 });
 
-// Registers memory, tells of its key, and takes it back when it is told to.
+// A target that registers memory, tells its key, and deregisters it when ordered to.
 const HelperBody fickle("direct-fickle", [](Line& line) {
   Endpoint endpoint;
   join(endpoint, line);
@@ -68,7 +68,7 @@ const HelperBody fickle("direct-fickle", [](Line& line) {
   line.tell(More{reinterpret_cast<uintptr_t>(memory), mr->rkey});
   line.hear<bool>();
   mr.reset();
-  std::memset(memory, 2, 1 << 16);  // which nobody may see
+  std::memset(memory, 2, 1 << 16);  // no READ may see this
   line.await_end();
 });
 
@@ -89,7 +89,7 @@ struct DeallocMw {
 };
 using Mw = std::unique_ptr<ibv_mw, DeallocMw>;
 
-// Windows of both types onto a part of its memory, which are taken back when it is told to.
+// A target with windows of both types on a part of its memory, which it closes when ordered to.
 struct Windows {
   uint64_t address = 0;
   uint32_t keys[2] = {};
@@ -139,7 +139,7 @@ class Direct : public ::testing::Test {
     EXPECT_EQ(endpoint.post_send(remote_request(IBV_WR_RDMA_READ, 1, endpoint.peer, from), {&piece, 1}), 0);
     return endpoint.completion();
   }
-  // Whether a READ is done while the target is stopped.
+  // Whether a READ completes while the target is stopped.
   bool reads_without_help() {
     stop();
     const ibv_sge piece = endpoint.piece(0, 8);
@@ -151,7 +151,7 @@ class Direct : public ::testing::Test {
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
     return done;
   }
-  // Until both have met, and know of each other that they are connected.
+  // Waits until both processes know that they are connected.
   void meet() {
     ASSERT_TRUE(eventually([&] { return reads_without_help(); }));
   }
@@ -188,7 +188,7 @@ TEST_F(Direct, AStoppedTargetIsRead) {
   helper.kill(SIGCONT);
 }
 
-// While it sleeps; one that is stopped when it has just been woken is not written.
+// The target is asleep: one that is stopped just after a wake-up is not written directly.
 TEST_F(Direct, AStoppedTargetIsWritten) {
   meet();
   const auto writes_without_help = [&](uint64_t seed, size_t bytes) {
@@ -246,7 +246,7 @@ TEST_F(Direct, ReadsAreCompletedInOrderWithWhatGoesByPackets) {
   }
 }
 
-// ---- errors, which are the target's own
+// ---- errors, which are the same as the target's own
 
 struct Wrong {
   const char* name;
@@ -333,7 +333,8 @@ class DirectToFickle : public Direct {
   DirectToFickle() : Direct("direct-fickle") {}
 };
 
-// It is read again and again while it goes. What was read is what was registered; then it is an error.
+// Memory is read repeatedly while it is deregistered. Every READ returns its registered contents, until READs
+// fail.
 TEST_F(DirectToFickle, NothingIsReadOfMemoryThatIsNoMoreRegistered) {
   meet();
   endpoint.peer.rkey = more.readable_key;
@@ -355,7 +356,7 @@ class DirectToWindows : public Direct, public ::testing::WithParamInterface<size
  protected:
   DirectToWindows() : Direct("direct-windows") {}
 
-  // What the requests go to from now on.
+  // Directs the requests to these windows.
   void use(const Windows& windows) {
     endpoint.peer.buffer = windows.address;
     endpoint.peer.rkey = windows.keys[GetParam()];

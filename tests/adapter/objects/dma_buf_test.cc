@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dma-bufs as memory regions: the kernel's where the machine has udmabuf, or else emulated ones.
+// dma-bufs as memory regions: the kernel's where the machine has udmabuf, and emulated ones.
 #include <cstring>
 
 #include <sys/mman.h>
@@ -26,7 +26,8 @@ Address at(const Endpoint& endpoint, const ibv_mr& mr, uint64_t address) {
   return there;
 }
 
-// Moves 64 bytes between the start of a's buffer and b's memory behind this key; the completion's status.
+// Moves 64 bytes between the start of a's buffer and b's memory with this key. Returns the completion's
+// status.
 ibv_wc_status transfer(Pair& pair, ibv_wr_opcode opcode, const ibv_mr& mr, uint64_t address) {
   const ibv_sge piece = pair.a.piece(0, 64);
   EXPECT_EQ(pair.a.post_send(remote_request(opcode, 1, at(pair.b, mr, address)), {&piece, 1}), 0);
@@ -102,7 +103,7 @@ TEST(DmaBuf, OutlivesItsDescriptor) {
   EXPECT_EQ(std::memcmp(written.data(), pair.a.buffer(), 64), 0);
 }
 
-// It stays where it is, and what was mapped for reading cannot be written through other rights.
+// Re-registration keeps the mapping, so memory mapped for reading cannot become writable.
 TEST(DmaBuf, ChangesRightsAsItsMappingAllows) {
   const memory::ExportedBuffer buffer = four_pages();
   Pair pair;

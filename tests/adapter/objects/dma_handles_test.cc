@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DMA handles (ibv_alloc_dmah(), ibv_reg_mr_ex()): the checks of the kernel and of mlx5, and no effect on
-// data.
+// DMA handles (ibv_alloc_dmah(), ibv_reg_mr_ex()): the checks of the kernel and of mlx5. They have no effect
+// on data.
 #include <sched.h>
 
 #include "adapter/objects/support/endpoint.h"
@@ -9,7 +9,7 @@
 
 namespace verbena::adapter::testing {
 
-// The C names, with our copies of the structs: the headers of the build may lack them.
+// The C functions, declared with our copies of the structs: the build's headers may lack them.
 provider::DmaHandle* alloc_dmah(ibv_context* context,
                                 const provider::DmaHandleInitAttr* attr) __asm__("ibv_alloc_dmah");
 int dealloc_dmah(provider::DmaHandle* handle) __asm__("ibv_dealloc_dmah");

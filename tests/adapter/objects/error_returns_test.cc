@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb that can be called wrongly, and what it answers: a row for each misuse. The numbers are those of
-// the man pages, of rdma-core and of the kernel's uverbs. (Posting, modify_qp's attributes and flows have
-// tables of their own: post_errors_test, queue_pair_states_test, raw_errors_test.)
+// Misuses of every verb and the error for each: one row per misuse. The errno values are those of the man
+// pages, rdma-core and the kernel's uverbs. Posting, attributes of modify_qp, and flows have tables of their
+// own: post_errors_test, queue_pair_states_test, raw_errors_test.
 #include <climits>
 #include <functional>
 
@@ -30,7 +30,7 @@ using Counters = std::unique_ptr<ibv_counters, Destroy<ibv_destroy_counters>>;
 constexpr uint32_t kUnknownMask = 1u << 30;
 constexpr unsigned kBindable = kAllAccess | IBV_ACCESS_MW_BIND;
 
-// What a verb that gives an object has answered: its errno, or 0. What it should not have given is destroyed.
+// Returns the errno of a verb that creates an object; 0 if it succeeded. A created object is destroyed.
 template <auto destroy, class Object>
 int error_of(Object* object) {
   if (object == nullptr) return errno;
@@ -38,7 +38,7 @@ int error_of(Object* object) {
   return 0;
 }
 
-// One of everything, and a second context to be wrong with.
+// One object of each kind, and a second context whose objects are wrong in the first.
 struct World {
   World() {
     other_pd.reset(ibv_alloc_pd(context()));
@@ -147,7 +147,7 @@ struct World {
     errno = 0;
     return ibv_rereg_mr(mr.get(), flags, to, address, length, access) == 0 ? 0 : errno;
   }
-  // Binds a new window, with these changes, to a QP that is connected to itself.
+  // Binds a new window, as modified by `change`, with a QP that is connected to itself.
   int bind(const std::function<void(ibv_mw_bind&)>& change, ibv_mw_type type = IBV_MW_TYPE_1,
            ibv_pd* of = nullptr) {
     Qp qp = bench.make_qp(IBV_QPT_RC);
@@ -200,8 +200,8 @@ struct Row {
   std::function<int(World&)> call;
 };
 
-// With VERBENA_LOG=error each misuse has a reason of its own: no line lists what could be wrong. (Some checks
-// are verbs.h's own, which tells nobody.)
+// Runs a misuse with VERBENA_LOG=error, and expects a specific reason in the log, not a list of possible
+// ones. Some checks are verbs.h's own, which logs nothing.
 void check(const Row& row) {
   SCOPED_TRACE(std::string(row.verb) + ": " + row.misuse);
   World world;
@@ -217,7 +217,7 @@ void check(const Row& row) {
   }
 }
 
-// ---- what is in use stays
+// ---- objects in use are not destroyed
 
 const Row kBusy[] = {
     {"ibv_dealloc_pd", "memory is registered in it", EBUSY, [](World& w) { return ibv_dealloc_pd(w.pd()); }},
@@ -322,7 +322,7 @@ TEST(ErrorReturns, OfDestroyingWhatIsInUse) {
   for (const Row& row : kBusy) check(row);
 }
 
-// ---- what is made wrongly is not made
+// ---- wrong creations fail
 
 const Row kMade[] = {
     {"ibv_alloc_parent_domain", "of nothing", EINVAL,
@@ -493,7 +493,7 @@ TEST(ErrorReturns, OfMakingWhatCannotBe) {
   for (const Row& row : kMade) check(row);
 }
 
-// ---- what is changed or used wrongly stays as it was
+// ---- wrong changes and uses have no effect
 
 const Row kUsed[] = {
     {"ibv_rereg_mr", "nothing", EINVAL, [](World& w) { return w.reregister(0, nullptr, nullptr, 0, 0); }},
@@ -647,7 +647,7 @@ TEST(ErrorReturns, OfUsingWhatThereIsWrongly) {
   for (const Row& row : kUsed) check(row);
 }
 
-// ---- the maxima are what can be made
+// ---- the reported maxima can be created
 
 TEST(ErrorReturns, OfMoreQueuePairsThanTheDeviceHas) {
   World w;

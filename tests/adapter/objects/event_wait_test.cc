@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that block in ibv_get_cq_event() and are woken by what rings, not by the engine thread: nobody
-// sleeps while there is an event, though threads come, go, are interrupted or stay away.
+// Threads that block in ibv_get_cq_event(), and are woken by a peer rather than by the engine thread. No
+// thread sleeps on while there is an event, even if other threads come, leave, are interrupted or stop
+// calling verbs.
 #include <atomic>
 #include <climits>
 #include <cstdlib>
@@ -22,7 +23,7 @@ namespace {
 
 using test::WatchedThread;
 
-// Two that talk, made by a thread of its own each, and so on a shard of its own each.
+// Two connected endpoints, each made by a thread of its own and so on a shard of its own.
 struct TwoShards {
   TwoShards(const Options& of_a, const Options& of_b) {
     ::setenv("VERBENA_SHARDS", "2", 1);
@@ -40,7 +41,7 @@ struct TwoShards {
 class EventWait : public ::testing::Test {
  protected:
   EventWait() {
-    // From here on packets go by memory, and the bell is there.
+    // From here on packets use shared memory, and the wake-up exists.
     send(a, b);
     EXPECT_EQ(b.completion().status, IBV_WC_SUCCESS);
     EXPECT_EQ(a.completion().status, IBV_WC_SUCCESS);
@@ -61,7 +62,7 @@ TEST_F(EventWait, SleeperIsWokenByAMessage) {
   EXPECT_FALSE(readable(b.channel->fd)) << "what the sleeper took is not told again";
 }
 
-// Both sleep at one shard: one of them at its bell, the other at its channel's descriptor, in turn.
+// Both sleep at one shard, in turn: one of them at its wake-up, the other at its channel's descriptor.
 TEST(EventWaits, TwoThreadsOfOneShardLoseNoEvent) {
   Pair pair({.with_channel = true});
   play(pair.a, pair.b, 5000);
@@ -81,7 +82,7 @@ TEST(EventWaits, ManyPairsOfThreadsOfOneShardLoseNoEvent) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// One polls, which takes what the other would have been rung for.
+// One thread polls, and so consumes packets whose wake-up the other waits for.
 TEST(EventWaits, SleeperBesideAThreadThatPollsLosesNoEvent) {
   Pair polled;
   Pair slept({.with_channel = true});
@@ -95,7 +96,7 @@ TEST(EventWaits, SleeperBesideAThreadThatPollsLosesNoEvent) {
   poller.join();
 }
 
-// The thread has its event and calls no verb any more: the engine thread takes over.
+// The thread has its event and calls no verb any more, so the engine thread makes progress.
 TEST_F(EventWait, WhoStaysAwayAfterAnEventIsDrivenFor) {
   for (int i = 0; i < 20; ++i) {
     WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
@@ -133,7 +134,7 @@ TEST_F(EventWait, SeveralThreadsOfOneChannelAreAllServed) {
   for (auto& waiter : waiters) waiter->join();
 }
 
-// ---- signals, as read(2)
+// ---- signals, as in read(2)
 
 void on_signal(int) {}
 
@@ -196,7 +197,7 @@ TEST_F(EventWait, CancelledThreadLeavesTheEventToOthers) {
   EXPECT_EQ(get_event(b), 0);
 }
 
-// Their events come so soon after one another that they need not sleep for them.
+// Their events follow each other so quickly that they never sleep.
 TEST(EventWaits, ThreadsThatNeverSleepCanBeCancelled) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer does not know how a cancelled thread unwinds";
@@ -212,9 +213,9 @@ TEST(EventWaits, ThreadsThatNeverSleepCanBeCancelled) {
   b.join();
 }
 
-// ---- what the sleeper sleeps at goes away
+// ---- the channel or queue pair disappears during the sleep
 
-// (At the descriptor it would sleep on, as it does with adapters.)
+// A thread that sleeps at the descriptor would not wake up, as with adapters.
 TEST_F(EventWait, ChannelThatGoesAwayLetsTheSleeperGo) {
   const char* const local = std::getenv("VERBENA_LOCAL");
   if (local != nullptr && std::string_view(local) == "off") GTEST_SKIP() << "there is no bell";
@@ -237,7 +238,7 @@ TEST_F(EventWait, SleeperStaysWhenAQueuePairGoesAway) {
   WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
   ASSERT_TRUE(waiter.falls_asleep());
   b.qp.reset();
-  // Another one takes its place.
+  // Another QP takes its place.
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = b.cq.get();
   init.cap = b.options.cap;
@@ -251,14 +252,14 @@ TEST_F(EventWait, SleeperStaysWhenAQueuePairGoesAway) {
   waiter.join();
 }
 
-#if !defined(__SANITIZE_THREAD__)  // follows no child of a process with threads
+#if !defined(__SANITIZE_THREAD__)  // does not support children of a process with threads
 TEST_F(EventWait, SleeperOfTheParentSleepsOnWhenItForks) {
   WatchedThread waiter([&] { EXPECT_EQ(get_event(b), 0); });
   ASSERT_TRUE(waiter.falls_asleep());
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(20);  // ends a child that hangs
-    // Calls are harmless here, and take nothing from the parent.
+    // Verbs are harmless in the child, and take nothing from the parent.
     ibv_wc wc;
     ibv_poll_cq(b.cq.get(), 1, &wc);
     ibv_req_notify_cq(b.cq.get(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues of ibv_create_cq_ex(): what they show, and how they are polled.
+// Completion queues of ibv_create_cq_ex(): their fields, and polling.
 #include <cstring>
 #include <thread>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kAllFields = IBV_CREATE_CQ_SUP_WC_FLAGS;
 
-// Until a batch begins; a failure of the test after ten seconds.
+// Waits until a batch begins. Fails after ten seconds.
 ::testing::AssertionResult starts(ibv_cq_ex* cq) {
   ibv_poll_cq_attr attr{};
   const auto deadline = MonotonicClock::now() + std::chrono::seconds(10);
@@ -126,7 +126,7 @@ TEST(ExtendedPolling, TheDeviceSaysHowItsClockRuns) {
   ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &attr), 0);
   EXPECT_EQ(attr.completion_timestamp_mask, UINT64_MAX);
   ASSERT_GT(attr.hca_core_clock, 0u);
-  // That many thousand ticks a second, within what two readings of different clocks may differ.
+  // Checks the clock's rate within the error of reading two different clocks.
   const auto begin = std::chrono::steady_clock::now();
   const uint64_t from = clock_now(context.get());
   while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(20)) {
@@ -144,7 +144,7 @@ TEST(ExtendedPolling, RtValuesThatThereAreNotAreRefused) {
   EXPECT_EQ(ibv_query_rt_values_ex(context.get(), &values), EINVAL);
 }
 
-// ibv_rc_pingpong does so: posting may complete requests at once, into the queue that is being polled.
+// Posting may complete requests at once, into the queue that is being polled. ibv_rc_pingpong does this.
 TEST(ExtendedPolling, MayPostBeforeTheBatchEnds) {
   Pair pair({.type = IBV_QPT_UD, .fields = kAllFields});
   const ibv_sge piece = pair.a.piece(0, 64);
@@ -154,7 +154,7 @@ TEST(ExtendedPolling, MayPostBeforeTheBatchEnds) {
   for (uint64_t i = 1; i <= 1000; ++i) {
     EXPECT_EQ(cq->wr_id, i - 1);
     ASSERT_EQ(pair.a.post_send(send_request(i), {&piece, 1}), 0);
-    // A datagram is done when it is sent; if not by us, then by the engine thread that holds the lock.
+    // A datagram completes when it is sent: by us, or by the engine thread that holds the lock.
     while (ibv_next_poll(cq) == ENOENT) std::this_thread::yield();
   }
   ibv_end_poll(cq);
@@ -248,7 +248,7 @@ TEST(ExtendedPolling, OfOneThreadNeedsNoLock) {
   }
 }
 
-// ---- creating them
+// ---- creation
 
 TEST(ExtendedQueues, ReadFunctionsThatWereNotAskedForAreNotThere) {
   Endpoint endpoint({.fields = IBV_WC_EX_WITH_BYTE_LEN});

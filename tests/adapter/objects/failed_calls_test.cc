@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What VERBENA_LOG=error says of verbs that fail: which, and why.
+// The log lines of VERBENA_LOG=error for verbs that fail: the verb and the reason.
 #include <functional>
 #include <memory>
 #include <string>

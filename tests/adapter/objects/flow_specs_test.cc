@@ -15,7 +15,7 @@ namespace {
 using ethernet::FlowKey;
 using ethernet::RuleKind;
 
-// An attribute with specs behind it, as the application lays them out.
+// A flow attribute with specs behind it, as an application lays them out.
 class FlowBuilder {
  public:
   FlowBuilder() : bytes_(sizeof(ibv_flow_attr)) {
@@ -43,7 +43,7 @@ class FlowBuilder {
   FlowBuilder& udp(ibv_flow_spec_tcp_udp spec = {}) { return add(spec, IBV_FLOW_SPEC_UDP); }
   FlowBuilder& tcp(ibv_flow_spec_tcp_udp spec = {}) { return add(spec, IBV_FLOW_SPEC_TCP); }
 
-  // A spec's head is always there to be read, whatever the spec says of its size.
+  // Pads the attribute so that the head of the last spec can always be read, whatever its size field says.
   Result<FlowRequest> parse() {
     bytes_.resize(bytes_.size() + sizeof(ibv_flow_spec_eth));
     return parse_flow(attr());
@@ -176,7 +176,7 @@ TEST(FlowSpecs, TypesOfRules) {
 }
 
 TEST(FlowSpecs, SizeOfTheAttributeIsNotLookedAt) {
-  FlowBuilder flow;  // nor does rdma-core
+  FlowBuilder flow;  // nor is it in rdma-core
   flow.eth().attr().size = 0;
   EXPECT_EQ(flow.error(), 0);
 }
@@ -192,7 +192,7 @@ TEST(FlowSpecs, SpecsNeedNoAlignment) {
 }
 
 TEST(FlowSpecs, SpecThatHasGrownIsUnderstoodIfItAsksForNothingNew) {
-  // Eight bytes more in value and mask: the mask begins eight bytes later.
+  // Value and mask each have eight more bytes, so the mask begins eight bytes later.
   struct Grown {
     uint32_t type;
     uint16_t size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two processes cost that are connected by many QPs and have nothing to say.
+// The costs of two processes that are connected by many idle QPs.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -20,11 +20,11 @@ namespace {
 
 constexpr uint32_t kQps = 1000;
 constexpr auto kIdle = std::chrono::seconds(3);
-// All threads of a process, in that time. (Timers that were set for the last requests come once, and find
-// that nothing is to do.)
+// The processor time of all threads of a process in that time. Timers set for the last requests expire once,
+// and find nothing to do.
 constexpr auto kMaxCpu = std::chrono::milliseconds(5);
 
-// In 200 ms. The thread sanitizer's own thread looks around ten times a second.
+// The processor time in 200 ms. The thread sanitizer's own thread runs ten times a second.
 #ifdef __SANITIZE_THREAD__
 constexpr auto kAtRest = std::chrono::microseconds(300);
 #else
@@ -44,11 +44,11 @@ std::chrono::microseconds processor_time() {
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
-// Timers that were set for the last requests come once, and find that nothing is to do.
+// Waits until timers that were set for the last requests have expired.
 bool comes_to_rest() {
   return eventually([] {
     const auto before = processor_time();
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // longer than such a timer
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // longer than the timers
     return processor_time() - before < kAtRest;
   });
 }
@@ -76,11 +76,11 @@ struct Many {
     line.tell(*own);
     const auto theirs = std::make_unique<Numbers>(line.hear<Numbers>());
     for (uint32_t i = 0; i < kQps; ++i) bench.connect(qps[i].get(), theirs->qpns[i]);
-    // Both ends are, when each has heard of the other.
+    // Both ends are connected when each has heard from the other.
     line.tell(true);
     line.hear<bool>();
   }
-  // A WRITE by each, so that none is new.
+  // Sends a WRITE on each QP, so that none is new.
   void use(uint64_t address, uint32_t rkey) {
     for (const Qp& qp : qps) {
       ibv_send_wr request = send_request(1);
@@ -110,7 +110,7 @@ const HelperBody idle("idle", [](Line& line) {
   ASSERT_TRUE(comes_to_rest());
   const auto before = processor_time();
   line.tell(true);
-  line.hear<bool>();  // after a long time
+  line.hear<bool>();  // after the measured time
   line.tell(processor_time() - before);
   line.await_end();
 });
@@ -132,7 +132,7 @@ TEST_P(Idle, AThousandQpsTakeNoProcessorTime) {
   helper.line().tell(true);
   helper.line().hear<bool>();
   const auto before = processor_time();
-  std::this_thread::sleep_for(kIdle);  // which is what is measured
+  std::this_thread::sleep_for(kIdle);  // the measured time
   const auto here = processor_time() - before;
   helper.line().tell(true);
   const auto there = helper.line().hear<std::chrono::microseconds>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects shared through a context's descriptor: within a process all that can be imported, between processes
-// device memory.
+// Objects shared through a context's descriptor: within a process all objects that can be imported, between
+// processes device memory only.
 #include <cstring>
 
 #include <sys/mman.h>
@@ -59,7 +59,7 @@ TEST(ImportedPd, IsTheSameProtectionDomain) {
   ASSERT_NE(pd, nullptr);
   EXPECT_EQ(pd->context, imported.get());
   EXPECT_EQ(pd->handle, pair.b.pd->handle);
-  // A region made through one is for the QPs of the other.
+  // A region made with one protection domain can be used by QPs of the other.
   std::byte memory[64]{};
   ibv_mr* mr = ibv_reg_mr(pd, memory, sizeof memory, static_cast<int>(kAllAccess));
   ASSERT_NE(mr, nullptr);
@@ -190,7 +190,7 @@ struct Exported {
   uint32_t pd;
 };
 
-// Imports what it is told of, writes into the device memory, and lets a peer write there.
+// Imports the objects that it is told, writes into the device memory, and lets a peer write there.
 const HelperBody importer("importer", [](Line& line) {
   const int fd = receive_descriptor(line);
   const auto exported = line.hear<Exported>();
@@ -205,7 +205,7 @@ const HelperBody importer("importer", [](Line& line) {
   EXPECT_EQ(seen, 1u);
   const uint32_t answer = 2;
   ASSERT_EQ(ibv_memcpy_to_dm(dm, 4, &answer, 4), 0);
-  // What it allocates itself is apart from that.
+  // Its own allocations do not overlap the imported memory.
   ibv_dm* own = allocate(context.get(), 4096);
   ASSERT_NE(own, nullptr);
   EXPECT_NE(own->handle, dm->handle);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be destroyed when, and what becomes of what is left.
+// When objects may be destroyed, and what happens to those that are left.
 #include <algorithm>
 
 #include <fcntl.h>
@@ -75,13 +75,14 @@ TEST(Lifetime, CompletionChannelIsBusyWhileACompletionQueueUsesIt) {
 }
 
 TEST(Lifetime, ClosingADeviceDestroysWhatIsLeftOfIt) {
-  Context keeper = open_device();  // so that the engine, and with it the keys, outlive the other context
+  Context keeper =
+      open_device();  // keeps the engine, and with it the keys, alive after the other context closes
   Pair* pair = new Pair({.with_channel = true});
   Endpoint& a = pair->a;
   ASSERT_EQ(a.post_receive(1, a.piece(0, 64)), 0);
   ASSERT_EQ(ibv_req_notify_cq(a.cq.get(), 0), 0);
-  a.modify_to(IBV_QPS_ERR);  // flushes: an event is pending that nobody ever takes
-  // All of it, and in no order at all: only the context is closed.
+  a.modify_to(IBV_QPS_ERR);  // flushes: leaves a pending event that is never read
+  // Destroys no object explicitly: only the context is closed.
   a.qp.release();
   a.mr.release();
   a.cq.release();
@@ -91,7 +92,7 @@ TEST(Lifetime, ClosingADeviceDestroysWhatIsLeftOfIt) {
   EXPECT_EQ(ibv_close_device(context), 0);
   delete pair;
 
-  // Nothing of it is in the way of what comes after.
+  // Leftovers do not disturb new objects.
   Pair fresh;
   ASSERT_EQ(fresh.b.post_receive(2, fresh.b.piece(0, 64)), 0);
   const ibv_sge piece = fresh.a.piece(0, 64);
@@ -115,7 +116,7 @@ TEST(Lifetime, ClosingADeviceDoesNotWaitForEventsThatNobodyAcknowledges) {
   ibv_recv_wr* bad = nullptr;
   for (int i = 0; i < 3; ++i) ASSERT_EQ(ibv_post_recv(qp, &request, &bad), 0);
   attr.qp_state = IBV_QPS_ERR;
-  ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);  // three flushes into a CQ of one
+  ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);  // three flushes into a CQ with room for one
   ibv_async_event event;
   ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
   EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
@@ -129,7 +130,7 @@ TEST(Lifetime, DescriptorsOfAContextAreReal) {
   for (const int fd : {context->async_fd, context->cmd_fd}) {
     ASSERT_GE(fd, 0);
     EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-    // Nothing ever comes through the command descriptor, and as with /dev/infiniband's nobody waits for it.
+    // The command descriptor always polls as ready, as the kernel's does, although nothing comes through it.
     pollfd entry{fd, POLLIN, 0};
     EXPECT_EQ(::poll(&entry, 1, 0), fd == context->cmd_fd ? 1 : 0);
     const int copy = ::dup(fd);
@@ -170,12 +171,12 @@ TEST(Lifetime, AThousandQueuePairsComeAndGo) {
       numbers.push_back(qps.back()->qp_num);
     }
   }
-  // A number is not used again while others are left: what is still on its way must not meet a stranger.
+  // A QPN is not reused while others are free: late packets must not reach a new QP.
   std::sort(numbers.begin(), numbers.end());
   EXPECT_EQ(std::adjacent_find(numbers.begin(), numbers.end()), numbers.end());
 }
 
-// Of the heap, beside its rings, which are mapped.
+// Heap memory, without the rings, which are mapped.
 TEST(Lifetime, AnIdleQueuePairTakesLittleMemory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer has a heap of its own";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that closes descriptors which are not its own, as daemons do that close all they have, and goes
-// on: what it opens then is never touched, its RDMA devices are gone, as when they are unplugged, and it can
-// open them again.
+// A program closes descriptors that are not its own, as daemons do that close all descriptors, and goes on.
+// Its new descriptors are never touched. Its RDMA devices are gone, as if unplugged, and it can open them
+// again.
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -25,11 +25,11 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// Beyond it nobody waits that means well.
+// The longest time in which the loss must be noticed.
 constexpr auto kSoon = std::chrono::seconds(2);
 constexpr int kHighest = 1200;
 
-// A peer, which goes on sending.
+// A peer that keeps sending.
 const HelperBody kSender("lost_descriptors_sender", [](Line& line) {
   Endpoint endpoint({.timeout = 8, .retries = 3});
   line.tell(endpoint.address());
@@ -41,12 +41,12 @@ const HelperBody kSender("lost_descriptors_sender", [](Line& line) {
     if (endpoint.completion().status != IBV_WC_SUCCESS) break;
     if (!std::exchange(told, true)) line.tell(true);
   }
-  // If anybody still listens.
+  // Reports, if the test still listens.
   const ibv_qp_state state = endpoint.state();
   (void)::send(line.fd(), &state, sizeof state, MSG_NOSIGNAL);
 });
 
-// TCP connections of the program's, and files, on every number up to where ours were.
+// TCP connections of the program, on every descriptor number up to our highest.
 class ProgramsOwn {
  public:
   ProgramsOwn() {
@@ -62,7 +62,7 @@ class ProgramsOwn {
       UniqueFd near(::socket(AF_INET, SOCK_STREAM, 0));
       EXPECT_EQ(::connect(near.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
       UniqueFd far(::accept(listener.get(), nullptr, nullptr));
-      // What is there to be swallowed.
+      // Data that our code could consume by mistake.
       EXPECT_EQ(::send(near.get(), "theirs", 6, 0), 6);
       EXPECT_EQ(::send(far.get(), "theirs", 6, 0), 6);
       streams_.push_back(std::move(near));
@@ -71,11 +71,11 @@ class ProgramsOwn {
     }
   }
 
-  // All are open, and have what they had.
+  // Checks that all connections are open and have their data.
   void check() {
     for (const UniqueFd& stream : streams_) {
       std::array<char, 64> bytes{};
-      // On a busy machine the kernel delivers some later than others that were sent after them.
+      // On a busy machine the kernel may deliver data late and out of order.
       pollfd arrival{stream.get(), POLLIN, 0};
       (void)::poll(&arrival, 1, static_cast<int>(std::chrono::milliseconds(kSoon).count()));
       const ssize_t got = ::recv(stream.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -90,7 +90,7 @@ class ProgramsOwn {
   std::vector<UniqueFd> streams_;
 };
 
-// Calls a verb for as long as nobody has noticed.
+// Calls a verb until the condition holds. False if it does not within kSoon.
 template <class Condition>
 bool soon(Condition condition) {
   const TimePoint end = MonotonicClock::now() + kSoon;
@@ -125,7 +125,7 @@ void lose_everything() {
   ProgramsOwn program;
   ASSERT_GT(program.count(), 1000u);
 
-  // The queue pair fails, and its requests are flushed.
+  // The QP fails, and its requests are flushed.
   ibv_wc wc{};
   EXPECT_TRUE(soon([&] { return ibv_poll_cq(own->cq.get(), 1, &wc) != 0; })) << "nothing completes";
   EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
@@ -134,7 +134,7 @@ void lose_everything() {
   const ibv_sge piece = own->piece(0, 64);
   EXPECT_EQ(own->post_send(send_request(8), {&piece, 1}), 0);
   EXPECT_EQ(own->completion().status, IBV_WC_WR_FLUSH_ERR);
-  // The device has been unplugged, and whatever is asked for is refused.
+  // The device counts as unplugged, and every request fails.
   EXPECT_TRUE(soon([&] {
     ibv_port_attr port{};
     return ibv_query_port(own->context.get(), 1, &port) != 0;
@@ -142,7 +142,7 @@ void lose_everything() {
   EXPECT_EQ(ibv_alloc_pd(own->context.get()), nullptr);
   EXPECT_EQ(errno, EIO);
   ibv_async_event event{};
-  do {  // there may be others, of what was before
+  do {  // earlier events may come first
     ASSERT_EQ(ibv_get_async_event(own->context.get(), &event), 0);
     ibv_ack_async_event(&event);
   } while (event.event_type != IBV_EVENT_DEVICE_FATAL);
@@ -152,7 +152,7 @@ void lose_everything() {
   EXPECT_LT(MonotonicClock::now() - before, kSoon) << "to close what is gone takes no time";
   program.check();
 
-  // The same program opens its device again.
+  // The same program can open its device again.
   Pair again;
   send(again.a, again.b);
   EXPECT_EQ(again.a.completion().status, IBV_WC_SUCCESS);
@@ -163,7 +163,7 @@ TEST(LostDescriptors, AreNeverReadWrittenOrClosedAsSomebodyElses) {
   isolated(lose_everything);
 }
 
-// The program calls no verb at all, and packets come: it is the engine thread that notices.
+// The program calls no verb while packets come, so the engine thread must notice.
 TEST(LostDescriptors, AreMissedByTheEngineThreadToo) {
   isolated([] {
     raise_limit();
@@ -177,7 +177,7 @@ TEST(LostDescriptors, AreMissedByTheEngineThreadToo) {
     ASSERT_EQ(::syscall(SYS_close_range, 3u, static_cast<unsigned>(line) - 1, 0u), 0);
     ASSERT_EQ(::syscall(SYS_close_range, static_cast<unsigned>(line) + 1, ~0u, 0u), 0);
     ProgramsOwn program;
-    // The peer's WRITEs end by its retry counter.
+    // The peer's WRITEs fail by its retry counter.
     ibv_qp_state state{};
     ASSERT_EQ(::read(line, &state, sizeof state), static_cast<ssize_t>(sizeof state));
     EXPECT_EQ(state, IBV_QPS_ERR);
@@ -186,7 +186,7 @@ TEST(LostDescriptors, AreMissedByTheEngineThreadToo) {
   });
 }
 
-// Right away, with no verb in between that could notice.
+// Closes the device at once, with no verb in between that could notice.
 TEST(LostDescriptors, DeviceIsClosedWithoutAWordToAnybody) {
   isolated([] {
     raise_limit();
@@ -203,7 +203,7 @@ TEST(LostDescriptors, DeviceIsClosedWithoutAWordToAnybody) {
   });
 }
 
-// Numbers that the program has had before, and closes again by mistake. Ours lie where its own do not come.
+// The program closes a number of its own twice by mistake. Our descriptors have higher numbers.
 TEST(LostDescriptors, ClosingOnesOwnTwiceDoesNoHarm) {
   isolated([] {
     constexpr int kProgramsNumbers = 256;

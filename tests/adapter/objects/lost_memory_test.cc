@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that goes away while it is registered, and handlers of the application in the way.
+// Registered memory that is unmapped, and the application's own fault handlers.
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBytes = 1 << 16;
 
-// Registered pages that unmap() takes away.
+// Registered pages that unmap() makes inaccessible.
 class LostMemory {
  public:
   explicit LostMemory(Endpoint& endpoint)
@@ -25,7 +25,8 @@ class LostMemory {
   }
   ~LostMemory() { ::munmap(at_, kBytes); }
 
-  // Inaccessible rather than unmapped: another thread's allocation may not take the place.
+  // Makes the memory inaccessible rather than unmapped, so that another thread's allocation cannot take its
+  // place.
   void unmap() {
     EXPECT_NE(::mmap(at_, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), MAP_FAILED);
   }
@@ -108,7 +109,7 @@ void count_fault(int, siginfo_t*, void*) {
   faults_of_the_application = faults_of_the_application + 1;
 }
 
-// A crash reporter that the application installs when its devices are open already.
+// A crash reporter that the application installs after opening its devices.
 class CrashReporter {
  public:
   CrashReporter() {
@@ -131,7 +132,7 @@ TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
   LostMemory lost(pair.b);
   const CrashReporter reporter;
   {
-    LostMemory another(pair.b);  // registering puts the guard back in front
+    LostMemory another(pair.b);  // registering reinstalls our fault handlers
   }
   lost.unmap();
   const ibv_sge piece = pair.a.piece(0, 64);
@@ -142,7 +143,8 @@ TEST(LostMemory, IsSurvivedBesideHandlersInstalledLater) {
   EXPECT_EQ(faults_of_the_application, 1) << "and its own still are";
 }
 
-// It need not register anything, nor sleep: a thread that has called verbs for a millisecond has looked.
+// The application need neither register nor sleep: a thread that has called verbs for a millisecond
+// reinstalls our handlers.
 TEST(LostMemory, IsSurvivedBesideAHandlerInstalledAMillisecondAgo) {
   Pair pair;
   LostMemory lost(pair.a);
@@ -156,7 +158,7 @@ TEST(LostMemory, IsSurvivedBesideAHandlerInstalledAMillisecondAgo) {
   EXPECT_EQ(faults_of_the_application, 0);
 }
 
-// The kernel would kill the process for a fault that is blocked.
+// The kernel would kill the process for a fault whose signal is blocked.
 TEST(LostMemory, IsSurvivedInAThreadThatBlocksAllSignals) {
   for (const bool is_inline : {false, true}) {
     SCOPED_TRACE(is_inline);
@@ -184,7 +186,7 @@ TEST(LostMemory, IsGuardedAgainByTheEngineThreadWithoutARegistration) {
   Pair pair;
   LostMemory lost(pair.b);
   const CrashReporter reporter;
-  // The thread looks when it is awake: traffic keeps it so.
+  // The engine thread checks the handlers while it is awake: traffic keeps it awake.
   const auto replaced = [] {
     struct sigaction now {};
     ::sigaction(SIGSEGV, nullptr, &now);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WRITEs, READs and atomics to memory that the target shares already: the initiator maps it. That no target
-// helps is seen by targets that are stopped: such a process answers nothing.
+// WRITEs, READs and atomics to memory that the target has mapped shared: the initiator maps it, too. The
+// targets are stopped, so that they cannot help.
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kBytes = 4 << 20;
 constexpr int kAdditions = 20'000;
 
-// What a target gives.
+// The values that a target tells.
 struct Shared {
   uint64_t address = 0;
   uint32_t key = 0;
@@ -33,7 +33,7 @@ struct Shared {
 };
 enum class Order : uint8_t { kShorten, kDeregister, kAdd };
 
-// Shares memory, and does with it what it is told.
+// A target that shares memory, and obeys an order about it.
 const HelperBody owner("mapped-owner", [](Line& line) {
   Shared shared;
   std::strcpy(shared.path.data(), "/dev/shm/verbena-XXXXXX");
@@ -51,8 +51,8 @@ const HelperBody owner("mapped-owner", [](Line& line) {
   shared.key = mr->rkey;
   line.tell(shared);
   const auto order = line.hear<Order>();
-  // Our engine thread has written there, and the other process has put that before this order, which the
-  // thread sanitizer does not see: a verb that finds nothing shows it.
+  // Our engine thread has written there before this order, which the thread sanitizer does not see. A verb
+  // that finds nothing makes the order visible to it.
   EXPECT_TRUE(endpoint.quiet());
   switch (order) {
     case Order::kShorten:
@@ -101,7 +101,7 @@ class Mapped : public ::testing::Test {
     wr.wr.atomic.compare_add = 1;
     return wr;
   }
-  // Until a request that is never done in another way without help, is.
+  // Waits until a request completes while the target is stopped, which only the mapped route can do.
   void meet() {
     ASSERT_TRUE(eventually([&] { return writes_without_help(); }));
   }
@@ -172,7 +172,7 @@ TEST_F(Mapped, AStoppedTargetIsChanged) {
   helper.kill(SIGCONT);
 }
 
-// Towards the owner's own threads, too (IBV_ATOMIC_GLOB).
+// Atomic with the owner's own threads, too (IBV_ATOMIC_GLOB).
 TEST_F(Mapped, AtomicsAreAtomic) {
   meet();
   std::memset(there, 0, 8);
@@ -191,7 +191,7 @@ TEST_F(Mapped, RequestsAreCompletedInOrderWithWhatGoesByPackets) {
     const ibv_sge from = endpoint.piece(0, 512);
     const ibv_sge back = endpoint.piece(4096, 512);
     fill_random(endpoint.bytes().first(512), round);
-    // With data and without a receive request: a packet.
+    // A READ of no bytes, which goes as a packet.
     ibv_send_wr nothing = request(IBV_WR_RDMA_READ, 0);
     nothing.wr_id = 2;
     ASSERT_EQ(endpoint.post_send(request(IBV_WR_RDMA_WRITE, 64), {&from, 1}), 0);

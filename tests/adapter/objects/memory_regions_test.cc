@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kinds of memory that can be registered, and what may be changed of a registration.
+// All kinds of memory that can be registered, and changes of a registration.
 #include <cstring>
 #include <functional>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr int kAll = static_cast<int>(kAllAccess);
 constexpr size_t kPage = 4096;
 
-// Mapped memory of any kind, aligned to its pages.
+// A mapping of any kind, aligned to its pages.
 class Mapping {
  public:
   explicit Mapping(size_t bytes, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1,
@@ -45,7 +45,7 @@ Address at(const Endpoint& endpoint, const ibv_mr& mr, uint64_t address) {
   return there;
 }
 
-// Writes `bytes` of a's buffer to b's memory behind this key; the completion's status.
+// Writes `bytes` of a's buffer to b's memory with this key. Returns the completion's status.
 ibv_wc_status write_to(Pair& pair, const ibv_mr& mr, uint64_t address, size_t bytes = 64) {
   const ibv_sge piece = pair.a.piece(0, bytes);
   EXPECT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, 1, at(pair.b, mr, address)), {&piece, 1}), 0);
@@ -58,7 +58,7 @@ uint64_t number(const void* at) {
 
 // ---- kinds of memory
 
-// Writes and reads all of it through a key of its own.
+// Writes and reads all of the memory with a key of its own.
 void expect_usable(const Mapping& memory) {
   Pair pair({.bytes = 1 << 21});
   Mr mr(ibv_reg_mr(pair.b.pd.get(), memory.data(), memory.size(), kAll));
@@ -110,7 +110,7 @@ TEST(MemoryRegion, OfHugePages) {
   expect_usable(memory);
 }
 
-// ib_umem_get() of the kernel counts pages: one with a byte offset is one page, however few bytes.
+// The kernel's ib_umem_get() counts pages. An empty region with an offset in its page counts as one page.
 TEST(MemoryRegion, MayBeEmptyUnlessItBeginsAPage) {
   Pair pair;
   const Mapping memory(2 * kPage);
@@ -286,7 +286,7 @@ TEST(OnDemandMemory, IsAllMemoryWhenImplicit) {
   EXPECT_EQ(std::memcmp(from, to, sizeof to), 0);
 }
 
-// Whatever address a peer names, it gets an error and we live.
+// A peer may name any address: it gets an error, and the process survives.
 TEST(OnDemandMemory, RefusesAddressesWhereNothingIs) {
   for (const uint64_t address :
        {uint64_t{0}, uint64_t{1}, uint64_t{kPage}, uint64_t{1} << 47, uint64_t{0x8000'0000'0000'0000},
@@ -316,7 +316,7 @@ TEST(OnDemandMemory, IsSaidToBeThere) {
   ibv_device_attr_ex attr{};
   ASSERT_EQ(ibv_query_device_ex(context.get(), nullptr, &attr), 0);
   EXPECT_EQ(attr.odp_caps.general_caps, uint64_t{IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT});
-  constexpr uint32_t kAllOperations = 0xff;  // FLUSH and ATOMIC WRITE are the last two
+  constexpr uint32_t kAllOperations = 0xff;  // FLUSH and ATOMIC WRITE are the last two bits
   EXPECT_EQ(attr.odp_caps.per_transport_caps.rc_odp_caps, kAllOperations);
   EXPECT_EQ(attr.xrc_odp_caps, kAllOperations);
   EXPECT_NE(attr.odp_caps.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_SEND, 0u);

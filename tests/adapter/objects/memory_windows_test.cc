@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows of both types, from allocation to the end of what they need.
+// Memory windows of both types: allocation, binding, invalidation, and the destruction of what they depend
+// on.
 #include <cstring>
 #include <memory>
 
@@ -15,7 +16,7 @@ struct Dealloc {
 };
 using Mw = std::unique_ptr<ibv_mw, Dealloc>;
 
-// Two connected endpoints; b opens a window onto memory of its own.
+// Two connected endpoints; b binds a window to its own memory.
 class MemoryWindow : public ::testing::Test {
  protected:
   void open(ibv_mw_type type) {
@@ -45,7 +46,7 @@ class MemoryWindow : public ::testing::Test {
     request.invalidate_rkey = rkey;
     return pair.b.post_send(request, {});
   }
-  // What comes of a's writing ten bytes there.
+  // Returns the status of a's WRITE of ten bytes to b.
   ibv_wc_status write(uint64_t address, uint32_t rkey) {
     Address there = pair.b.address();
     there.rkey = rkey;
@@ -100,7 +101,8 @@ TEST_F(MemoryWindow, OfType2IsBoundAndInvalidatedByRequests) {
   EXPECT_EQ(write(0, mw->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 
-// As with irdma's library: programs for adapters read the window's key, and do not keep the one they chose.
+// The window gets its new key when the bind is posted, as with irdma's library. Programs for adapters read
+// the window's key instead of the one that they chose.
 TEST_F(MemoryWindow, OfType2HasItsNewKeyOnceTheBindIsPosted) {
   open(IBV_MW_TYPE_2);
   const uint32_t before = mw->rkey;
@@ -116,12 +118,12 @@ TEST_F(MemoryWindow, OfType2HasItsNewKeyOnceTheBindIsPosted) {
   requests[2].bind_mw = {mw.get(), before, info()};
   ibv_sge piece = pair.b.piece(0, 8);
   requests[2].sg_list = &piece;
-  requests[2].num_sge = 1;  // a bind has no data: this one is refused
+  requests[2].num_sge = 1;  // a bind with data is refused
   EXPECT_EQ(ibv_post_send(pair.b.qp.get(), requests, &bad), EINVAL);
   EXPECT_EQ(bad, &requests[2]);
   EXPECT_EQ(mw->rkey, ibv_inc_rkey(before)) << "the bind before the refused one was posted";
   for (int i = 0; i < 2; ++i) EXPECT_EQ(pair.b.completion().status, IBV_WC_SUCCESS);
-  // Each bind of a list begins with the key that the one before it gives.
+  // Each bind in a list continues from the key of the bind before it.
   requests[0].bind_mw.rkey = ibv_inc_rkey(ibv_inc_rkey(before));
   requests[1].invalidate_rkey = requests[0].bind_mw.rkey;
   requests[2].bind_mw.rkey = ibv_inc_rkey(requests[0].bind_mw.rkey);
@@ -155,7 +157,7 @@ TEST_F(MemoryWindow, OfType2IsItsQpsAlone) {
   Endpoint stranger;
   ASSERT_EQ(bind2(info()), 0);
   ASSERT_EQ(pair.b.completion().status, IBV_WC_SUCCESS);
-  // Another QP with the same protection domain, for a to be connected with.
+  // Another QP with the same protection domain, to which a connects.
   ibv_qp_init_attr init{};
   init.qp_type = IBV_QPT_RC;
   init.send_cq = init.recv_cq = pair.b.cq.get();
@@ -226,7 +228,7 @@ TEST_F(MemoryWindow, OfType2IsFreeWhenItsQpIsDestroyed) {
   ASSERT_EQ(bind2(info()), 0);
   ASSERT_EQ(pair.b.completion().status, IBV_WC_SUCCESS);
   pair.b.qp.reset();
-  mr.reset();  // nothing is bound to it any more
+  mr.reset();  // no window is bound to it any more
 }
 
 TEST_F(MemoryWindow, IsClosedByItsDeallocation) {

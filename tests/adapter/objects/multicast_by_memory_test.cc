@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast within a host: members of one agent get a copy by memory beside the datagram, and take the first.
-// What comes where the kernel brings nothing has come by memory.
+// Multicast within a host: each group member on the host also gets a copy over shared memory, and takes the
+// first of both. A datagram that the kernel does not deliver has come over shared memory.
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -31,7 +31,7 @@ ibv_gid group_gid() {
   return gid;
 }
 
-// Sends to the group.
+// A sender to the group.
 struct Sender : Endpoint {
   Sender() : Endpoint({.type = IBV_QPT_UD}) {
     Address to{};
@@ -47,7 +47,7 @@ struct Sender : Endpoint {
   }
 };
 
-// Is in the group.
+// A member of the group.
 struct Receiver : Endpoint {
   Receiver() : Endpoint({.type = IBV_QPT_UD}) {
     Address to{};
@@ -62,7 +62,7 @@ struct Receiver : Endpoint {
     const ibv_gid gid = group_gid();
     EXPECT_EQ(ibv_detach_mcast(qp.get(), &gid, 0), 0);
   }
-  // The number that comes next; none within so long: nothing.
+  // Returns the number in the next datagram; nothing if none comes within this time.
   std::optional<uint32_t> receive(Duration within) {
     ibv_wc wc{};
     const TimePoint end = MonotonicClock::now() + within;
@@ -77,7 +77,7 @@ struct Receiver : Endpoint {
   }
 };
 
-// Takes this process's socket of the group out of it, or back into it.
+// Removes this process's multicast socket from the group, or adds it again.
 void change_membership(int option) {
   ip_mreqn request{};
   inet_pton(AF_INET, kGroup, &request.imr_multiaddr);
@@ -119,7 +119,7 @@ const HelperBody receiver_body("multicast-receiver", [](Line& line) {
   }
 });
 
-// Where the receiver is.
+// The process that the receiver is in.
 class Place {
  public:
   virtual ~Place() = default;
@@ -171,7 +171,7 @@ class MulticastByMemory : public ::testing::TestWithParam<bool> {
     if (GetParam()) return std::make_unique<AnotherProcess>();
     return std::make_unique<ThisProcess>();
   }
-  // Until what is sent comes without the wire.
+  // Waits until datagrams arrive without the wire.
   bool comes_by_memory(Sender& sender, Place& receiver) {
     return eventually([&] {
       receiver.leave();
@@ -204,7 +204,7 @@ TEST_P(MulticastByMemory, ComesOnceThoughBothBringIt) {
   EXPECT_EQ(receiver->receive(kSoon), std::nullopt);
 }
 
-// Its PSNs are those of before.
+// The sender uses its earlier PSNs again.
 TEST_P(MulticastByMemory, ComesOfASenderThatBeginsAgain) {
   Sender sender;
   const auto receiver = place();
@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(In, MulticastByMemory, ::testing::Bool(), [](const auto
   return std::string(other.param ? "AnotherProcess" : "ThisProcess");
 });
 
-// One that dies takes nothing with it, and the next is found.
+// A receiver that dies does not disturb the others, and the next one is found.
 TEST(MulticastToSeveral, GoesOnWhenOneOfThemDies) {
   Sender sender;
   AnotherProcess stays;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast groups: what is checked, who gets a copy, what the network hears of it.
+// Multicast groups: argument checks, delivery of copies, and the kernel's group membership.
 #include <algorithm>
 #include <csignal>
 #include <cstring>
@@ -40,7 +40,7 @@ int detach(Endpoint& endpoint, const char* group = kGroup, uint16_t lid = 0) {
   return ibv_detach_mcast(endpoint.qp.get(), &gid, lid);
 }
 
-// Ready to send to the group and to receive; attached to nothing.
+// An endpoint that is ready to send to the group and to receive; not attached.
 struct Member : Endpoint {
   explicit Member(const char* group = kGroup, Options with = {.type = IBV_QPT_UD}) : Endpoint(with) {
     Address to{};
@@ -49,7 +49,7 @@ struct Member : Endpoint {
     connect(to);
     for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(post_receive(i, piece(2048 * (i + 1), 2048)), 0);
   }
-  // A datagram of these bytes to the group.
+  // Sends a datagram of this size to the group.
   void send(size_t bytes) {
     const ibv_sge data = piece(0, bytes);
     ASSERT_EQ(post_send(send_request(99), {&data, 1}), 0);
@@ -60,7 +60,7 @@ struct Member : Endpoint {
   const std::byte* datagram(const ibv_wc& wc) { return buffer() + 2048 * (wc.wr_id + 1); }
 
  private:
-  // Of one's own datagram the copy may come before the send is done.
+  // The copy of one's own datagram may come before its send completion.
   ibv_wc completion_of(ibv_wc_opcode opcode) {
     const auto kept =
         std::find_if(early_.begin(), early_.end(), [&](const ibv_wc& wc) { return wc.opcode == opcode; });
@@ -78,11 +78,11 @@ struct Member : Endpoint {
   std::vector<ibv_wc> early_;
 };
 
-// Whether the kernel has joined the group somewhere in this namespace.
+// Whether the kernel is a member of the group on any device of this namespace.
 bool joined_ipv4(const char* group) {
   in_addr address{};
   inet_pton(AF_INET, group, &address);
-  std::ostringstream hex;  // as /proc/net/igmp has it
+  std::ostringstream hex;  // as in /proc/net/igmp
   hex << std::hex << std::uppercase;
   hex.width(8);
   hex.fill('0');
@@ -92,7 +92,7 @@ bool joined_ipv4(const char* group) {
   return all.find(hex.str()) != std::string::npos;
 }
 
-// ---- what is checked
+// ---- argument checks
 
 TEST(MulticastAttachment, IsForDatagramsAndGroups) {
   Endpoint reliable({.type = IBV_QPT_RC});
@@ -141,7 +141,7 @@ TEST(MulticastAttachment, EndsWithTheContext) {
   {
     Endpoint endpoint({.type = IBV_QPT_UD});
     ASSERT_EQ(attach(endpoint), 0);
-    // Closing destroys what is left behind; the other owners let go.
+    // Closing the context destroys the rest, so the other owners release theirs.
     endpoint.qp.release();  // NOLINT(bugprone-unused-return-value)
     endpoint.cq.release();  // NOLINT(bugprone-unused-return-value)
     endpoint.mr.release();  // NOLINT(bugprone-unused-return-value)
@@ -332,7 +332,7 @@ TEST(MulticastDelivery, WakesAReceiverThatSleeps) {
   EXPECT_EQ(detach(receiver), 0);
 }
 
-// ---- IPv6, on a device that speaks it
+// ---- IPv6, on a device with IPv6
 
 void with_veth() {
   for (const char* command :
@@ -366,17 +366,17 @@ TEST(MulticastIpv6, GoesToTheGroup) {
       with_veth);
 }
 
-// perftest takes the best GID, which is an IPv4 one, and a group of IPv6's.
+// perftest takes the best GID, an IPv4 address, for a group of IPv6.
 TEST(MulticastIpv6, LeavesFromAnAddressOfTheGroupsFamily) {
   isolated([] { exchange_over_veth("ff05::4791", {.type = IBV_QPT_UD, .ipv4 = true, .device = "rxe_v0"}); },
            with_veth);
 }
 
-// ---- the kernel's packets
+// ---- packets of the kernel
 
 constexpr uint32_t kKernelsQkey = 0x01234567;  // RDMA_UDP_QKEY
 
-// The sender's address in the capture is one of ours.
+// Adds the capture's source address to this host.
 void with_kernels_address() {
   with_veth();
   if (!test::shell("ip addr add 10.77.0.12/24 dev v0")) std::abort();
@@ -390,7 +390,7 @@ std::vector<roce::CapturedPacket> kernels_datagrams() {
   return found;
 }
 
-// Attached to the group of the capture, with the key that the kernel uses.
+// Returns a member of the capture's group, with the Q_Key that the kernel uses.
 std::unique_ptr<Member> kernels_peer() {
   auto receiver = std::make_unique<Member>(kGroup, Options{.type = IBV_QPT_UD, .device = "rxe_v0"});
   ibv_qp_attr attr{};
@@ -400,7 +400,7 @@ std::unique_ptr<Member> kernels_peer() {
   return receiver;
 }
 
-// A stranger's socket that sends what a capture has, from the address and port that its ICRC covers.
+// Sends a captured packet with a plain socket, from the address and port that its ICRC covers.
 void replay(const roce::CapturedPacket& packet) {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in from{};
@@ -434,7 +434,7 @@ TEST(MulticastCapture, KernelsDatagramsArriveWhole) {
           EXPECT_EQ(wc.byte_len, kGrh + 100);
           EXPECT_EQ(wc.src_qp, 0x47u);
           EXPECT_EQ(ntohl(wc.imm_data), 0x47u);
-          // What a GRH shows of IPv4: all but the identification and the checksum.
+          // The GRH of an IPv4 packet contains its header without identification and checksum.
           EXPECT_EQ(std::memcmp(receiver->datagram(wc) + 20 + 12, packet.ip.data() + 12, 8), 0);
           EXPECT_EQ(std::memcmp(receiver->datagram(wc) + kGrh, packet.udp_payload().data() + 24, 100), 0);
         }
@@ -445,7 +445,7 @@ TEST(MulticastCapture, KernelsDatagramsArriveWhole) {
 
 // ---- hostile packets
 
-// A datagram changed in one place, its ICRC right again.
+// Returns the datagram with one byte changed and a correct ICRC.
 roce::CapturedPacket changed(roce::CapturedPacket packet, size_t at, uint8_t value) {
   std::byte* payload = packet.ip.data() + packet.ip_header_bytes + 8;
   payload[at] = std::byte{value};
@@ -462,7 +462,7 @@ TEST(MulticastHostile, NobodyIsGivenWhatIsNotWholeOrNotForTheGroup) {
         const auto receiver = kernels_peer();
         const roce::CapturedPacket good = kernels_datagrams().front();
         for (size_t bit = 0; bit < good.udp_payload().size() * 8; bit += 7) {
-          if (bit / 8 == 4) continue;  // what the network may change: the ICRC does not cover it
+          if (bit / 8 == 4) continue;  // the network may change this byte, and the ICRC does not cover it
           roce::CapturedPacket bad = good;
           bad.ip[bad.ip_header_bytes + 8 + bit / 8] ^= std::byte{static_cast<uint8_t>(1u << bit % 8)};
           replay(bad);
@@ -478,12 +478,12 @@ TEST(MulticastHostile, NobodyIsGivenWhatIsNotWholeOrNotForTheGroup) {
               changed(changed(packet, 5, static_cast<uint8_t>(qpn >> 16)), 6, static_cast<uint8_t>(qpn >> 8)),
               7, static_cast<uint8_t>(qpn));
         };
-        replay(to_one(good));             // for one QP, to a group's address
+        replay(to_one(good));             // for one QP, sent to the group's address
         replay(changed(good, 0, 0x04));   // RC SEND ONLY
-        replay(changed(good, 0, 0x1f));   // no opcode at all
-        replay(changed(good, 2, 0x12));   // another partition
-        replay(changed(good, 12, 0x77));  // another Q_Key
-        replay(changed(good, 1, 0x0f));   // another version
+        replay(changed(good, 0, 0x1f));   // an undefined opcode
+        replay(changed(good, 2, 0x12));   // a wrong partition
+        replay(changed(good, 12, 0x77));  // a wrong Q_Key
+        replay(changed(good, 1, 0x0f));   // a wrong version
         replay(good);
         EXPECT_EQ(receiver->received().byte_len, kGrh + 100) << "and this one alone";
         EXPECT_TRUE(receiver->quiet());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bad arguments get, object by object: the errno values of rdma-core over the kernel.
+// Errors of bad arguments, object by object: the errno values of rdma-core with the kernel.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// A context, a protection domain and a CQ to be wrong with.
+// A context, a protection domain and a CQ for calls with wrong arguments.
 class ObjectErrors : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ TEST_F(ObjectErrors, RegisteringMemory) {
     const char* what;
     size_t length;
     unsigned access;
-    int error;  // 0: works
+    int error;  // 0: success
   };
   const Case cases[] = {
       {"nothing", 0, 0, EINVAL},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The greatest numbers of objects that ibv_query_device() reports are those at which making another fails.
+// The maxima of ibv_query_device() are exact: at the reported number of objects, creating another fails.
 #include <fstream>
 #include <functional>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// A context, and one of each kind that others are made of.
+// A context, and the objects that others are created from.
 struct World {
   World() {
     pd.reset(ibv_alloc_pd(context.get()));
@@ -64,7 +64,7 @@ struct World {
   alignas(64) std::byte memory[64]{};
 };
 
-// Makes an object of a kind and gives it back: 0, or the errno value of making it.
+// Creates an object and destroys it. Returns 0, or the errno of its creation.
 template <auto destroy, class Object>
 int make_and_destroy(Object* object) {
   if (object == nullptr) return errno;
@@ -119,7 +119,7 @@ TEST(ObjectLimits, AreReportedAndHeld) {
   }
 }
 
-// All at once, for once: numbers and rings are there for as many QPs as the device speaks of.
+// All QPs at once: there are numbers and rings for as many as the device reports.
 TEST(ObjectLimits, ThereIsRoomForAllQueuePairs) {
   World world;
   std::vector<Qp> qps;
@@ -142,7 +142,7 @@ TEST(ObjectLimit, GivesAsManyPlacesAsThereAre) {
   auto third = limit.take();
   ASSERT_TRUE(third);
   EXPECT_FALSE(limit.take());
-  // Moved, a place is still one.
+  // A moved place still counts as taken.
   ObjectLimit::Place moved(std::move(*third));
   EXPECT_FALSE(limit.take());
   *first = ObjectLimit::Place();
@@ -157,7 +157,7 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Nothing of ours that outlives the objects lies on the heap above them, so that malloc can give it back.
+// No longer-lived memory of ours lies above the objects on the heap, so malloc can trim it.
 TEST(ObjectLimits, DestroyedObjectsLeaveNoMemoryBehind) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer keeps what was freed";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parent domains, with allocators and thread domains in them (ibv_alloc_parent_domain(3), ibv_alloc_td(3)).
+// Parent domains, with allocators and thread domains (ibv_alloc_parent_domain(3), ibv_alloc_td(3)).
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -12,9 +12,9 @@ namespace {
 
 using Td = std::unique_ptr<ibv_td, Destroy<ibv_dealloc_td>>;
 
-// An allocator that keeps account.
+// An allocator that records its allocations.
 struct Account {
-  std::map<void*, uint64_t> taken;  // and of which kind
+  std::map<void*, uint64_t> taken;  // with their resource types
   int asked = 0;
   bool use_default = false;
   bool exhausted = false;
@@ -253,7 +253,7 @@ TEST_F(ParentDomain, IsRefusedWhenBadlyAsked) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// Only devices that need memory outside of a confidential guest allocate it.
+// Accepted, but without effect: only devices that need memory outside a confidential guest allocate any.
 TEST_F(ParentDomain, MayAllowMemoryThatIsSharedWithTheHost) {
   ibv_parent_domain_init_attr attr = attributes();
   attr.comp_mask = 1 << 2;  // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATOMIC WRITE and FLUSH as programs ask for them, those built with later headers included.
+// ATOMIC WRITE and FLUSH as programs request them, including programs built with later headers.
 #include <cstring>
 
 #include "adapter/objects/send_batch.h"
@@ -8,7 +8,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// What verbs.h of rdma-core 45 has beyond the one we build with.
+// Values of rdma-core 45's verbs.h that the headers of the build may lack.
 constexpr uint64_t kWithFlush = 1 << 11;
 constexpr unsigned kFlushGlobal = 1 << 8;
 constexpr unsigned kFlushPersistent = 1 << 9;
@@ -17,8 +17,7 @@ constexpr uint64_t kDeviceFlushGlobal = 1ull << 38;
 constexpr uint64_t kDeviceFlushPersistent = 1ull << 39;
 constexpr uint64_t kDeviceAtomicWrite = 1ull << 40;
 
-// ibv_wr_flush() where the headers have it. Without it the same, as they have it inline: the operation has
-// the offset that they give it.
+// ibv_wr_flush() where the headers have it. Otherwise the same code: the operation follows wr_atomic_write.
 template <class QpEx>
 void wr_flush(QpEx* qp, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t type, uint8_t level) {
   if constexpr (requires { ibv_wr_flush(qp, rkey, remote_addr, length, type, level); }) {
@@ -31,7 +30,7 @@ void wr_flush(QpEx* qp, uint32_t rkey, uint64_t remote_addr, size_t length, uint
   }
 }
 
-// An ibv_qp_ex of headers that have wr_flush, and of headers that have one more operation.
+// The end of ibv_qp_ex in headers that have wr_flush, and in headers that have one more operation.
 struct QpOfRdmaCore45 {
   void (*wr_atomic_write)();
   void (*wr_flush)();

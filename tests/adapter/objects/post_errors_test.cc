@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What posting refuses at once, and how it says which request.
+// Errors that posting returns at once, and the request that `bad` then names.
 #include <algorithm>
 #include <functional>
 
@@ -35,7 +35,7 @@ TEST(PostSend, RefusesWhatTheServiceDoesNotHave) {
   }
 }
 
-// As with the kernel's rxe, whose post does not look at the service (rxe_requester()).
+// The kernel's rxe does not check the service when a request is posted (rxe_requester()).
 TEST(PostSend, CompletesOperationsThatAnUnreliableServiceDoesNotHaveWithAnError) {
   struct Case {
     ibv_qp_type type;
@@ -64,7 +64,7 @@ TEST(PostSend, CompletesOperationsThatAnUnreliableServiceDoesNotHaveWithAnError)
   }
 }
 
-// librxe's post looks at the address of an atomic operation, whatever the service.
+// librxe's post checks the address of an atomic operation, whatever the service.
 TEST(PostSend, RefusesAnAtomicOnAnUnalignedAddressOverUd) {
   Pair pair({.type = IBV_QPT_UD});
   ibv_sge piece = pair.a.piece(0, 8);
@@ -116,7 +116,7 @@ TEST(PostSend, RefusesWhatDoesNotFitTheQueuePair) {
   EXPECT_TRUE(pair.a.quiet());
 }
 
-// The responder says so, as with adapters (IBTA volume 1, 9.4.5.3), whichever way it was posted.
+// The responder reports it, as with adapters (IBTA volume 1, 9.4.5.3), for both ways of posting.
 TEST(PostSend, AnAtomicOnAnUnalignedAddressIsAnInvalidRequestToTheResponder) {
   for (const bool extended : {false, true}) {
     SCOPED_TRACE(extended ? "ibv_wr_atomic_fetch_add" : "ibv_post_send");
@@ -149,7 +149,7 @@ TEST(PostSend, GoesAsFarAsTheQueueHasRoom) {
   Pair pair(
       {.cap = {
            .max_send_wr = 4, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0}});
-  // Nothing is acknowledged to a peer that is not there: the queue stays full.
+  // The peer does not answer, so the queue stays full.
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   ASSERT_EQ(ibv_modify_qp(pair.b.qp.get(), &attr, IBV_QP_STATE), 0);
@@ -166,7 +166,7 @@ TEST(PostSend, GoesAsFarAsTheQueueHasRoom) {
   EXPECT_EQ(bad, &requests[4]);
   EXPECT_EQ(ibv_post_send(pair.a.qp.get(), bad, &bad), ENOMEM);
   EXPECT_EQ(bad, &requests[4]);
-  // Those before the refused one count: they are flushed.
+  // Requests before the refused one were posted: they are flushed.
   pair.a.modify_to(IBV_QPS_ERR);
   for (uint64_t i = 0; i < 4; ++i) {
     const ibv_wc wc = pair.a.completion();
@@ -192,7 +192,7 @@ TEST(PostSend, DependsOnTheState) {
   EXPECT_EQ(endpoint.completion().status, IBV_WC_WR_FLUSH_ERR);
 }
 
-// The state is looked at before the request: an operation that UD does not have gets the same answer.
+// The state is checked before the request: an operation that UD lacks gets the same error.
 TEST(PostSend, DependsOnTheStateForDatagrams) {
   Endpoint endpoint({.type = IBV_QPT_UD});
   const ibv_sge piece = endpoint.piece(0, 8);
@@ -288,7 +288,7 @@ TEST(PostSend, RefusesADatagramWithoutAnAddressHandle) {
   EXPECT_EQ(bad, &request);
 }
 
-// As with the kernel's rxe (rxe_get_av()).
+// The kernel's rxe does the same (rxe_get_av()).
 TEST(PostSend, CompletesADatagramByAnAddressHandleOfAnotherProtectionDomainWithAnError) {
   for (const bool extended : {false, true}) {
     SCOPED_TRACE(extended ? "ibv_wr_send" : "ibv_post_send");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes, and what one of them does to the other by dying, exiting or forking.
+// Two processes, and the effects of one dying, exiting or forking on the other.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -25,20 +25,20 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// Both ends of a line tell each other where they are.
+// Exchanges addresses with the process at the other end of `line`, and connects.
 void join(Endpoint& endpoint, Line& line) {
   line.tell(endpoint.address());
   endpoint.connect(line.hear<Address>());
 }
 
-// Lets its peer read and write its memory, and calls no verb meanwhile.
+// A target that lets its peer access its memory, and calls no verb meanwhile.
 const HelperBody target("target", [](Line& line) {
   Endpoint endpoint;
   join(endpoint, line);
   line.await_end();
 });
 
-// Sends back whatever it receives, until the line ends.
+// Sends every received message back, until the line ends.
 void mirror(Line& line, ibv_qp_type type) {
   Endpoint endpoint({.type = type});
   const size_t skip = type == IBV_QPT_UD ? 40 : 0;
@@ -50,7 +50,7 @@ void mirror(Line& line, ibv_qp_type type) {
     ibv_wc wc;
     if (ibv_poll_cq(endpoint.cq.get(), 1, &wc) != 1) continue;
     ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
-    if (wc.opcode != IBV_WC_RECV) {  // what was sent back
+    if (wc.opcode != IBV_WC_RECV) {  // a completed answer
       ASSERT_EQ(endpoint.post_receive(wc.wr_id, endpoint.piece(wc.wr_id * 8192, 8192)), 0);
       continue;
     }
@@ -61,7 +61,7 @@ void mirror(Line& line, ibv_qp_type type) {
 const HelperBody rc_mirror("rc-mirror", [](Line& line) { mirror(line, IBV_QPT_RC); });
 const HelperBody ud_mirror("ud-mirror", [](Line& line) { mirror(line, IBV_QPT_UD); });
 
-// Writes to its peer without end; exit() comes from another thread in the midst of it.
+// Writes to its peer endlessly; another thread calls exit() meanwhile.
 const HelperBody blaster("blaster", [](Line& line) {
   auto* endpoint = new Endpoint;
   join(*endpoint, line);
@@ -207,14 +207,14 @@ TEST(Fork, AChildMayExitAtOnce) {
 TEST(Fork, AChildMayDestroyWhatItInheritedAndTheParentKeepsIt) {
   auto pair = std::make_unique<Pair>(Options{.with_channel = true});
   exchange(*pair);
-  // An event is pending that the child must not take away.
+  // The child must not consume this pending event.
   ASSERT_EQ(ibv_req_notify_cq(pair->b.cq.get(), 0), 0);
   ASSERT_EQ(pair->b.post_receive(1, pair->b.piece(0, 8)), 0);
   const ibv_sge piece = pair->a.piece(0, 8);
   ASSERT_EQ(pair->a.post_send(send_request(2), {&piece, 1}), 0);
   ASSERT_EQ(pair->a.completion().status, IBV_WC_SUCCESS);
   EXPECT_TRUE(in_child([&] { pair.reset(); }));
-  EXPECT_TRUE(in_child([&] {  // or only the contexts
+  EXPECT_TRUE(in_child([&] {  // closes only the contexts
     for (Endpoint* endpoint : {&pair->a, &pair->b})
       EXPECT_EQ(ibv_close_device(endpoint->context.release()), 0);
   }));
@@ -271,7 +271,7 @@ TEST(Fork, AChildMayOpenTheDeviceAnew) {
   exchange(pair);
 }
 
-// It finds no lock taken by a thread that it does not have.
+// The child must not find a lock held by a thread of its parent.
 TEST(Fork, AChildMayAskForDevicesWhileAThreadOfItsParentDoes) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer knows no threads in a child of a process with threads";
@@ -300,7 +300,7 @@ void ask_for_devices() {
   ibv_free_device_list(list);
 }
 
-// The first call of all makes what there is once in a process; so each is tried in a process of its own.
+// The first call makes the process-wide objects, so each attempt has a process of its own.
 TEST(Fork, AChildMayBeMadeInTheMidstOfTheVeryFirstCall) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator is not ready for a fork in its midst";
@@ -326,11 +326,11 @@ TEST(Fork, AChildMayBeMadeInTheMidstOfTheVeryFirstCall) {
   }
 }
 
-// What fork() does first, once.
+// Runs once, as the first fork handler.
 std::function<void()> before_fork;
 
-// A first call that begins when fork() has looked for handlers already: the library's own are not called in
-// the child then.
+// The first call begins after fork() has collected its handlers, so the library's own handlers do not run in
+// the child.
 TEST(Fork, AChildMayBeMadeThoughTheVeryFirstCallComesInBetween) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator is not ready for a fork in its midst";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes beyond the everyday QP: creation flags, paths and rates, ECE; and what bad arguments get
+// Less common features of QPs: creation flags, paths and rates, ECE; and errors of bad arguments
 // (ibv_create_qp_ex(3), ibv_modify_qp(3), ibv_modify_qp_rate_limit(3), ibv_set_ece(3), ibv_query_qp(3)).
 #include <cstring>
 #include <functional>

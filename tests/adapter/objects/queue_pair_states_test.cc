@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// modify_qp and query_qp through the ABI. (The whole table of transitions is transport's: qp_state_test.)
+// modify_qp and query_qp through the C ABI. The full table of transitions is in
+// adapter/transport/qp_state_test.
 #include <cstring>
 #include <functional>
 
@@ -187,7 +188,7 @@ TEST(ModifyQp, SendErrorOfADatagramStopsTheSendQueueOnly) {
   const ibv_sge right = pair.a.piece(512, 8);
   ASSERT_EQ(pair.a.post_send(send_request(3), {&right, 1}), 0);
   EXPECT_EQ(pair.a.completion().status, IBV_WC_WR_FLUSH_ERR);
-  // Receiving goes on.
+  // Receiving continues in this state.
   ASSERT_EQ(pair.b.post_send(send_request(4), {&right, 0}), 0);
   const ibv_wc received = pair.a.completion();
   EXPECT_EQ(received.wr_id, 1u);
@@ -197,7 +198,7 @@ TEST(ModifyQp, SendErrorOfADatagramStopsTheSendQueueOnly) {
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
 }
 
-// As ibv_query_qp() of libibverbs: the program's view of the state changes only when it asks for the state.
+// As in libibverbs, ibv_query_qp() changes `qp->state` only if the mask requests the state.
 TEST(QueryQp, LeavesTheStateOfTheStructAloneUnlessAskedForIt) {
   Pair pair;
   const ibv_sge piece = pair.a.piece(0, 8);
@@ -215,7 +216,7 @@ TEST(QueryQp, LeavesTheStateOfTheStructAloneUnlessAskedForIt) {
   EXPECT_EQ(pair.a.qp->state, IBV_QPS_ERR);
 }
 
-// Those that ibv_cmd_query_qp() of libibverbs does not write; and it takes init_attr's objects from the QP.
+// As in libibverbs: ibv_cmd_query_qp() leaves these fields alone, and takes init_attr's objects from the QP.
 TEST(QueryQp, LeavesOtherFieldsOfTheProgramAlone) {
   Endpoint endpoint;
   ibv_qp_attr attr{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls about raw packets refuse, against their man pages and what the kernel answers.
+// Errors of calls about raw packets, by their man pages and the kernel's behavior.
 #include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// On loopback, which has Ethernet's frames.
+// Runs `body` with a raw endpoint on loopback, which has Ethernet frames.
 template <class Body>
 void with_endpoint(Body body) {
   isolated([&] {
@@ -32,7 +32,7 @@ ibv_wq_init_attr wq_attributes(const RawEndpoint& endpoint, uint32_t max_wr) {
   return attr;
 }
 
-// As a process without privilege has it.
+// Drops a capability, as in an unprivileged process.
 void drop_capability(uint32_t which) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raw Ethernet through the ABI, over a cable.
+// Raw Ethernet through the C ABI, over a veth pair.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ TEST(RawTraffic, PriorityDecides) {
   });
 }
 
-// As a network adapter hands frames from one of its QPs to another.
+// Frames reach the other QPs of their device, as with a network adapter.
 TEST(RawTraffic, FramesLoopBackToOthersOnTheDevice) {
   with_cable([] {
     RawEndpoint sender("rxe_near"), receiver("rxe_near"), far("rxe_far");
@@ -286,7 +286,7 @@ TEST(RawTraffic, ManyFramesArriveInOrder) {
   });
 }
 
-// A network adapter would drop them; here the kernel has room for some thousands.
+// A network adapter would drop them; here the kernel buffers some thousands.
 TEST(RawTraffic, FramesWaitForRequestsOfTheOnlyReceiver) {
   with_cable([] {
     RawEndpoint near("rxe_near"), far("rxe_far");
@@ -323,7 +323,7 @@ TEST(RawTraffic, WakesWhoWaitsForAnEvent) {
     ASSERT_EQ(ibv_modify_qp(far.qp.get(), &to, IBV_QP_STATE), 0);
     Flow rule = far.for_port(11);
     far.post_receives(1);
-    // The second time the frame is there before the request that it waits for.
+    // In the second round the frame arrives before the receive request that it waits for.
     for (const bool frame_first : {false, true}) {
       ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
       ASSERT_EQ(near.send(datagram(11)), 0);
@@ -342,7 +342,7 @@ TEST(RawTraffic, WakesWhoWaitsForAnEvent) {
   });
 }
 
-// ---- sending what cannot be sent
+// ---- frames that cannot be sent
 
 TEST(RawTraffic, BadFrameStopsTheSendQueueUntilItIsBroughtBack) {
   with_cable([] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC through the ABI, the agent and the wire: every operation, and that every byte is where it belongs.
+// RC through the C ABI, the agent and the wire: every operation, with checks of every byte.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +16,7 @@ bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
-// [0, length) cut into at most `most` pieces, some of them empty.
+// Cuts [0, length) into at most `most` pieces, some of them empty.
 std::vector<ibv_sge> random_pieces(Endpoint& endpoint, size_t length, size_t most, Random& random) {
   std::vector<size_t> cuts = {0, length};
   for (uint64_t i = random.below(most); i > 0; --i) cuts.push_back(random.below(length + 1));
@@ -27,8 +27,8 @@ std::vector<ibv_sge> random_pieces(Endpoint& endpoint, size_t length, size_t mos
   return pieces;
 }
 
-// SEND, WRITE, WRITE with immediate, READ. Where things take long a READ may be asked for twice, and its peer
-// looks into its memory again when the program has seen it complete: a race for the thread sanitizer.
+// SEND, WRITE, WRITE with immediate, READ. On a slow machine a READ may be repeated. The responder then reads
+// its memory again after the program has seen the completion: a race for the thread sanitizer.
 #ifdef __SANITIZE_THREAD__
 constexpr uint64_t kKinds = 3;
 #else
@@ -53,7 +53,7 @@ TEST(RcTraffic, MovesEveryByteOfMessagesOfAnySizeAndShape) {
                                                                  : IBV_WR_RDMA_READ,
                                                      i, pair.b.address());
     request.imm_data = 0xfeed;
-    if (kind == 3) {  // READ: the other way round
+    if (kind == 3) {  // READ: data go from b to a
       fill_random(pair.b.bytes(), seed + i);
       std::fill(pair.a.bytes().begin(), pair.a.bytes().end(), std::byte{0xee});
     }
@@ -91,7 +91,7 @@ TEST(RcTraffic, GoesOverIpv6Too) {
 TEST(RcTraffic, TakesInlineDataWhilePosting) {
   Pair pair;
   ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 256)), 0);
-  std::byte here[200];  // not registered, and gone right after
+  std::byte here[200];  // not registered, and freed right after posting
   fill_random(here, 5);
   const std::vector<std::byte> sent(here, here + sizeof here);
   const ibv_sge pieces[] = {{reinterpret_cast<uint64_t>(here), 150, 0},
@@ -111,7 +111,7 @@ TEST(RcTraffic, CarriesEmptyMessages) {
   const ibv_wc received = pair.b.completion();
   EXPECT_EQ(received.status, IBV_WC_SUCCESS);
   EXPECT_EQ(received.byte_len, 0u);
-  // Keys and addresses of nothing are not looked at.
+  // Without data, keys and addresses are not checked.
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     ibv_send_wr request = remote_request(opcode, 3, {});
     ASSERT_EQ(pair.a.post_send(request, {}), 0);
@@ -156,7 +156,7 @@ TEST(RcTraffic, DoesAtomicsOnceEach) {
     EXPECT_EQ(*before, 100 + 3 * i);
   }
   EXPECT_EQ(*counter, 250u);
-  for (const uint64_t expected : {250u, 7u}) {  // the second finds another value and swaps nothing
+  for (const uint64_t expected : {250u, 7u}) {  // the second finds a different value and swaps nothing
     ibv_send_wr request = remote_request(IBV_WR_ATOMIC_CMP_AND_SWP, 1, pair.b.address());
     request.wr.atomic.compare_add = expected;
     request.wr.atomic.swap = 999;
@@ -197,7 +197,7 @@ TEST(RcTraffic, CompletesAListInItsOrder) {
 TEST(RcTraffic, CompletesOnlyWhatIsSignalled) {
   Pair pair;
   const ibv_sge piece = pair.a.piece(0, 8);
-  for (uint64_t i = 0; i < 200; ++i) {  // more than the ring holds: unsignalled ones make room, too
+  for (uint64_t i = 0; i < 200; ++i) {  // more than the ring holds: unsignaled requests make room, too
     const unsigned flags = i % 10 == 9 ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0u;
     ASSERT_EQ(pair.a.post_send(remote_request(IBV_WR_RDMA_WRITE, i, pair.b.address(), 0, flags), {&piece, 1}),
               0);
@@ -214,8 +214,8 @@ TEST(RcTraffic, CompletesOnlyWhatIsSignalled) {
   EXPECT_EQ(signals_all.a.completion().wr_id, 7u);
 }
 
-// As it would have been by an adapter. Programs count on it: who has heard that its last message has come may
-// end its queue pair, and so may who has got it.
+// Adapters do the same, and programs rely on it. A sender whose last message was acknowledged may destroy its
+// QP, and so may the receiver of that message.
 TEST(RcTraffic, TakesWhatHasComeBeforeAQueuePairEnds) {
   Pair pair;
   ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 8)), 0);
@@ -380,7 +380,7 @@ TEST(RcTraffic, TellsBothEndsWhenAMessageIsTooLongForItsReceive) {
 
 // ---- the default GID
 
-// A network device without a link-local address: GID 0 is made from its MAC, and is nobody's address.
+// A network device without a link-local address: GID 0 is made from its MAC, and is not an assigned address.
 void with_unassigned_default_gid() {
   for (const char* command : {"ip link add v0 type veth peer name v1", "ip link set v0 addrgenmode none",
                               "ip addr add 10.47.93.1/24 dev v0", "ip link set v0 up", "ip link set v1 up"}) {
@@ -388,8 +388,8 @@ void with_unassigned_default_gid() {
   }
 }
 
-// The kernel has no route from there, so the QP gets none to itself, as with Linux rxe. The QPs that use an
-// address of the device are not disturbed.
+// The kernel has no route from that address, so the QP gets ENETUNREACH, as with Linux rxe. QPs that use an
+// address of the device are not affected.
 TEST(DefaultGid, ThatIsNoAddressReachesNobody) {
   isolated(
       [] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests of this program run over the local route, and a part of them a second time with VERBENA_LOCAL=off
-// over the wire. These see to it that they do.
+// This program's tests run over the shared-memory route, and a part of them again over the wire with
+// VERBENA_LOCAL=off. These tests check that they do.
 #include "adapter/objects/support/route.h"
 
 #include <unistd.h>

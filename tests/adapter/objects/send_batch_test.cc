@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_wr_*: requests by function calls, posted together (ibv_wr_post(3)).
+// ibv_wr_*: requests built by function calls and posted together (ibv_wr_post(3)).
 #include <cstring>
 #include <functional>
 
@@ -93,7 +93,7 @@ TEST(SendBatch, AtomicsGiveBackWhatWasThere) {
   ibv_wr_atomic_fetch_add(qp, pair.b.mr->rkey, remote, 2);
   set_sge(qp, pair.a.piece(0, 8));
   ibv_wr_atomic_cmp_swp(qp, pair.b.mr->rkey, remote, 42, 7);
-  set_sge(qp, pair.a.piece(8, 64));  // of more room than eight bytes eight are used
+  set_sge(qp, pair.a.piece(8, 64));  // only the first eight bytes are used
   ASSERT_EQ(ibv_wr_complete(qp), 0);
   EXPECT_EQ(pair.a.completion().byte_len, 8u);
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
@@ -105,7 +105,7 @@ TEST(SendBatch, AtomicsGiveBackWhatWasThere) {
   EXPECT_EQ(values[2], 7u);
 }
 
-// Else a length that inline data has no room for would be read out of the ring.
+// Otherwise 3000 bytes would be read from the ring, which has less room for inline data.
 TEST(SendBatch, WhatIsSaidLastOfARequestsDataCounts) {
   Pair pair({.send_operations = kRcOperations});
   fill_random(pair.a.bytes(), 1);
@@ -176,7 +176,7 @@ TEST(SendBatch, AbortForgetsIt) {
   EXPECT_TRUE(pair.a.quiet());
 }
 
-// One mistake, and nothing of the batch is posted; the next batch is whole again.
+// After one mistake nothing of the batch is posted; the next batch works.
 TEST(SendBatch, TheFirstErrorIsToldAtTheEndAndNothingIsPosted) {
   Pair rc({.send_operations = kRcOperations & ~uint64_t{IBV_QP_EX_WITH_RDMA_READ}});
   Pair ud({.type = IBV_QPT_UD, .send_operations = kUdOperations});
@@ -322,7 +322,7 @@ TEST(SendBatch, CallsOutsideOfABatchDoNothing) {
   EXPECT_TRUE(pair.a.quiet());
 }
 
-// A batch is open while its thread does other things, and its QP fails meanwhile: nobody waits for anybody.
+// While a thread has a batch open, other calls on the QP and its failure do not block.
 TEST(SendBatch, AnOpenBatchHoldsNobodyUp) {
   Pair pair({.send_operations = kRcOperations});
   ibv_qp_ex* qp = extended(pair.a);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process with several shards: what is the process's, and not a shard's.
+// A process with several shards: state that belongs to the process, not to a shard.
 #include <cstdlib>
 #include <set>
 #include <thread>
@@ -18,13 +18,13 @@ uint32_t slot_of(const ibv_qp* qp) {
   return roce::Qpn(qp->qp_num).slot();
 }
 
-// So many shards for the engine that the test starts.
+// Sets the number of shards of the engine that the test starts.
 class Shards : public ::testing::Test {
  protected:
   Shards() { ::setenv("VERBENA_SHARDS", "3", 1); }
   ~Shards() override { ::unsetenv("VERBENA_SHARDS"); }
 
-  // Made by a thread of its own each, and so on a shard of its own each.
+  // Makes an endpoint in a new thread, and so on another shard.
   static std::unique_ptr<Endpoint> endpoint_of_another_thread(const Options& options = {}) {
     std::unique_ptr<Endpoint> made;
     std::thread([&] { made = std::make_unique<Endpoint>(options); }).join();
@@ -68,7 +68,7 @@ TEST_F(Shards, TalkToEachOther) {
   }
 }
 
-// A QP that completes its sends in one CQ, which its shard fills, and its receives in another's.
+// A QP that completes its sends in a CQ of its own shard, and its receives in the CQ of another shard.
 class SharedCq : public Shards {
  protected:
   void SetUp() override {
@@ -99,13 +99,13 @@ class SharedCq : public Shards {
   std::unique_ptr<Endpoint> peer_of_home;
   Cq other_cq;
   Qp first;   // both its queues complete in other_cq
-  Qp second;  // its receives in that of `home`
+  Qp second;  // its receives complete in the CQ of `home`
 };
 
 TEST_F(SharedCq, IsFilledByTheShardsOfItsQps) {
   ASSERT_EQ(slot_of(first.get()), slot_of(second.get())) << "where its send CQ is filled already";
   ASSERT_NE(slot_of(second.get()), slot_of(home->qp.get()));
-  // What is flushed comes from the shard of the QP.
+  // Flushed receives come from the shard of the QP.
   ibv_qp_attr to_error{};
   to_error.qp_state = IBV_QPS_ERR;
   ibv_qp_attr init = init_attributes(home->options);
@@ -119,7 +119,7 @@ TEST_F(SharedCq, IsFilledByTheShardsOfItsQps) {
   ASSERT_EQ(ibv_post_recv(second.get(), &request, &bad), 0);
   ASSERT_EQ(ibv_modify_qp(second.get(), &to_error, IBV_QP_STATE), 0);
   EXPECT_EQ(home->completion().wr_id, 77u);
-  // And from the other shard.
+  // Completions also come from the other shard.
   ASSERT_EQ(home->post_receive(78, home->piece(0, 64)), 0);
   const ibv_sge from = peer_of_home->piece(0, 64);
   ASSERT_EQ(peer_of_home->post_send(send_request(1), {&from, 1}), 0);
@@ -141,7 +141,7 @@ TEST_F(SharedCq, RaisesItsEventWhicheverShardFillsIt) {
   EXPECT_EQ(home->completion().wr_id, 1u);
 }
 
-// A key is the process's: whichever thread registers, the shard that is written to finds it.
+// A key belongs to the process: every shard finds it, whichever thread registers the memory.
 TEST_F(SharedCq, KeysOfOneThreadOpenOnAnothersShard) {
   ASSERT_NE(slot_of(first.get()), slot_of(home->qp.get()));
   std::vector<std::byte> memory(4096);
@@ -155,7 +155,7 @@ TEST_F(SharedCq, KeysOfOneThreadOpenOnAnothersShard) {
     peer_of_home->buffer()[0] = static_cast<std::byte>(round + 1);
     ASSERT_EQ(peer_of_home->post_send(remote_request(IBV_WR_RDMA_WRITE, 1, target), {&from, 1}), 0);
     ASSERT_EQ(peer_of_home->completion().status, IBV_WC_SUCCESS);
-    // Asked of the shard, so that the thread that wrote has let go of it; ThreadSanitizer sees that, too.
+    // The query takes the shard's lock, so that ThreadSanitizer sees that the writing thread has finished.
     EXPECT_EQ(home->state(), IBV_QPS_RTS);
     ASSERT_EQ(memory[0], static_cast<std::byte>(round + 1));
   }
@@ -182,7 +182,7 @@ TEST_F(Shards, AreAllLeftBehindInAChild) {
   EXPECT_EQ(b->completion().wr_id, 5u);
 }
 
-// Everything at once, for ThreadSanitizer: threads that each make, use and end QPs and regions.
+// All at once, for ThreadSanitizer: threads that each make, use and destroy QPs and regions.
 TEST_F(Shards, SurviveThreadsThatComeAndGo) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared receive queues through the verbs: their calls' errors (ibv_create_srq(3), ibv_modify_srq(3), the
+// Shared receive queues through the verbs: errors of their calls (ibv_create_srq(3), ibv_modify_srq(3), the
 // kernel's rxe), messages, events.
 #include <array>
 #include <atomic>
@@ -30,7 +30,7 @@ TEST_F(SharedReceiveQueues, Creating) {
     const char* what;
     uint32_t requests;
     uint32_t sges;
-    int error;  // 0: works
+    int error;  // 0: success
   };
   const Case cases[] = {
       {"one request", 1, 1, 0},
@@ -66,7 +66,7 @@ TEST_F(SharedReceiveQueues, Creating) {
   }
 }
 
-// A program that asks for as many completions as receives may post what the queue says it holds.
+// A program that creates a CQ of the same size as the SRQ may fill the SRQ without overrunning the CQ.
 TEST_F(SharedReceiveQueues, HoldNoMoreThanACompletionQueueOfTheSameSize) {
   for (const uint32_t asked : {1u, 15u, 16u, 100u, 4095u, 4096u}) {
     SCOPED_TRACE(asked);
@@ -293,7 +293,7 @@ TEST_F(SharedReceiveQueues, OfAQueuePairMustBeOfItsKindAndContext) {
     EXPECT_EQ(bench.make_qp(IBV_QPT_RC, wrong), nullptr);
     EXPECT_EQ(errno, EINVAL);
   }
-  // Initiators receive nothing; the kernel does not look at what is said of receiving.
+  // Initiators receive nothing, and the kernel does not check their receive attributes.
   Srq basic = bench.make_srq();
   Qp initiator = bench.make_qp(IBV_QPT_XRC_SEND, basic.get());
   EXPECT_NE(initiator, nullptr);
@@ -502,12 +502,12 @@ TEST_F(SharedReceiveQueues, MayBePostedToByManyThreads) {
 
 // ---- several shards
 
-// Threads that each have a shard, and on it a QP that takes its messages from the one queue there is.
+// Threads that each have a shard with a QP, and all QPs receive from one shared queue.
 class ReceiveQueueOfSeveralShards : public ::testing::Test {
  protected:
   static constexpr uint32_t kThreads = 3;
   static constexpr uint32_t kRounds = 100;
-  static constexpr uint32_t kAtOnce = 8;  // messages that each thread has on their way
+  static constexpr uint32_t kAtOnce = 8;  // messages that each thread has in flight
   static constexpr uint32_t kBuffers = 2 * kThreads * kAtOnce;
   static constexpr uint32_t kBytes = 64;
 
@@ -535,8 +535,8 @@ class ReceiveQueueOfSeveralShards : public ::testing::Test {
     return Qp(ibv_create_qp(bench->pd.get(), &init));
   }
 
-  // The completion is of a request that was posted and that nobody else has taken. Returns what the message
-  // says, and posts the request again.
+  // Checks that the completed request was posted and not taken by another thread. Returns the number in the
+  // message, and posts the request again.
   uint32_t take(const ibv_wc& wc) {
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
     EXPECT_LT(wc.wr_id, kBuffers);
@@ -547,7 +547,7 @@ class ReceiveQueueOfSeveralShards : public ::testing::Test {
     return number;
   }
 
-  // One thread: sends messages of its own numbers, and receives them.
+  // Runs in each thread: sends messages with the thread's own numbers, and receives them.
   void run(uint32_t thread) {
     Bench own;
     Cq cq(ibv_create_cq(bench->context.get(), 2 * kAtOnce, nullptr, nullptr, 0));
@@ -564,7 +564,7 @@ class ReceiveQueueOfSeveralShards : public ::testing::Test {
         std::memcpy(own.buffer.data() + i * kBytes, &number, sizeof number);
         ASSERT_EQ(own.post(sender.get(), send_to(i), own.piece(i * kBytes, kBytes)), 0);
       }
-      // A QP's messages come in order, whichever requests they take.
+      // A QP's messages come in order, whichever receive requests they take.
       for (uint32_t i = 0; i < kAtOnce; ++i) ASSERT_EQ(take(next_completion(cq.get())), next + i);
       for (uint32_t i = 0; i < kAtOnce; ++i) ASSERT_EQ(next_completion(own.cq.get()).status, IBV_WC_SUCCESS);
       next += kAtOnce;

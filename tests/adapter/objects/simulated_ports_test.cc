@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs over ports that are not the agent's socket: the engine takes those of the factory that it is given.
+// Verbs over ports that are not the agent's socket: the engine uses the port factory that it is given.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// Ports that lead back to their shard, for packets of at most so many bytes of payload.
+// Ports that deliver a shard's packets back to it, with a maximum payload per packet.
 class OverLoopbackPorts : public ::testing::Test {
  protected:
   OverLoopbackPorts() {
@@ -29,7 +29,7 @@ class OverLoopbackPorts : public ::testing::Test {
   }
 
   static constexpr uint32_t kMaxPayload = 2048;
-  std::vector<net::PortCounters*> counters_;  // of each port that was made
+  std::vector<net::PortCounters*> counters_;  // of each port
 };
 
 TEST_F(OverLoopbackPorts, MessagesGoByTheFactorysPorts) {
@@ -46,7 +46,7 @@ TEST_F(OverLoopbackPorts, MessagesGoByTheFactorysPorts) {
   EXPECT_GE(counters_.front()->received_packets, bytes / 1024);
 }
 
-// As the kernel does for a path MTU beyond the port's (rxe_qp_chk_attr()).
+// The kernel refuses a path MTU larger than the port's, too (rxe_qp_chk_attr()).
 TEST_F(OverLoopbackPorts, APathMtuLargerThanTheRoutesIsRefused) {
   Options options;
   options.mtu = IBV_MTU_4096;

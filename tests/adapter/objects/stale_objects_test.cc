@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects that were destroyed, or whose handle was spoiled, named again: errors, as the kernel's table of
-// handles gives them, and no look at memory that is gone (run with the address sanitizer to see that).
+// Calls with objects that were destroyed, or whose handle was overwritten. They give errors, as the kernel's
+// handle table does, and do not access freed memory (run with the address sanitizer to see that).
 #include <array>
 #include <functional>
 
@@ -11,12 +11,12 @@
 namespace verbena::adapter::testing {
 namespace {
 
-// Destructions that verbs.h finds through the object's own memory are called as a library would call them.
+// Returns the operations of a context. verbs.h would find them through the object, which may be freed memory.
 const verbs_context& operations(ibv_context* context) {
   return *verbs_get_ctx(context);
 }
 
-// One of each kind.
+// One object of each kind.
 class StaleObjects : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,7 +48,7 @@ class StaleObjects : public ::testing::Test {
     return ibv_create_qp(its_pd, &init);
   }
 
-  // errno of a verb that gave no object.
+  // Returns the errno of a verb that creates an object; 0 if it succeeded.
   template <class Object>
   static int error_of(Object* object) {
     return object == nullptr ? errno : 0;
@@ -206,7 +206,7 @@ TEST_F(StaleObjects, AreAlsoThoseWhoseContextWasChanged) {
   destroy_all();
 }
 
-// Only verbs.h reads these fields: destruction uses what the object was made of.
+// Destruction uses the objects given at creation: these fields are for verbs.h only.
 TEST_F(StaleObjects, AreDestroyedByWhatTheyWereMadeOf) {
   ibv_pd* const other_pd = ibv_alloc_pd(context.get());
   ibv_cq* const other_cq = ibv_create_cq(context.get(), 16, nullptr, nullptr, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long messages, one behind the other, from one process to another: each arrives whole, and none twice,
-// whichever ways they go (adapter/shm/stream_ways.h tries all of them in a stream of this length).
+// Long messages in sequence from one process to another: each arrives whole and exactly once, by whichever
+// means (adapter/shm/stream_ways.h tries all of them in a stream of this length).
 #include <cstdint>
 #include <span>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMessage = 256 * 1024;
 constexpr uint32_t kSlots = 4;
-constexpr uint32_t kCredit = 64;  // bytes at the end of the buffer, for what goes back
+constexpr uint32_t kCredit = 64;  // bytes at the end of the buffer, for the credits
 constexpr Options kOptions{.bytes = kSlots * kMessage + kCredit, .mtu = IBV_MTU_4096};
 
 struct Order {
@@ -41,7 +41,7 @@ uint64_t wrong_words(std::span<const uint64_t> words, uint64_t number) {
   return wrong;
 }
 
-// Gives a credit back for each message that it has looked at.
+// Checks each message, and returns a credit for it.
 void receive_stream(Line& line) {
   const auto order = line.hear<Order>();
   Endpoint endpoint(kOptions);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads at once: what ThreadSanitizer should see.
+// Many threads at once, for ThreadSanitizer.
 #include <atomic>
 #include <climits>
 #include <cstring>
@@ -116,7 +116,7 @@ TEST(Threads, ObjectsComeAndGoBesideTraffic) {
       Pair pair({.with_channel = true, .bytes = 4096});
       const ibv_sge piece = pair.a.piece(0, 8);
       ASSERT_EQ(pair.b.post_receive(1, pair.b.piece(0, 8)), 0);
-      ASSERT_EQ(pair.a.post_send(send_request(1), {&piece, 1}), 0);  // and is destroyed with it on its way
+      ASSERT_EQ(pair.a.post_send(send_request(1), {&piece, 1}), 0);  // and is destroyed while it is in flight
     } while (!done);
   });
   traffic.join();
@@ -142,7 +142,7 @@ TEST(Threads, StateChangesAndQueriesBesidePosting) {
     });
     while (posted < 20) std::this_thread::yield();
     pair.a.modify_to(IBV_QPS_ERR);
-    // Whatever was posted, before or after, is flushed: none is lost between posting and the change of state.
+    // Every receive posted before or after the change of state is flushed; none is lost in between.
     uint64_t flushed = 0;
     for (int i = 0; i < 64; ++i, ++flushed) {
       if (pair.a.completion().status != IBV_WC_WR_FLUSH_ERR) break;
@@ -157,7 +157,7 @@ TEST(Threads, StateChangesAndQueriesBesidePosting) {
   }
 }
 
-// A receive that is posted just when the QP fails is flushed by one of the two, whichever saw the other.
+// A receive posted while the QP fails is flushed, either by the posting thread or by the failing one.
 TEST(Threads, EachReceivePostedWhileTheQueuePairFailsIsFlushed) {
   constexpr int kRounds = 400;
   constexpr uint64_t kReceives = 16;
@@ -182,7 +182,7 @@ TEST(Threads, EachReceivePostedWhileTheQueuePairFailsIsFlushed) {
     round = now;
     for (int spins = now % 40; spins > 0; --spins) cpu_relax();
     endpoint.modify_to(IBV_QPS_ERR);
-    // No verb but polling from here on: a request nobody flushed stays where it is.
+    // From here on the only verb is polling: a request that was not flushed would stay in the queue.
     for (; flushed < kReceives * static_cast<uint64_t>(now) && !HasFailure(); ++flushed) {
       EXPECT_EQ(endpoint.completion().status, IBV_WC_WR_FLUSH_ERR);
     }

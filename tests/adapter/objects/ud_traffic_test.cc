@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams through the ABI.
+// UD through the C ABI.
 #include <algorithm>
 #include <cstring>
 
@@ -39,7 +39,7 @@ TEST_P(UdAddressing, ArrivesBehindAGlobalRouteHeader) {
   EXPECT_EQ(wc.sl, ipv4 ? 2 : 1);
   EXPECT_EQ(std::memcmp(pair.b.buffer() + kGrh, pair.a.buffer(), 1001), 0);
 
-  // The sender can be answered from what came.
+  // An address handle to the sender can be made from the completion.
   ibv_ah_attr back{};
   auto* grh = reinterpret_cast<ibv_grh*>(pair.b.buffer());
   ibv_wc copy = wc;
@@ -74,7 +74,8 @@ TEST(UdTraffic, OneQueuePairTalksToMany) {
 TEST(UdTraffic, DropsWhatDoesNotBelong) {
   Pair pair({.type = IBV_QPT_UD});
   const ibv_sge piece = pair.a.piece(0, 8);
-  ASSERT_EQ(pair.a.post_send(send_request(1), {&piece, 1}), 0);  // nobody waits for it: lost, no error
+  ASSERT_EQ(pair.a.post_send(send_request(1), {&piece, 1}),
+            0);  // no receive is posted: lost without an error
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
 
   ASSERT_EQ(pair.b.post_receive(2, pair.b.piece(0, 256)), 0);
@@ -89,7 +90,7 @@ TEST(UdTraffic, DropsWhatDoesNotBelong) {
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
   ASSERT_EQ(pair.a.post_send(send_request(4), {&piece, 1}), 0);
   EXPECT_EQ(pair.a.completion().status, IBV_WC_SUCCESS);
-  const ibv_wc wc = pair.b.completion();  // the last one, and the only one
+  const ibv_wc wc = pair.b.completion();  // the last datagram, and the only one received
   EXPECT_EQ(wc.wr_id, 2u);
   EXPECT_EQ(wc.byte_len, kGrh + 8);
   EXPECT_TRUE(pair.b.quiet());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process binds memory windows and takes them back, by requests of its QPs, again and again, while eight
-// others read and write through them: when the request that takes one back is complete, nobody does any more.
+// A process binds and invalidates memory windows with requests of its QPs, again and again, while eight
+// others read and write through them. Once an invalidation has completed, no process accesses the memory.
 //
-// VERBENA_INVALIDATIONS=1000000: so many. (Some thousands by default.)
+// VERBENA_INVALIDATIONS=1000000 sets the number of rounds (default: some thousands).
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -46,7 +46,7 @@ class WindowRace : public ::testing::Test {
   }
 
   Mw make(ibv_mw_type type) { return Mw(ibv_alloc_mw(crowd->pd(), type)); }
-  // A new key each time; of no length: to nothing.
+  // Returns a request that binds `mw` with a new key; with length 0, to nothing.
   ibv_send_wr binding(ibv_mw& mw, size_t length = kBytes) const {
     ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
@@ -61,7 +61,7 @@ class WindowRace : public ::testing::Test {
     return request;
   }
 
-  // give() and take() in turns. What was taken back has been when take() returns.
+  // Calls give() and take() in turn. When take() returns, the invalidation has completed.
   template <class Give, class Take>
   void race(Give give, Take take) {
     const uint64_t wanted = times_to_take_back("VERBENA_INVALIDATIONS");
@@ -70,7 +70,7 @@ class WindowRace : public ::testing::Test {
     for (uint64_t count = 0; count < wanted && !HasFailure(); ++count) {
       std::ranges::fill(bytes, CrowdAtMemory::kValid);
       give();
-      // Now and then they get a moment, and this process sleeps, so that they write by themselves, too.
+      // Sometimes lets the others run and puts this process to sleep, so that they also write directly.
       if (count % 16 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       take();
       std::ranges::fill(bytes, CrowdAtMemory::kOwn);
@@ -104,7 +104,7 @@ TEST_F(WindowRace, NobodyReadsOrWritesThroughAWindowOfType1ThatIsBoundToNothing)
       [&] { EXPECT_EQ(crowd->execute(binding(*mw, 0)), IBV_WC_SUCCESS); });
 }
 
-// Each is for one of the processes. Whose QP has just been in error has none in this round.
+// Each process has a window of its own. A process whose QP was just in error has none in this round.
 TEST_F(WindowRace, NobodyReadsOrWritesThroughAWindowOfType2ThatIsInvalid) {
   std::array<Mw, kProcesses> windows;
   race(

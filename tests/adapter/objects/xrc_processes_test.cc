@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XRC domains that several processes have open: a target of one delivers to the shared receive queues of
+// XRC domains that several processes have open: a target in one process delivers to shared receive queues in
 // another.
 #include <csignal>
 #include <cstring>
@@ -17,10 +17,10 @@
 namespace verbena::adapter::testing {
 namespace {
 
-constexpr size_t kSlot = 4096;  // bytes of a receive; receive i has those from i * kSlot on
+constexpr size_t kSlot = 4096;  // size of a receive; receive i begins at i * kSlot
 constexpr size_t kOpen = 8 * kSlot;
 
-// What the owner of a queue tells of itself, and is told to do.
+// The values that the owner of a queue tells.
 struct Owned {
   uint32_t number = 0;
   uint32_t rkey = 0;
@@ -33,7 +33,7 @@ struct Order {
 };
 struct Received {
   ibv_wc wc{};
-  uint64_t sum = 0;  // of the bytes received
+  uint64_t sum = 0;  // of the received bytes
 };
 struct FileName {
   char text[64] = {};
@@ -50,7 +50,7 @@ UniqueFd open_file(const FileName& name) {
   return fd;
 }
 
-// Has a queue in the domain of a file, and does as it is told.
+// A process with a queue in the domain of a file, which obeys orders.
 const HelperBody queue_owner("queue-owner", [](Line& line) {
   Bench bench;
   const UniqueFd file = open_file(line.hear<FileName>());
@@ -80,7 +80,7 @@ const HelperBody queue_owner("queue-owner", [](Line& line) {
   }
 });
 
-// Has a target in the domain of a file, for a requester of the test's.
+// A process with a target in the domain of a file, for a requester of the test.
 const HelperBody target_owner("target-owner", [](Line& line) {
   Bench bench;
   const UniqueFd file = open_file(line.hear<FileName>());
@@ -141,7 +141,7 @@ class XrcProcesses : public ::testing::Test {
   }
   ~XrcProcesses() override { ::unlink(file.text); }
 
-  // A requester and a target, both of the test's own process, the one the other's peer.
+  // A requester and a target in the test's own process, connected to each other.
   struct Connection {
     Qp target;
     Qp requester;
@@ -166,7 +166,7 @@ class XrcProcesses : public ::testing::Test {
     EXPECT_EQ(bench.post(connection.requester.get(), wr, piece), 0);
     return next_completion(bench.cq.get()).status;
   }
-  // What the target expects next.
+  // Returns the PSN that the target expects next.
   uint32_t next_psn() {
     ibv_qp_attr attr{};
     ibv_qp_init_attr init{};
@@ -247,7 +247,7 @@ TEST_F(XrcProcesses, OneConnectionServesManyProcessesInOrder) {
     one.post(round % 8);
     two.post(round % 8);
     ASSERT_EQ(bench.post_receive(own.get(), round, bench.piece(0, 64)), 0);
-    // All at once: what is for one follows right after what is for another.
+    // All three at once: messages for different queues directly follow each other.
     uint64_t wr_id = 0;
     for (const uint32_t number : {one.number(), own_number, two.number()}) {
       ASSERT_EQ(bench.post(connection.requester.get(), send_to(wr_id++, number), bench.piece(round * 64, 64)),
@@ -281,7 +281,7 @@ TEST_F(XrcProcesses, TheRequesterWaitsForAReceive) {
   queue.end();
 }
 
-// ---- ends
+// ---- queues and processes that end
 
 TEST_F(XrcProcesses, AQueueThatIsDestroyedIsNone) {
   Queue queue(file);
@@ -303,12 +303,12 @@ TEST_F(XrcProcesses, AProcessThatDiesAnswersForWhatItOwes) {
   ASSERT_TRUE(eventually([&] {
     ibv_wc wc;
     EXPECT_EQ(ibv_poll_cq(bench.cq.get(), 1, &wc), 0);
-    return next_psn() != before;  // it has been passed on
+    return next_psn() != before;  // it has been forwarded
   }));
   queue.kill(SIGKILL);
   EXPECT_EQ(next_completion(bench.cq.get()).status, IBV_WC_REM_OP_ERR);
   queue.reap();
-  // The next connection finds its queue gone, and others at work.
+  // On the next connection this queue is gone, and others work.
   connection = connect();
   other.post(2);
   EXPECT_EQ(execute(request(IBV_WR_SEND, other), bench.piece(0, 64)), IBV_WC_SUCCESS);
@@ -351,7 +351,7 @@ TEST_F(XrcProcesses, AMessageForAQueueOfAnotherDomainFails) {
   ::unlink(elsewhere.text);
 }
 
-// ---- who has a domain
+// ---- opening and sharing a domain
 
 TEST_F(XrcProcesses, ADomainIsEverybodysUntilTheLastHasClosedIt) {
   connection = {};
@@ -379,13 +379,13 @@ TEST_F(XrcProcesses, ADescriptorThatGivesNoRightToTheFileOpensNoDomain) {
   queue.end();
 }
 
-// ---- the agent's end
+// ---- a restart of the agent
 
 TEST_F(XrcProcesses, ADomainOutlivesTheAgent) {
   Queue before(file);
   before.post(1);
   EXPECT_EQ(execute(request(IBV_WR_SEND, before), bench.piece(0, 64)), IBV_WC_SUCCESS);
-  Queue unknown(file);  // to which nothing was sent yet
+  Queue unknown(file);  // a queue that no message was sent to yet
   Environment::kill_agent(SIGKILL);
   before.post(2);
   EXPECT_EQ(execute(request(IBV_WR_SEND, before), bench.piece(0, 64)), IBV_WC_SUCCESS) << "without an agent";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XRC through the verbs: domains, what shares them, their calls' errors (ibv_open_xrcd(3), ibv_open_qp(3),
+// XRC through the verbs: domains, objects shared through them, errors (ibv_open_xrcd(3), ibv_open_qp(3),
 // ibv_create_qp_ex(3), the kernel's uverbs), messages.
 #include <cstring>
 
@@ -32,7 +32,7 @@ TEST_F(Xrc, OpeningDomains) {
   const UniqueFd file = temporary_file();
   const UniqueFd fresh = temporary_file();
   const UniqueFd closed = temporary_file();
-  const int gone = ::fcntl(closed.get(), F_DUPFD, 500);  // a number that nobody takes meanwhile
+  const int gone = ::fcntl(closed.get(), F_DUPFD, 500);  // a high number, which is not reused meanwhile
   ::close(gone);
   Xrcd first = bench.make_domain(file.get());
   ASSERT_NE(first, nullptr);
@@ -95,7 +95,7 @@ TEST_F(Xrc, ADomainInUseIsBusy) {
   Qp target = bench.make_target(domain.get());
   ASSERT_NE(target, nullptr);
   EXPECT_EQ(ibv_close_xrcd(domain.get()), EBUSY);
-  idle.reset();  // nothing was made with this handle
+  idle.reset();  // no object was made with this handle
 }
 
 // ---- queue pairs
@@ -262,7 +262,7 @@ TEST_F(Xrc, AMessageForAQueueOfAnotherDomainFails) {
   EXPECT_EQ(ibv_poll_cq(bench.cq.get(), 1, &wc), 0);
 }
 
-// ---- what two contexts share
+// ---- objects that two contexts share
 
 TEST_F(Xrc, TwoContextsShareADomainByItsFile) {
   Bench other;
@@ -271,7 +271,7 @@ TEST_F(Xrc, TwoContextsShareADomainByItsFile) {
   Xrcd here = bench.make_domain(file.get());
   Xrcd there = other.make_domain(same.get(), 0);
   ASSERT_NE(there, nullptr);
-  // The target is made by one, the queue by the other.
+  // One context makes the target, the other makes the queue.
   Qp target = bench.make_target(here.get());
   Srq srq = other.make_xrc_srq(there.get(), other.cq.get());
   Qp initiator = bench.make_qp(IBV_QPT_XRC_SEND);
@@ -378,11 +378,11 @@ class OpenedTarget : public Xrc {
 TEST_F(OpenedTarget, IsTheSameQueuePair) {
   ASSERT_NE(opened, nullptr);
   Qp initiator = bench.make_qp(IBV_QPT_XRC_SEND);
-  bench.connect_both(opened.get(), initiator.get());  // what one handle sets ...
+  bench.connect_both(opened.get(), initiator.get());  // a change through one handle ...
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   ASSERT_EQ(ibv_query_qp(target.get(), &attr, IBV_QP_STATE | IBV_QP_DEST_QPN, &init), 0);
-  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);  // ... the other sees
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);  // ... is visible through the other
   EXPECT_EQ(attr.dest_qp_num, initiator->qp_num);
 }
 

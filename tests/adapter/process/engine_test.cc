@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine over a fake agent: what it asks of it, and what it does when the agent dies.
+// An engine with a fake agent: the requests that it makes, and its behavior after the agent's death.
 #include "adapter/process/engine.h"
 
 #include <chrono>
@@ -92,7 +92,7 @@ class Watch final : public LinkListener {
   std::string change_;
 };
 
-// Nobody calls a verb: the engine thread notices.
+// The program calls no verb, so the engine thread must notice.
 TEST(Engine, TellsOfTheLinksOfTheAgentThatFollowsADeadOne) {
   FakeHost host;
   host.run(lend_slots({link_named("one", 5)}));
@@ -111,7 +111,7 @@ TEST(Engine, TellsOfTheLinksOfTheAgentThatFollowsADeadOne) {
 
 // ---- captures
 
-// How many rings this process has mapped.
+// Returns the number of capture rings that this process has mapped.
 int rings() {
   std::ifstream maps("/proc/self/maps");
   int found = 0;
@@ -131,7 +131,7 @@ protocol::CaptureMessage capture_of(uint32_t slot) {
   return {protocol::request_header(MessageType::kCapture, 0), slot, 0};
 }
 
-// An agent that captures each slot, and says so before it answers who takes it.
+// An agent that captures each slot, and says so before it answers the request for the slot.
 FakeAgent::Script capture_slots() {
   return [lend = lend_slots(), events = std::make_shared<UniqueFd>(),
           next = uint32_t{1}](const FakeAgent::Request& request) mutable {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polling entry by entry, and what else an extended queue can be asked for.
+// Polling a completion queue entry by entry, and the other features of extended queues.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -26,7 +26,7 @@ class CompletionBatch : public testing::Test {
   void push(std::initializer_list<uint64_t> ids, uint32_t qp = 1) {
     for (const uint64_t id : ids) queue->push(entry(id, qp), false);
   }
-  // A whole batch, of `most` entries at most.
+  // Returns the IDs of a batch of at most `most` entries.
   std::vector<uint64_t> batch(size_t most = 1000) {
     std::vector<uint64_t> ids;
     const Completion* at = queue->begin_batch();
@@ -116,7 +116,7 @@ TEST_F(CompletionBatch, EntriesOfAQueuePairThatGoesMeanwhileAreNotSeen) {
   push({4}, 7);
   push({5}, 8);
   ASSERT_EQ(queue->begin_batch()->wr_id, 1u);
-  queue->remove_entries_of(7);  // as by the thread that has the batch open
+  queue->remove_entries_of(7);  // called by the thread that has the batch open
   const Completion* next = queue->next_in_batch();
   ASSERT_NE(next, nullptr);
   EXPECT_EQ(next->wr_id, 3u);
@@ -198,7 +198,7 @@ TEST_F(CompletionBatch, LosesAndDoublesNothingBetweenThreads) {
   EXPECT_EQ(listener.overflows, 0);
 }
 
-// ---- what a queue can be created with
+// ---- creation attributes
 
 class SingleThreadedBatch : public CompletionBatch {
  protected:

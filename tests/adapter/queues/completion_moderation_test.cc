@@ -86,7 +86,7 @@ TEST_F(CompletionModeration, CountsOnlyWhatCounts) {
   EXPECT_EQ(listener.events, 1);
 }
 
-// As if they came after it was armed.
+// Entries that wait when the queue is armed count as if they had come after arming.
 TEST_F(CompletionModeration, HoldsBackWhatWaitsWhenItIsArmed) {
   push(2);
   EXPECT_EQ(queue->arm(false), Event::kHeld);

@@ -199,7 +199,7 @@ TEST_F(CompletionQueueTest, OwesItForSolicitedEntriesAndErrorsOnlyWhenArmedSo) {
   EXPECT_EQ(queue->arm(true), Event::kNone);
 }
 
-// get_cq_event, req_notify_cq, poll_cq: perftest polls but once for each event.
+// perftest calls get_cq_event, req_notify_cq and then poll_cq only once for each event.
 TEST_F(CompletionQueueTest, TellsOfAnEntryOnce) {
   create(15);
   EXPECT_EQ(queue->arm(false), Event::kNone);
@@ -352,7 +352,7 @@ TEST_F(CompletionQueueTest, LosesAndDoublesNothingBetweenThreads) {
   EXPECT_TRUE(queue->empty());
 }
 
-// The usual loop: arm, poll once more, wait for the event. An entry must never be missed.
+// The usual loop: arm, poll once more, wait for the event. It must never miss an entry.
 TEST_F(CompletionQueueTest, NeverMissesAnEntryBetweenArmingAndPolling) {
   constexpr int kEntries = 20'000;
   create(15);

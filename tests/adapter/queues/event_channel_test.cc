@@ -147,7 +147,7 @@ TEST_F(EventChannelTest, EndsAfterTheLastEvent) {
   }
 }
 
-// ---- a waiter at a bell
+// ---- waiting on a bell
 
 class EventWaiterTest : public EventChannelTest {
  protected:

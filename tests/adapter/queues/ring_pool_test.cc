@@ -70,8 +70,8 @@ TEST(RingPool, KeepsBlocksApart) {
   }
 }
 
-// What a process with many rings used to die of: each was a mapping, and in a random order of destruction
-// most of the holes between them stayed.
+// A process with many rings used to run out of mappings. Each ring was a mapping of its own, and random
+// destruction left holes between them.
 TEST(RingPool, NeedsFewMappingsForManyRingsThatComeAndGoAtRandom) {
   std::mt19937_64 random(test::seed());
   const size_t before = mappings();
@@ -91,7 +91,7 @@ TEST(RingPool, NeedsFewMappingsForManyRingsThatComeAndGoAtRandom) {
   EXPECT_LT(most, before + 600) << live.size() << " rings";
   std::shuffle(live.begin(), live.end(), random);
   while (!live.empty()) live.pop_back();
-// The sanitizers keep mappings of their own for memory that has been given back.
+// The sanitizers keep mappings of their own for freed memory.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   EXPECT_LT(mappings(), before + 30);
 #endif

@@ -26,7 +26,7 @@ class SharedReceiveQueueTest : public testing::Test {
   static std::unique_ptr<SharedReceiveQueue> make(Limit& limit, uint32_t requests = kRequests) {
     return *SharedReceiveQueue::create({.requests = requests, .sges = kSges, .pd = 5, .listener = &limit});
   }
-  // Posts a request whose list says its number; false: the ring is full.
+  // Posts a request whose scatter list holds its number. False if the ring is full.
   static bool post(SharedReceiveQueue& queue, uint64_t wr_id) {
     const std::lock_guard guard(queue.lock());
     RecvWqe* wqe = queue.ring().reserve();
@@ -85,7 +85,7 @@ TEST_F(SharedReceiveQueueTest, LeavesATakenRequestAloneWhenItsPlaceIsUsedAgain) 
   EXPECT_TRUE(is_request(held, 3));
 }
 
-// ---- the limit
+// ---- the SRQ limit
 
 TEST_F(SharedReceiveQueueTest, TellsWhenFewerThanTheLimitAreLeft) {
   for (uint64_t id = 0; id < 4; ++id) post(id);

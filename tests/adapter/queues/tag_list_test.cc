@@ -21,7 +21,7 @@ class TagListTest : public testing::Test {
     EXPECT_TRUE(handle.has_value());
     return handle.value_or(0);
   }
-  // The wr_id of the buffer that the tag takes; 0 for none.
+  // Returns the wr_id of the buffer that matches the tag; 0 for none.
   uint64_t take(uint64_t tag) {
     HeldReceive held{};
     return list_->take(tag, held) ? held.wqe.wr_id : 0;
@@ -83,7 +83,7 @@ TEST_F(TagListTest, KnowsTheHandleOfABufferThatAMessageTookNoMore) {
   const uint32_t handle = add(1);
   EXPECT_EQ(take(1), 1u);
   EXPECT_FALSE(list_->remove(handle));
-  // Not even when its place has another.
+  // The old handle stays invalid when its place has been reused.
   add(1);
   EXPECT_FALSE(list_->remove(handle));
   EXPECT_EQ(take(1), 2u);
@@ -123,7 +123,7 @@ TEST(TagList, RefusesSizesItCannotHave) {
   EXPECT_EQ(TagList::create((1u << 16) + 1).error().code, EINVAL);
 }
 
-// Against a plain list, over thousands of operations.
+// Compares with a plain list, over thousands of operations.
 TEST(TagList, BehavesLikeAListSearchedFromItsBeginning) {
   struct Model {
     uint64_t tag, mask, wr_id;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our RC halves in the place of one of two Linux kernels: what the other one sent in a capture is fed to
-// ours, and what ours sends must be what the kernel sent, byte for byte.
+// Replays captures of two Linux kernels with our RC requester or responder in the place of one of them. Ours
+// gets what the other kernel sent, and must send what its own kernel sent, byte for byte.
 //
-// The captures and what their programs saw lie in tests/wire/roce/captures and
+// The captures and the output of the programs lie in tests/wire/roce/captures and
 // tests/adapter/transport/captures.
 #include <cinttypes>
 #include <filesystem>
@@ -22,18 +22,18 @@ namespace verbena::transport {
 namespace {
 
 constexpr uint32_t kRegionBytes = 65536;
-constexpr uint32_t kReceiveOffset = 32768;  // where the programs received
+constexpr uint32_t kReceiveOffset = 32768;  // offset of the programs' receive buffer
 constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kReadAtomics = 4;
 
-// What a program told of its side at the start.
+// The values that a program printed for its side at the start.
 struct Side {
   uint32_t qpn = 0;
   uint32_t psn = 0;
   uint64_t address = 0;
   uint32_t rkey = 0;
 };
-// A line "op 4 len 8192 {'roff': 4096, 'imm': 5}".
+// An operation, printed as "op 4 len 8192 {'roff': 4096, 'imm': 5}".
 struct Operation {
   ibv_wr_opcode opcode{};
   uint32_t length = 0;
@@ -50,7 +50,7 @@ struct Capture {
   std::string name;
   Side client, server;
   std::vector<Operation> operations;
-  std::vector<uint64_t> client_statuses;  // of its completions
+  std::vector<uint64_t> client_statuses;  // statuses of the client's completions
   std::vector<const roce::CapturedPacket*> packets;
   uint32_t mtu = 1024;
   roce::Address client_address, server_address;
@@ -98,7 +98,7 @@ struct Capture {
   }
 };
 
-// A packet without its ICRC, as text: two are compared, and shown when they differ.
+// A packet without its ICRC, as text: two packets are compared as text, and printed when they differ.
 std::string describe(const roce::Headers& headers, ConstBytes payload) {
   std::byte bytes[roce::kMaxHeaderBytes];
   const uint32_t length = roce::encode(headers, bytes);
@@ -120,11 +120,11 @@ std::string describe(const roce::CapturedPacket& packet) {
 class CaptureReplay : public testing::TestWithParam<const char*> {
  protected:
   CaptureReplay() : capture(Capture::load(GetParam())) {
-    // The pattern that both programs began with.
+    // Fills the region with the pattern that both programs begin with.
     for (uint32_t i = 0; i < 16384; ++i) region.data()[i] = static_cast<std::byte>((i * 7 + (i >> 8)) & 255);
   }
 
-  // Makes our endpoint one of the two sides.
+  // Gives our endpoint the attributes of one of the two sides.
   void become(const Side& self, const Side& peer, const roce::Address& own, const roce::Address& other) {
     region.region().iova = self.address;
     region.region().publish();
@@ -148,7 +148,7 @@ class CaptureReplay : public testing::TestWithParam<const char*> {
     ASSERT_TRUE(post_recv(*e.qp, wr));
   }
 
-  // Our region's key stands for the recorded one.
+  // Feeds a recorded packet to our endpoint, with our region's key in place of the recorded one.
   void feed(const roce::CapturedPacket& recorded) {
     roce::Packet packet = Capture::parse(recorded);
     if (packet.headers.rkey == capture.server.rkey) packet.headers.rkey = region.key();
@@ -156,7 +156,7 @@ class CaptureReplay : public testing::TestWithParam<const char*> {
   }
 
   Capture capture;
-  Endpoint<RcQueuePair> e{{.repairs = false}};  // as the kernel, which keeps nothing that comes early
+  Endpoint<RcQueuePair> e{{.repairs = false}};  // as the kernel, which keeps no early packets
   Buffer& region = e.memory.add(kRegionBytes);
 };
 
@@ -173,7 +173,7 @@ class ResponderReplay : public CaptureReplay {
       for (int i = 0; i < 40; ++i) post_receive(32768);
     }
   }
-  // Feeds all requests; what ours answers and what the kernel answered.
+  // Feeds all requests, and collects our answers and the kernel's.
   void replay() {
     uint32_t requests = 0;
     for (const roce::CapturedPacket* packet : capture.packets) {
@@ -181,7 +181,7 @@ class ResponderReplay : public CaptureReplay {
         recorded.push_back(describe(*packet));
         continue;
       }
-      // The program posted its receive 30 ms late: after four NAKs.
+      // The program posted its receive 30 ms late, after four NAKs.
       if (capture.name == "rc_rnr" && ++requests == 5) post_receive(32768);
       feed(*packet);
       for (const SentPacket& answer : e.transmitted()) ours.push_back(describe(answer));
@@ -202,8 +202,8 @@ INSTANTIATE_TEST_SUITE_P(Captures, ResponderReplay,
                                          "rc_nak_readrange", "rc_loss_netem", "rc_reorder_netem"),
                          [](const auto& test) { return std::string(test.param); });
 
-// One answer is another: to a SEND that is too long for its receive the kernel says "remote operational
-// error", the specification "invalid request" (IBTA volume 1, 9.7.5.2.8).
+// One answer differs. To a SEND longer than its receive the kernel answers "remote operational error"; the
+// specification says "invalid request" (IBTA volume 1, 9.7.5.2.8).
 class ResponderReplayOfATooLongSend : public ResponderReplay {};
 TEST_P(ResponderReplayOfATooLongSend, AnswersAsTheSpecificationSays) {
   replay();
@@ -227,7 +227,8 @@ class RequesterReplay : public CaptureReplay {
  protected:
   void SetUp() override {
     become(capture.client, capture.server, capture.client_address, capture.server_address);
-    if (capture.name.starts_with("rc_read")) {  // these the program posted together, and did not tell
+    if (capture.name.starts_with(
+            "rc_read")) {  // the program posted these READs together, without printing so
       for (const uint32_t length : {4096u, 100u, 2048u}) {
         capture.operations.push_back({IBV_WR_RDMA_READ, length, "'roff': 0, 'off': 40000"});
       }
@@ -256,7 +257,8 @@ class RequesterReplay : public CaptureReplay {
     ASSERT_TRUE(post_send(*e.qp, wr));
   }
 
-  // Our next request: what waits to be sent, is sent again after an RNR NAK, or comes of the next operation.
+  // Returns our next request: one that waits to be sent, a repetition after an RNR NAK, or the next
+  // operation's.
   std::string next_request() {
     for (;;) {
       e.transmit();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A QP whose completions find no place: IBTA volume 1, 11.6.3.2.
+// A QP whose completion queue is full: IBTA volume 1, 11.6.3.2.
 #include <algorithm>
 #include <string>
 

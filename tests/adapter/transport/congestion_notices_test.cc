@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What switches that mark packets bring about at both ends (IBTA volume 1, annex A17.9).
+// ECN marks by switches, and their effects at both ends: CNPs and a lower rate (IBTA volume 1, annex A17.9).
 #include "adapter/transport/congestion_notices.h"
 
 #include <gmock/gmock.h>

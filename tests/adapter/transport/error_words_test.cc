@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue pair says of errors, in words: to the log, and to a peer on the same host.
+// The texts of a queue pair's errors: in the log, and in the reason that a peer of the same user gets.
 #include "adapter/transport/error_words.h"
 
 #include "adapter/transport/support/responder_test.h"
@@ -11,7 +11,7 @@ using testing::HasSubstr;
 using testing::Not;
 using Op = roce::Operation;
 
-// The way to a process of our user, whose memory is not reached.
+// Direct access to a process of our user, which fails for every request.
 class OurUser final : public DirectAccess {
  public:
   bool is_of_our_user() const override { return ours; }
@@ -29,7 +29,7 @@ class RefusalWords : public ResponderTest {
     e.routes.route.direct = &access;
     ResponderTest::SetUp();
   }
-  // What the peer is told; empty: nothing. The NAK comes after it.
+  // Returns the refusal reason that the peer gets before the NAK; empty if none.
   std::string told() {
     const auto packets = e.transmitted();
     EXPECT_FALSE(packets.empty());
@@ -98,7 +98,7 @@ TEST_F(RefusalWords, AreForNobodyElse) {
 }
 
 TEST_F(RefusalWords, AreNotSaidOfWhatIsNoError) {
-  send(Op::kSendOnly, 200, data(32));  // nothing is posted
+  send(Op::kSendOnly, 200, data(32));  // no receive is posted
   EXPECT_EQ(told(), "");
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that sends anything at all, in any state: QPs of every service answer, fail or drop. They touch no
-// memory but what they were given, and every request that was posted comes back exactly once.
+// A peer that sends arbitrary packets in any state of the QP. QPs of every service answer, fail or drop. They
+// access only the memory that they were given, and each posted request completes exactly once.
 //
-// VERBENA_SEED=n runs that seed alone.
+// VERBENA_SEED=n runs that seed only.
 #include <cstdlib>
 #include <set>
 
@@ -29,7 +29,7 @@ constexpr uint64_t kSeeds = 300;
 #endif
 constexpr int kSteps = 400;
 
-// Memory of which the middle is registered and the rest must stay as it is.
+// A buffer whose middle is registered. The bytes around it must not change.
 class Island {
  public:
   static constexpr size_t kBytes = 4096;
@@ -60,7 +60,7 @@ class Island {
   memory::Region region_;
 };
 
-// What was posted and has not come back.
+// The posted requests that have not completed.
 class Account {
  public:
   uint64_t open() {
@@ -99,7 +99,7 @@ struct Traits<XrcTarget> {
   static constexpr roce::Service kService = roce::Service::kXrc;
 };
 
-// A QP and its hostile peer. `shared`: its receives come from a shared queue (an XRC target's always do).
+// A QP and its hostile peer. `shared`: the QP receives from a shared queue, as an XRC target always does.
 template <class Qp>
 class Siege {
  public:
@@ -158,7 +158,7 @@ class Siege {
     srq_ = *queues::SharedReceiveQueue::create(config);
     if (kTarget) table_.add(*srq_);
   }
-  // An XRC queue goes, requests and all; another comes.
+  // Removes an XRC queue with all its requests, and creates another.
   void replace_queue() {
     if (!kTarget) return;
     table_.remove(srq_->number());
@@ -243,8 +243,8 @@ class Siege {
     ASSERT_TRUE(transport::post_send(*endpoint_.qp, wr, kDatagrams ? &endpoint_.attributes().path : nullptr));
   }
 
-  // A packet: most often one that would be in order, with something wrong about it now and then; and now and
-  // then anything at all, as far as it can be parsed.
+  // Sends a packet. Most are in order, some of them with one fault; a few have arbitrary contents, as far as
+  // they can be parsed.
   void strike() {
     if (random_.one_in(6)) return random_.one_in(5) ? name_reads() : report();
     const roce::Service service = random_.one_in(30) ? any_service() : Traits<Qp>::kService;
@@ -272,7 +272,8 @@ class Siege {
     headers.pad = roce::padding_of(static_cast<uint32_t>(payload.size()));
     deliver(headers, payload);
   }
-  // What belongs to no message: reports of arrivals, most often of packets that were sent, and notices.
+  // Sends a packet that belongs to no message: a SACK (mostly of packets that were sent), the notice that
+  // SACKs are understood, or a CNP.
   void report() {
     static constexpr uint8_t kOpcodes[] = {roce::kSackOpcode, roce::kSackOpcode,
                                            roce::kSackConfirmationOpcode, roce::kCnpOpcode};
@@ -297,7 +298,7 @@ class Siege {
     deliver(headers, {payload.data(), bytes});
     endpoint_.now += std::chrono::microseconds(random_.below(2000));
   }
-  // READs that it says it has sent, some of which it has.
+  // Sends a list of repeated READ requests, some of which were sent before.
   void name_reads() {
     roce::Headers headers;
     headers.opcode = roce::kRepeatedReadsOpcode;
@@ -353,7 +354,8 @@ class Siege {
       }
     }
   }
-  // In the error state all requests of the QP have been flushed: it is reset and used again.
+  // In the error state, checks that all requests of the QP have been flushed, resets the QP and brings it up
+  // again.
   void revive() {
     if (endpoint_.qp->state() == IBV_QPS_SQE) endpoint_.transmit();
     if (endpoint_.qp->state() == IBV_QPS_RTS) return;

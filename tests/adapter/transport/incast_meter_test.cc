@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a receiver counts its senders, and what it tells them of each other.
+// The number of senders that a receiver counts, and the reports about it that senders get.
 #include "adapter/transport/incast_meter.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 class IncastMeterTest : public testing::Test {
  protected:
-  // Each of the senders sends so much in each interval, for so long. Those beyond the first get a part of it.
+  // The first sender sends `bytes` in each interval, the others `bytes_of_others`.
   void pass(Duration time, uint32_t senders, uint64_t bytes, uint64_t bytes_of_others) {
     for (const TimePoint end = now + time; now < end; now += IncastMeter::kInterval) {
       for (uint32_t i = 0; i < senders; ++i) meter.add(i == 0 ? bytes : bytes_of_others, now);
@@ -47,7 +47,7 @@ TEST_F(IncastMeterTest, ForgetsSoonWhoSendsNoMore) {
   EXPECT_EQ(senders(), 1u);
 }
 
-// Shards look at the clock at different times.
+// Shards read the clock at different times.
 TEST_F(IncastMeterTest, ForgetsNothingForOneWhoseClockIsBehind) {
   pass(milliseconds(100), 16, 1000, 1000);
   meter.add(1000, now);
@@ -71,7 +71,7 @@ TEST_F(IncastMeterTest, CallsForADipNowAndThenAndSoonerForNewcomers) {
 TEST_F(IncastMeterTest, TellsEachSenderOnceForEachDipAndAlsoThatItIsAlone) {
   IncastShare one;
   IncastShare other;
-  // How often the one is told in so long.
+  // Returns how often the first sender gets a report in `time`.
   const auto told = [&](Duration time, bool with_other) {
     int times = 0;
     for (const TimePoint end = now + time; now < end; now += milliseconds(1)) {

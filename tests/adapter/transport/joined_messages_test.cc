@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small messages that go as one: which do, and that they are to both ends what they would have been singly.
+// Small messages that are sent as a batch: which messages, and that both ends see the same as if each were
+// sent singly.
 #include <random>
 
 #include "adapter/transport/support/requester_test.h"
@@ -13,7 +14,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Op = roce::Operation;
 
-// ---- sending
+// ---- sending side
 
 class SendingTogether : public RequesterTest {
  protected:
@@ -134,7 +135,7 @@ TEST_F(SendingTogether, WhatFindsNoRoomIsTheNextPacket) {
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(100, 101, 102));
 }
 
-// It is asked again for those before it.
+// The message before the fault had not requested an acknowledgement, so it is sent again with a request.
 TEST_F(SendingTogether, EmptyOnesBeforeAFaultAreAcknowledged) {
   post_small(2, 0);
   post_with_key(IBV_WR_SEND, 8, 0xbad);
@@ -145,7 +146,7 @@ TEST_F(SendingTogether, EmptyOnesBeforeAFaultAreAcknowledged) {
   EXPECT_TRUE(again[0].asks());
 }
 
-// ---- gathering
+// ---- coalescing
 
 class Gathering : public SendingTogether {
  protected:
@@ -191,7 +192,7 @@ TEST_F(Gathering, NotWhatASolicitedEventWaitsFor) {
   EXPECT_FALSE(e.qp->may_gather());
 }
 
-// ---- receiving
+// ---- receiving side
 
 class ReceivingTogether : public ResponderTest {
  protected:
@@ -310,9 +311,9 @@ TEST_F(ReceivingTogether, AQueueWithoutRoomIsInErrorAsSingly) {
   EXPECT_TRUE(small.qp->has_lost_completions());
 }
 
-// ---- both ways of the same
+// ---- batches against single messages
 
-// Two responders hear the same messages: one of them together, the other singly.
+// Two responders get the same messages: one in batches, the other singly. Both must behave the same.
 class SameTogether : public testing::TestWithParam<uint32_t> {
  protected:
   struct Twin {
@@ -384,7 +385,7 @@ TEST_P(SameTogether, NobodyCouldTellThemApart) {
     size_t bytes = 0;
     for (uint8_t& length : lengths) bytes += length = static_cast<uint8_t>(below(66));
     for (std::byte& b : data) b = static_cast<std::byte>(random_());
-    // Mostly what comes next, and sometimes what came before, or too early.
+    // Mostly the next message, sometimes a duplicate or an early one.
     const roce::Psn expected = single_.e.qp->next_receive_psn();
     roce::Headers headers = rc_headers(Op::kSendOnly, 0);
     headers.psn = below(6) == 0 ? expected + below(4) : expected - below(2) * below(8);
@@ -399,7 +400,7 @@ TEST_P(SameTogether, NobodyCouldTellThemApart) {
   }
   for (uint32_t i = 0; i < kQpCounterCount; ++i) {
     const auto which = static_cast<QpCounter>(i);
-    // What comes behind the one that is refused has come, too.
+    // In a batch, packets after the refused one have arrived as well, so these counters differ.
     const bool is_of_all = which == kReceivedPackets || which == kReceivedBytes || which == kReceivedOctets;
     if (is_of_all && single_.e.qp->state() == IBV_QPS_ERR) continue;
     EXPECT_EQ(joined_.e.counter(which), single_.e.counter(which)) << qp_counter_name(which);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets of one message that travel as one, where the route allows it; and a QP that gets another route.
+// Consecutive packets of a message that travel as one, where the route allows it; and a QP that changes its
+// route.
 #include "adapter/transport/support/requester_test.h"
 #include "adapter/transport/support/responder_test.h"
 
@@ -17,7 +18,7 @@ std::vector<uint32_t> counts(const std::vector<SentPacket>& packets) {
   return all;
 }
 
-// ---- sending
+// ---- sending side
 
 class RequesterJoining : public RequesterTest {
  protected:
@@ -96,7 +97,7 @@ TEST_F(ReadingJoined, ARunThatIsNotFullIsABadResponse) {
   expect_sent(1, IBV_WC_BAD_RESP_ERR);
 }
 
-// ---- receiving
+// ---- receiving side
 
 class ResponderJoined : public ResponderTest {
  protected:
@@ -157,7 +158,7 @@ TEST_F(ResponderJoined, AcknowledgesBeforeItsOwnRequestsWhereThoseCarryIt) {
   EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kAcknowledge, Op::kSendOnly));
 }
 
-// ---- another route
+// ---- change of route
 
 class Rerouting : public RequesterTest {
  protected:

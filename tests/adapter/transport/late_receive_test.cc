@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request that comes before its receive request is posted.
+// A request that arrives before a receive is posted for it.
 #include <chrono>
 
 #include "adapter/queues/shared_receive_queue.h"
@@ -13,10 +13,10 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A quarter of the ACK timeout that the endpoints have.
+// A quarter of the endpoints' ACK timeout.
 const Duration kPatience = roce::ack_timeout(14) / 4;
 
-// ---- the responder, by memory
+// ---- the responder, over shared memory
 
 class LateReceive : public ResponderTest {
  protected:
@@ -26,7 +26,7 @@ class LateReceive : public ResponderTest {
     e.now += time;
     if (e.qp->deadline() <= e.now) e.qp->on_timer(e.now);
   }
-  // As a program does: true, if it has to ring the shard.
+  // Posts a receive as a program does. True if the program has to wake the shard.
   bool post_and_look() {
     post(256);
     return e.qp->publish_receives(0);
@@ -69,7 +69,7 @@ TEST_F(LateReceive, DoesTheSameForAWriteWithImmediate) {
   expect_acknowledge(200, roce::kReadySyndrome, 0);
 }
 
-// Their sender may not have asked for it.
+// The sender may not have requested an acknowledgement of them.
 TEST_F(LateReceive, AcknowledgesTheRequestsBeforeIt) {
   post(256);
   send(Operation::kSendOnly, 200, data(1), false);
@@ -129,7 +129,7 @@ TEST_F(ImpatientPeer, GetsTheRnrNakBeforeItsAckTimeout) {
   EXPECT_EQ(e.qp->deadline() - e.now, roce::ack_timeout(10) / 4);
 }
 
-// ---- the responder, by a wire
+// ---- the responder, over a wire
 
 class LateReceiveOnWire : public LateReceive {
  protected:
@@ -211,7 +211,7 @@ TEST_F(LateReceiveOnWire, ExecutesOnceWhatIsSentAgainMeanwhile) {
   expect_none_received();
 }
 
-// Without a timeout nothing else would bring the acknowledgement.
+// The QP has no timeout, so nothing else would bring the acknowledgement.
 TEST_F(LateReceiveOnWire, AcknowledgesWhatOnlyALaterCopyAsksAbout) {
   for (const uint32_t psn : {200u, 201u}) send(Operation::kSendOnly, psn, data(1), false);
   send(Operation::kSendOnly, 201, data(1), true);
@@ -261,7 +261,7 @@ TEST_F(LateReceiveOnWire, ForgetsTheRequestInTheErrorState) {
   expect_received(1, 0, IBV_WC_WR_FLUSH_ERR);
 }
 
-// As Linux rxe does. The captures of its traffic are replayed so.
+// Linux rxe does the same; its captures are replayed with this setting.
 TEST(LateReceiveWithoutRepairs, GetsTheRnrNakAtOnce) {
   Endpoint<RcQueuePair> e{{.repairs = false}};
   e.bring_up();
@@ -285,7 +285,7 @@ TEST_F(PatientPeer, GetsTheRnrNakAfterATenthOfASecond) {
   EXPECT_EQ(e.qp->deadline() - e.now, milliseconds(100));
 }
 
-// ---- from a shared queue, which tells nobody what is posted
+// ---- from a shared queue, whose posts no QP is told about
 
 class LateSharedReceive : public SharedTest {
  protected:

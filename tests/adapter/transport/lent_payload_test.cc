@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Payloads that stay with their sender until the receiver fetches them, where the route allows it.
+// Rendezvous: payloads that stay in the sender's memory until the receiver fetches them, where the route
+// allows it.
 #include <cstring>
 #include <span>
 #include <vector>
@@ -19,9 +20,9 @@ constexpr uint32_t kMtu = 256;
 constexpr uint32_t kLong = 1 << 16;
 constexpr uint32_t kPackets = kLong / kMtu;
 
-// ---- sending
+// ---- sending side
 
-// A way by which the peer fetches, or does not.
+// A direct access whose peer fetches payloads if `is_best` is set.
 class Lending final : public DirectAccess {
  public:
   bool lends() const override { return is_best; }
@@ -59,7 +60,7 @@ class RequesterLending : public RequesterTest {
   static uint32_t last_psn_of(const std::vector<SentPacket>& packets) {
     return packets.back().psn() + packets.back().count - 1;
   }
-  // All that was sent arrives.
+  // Acknowledges everything that was sent.
   void arrive(const std::vector<SentPacket>& packets) { acknowledge(last_psn_of(packets)); }
 
   Lending way;
@@ -89,7 +90,7 @@ TEST_F(RequesterLending, LendsWrites) {
   EXPECT_THAT(lent(packets), ElementsAre(true, true, true, false));
 }
 
-// More packets than one may stand for.
+// The message has more packets than one rendezvous packet may stand for.
 TEST_F(RequesterLending, LendsNoMorePacketsAtOnceThanTheRouteTakes) {
   e.routes.route.traits.lent_packets = 60;
   e.qp->enter(IBV_QPS_RESET);
@@ -159,9 +160,9 @@ TEST_F(RequesterLending, LendsOnlyWhatItsKeyAllows) {
   expect_sent(1, IBV_WC_LOC_PROT_ERR);
 }
 
-// ---- receiving
+// ---- receiving side
 
-// What a sender has, and whether that can be fetched.
+// A payload in the sender's memory that can be fetched or not.
 class Lent final : public LentPayload {
  public:
   explicit Lent(ConstBytes data) : data_(data) {}
@@ -306,10 +307,10 @@ TEST_F(Fetching, WhatComesTooEarlyIsNotFetched) {
   expect_nak(200, NakCode::kSequenceError, 0);
 }
 
-// The way to the peer may have changed since it was put into a lane.
+// The route to the peer may have changed after the packet was put into a ring.
 class FetchingFromALane : public Fetching {
  protected:
-  void tune(QpAttributes&) override {}  // what comes early by the new way is kept
+  void tune(QpAttributes&) override {}  // the new route keeps early packets
 };
 
 TEST_F(FetchingFromALane, WhatComesTooEarlyIsNotKept) {

@@ -56,7 +56,7 @@ TEST_F(HolesTest, CloseInPartsAndFromTheMiddle) {
   EXPECT_EQ(arrived.size(), 11u);
 }
 
-// Said again and again, as reports say it, it would count again and again.
+// A partly filled hole that cannot be split must not count: reports repeat it, and each would count it again.
 TEST_F(HolesTest, StayWholeWhereThereIsNoRoomToSplitThem) {
   for (uint32_t i = 0; i < LossScoreboard::kMax; ++i) ASSERT_TRUE(fill(110 + 11 * i, 111 + 11 * i));
   for (uint32_t i = 0; i < LossScoreboard::kMax; ++i) ASSERT_TRUE(fill(104 + 11 * i, 105 + 11 * i));
@@ -82,7 +82,7 @@ TEST_F(HolesTest, AreSentAgainFirstThoseThatWereLostFirst) {
   EXPECT_EQ(holes.first_lost()->first, Psn(110));
 }
 
-// Packets leave one by one: each would be a hole of its own.
+// Packets leave one by one. Packets sent within `together` form one hole, not one hole each.
 TEST_F(HolesTest, AreOneWhereTheyAreSentAgainTogether) {
   const Duration together = std::chrono::microseconds(100);
   fill(110, 111);

@@ -51,7 +51,7 @@ TEST_F(Copies, NumbersMayWrap) {
   for (uint32_t psn = 0xfffff0; psn < 0x1000010; ++psn) ASSERT_FALSE(by_wire(psn));
 }
 
-// A QP that is reset and sends again begins with the PSN that its program says.
+// A QP that was reset begins with the PSN that its program sets.
 TEST_F(Copies, ASenderMayBeginAgain) {
   for (const uint32_t first : {0u, 0u, 5u, 3 * kWindow, 0u, 0x800000u, 0u}) {
     for (uint32_t psn = first; psn < first + 1000; ++psn) {
@@ -86,8 +86,8 @@ TEST_F(Copies, WhoIsNotHeardAnyMoreMakesRoom) {
   EXPECT_FALSE(copies.knows(roce::Qpn(2)));
 }
 
-// Two ways, each of which loses and delays as it likes, but keeps its order. VERBENA_SEED=n runs that seed
-// alone.
+// Two routes, each of which loses and delays packets at random but keeps their order. VERBENA_SEED=n runs
+// that seed only.
 TEST_F(Copies, ExactlyOneIsTakenOfAllThatComes) {
   const char* const chosen = std::getenv("VERBENA_SEED");  // NOLINT(concurrency-mt-unsafe)
   const uint64_t first = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 1;
@@ -136,7 +136,7 @@ TEST_F(Copies, AJumpForgetsAllThatItLeavesBehind) {
     for (uint32_t psn = 0; psn < 2 * kWindow - 5; ++psn) by_memory(psn);
     const uint32_t newest = 2 * kWindow - 6;
     EXPECT_TRUE(by_memory(newest + jump));
-    // Of the same place as what was there before.
+    // PSNs that share a place of the window with older ones, which must be forgotten.
     for (uint32_t psn = newest + 1; psn < newest + jump; ++psn) ASSERT_TRUE(by_wire(psn)) << jump;
     if (jump < kWindow) {
       for (uint32_t psn = newest + jump - kWindow + 1; psn <= newest; ++psn)

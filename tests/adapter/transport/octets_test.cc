@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Octets of packets as a port counts them: from the IP header to the ICRC.
+// The octets of packets as port counters count them: from the IP header to the ICRC.
 #include "adapter/transport/octets.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ using Op = roce::Operation;
 
 constexpr uint32_t kAround = 20 + 8 + 12 + 4;  // IPv4, UDP, BTH, ICRC
 
-// The octets of a packet from the IPv4 header to the ICRC, by its encoded length.
+// The octets of a packet from the IPv4 header to the ICRC, computed from its encoded length.
 uint64_t encoded_octets(const SentPacket& packet) {
   return 20 + 8 + roce::header_bytes(packet.headers.opcode) + packet.payload.size() + packet.headers.pad + 4;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One requester, a target, and shared receive queues in three processes, the target's among them; in between
-// a network that loses and repeats, and owners that answer when they like. Every message is to be executed
-// once, in order, and where it is meant for.
+// One requester, one XRC target, and shared receive queues in three processes, the target's among them. The
+// network between them loses and duplicates packets, and owners answer late. Every message must be executed
+// once, in order, by the process that has its queue.
 #include <array>
 #include <map>
 
@@ -15,11 +15,11 @@ namespace {
 class PassingSimulation : public SharedTest, protected QueueOwners {
  protected:
   static constexpr uint64_t kDomain = 5;
-  static constexpr uint32_t kMax = 700;  // bytes of a message: three packets
+  static constexpr uint32_t kMax = 700;  // bytes of the longest message: three packets
   static constexpr uint32_t kMessages = 400;
   static constexpr uint32_t kFirstPsn = 0xffff80;  // so that PSNs wrap
 
-  // Where a message goes.
+  // A shared receive queue that messages go to.
   struct Place {
     uint32_t number = 0;
     queues::CompletionQueue* cq = nullptr;
@@ -27,7 +27,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
     Buffer* mailbox = nullptr;
     Buffer* open = nullptr;
     uint32_t posted = 0;
-    std::vector<uint32_t> expected = {};  // messages that take a receive, by number
+    std::vector<uint32_t> expected = {};  // numbers of the messages that take a receive, in order
   };
 
   void prepare(uint64_t seed) {
@@ -55,7 +55,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
     }
   }
 
-  // QueueOwners
+  // Overrides of QueueOwners.
   uint32_t new_run() override { return ++last_run; }
   bool pass(const ForwardedRequest& request) override {
     QueueOwner* owner = owner_of(request.packet.headers.xrc_srq >> 14);
@@ -72,7 +72,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
     return nullptr;
   }
 
-  // Bytes of a message, which follow from its number.
+  // Returns a byte of a message; it follows from the message's number.
   static std::byte byte_of(uint32_t message, uint32_t at) { return static_cast<std::byte>(message * 7 + at); }
 
   void post_message(uint32_t message) {
@@ -120,7 +120,7 @@ class PassingSimulation : public SharedTest, protected QueueOwners {
     SharedTest::post(*place.srq, place_number, piece);
   }
 
-  // What one end has sent reaches the other, or not, or twice.
+  // Takes the next packet that one end has sent, and delivers it once, twice or not at all.
   template <class To>
   void carry(RecordingSink& from, To& to) {
     if (from.packets.empty()) return;

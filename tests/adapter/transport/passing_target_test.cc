@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An XRC target whose requests are for shared receive queues of other processes: passed on in order, and
-// acknowledged when their owner has answered.
+// An XRC target whose requests are for shared receive queues of other processes. It forwards them in order,
+// and acknowledges them when their owner has answered.
 #include <vector>
 
 #include "adapter/transport/queue_owners.h"
@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Keeps what is passed on.
+// Records the forwarded requests.
 struct RecordingOwners final : QueueOwners {
   struct Passed {
     uint32_t psn, run, msn;
@@ -43,7 +43,7 @@ struct RecordingOwners final : QueueOwners {
 class PassingTargetTest : public SharedTest {
  protected:
   static constexpr uint64_t kDomain = 5;
-  // Numbers of queues of the slots 1 and 2; ours is 0.
+  // Queue numbers in slots 1 and 2; our own slot is 0.
   static constexpr uint32_t kOne = 1u << 14 | 7;
   static constexpr uint32_t kTwo = 2u << 14 | 7;
 
@@ -89,7 +89,7 @@ class PassingTargetTest : public SharedTest {
   }
   void expect_nothing_sent() { EXPECT_THAT(e.transmitted(), IsEmpty()); }
   void expect_no_answer() { EXPECT_THAT(answers(e), IsEmpty()); }
-  // What it tells of arrivals.
+  // Returns the SACKs that were sent.
   std::vector<Sack> told() {
     std::vector<Sack> all;
     for (const SentPacket& p : e.transmitted()) {
@@ -97,13 +97,13 @@ class PassingTargetTest : public SharedTest {
     }
     return all;
   }
-  // Nothing is kept where nothing is lost.
+  // Makes the route lossless, so that the target keeps no early packets.
   void lose_nothing() {
     e.qp->enter(IBV_QPS_RESET);
     e.routes.route.traits.lossless = true;
     e.bring_up(IBV_QPS_RTR);
   }
-  // The requester understands what it is told of arrivals.
+  // Tells the target that the requester understands SACKs.
   void hear() { EXPECT_EQ(e.receive(heard_at(e.qp->next_receive_psn())), Verdict::kAccepted); }
 
   queues::SharedReceiveQueueTable table{0};
@@ -161,7 +161,7 @@ TEST_F(PassingTargetTest, DropsDuplicatesOfWhatIsUnansweredAndAcknowledgesOthers
   expect_answer(e, roce::ack_syndrome(), 200);
 }
 
-// A NAK would acknowledge what the owner has not answered for.
+// A NAK would acknowledge requests that their owner has not answered yet.
 TEST_F(PassingTargetTest, ReportsAGapWhenEverythingBeforeItIsAnswered) {
   send(200, kOne);
   send(202, kOne);
@@ -177,7 +177,7 @@ TEST_F(PassingTargetTest, AsksToWaitWhenTheOwnerDoesAndPassesOnAgain) {
   answer(roce::rnr_syndrome(12), 202, 2);
   expect_answer(e, roce::rnr_syndrome(12), 202);
   EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(202));
-  send(203, kOne);  // on its way already
+  send(203, kOne);  // was sent before the NAK arrived
   EXPECT_EQ(owners.passed.size(), 4u);
   send(202, kOne);
   ASSERT_EQ(owners.passed.size(), 6u);
@@ -313,7 +313,7 @@ TEST_F(PassingTargetTest, RefusesAMessageThatGoesAbroadInItsMidst) {
   EXPECT_EQ(e.completion(*cq).status, IBV_WC_REM_INV_REQ_ERR);
 }
 
-// ---- before their turn
+// ---- early packets
 
 TEST_F(PassingTargetTest, KeepsWhatComesEarlyAlsoWhileAnswersAreAwaited) {
   hear();
@@ -327,7 +327,7 @@ TEST_F(PassingTargetTest, KeepsWhatComesEarlyAlsoWhileAnswersAreAwaited) {
   expect_answer(e, roce::ack_syndrome(), 202);
 }
 
-// To a requester that would take it for a loss.
+// The requester does not understand SACKs, and would take a NAK for a loss.
 TEST_F(PassingTargetTest, AsksForNothingWhenTheGapHasClosedBeforeTheAnswer) {
   send(200, kOne);
   send(202, kOne);
@@ -345,7 +345,7 @@ TEST_F(PassingTargetTest, AsksForAGapThatIsStillThereAtTheAnswer) {
   expect_answer(e, roce::nak_syndrome(NakCode::kSequenceError), 203);
 }
 
-// What is missing behind them, too.
+// The SACK counts packets that wait for an owner as received, and reports the gap behind them.
 TEST_F(PassingTargetTest, TellsOfWhatWaitsForAnOwnerAsOfWhatHasCome) {
   hear();
   send(200, kOne);
@@ -411,7 +411,7 @@ TEST_F(PassingTargetTest, WhatItHadKeptComesAfterWhatWasTakenBack) {
   EXPECT_THAT(owners.psns(), ElementsAre(200u, 201u, 200u, 201u, 202u, 203u));
 }
 
-// ---- no room
+// ---- full links to owners
 
 TEST_F(PassingTargetTest, AsksToWaitWhenNothingCanBePassedOn) {
   owners.full = true;
@@ -447,9 +447,10 @@ TEST_F(PassingTargetTest, PassesOnWhatThereWasNoRoomForOnlyOnce) {
   EXPECT_EQ(e.qp->next_receive_psn(), roce::Psn(204));
 }
 
-// ---- an owner that is silent
+// ---- an owner that does not answer
 
-// It gets no processor, perhaps. To the requester the target is one adapter, which does not fall silent.
+// The owner may not get a processor. The requester sees the target as one adapter, which must not fall
+// silent.
 TEST_F(PassingTargetTest, AsksForPatienceWithAnOwnerThatIsSilent) {
   lose_nothing();
   send(200, kOne);
@@ -480,7 +481,7 @@ TEST_F(PassingTargetTest, AsksForPatienceForSomeSecondsAtMost) {
   }
 }
 
-// One that has not asked at first, as more was to follow.
+// The requester requests no acknowledgement at first, because more packets follow; its repetition does.
 TEST_F(PassingTargetTest, AcknowledgesToOneThatAsksWhenItRepeats) {
   lose_nothing();
   send(200, kOne, Op::kSendOnly, false);
@@ -516,7 +517,7 @@ TEST_F(PassingTargetTest, LetsTheOwnerRepeatItsResponse) {
   expect_nothing_sent();
 }
 
-// ---- what must not be believed
+// ---- answers that must be ignored
 
 TEST_F(PassingTargetTest, PassesOverAnswersToWhatWasNotAsked) {
   const auto untouched = [&] {
@@ -529,7 +530,7 @@ TEST_F(PassingTargetTest, PassesOverAnswersToWhatWasNotAsked) {
   send(201, kOne);
   accept(199);
   accept(202);
-  accept(200, 1, 2);  // of another owner
+  accept(200, 1, 2);  // from the wrong owner
   answer(roce::rnr_syndrome(3), 202);
   answer(roce::rnr_syndrome(3), 199);
   answer(roce::nak_syndrome(NakCode::kRemoteAccess), 203);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATOMIC WRITE and FLUSH (IBTA volume 1 release 1.5, annex A19), from both sides.
+// ATOMIC WRITE and FLUSH (IBTA volume 1 release 1.5, annex A19), requester and responder.
 #include "adapter/memory/placement.h"
 
 #include "adapter/queues/flush_request.h"
@@ -233,7 +233,7 @@ TEST_F(PlacementRequester, AsksAgainWhenTheResponseIsLost) {
   post(IBV_WR_ATOMIC_WRITE, 8);
   post(IBV_WR_RDMA_WRITE, 8);
   EXPECT_EQ(e.transmitted().size(), 2u);
-  acknowledge(101);  // of the second: the response to the first was lost
+  acknowledge(101);  // acknowledges the second; the response to the first was lost
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
   respond(Op::kReadResponseOnly, 100, {});
   expect_sent(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SENDs that come by memory with nothing but their data, and are taken without a longer look: which are, and
-// that they are to both ends what any packet is.
+// SENDs over shared memory that carry only data, and take a short path at the receiver. Tests which SENDs do,
+// and that both ends see the same as with any other packet.
 #include <algorithm>
 #include <optional>
 #include <random>
@@ -28,7 +28,7 @@ class PlainSends : public ResponderTest {
                         .psn = roce::Psn(psn)},
             .payload = data(bytes)};
   }
-  // A SEND of ours, which waits for its acknowledgement.
+  // Sends a SEND of ours, which waits for its acknowledgement.
   void send_one(uint64_t id) {
     Buffer& outbox = e.memory.add(4096);
     ibv_sge sge = outbox.sge(0, 8);
@@ -76,7 +76,7 @@ TEST_F(PlainSends, EndTheRequestsThatTheirAcknowledgementAnswers) {
   EXPECT_EQ(e.counter(kReceivedPackets), 2u);
 }
 
-// Who answers that it has not taken one has done nothing that anybody could see.
+// A SEND that the short path declines leaves no trace: no counter, no completion, no answer.
 TEST_F(PlainSends, LeaveWhatNeedsALongerLook) {
   EXPECT_EQ(take(message(200, 8)), std::nullopt) << "there is no receive request";
   post(4);
@@ -97,7 +97,7 @@ TEST_F(PlainSends, LeaveWhatNeedsALongerLook) {
   expect_received(1, 4);
 }
 
-// As one, but they have the PSNs of all of them.
+// Several packets that travel as one. They use the PSNs of all of them.
 TEST_F(PlainSends, OfSomePacketsThatAreJoinedAreTaken) {
   post();
   PlainSend joined = message(200, 600);
@@ -144,10 +144,10 @@ TEST_F(PlainSends, AreNotTakenWhereTheirAcknowledgementEndsTheQueuePair) {
   expect_none_received();
 }
 
-// ---- both ways of the same
+// ---- the short path against the general one
 
-// Two queue pairs hear the same messages and acknowledgements: one of them takes what it can without a longer
-// look, the other nothing.
+// Two queue pairs get the same messages and acknowledgements. One takes SENDs on the short path where it can,
+// the other never does.
 class SamePlainly : public testing::TestWithParam<uint32_t> {
  protected:
   using Rows = std::vector<std::vector<uint64_t>>;
@@ -238,7 +238,7 @@ TEST_P(SamePlainly, NobodyCouldTellThemApart) {
       both([&](Twin& twin) { twin.send(opcode, id, flags, at_once); });
     }
     for (std::byte& b : data) b = static_cast<std::byte>(random_());
-    // Mostly what comes next, and sometimes what came before, or too early.
+    // Mostly the next message, sometimes a duplicate or an early one.
     const roce::Psn expected = plain_.e.qp->next_receive_psn();
     const bool is_joined = below(4) == 0;
     const uint32_t bytes = is_joined ? 257 + below(511) : below(100) == 0 ? 256 + below(40) : below(65);
@@ -266,7 +266,7 @@ TEST_P(SamePlainly, NobodyCouldTellThemApart) {
     ASSERT_EQ(plain_.e.qp->next_receive_psn(), other_.e.qp->next_receive_psn());
     ASSERT_EQ(plain_.e.qp->state(), other_.e.qp->state());
     ASSERT_EQ(plain_.e.qp->deadline(), other_.e.qp->deadline());
-    // What lies in a request that is flushed nobody has promised.
+    // The contents of a flushed receive's buffer are undefined.
     if (plain_.e.qp->state() == IBV_QPS_ERR) break;
     ASSERT_TRUE(std::ranges::equal(plain_.inbox.bytes(0, 1 << 16), other_.inbox.bytes(0, 1 << 16)));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives posted just when their QP fails, by a thread that nobody waits for.
+// Receives posted while their QP fails, by a thread that the failure does not wait for.
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -16,7 +16,7 @@ constexpr uint32_t kRounds = 200;
 constexpr uint32_t kRounds = 500;
 #endif
 
-// Two threads in step: neither begins a round before the other.
+// Keeps two threads in step: neither begins a round before the other.
 class Step {
  public:
   void arrive(uint32_t round) {
@@ -36,7 +36,7 @@ class Step {
 };
 thread_local uint32_t Step::spins_ = 0;
 
-// What ibv_post_recv() does. True: the shard must be rung.
+// Posts as ibv_post_recv() does. True if the shard must be woken.
 bool post_receive(QueuePair& qp, uint64_t wr_id) {
   const std::lock_guard guard(qp.recv_lock());
   if (qp.state() == IBV_QPS_RESET) return false;

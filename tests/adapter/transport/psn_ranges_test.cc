@@ -59,7 +59,7 @@ TEST(PsnRanges, AreTheSetOfWhatWasAdded) {
     Random random(seed);
     const uint32_t base = static_cast<uint32_t>(random.next()) & 0xffffff;
     PsnRanges ranges;
-    std::set<uint32_t> there;  // as distances from it
+    std::set<uint32_t> there;  // as distances from the first PSN
     for (int step = 0; step < 300; ++step) {
       const uint32_t first = static_cast<uint32_t>(random.next()) % 500;
       if (random.next() % 16 == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The QP state machine, every transition with every attribute: what Linux' ib_modify_qp_is_ok() takes.
+// The QP state machine: every transition with every attribute, as Linux's ib_modify_qp_is_ok() accepts them.
 #include "adapter/transport/qp_state.h"
 
 #include <map>
@@ -42,7 +42,7 @@ const std::map<std::string, ibv_qp_type> kTypes = {{"rc", IBV_QPT_RC},          
 constexpr ibv_qp_state kStates[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                     IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
 
-// from, to, which types, what is required, what may be there besides.
+// A transition: states, QP types, required attributes, optional attributes.
 struct Rule {
   ibv_qp_state from;
   ibv_qp_state to;
@@ -128,8 +128,8 @@ TEST(QpState, TakesExactlyTheAttributesOfEachTransition) {
       }
     }
   }
-  // Whatever has no rule is no transition; but RESET and ERR can be entered from anywhere, ERR not from
-  // RESET.
+  // Without a rule there is no transition, with two exceptions: RESET can be entered from any state, and ERR
+  // from any state but RESET.
   for (const auto& [name, type] : kTypes) {
     for (const ibv_qp_state from : kStates) {
       for (const ibv_qp_state to : kStates) {

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Frame = ethernet::testing::Frame;
 
-// A sink that keeps what is sent, in batches of four, and does not take frame number `refused` of all.
+// A sink that keeps the sent frames, in batches of four, and rejects frame number `refused`.
 class RecordingFrames : public FrameSink {
  public:
   bool add(const OutgoingFrame& frame) override {
@@ -210,7 +210,7 @@ TEST_F(RawTest, FullDeviceIsTriedAgainAfterAWhile) {
 TEST_F(RawTest, RateIsKept) {
   bring_up();
   Buffer& buffer = memory_.add(1000);
-  qp_->limit_rate(8000, 1000);  // a frame a millisecond, and one may be saved up
+  qp_->limit_rate(8000, 1000);  // one frame per millisecond, and a burst of one
   const TimePoint begin = now_;
   size_t posted = 0;
   while (now_ < begin + std::chrono::milliseconds(100)) {

@@ -92,7 +92,8 @@ TEST_F(KeptPacketsTest, LeavesSomethingOfTheBudgetToTheNext) {
   EXPECT_EQ(budget.used(), 0u);
 }
 
-// Who has many connections needs only one packet in each.
+// The budget counts the places for missing packets as well. Otherwise a peer with many connections could use
+// much memory with one packet in each.
 TEST_F(KeptPacketsTest, CountsThePlaceForThoseBetweenToo) {
   ASSERT_TRUE(keep((expected + (ReorderBuffer::kMaxAhead - 1)).value()));
   EXPECT_GE(budget.used(), ReorderBuffer::kMaxAhead * sizeof(void*));
@@ -122,7 +123,7 @@ TEST(ArrivalsTest, ReadWhatWasWritten) {
 TEST(ArrivalsTest, EndAtWhatMakesNoSense) {
   Sack written;
   written.ranges[written.count++] = {Psn(5), 2};
-  written.ranges[written.count++] = {Psn(4), 1};  // before the one before it
+  written.ranges[written.count++] = {Psn(4), 1};  // lies before the previous range
   written.ranges[written.count++] = {Psn(9), 1};
   std::array<std::byte, Sack::kMaxBytes> payload;
   const uint32_t bytes = written.write(payload);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// READ requests that are named once more, as one that is lost holds up all that follow.
+// Lists of recent READ requests that are sent along with new ones: a lost READ request would hold up all that
+// follow.
 #include "adapter/transport/repeated_reads.h"
 
 #include "adapter/transport/sack.h"
@@ -48,7 +49,7 @@ class ReadsNamedAgain : public RequesterRepair {
  protected:
   void tune(QpAttributes& attributes) override { attributes.max_rd_atomic = 64; }
 
-  // The PSNs in each word that is sent, after posting so many READs of a packet each.
+  // Posts `reads` READs of one packet each. Returns the PSNs in each list that is sent.
   std::vector<std::vector<uint32_t>> words_of(int reads) {
     for (int i = 0; i < reads; ++i) post(IBV_WR_RDMA_READ, 256);
     std::vector<std::vector<uint32_t>> words;
@@ -57,7 +58,7 @@ class ReadsNamedAgain : public RequesterRepair {
     }
     return words;
   }
-  // The answer to the first of two READs, PSNs 101 and 102, is lost.
+  // Posts two READs, PSNs 101 and 102, and loses the answer to the first.
   void lose_one() {
     words_of(2);
     e.now += milliseconds(1);
@@ -134,7 +135,7 @@ TEST_F(ReadsByTheirWord, AreKeptWhereOneBeforeThemIsMissing) {
   EXPECT_THAT(psns(answers()), ElementsAre(200, 201));
 }
 
-// The network has overtaken it by its word.
+// The list arrives before the READ request that it repeats.
 TEST_F(ReadsByTheirWord, AskForNothingWhenTheyComeLater) {
   name({request(200, 500)});
   EXPECT_THAT(psns(answers()), ElementsAre(200, 201));

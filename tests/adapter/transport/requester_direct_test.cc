@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that the requester carries out in the peer's memory by itself: which, and when.
+// Requests that the requester carries out itself in the peer's memory: which requests, and when.
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Op = roce::Operation;
 
-// A peer's memory, all of one byte.
+// A peer's memory, filled with one byte value.
 class FakeAccess final : public DirectAccess {
  public:
   bool is_best_for(const Run& run) override {
@@ -55,7 +55,7 @@ class FakeAccess final : public DirectAccess {
   Run asked_about{};
   PeerRange last;
   std::vector<uint32_t> reads;
-  std::vector<std::byte> written;  // of a WRITE that is not whole yet
+  std::vector<std::byte> written;  // of a WRITE that is not complete yet
   std::vector<std::vector<std::byte>> written_whole;
   std::vector<AtomicChange> changes;
 };
@@ -63,7 +63,7 @@ class FakeAccess final : public DirectAccess {
 class RequesterDirect : public RequesterTest {
  protected:
   void tune(QpAttributes&) override { e.routes.route.direct = &access; }
-  // From its answer on both know where they are.
+  // Sends a SEND and gets its acknowledgement. From then on both ends know each other's process.
   void meet() {
     post(IBV_WR_SEND, 8);
     EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
@@ -208,7 +208,7 @@ TEST_F(RequesterDirect, WhatTakesAReceiveRequestIsNotTried) {
   EXPECT_THAT(access.written_whole, IsEmpty());
 }
 
-// Others have their turn in between.
+// Other QPs get their turn between the parts.
 TEST_F(RequesterDirect, ALongReadIsDoneInParts) {
   Buffer& large = e.memory.add(3 << 20);
   meet();
@@ -264,8 +264,8 @@ TEST_F(RequesterDirect, ALongWriteIsDoneInParts) {
 
 class RequesterDirectStream : public RequesterDirect {
  protected:
-  // There are always two under way: whenever one is answered, one more is posted. Answers how many packets
-  // there were until a request went direct, at most `most`.
+  // Keeps two requests outstanding: for each answer, posts one more. Returns the number of packets until a
+  // request is carried out directly, at most `most`.
   int packets_until_direct(int most) {
     int packets = 0;
     bool asked = false;
@@ -292,7 +292,7 @@ TEST_F(RequesterDirectStream, PausesNowAndThenToGoDirect) {
   EXPECT_EQ(access.asked_about.bytes, 64u * 8);
   EXPECT_EQ(access.asked_about.length, 8u);
   EXPECT_FALSE(access.asked_about.is_read);
-  // All that are posted by then go direct, too.
+  // All requests posted by then are carried out directly, too.
   EXPECT_THAT(e.transmitted(), IsEmpty());
 }
 
@@ -301,7 +301,7 @@ TEST_F(RequesterDirectStream, DoesNotPauseForNothing) {
   EXPECT_EQ(packets_until_direct(500), 500);
 }
 
-// As when data is written and then announced: to wait each time would cost more than packets do.
+// Data are written and then announced. Waiting each time would cost more than packets do.
 TEST_F(RequesterDirectStream, DoesNotPauseForOneOfMany) {
   meet();
   access.is_best = true;

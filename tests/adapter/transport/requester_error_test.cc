@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that fail: with what status, in what order, and what becomes of the others.
+// Requests that fail: their status, their order, and the completions of the other requests.
 #include "adapter/transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -64,7 +64,7 @@ TEST_F(RequesterErrors, FailsARequestThatLeavesItsRegion) {
   expect_sent(1, IBV_WC_LOC_PROT_ERR);
 }
 
-// Like Linux rxe and mlx5: the peer has executed the atomic then.
+// Linux rxe and mlx5 do the same: by then the peer has executed the atomic.
 TEST_F(RequesterErrors, LooksAtTheKeyOfAReadOrAtomicWhenTheAnswerComes) {
   for (const ibv_wr_opcode opcode :
        {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
@@ -121,7 +121,8 @@ TEST_F(RequesterErrors, FailsABadRequestAfterThoseBeforeItAreDone) {
   post_with_key(IBV_WR_SEND, 10, 0xdead);
   post(IBV_WR_SEND, 10);
   auto packets = e.transmitted();
-  // The second left the request for an acknowledgement to the third, which cannot be sent: it goes out again.
+  // The second relied on the third to request an acknowledgement. The third cannot be sent, so the second
+  // goes out again.
   ASSERT_THAT(psns(packets), ElementsAre(100, 101, 101));
   EXPECT_TRUE(packets[2].asks());
   expect_none_sent();
@@ -157,7 +158,7 @@ TEST_F(RequesterErrors, StillGoesBackForThoseBeforeABadRequest) {
   expect_sent(3, IBV_WC_LOC_PROT_ERR);
 }
 
-// Memory that is deregistered while requests from it are in flight.
+// Requests whose memory is deregistered while they are in flight.
 class RequesterWithFleetingMemory : public RequesterErrors {
  protected:
   void post_fleeting(ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE) {
@@ -165,7 +166,7 @@ class RequesterWithFleetingMemory : public RequesterErrors {
     *wr.sg_list = fleeting.sge(0, 8);
     ASSERT_TRUE(post_send(*e.qp, wr));
   }
-  // Sends so many packets: the last one in the belief that more follow.
+  // Sends at most `budget` packets, as if more followed the last one.
   std::vector<SentPacket> transmit_some(uint32_t budget) {
     e.transmit(budget);
     std::vector<SentPacket> all(e.sink.packets.begin(), e.sink.packets.end());
@@ -182,7 +183,7 @@ TEST_F(RequesterWithFleetingMemory, ForgetsABadRequestThatALateAcknowledgementCo
   e.memory.deregister(fleeting);
   post(IBV_WR_RDMA_WRITE, 8);
   e.wait_for_timer();
-  // From the first one on, up to the second, which cannot be sent again.
+  // Sends again from the first request up to the second, which cannot be sent again.
   EXPECT_EQ(e.transmitted().back().psn(), 100u);
   acknowledge(101);
   expect_sent(1);
@@ -238,7 +239,7 @@ TEST_F(RequesterWithoutTimeout, FailsTheFirstRequestIfNoneCanBeSentAgain) {
   expect_sent(3, IBV_WC_WR_FLUSH_ERR);
 }
 
-// Its memory is gone in the middle of a message, and so is that of the packets before.
+// The memory of a message is deregistered halfway, so its earlier packets cannot be sent again either.
 TEST_F(RequesterWithoutTimeout, AsksWithAPacketOfTheMessageBefore) {
   post(IBV_WR_SEND, 8);
   ibv_send_wr wr = request(IBV_WR_SEND, 0);
@@ -275,7 +276,8 @@ TEST_F(RequesterWithoutTimeout, FailsARequestWhoseRefusalOvertakesAnAnswer) {
   expect_sent(2, IBV_WC_REM_ACCESS_ERR);
 }
 
-// The answer to the second finds no place, the peer refuses the third, and the answer to the first is lost.
+// The response to the second has no memory to go to, the peer refuses the third, and the response to the
+// first is lost.
 TEST_F(RequesterWithoutTimeout, GivesUpOnAnAnswerThatIsMissingBeforeTwoFailures) {
   post(IBV_WR_RDMA_READ, 8);
   post_fleeting(IBV_WR_RDMA_READ);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the requester does when packets or their answers are lost, or the peer is not ready.
+// The requester when packets or their answers are lost, or the peer is not ready.
 #include <set>
 
 #include "adapter/transport/support/requester_test.h"
@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 class RequesterLoss : public RequesterTest {
  protected:
-  // From a request that nobody answers to its failure.
+  // Returns the time from a request that the peer never answers to its failure.
   Duration time_to_give_up(uint8_t timeout, uint8_t retries) {
     e.qp->enter(IBV_QPS_RESET);
     e.attributes().timeout = timeout;
@@ -75,7 +75,7 @@ TEST_F(RequesterLoss, GoesBackWhenNoAnswerComesInTime) {
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(101, 102));
 }
 
-// Many that have begun together do not go on together.
+// The wait is randomized, so that many QPs that time out together do not retry together.
 TEST_F(RequesterLoss, TriesAgainAtTimesOfItsOwn) {
   post(IBV_WR_SEND, 600);
   e.transmitted();
@@ -93,7 +93,7 @@ TEST_F(RequesterLoss, TriesAgainAtTimesOfItsOwn) {
 }
 
 TEST_F(RequesterLoss, WaitsForNoLessThanTheConfiguredTimeout) {
-  e.attributes().timeout = 1;  // 8 us: no machine answers so surely
+  e.attributes().timeout = 1;  // 8 us: no machine answers that fast reliably
   post(IBV_WR_SEND, 10);
   e.transmit();
   EXPECT_EQ(e.qp->deadline(), e.now + e.qp->config().least_ack_timeout);
@@ -118,11 +118,11 @@ TEST_F(RequesterLoss, DoesNotSendAgainWhatWasAcknowledgedMeanwhile) {
   for (int i = 0; i < 4; ++i) post(IBV_WR_SEND, 10);
   e.transmitted();
   e.wait_for_timer();
-  acknowledge(102);  // it was only late
+  acknowledge(102);  // the acknowledgement was only late
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(103));
 }
 
-// Where what was sent lies in memory until the peer's process gets a processor.
+// Over shared memory, packets wait until the peer's process gets a processor.
 TEST_F(RequesterLoss, CountsNoTimeoutWhileThePeerHasNotLooked) {
   e.attributes().retry_count = 0;
   e.qp->enter(IBV_QPS_RESET);
@@ -152,14 +152,14 @@ TEST_F(RequesterLoss, CountsATimeoutWhenThePeerHasLookedAndSaysNothing) {
   e.wait_for_timer();
   expect_none_sent();
   e.sink.looked = 3;
-  e.sink.lying = 5;  // others have put more
+  e.sink.lying = 5;  // other senders have put more into the ring
   e.wait_for_timer();
-  expect_none_sent();  // it may just have looked
+  expect_none_sent();  // the peer may have looked only just now
   e.wait_for_timer();
   expect_sent(1, IBV_WC_RETRY_EXC_ERR);
 }
 
-// Where others put something all the time.
+// Other senders fill the ring all the time.
 TEST_F(RequesterLoss, CountsEachTimeoutOfAPeerThatGoesOnLooking) {
   e.attributes().retry_count = 3;
   e.qp->enter(IBV_QPS_RESET);
@@ -193,7 +193,7 @@ TEST_F(RequesterLoss, HasPatienceAgainWithAPeerThatWasNotReady) {
   expect_none_sent();
 }
 
-// A debugger may have stopped it. When it ends, nothing lies there any more.
+// A debugger may have stopped the peer's process. When the process has ended, no packets wait in its ring.
 TEST_F(RequesterLoss, WaitsForAPeerThatDoesNotLookAsLongAsItLives) {
   e.attributes().retry_count = 0;
   e.qp->enter(IBV_QPS_RESET);
@@ -214,7 +214,7 @@ TEST_F(RequesterLoss, WaitsForAPeerThatDoesNotLookAsLongAsItLives) {
   expect_sent(1, IBV_WC_RETRY_EXC_ERR);
 }
 
-// The agent of a stopped process answers in its place: that is no retry, whatever rnr_retry says.
+// The agent of a stopped process answers in its place. That uses up no retry, whatever rnr_retry is.
 TEST_F(RequesterLoss, WaitsForAPeerWhoseProcessIsStopped) {
   e.attributes().retry_count = 1;
   e.attributes().rnr_retry = 0;
@@ -269,8 +269,8 @@ TEST_F(RequesterLoss, FailsWhenItsRetriesAreUsedUp) {
   EXPECT_TRUE(e.transmitted().empty());
 }
 
-// What a program asks for is (retry_cnt + 1) times the timeout. IBTA volume 1, 9.7.6.1.3 would allow four
-// times as long; programs count on less.
+// A program expects (retry_cnt + 1) times the timeout. IBTA volume 1, 9.7.6.1.3 allows four times as long,
+// but programs rely on less.
 TEST_F(RequesterLoss, GivesUpAfterTheTimeThatWasAskedFor) {
   for (const uint8_t timeout :
        {uint8_t{12}, uint8_t{13}, uint8_t{14}, uint8_t{17}, uint8_t{20}, uint8_t{31}}) {
@@ -284,7 +284,7 @@ TEST_F(RequesterLoss, GivesUpAfterTheTimeThatWasAskedFor) {
   }
 }
 
-// Below some milliseconds a busy machine's scheduling looks like loss.
+// Timeouts below a few milliseconds would take scheduling delays of a busy machine for loss.
 TEST_F(RequesterLoss, GivesUpNoSoonerThanAMachineCanBeBusy) {
   for (const uint8_t timeout : {uint8_t{1}, uint8_t{8}, uint8_t{11}}) {
     const Duration floor = e.qp->config().least_ack_timeout * 8;
@@ -328,7 +328,8 @@ TEST_F(RequesterLoss, SendsNoMoreThanAFewPacketsAfterATimeout) {
 }
 
 TEST_F(RequesterLoss, NeverStallsWhateverItsWindow) {
-  // Losses at every window size: what blocks on the window must have asked for an acknowledgement.
+  // Loses packets at every window size. A requester whose window is full must have requested an
+  // acknowledgement.
   constexpr uint32_t kMessages = 16;
   for (uint32_t i = 0; i < kMessages; ++i) post(IBV_WR_SEND, 1 << 20);
   uint32_t acknowledged = 99;

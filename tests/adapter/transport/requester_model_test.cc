@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two RC QPs, and everything that can happen to a request, drawn from a seed: memory that is deregistered
-// here and there, answers that come late, twice or in another order, NAKs, receivers that are not ready,
-// timeouts and QPs without one, changes of state. Each request that was posted completes once, in its order,
-// with a status that the model can explain, and nothing waits for what nobody will send.
+// Two RC QPs, and everything that can happen to a request, drawn from a seed: memory deregistered at either
+// end, answers late, duplicated or reordered, NAKs, RNR NAKs, timeouts, QPs without a timeout, and state
+// changes. Each request completes once, in order, with a status that the model can explain. No QP waits for a
+// packet that the other will never send.
 #include <array>
 #include <deque>
 #include <iterator>
@@ -19,10 +19,11 @@ namespace {
 
 constexpr uint32_t kMtu = 256;
 constexpr uint32_t kMrBytes = 8192;
-// Between the first PSNs of two incarnations of a QP: no packet of one lies in the window of another.
+// Distance between the first PSNs of two incarnations of a QP: no packet of one is in the window of the
+// other.
 constexpr uint32_t kPsnsApart = 1 << 20;
 
-// Another process that uses windows on its own, and takes a while to let go of one that is invalidated.
+// Another process that uses memory windows directly, and takes a while to release an invalidated one.
 class SlowUsers final : public memory::KeyPublisher {
  public:
   explicit SlowUsers(Random& random) : random_(random) {}
@@ -37,7 +38,7 @@ class SlowUsers final : public memory::KeyPublisher {
   uint64_t latest_ = 0;
 };
 
-// A registered buffer, and whether it still is.
+// A buffer, and whether it has been deregistered.
 struct Mr {
   Buffer* buffer = nullptr;
   bool is_gone = false;
@@ -48,9 +49,9 @@ struct Request {
   ibv_wr_opcode opcode = IBV_WR_SEND;
   bool is_signaled = false;
   bool is_misformed = false;  // an atomic without room for its result
-  const Mr* local = nullptr;  // null: nothing of it is looked at
+  const Mr* local = nullptr;  // null if no local memory is checked
   const Mr* remote = nullptr;
-  bool local_was_gone = false;  // before it was posted
+  bool local_was_gone = false;  // deregistered before the request was posted
   bool remote_was_gone = false;
 
   bool takes_receive() const { return opcode != IBV_WR_RDMA_WRITE && (is_send() || is_write()); }
@@ -63,14 +64,14 @@ struct Request {
 
 class RequesterModel : public testing::TestWithParam<uint32_t> {
  protected:
-  // One end: a QP, its memory, and what it has posted.
+  // One end: a QP, its memory, and the requests it has posted.
   struct End : DirectAccess {
     End(Random& drawn_from, const EndpointOptions& options)
         : random(drawn_from), users(drawn_from), e(options) {
       e.memory.keys().set_publisher(users);
     }
 
-    // Another process's memory: a request is carried out, or not.
+    // Another process's memory: each request succeeds or fails at random.
     bool is_best_for(const Run&) override { return random.one_in(2); }
     bool read(const PeerRange& range, uint32_t, uint32_t, std::span<const ConstBytes>) override {
       return takes(range);
@@ -92,15 +93,15 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
     Endpoint<RcQueuePair> e;
     End* peer = nullptr;
     std::deque<Mr> mrs;
-    std::deque<Request> posted;       // and not completed, the oldest first
+    std::deque<Request> posted;       // not yet completed, oldest first
     std::deque<SentPacket> arriving;  // at this end
-    std::vector<SentPacket> old;      // answers that may arrive once more
+    std::vector<SentPacket> old;      // answers that may arrive a second time
     uint64_t next_id = 1;
     bool has_failed = false;         // its requests are flushed from now on
-    bool is_broken = false;          // its QP was ended by the program: it answers nothing
-    bool has_lost_receives = false;  // memory of a receive request was deregistered
+    bool is_broken = false;          // the program ended its QP, which no longer answers
+    bool has_lost_receives = false;  // memory of a receive was deregistered
     bool has_short_receives = false;
-    bool is_announced = true;  // that the send queue is drained
+    bool is_announced = true;  // the event that the send queue is drained was delivered
   };
 
   void play(uint64_t seed, bool by_memory);
@@ -110,7 +111,7 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
   void connect();
   void add_mr(End& end) { end.mrs.push_back({&end.e.memory.add(kMrBytes, kAllAccess | IBV_ACCESS_MW_BIND)}); }
 
-  // ---- what happens
+  // ---- random events
   void step();
   void post(End& end);
   Request draw_request(End& end, ibv_send_wr& wr, ibv_sge& sge);
@@ -125,13 +126,13 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
   void settle();
   void destroy(End& end);
 
-  // ---- what must hold
+  // ---- checks
   void poll(End& end);
   void check(End& end, const Request& request, ibv_wc_status status);
   bool is_explained(End& end, const Request& request, ibv_wc_status status);
   bool may_wait(const End& end) const;
-  // Where nothing is kept or repaired and no timer runs, a packet that comes out of order is as good as lost:
-  // like Linux rxe, such an end sends one NAK for a gap and drops what follows.
+  // Whether packets to `to` have to arrive in order. An end without early packets, repairs and timers treats
+  // a reordered packet as lost. As Linux rxe, it sends one NAK for a gap and drops what follows.
   bool keeps_order(const End& to) const {
     return by_memory_ || (!to.e.qp->config().repairs && to.e.qp->attributes().timeout == 0);
   }
@@ -148,7 +149,7 @@ class RequesterModel : public testing::TestWithParam<uint32_t> {
   bool both_post_ = false;
   bool goes_direct_ = false;
   uint32_t incarnation_ = 0;
-  // Windows that are bound and invalidated, and the region below, which stays.
+  // Windows that are bound and invalidated, and the region below them, which stays registered.
   std::deque<std::pair<ibv_mw, ibv_mr>> windows_;
 };
 
@@ -194,7 +195,7 @@ void RequesterModel::connect() {
     const bool is_a = end == &*a_;
     poll(*end);
     end->e.qp->enter(IBV_QPS_RESET);
-    end->posted.clear();  // forgotten, without completions
+    end->posted.clear();  // requests of a QP that is reset have no completions
     end->has_failed = end->is_broken = end->has_lost_receives = end->has_short_receives = false;
     end->is_announced = true;
     end->e.attributes().send_psn = roce::Psn(is_a ? first : first + kPsnsApart / 2);
@@ -203,7 +204,7 @@ void RequesterModel::connect() {
   }
 }
 
-// ---- what happens
+// ---- random events
 
 Request RequesterModel::draw_request(End& end, ibv_send_wr& wr, ibv_sge& sge) {
   constexpr std::array kOpcodes = {IBV_WR_SEND,
@@ -252,7 +253,7 @@ Request RequesterModel::draw_request(End& end, ibv_send_wr& wr, ibv_sge& sge) {
   return request;
 }
 
-// A window is bound once, and invalidated by the next such request.
+// A window is bound by one request, and invalidated by the next local request.
 void RequesterModel::draw_window_request(End& end, ibv_send_wr& wr) {
   if (wr.opcode == IBV_WR_LOCAL_INV) {
     wr.invalidate_rkey = end.e.memory.add_window(memory::RegionKind::kWindow2).key;
@@ -304,7 +305,7 @@ void RequesterModel::post_receive(End& end, bool is_good) {
   (void)post_recv(*end.e.qp, wr);
 }
 
-// The first stays: windows are bound to it.
+// Keeps the first region registered: windows are bound to it.
 void RequesterModel::deregister(End& end) {
   Mr& mr = end.mrs[1 + random_->below(end.mrs.size() - 1)];
   if (mr.is_gone) return;
@@ -339,7 +340,7 @@ void RequesterModel::deliver(End& to, bool in_order) {
   const size_t near = std::min<size_t>(to.arriving.size(), 8);
   const size_t index = in_order || keeps_order(to) || chance(2) ? 0 : random_->below(near);
   SentPacket packet = to.arriving[index];
-  // The memory route keeps the order of packets and loses none. Answers may come twice there, too.
+  // The memory route keeps the order of packets and loses none. Answers may come twice on it, too.
   const bool is_answer = packet.operation() == roce::Operation::kAcknowledge;
   const bool is_again = !in_order && !by_memory_ && chance(20);
   if (!is_again) to.arriving.erase(to.arriving.begin() + static_cast<ptrdiff_t>(index));
@@ -352,7 +353,7 @@ void RequesterModel::deliver(End& to, bool in_order) {
 void RequesterModel::run_timers(End& end) {
   RcQueuePair& qp = *end.e.qp;
   if (qp.deadline() > end.e.now) return;
-  // If a timer runs late, the wait that it begins may have ended, too.
+  // If a timer runs late, the wait that it begins may be over as well.
   for (int i = 0; i < 2 && qp.deadline() <= end.e.now; ++i) qp.on_timer(end.e.now);
   EXPECT_GT(qp.deadline(), end.e.now) << "a timer that was run wants to be run again at once";
   poll(end);
@@ -396,7 +397,7 @@ void RequesterModel::step() {
       deregister(end);
       break;
     case 2: {
-      // Late, and once more.
+      // Delivers an earlier answer once more.
       if (end.old.empty()) break;
       const SentPacket packet = end.old[random_->below(end.old.size())];
       end.e.receive(packet.headers, packet.payload);
@@ -404,7 +405,7 @@ void RequesterModel::step() {
       break;
     }
     case 3: {
-      // A switch that fills up.
+      // A switch's queue fills up: a CNP arrives.
       roce::Headers headers;
       headers.opcode = roce::kCnpOpcode;
       headers.destination = end.e.qp->config().qpn;
@@ -455,7 +456,7 @@ void RequesterModel::step() {
   }
 }
 
-// The network carries everything, and time passes, until nothing is left to be sent and no timer runs.
+// The network delivers everything, and time passes, until nothing is left to send and no timer runs.
 void RequesterModel::settle() {
   loses_ = false;
   for (End* end : {&*a_, &*b_}) {
@@ -479,14 +480,14 @@ void RequesterModel::settle() {
     a_->e.now = b_->e.now = std::max(a_->e.now, next);
     run_timers(*a_);
     run_timers(*b_);
-    // Without a timeout it asks without end.
+    // Without a timeout the requester retries forever.
     if (a_->posted.empty() && b_->posted.empty() && round > kMaxRounds / 2) return;
     if (may_wait(*a_) && may_wait(*b_) && round > kMaxRounds / 2) return;
   }
   ADD_FAILURE() << "it goes on without end";
 }
 
-// Without a timeout nothing ends the wait for a peer that its program has ended.
+// Without a timeout, a request to a peer whose program has ended its QP waits forever.
 bool RequesterModel::may_wait(const End& end) const {
   if (end.posted.empty()) return true;
   const ibv_qp_state state = end.peer->e.qp->state();
@@ -504,13 +505,13 @@ void RequesterModel::destroy(End& end) {
   EXPECT_EQ(end.e.log.overflows, 0);
 }
 
-// ---- what must hold
+// ---- checks
 
 void RequesterModel::poll(End& end) {
   std::array<ibv_wc, 16> entries{};
   for (int count = 0; (count = end.e.send_cq->poll(16, entries.data())) > 0;) {
     for (const ibv_wc& wc : std::span(entries).first(static_cast<size_t>(count))) {
-      // Those before it that are not to be told of have succeeded.
+      // Unsignaled requests before it have succeeded.
       while (!end.posted.empty() && end.posted.front().wr_id != wc.wr_id) {
         ASSERT_FALSE(end.posted.front().is_signaled)
             << "completion of " << wc.wr_id << " before that of " << end.posted.front().wr_id;
@@ -522,7 +523,7 @@ void RequesterModel::poll(End& end) {
       end.posted.pop_front();
     }
   }
-  // The ring says how many have completed without being told of.
+  // The ring tells how many unsignaled requests have completed.
   const uint32_t waiting = end.e.qp->send_queue().waiting();
   ASSERT_LE(waiting, end.posted.size()) << "more are in the ring than were posted";
   while (end.posted.size() > waiting) {
@@ -544,7 +545,7 @@ bool RequesterModel::is_explained(End& end, const Request& request, ibv_wc_statu
   const QpAttributes& attributes = end.e.attributes();
   const bool local_gone = request.local != nullptr && request.local->is_gone;
   const bool remote_gone = request.remote != nullptr && request.remote->is_gone;
-  // A request of the peer may have ended the QP, too.
+  // A request of the peer may have ended the QP as well.
   if (end.has_failed) return status == IBV_WC_WR_FLUSH_ERR;
   if (status == IBV_WC_WR_FLUSH_ERR) return both_post_ && end.e.qp->state() == IBV_QPS_ERR;
   switch (status) {
@@ -563,8 +564,7 @@ bool RequesterModel::is_explained(End& end, const Request& request, ibv_wc_statu
     case IBV_WC_RNR_RETRY_EXC_ERR:
       return request.takes_receive() && attributes.rnr_retry != 7;
     case IBV_WC_RETRY_EXC_ERR:
-      // Without a timeout only when the peer has refused a later request and the answers to this one are
-      // lost.
+      // Without a timeout, only if the peer has refused a later request and the answers to this one are lost.
       return request.opcode != IBV_WR_LOCAL_INV && request.opcode != IBV_WR_BIND_MW &&
              (attributes.timeout != 0 || end.peer->e.qp->state() == IBV_QPS_ERR);
     default:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the requester does when READs, or parts of their answers, are lost: what is missing is asked for
-// again.
+// The requester when READ requests or parts of their responses are lost: it requests the missing part again.
 #include <set>
 
 #include "adapter/transport/support/requester_repair.h"
@@ -17,7 +16,7 @@ class ReadRepair : public RequesterRepair {
  protected:
   void tune(QpAttributes& attributes) override { attributes.max_rd_atomic = 64; }
 
-  // As the peer answers a READ of PSNs [first, past) of which it sends [from, to).
+  // Sends the packets [from, to) of the response to a READ of PSNs [first, past).
   void answer(uint32_t first, uint32_t past, uint32_t from, uint32_t to) {
     using Op = roce::Operation;
     const std::vector<std::byte> data(256);
@@ -29,8 +28,8 @@ class ReadRepair : public RequesterRepair {
               psn, data);
     }
   }
-  // Of the answer to a READ of eight packets, PSNs 101 to 108, these are lost. [lost[0], limit) is asked for
-  // then.
+  // Loses the packets `lost` of the response to a READ of eight packets, PSNs 101 to 108. Expects that the
+  // range [lost[0], limit) is requested again.
   void lose_of_eight(const std::set<uint32_t>& lost, uint32_t limit) {
     post(IBV_WR_RDMA_READ, 8 * 256);
     e.transmitted();
@@ -52,7 +51,7 @@ TEST_F(ReadRepair, OfARequestWaitsForNoWindow) {
   for (int i = 0; i < 6; ++i) post(IBV_WR_RDMA_READ, 64 * 256);
   const std::vector<uint32_t> asked = psns(e.transmitted());
   ASSERT_GT(asked.size(), 2u);
-  // The window gets so small that it is full with what waits for the first.
+  // Shrinks the window until the READs that wait for the first one fill it.
   for (int i = 0; i < 40; ++i) {
     e.now += milliseconds(1);
     notice();
@@ -62,7 +61,7 @@ TEST_F(ReadRepair, OfARequestWaitsForNoWindow) {
   EXPECT_THAT(sent_again(), Contains(101));
 }
 
-// After going back the window is full with the first READ, and that is lost, too. No timer goes back again.
+// After going back, the window is full with the first READ, which is lost as well. There is no timeout.
 TEST_F(ReadRepair, IsTriedAgainWithoutATimeoutBehindAFullWindow) {
   e.attributes().timeout = 0;
   for (int i = 0; i < 6; ++i) post(IBV_WR_RDMA_READ, 64 * 256);
@@ -90,7 +89,7 @@ TEST_F(ReadRepair, AsksForTheMissingPartOfAnAnswer) {
 TEST_F(ReadRepair, IsMorePatientWhereWhatItAskedForAgainHadOnlyBeenLate) {
   tell(101, {});
   uint32_t first = 101;
-  // A READ of eight packets of which the third comes late. Answers after how long it was asked for again.
+  // Posts a READ of eight packets whose third is late. Returns the time until it was requested again.
   const auto read_with_gap = [&] {
     post(IBV_WR_RDMA_READ, 8 * 256);
     e.transmitted();
@@ -100,7 +99,7 @@ TEST_F(ReadRepair, IsMorePatientWhereWhatItAskedForAgainHadOnlyBeenLate) {
     const TimePoint since = e.now;
     while (sent_again().empty()) e.wait_for_timer();
     const Duration patience = e.now - since;
-    e.now += milliseconds(1);  // so late that it might be what was asked for
+    e.now += milliseconds(1);  // late enough to be the repeated response
     answer(first, first + 8, first + 2, first + 3);
     answer(first + 2, first + 3, first + 2, first + 3);
     first += 8;
@@ -138,7 +137,7 @@ TEST_F(ReadRepair, LeavesAPartAloneThatHasBegunToCome) {
   answer(101, 141, 140, 141);
   e.wait_for_timer();
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(101));
-  // So slowly that it would have been lost by now.
+  // The response comes so slowly that it would count as lost by now.
   for (uint32_t psn = 101; psn < 140; ++psn) {
     e.now += milliseconds(2);
     answer(101, 140, psn, psn + 1);
@@ -157,7 +156,7 @@ TEST_F(ReadRepair, HearsFromTheAnswerThatTheRequestWasThere) {
   EXPECT_THAT(sent_again(), ElementsAre(101));
   e.now += milliseconds(1);
   answer(101, 109, 101, 102);
-  // The rest of it takes long; but it is there.
+  // The rest of the response is slow, but not lost.
   for (uint32_t psn = 102; psn < 109; ++psn) {
     e.now += milliseconds(2);
     answer(101, 109, psn, psn + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the requester does when its peer tells what has arrived beyond a gap.
+// The requester when SACKs of its peer tell which packets have arrived beyond a gap.
 #include "adapter/transport/support/requester_repair.h"
 
 #include "adapter/transport/congestion_notices.h"
@@ -59,7 +59,7 @@ TEST_F(RequesterRepair, WaitsLongerOnceSomethingWasOnlyLate) {
   e.wait_for_timer();
   EXPECT_THAT(sent_again(), ElementsAre(102));
   e.now -= microseconds(900);
-  tell(105, {{106, 107}});  // sooner than the repair can have brought about
+  tell(105, {{106, 107}});  // too early to be caused by the repair
   EXPECT_GE(e.qp->deadline(), e.now + microseconds(500));
 }
 
@@ -70,7 +70,7 @@ TEST_F(RequesterRepair, TakesWhatWasLateTogetherForLateOnce) {
   e.wait_for_timer();
   EXPECT_THAT(sent_again(), ElementsAre(102, 104, 106, 108));
   for (const uint32_t psn : {103, 105, 107, 109}) {
-    acknowledge(psn);  // sooner than the repairs can have brought about
+    acknowledge(psn);  // too early to be caused by the repairs
   }
   tell(111, {{112, 113}});
   EXPECT_LE(e.qp->deadline(), e.now + microseconds(600)) << "twice a quarter of a round trip";
@@ -90,7 +90,7 @@ TEST_F(RequesterRepair, IsAwaitedAsLongAsThePathTookWhenItLeft) {
   e.wait_for_timer();
   ASSERT_THAT(sent_again(), ElementsAre(psn));
   const TimePoint left = e.now;
-  for (uint32_t arrived = 2; arrived < 60; ++arrived) {  // at once: there is no queue any more
+  for (uint32_t arrived = 2; arrived < 60; ++arrived) {  // all at once: the queue is empty
     e.now -= milliseconds(1);
     tell(psn, {{psn + 1, psn + 1 + arrived}});
   }
@@ -103,7 +103,7 @@ TEST_F(RequesterRepair, IsAwaitedAsLongAsThePathTookWhenItLeft) {
   EXPECT_THAT(sent_again(), Contains(psn));
 }
 
-// In silence the path is asked more and more seldom; once it answers, it is as quick as it was.
+// During silence, probes become rarer. After an answer, repairs are as fast as before.
 TEST_F(RequesterRepair, IsNotAwaitedForLongWhenSilenceIsOver) {
   post(IBV_WR_SEND, 8 * 256);
   e.transmitted();
@@ -128,20 +128,20 @@ TEST_F(RequesterRepair, AnswersThatItUnderstands) {
   EXPECT_EQ(heard, 1);
 }
 
-// Its own PSN says where who sends it stands; what it says of others would do harm by itself.
+// A SACK is believed only if its own PSN is in the connection's window: a forged one could do harm.
 TEST_F(RequesterRepair, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
   post(IBV_WR_SEND, 4 * 256);
   e.transmitted();
   for (const uint32_t psn : {106u, 101u - ReorderBuffer::kMaxAhead, 0x800000u}) tell(101, {{102, 103}}, psn);
   EXPECT_THAT(sent_again(), ElementsAre());
   EXPECT_EQ(heard, 0);
-  tell(101, {{102, 103}}, 90);  // it was overtaken
+  tell(101, {{102, 103}}, 90);  // the SACK was overtaken
   EXPECT_THAT(sent_again(), ElementsAre());
   EXPECT_EQ(heard, 1);
 }
 
 TEST_F(RequesterRepair, AwaitsNoAcknowledgementOfThatAnswer) {
-  tell(100, {{101, 102}});  // of nothing that is on its way
+  tell(100, {{101, 102}});  // names packets that were never sent
   EXPECT_THAT(sent_again(), ElementsAre());
   EXPECT_EQ(heard, 1);
   EXPECT_EQ(e.qp->deadline(), kNever) << "a request that is posted later would have less time";
@@ -198,7 +198,7 @@ TEST_F(RequesterRepair, RepairsAgainWhatWasLostAgain) {
   e.now += microseconds(400);
   post(IBV_WR_SEND, 2 * 256);
   EXPECT_THAT(sent_again(), ElementsAre(105, 106));
-  tell(102, {{103, 107}});  // what was sent later is there
+  tell(102, {{103, 107}});  // packets sent later have arrived
   EXPECT_THAT(sent_again(), ElementsAre(102));
 }
 
@@ -240,7 +240,8 @@ TEST_F(RequesterRepair, TakesNoWordOfWhatItNeverSent) {
   EXPECT_FALSE(e.qp->has_outstanding());
 }
 
-// It says so of everything, and acknowledges nothing. PSNs half their space apart have no order any more.
+// The peer reports every packet as received and acknowledges none. PSNs half the PSN space apart have no
+// order.
 TEST_F(RequesterRepair, GetsOnlySoFarAheadOfWhatIsAcknowledged) {
   post(IBV_WR_RDMA_WRITE, 1 << 20);  // 4096 packets
   uint32_t last = 101;
@@ -249,7 +250,7 @@ TEST_F(RequesterRepair, GetsOnlySoFarAheadOfWhatIsAcknowledged) {
     tell(100, {{101, last + 1}});
     e.qp->on_timer(e.now);
   }
-  // Eight windows: two bursts in whole runs, as nothing is known of the path.
+  // Eight windows of two bursts in whole packet runs: nothing is known about the path yet.
   const uint32_t packet = 256 + kSocketTraits.charge_per_packet;
   const uint32_t runs = 2 * kSocketTraits.burst_bytes / (kSocketTraits.packets_in_burst(256) * packet);
   EXPECT_EQ(last, 100 + 8 * runs * kSocketTraits.packets_in_burst(256));
@@ -291,7 +292,7 @@ TEST_F(RequesterRepair, AsksAgainAfterThePeerWasNotReady) {
   EXPECT_LT(e.qp->deadline(), e.now + roce::ack_timeout(14) / 2);
 }
 
-// It gets no processor, or is gone.
+// The peer's process gets no processor, or has ended.
 TEST_F(RequesterRepair, RepeatsLittleToAPeerThatHasFallenSilent) {
   post(IBV_WR_SEND, 5 * 256);
   e.transmitted();
@@ -306,7 +307,7 @@ TEST_F(RequesterRepair, RepeatsLittleToAPeerThatHasFallenSilent) {
   EXPECT_LE(copies, 12u);
 }
 
-// What comes in meanwhile may have been its peer's last.
+// The peer may send nothing after this packet, so its acknowledgement must not wait for the pacer.
 TEST(PacedRequester, AcknowledgesBeforeItWaits) {
   Endpoint<RcQueuePair> e({.congestion = congestion::Kind::kBbr});
   ibv_sge sge = e.memory.add(1 << 20).sge(0, 1 << 20);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA READ and the atomics, from the requester's side.
+// RDMA READ and the atomics, requester side.
 #include "adapter/transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -126,7 +126,7 @@ TEST_F(RequesterResponses, AsksAgainForWhatIsMissingOfAResponse) {
   EXPECT_EQ(packets[0].headers.address, kRemoteAddress + 256);
   EXPECT_EQ(packets[0].headers.dma_length, 744u);
   EXPECT_EQ(e.counter(kImpliedLosses), 1u);
-  respond(Op::kReadResponseLast, 103, std::span(answer).subspan(768));  // still the first answer
+  respond(Op::kReadResponseLast, 103, std::span(answer).subspan(768));  // still of the first response
   EXPECT_TRUE(e.transmitted().empty()) << "the loss is known already";
   expect_none_sent();
   respond_read(packets[0], std::span(answer).subspan(256));
@@ -135,8 +135,7 @@ TEST_F(RequesterResponses, AsksAgainForWhatIsMissingOfAResponse) {
 }
 
 TEST_F(RequesterResponses, KeepsToThePartsItHasAskedForBefore) {
-  // The peer has saved an answer for each request; one that began elsewhere and ended elsewhere would be no
-  // duplicate to it.
+  // The peer has saved a response for each request. A request with another range would be no duplicate to it.
   post(IBV_WR_RDMA_READ, 40000);
   const auto parts = e.transmitted();
   respond(Op::kReadResponseFirst, 100, data(256));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the requester puts on the wire for SEND and RDMA WRITE, and when it completes them.
+// The packets that the requester sends for SEND and RDMA WRITE, and when the requests complete.
 #include "adapter/transport/support/requester_test.h"
 
 namespace verbena::transport {
@@ -139,13 +139,13 @@ TEST_F(RequesterSending, CompletesEverythingThatOneAcknowledgementCovers) {
 TEST_F(RequesterSending, IgnoresAcknowledgementsOfThePastAndTheFuture) {
   post(IBV_WR_SEND, 10);
   e.transmit();
-  acknowledge(101);  // never sent
+  acknowledge(101);  // acknowledges a PSN that was never sent
   acknowledge(99);
   acknowledge(100 + (1 << 22));
   expect_none_sent();
   acknowledge(100);
   expect_sent(1);
-  acknowledge(100);  // again
+  acknowledge(100);  // a duplicate
   expect_none_sent();
 }
 
@@ -165,7 +165,7 @@ TEST_F(RequesterSending, AsksForAnAcknowledgementOfTheLastOfWhatIsThere) {
 }
 
 TEST_F(RequesterSending, AsksOnceForTwoSuperPacketsOfALargeWindow) {
-  // Of packets with an MTU of 256, UDP_SEGMENT takes 64 at once.
+  // With an MTU of 256, UDP_SEGMENT takes 64 packets at once.
   post(IBV_WR_SEND, 6 * 64 * 256);
   const auto packets = e.transmitted();
   ASSERT_EQ(packets.size(), 6u * 64) << "they fit the window it starts with";
@@ -184,7 +184,7 @@ TEST_F(RequesterSending, AsksForASuperPacketThatFillsTheWindow) {
 TEST_F(RequesterSending, AsksTwiceASmallWindowAtLeast) {
   post(IBV_WR_SEND, 1 << 20);
   e.transmitted();
-  e.wait_for_timer();  // it shrinks to one packet
+  e.wait_for_timer();  // the window shrinks to one packet
   e.transmitted();
   acknowledge(100);
   acknowledge(101);
@@ -208,7 +208,7 @@ TEST_F(RequesterSending, KeepsWithinItsWindowAndTheLastPacketOfItAsks) {
   EXPECT_TRUE(packets.back().asks());
 }
 
-// Its runs would stay cut in parts for good, as a part is acknowledged by itself.
+// Otherwise runs would stay split for good, because each part is acknowledged separately.
 TEST_F(RequesterSending, BeginsARunWhenTheWindowHasRoomForAllOfIt) {
   post(IBV_WR_SEND, 1 << 20);
   const size_t window = e.transmitted().size();

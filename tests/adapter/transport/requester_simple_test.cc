@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of one packet that are sent at once: which, and that nobody could tell from what is sent.
+// Requests of one packet that are sent at once: which requests, and that the packets are the same as
+// otherwise.
 #include <optional>
 #include <random>
 #include <span>
@@ -47,7 +48,8 @@ TEST_F(SendingAtOnce, LeavesTheRestFromTheFirstThatIsMore) {
   EXPECT_THAT(operations(e.transmitted()), ElementsAre(Op::kSendOnlyImmediate, Op::kSendOnly));
 }
 
-// They have the PSNs of all of them, and one acknowledgement of the last ends both requests.
+// Packets that travel as one use the PSNs of all of them. One acknowledgement of the last completes both
+// requests.
 TEST_F(SendingAtOnce, TakesSomePacketsThatAreJoined) {
   const roce::Psn first = e.qp->next_send_psn();
   post(IBV_WR_SEND, 600);
@@ -63,7 +65,7 @@ TEST_F(SendingAtOnce, TakesSomePacketsThatAreJoined) {
   EXPECT_EQ(e.sent().status, IBV_WC_SUCCESS);
 }
 
-// Half of one is none: it is acknowledged with its last packet.
+// An acknowledgement of the first packet completes nothing: the message completes with its last packet.
 TEST_F(SendingAtOnce, JoinedPacketsMayBeAcknowledgedOneByOne) {
   const roce::Psn first = e.qp->next_send_psn();
   post(IBV_WR_SEND, 600);
@@ -135,7 +137,7 @@ TEST_F(SendingAtOnce, WhatMayNotBeReadFailsInItsTurn) {
   expect_sent(2, IBV_WC_LOC_PROT_ERR);
 }
 
-// The peer's memory, which may be reached or not, as the next PSN says.
+// A peer's memory whose accesses succeed or fail depending on the next PSN.
 class FickleAccess final : public DirectAccess {
  public:
   bool is_best_for(const Run&) override { return true; }
@@ -161,7 +163,8 @@ class FickleAccess final : public DirectAccess {
   }
 };
 
-// Two QPs that are asked for the same and hear the same. One sends at once what it can.
+// Two QPs with the same requests and the same incoming packets. One sends requests at once where that is
+// possible.
 class Twins : public testing::TestWithParam<uint32_t> {
  protected:
   struct Twin {
@@ -302,7 +305,7 @@ TEST_P(Twins, CannotBeToldFromWhatTheySend) {
     SCOPED_TRACE("step " + std::to_string(i));
     step();
     both([](Twin& twin) { twin.drive(); });
-    // Of messages that go as one the last asks for all.
+    // In a batch, the last message requests the acknowledgement of all.
     for (size_t p = 0; p < std::min(quick_.e.sink.packets.size(), other_.e.sink.packets.size()); ++p) {
       SentPacket& packet = quick_.e.sink.packets[p];
       if (packet.is_followed) packet.headers.ack_request = other_.e.sink.packets[p].asks();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Middles of a long message, which go together: which, and that nobody could tell from what is sent.
+// The MIDDLE packets of a long message, which are sent as a train: which packets, and that they are the same
+// as when sent one by one.
 #include "adapter/transport/support/requester_repair.h"
 
 namespace verbena::transport {
@@ -9,14 +10,14 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Op = roce::Operation;
 
-// Its next PSN is 101, its MTU 256.
+// A requester whose next PSN is 101, with MTU 256.
 class Train : public RequesterRepair {
  protected:
   void SetUp() override {
     RequesterRepair::SetUp();
     e.sink.trains.clear();
   }
-  // A message of the same bytes that is in two parts of memory.
+  // Posts a message of the same length whose memory is in two parts.
   void post_in_two(ibv_wr_opcode opcode, uint32_t length) {
     ibv_send_wr wr = request(opcode, length);
     ibv_sge parts[2] = {local.sge(0, 100), local.sge(100, length - 100)};
@@ -24,13 +25,13 @@ class Train : public RequesterRepair {
     wr.num_sge = 2;
     ASSERT_TRUE(post_send(*e.qp, wr));
   }
-  // Of six packets, PSNs 101 to 106.
+  // Sends a message of six packets, PSNs 101 to 106.
   void send_one_that_keeps_a_block() {
     post(IBV_WR_SEND, 6 * 256);
     e.transmitted();
     EXPECT_EQ(*e.sink.block, 1u);
   }
-  // What is sent until all of it is acknowledged, as often as it asks.
+  // Returns all packets sent; acknowledges each one that requests it.
   std::vector<SentPacket> all_sent() {
     std::vector<SentPacket> all;
     for (auto some = e.transmitted(); !some.empty(); some = e.transmitted()) {
@@ -55,7 +56,7 @@ TEST_F(Train, IsOfTheMiddlesOfAMessage) {
   EXPECT_EQ(e.counter(kSentPackets), 7u);
 }
 
-// It is longer, so it has a super-packet of its own, and room there for one more.
+// The First of a WRITE is longer, so it has a super-packet of its own. That has room for one more packet.
 TEST_F(Train, LeavesOneToTheFirstOfAWriteWhereThatSavesASuperPacket) {
   post(IBV_WR_RDMA_WRITE, 66 * 256);
   e.transmitted();
@@ -84,7 +85,7 @@ TEST_F(Train, IsNotOfSeveralPartsOfMemory) {
   EXPECT_THAT(e.sink.trains, IsEmpty());
 }
 
-// The window, the pace and the questions are those of packets that go one by one.
+// The window, the pacing and the acknowledgement requests are the same as for packets sent one by one.
 TEST_F(Train, LooksAsIfItsPacketsHadGoneOneByOne) {
   size_t most = 0;
   for (const uint32_t length : {4 * 256, 5 * 256 - 1, 17 * 256 + 3, 4000, 8192, 8000}) {

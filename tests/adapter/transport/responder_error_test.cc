@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the responder answers to what is out of order, not allowed or malformed.
+// The responder's answers to requests that are out of order, not allowed or malformed.
 #include "adapter/transport/support/responder_test.h"
 
 namespace verbena::transport {
@@ -10,7 +10,7 @@ using Op = roce::Operation;
 
 class ResponderErrors : public ResponderTest {
  protected:
-  // The request was refused: the NAK, the state, the flushed receives.
+  // Expects that the request was refused: the NAK, the error state, the flushed receives.
   void expect_refusal(uint32_t psn, NakCode code, uint32_t msn = 0) {
     EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
     EXPECT_TRUE(e.qp->has_urgent());
@@ -35,7 +35,7 @@ TEST_F(ResponderErrors, SaysOnceForEachGapWhatIsMissing) {
   send(Op::kSendOnly, 204, data(1));
   expect_silence();
   send(Op::kSendOnly, 201, data(1));
-  expect_ack(204, 5);                 // they were kept
+  expect_ack(204, 5);                 // the early packets were kept
   send(Op::kSendOnly, 206, data(1));  // another gap
   expect_nak(205, NakCode::kSequenceError, 5);
   EXPECT_EQ(e.counter(kSequenceNaksSent), 2u);
@@ -80,7 +80,7 @@ TEST_F(ResponderErrors, TakesPsnsHalfTheSpaceAwayForPastOrFuture) {
   expect_none_received();
 }
 
-// ---- not ready
+// ---- receiver not ready
 
 TEST_F(ResponderErrors, AsksToWaitWithoutAReceive) {
   send(Op::kSendOnly, 200, data(1));
@@ -90,7 +90,7 @@ TEST_F(ResponderErrors, AsksToWaitWithoutAReceive) {
   post();
   send(Op::kSendOnly, 200, data(1));
   expect_received(1, 1);
-  expect_rnr_nak(201, 1);  // which was kept, and has no receive either
+  expect_rnr_nak(201, 1);  // 201 was kept, and has no receive either
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
 }
 
@@ -113,7 +113,7 @@ TEST_F(ResponderErrors, NeedsAReceiveForAWriteWithImmediateAndNoOtherWrite) {
   EXPECT_TRUE(std::ranges::equal(target.bytes(0, 300), data(300)));
 }
 
-// ---- requests that are wrong
+// ---- malformed requests
 
 TEST_F(ResponderErrors, RefusesAMiddleWithoutAFirst) {
   post();
@@ -148,7 +148,7 @@ TEST_F(ResponderErrors, RefusesAnotherKindOfMessageWithinOne) {
   expect_refusal(201, NakCode::kInvalidRequest);
 }
 
-// Like Linux rxe (do_class_ac_error()).
+// Linux rxe does the same (do_class_ac_error()).
 TEST_F(ResponderErrors, FailsTheReceiveOfASendThatAnotherRequestInterrupts) {
   post();
   send(Op::kSendFirst, 200, data(256), false);
@@ -164,7 +164,7 @@ TEST_F(ResponderErrors, FailsTheReceiveOfASendThatAnotherRequestInterrupts) {
   expect_received(2, 0, IBV_WC_REM_INV_REQ_ERR);
 }
 
-// The sender's path MTU is another one. Linux rxe finds it in check_length(), after check_resource().
+// The sender has a different path MTU. Linux rxe detects it in check_length(), after check_resource().
 TEST_F(ResponderErrors, FailsTheReceiveOfASendWithAnotherPathMtu) {
   for (const uint32_t bytes : {128u, 1024u}) {
     post();
@@ -240,8 +240,8 @@ TEST_F(ResponderErrors, RefusesAMisalignedAtomic) {
 
 TEST_F(ResponderErrors, RefusesAnAtomicOnMemoryThatIsMisalignedHere) {
   memory::Region shifted;
-  shifted.base =
-      target.data() + 4;  // as a region registered at an I/O address of the application's choice may be
+  shifted.base = target.data() +
+                 4;  // as a region registered at an I/O virtual address of the application's choice may be
   shifted.iova = target.address();
   shifted.length = 64;
   shifted.access = target.region().access;

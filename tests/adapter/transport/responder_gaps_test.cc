@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the responder does with packets that come before their turn.
+// The responder with packets that arrive early, beyond a gap.
 #include <string>
 
 #include "adapter/transport/sack.h"
@@ -11,9 +11,9 @@ namespace {
 
 class ResponderGaps : public ResponderTest {
  protected:
-  // The peer understands what it is told.
+  // Tells the responder that the peer understands SACKs.
   void hear(roce::Psn psn = roce::Psn(200)) { EXPECT_EQ(e.receive(heard_at(psn)), Verdict::kAccepted); }
-  // What it tells of arrivals; everything else it sends goes to `others`.
+  // Returns the SACKs that were sent; all other packets go to `others`.
   std::vector<Sack> told() {
     std::vector<Sack> all;
     others.clear();
@@ -99,7 +99,7 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersAFewTimesAndNoMore) {
   EXPECT_EQ(times, size_t{Sack::kMaxUnheard});
 }
 
-// What it was told, or what it said to that, may have been lost.
+// A SACK, or the peer's answer to it, may have been lost.
 TEST_F(ResponderGaps, TellsOneWhoNeverAnswersOfAGapNowAndThen) {
   size_t times = 0;
   constexpr uint32_t kGaps = Sack::kMaxUnheard + 2 * Sack::kGapsUnheard;
@@ -113,7 +113,8 @@ TEST_F(ResponderGaps, TellsOneWhoNeverAnswersOfAGapNowAndThen) {
   EXPECT_EQ(times, size_t{Sack::kMaxUnheard + 2});
 }
 
-// One word forged would else keep NAKs from an adapter, which understands nothing else.
+// Otherwise one forged packet would deprive an adapter of its NAKs, the only reports that adapters
+// understand.
 TEST_F(ResponderGaps, BelievesNobodyWhoDoesNotKnowItsSequenceNumbers) {
   for (const uint32_t psn : {201u, 0u - ReorderBuffer::kMaxAhead, 0x800000u}) hear(roce::Psn(psn));
   send(Operation::kSendOnly, 201, data(40));
@@ -128,7 +129,7 @@ TEST_F(ResponderGaps, BelievesOneWhoseWordWasOvertaken) {
   EXPECT_TRUE(others.empty());
 }
 
-// Others may have used up what all may keep together.
+// Other connections may have used up the memory for early packets.
 TEST_F(ResponderGaps, SendsANakWhereItHasNothingToTellOf) {
   hear();
   size_t taken = 0;
@@ -214,7 +215,7 @@ TEST_F(ResponderGaps, AsksForTheRestAgainWhereThereIsNoReceive) {
   send(Operation::kSendOnly, 200, data(40));
   expect_received(1, 40);
   e.transmitted();
-  e.wait_for_timer();  // the RNR NAK is held back
+  e.wait_for_timer();  // the RNR NAK is delayed
   told();
   ASSERT_EQ(others.size(), 1u);
   EXPECT_EQ(others[0].headers.syndrome, roce::rnr_syndrome(e.attributes().min_rnr_timer));
@@ -239,7 +240,7 @@ TEST_F(ResponderGaps, OnePacketFarAheadMakesTheOthersNoDearer) {
   EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(2));
 }
 
-// The network changes the order faster than NAKs leave.
+// A lossless route: the network reorders packets faster than NAKs leave, and early packets are dropped.
 class ResponderThatKeepsNothing : public ResponderTest {
  protected:
   void SetUp() override {

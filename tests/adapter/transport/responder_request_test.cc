@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEND and RDMA WRITE, from the responder's side: what is stored, completed and acknowledged.
+// SEND and RDMA WRITE, responder side: what is stored, completed and acknowledged.
 #include "adapter/transport/support/responder_test.h"
 
 namespace verbena::transport {
@@ -136,7 +136,7 @@ TEST_F(ResponderRequests, WrapsItsSequenceNumbers) {
   expect_ack(0xffffff, 1);
   send(Op::kSendOnly, 0, data(1));
   expect_ack(0, 2);
-  send(Op::kSendOnly, 0xffffff, data(1));  // again
+  send(Op::kSendOnly, 0xffffff, data(1));  // a duplicate
   expect_ack(0, 2);
 }
 
@@ -158,7 +158,7 @@ TEST_F(ResponderRequests, WakesForSolicitedMessages) {
   EXPECT_EQ(e.log.completion_events, 1);
 }
 
-// ---- what is not for it
+// ---- packets for others
 
 TEST_F(ResponderRequests, TakesNothingFromAnotherAddress) {
   post();
@@ -176,7 +176,8 @@ TEST_F(ResponderRequests, TakesNothingForAnotherAddressOfTheHost) {
   EXPECT_EQ(e.qp->on_packet({packet, path_between(ipv4(2), ipv4(1)), 16}, e.now), Verdict::kAccepted);
 }
 
-// Link-local addresses say nothing without the device, whose path then has one; others are the host's.
+// A link-local address means nothing without its device, which the path then names. Other addresses belong to
+// the host.
 TEST_F(ResponderRequests, TakesNothingFromAnotherDeviceWhereAddressesDoNotTell) {
   post();
   const roce::Packet packet{request(Op::kSendOnly, 200, {}), {}};
@@ -219,7 +220,8 @@ TEST_F(ResponderRequests, TakesNothingBeforeRtrAndAfterAnError) {
 }
 
 TEST_F(ResponderRequests, StillAcknowledgesInErrorWhatItHadTaken) {
-  // The application that got the message may end its QP at once; its peer has succeeded all the same.
+  // The application may end its QP as soon as it has the message. The peer's request has succeeded all the
+  // same.
   post();
   post();
   send(Op::kSendOnly, 200, data(1));

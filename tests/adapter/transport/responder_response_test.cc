@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// READ responses and atomics, and how duplicates of them are answered.
+// READ responses and atomics, and the answers to their duplicates.
 #include "adapter/transport/support/responder_test.h"
 #include "control/protocol/responder_progress.h"
 
@@ -13,7 +13,7 @@ using Op = roce::Operation;
 
 class ResponderResponses : public ResponderTest {
  protected:
-  // The packets are the response to a READ of target[offset, offset + length), beginning with `psn`.
+  // Expects the response to a READ of target[offset, offset + length), beginning with `psn`.
   void expect_response(std::span<const SentPacket> packets, uint32_t psn, uint32_t offset, uint32_t length,
                        uint32_t msn) {
     const uint32_t expected = std::max<uint32_t>(1, (length + 255) / 256);
@@ -47,7 +47,7 @@ TEST_F(ResponderResponses, AnswersARead) {
   EXPECT_FALSE(e.qp->has_acknowledgement()) << "the response acknowledges";
 }
 
-// Its agent answers for it, should the process be stopped after that.
+// The progress is published before the response, so that the agent can answer if the process is stopped then.
 TEST_F(ResponderResponses, ShowsHowFarItHasComeBeforeItAcknowledges) {
   e.attributes().rnr_retry = 5;
   read(200, 100, 600);
@@ -62,7 +62,7 @@ TEST_F(ResponderResponses, ShowsHowFarItHasComeBeforeItAcknowledges) {
 
 TEST_F(ResponderResponses, AnswersAReadOfOnePacketAndOfNothing) {
   read(200, 0, 256);
-  read(201, 0, 0x1234, 0xdead);  // fails: a key that is wrong counts for any length but zero
+  read(201, 0, 0x1234, 0xdead);  // fails: a wrong key is an error for any length but zero
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
   e.qp->enter(IBV_QPS_RESET);
   e.bring_up(IBV_QPS_RTR);
@@ -160,10 +160,10 @@ TEST_F(ResponderResponses, RepeatsAReadFromWhereItIsAskedTo) {
 TEST_F(ResponderResponses, DropsADuplicateReadThatIsNone) {
   read(200, 0, 1000);
   answers();
-  read(201, 0, 1000);                                 // another range
-  read(201, target.address(256), 900, target.key());  // beyond the first one's end
+  read(201, 0, 1000);                                 // a different range
+  read(201, target.address(256), 900, target.key());  // beyond the end of the first one
   read(201, target.address(256), 744, target.key() ^ 1);
-  read(202, target.address(256), 488, target.key());  // another address for that PSN
+  read(202, target.address(256), 488, target.key());  // a wrong address for that PSN
   expect_silence();
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
 }
@@ -211,7 +211,7 @@ TEST_F(ResponderResponses, BeginsAResponseAgainThatIsAskedForAgain) {
   e.transmit(3);
   EXPECT_THAT(psns({e.sink.packets.begin(), e.sink.packets.end()}), ElementsAre(200, 201, 202));
   e.sink.packets.clear();
-  read(201, 256, 744);  // 201 was lost; the rest follows, the atomic too
+  read(201, 256, 744);  // 201 was lost; requests the rest, including the atomic
   const auto packets = answers();
   EXPECT_THAT(psns(packets), ElementsAre(201, 202, 203, 204));
   EXPECT_EQ(packets[0].operation(), Op::kReadResponseFirst);
@@ -221,7 +221,7 @@ TEST_F(ResponderResponses, LosesNoAnswerToADuplicateOfAnEarlierRequest) {
   read(200, 0, 300);
   answers();
   fetch_add(202, 1);
-  read(200, 0, 300);  // the network has doubled it
+  read(200, 0, 300);  // a duplicate made by the network
   EXPECT_THAT(psns(answers()), ElementsAre(200, 201, 202));
 }
 
@@ -231,7 +231,7 @@ TEST_F(ResponderResponses, TakesANewRequestThoughARepeatedAnswerWaits) {
   e.bring_up(IBV_QPS_RTR);
   fetch_add(200, 1);
   answers();
-  fetch_add(200, 1);  // the network has doubled it, and only now brings the copy
+  fetch_add(200, 1);  // a duplicate made by the network, which arrives only now
   fetch_add(201, 1);
   EXPECT_EQ(e.qp->state(), IBV_QPS_RTR);
   EXPECT_THAT(psns(answers()), ElementsAre(200, 201));
@@ -280,7 +280,7 @@ TEST_F(ResponderResponses, RefusesAReadWhoseRegionGoesAwayBeforeItsAnswer) {
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
 }
 
-// A requester whose timer was too quick has its answer, and may have invalidated the key meanwhile.
+// A requester whose timer fired too early has the response, and may have invalidated the key since.
 TEST_F(ResponderResponses, OnlySaysSoIfTheRegionOfARepeatedAnswerHasGone) {
   Buffer& fleeting = e.memory.add(1000);
   read(200, fleeting.address(), 1000, fleeting.key());
@@ -296,7 +296,7 @@ TEST_F(ResponderResponses, OnlySaysSoIfTheRegionOfARepeatedAnswerHasGone) {
   EXPECT_THAT(psns(answers()), ElementsAre(204));
 }
 
-// A requester that has the packets that were sent ignores the first NAK.
+// A requester that got the packets sent so far ignores the first NAK, so the rest is refused separately.
 TEST_F(ResponderResponses, RefusesTheRestByItselfIfTheRegionOfAnAnswerBegunAgainHasGone) {
   Buffer& fleeting = e.memory.add(1000);
   read(200, fleeting.address(), 1000, fleeting.key());

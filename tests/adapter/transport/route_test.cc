@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What QPs do with the route they are given, and how its traits show in what they send.
+// QPs and their routes: when a route is looked up, and the effect of its traits on what QPs send.
 #include "adapter/transport/route.h"
 
 #include <array>
@@ -19,7 +19,7 @@ using testing::SizeIs;
 
 constexpr uint32_t kMtu = 1024;
 
-// One that takes few packets at a time, and charges a lot for each.
+// A route that takes few packets at a time, with a high charge for each.
 constexpr Traits kNarrow{.max_payload = 4096,
                          .burst_bytes = 16 * 1024,
                          .burst_packets = 8,
@@ -71,13 +71,13 @@ TEST(Traits, OfUdpAreThoseOfASuperPacket) {
       {{256, 64}, {512, 64}, {1024, 62}, {2048, 31}, {4096, 15}}};
   for (const auto& [mtu, packets] : kPackets) {
     EXPECT_EQ(net::kUdpTraits.packets_in_burst(mtu), packets) << mtu;
-    // READ responses: the first and the last have an AETH more.
+    // READ responses: the first and the last also have an AETH.
     EXPECT_LE(packets * (mtu + roce::kBthBytes + roce::kIcrcBytes) + 2 * sizeof(uint32_t),
               net::kMaxSuperPacketBytes);
   }
 }
 
-// ---- when a route is found
+// ---- when the route is looked up
 
 TEST_F(RoutedRc, IsFoundAtTheTransitionToReadyToReceive) {
   e.bring_up(IBV_QPS_INIT);
@@ -90,7 +90,7 @@ TEST_F(RoutedRc, IsFoundAtTheTransitionToReadyToReceive) {
 TEST_F(RoutedRc, IsKeptUntilReset) {
   e.bring_up();
   e.qp->enter(IBV_QPS_SQD);
-  e.attributes().path = path_between(ipv4(1), ipv4(7));  // a drained QP may be given another path
+  e.attributes().path = path_between(ipv4(1), ipv4(7));  // a drained QP may get a new path
   e.qp->enter(IBV_QPS_RTS);
   e.qp->enter(IBV_QPS_ERR);
   EXPECT_EQ(e.routes.asked, 1);
@@ -131,13 +131,13 @@ TEST_F(RoutedUd, IsAnotherForAnotherProcessAtTheSameAddress) {
   EXPECT_EQ(e.routes.asked, 2);
 }
 
-// ---- what comes of its traits
+// ---- effects of the traits
 
 TEST_F(RoutedRc, BoundsWhatIsInFlightByTheBurst) {
   bring_up(kNarrow);
   post(IBV_WR_RDMA_WRITE, 1 << 20);
   const auto packets = e.transmitted();
-  // Two bursts of 24 KiB, each packet 2 KiB with its charge; only whole runs of 8 packets are used.
+  // Two bursts of 24 KiB; each packet counts 2 KiB with its charge. Only whole runs of 8 packets are sent.
   EXPECT_THAT(packets, SizeIs(24));
   EXPECT_TRUE(packets.back().asks());
 }
@@ -162,7 +162,7 @@ TEST_F(RoutedUc, IsPacedAsTheTraitsSay) {
   post(IBV_WR_SEND, 1 << 20);
   EXPECT_EQ(e.transmit(), TransmitResult::kPaced);
   EXPECT_THAT(e.sink.packets, SizeIs(8)) << "16 KiB, at 2 KiB each with its charge";
-  // Half the burst, at 100 bytes a microsecond.
+  // Half the burst, at 100 bytes per microsecond.
   EXPECT_NEAR(static_cast<double>((e.qp->deadline() - e.now) / std::chrono::microseconds(1)), 82, 2);
 }
 

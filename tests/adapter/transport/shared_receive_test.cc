@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs that take their receive requests from a shared queue: RC, UC and UD.
+// QPs that receive from a shared queue: RC, UC and UD.
 #include "adapter/transport/support/shared_test.h"
 #include "adapter/transport/uc.h"
 #include "adapter/transport/ud.h"
@@ -96,7 +96,7 @@ TEST_F(SharedReceive, UsesTheQueuesProtectionDomainForTheRequestAndTheQpsForTheP
   e.receive(headers, data(8));
   EXPECT_TRUE(std::ranges::equal(target.bytes(0, 8), data(8)));
 
-  post(*queue, 2);  // memory of the QP's protection domain, which the queue's requests may not name
+  post(*queue, 2);  // memory of the QP's protection domain, which the shared queue's requests may not use
   send(e, Op::kSendOnly, 202, data(50));
   const ibv_wc wc = e.received();
   EXPECT_EQ(wc.wr_id, 2u);
@@ -169,7 +169,7 @@ TEST_F(SharedReceive, TakesOneForAWriteWithImmediateEvenWhenTheWriteIsRefused) {
   memory.deregister(fleeting);
   send(e, Op::kWriteLastImmediate, 201, data(44, 256));
   EXPECT_EQ(e.qp->state(), IBV_QPS_ERR);
-  // Whatever it took of the queue comes back to the application.
+  // Requests that the QP took from the queue come back to the application.
   const uint32_t left = queue->ring().posted() - queue->ring().consumed();
   ibv_wc wc;
   const int flushed = e.recv_cq->poll(1, &wc);
@@ -189,7 +189,7 @@ TEST_F(SharedReceive, WaitsInAReadOrAtomicForNothing) {
   EXPECT_EQ(packets[0].operation(), Op::kReadResponseOnly);
 }
 
-// ---- the limit
+// ---- the SRQ limit
 
 TEST_F(SharedReceive, TellsOnceThatFewAreLeft) {
   Endpoint<RcQueuePair> e(with_queue());
@@ -264,7 +264,7 @@ TEST_F(SharedReceive, OfUdTakesDatagramsForSeveralQps) {
   };
   datagram(b, 1, 20);
   datagram(a, 1, 30);
-  datagram(a, 2, 40);  // nothing is left: dropped
+  datagram(a, 2, 40);  // the queue is empty: dropped
   expect_received(b, 1, kGrhBytes + 20);
   expect_received(a, 2, kGrhBytes + 30);
   EXPECT_TRUE(a.recv_cq->empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in for an XRC target in the process that has the shared receive queue.
+// The stand-in of an XRC target in the process that has the shared receive queue.
 #include "adapter/transport/support/queue_owner.h"
 #include "adapter/transport/support/shared_test.h"
 
@@ -75,7 +75,7 @@ TEST_F(DelegateTest, DeliversAsTheTargetWouldAndAnswersIt) {
   EXPECT_THAT(owner.wire.packets, IsEmpty()) << "the target acknowledges";
 }
 
-// Its target has put them in order: what comes early is a target's mistake.
+// The target forwards packets in order, so an early packet is the target's mistake.
 TEST_F(DelegateTest, KeepsNothing) {
   post(1);
   post(2);
@@ -104,7 +104,7 @@ TEST_F(DelegateTest, FollowsTheTargetToWhereItHasGoneOnMeanwhile) {
   post(2);
   send(Op::kSendOnly, 500, data(1), 1);
   expect_answer(roce::ack_syndrome(), 500, 41);
-  send(Op::kSendOnly, 700, data(2), 2);  // others have taken what came between
+  send(Op::kSendOnly, 700, data(2), 2);  // other processes have taken the packets in between
   expect_answer(roce::ack_syndrome(), 700, 41);
   EXPECT_EQ(completion().byte_len, 1u);
   EXPECT_EQ(completion().byte_len, 2u);
@@ -158,7 +158,7 @@ TEST_F(DelegateTest, AnswersForAllResponsesWhenTheLastIsARepeatedOne) {
   EXPECT_THAT(owner.wire.packets, SizeIs(4));
 }
 
-// The requester has had it, and its memory has been taken away since.
+// The requester has got the response, and its memory was deregistered since.
 TEST_F(DelegateTest, AnswersForWhatFollowsAResponseThatItCannotRepeat) {
   Buffer& gone = owner.memory.add(4096, kAllAccess, QueueOwner::kPd);
   roce::Headers headers = packet(Op::kReadRequest, 500);

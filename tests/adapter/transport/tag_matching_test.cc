@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to a shared receive queue for tag matching: what a QP makes of them.
+// Messages to a shared receive queue for tag matching, as a QP handles them.
 #include "adapter/transport/tag_matching.h"
 
 #include <infiniband/tm_types.h>
@@ -17,7 +17,7 @@ constexpr uint64_t kTag = 0x1122334455667788;
 
 class TagMatching : public SharedTest {
  protected:
-  // A queue with buffers for messages of our tag, and a QP that takes from it.
+  // Creates a queue with buffers for messages of our tag, and a QP that receives from it.
   void begin(uint32_t cq_entries = 16, int buffers = 4) {
     cq = *queues::CompletionQueue::create(cq_entries, &log);
     queue = *queues::SharedReceiveQueue::create({.requests = 16,
@@ -43,7 +43,7 @@ class TagMatching : public SharedTest {
     std::memcpy(whole.data(), &header, sizeof header);
     return whole;
   }
-  // 500 bytes of the peer's memory.
+  // A rendezvous message about 500 bytes of the peer's memory.
   std::vector<std::byte> rendezvous() {
     std::vector<std::byte> whole = message(IBV_TMH_RNDV, sizeof(ibv_rvh));
     ibv_rvh where{};
@@ -60,7 +60,7 @@ class TagMatching : public SharedTest {
     EXPECT_EQ(e->receive(headers, payload), Verdict::kAccepted);
     e->qp->answer_lost_completions();
   }
-  // A window of type 2 that the QP has bound onto the target; its key.
+  // Binds a type 2 window of the QP to the target, and returns its key.
   uint32_t bound_window() {
     Buffer& open = memory.add(4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
     window = &memory.add_window(memory::RegionKind::kWindow2);
@@ -108,7 +108,7 @@ TEST_F(TagMatching, InvalidatesTheKeyThatARendezvousNames) {
 
 TEST_F(TagMatching, InvalidatesTheKeyOfARendezvousThatIsLeftToSoftware) {
   begin(16, 0);
-  const ibv_sge sge = inbox.sge(0, 100);  // too short for what is to be fetched
+  const ibv_sge sge = inbox.sge(0, 100);  // shorter than the payload to be fetched
   ASSERT_TRUE(queue->tags()->add({kTag, UINT64_MAX, 10, {&sge, 1}}));
   send(200, rendezvous(), bound_window());
   EXPECT_EQ(window->parent, nullptr);
@@ -125,7 +125,7 @@ TEST_F(TagMatching, RefusesARendezvousWhoseKeyCannotBeInvalidated) {
   EXPECT_EQ(cq->poll(1, &wc), 0);
 }
 
-// ---- completions that find no place
+// ---- full completion queues
 
 TEST_F(TagMatching, EndsTheQueuePairWhoseMatchFindsNoPlace) {
   begin(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a UC QP makes of what arrives: a message is whole or is not there.
+// Receiving on a UC QP: a message arrives whole or not at all.
 #include "adapter/transport/support/uc_test.h"
 
 namespace verbena::transport {
@@ -52,12 +52,12 @@ TEST_F(UcReceive, CompletesAReceiveForAWriteWithImmediate) {
 
 struct Loss {
   const char* name;
-  uint32_t lost;  // which of three packets
+  uint32_t lost;  // index of the lost packet, of three
 };
 
 class UcLoss : public UcTest, public testing::WithParamInterface<Loss> {
  protected:
-  // Three packets from this PSN on, without the one that is lost.
+  // Receives three packets from this PSN on, without the lost one.
   void arrive_without_it(uint32_t psn) {
     static constexpr Op kPackets[] = {Op::kSendFirst, Op::kSendMiddle, Op::kSendLast};
     for (uint32_t i = 0; i < 3; ++i) {
@@ -88,7 +88,7 @@ TEST_P(UcLoss, TakesAMessageOfManyRightAfter) {
 
 TEST_P(UcLoss, MixesNoOtherMessagesPacketsIn) {
   post_receive();
-  // Of two messages one after the other the same packet is lost: no two halves may make a whole.
+  // Two consecutive messages lose the same packet. Their halves must not be joined to one message.
   arrive_without_it(200);
   arrive_without_it(203);
   expect_none_received();
@@ -139,7 +139,7 @@ TEST_F(UcReceive, LosesOfAWriteOnlyWhatWasLost) {
   EXPECT_EQ(std::ranges::count(target.bytes(256, 344), std::byte{0}), 344);
 }
 
-// ---- late, and twice
+// ---- late and duplicate packets
 
 TEST_F(UcReceive, TakesNothingTwice) {
   for (int i = 0; i < 3; ++i) post_receive();
@@ -168,7 +168,7 @@ TEST_F(UcReceive, TakesNoMessageAfterALaterOne) {
   post_receive();
   post_receive();
   arrive(Op::kSendOnly, 201, data(11));
-  arrive(Op::kSendOnly, 200, data(10));  // overtaken
+  arrive(Op::kSendOnly, 200, data(10));  // was overtaken
   expect_received(1, 11);
   expect_none_received();
 }
@@ -177,16 +177,16 @@ TEST_F(UcReceive, FollowsAPeerThatBeginsAnew) {
   post_receive();
   post_receive();
   arrive(Op::kSendOnly, 200 + 20'000, data(1));
-  arrive(Op::kSendOnly, 300, data(2));  // from longer ago than packets are late
+  arrive(Op::kSendOnly, 300, data(2));  // older than any delayed packet
   expect_received(1, 1);
   expect_received(2, 2);
 }
 
-// ---- without a receive, or with one that does not do
+// ---- without a receive, or with an unsuitable one
 
 TEST_F(UcReceive, DropsWithoutAReceiveTheWholeMessage) {
   arrive(Op::kSendFirst, 200, data(256));
-  post_receive();  // too late for this one
+  post_receive();  // too late for this message
   arrive(Op::kSendMiddle, 201, data(256));
   arrive(Op::kSendLast, 202, data(1));
   expect_none_received();
@@ -238,7 +238,7 @@ TEST_F(UcReceive, DropsWritesThatAreNotAllowedAndLivesOn) {
   e.receive(headers, data(10));
   EXPECT_EQ(target.bytes()[0], std::byte{0});
 
-  arrive_write(Op::kWriteOnly, 201, data(10), (1 << 16) - 9, 10);  // leaves the region
+  arrive_write(Op::kWriteOnly, 201, data(10), (1 << 16) - 9, 10);  // exceeds the region
 
   Buffer& foreign = e.memory.add(100, kAllAccess, kTestPd + 1);
   headers.psn = roce::Psn(202);
@@ -267,7 +267,7 @@ TEST_F(UcReceive, DropsWritesWhoseLengthIsNotWhatTheySaid) {
   EXPECT_EQ(std::ranges::count(target.bytes(256, 512), std::byte{0}), 512);
 }
 
-// ---- states, and what is for others
+// ---- states, and packets for others
 
 TEST_F(UcReceive, TellsInRtrThatThePeerIsThere) {
   e.qp->enter(IBV_QPS_RESET);

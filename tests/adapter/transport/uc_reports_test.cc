@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What receivers of an unreliable connection tell, and how fast senders are by that.
+// Receiver reports of an unreliable connection, and the rate of senders that get them.
 #include <algorithm>
 #include <array>
 
@@ -15,8 +15,8 @@ namespace {
 using testing::IsEmpty;
 
 constexpr uint32_t kMtu = 256;
-constexpr uint32_t kFirst = 100;  // of what is sent
-constexpr uint32_t kNext = 200;   // of what is received
+constexpr uint32_t kFirst = 100;  // first PSN sent
+constexpr uint32_t kNext = 200;   // first PSN received
 
 TEST(ReceiverReport, SaysWhatItWasWrittenWith) {
   std::array<std::byte, ReceiverReport::kBytes> payload;
@@ -45,7 +45,7 @@ class UcReceipts : public UcTest {
 
   // ---- as the sender's peer
 
-  // A message of many windows.
+  // Posts a message of many windows.
   void post_much() { post(IBV_WR_SEND, 1 << 20); }
   size_t send_window() { return without_words(e.transmitted()).size(); }
   void report(uint32_t expected, uint32_t missing = 0) {
@@ -67,7 +67,7 @@ class UcReceipts : public UcTest {
 
   // ---- as the receiver's peer
 
-  // Parts of a message without an end.
+  // Sends MIDDLE packets of an endless message.
   void send_parts(uint32_t first, uint32_t packets, bool asks = false) {
     for (uint32_t i = 0; i < packets; ++i) {
       roce::Headers headers = packet(Op::kSendMiddle, first + i, data(kMtu));

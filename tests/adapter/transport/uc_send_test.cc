@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a UC QP sends, when its requests are complete, and how fast it may.
+// Sending on a UC QP: packets, completions and rate.
 #include "adapter/transport/support/uc_test.h"
 
 namespace verbena::transport {
@@ -96,7 +96,7 @@ TEST_F(UcSend, StopsSendingButReceivesOnAfterASendError) {
   arrive(Op::kSendOnly, 200, data(10));
   expect_received(1, 10);
 
-  // What is posted in SQE is flushed too (IBTA volume 1, 10.3.1.6); back in RTS it is sent again.
+  // Requests posted in SQE are flushed, too (IBTA volume 1, 10.3.1.6). Back in RTS, the QP sends again.
   post(IBV_WR_SEND, 10);
   EXPECT_TRUE(e.qp->has_urgent());
   e.transmit();
@@ -122,7 +122,7 @@ TEST_F(UcSend, FailsInTheMidstOfAMessageWhoseMemoryGoesAway) {
   EXPECT_EQ(e.sink.packets.size(), 1u);
   expect_sent(77, IBV_WC_LOC_PROT_ERR);
   EXPECT_EQ(e.qp->state(), IBV_QPS_SQE);
-  // The next message begins with a First, from its own first byte.
+  // The next message starts with a First packet and its own first byte.
   e.sink.packets.clear();
   e.qp->enter(IBV_QPS_RTS);
   post(IBV_WR_SEND, 300);
@@ -214,7 +214,7 @@ TEST_F(UcSend, IsDrainedWhenTheMessageThatHadBegunFails) {
   EXPECT_EQ(e.qp->state(), IBV_QPS_SQE);
 }
 
-// ---- pacing, where nobody is to tell what the path carries
+// ---- pacing, where no peer reports what the path carries
 
 class UcPacing : public UcTest {
  protected:
@@ -223,7 +223,7 @@ class UcPacing : public UcTest {
     e.attributes().path_mtu = 4096;
     UcTest::SetUp();
   }
-  // Lets time pass until everything posted has been sent.
+  // Advances time until all posted requests have been sent.
   void run_dry() {
     for (int round = 0; !e.qp->send_queue().empty(); ++round) {
       ASSERT_LT(round, 10'000);

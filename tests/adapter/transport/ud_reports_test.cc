@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What receivers of datagrams tell those who ask, and how fast senders are by that.
+// Reports that receivers of datagrams send on request, and the rate of senders that get them.
 #include <algorithm>
 #include <array>
 
@@ -97,7 +97,7 @@ class UdReceipts : public UdTest {
   void post_much(uint32_t count = 64) {
     for (uint32_t i = 0; i < count; ++i) post(kDatagram);
   }
-  // Keeps requests posted until it holds back, or has sent so many. The datagrams that left.
+  // Keeps requests posted until the QP holds back or has sent `most` datagrams. Returns the number sent.
   uint32_t send_up_to(uint32_t most) {
     uint32_t sent = 0;
     while (sent < most) {
@@ -113,7 +113,7 @@ class UdReceipts : public UdTest {
     }
     return sent;
   }
-  // What it has asked since the last call.
+  // Returns the report requests sent since the last call.
   std::vector<ReportRequest> requests() {
     std::vector<ReportRequest> all;
     for (const SentPacket& p : std::exchange(requests_, {})) {
@@ -137,7 +137,7 @@ class UdReceipts : public UdTest {
     headers.destination = roce::Qpn(0x11);
     EXPECT_EQ(receive(headers, payload, peer_), Verdict::kAccepted);
   }
-  // It is told of all that has been sent, and goes on from there.
+  // Reports everything that was sent, so that the sender continues.
   void answer() {
     const auto asked = requests();
     ASSERT_FALSE(asked.empty());
@@ -171,7 +171,7 @@ TEST_F(UdReceipts, CountWhatIsMissingAlsoWhereThereIsNoRequestToReceiveWith) {
   ask(100);
   datagrams(3);
   ask(105);
-  datagrams(2);  // those were late
+  datagrams(2);  // were late
   ask(107);
   EXPECT_EQ(receipts().back().report.missing, 2u);
   ask(107);
@@ -199,7 +199,7 @@ TEST_F(UdReceipts, BeginAgainWithASenderThatDoes) {
   ask(0x700000);
   datagrams(1);
   ask(0x700001);
-  ask(0x700000);  // overtaken
+  ask(0x700000);  // was overtaken
   const auto told = receipts();
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.back().report.expected, roce::Psn(0x700001));
@@ -339,7 +339,7 @@ TEST_F(UdReceipts, AreNotNeededWhereNothingIsLost) {
   EXPECT_THAT(requests(), IsEmpty());
 }
 
-// The queue pair sends to others, too, by ways that lose nothing.
+// The QP also sends to other peers over lossless routes. A report bounds only the route that it is about.
 TEST_F(UdReceipts, BoundWhatGoesByTheWayThatTheyAreOf) {
   send_up_to(1000);
   e.now += milliseconds(1);
@@ -358,7 +358,7 @@ TEST_F(UdReceipts, BoundWhatGoesByTheWayThatTheyAreOf) {
   EXPECT_LT(send_up_to(20000), 20000u);
 }
 
-// The question that is repeated before anything else is sent there.
+// A repeated report request, sent before anything else to that peer.
 TEST_F(UdReceipts, AreAskedForWithTheQkeyOfWhatIsToFollow) {
   send_up_to(1000);
   EXPECT_THAT(requests(), SizeIs(1));
@@ -386,7 +386,7 @@ TEST_F(UdReceipts, AreNotAskedForOfAWholeGroup) {
   EXPECT_THAT(receipts(), IsEmpty());
 }
 
-// Where the way back is full it is that way that has to have room again.
+// If the route back is full, that route has to have room again before the report is sent.
 TEST_F(UdReceipts, WaitForTheWayThatTheyGo) {
   e.qp->enter(IBV_QPS_RESET);
   e.bring_up();

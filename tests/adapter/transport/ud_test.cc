@@ -69,7 +69,7 @@ TEST_F(Ud, StopsItsSendQueueAtAnErrorAndGoesOnAfterIt) {
   EXPECT_EQ(wc.status, IBV_WC_LOC_PROT_ERR);
   EXPECT_EQ(e.sent().status, IBV_WC_WR_FLUSH_ERR);
 
-  post(10);  // flushed too, until the application has set it right
+  post(10);  // flushed too, until the application moves the QP out of SQE
   EXPECT_TRUE(e.qp->has_urgent());
   EXPECT_TRUE(e.transmitted().empty());
   EXPECT_EQ(e.sent().status, IBV_WC_WR_FLUSH_ERR);
@@ -209,7 +209,7 @@ TEST_F(Ud, DropsADatagramWithoutAReceive) {
 }
 
 TEST_F(Ud, DropsADatagramThatIsTooLongForItsReceive) {
-  // As Linux rxe: a stranger's datagram is no error of the application's.
+  // Linux rxe does the same: a stranger's datagram is no error of the application.
   const std::vector<std::byte> payload(100);
   post_receive(139);
   post_receive(140);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows as requests: binding and invalidation by the QP itself, and invalidation by its peer.
+// Memory windows: bind and invalidate requests of the QP, and invalidation by its peer.
 #include "adapter/memory/window.h"
 
 #include "adapter/transport/support/requester_test.h"
@@ -15,7 +15,7 @@ using Op = roce::Operation;
 
 constexpr memory::Access kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
-// A region to be opened and a window of type 2 onto it, at whichever end.
+// A region that can be bound and a type 2 window for it, at either end.
 struct Windowed {
   explicit Windowed(TestMemory& memory)
       : buffer(memory.add(4096, kBindable)), window(memory.add_window(memory::RegionKind::kWindow2)) {
@@ -144,9 +144,9 @@ TEST_F(WindowRequests, ByTheirHundredsTakeNoPsns) {
   EXPECT_THAT(psns(e.transmitted()), ElementsAre(100));
 }
 
-// ---- while other processes use the window by themselves
+// ---- while other processes access the window directly
 
-// Who is at the memory, as the test says.
+// Other processes' accesses to the memory, controlled by the test.
 class Visitors final : public memory::KeyPublisher {
  public:
   void publish(const memory::Opening&) override {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The initiator half of XRC: each request's packets name the peer's shared receive queue.
+// XRC initiator QPs: the packets of each request name the peer's shared receive queue.
 #include <gmock/gmock.h>
 
 #include "adapter/transport/support/endpoint.h"

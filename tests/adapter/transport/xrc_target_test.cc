@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target half of XRC: each request names the shared receive queue that it is for (IBTA volume 1, annex
-// A14).
+// XRC target QPs: each request names the shared receive queue that it is for (IBTA volume 1, annex A14).
 #include "adapter/transport/support/shared_test.h"
 
 namespace verbena::transport {
@@ -12,7 +11,7 @@ using testing::IsEmpty;
 class XrcTargetTest : public SharedTest {
  protected:
   static constexpr uint64_t kDomain = 5;
-  static constexpr memory::PdId kQueuePd = 21;  // of its own: the QP has none
+  static constexpr memory::PdId kQueuePd = 21;  // the queue's own: an XRC target QP has none
 
   // A shared receive queue with a CQ of its own, known by its number.
   struct Queue {
@@ -208,7 +207,7 @@ TEST_F(XrcTargetTest, FlushesNothingOfADestroyedQueue) {
   EXPECT_TRUE(queue.cq->empty());
 }
 
-// ---- the queue's protection domain is what its peers' keys are checked against
+// ---- peers' keys are checked against the queue's protection domain
 
 TEST_F(XrcTargetTest, WritesReadsAndCountsInTheQueuesProtectionDomain) {
   Queue queue = make();
@@ -233,7 +232,7 @@ TEST_F(XrcTargetTest, WritesReadsAndCountsInTheQueuesProtectionDomain) {
 
 TEST_F(XrcTargetTest, RefusesKeysOfAnotherProtectionDomain) {
   Queue queue = make();
-  access(Op::kWriteOnly, 200, queue, target, 16, data(16));  // of kTestPd
+  access(Op::kWriteOnly, 200, queue, target, 16, data(16));  // a key of kTestPd
   expect_refusal(200, NakCode::kRemoteAccess);
   EXPECT_EQ(target.bytes()[0], std::byte{0});
   reset();
@@ -282,7 +281,7 @@ TEST_F(XrcTargetTest, RepeatsReadsAndAtomicsFromWhatItSaved) {
   EXPECT_EQ(open.word(0), 103u) << "not added twice";
 }
 
-// ---- what is not for it
+// ---- packets for others
 
 TEST_F(XrcTargetTest, IsDeafToAnswersAndToOtherServices) {
   EXPECT_EQ(e.receive(headers_of(roce::Service::kXrc, Op::kAcknowledge, 100)), Verdict::kWrongService);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard and other processes that have an XRC domain of its own open. The test is the other process, and the
-// agent.
+// A shard and another process that has one of the shard's XRC domains open. The test plays the other process
+// and the agent.
 #include "adapter/xrc/domain_peers.h"
 
 #include <array>
@@ -56,7 +56,7 @@ class DomainPeersTest : public ShardTest {
     peers->connect({kDomain, kOtherSlot, asked_for, error, std::move(socket)});
   }
   void say(ConstBytes message) { ::send(ends.theirs.get(), message.data(), message.size(), MSG_NOSIGNAL); }
-  // What the shard has said; nothing at its end.
+  // Returns the next message from the shard; empty after its end.
   std::vector<std::byte> hear() {
     std::vector<std::byte> message(kMaxPeerMessage);
     const ssize_t bytes = ::recv(ends.theirs.get(), message.data(), message.size(), MSG_DONTWAIT);
@@ -75,7 +75,7 @@ class DomainPeersTest : public ShardTest {
   bool hung_up() {
     char byte;
     const ssize_t bytes = ::recv(ends.theirs.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-    return bytes == 0 || (bytes < 0 && errno == ECONNRESET);  // with something that it has not read
+    return bytes == 0 || (bytes < 0 && errno == ECONNRESET);  // the shard closed with unread data
   }
 
   Ends ends;
@@ -85,7 +85,7 @@ class DomainPeersTest : public ShardTest {
   std::unique_ptr<DomainPeers> peers;
 };
 
-// ---- we have the queue
+// ---- the shard has the queue
 
 class QueueOfOurs : public DomainPeersTest, private queues::CompletionListener {
  protected:
@@ -209,7 +209,7 @@ TEST_F(QueueOfOurs, WhatATargetLeavesUnfinishedIsFlushed) {
   shard->poll();
   EXPECT_EQ(completion(), IBV_WC_WR_FLUSH_ERR);
   post(2);
-  send(Operation::kSendOnly, 900, 4);  // the next life of the same number
+  send(Operation::kSendOnly, 900, 4);  // a new target with the same number
   EXPECT_EQ(completion(), IBV_WC_SUCCESS);
 }
 
@@ -221,7 +221,7 @@ TEST_F(QueueOfOurs, WhatAProcessLeavesUnfinishedIsFlushed) {
   EXPECT_EQ(completion(), IBV_WC_WR_FLUSH_ERR);
 }
 
-// As one has who had to ask twice: it keeps its first.
+// The other process's request for a link was repeated. It keeps the first link that it gets.
 TEST_F(QueueOfOurs, ASecondLinkDoesNotEndTheFirst) {
   post(1);
   send(Operation::kSendFirst, 500, kMtu);
@@ -315,7 +315,7 @@ TEST_F(QueueOfOurs, HangsUpOnPiecesOfMessages) {
   }
 }
 
-// Which would be closed by the thread that has the shard's lock.
+// Otherwise the thread that has the shard's lock would close the slow descriptor.
 TEST_F(QueueOfOurs, HangsUpOnDescriptorsWithoutWaitingForThem) {
   const size_t before = test::open_descriptors();
   const RequestMessage m = message();
@@ -341,7 +341,7 @@ TEST_F(QueueOfOurs, HangsUpOnDescriptorsWithoutWaitingForThem) {
   EXPECT_TRUE(test::becomes_true([&] { return test::open_descriptors() == before - 1; }));
 }
 
-// Right ones with some bytes changed, so that they come far.
+// Valid messages with some bytes changed, so that they pass the first checks.
 TEST_F(QueueOfOurs, AnyMessageIsSurvived) {
   Random random(test::seed());
   constexpr Operation kOperations[] = {Operation::kSendOnly,    Operation::kSendFirst,
@@ -410,7 +410,7 @@ TEST_F(QueueOfOurs, ATargetThatDoesNotReadItsAnswersIsGivenUp) {
   uint32_t requests = 0;
   for (; requests < 100'000; ++requests) {
     m.run = 1 + requests;
-    pass(m, headers(Operation::kSendOnly, 500), 4);  // there is no receive
+    pass(m, headers(Operation::kSendOnly, 500), 4);  // no receive is posted
     pollfd end{ends.theirs.get(), 0, 0};
     if (::poll(&end, 1, 0) == 1) break;
     passes(milliseconds(2));
@@ -429,7 +429,7 @@ TEST_F(QueueOfOurs, AChildOfForkKeepsNoLink) {
   EXPECT_TRUE(hung_up());
 }
 
-// ---- we have the target
+// ---- the shard has the target
 
 class TargetOfOurs : public DomainPeersTest, private transport::QpEventListener {
  protected:
@@ -614,7 +614,8 @@ TEST_F(TargetOfOurs, AnyAnswerIsSurvived) {
   }
 }
 
-// A reader that does not read costs a bounded amount of memory, and packets; nothing waits for it.
+// A process that does not read its link costs a limited amount of memory, and packets. No thread waits for
+// it.
 TEST_F(TargetOfOurs, AFullLinkLosesNothingThatWasTaken) {
   connect(true, {});
   packet_arrives(200);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent says to programs that bind, listen and resolve addresses.
+// The agent's answers to programs that bind, listen and resolve addresses.
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -45,7 +45,7 @@ class CmAddresses : public test::NamespaceTest {
     program_.emplace();
     ASSERT_TRUE(program_->connected());
   }
-  // A new identifier that is asked to bind: 0 or the error.
+  // Binds a new identifier. Returns 0 or the error.
   int bind(const protocol::CmAddress& to, uint16_t port_space = RDMA_PS_TCP) {
     return program_->bind(program_->create(port_space), to);
   }
@@ -65,8 +65,8 @@ TEST_F(CmAddresses, BindNamesTheDevice) {
   EXPECT_STREQ(program_->route().link, "");
 }
 
-// As the kernel's rdma_cm does (cma_any_addr()). libfabric asks 127.0.0.1 for its device, and where there is
-// none takes them all.
+// As in the kernel's rdma_cm (cma_any_addr()). libfabric queries the device of 127.0.0.1, and uses all
+// devices if there is none.
 TEST_F(CmAddresses, LoopbackNamesNoDevice) {
   ASSERT_EQ(bind(address("127.0.0.1", kPort)), 0);
   EXPECT_STREQ(program_->route().link, "");
@@ -77,7 +77,7 @@ TEST_F(CmAddresses, LoopbackNamesNoDevice) {
   EXPECT_STREQ(program_->route().link, "");
 }
 
-// A program bound to 127.0.0.1 is not on the loopback link alone: it reaches others.
+// A program bound to 127.0.0.1 is not limited to the loopback link: it reaches other links.
 TEST_F(CmAddresses, ResolvesFromLoopbackToAnotherLink) {
   const uint32_t id = program_->create();
   ASSERT_EQ(program_->bind(id, address("127.0.0.1", kPort)), 0);
@@ -97,15 +97,15 @@ TEST_F(CmAddresses, BindRefusesAsTheKernelDoes) {
   ASSERT_EQ(bind(address("10.9.0.1", kPort)), 0);
   EXPECT_EQ(bind(address("10.9.0.1", kPort)), EADDRINUSE);
   EXPECT_EQ(bind(address("0.0.0.0", kPort)), EADDRNOTAVAIL);
-  EXPECT_EQ(bind(address("10.9.0.1", kPort), RDMA_PS_UDP), 0);  // another port space
+  EXPECT_EQ(bind(address("10.9.0.1", kPort), RDMA_PS_UDP), 0);  // a different port space
   EXPECT_EQ(bind(address("10.9.0.77", kPort)), EADDRNOTAVAIL);
-  EXPECT_EQ(bind(address("fe80::1", kPort)), EINVAL);  // of which interface?
+  EXPECT_EQ(bind(address("fe80::1", kPort)), EINVAL);  // link-local without an interface
   protocol::CmAddress strange = address("10.9.0.1");
   strange.family = AF_UNIX;
   EXPECT_EQ(bind(strange), EAFNOSUPPORT);
   const uint32_t id = program_->create();
   EXPECT_EQ(program_->bind(id, address("0.0.0.0", kPort + 1)), 0);
-  EXPECT_EQ(program_->bind(id, address("0.0.0.0", kPort + 2)), EINVAL);  // bound already
+  EXPECT_EQ(program_->bind(id, address("0.0.0.0", kPort + 2)), EINVAL);  // already bound
   EXPECT_EQ(program_->bind(4711, address("0.0.0.0")), ENOENT);
 }
 
@@ -174,11 +174,11 @@ TEST_F(CmAddresses, ResolvesAnAddressOfThisHost) {
     EXPECT_EQ(routed.type, static_cast<uint32_t>(RDMA_CM_EVENT_ROUTE_RESOLVED));
     EXPECT_EQ(routed.route.packet_life_time, 16);
     EXPECT_EQ(routed.route.flow_label, (31u * ntohs(routed.route.source.port) + kPort) & 0xfffff);
-    EXPECT_EQ(program_->resolve_route(id), EINVAL);  // once
+    EXPECT_EQ(program_->resolve_route(id), EINVAL);  // only once
   }
 }
 
-// Loopback has no link by itself where another is up.
+// Loopback gets no link of its own where another link is up.
 TEST_F(CmAddresses, ResolvesLoopbackByAnotherLinkWhereItHasNone) {
   const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
   ASSERT_TRUE(admin && (*admin)->delete_link("rxe_lo"));
@@ -243,7 +243,7 @@ TEST_F(CmAddresses, GivesUpOnANeighbourThatDoesNotAnswer) {
   ASSERT_EQ(program_->resolve_address(id, address("10.9.0.3", kPort), {}, 200), 0);
   EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT), id);
   EXPECT_GE(MonotonicClock::now() - begin, std::chrono::milliseconds(200));
-  // It may try again, from the port that it has.
+  // The program may try again, from the same port.
   ASSERT_EQ(program_->resolve_address(id, address("10.9.0.1", kPort)), 0);
   program_->expect(RDMA_CM_EVENT_ADDR_RESOLVED);
 }
@@ -282,7 +282,7 @@ TEST_F(CmAddresses, GoesThroughAGateway) {
   EXPECT_STREQ(resolved.route.link, "rxe_v0");
 }
 
-// The kernel files what it knows of an IPv4 neighbour on a point-to-point netdev under 0.0.0.0.
+// The kernel records an IPv4 neighbor of a point-to-point netdev as 0.0.0.0.
 TEST_F(CmAddresses, NeighboursWithoutArpNeedNoAnswer) {
   if (!shell("ip tuntap add dev t0 mode tun 2>/dev/null")) GTEST_SKIP() << "no tun devices here";
   ASSERT_TRUE(shell(
@@ -294,7 +294,7 @@ TEST_F(CmAddresses, NeighboursWithoutArpNeedNoAnswer) {
     ASSERT_EQ(program_->resolve_address(id, address(peer, kPort)), 0) << peer;
     EXPECT_EQ(program_->expect(RDMA_CM_EVENT_ADDR_RESOLVED), id) << peer;
   }
-  // Also where the user says that a tun device has ARP: it has no hardware addresses all the same.
+  // The same if the user turns on ARP for a tun device: it has no hardware addresses anyway.
   ASSERT_TRUE(shell("ip link set t0 arp on"));
   const uint32_t id = program_->create();
   ASSERT_EQ(program_->resolve_address(id, address("10.8.0.2", kPort)), 0);
@@ -322,7 +322,7 @@ TEST_F(CmAddresses, TakesTheSourceThatIsAskedFor) {
 
 TEST_F(CmAddresses, LinkLocalAddressesNameTheirInterface) {
   const uint32_t scope = ::if_nametoindex("v0");
-  // v1's address is this host's, and v0 reaches it.
+  // The address of v1 belongs to this host and is reached over v0.
   const uint32_t id = program_->create();
   ASSERT_EQ(program_->resolve_address(id, address("ff02::1", kPort, scope)), 0);
   const CmEvent resolved = program_->event();
@@ -335,7 +335,7 @@ TEST_F(CmAddresses, TellsOfALinkThatIsGone) {
   ASSERT_EQ(program_->bind(bound, address("10.9.0.1", kPort)), 0);
   const uint32_t elsewhere = program_->create();
   ASSERT_EQ(program_->bind(elsewhere, address("127.0.0.1", kPort + 1)), 0);
-  // The kernel's rdma_cm says nothing of an address that is removed, nor of a hardware address that changes.
+  // As the kernel's rdma_cm, the agent reports neither removed addresses nor changed hardware addresses.
   ASSERT_TRUE(shell("ip addr del 10.9.0.1/24 dev v0"));
   ASSERT_TRUE(shell("ip link set v0 address 02:00:00:00:00:07"));
   ASSERT_TRUE(shell("ip link del v0"));

@@ -62,7 +62,7 @@ LedgerEntry connection_of_user(uint32_t local_id, uid_t user = kUser) {
 
 class ClaimsTest : public ::testing::Test {
  protected:
-  // The errno value; 0: the user has the port.
+  // Returns 0 if the user gets the port, else the errno value.
   int bind(PortBinding& to, uid_t user) {
     claims.yield_port(RDMA_PS_TCP, to, user);
     const auto bound = spaces[RDMA_PS_TCP].bind(to);
@@ -103,7 +103,7 @@ TEST_F(ClaimsTest, LeaveOtherAddressesOfThePortAlone) {
   EXPECT_EQ(bind(another, kOther), 0);
 }
 
-// Connections to two destinations may have one local port.
+// Connections to two destinations may share a local port.
 TEST_F(ClaimsTest, OfOnePortAreGivenBackOneByOne) {
   const LedgerEntry entries[] = {port_of_user(address(1), kUser, address(7, 1)),
                                  port_of_user(address(1), kUser, address(8, 1))};

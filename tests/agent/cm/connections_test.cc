@@ -43,7 +43,7 @@ class CmConnections : public test::NamespaceTest {
   void SetUp() override {
     NamespaceTest::SetUp();
     if (IsSkipped()) return;
-    ASSERT_TRUE(test::shell("ip addr add 10.7.0.1/32 dev lo"));  // of a device, which 127.0.0.1 is not
+    ASSERT_TRUE(test::shell("ip addr add 10.7.0.1/32 dev lo"));  // an address of a device, unlike 127.0.0.1
     agent_.emplace();
     server_.emplace();
     client_.emplace();
@@ -56,7 +56,7 @@ class CmConnections : public test::NamespaceTest {
     EXPECT_EQ(server_->listen(listener, backlog), 0);
     return listener;
   }
-  // The client's identifier and the server's of a connection that stands.
+  // Establishes a connection. Returns the client's identifier and the server's.
   std::pair<uint32_t, uint32_t> establish(const protocol::CmAddress& to) {
     const uint32_t active = client_->resolve(to);
     EXPECT_EQ(client_->connect(active, parameters("hello")), 0);
@@ -125,10 +125,10 @@ TEST_F(CmConnections, AreEndedByEitherSide) {
     ASSERT_EQ(second.disconnect(by_client ? passive : active), 0);
     first.expect(RDMA_CM_EVENT_DISCONNECTED);
     EXPECT_EQ(client_->destroy(active), 0);
-    // Address, route, response, the end: by the number a program knows whether it has heard of everything.
+    // Address, route, response, disconnect: from this number a program knows whether it has read all events.
     EXPECT_EQ(client_->events_of_destroyed(), 4u);
     EXPECT_EQ(server_->destroy(passive), 0);
-    // Established, the end. The request was its listener's.
+    // Established and disconnect. The request was an event of its listener.
     EXPECT_EQ(server_->events_of_destroyed(), 2u);
   }
 }
@@ -152,7 +152,7 @@ TEST_F(CmConnections, AreRefusedWhereNobodyListens) {
   client_->expect(RDMA_CM_EVENT_REJECTED, 8);
 }
 
-// perftest's -R does it, and where its server has no processor for a while the client is far ahead of it.
+// perftest's -R does this. If its server gets no processor for a while, the client is far ahead of it.
 TEST_F(CmConnections, WaitForAListenerThatHasEndedAndMayComeAgain) {
   ASSERT_EQ(server_->destroy(listen(address("0.0.0.0", kPort))), 0);
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
@@ -195,13 +195,13 @@ TEST_F(CmConnections, AreRefusedWhereSomebodyListensForOthersAlone) {
   listen(address("10.7.0.1", kPort));
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
-  client_->expect(RDMA_CM_EVENT_REJECTED, 28);  // as the kernel has it: the service is there
+  client_->expect(RDMA_CM_EVENT_REJECTED, 28);  // as the kernel does: the service exists
   const uint32_t other = client_->resolve(address("10.7.0.1", kPort));
   ASSERT_EQ(client_->connect(other, parameters("hello")), 0);
   server_->expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 }
 
-// Whichever address of this host the caller names.
+// The caller may name any address of this host.
 TEST_F(CmConnections, ReachAListenerOnLoopback) {
   listen(address("127.0.0.1", kPort));
   establish(address("127.0.0.1", kPort));
@@ -209,7 +209,7 @@ TEST_F(CmConnections, ReachAListenerOnLoopback) {
 }
 
 TEST_F(CmConnections, AreRefusedToAnotherTypeOfQp) {
-  listen(address("0.0.0.0", kPort));  // RC
+  listen(address("0.0.0.0", kPort));  // an RC listener
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort), RDMA_PS_IB, IBV_QPT_UC);
   ASSERT_EQ(client_->connect(active, parameters("hello")), 0);
   client_->expect(RDMA_CM_EVENT_REJECTED, 8);  // RDMA_PS_IB is another port space
@@ -233,11 +233,11 @@ TEST_F(CmConnections, WaitWhileTheBacklogIsFull) {
   };
   const TimePoint deadline = MonotonicClock::now() + std::chrono::seconds(5);
   while (!is_dropped() && MonotonicClock::now() < deadline) std::this_thread::yield();
-  // The requests that the application has taken out of the channel count no more.
+  // Requests that the application has read from the channel no longer count.
   EXPECT_EQ(text_of(server_->event()), "0");
   EXPECT_EQ(text_of(server_->event()), "1");
   EXPECT_FALSE(server_->poll_event());
-  EXPECT_FALSE(client_->poll_event());  // the third was not refused: it asks again in a while
+  EXPECT_FALSE(client_->poll_event());  // the third was not refused: it is repeated later
   const uint32_t fourth = client_->resolve(address("127.0.0.1", kPort));
   ASSERT_EQ(client_->connect(fourth, parameters("3")), 0);
   EXPECT_EQ(text_of(server_->event()), "3");
@@ -263,7 +263,7 @@ TEST_F(CmConnections, AreEstablishedByTheFirstMessageWhenTheRtuIsLate) {
   EXPECT_EQ(server_->expect(RDMA_CM_EVENT_ESTABLISHED), passive);
   EXPECT_EQ(server_->establish(passive), EISCONN);
   ASSERT_EQ(client_->accept(active), 0);
-  EXPECT_FALSE(server_->poll_event(CmProgram::kChannel, 50));  // the RTU says nothing new
+  EXPECT_FALSE(server_->poll_event(CmProgram::kChannel, 50));  // the RTU causes no event
 }
 
 TEST_F(CmConnections, AnotherUserNamesOnlyQpsThatAreLentToThatUser) {
@@ -294,7 +294,7 @@ TEST_F(CmConnections, EndWithTheProcessThatHasThem) {
   const TimePoint begin = MonotonicClock::now();
   EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), active);
   EXPECT_LT(MonotonicClock::now() - begin, std::chrono::seconds(1));
-  // Its port is free again.
+  // The identifier's port is free again.
   CmProgram other;
   const uint32_t listener = other.create();
   EXPECT_EQ(other.bind(listener, address("0.0.0.0", kPort)), 0);
@@ -339,7 +339,7 @@ TEST_F(CmConnections, GoOnOnAnotherChannel) {
 
 TEST_F(CmConnections, KeepEventsThatTheSocketDoesNotTake) {
   listen(address("0.0.0.0", kPort));
-  constexpr int kMany = 600;  // some 160 to 330 fit a Unix socket
+  constexpr int kMany = 600;  // a Unix socket holds 160 to 330
   for (int i = 0; i < kMany; ++i) {
     const uint32_t id = client_->create();
     ASSERT_EQ(client_->resolve_address(id, address("127.0.0.1", kPort)), 0);
@@ -348,9 +348,9 @@ TEST_F(CmConnections, KeepEventsThatTheSocketDoesNotTake) {
     ASSERT_EQ(client_->expect(RDMA_CM_EVENT_ADDR_RESOLVED), static_cast<uint32_t>(i));
 }
 
-// Nobody makes the agent keep more than that by spreading it over channels.
+// Nor can a program exceed the limit by using several channels.
 TEST_F(CmConnections, EndWhereAProgramLetsTooManyEventsWait) {
-  constexpr uint32_t kChannels = 4, kGroups = 4096;  // 4096 groups are what one identifier may have
+  constexpr uint32_t kChannels = 4, kGroups = 4096;  // 4096 groups is the limit of one identifier
   std::vector<uint32_t> ids;
   for (uint32_t i = 0; i < 5 * kChannels; ++i) {
     const uint32_t channel = 10 + i % kChannels;
@@ -366,7 +366,7 @@ TEST_F(CmConnections, EndWhereAProgramLetsTooManyEventsWait) {
     error = client_->join(ids[i % ids.size()], i + 1, address("239.1.2.3"));
     joined += error == 0 ? 1 : 0;
   }
-  EXPECT_TRUE(error == ECONNRESET || error == EPIPE) << error;  // whichever end saw it first
+  EXPECT_TRUE(error == ECONNRESET || error == EPIPE) << error;  // depends on which end notices first
   EXPECT_LT(joined, 5 * 65536 / 4);
   CmProgram other;
   EXPECT_EQ(other.create(), 1u);
@@ -396,7 +396,7 @@ TEST_F(CmConnections, AreRefusedInStatesInWhichTheyMakeNoSense) {
   EXPECT_EQ(text_of(client_->event()), std::string(196, 'x'));
 }
 
-// The kernel's rdma_accept() does the same: the peer gets a rejection, and nothing is left to answer.
+// As in the kernel's rdma_accept(): the peer gets a rejection, and the identifier can no longer be answered.
 TEST_F(CmConnections, AreRejectedWhenTheyCannotBeAccepted) {
   listen(address("0.0.0.0", kPort));
   const uint32_t active = client_->resolve(address("127.0.0.1", kPort));
@@ -473,9 +473,9 @@ TEST_F(CmDatagrams, WaitForAServiceOnAPortThatItsProgramTookConnectionsOn) {
 
 TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
   const uint32_t id = client_->create(RDMA_PS_UDP, IBV_QPT_UD);
-  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // of which device?
+  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // no device is named
   ASSERT_EQ(client_->bind(id, address("127.0.0.1")), 0);
-  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // nor does loopback name one
+  EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")), EINVAL);  // loopback names no device either
   ASSERT_EQ(client_->resolve_address(id, address("127.0.0.1", kPort)), 0);
   client_->expect(RDMA_CM_EVENT_ADDR_RESOLVED);
   ASSERT_EQ(client_->join(id, 1, address("239.1.2.3")), 0);
@@ -487,7 +487,7 @@ TEST_F(CmDatagrams, GroupsAreJoinedByTheirIpAddress) {
   const uint8_t mgid[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3};
   EXPECT_EQ(std::memcmp(joined.route.destination_gid, mgid, sizeof mgid), 0);
   EXPECT_EQ(client_->join(id, 1, address("239.1.2.3")),
-            0);  // as a program does that does not know whether it was heard
+            0);  // as a program does that does not know whether its request arrived
   client_->expect(RDMA_CM_EVENT_MULTICAST_JOIN);
   EXPECT_EQ(client_->join(id, 2, address("10.1.2.3")), EINVAL);
   EXPECT_EQ(client_->join(id, 2, address("239.1.2.4"), RDMA_MC_JOIN_FLAG_RESERVED), EINVAL);
@@ -545,7 +545,7 @@ TEST_F(CmConnections, AreTakenUpByTheNextAgentWhenOneIsKilled) {
   EXPECT_EQ(text_of(server_->event()), "again");
 }
 
-// Programs come back one after the other; what the first does to the others' must not be lost.
+// Programs reconnect one after the other. Messages of the first to the others' connections must not be lost.
 TEST_F(CmConnections, OfAProgramThatHasNotComeBackYetAreNotDenied) {
   listen(address("0.0.0.0", kPort));
   std::vector<CmEvent> responses, established;
@@ -575,14 +575,14 @@ TEST_F(CmConnections, OfAProgramThatHasNotComeBackYetAreNotDenied) {
   EXPECT_EQ(client_->expect(RDMA_CM_EVENT_DISCONNECTED), 500u);
   listen(address("0.0.0.0", kPort));
   EXPECT_EQ(text_of(server_->event()), "again");
-  // What does not come back is not waited for without end.
+  // The agent does not wait forever for a connection that is not restored.
   CmEvent last = client_->event();
   if (last.type == static_cast<uint32_t>(RDMA_CM_EVENT_TIMEWAIT_EXIT)) last = client_->event();
   EXPECT_EQ(last.type, static_cast<uint32_t>(RDMA_CM_EVENT_DISCONNECTED));
   EXPECT_EQ(last.id, 501u);
 }
 
-// Connections to two destinations may have one local port, as there are more of them than ports.
+// Connections to two destinations may share a local port: there may be more connections than ports.
 TEST_F(CmConnections, ShareALocalPortWithTheNextAgentToo) {
   ASSERT_TRUE(test::shell("echo 40000 40000 > /proc/sys/net/ipv4/ip_local_port_range"));
   const uint16_t ports[] = {kPort, kPort + 1, kPort + 2};
@@ -603,7 +603,7 @@ TEST_F(CmConnections, ShareALocalPortWithTheNextAgentToo) {
   EXPECT_EQ(client_->restore(restoration(500, protocol::kCmConnected, responses[0])), 0);
   EXPECT_EQ(client_->restore(restoration(501, protocol::kCmConnected, responses[1])), 0);
   EXPECT_EQ(client_->restore(restoration(502, protocol::kCmResolved, responses[2])), 0);
-  // But not what cannot be told apart.
+  // A second connection to the same destination cannot share the port.
   EXPECT_EQ(client_->restore(restoration(503, protocol::kCmResolved, responses[2])), EADDRNOTAVAIL);
 }
 

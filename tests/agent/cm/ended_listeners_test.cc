@@ -13,7 +13,7 @@ namespace {
 constexpr TimePoint kStart{std::chrono::hours(1)};
 constexpr Duration kLittle = std::chrono::milliseconds(1);
 
-// They are compared, and never looked at.
+// Addresses that are compared but never dereferenced.
 const std::max_align_t kClients[2] = {};
 const CmClient& client(int index) {
   return reinterpret_cast<const CmClient&>(kClients[index]);

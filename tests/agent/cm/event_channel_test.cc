@@ -36,12 +36,12 @@ class EventChannelTest : public testing::Test {
     event.listener = listener;
     ends.channel->send(event);
   }
-  // Until what follows has to wait.
+  // Fills the socket until further events have to wait.
   void fill(Ends& ends) {
     while (of_client_ == 0) send(ends, kFiller);
     ends.channel->drop_events(kFiller);
   }
-  // What the program reads, without what fills the socket.
+  // Returns the events that the program reads, without the filler.
   std::vector<uint32_t> read(Ends& ends) {
     std::vector<uint32_t> ids;
     for (int quiet = 0; quiet < 2;) {
@@ -53,7 +53,7 @@ class EventChannelTest : public testing::Test {
       }
       ++quiet;
       loop_.later([] {});
-      loop_.at(MonotonicClock::now(), [] {});  // a round, and not a wait
+      loop_.at(MonotonicClock::now(), [] {});  // makes run() do one round without waiting
       loop_.run_round();
     }
     return ids;
@@ -128,7 +128,7 @@ TEST_F(EventChannelTest, TheRequestsOfAListenerAreNotItsOwn) {
   EXPECT_EQ(ends.channel->drop_events(100), 1u);
 }
 
-// A program that reads nothing may destroy one identifier after the other.
+// A program that reads no events may destroy its identifiers one by one.
 TEST_F(EventChannelTest, OneAmongManyIsDroppedInNoTime) {
   constexpr uint32_t kMany = 20'000;
   auto ends = open();

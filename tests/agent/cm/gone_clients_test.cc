@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program of connection management leaves when it ends is cleared away in slices, which nobody sees.
+// Identifiers of a program that has ended are destroyed in slices. No other program notices.
 #include "agent/cm/gone_clients.h"
 
 #include <cerrno>
@@ -48,7 +48,7 @@ TEST_F(GoneClientsTest, OneThatHasLittleIsDoneWithAtOnce) {
   EXPECT_EQ(left(), 0u);
 }
 
-// As the kernel, which destroys them all before it answers.
+// As in the kernel, the reply comes after all identifiers have been destroyed.
 TEST_F(GoneClientsTest, WhatGoesWithAnEventChannelIsDestroyedLittleByLittle) {
   Program large = program();
   const uint32_t bound = large.create();
@@ -132,7 +132,7 @@ TEST_F(GoneClientsTest, AProgramMayEndWhileItsEventChannelIsClosed) {
   EXPECT_EQ(status_of(service_).identifiers, 0u);
 }
 
-// A server that is started again the moment after it has ended finds its port free.
+// A server that is restarted right after its end finds its port free.
 TEST_F(GoneClientsTest, APortIsFreeAsSoonAsItsProgramHasEnded) {
   Program server = program();
   for (uint16_t port = kPort; port < kPort + 1000; ++port) ASSERT_EQ(server.bind(server.create(), port), 0);
@@ -157,8 +157,7 @@ TEST_F(GoneClientsTest, WhatAUserHasLeftIsNotInTheWayOfItsNextProgram) {
   third.create_many(3 * GoneClients::kAtOnce);
 }
 
-// An agent that ends knows nothing of programs that have ended before it, and the next one is to know
-// nothing.
+// When the agent ends, programs that ended before it leave nothing in the ledger for the next agent.
 TEST_F(GoneClientsTest, AnAgentThatEndsClearsAwayTheRest) {
   Program large = program(kOtherUser);
   for (uint16_t port = kPort; port < kPort + 1000; ++port) ASSERT_EQ(large.bind(large.create(), port), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's QP1, as another host meets it.
+// The agent's QP1, as another host uses it.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -33,9 +33,9 @@ using test::text_of;
 constexpr uint16_t kPort = 7471;
 constexpr uint32_t kPeersId = 0x1234;
 constexpr uint32_t kPeersQpn = 0x88;
-constexpr uint8_t kSoon = 12;  // 17 ms: how long the peer takes to answer
+constexpr uint8_t kSoon = 12;  // 17 ms: the peer's response time
 
-// As the kernel's rdma_cm asks for a connection to a TCP port.
+// A REQ for a TCP port, as the kernel's rdma_cm sends it.
 cm::Req request_for(uint16_t port, const std::string& text) {
   cm::Req req = test::request_to(port);
   req.local_id = kPeersId;
@@ -56,7 +56,7 @@ cm::Mad mad_of(uint8_t management_class, uint8_t method) {
   mad.bytes[1] = std::byte{management_class};
   mad.bytes[2] = std::byte{1};
   mad.bytes[3] = std::byte{method};
-  mad.bytes[15] = std::byte{0x77};  // of the transaction ID
+  mad.bytes[15] = std::byte{0x77};  // part of the transaction ID
   return mad;
 }
 
@@ -72,7 +72,7 @@ class CmGsi : public test::NamespaceTest {
     ASSERT_TRUE(admin);
     admin_ = std::move(*admin);
     peer_.emplace(agent_->pid());
-    // The agent hears of its new address.
+    // Waits until the agent knows its new address.
     ASSERT_TRUE(eventually([&] {
       const uint32_t id = program_->create();
       const bool bound = program_->bind(id, address("10.9.0.1")) == 0;
@@ -81,7 +81,7 @@ class CmGsi : public test::NamespaceTest {
     }));
   }
   void TearDown() override {
-    peer_.reset();  // back to the agent's host
+    peer_.reset();  // back to the agent's network namespace
     admin_.reset();
   }
 
@@ -90,7 +90,7 @@ class CmGsi : public test::NamespaceTest {
     ASSERT_EQ(program_->bind(listener, address("10.9.0.1", kPort)), 0);
     ASSERT_EQ(program_->listen(listener), 0);
   }
-  // The program's identifier of a connection that stands.
+  // Returns the program's identifier of an established connection.
   uint32_t establish() {
     listen();
     peer_->say(request_for(kPort, "hello"), 1);
@@ -178,18 +178,18 @@ TEST_F(CmGsi, BelievesNoOtherProgramOfAHostWithAnAgent) {
 TEST_F(CmGsi, RejectsWhatComesWithoutAddresses) {
   listen();
   cm::Req req = request_for(kPort, "hello");
-  req.private_data[0] = 0x30;  // a version that there is not
+  req.private_data[0] = 0x30;  // an unknown version
   peer_->say(req, 1);
   EXPECT_TRUE(peer_->expect<cm::Rej>().is(cm::RejReason::kConsumer));
   req = request_for(kPort, "hello");
-  req.primary.remote_gid = CmPeer::address(77);  // none of the agent's host
+  req.primary.remote_gid = CmPeer::address(77);  // no address of the agent's host
   peer_->say(req, 1);
   EXPECT_TRUE(peer_->expect<cm::Rej>().is(cm::RejReason::kInvalidGid));
   EXPECT_FALSE(program_->poll_event());
 }
 
-// A program that listens on this host's own address alone must not be found from outside, nor anybody be
-// taken for another host: what the private data say counts for nothing where the path says otherwise.
+// A program that listens only on an address of this host must not be reachable from outside. A peer must not
+// pass for another host: addresses in the private data must agree with the path.
 TEST_F(CmGsi, RejectsWhatNamesOtherAddressesThanItsPath) {
   const uint32_t inner = program_->create();
   ASSERT_EQ(program_->bind(inner, address("127.0.0.1", kPort)), 0);
@@ -224,11 +224,11 @@ TEST_F(CmGsi, TellsThePeersOfAProgramThatDied) {
   EXPECT_EQ(dreq.remote_id, kPeersId);
   EXPECT_EQ(dreq.local_id, rep_.local_id);
   EXPECT_EQ(dreq.remote_qpn, kPeersQpn);
-  // Again and again, until it is answered.
+  // The DREQ is repeated until it is answered.
   EXPECT_EQ(peer_->expect<cm::Dreq>(), dreq);
   EXPECT_EQ(peer_->expect<cm::Dreq>(), dreq);
   peer_->say(cm::Drep{kPeersId, rep_.local_id, {}}, peer_->transaction());
-  while (peer_->hear(300)) {  // what was on its way
+  while (peer_->hear(300)) {  // drops the messages under way
   }
   EXPECT_EQ(status().identifiers, 0u);
 }
@@ -263,7 +263,7 @@ TEST_F(CmGsi, ConnectsToAnotherHost) {
 }
 
 TEST_F(CmGsi, SaysThatItDoesNotServeOtherClasses) {
-  peer_->send(mad_of(0x01, 0x05));  // a trap: nobody waits for an answer
+  peer_->send(mad_of(0x01, 0x05));  // a trap, which gets no answer
   peer_->send(mad_of(0x06, 0x01));  // a Get of device management
   const auto answer = peer_->hear();
   ASSERT_TRUE(answer);
@@ -295,7 +295,7 @@ TEST_F(CmGsi, HearsNothingUnderAnotherQkey) {
 
 TEST_F(CmGsi, CountsWhatIsMalformed) {
   cm::Mad mad = cm::encode(request_for(kPort, "hello"), 1);
-  mad.bytes[17] = std::byte{0x99};  // no such attribute
+  mad.bytes[17] = std::byte{0x99};  // an unknown attribute
   peer_->send(mad);
   ASSERT_TRUE(eventually([&] {
     const protocol::CmStatus counted = status();
@@ -309,7 +309,7 @@ TEST_F(CmGsi, AFloodOfRequestsIsBoundedByTheBacklog) {
   ASSERT_EQ(program_->bind(listener, address("10.9.0.1", kPort)), 0);
   ASSERT_EQ(program_->listen(listener, kBacklog), 0);
   for (uint32_t sent = 0; sent < 200;) {
-    // No more at a time than the agent's socket holds if the agent has no processor for a while.
+    // At most what the agent's socket holds if the agent gets no processor for a while.
     for (const uint32_t end = sent + 20; sent < end; ++sent) {
       cm::Req req = request_for(kPort, "flood");
       req.local_id = 1000 + sent;
@@ -343,7 +343,7 @@ TEST_F(CmIdleAgent, EndsThoughConnectionsWaitForTheirLastPackets) {
     ASSERT_EQ(client.accept(active), 0);
     server.expect(RDMA_CM_EVENT_ESTABLISHED);
   }
-  // TIMEWAIT takes longer than that.
+  // TIMEWAIT would take longer than this.
   EXPECT_TRUE(eventually([&] {
     siginfo_t ended{};
     const auto pid = static_cast<id_t>(agent.pid());

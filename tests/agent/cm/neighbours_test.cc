@@ -20,7 +20,7 @@ CmAddress address(const char* host) {
   return result;
 }
 
-// A link with nobody at its other end who answers.
+// A link whose other end answers no neighbor requests.
 class NeighboursTest : public test::NamespaceTest {
  protected:
   void SetUp() override {
@@ -78,7 +78,7 @@ TEST_F(NeighboursTest, TheKernelSaysAllThatItKnows) {
   EXPECT_EQ(known, 2u);
 }
 
-// A user may let a hundred thousand identifiers wait for one neighbour, and end them all at once.
+// A user may have a hundred thousand identifiers wait for one neighbor, and end them all at once.
 TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   constexpr size_t kMany = 40'000;
   std::vector<Neighbours::Ticket> tickets;

@@ -22,7 +22,7 @@ TEST(OwnMessages, AreHeardOnceEach) {
   OwnMessages own(kSecret);
   EXPECT_FALSE(own.heard(message(1)));
   own.said(message(1));
-  own.said(message(1));  // repeated, as no answer came
+  own.said(message(1));  // a repetition, because no answer came
   EXPECT_FALSE(own.heard(message(2)));
   EXPECT_TRUE(own.heard(message(1)));
   EXPECT_TRUE(own.heard(message(1)));
@@ -42,7 +42,7 @@ TEST(OwnMessages, DifferInEveryBit) {
   EXPECT_TRUE(own.heard(message(1)));
 }
 
-// Many programs that connect at the same moment; and what has gone to other hosts lies there, too.
+// Many programs connect at the same moment. Messages to other hosts are in the table as well.
 TEST(OwnMessages, FindRoomByTheThousand) {
   OwnMessages own(kSecret);
   for (uint32_t i = 0; i < 100000; ++i) own.said(message(i));

@@ -60,7 +60,7 @@ TEST_F(PortSpaceTest, KeepsAWildcardAndAnAddressOfItsFamilyApart) {
   auto ipv6 = binding(address("2001:db8::1"));
   EXPECT_EQ(bind(any), 0);
   EXPECT_EQ(bind(one), EADDRNOTAVAIL);
-  EXPECT_EQ(bind(ipv6), EADDRNOTAVAIL);  // it might be both families'
+  EXPECT_EQ(bind(ipv6), EADDRNOTAVAIL);  // an IPv6 socket may listen for both families
   ipv6.own_family_only = true;
   EXPECT_EQ(bind(ipv6), 0);
 }
@@ -85,7 +85,7 @@ TEST_F(PortSpaceTest, LetsThoseShareWhoAllSaidSoUntilOneListens) {
   EXPECT_EQ(error_of(ports_.claim(one)), EADDRNOTAVAIL);
   ports_.release(two);
   EXPECT_EQ(error_of(ports_.claim(one)), 0);
-  EXPECT_EQ(bind(two), EADDRNOTAVAIL);  // the one that listens shares no more
+  EXPECT_EQ(bind(two), EADDRNOTAVAIL);  // a listener does not share its port
 }
 
 TEST_F(PortSpaceTest, ChoosesPortsOfTheRangeThatTellConnectionsApart) {
@@ -102,7 +102,7 @@ TEST_F(PortSpaceTest, ChoosesPortsOfTheRangeThatTellConnectionsApart) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(choose("10.0.0.1"), 0) << i;
   EXPECT_EQ(used, (std::set<uint16_t>{5000, 5001, 5002, 5003, 5004}));
   EXPECT_EQ(choose("10.0.0.1"), EADDRNOTAVAIL);
-  EXPECT_EQ(choose("10.0.0.2"), 0);  // another peer: the same port will do
+  EXPECT_EQ(choose("10.0.0.2"), 0);  // for another destination the same port will do
   ports_.release(*bindings[2]);
   bindings.erase(bindings.begin() + 2);
   EXPECT_EQ(choose("10.0.0.1"), 0);
@@ -129,7 +129,8 @@ TEST_F(PortSpaceTest, FindsTheMostExactListener) {
   any6.own_family_only = true;
   for (PortBinding* each : {&any4, &one, &dual, &any6}) {
     ASSERT_EQ(bind(*each), 0);
-    EXPECT_EQ(ports_.find_listener(each->source, PortSpace::Origin::kElsewhere), nullptr);  // only bound
+    EXPECT_EQ(ports_.find_listener(each->source, PortSpace::Origin::kElsewhere),
+              nullptr);  // only bound, not listening
     each->listening = true;
   }
   EXPECT_EQ(ports_.find_listener(address("10.0.0.7"), PortSpace::Origin::kElsewhere), &any4);
@@ -141,7 +142,7 @@ TEST_F(PortSpaceTest, FindsTheMostExactListener) {
   EXPECT_EQ(ports_.find_listener(address("10.0.0.7", kPort + 3), PortSpace::Origin::kElsewhere), nullptr);
 }
 
-// As the kernel's rdma_cm has it: loopback is a wildcard, of a port as of a device.
+// Loopback is a wildcard for a port as for a device, as in the kernel's rdma_cm.
 TEST_F(PortSpaceTest, TakesLoopbackForAWildcard) {
   auto loopback = binding(address("127.0.0.1"));
   auto one = binding(address("10.0.0.1"));
@@ -164,7 +165,7 @@ class SharedPorts : public ::testing::Test {
  protected:
   static constexpr uid_t kOwn = 500;
   static constexpr PortRange kRange{40'000, 40'099};
-  // Another identifier of the user, which connects to nobody.
+  // Binds another identifier of the user to any port, with no destination.
   bool take_any(uid_t user) { return take_any(user, {}); }
   bool take_any(uid_t user, const CmAddress& destination) {
     PortBinding& one = held_.emplace_back(binding(address("0.0.0.0", 0)));
@@ -204,7 +205,7 @@ TEST_F(SharedPorts, NorDoesItTakeThemOneByOne) {
   EXPECT_EQ(bind(1000, kPort), 0) << "no ephemeral port";
 }
 
-// To take all of those that lead to somebody would keep others from it.
+// A user with all ports to one destination would keep other users from it.
 TEST_F(SharedPorts, ConnectionsOfOneUserShareItsPorts) {
   const CmAddress server = address("10.0.0.9");
   size_t taken = 0;
@@ -218,9 +219,9 @@ TEST_F(SharedPorts, APortIsTheUsersUntilItsLastHolderLeavesIt) {
   const CmAddress server = address("10.0.0.9");
   while (take_any(1000, server)) {
   }
-  held_.pop_back();  // the one that got none
+  held_.pop_back();  // the one that got no port
   const size_t share = held_.size();
-  // Another connection by each of them.
+  // A second connection from each port.
   for (size_t i = 0; i < share; ++i) ASSERT_TRUE(take_any(1000, address("10.0.0.8")));
   for (size_t i = 0; i < share; ++i) {
     ports_.release(held_.front());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `verbena status` is told of connection management: counts that are kept, and lists made little by
-// little.
+// Connection management in `verbena status`: counters, and lists that are made in slices.
 #include "agent/cm/status.h"
 
 #include <cerrno>
@@ -19,7 +18,7 @@ constexpr uint16_t kPort = 7471;
 
 class CmStatusTest : public CmInProcess {
  protected:
-  // The numbers of all that a listing of so many at a time brings.
+  // Returns the numbers of all identifiers in a listing that is made in slices of `most`.
   std::multiset<uint32_t> listed(std::optional<uid_t> user, size_t most = 7) {
     std::multiset<uint32_t> numbers;
     CmIdListing listing(service_, user);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users may do to each other's connections and ports under root's agent.
+// Limits on what users can do to each other's connections and ports under root's agent.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -73,7 +73,7 @@ bool can_bind(CmProgram& program, const protocol::CmAddress& to) {
 
 TEST_F(CmUsers, WhoLetsRequestsLieLeavesOthersTheirOwn) {
   constexpr uint16_t kListeners = 9;
-  constexpr uint32_t kRequests = 1000;  // to each: less than its backlog takes
+  constexpr uint32_t kRequests = 1000;  // to each listener: fewer than its backlog
   CmProgram program;
   ASSERT_TRUE(program.connected());
   auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
@@ -102,7 +102,7 @@ TEST_F(CmUsers, WhoLetsRequestsLieLeavesOthersTheirOwn) {
     for (uint32_t i = 0; i < kRequests; ++i, ++number) {
       peer.say(request_for(kPort + port, number), number);
       if (number % 64 != 0) continue;
-      // Not faster than the agent takes them.
+      // Waits for the agent, so that none of the requests is lost.
       ASSERT_TRUE(eventually([&] {
         const auto status = (*admin)->status();
         const auto type = static_cast<size_t>(cm::MessageType::kReq);
@@ -119,7 +119,7 @@ TEST_F(CmUsers, WhoLetsRequestsLieLeavesOthersTheirOwn) {
   EXPECT_EQ(stranger.end(), 0);
 }
 
-// ---- what the next agent believes
+// ---- connections that a restarted agent accepts
 
 protocol::CmRestoreRequest restoration(uint32_t id, uint32_t state, const protocol::CmRoute& route) {
   protocol::CmRestoreRequest request{};
@@ -143,7 +143,8 @@ protocol::CmRoute own_route() {
   return route;
 }
 
-// A child of the test below: a program that invents connections between QPs of its own and a peer's.
+// Runs in a child of the test below: a program that claims connections that never existed, from QPs of its
+// own.
 int invent_connections(const Stranger::Line&) {
   auto client = control::Client::connect({.start_agent = false, .agent_program = {}});
   if (!client) return 1;
@@ -159,7 +160,7 @@ int invent_connections(const Stranger::Line&) {
     request.connection.remote_qpn = 0x4000 + i;
     if (program.restore(request) != EPERM) return 4;
   }
-  // What is as good as a new one is made.
+  // A claim that needs no more than a new identifier is accepted.
   return program.restore(restoration(5000, protocol::kCmBound, own_route())) == 0 ? 0 : 5;
 }
 
@@ -169,7 +170,7 @@ TEST_F(CmUsers, WhoInventsConnectionsIsNotBelieved) {
 
 TEST_F(CmUsers, NorAfterARestartOfTheAgent) {
   {
-    CmProgram roots;  // that brings the vault
+    CmProgram roots;  // its agent connection brings the takeover state
     ASSERT_TRUE(roots.connected());
     agent_->stop(SIGKILL);
     agent_.emplace();
@@ -224,7 +225,7 @@ TEST_F(CmUsers, ASlotThatComesBackLeavesNoConnectionsWithItsQps) {
   EXPECT_EQ(stranger.end(), 0);
 }
 
-// Who has all ephemeral ports leaves nobody else one to connect from.
+// A user who takes all ephemeral ports would leave other users none to connect from.
 TEST_F(CmUsers, OneWhoTakesAllPortsLeavesTheOthersTheirs) {
   ASSERT_TRUE(test::shell("echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range"));
   const auto take_all = [] {
@@ -246,10 +247,10 @@ TEST_F(CmUsers, OneWhoTakesAllPortsLeavesTheOthersTheirs) {
   EXPECT_GT(take_all(), 10);
 }
 
-// Of an agent that a program has started.
+// The idle timeout of an agent that a program has started.
 constexpr Duration kIdleTimeout = std::chrono::seconds(5);
 
-// Whichever it is; 0: none.
+// Returns the pid of the agent that listens; 0: none.
 pid_t listening_agent() {
   auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
   if (!admin) return 0;
@@ -257,14 +258,14 @@ pid_t listening_agent() {
   return status ? static_cast<pid_t>(status->pid) : 0;
 }
 
-// One that is not our child.
+// Ends an agent that is not our child.
 void end_agent(pid_t agent) {
   ASSERT_GT(agent, 0);
   ::kill(agent, SIGTERM);
   EXPECT_TRUE(eventually([agent] { return ::kill(agent, 0) != 0; }));
 }
 
-// Root's agent, its keeper, and a listener of a user who has no slot.
+// Root's agent, its standby, and a listener of a user who has no slot.
 TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   Stranger owner(kOther, [](const Stranger::Line& line) {
     CmProgram own;
@@ -283,7 +284,7 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   ASSERT_TRUE(owner.hear());
   ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
   agent_->stop(SIGKILL);
-  // The keeper starts the next one. One of ours beside it would give way to it, before it listens perhaps.
+  // The standby starts the next agent. A second one of ours would give way to it, perhaps before it listens.
   ASSERT_TRUE(eventually([] { return listening_agent() != 0; }));
   EXPECT_EQ(Stranger(kOther - 1,
                      [](const Stranger::Line&) {
@@ -303,8 +304,8 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   end_agent(listening_agent());
 }
 
-// A program that dies together with the agent has claims, too, which are not given up at once. An agent that
-// ended meanwhile, as one does that nobody needs, would only be followed by the keeper's next, without end.
+// A program that dies together with the agent keeps its claims for a while. Without clients the agent would
+// end, and the standby would start the next one, endlessly.
 TEST_F(CmUsers, TheNextAgentStaysAsLongAsAPortIsKeptForItsOwner) {
   {
     Stranger owner(kOther, [](const Stranger::Line& line) {
@@ -326,14 +327,14 @@ TEST_F(CmUsers, TheNextAgentStaysAsLongAsAPortIsKeptForItsOwner) {
     ASSERT_EQ(::kill(next, 0), 0) << "it has ended";
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  ::kill(test::find_process("verbena-keeper"), SIGSTOP);  // it is not to start another
+  ::kill(test::find_process("verbena-keeper"), SIGSTOP);  // so that it does not start another agent
   end_agent(next);
   ::kill(test::find_process("verbena-keeper"), SIGKILL);
 }
 
-// ---- what is said in others' names
+// ---- forged messages
 
-// Sends from any address of this host to QP1, as every program can.
+// Sends to QP1 from any address of this host, as every program can.
 class Forger : private net::PacketHandler {
  public:
   Forger() {
@@ -365,7 +366,7 @@ roce::Address own_address() {
   return roce::Address::from_ipv4(bytes);
 }
 
-// Two programs of root's, on one host, with a connection between them.
+// Two programs of root on one host, with a connection between them.
 TEST_F(CmUsers, NobodyEndsAConnectionInTheNameOfItsPeer) {
   constexpr uint32_t kQpn = 0x4711;
   CmProgram server;
@@ -395,7 +396,7 @@ TEST_F(CmUsers, NobodyEndsAConnectionInTheNameOfItsPeer) {
                      })
                 .end(),
             0);
-  // What the agent hears after that.
+  // A new connection: by its events the agent has processed the forged messages.
   connect(kQpn + 2);
   EXPECT_FALSE(client.poll_event());
   EXPECT_FALSE(server.poll_event());

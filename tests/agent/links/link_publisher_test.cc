@@ -45,7 +45,7 @@ class LinkPublisherTest : public ::testing::Test {
 
   LinkTable table;
   bool awaits_programs = false;
-  std::vector<std::vector<std::string>> before;  // of each change
+  std::vector<std::vector<std::string>> before;  // the links before each change
   LinkPublisher publisher{table,
                           {.awaits_programs = [this] { return awaits_programs; },
                            .on_change = [this](const auto& links) { before.push_back(names(links)); }}};
@@ -91,7 +91,7 @@ TEST_F(LinkPublisherTest, LoopbacksLinkStaysWhileASessionHasSeenIt) {
   add_netdev(2, "eth0", {10, 0, 0, 1});
   publisher.publish();
   EXPECT_EQ(shown().size(), 2u);
-  publisher.session_came(9);  // sees it too
+  publisher.session_came(9);  // the new session sees it, too
   publisher.session_went(7);
   publisher.session_went(8);
   EXPECT_EQ(shown().size(), 2u);

@@ -45,7 +45,7 @@ std::vector<std::string> names(const LinkTable& table) {
   return names;
 }
 
-// "0 fe80::1" for each GID of the link at this place.
+// Returns a line such as "0 fe80::1" for each GID of the link at this place.
 std::vector<std::string> gids(const LinkTable& table, size_t place = 0) {
   std::vector<std::string> gids;
   for (const control::GidEntry& entry : table.snapshot().links.at(place).gids) {
@@ -198,7 +198,7 @@ TEST(LinkTable, PutsLoopbackLast) {
   EXPECT_THAT(names(table), ElementsAre("rxe_eth0", "rxe_eth1", "rxe_lo"));
 }
 
-// Of the MAC address 52:54:00:00:00:02.
+// The default GID of the MAC address 52:54:00:00:00:02.
 constexpr const char* kDefaultGid = "fe80::5054:ff:fe00:2";
 
 TEST(LinkTable, OrdersAddressesThatComeTogetherAsTheKernelDoes) {
@@ -217,7 +217,7 @@ TEST(LinkTable, HasTheDefaultGidAtIndexZeroThoughNoNetdevHasTheAddress) {
   table.address_changed(2, address("10.0.0.1"));
   table.settle();
   EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
-  // A link-local address of another making (RFC 7217) is an address as others are.
+  // A link-local address made otherwise (RFC 7217) is treated as any other address.
   table.address_changed(2, address("fe80::1234"));
   table.settle();
   EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1", "2 fe80::1234"));
@@ -262,7 +262,7 @@ TEST(LinkTable, TellsWhichBondsHaveFailedOver) {
   table.settle();
   const auto before = table.snapshot().links;
   EXPECT_TRUE(table.failed_over(before).empty());
-  table.address_removed(2, address("10.0.0.2"));  // is no failover
+  table.address_removed(2, address("10.0.0.2"));  // removing an address is no failover
   table.settle();
   EXPECT_TRUE(table.failed_over(before).empty());
   bond.mac[5] = other.mac[5] = 9;
@@ -281,7 +281,7 @@ TEST(LinkTable, HasNoDefaultGidWithoutAMacAddress) {
   EXPECT_THAT(gids(table), ElementsAre("0 ::ffff:127.0.0.1", "1 ::1"));
 }
 
-// A table of an agent that had other rules: programs that run know the address by its index.
+// The table of an agent with other rules: running programs know the address by its index.
 TEST(LinkTable, LeavesAnAddressThatARestoredTableHasAtIndexZeroThere) {
   control::LinkSnapshot before;
   before.links.resize(1);
@@ -326,7 +326,7 @@ TEST(LinkTable, AnAddressWithTwoPrefixesStaysUntilBothAreGone) {
   table.settle();
   EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
   table.address_removed(2, address("10.0.0.1"));
-  EXPECT_TRUE(table.settle());  // it has one network less
+  EXPECT_TRUE(table.settle());  // the link has one network fewer
   EXPECT_THAT(gids(table), ElementsAre("0 fe80::5054:ff:fe00:2", "1 ::ffff:10.0.0.1"));
   table.address_removed(2, wide);
   EXPECT_TRUE(table.settle());
@@ -342,7 +342,7 @@ TEST(LinkTable, StopsAtTheEndOfTheGidTable) {
   }
   table.settle();
   EXPECT_EQ(gids(table).size(), control::kGidTableLength);
-  // A place that becomes free goes to one that waits.
+  // A free place goes to an address that waits for one.
   table.address_removed(2, address("10.0.0.5"));
   table.settle();
   EXPECT_EQ(gids(table).size(), control::kGidTableLength);
@@ -520,7 +520,7 @@ TEST(LinkTable, RemembersWhomALinkHearsForAsLongAsItIsThere) {
   EXPECT_THAT(table.snapshot().links.at(0).peers, ElementsAre(peers));
   EXPECT_TRUE(table.holds_user_changes());
 
-  ASSERT_TRUE(table.add_link("rxe0", "eth0"));  // another name for the same
+  ASSERT_TRUE(table.add_link("rxe0", "eth0"));  // a second name for the same link
   EXPECT_TRUE(table.settle());
   EXPECT_THAT(table.snapshot().links.at(0).peers, ElementsAre(peers));
 
@@ -537,7 +537,7 @@ TEST(LinkTable, RemembersWhomALinkHearsForAsLongAsItIsThere) {
   EXPECT_EQ(next.set_peers("rxe1", {peers}).error().code, ENODEV);
 }
 
-// Names become those of files, and devices are told apart by their indexes.
+// Names become file names, and device indexes identify devices.
 TEST(LinkTable, TakesNoLinksOverThatItWouldNotHaveMade) {
   control::LinkSnapshot left;
   left.next_device_index = UINT32_MAX;

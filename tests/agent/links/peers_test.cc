@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link that is to hear some hosts only: programs of one host, and packets from addresses of another.
+// A link that accepts packets from listed hosts only: programs on one host, and packets with source addresses
+// of another.
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,7 +61,7 @@ class Peers : public ::testing::Test {
     agent_.emplace();
   }
 
-  // Packets do not overtake each other where all happens on one.
+  // On one processor packets do not overtake each other.
   static void stay_on_one_processor() {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -99,7 +100,7 @@ class Peers : public ::testing::Test {
         ::sendto(socket.get(), packet.data(), packet.size(), 0, &destination.generic, destination.length()),
         16);
   }
-  // What of a stranger's packet and a peer's after it arrives.
+  // Sends a packet of a stranger and then one of a peer. Returns the tags of those that arrive.
   Tags heard(const Slot& slot) {
     send(kStranger, "10.47.91.2", slot.index, 9);
     send(kPeer, "10.47.91.2", slot.index, 1);
@@ -137,7 +138,7 @@ TEST_F(Peers, AreKeptWhenTheAgentIsKilledAndByTheNext) {
   agent_->stop(SIGKILL);
   EXPECT_EQ(heard(*slot), Tags{1});
   agent_.emplace();
-  ASSERT_TRUE((*client)->links());  // it has brought the vault
+  ASSERT_TRUE((*client)->links());  // the client has brought the takeover state
   EXPECT_EQ(peers(), wanted);
   EXPECT_EQ(heard(*slot), Tags{1});
   set_peers({});

@@ -33,7 +33,7 @@ AgentLog::Put standard_error() {
   return [output = LogOutput()](std::string_view line) mutable { return output.put(line); };
 }
 
-// A place for lines that takes none until it is opened.
+// A destination for lines that blocks until it is opened.
 class Gate {
  public:
   AgentLog::Put put() {
@@ -190,7 +190,7 @@ std::string read_some(int fd) {
   return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
 }
 
-// All that comes until this text has come.
+// Reads until this text has come. Returns everything read.
 std::string read_until(int fd, const std::string& last) {
   std::string all;
   for (std::string some = read_some(fd); !some.empty(); some = read_some(fd)) {
@@ -202,7 +202,7 @@ std::string read_until(int fd, const std::string& last) {
 
 class StalledOutput : public AgentLogTest {
  protected:
-  // The log does not wait for a reader. When one reads again, it learns how many lines are missing.
+  // The log does not wait for a reader. A reader that resumes learns how many lines are missing.
   template <class Resume>
   static void expect_no_waiting(test::Stalled stalled, Resume resume) {
     const test::StandardError replaced(stalled.end.get());

@@ -18,7 +18,7 @@ constexpr TimePoint kBegin{seconds(1000)};
 
 class LogLimitTest : public testing::Test {
  protected:
-  // How many of so many lines are admitted.
+  // Logs `lines` lines. Returns how many are admitted.
   int log(std::optional<uid_t> user, int lines, TimePoint now = kBegin) {
     int admitted = 0;
     for (int i = 0; i < lines; ++i) admitted += limit_.admits(user, now) ? 1 : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent serves its clients whatever its standard error is, and whatever they make it log.
+// The agent serves its clients whatever its standard error is, and whatever clients make it log.
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -39,7 +39,7 @@ class StalledLog : public test::NamespaceTest {
     const auto admin = Admin::connect({.start_agent = false, .agent_program = {}});
     return admin && (*admin)->status();
   }
-  // With an agent that logs there: it answers, takes clients, and ends.
+  // Starts an agent that logs to `log`. It must answer, accept clients and end.
   static void expect_to_be_served(int log) {
     std::unique_ptr<AgentProcess> agent;
     {
@@ -66,7 +66,7 @@ TEST_F(StalledLog, OnAFullDiskHoldsUpNobody) {
   expect_to_be_served(full.get());
 }
 
-// As an agent that a program has started, which takes a file in place of the pipe.
+// An agent that a program has started logs to a file instead of the pipe.
 TEST_F(StalledLog, IsLeftForAFileByAnAgentInTheBackground) {
   const test::Stalled pipe = test::full_pipe();
   std::unique_ptr<AgentProcess> agent;
@@ -77,7 +77,7 @@ TEST_F(StalledLog, IsLeftForAFileByAnAgentInTheBackground) {
   EXPECT_TRUE(answers_status());
 }
 
-// Each message has a version that no agent speaks, of which each is warned of.
+// Each message has a version that the agent does not speak, which makes it log a warning.
 TEST_F(StalledLog, IsNotFilledByOneClient) {
   constexpr int kMessages = 500, kMaxLines = 200;
   std::string name = testing::TempDir() + "stalled_log_test_XXXXXX";

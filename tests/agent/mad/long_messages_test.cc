@@ -43,7 +43,7 @@ LongMessages::Sending sending(uint32_t timeout_ms = 0, uint64_t port = kPort) {
 
 class LongMessagesTest : public ::testing::Test {
  protected:
-  // All segments that may go now.
+  // Returns all segments that may be sent now.
   std::vector<Mad> take_sent() {
     size_t before = ~size_t{0};
     while (sent_.size() != before) {
@@ -61,7 +61,7 @@ class LongMessagesTest : public ::testing::Test {
 
   EventLoop loop_;
   std::vector<Mad> sent_, replies_;
-  std::vector<bool> ends_;  // whether each has arrived
+  std::vector<bool> ends_;  // for each message, whether it has arrived
   int rooms_ = 0;
   LongMessages messages_{
       loop_,
@@ -91,7 +91,7 @@ TEST_F(LongMessagesTest, GoAsFarAsTheWindowAndEndWithTheLastAcknowledgement) {
   EXPECT_TRUE(replies_.empty());
 }
 
-// So that the other end may begin with its answer.
+// The acknowledgement lets the other end begin its answer.
 TEST_F(LongMessagesTest, TheEndOfARequestIsAcknowledgedInTurn) {
   messages_.send(sending(1000), message(200));
   const auto only = take_sent();
@@ -150,7 +150,7 @@ TEST_F(LongMessagesTest, AreBoundedForEachPortAndUser) {
     ASSERT_TRUE(messages_.send(sending(0, port), message(mad::kMaxRmppBytes, port)));
   }
   EXPECT_LE((port - kPort) * mad::kMaxRmppBytes, size_t{64} << 20);
-  EXPECT_TRUE(messages_.has_room(port, kUser + 1));  // another's share is there
+  EXPECT_TRUE(messages_.has_room(port, kUser + 1));  // the share of another user is free
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace verbena::agent {
 namespace {
 
 constexpr uint32_t kDevice = 3;
-constexpr uint8_t kPing = 0x32;  // a vendor class of range 2
+constexpr uint8_t kPing = 0x32;  // a vendor class in range 2
 constexpr uint32_t kOpenIb = 0x001405;
 
 MadAgent agent(uint8_t management_class, uint64_t port = 1) {
@@ -67,7 +67,7 @@ TEST(Registrations, GiveNoMethodTwice) {
   other = server(kPing, 2);
   other.device_index = kDevice + 1;
   EXPECT_TRUE(all.add(other).has_value());
-  EXPECT_TRUE(all.add(agent(kPing, 2)).has_value());  // it only asks
+  EXPECT_TRUE(all.add(agent(kPing, 2)).has_value());  // an agent that only sends requests
 }
 
 TEST(Registrations, FindWhoHasAskedByTheUpperHalfOfTheTransaction) {
@@ -82,7 +82,7 @@ TEST(Registrations, FindWhoHasAskedByTheUpperHalfOfTheTransaction) {
   EXPECT_EQ(all.for_answer(5), nullptr);
 }
 
-// As ib_register_mad_agent().
+// The checks of the kernel's ib_register_mad_agent().
 TEST(Registrations, RefuseWhatTheKernelRefuses) {
   Registrations all;
   const auto refused = [&](MadAgent one) {
@@ -95,7 +95,7 @@ TEST(Registrations, RefuseWhatTheKernelRefuses) {
   one.oui = 0;
   EXPECT_TRUE(refused(one));
   one = agent(0x04);
-  one.rmpp_version = 1;  // performance management has no long messages
+  one.rmpp_version = 1;  // performance management has no RMPP
   EXPECT_TRUE(refused(one));
   one = agent(0x81);
   one.queue_pair = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients may do to the agent without harming it, or each other.
+// Misbehaving clients harm neither the agent nor other clients.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -63,13 +63,13 @@ size_t descriptors_of(pid_t pid) {
   return static_cast<size_t>(std::distance(begin(fds), end(fds)));
 }
 
-// How many GIDs the first link has; 0 when the agent does not say.
+// Returns the number of GIDs of the first link; 0 if the agent does not answer.
 size_t first_gids(Client& client) {
   const auto links = client.links();
   return links && !links->empty() ? links->front().gids.size() : 0;
 }
 
-// A client that behaves is served.
+// Whether a well-behaved client is served.
 bool is_well() {
   auto client = Client::connect(kOnlyRunning);
   return client && (*client)->links().has_value();
@@ -105,7 +105,7 @@ TEST_F(Robustness, AnswersRandomBytesWithErrors) {
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) == before; }));
 }
 
-// Any type that the protocol has: its runs are MessageType's.
+// Draws any message type of the protocol, whose types are in contiguous runs.
 MessageType any_type(Random& random) {
   struct Run {
     MessageType first, last;
@@ -146,8 +146,8 @@ TEST_F(Robustness, AnswersRandomRequestsUnderAGoodHeader) {
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 2 * 100; }));
 }
 
-// Requests of connection management, of the right length and with numbers that may be there; beside them a
-// program that behaves.
+// Sends random connection management requests of the right length, with numbers that may exist, while a
+// well-behaved program runs.
 TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
   static constexpr size_t kLengths[] = {
       sizeof(protocol::CmChannelRequest), sizeof(protocol::CmChannelRequest),
@@ -173,14 +173,14 @@ TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
     for (int i = 0; i < 300; ++i) {
       const size_t request = random.below(std::size(kLengths));
       std::vector<std::byte> message(kLengths[request]);
-      // Small numbers, so that they meet; families of addresses among them.
+      // Small numbers, so that they coincide; some are address families.
       for (size_t at = 0; at + 4 <= message.size(); at += 4) {
         const uint32_t word = random.one_in(4)   ? static_cast<uint32_t>(random.next())
                               : random.one_in(3) ? AF_INET | uint32_t{0x9f1d} << 16
                                                  : static_cast<uint32_t>(random.below(6));
         std::memcpy(message.data() + at, &word, sizeof word);
       }
-      // An identifier of this sort is what most of them are about.
+      // Most requests are about an identifier of this kind.
       if (request == 2) {
         const uint16_t space[] = {RDMA_PS_TCP, IBV_QPT_RC};
         std::memcpy(message.data() + offsetof(protocol::CmCreateRequest, port_space), space, sizeof space);
@@ -197,7 +197,7 @@ TEST_F(Robustness, AnswersRandomRequestsOfConnectionManagement) {
     }
   }
   EXPECT_TRUE(is_well());
-  // Its own sockets, and traces of the connections.
+  // The remaining descriptors are the agent's own sockets and traces of the connections.
   const size_t most = before + 8 + agent::KeptTraces::kMaxTraces;
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= most; }));
 }
@@ -215,7 +215,7 @@ TEST_F(Robustness, DropsAClientThatTakesNoEvents) {
     error = program.join(group_member, i, test::address("239.1.2.3"));
     if (error == 0) error = program.leave(group_member, i);
   }
-  // The agent hangs up before we send the next request, or after.
+  // The agent closes the connection before or after we send the next request.
   EXPECT_TRUE(error == EPIPE || error == ECONNRESET) << error;
   EXPECT_TRUE(is_well());
 }
@@ -246,7 +246,7 @@ TEST_F(Robustness, TellsWhatIsWrongWithARequest) {
   EXPECT_EQ(answer_to(slot, sizeof slot), ENOENT);
   protocol::HelloRequest hello{};
   hello.header = protocol::request_header(MessageType::kHello, 1);
-  EXPECT_EQ(answer_to(hello, sizeof hello), EPROTO);  // once is enough
+  EXPECT_EQ(answer_to(hello, sizeof hello), EPROTO);  // a second hello
 }
 
 TEST_F(Robustness, KeepsNoDescriptorThatItDidNotAskFor) {
@@ -307,7 +307,7 @@ TEST_F(Robustness, DropsAClientThatDoesNotTakeItsAnswers) {
   RawConnection connection;
   ASSERT_TRUE(connection.hello());
   const MessageHeader request = protocol::request_header(MessageType::kGetStatus, 1);
-  // Until the agent hangs up, or we have said more than any buffer holds.
+  // Sends until the agent closes the connection, or until we have sent more than any buffer holds.
   bool dropped = false;
   for (int i = 0; i < 200000 && !dropped; ++i) {
     const auto sent = control::send_message(connection.fd(), protocol::bytes_of(request));
@@ -335,9 +335,9 @@ TEST_F(Robustness, AClientThatReadsNoEventsGetsOnlyTheNewestTable) {
       return first_gids(**watcher) == static_cast<size_t>(i) + 2;
     }));
   }
-  // Besides, the agent has files of the state directory open while it writes them.
+  // The agent also opens files of the state directory while it writes them.
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 1; }));
-  // One old table was on its way to it, and what came after is one more.
+  // The client was already sent one old table; later changes are merged into one more.
   int tables = 0;
   size_t newest = 0;
   ASSERT_TRUE(eventually([&] {
@@ -350,7 +350,7 @@ TEST_F(Robustness, AClientThatReadsNoEventsGetsOnlyTheNewestTable) {
   EXPECT_LE(tables, 2);
 }
 
-// A program would take an error for "no device". The commands say what is the matter.
+// A program would take an error for "no device", so its calls wait. Commands report the problem.
 TEST_F(Robustness, CallsWaitForAStoppedAgentAndCommandsGiveUp) {
   auto client = Client::connect(kOnlyRunning);
   ASSERT_TRUE(client);
@@ -365,7 +365,7 @@ TEST_F(Robustness, CallsWaitForAStoppedAgentAndCommandsGiveUp) {
     answered = true;
   });
   const auto late = Admin::connect(kOnlyRunning);  // takes two seconds
-  const auto status = (*early)->status();          // likewise
+  const auto status = (*early)->status();          // takes two seconds
   EXPECT_FALSE(answered);
   ::kill(pid(), SIGCONT);
   caller.join();
@@ -403,8 +403,8 @@ TEST_F(Robustness, RootsAgentServesOthersButLetsThemChangeNothing) {
             0);
 }
 
-// A child of the test below: asks for a channel to the slot, and says a word over it. The number says where
-// it failed.
+// Runs in a child of the test below: requests a channel to the slot, and sends a word over it. The number
+// says where it failed.
 int greet_over_channel(uint32_t peer_slot) {
   auto client = Client::connect(kOnlyRunning);
   if (!client) return 1;
@@ -438,7 +438,7 @@ TEST_F(Robustness, RootsAgentJoinsTheProcessesOfAllUsersByChannels) {
   EXPECT_FALSE(channels[0].asked);
   char word[5];
   ASSERT_EQ(::recv(channels[0].socket.get(), word, sizeof word, 0), 5);
-  // Its end of the channel is gone when the agent has let go of what it handed over, too.
+  // The channel's end closes only when the agent has also closed its copy.
   EXPECT_TRUE(eventually([&] { return ::recv(channels[0].socket.get(), word, sizeof word, 0) == 0; }))
       << "the other process has ended";
 }
@@ -457,14 +457,14 @@ TEST_F(Robustness, RandomWordsOnAnEventSocketHarmNobody) {
     ASSERT_TRUE(connection.reply());
     for (int i = 0; i < 100; ++i) {
       std::vector<std::byte> message(random.one_in(4) ? 1 + random.below(64) : sizeof(protocol::PeerMessage));
-      // Small numbers, so that they meet.
+      // Small numbers, so that they coincide.
       for (std::byte& byte : message) byte = static_cast<std::byte>(random.one_in(4) ? random.below(4) : 0);
       constexpr auto kFirst = static_cast<uint64_t>(MessageType::kLinksChanged);
       constexpr auto kLast = static_cast<uint64_t>(MessageType::kChannelSeen);
       const auto type = static_cast<MessageType>(kFirst + random.below(kLast - kFirst + 1));
       const auto header = protocol::request_header(type, static_cast<uint32_t>(random.below(3)));
       std::memcpy(message.data(), &header, std::min(message.size(), sizeof header));
-      // The agent does not take more than its socket holds, and reads little by little.
+      // The agent takes no more than its socket holds, and reads it bit by bit.
       [[maybe_unused]] const auto sent = control::send_message(connection.events(), message);
     }
     (*victim)->next_links();
@@ -509,7 +509,7 @@ TEST_F(Robustness, AUsersAgentDoesNotServeAnotherUser) {
                     [] {
                       AgentProcess own;
                       if (!is_well()) return 1;
-                      // Another user, who would have to find the name first.
+                      // Another user, who would first have to find the name.
                       const int status = as_user(65534, [] { return is_well() ? 0 : 1; });
                       return status;
                     }),
@@ -545,7 +545,7 @@ TEST_F(Robustness, AUsersAgentDoesNotServeAnotherUser) {
   ::waitpid(owner, nullptr, 0);
 }
 
-// What the child of the test below does; the number says where it failed.
+// Runs in a child of the test below; the number says where it failed.
 int hold_slots_through_a_restart(int ready, int go_on) {
   auto client = Client::connect(kOnlyRunning);
   if (!client) return 1;
@@ -555,7 +555,7 @@ int hold_slots_through_a_restart(int ready, int go_on) {
   char byte = 'r';
   if (::write(ready, &byte, 1) != 1 || ::read(go_on, &byte, 1) != 1) return 3;
 
-  // The agent is dead.
+  // The agent has been killed.
   if (!test::send_to_slot(1, 11) || !test::send_to_slot(2, 12)) return 4;
   if (test::received_tags(*one) != std::vector<uint32_t>{11}) return 5;
   if (test::received_tags(*two) != std::vector<uint32_t>{12}) return 6;
@@ -596,7 +596,7 @@ TEST_F(Robustness, AKilledRootAgentIsSurvivedByTheSlotsOfOtherUsersAlone) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
 
-  // With the last of these slots the keeper goes, and then the agent that it started.
+  // When the last of these slots is returned, the standby ends, and then the agent that it started.
   EXPECT_TRUE(eventually([] { return test::find_process("verbena-keeper") == 0; }));
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An agent and programs of other versions of the protocol, as they meet when the package is upgraded.
+// An agent and programs with different versions of the protocol, as after an upgrade of the package.
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 
 constexpr uint16_t kOwn = protocol::kProtocolVersion;
 
-// A program that speaks a version of its own choice.
+// A program that speaks a chosen version of the protocol.
 class Program {
  public:
   explicit Program(uint16_t version, uid_t agent = ::geteuid()) : version_(version) {
@@ -54,7 +54,7 @@ class Program {
       return result;
     }
   };
-  // A request with some zeros more, as a later version may have them.
+  // Sends a request with `more` extra zeros, as a later version may append fields.
   template <class Request>
   Reply ask(MessageType type, Request request, size_t more = 0) {
     request.header = protocol::request_header(type, ++sequence_, version_);
@@ -71,9 +71,9 @@ class Program {
     return reply;
   }
   Reply hello(size_t more = 0) { return ask(MessageType::kHello, protocol::HelloRequest{}, more); }
-  // The socket of its events, once it has said hello.
+  // The event socket, after hello.
   int events() const { return kept_.at(0).get(); }
-  // The type of the next event that is not news of links; waits for it.
+  // Waits for the next event, link news excepted. Returns its type.
   MessageType next_event() {
     for (;;) {
       pollfd entry{events(), POLLIN, 0};
@@ -154,7 +154,7 @@ TEST_F(AgentVersions, AProgramOfBeforeChannelsIsNotToldOfOne) {
     EXPECT_EQ(answers[0].error, EOPNOTSUPP);
     EXPECT_FALSE(answers[0].socket);
 
-    // Nor is its own question answered: what comes first answers the one after it.
+    // The program's own request for a channel is not answered: the first event answers the request after it.
     const protocol::ChannelMessage question{protocol::request_header(MessageType::kAskChannel, 0, version),
                                             slot, own->index, 0, 0};
     const protocol::PeerMessage next{protocol::request_header(MessageType::kAskPeer, 0, version), 7, 0, 0};
@@ -178,13 +178,13 @@ TEST_F(AgentVersions, AProgramOfBeforeCapturesIsNotToldOfOne) {
   ASSERT_TRUE(news);
   EXPECT_EQ(news->kind, protocol::CaptureNewsReply::kRefused);
   EXPECT_EQ(news->error, EOPNOTSUPP);
-  // What comes first answers a later question.
+  // The first event answers a later request.
   const protocol::PeerMessage question{protocol::request_header(MessageType::kAskPeer, 0, 3), 7, 0, 0};
   ASSERT_TRUE(control::send_message(program.events(), protocol::bytes_of(question)));
   EXPECT_EQ(program.next_event(), MessageType::kPeer);
 }
 
-// To another user's program no socket is lent, and this one knows of nothing else.
+// A program of another user gets no socket, and this version does not know forwarding.
 TEST_F(AgentVersions, AProgramOfBeforeHandingOverIsToldThatItHasNoWireAndWhy) {
   const auto take_as_other = [](uint16_t version) {
     const pid_t child = ::fork();

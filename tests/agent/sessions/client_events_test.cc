@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 
 constexpr uid_t kUser = 1000;
 
-// Word that no process has the domain open.
+// The event that no process has the domain open.
 control::DomainPeer no_peer(uint64_t domain) {
   control::DomainPeer peer;
   peer.domain = domain;
@@ -31,7 +31,7 @@ control::DomainPeer no_peer(uint64_t domain) {
   return peer;
 }
 
-// Word that nobody has the slot.
+// The event that no process has the slot.
 control::SlotChannel no_channel(uint32_t peer_slot) {
   return {1, peer_slot, true, ENOENT, {}};
 }
@@ -57,7 +57,7 @@ class ClientEventsTest : public ::testing::Test {
                                      uint32_t peer_slot) { channels.emplace_back(own_slot, peer_slot); },
             .on_end = [this] { ended = true; }};
   }
-  // The next event that the client finds; none.
+  // Reads the client's next event; nothing if there is none.
   std::optional<protocol::PeerMessage> read() { return read(client); }
   static std::optional<protocol::PeerMessage> read(const UniqueFd& from) {
     protocol::PeerMessage message{};
@@ -73,7 +73,7 @@ class ClientEventsTest : public ::testing::Test {
   LinkTable table;
   LinkPublisher publisher{table, {.awaits_programs = [] { return false; }, .on_change = [](const auto&) {}}};
   std::vector<uint64_t> asked;
-  std::vector<std::pair<uint32_t, uint32_t>> channels;  // that were asked for: own slot, the other
+  std::vector<std::pair<uint32_t, uint32_t>> channels;  // requested channels: own slot, peer's slot
   bool ended = false;
   ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
   ClientEvents events{loop, sockets, kUser, publisher, surroundings()};

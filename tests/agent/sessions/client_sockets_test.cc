@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients send along, and what they do not take.
+// Descriptors that clients send, and events that they do not read.
 #include "agent/sessions/client_sockets.h"
 
 #include <array>
@@ -50,7 +50,7 @@ TEST(ForeignCloserTest, ClosesAndCounts) {
   EXPECT_EQ(closer.waiting(kUser), 0u);
 }
 
-// Ten seconds and more would pass if it waited for each.
+// Waiting for each socket would take more than ten seconds.
 TEST(ForeignCloserTest, ASocketThatLingersHoldsUpNobodyForLong) {
   ForeignCloser closer;
   std::array<LingeringSocket, 3> slow;
@@ -74,7 +74,7 @@ class ClientSocketTest : public ::testing::Test {
  protected:
   static constexpr Quota::Size kUnread{.all = 90, .reserve = 0};  // 60 for one user
 
-  // Sends one descriptor. False: it may not.
+  // Sends one descriptor. False if the limit of unread descriptors is reached.
   bool send() {
     if (!socket->may_send(1)) return false;
     return socket->send(kWord, {&file, 1}).has_value();
@@ -106,13 +106,14 @@ TEST_F(ClientSocketTest, AUserWhoTakesNothingGetsNoMoreThanItsShare) {
   EXPECT_EQ(sockets.unread().of(kUser), 1u) << "what was taken counts no more";
 }
 
-// More than 2,024, and each greeting waits for the kernel's search for sockets that nobody can receive.
+// With more than 2,024 unread descriptors, each greeting would wait for the kernel's search for sockets that
+// no process can receive.
 TEST(ClientSockets, AreNotSentSoMuchThatTheKernelMakesUsWait) {
   EXPECT_LT(ClientSockets::room_for_replies(ClientSockets::room_with(1 << 20)).all, 2024u - 256u);
   EXPECT_EQ(ClientSockets::room_for_replies(ClientSockets::room_with(256)).all, 128u);
 }
 
-// Programs that do not read events (new links, channels) keep nobody from getting replies.
+// Programs that do not read their events (new links, channels) leave room for replies to others.
 TEST_F(ClientSocketTest, EventsLeaveRoomForReplies) {
   Ends events, replies;
   ClientSockets all(loop, ClientSockets::room_with(1 << 14), 0);
@@ -130,7 +131,7 @@ TEST_F(ClientSocketTest, EventsLeaveRoomForReplies) {
   EXPECT_TRUE(asked.may_send(3));
 }
 
-// One of each user: who waits for room is woken by a descriptor that is taken.
+// Each descriptor that is read wakes one client of each user that waits for room.
 TEST_F(ClientSocketTest, WhoWaitsForRoomIsWokenInTurns) {
   Ends first, second, third;
   std::string woken;

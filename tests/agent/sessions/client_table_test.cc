@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom the agent lets in, and in which order.
+// The clients that the agent accepts, and their order.
 #include "agent/sessions/client_table.h"
 
 #include <chrono>
@@ -20,7 +20,7 @@ namespace {
 using control::AgentAddress;
 using test::RawConnection;
 
-// A table with two names. Each client that is let in is noted by the name that it came by.
+// A table that listens on two paths. Records the path by which each accepted client came.
 class ClientTableTest : public test::NamespaceTest {
  protected:
   void SetUp() override {
@@ -46,7 +46,7 @@ class ClientTableTest : public test::NamespaceTest {
     loop_.in_next_round([] {});
     loop_.run_round();
   }
-  // The path by which the client of this accepted socket came.
+  // Returns the path by which the client of this accepted socket came.
   static std::string name_of(int socket) {
     sockaddr_un name{};
     socklen_t length = sizeof name;
@@ -57,7 +57,7 @@ class ClientTableTest : public test::NamespaceTest {
   const std::string first_ = "/tmp/client-table-a-" + std::to_string(::getpid());
   const std::string second_ = "/tmp/client-table-b-" + std::to_string(::getpid());
   std::vector<std::string> came_by_;
-  EventLoop loop_{std::chrono::hours(1)};  // all that users have to do is done in one round
+  EventLoop loop_{std::chrono::hours(1)};  // all users' work is done in one round
   ClientSockets sockets_{loop_, {.all = 16, .reserve = 4}, ::geteuid()};
   ClientTable table_{loop_,
                      sockets_,
@@ -94,7 +94,7 @@ TEST(ClientTable, HasRoomForAsManyAsThereAreDescriptorsFor) {
   EXPECT_GT(few.reserve, 0u);
 }
 
-// The file system shows it the socket file all the same.
+// The process sees the socket file all the same, because it shares the file system.
 TEST_F(ClientTableTest, RefusesAProcessOfAnotherNetworkNamespace) {
   {
     const test::NetworkNamespace elsewhere;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose programs hold how much of the agent's memory in files.
+// The agent's account of the memory that each user's programs hold in its memfds.
 #include "agent/sessions/held_files.h"
 
 #include <cerrno>
@@ -28,7 +28,7 @@ UniqueFd file_in_memory() {
 
 class HeldFilesTest : public ::testing::Test {
  protected:
-  // As many files of that size as the user gets.
+  // Takes files of this size until the user gets no more.
   std::vector<UniqueFd> take_all(uid_t user, size_t bytes = kLarge) {
     std::vector<UniqueFd> taken;
     while (auto file = files_.lend(user, file_in_memory().get(), bytes)) taken.push_back(std::move(*file));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the agent's time is divided among users, by a clock that only work moves.
+// How the agent's time is divided among users. Only work advances the clock.
 #include "agent/sessions/user_turns.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr Duration kLong = std::chrono::hours(1);
 
 class UserTurnsTest : public ::testing::Test {
  protected:
-  // A piece that takes so long and is noted by `name`.
+  // A piece of work that takes this long and records `name`, `times` times.
   UserTurns::Piece piece(char name, Duration takes, int times = 1) {
     return [this, name, takes, times]() mutable {
       order_ += name;
@@ -74,7 +74,7 @@ TEST_F(UserTurnsTest, WhoHadNothingToDoWaitsForOnePieceOnly) {
   }
 }
 
-// Its piece is done each time before it asks for the next one.
+// The user's piece is always done before the next request, so it never waits in the queue.
 TEST_F(UserTurnsTest, OneExpensiveQuestionAtATimeEarnsNoMore) {
   turns_.add(kOther, piece('b', microseconds(100), 100'000));
   for (int i = 0; i < 2000; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of several users under root's agent: what one can do to the packets of another.
+// Processes of several users under root's agent: one user cannot read, forge or block packets of another.
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -47,7 +47,7 @@ const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 constexpr uid_t kAlice = 65533;
 constexpr uid_t kBob = 65534;
 
-// A child of this user that does its work and says so by a byte; it lives until this object ends.
+// A child of this user that does its work, reports success with a byte, and lives until this object ends.
 class UsersProcess {
  public:
   UsersProcess(uid_t uid, const std::function<bool()>& work) {
@@ -80,7 +80,7 @@ class UsersProcess {
   bool did_work_ = false;
 };
 
-// What a process of the tests below holds until it is killed.
+// The objects that a process of the tests below holds until it is killed.
 struct Holding {
   std::unique_ptr<Client> client;
   Slot slot;
@@ -111,7 +111,7 @@ class Users : public test::NamespaceTest {
   std::optional<AgentProcess> agent_;
 };
 
-// Whether a process's own slot gets its packets, one after the other.
+// Whether a process's own slot gets all of its packets in order.
 bool has_its_packets(const Slot& slot, uint32_t first_tag) {
   for (uint32_t tag = first_tag; tag < first_tag + 20; ++tag) {
     if (!send_to_slot(slot.index, tag) || received_tags(slot) != std::vector<uint32_t>{tag}) return false;
@@ -119,7 +119,7 @@ bool has_its_packets(const Slot& slot, uint32_t first_tag) {
   return true;
 }
 
-// All that a descriptor lets its holder try, who wishes others ill.
+// Tries all socket options by which the holder of a descriptor could harm others.
 void abuse(int fd) {
   const sock_filter to_the_first[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program{1, const_cast<sock_filter*>(to_the_first)};
@@ -174,7 +174,7 @@ roce::Address ipv6_group() {
   return group;
 }
 
-// Whether all ways to send by it fail: to an address, in parts, and after connect(2).
+// Whether all ways to send with the socket fail: to an address, in parts, and after connect(2).
 bool sends_nothing(int fd, const sockaddr_storage& there) {
   const auto* const to = reinterpret_cast<const sockaddr*>(&there);
   const socklen_t length = there.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -189,7 +189,7 @@ bool sends_nothing(int fd, const sockaddr_storage& there) {
   return refused && is_refused(::sendto(fd, "x", 1, MSG_NOSIGNAL, to, length));
 }
 
-// A member of the group on the test's own network device.
+// Joins the group on the test's own network device.
 UniqueFd join(Client& client, const roce::Address& of = group()) {
   for (const auto& link : client.links().value_or(std::vector<control::Link>())) {
     if (link.netdev != "v0") continue;
@@ -271,7 +271,7 @@ TEST_F(Users, NothingThatOneHasHarmsThePacketsOfOthers) {
   EXPECT_TRUE(has_its_packets(*slot, 200));
 }
 
-// From port 4791, in the name of the agent's user, by whom firewalls may go.
+// A firewall may allow packets from port 4791 of the agent's user, so a program must not send from there.
 TEST_F(Users, TheSocketOfAGroupSendsNothing) {
   ASSERT_TRUE(
       test::shell("ip link add v0 type veth peer name v1 && ip addr add 10.9.0.1/24 dev v0 && "
@@ -348,8 +348,8 @@ TEST_F(Users, AnAgentForOneUserLendsSocketsAndRefusesTheOthers) {
   EXPECT_TRUE(Client::connect(kOnlyRunning));
 }
 
-// One that was not told, since a client or the keeper has started it, must not let others in beside sockets
-// that are lent.
+// An agent that a client or the standby has started gets no --serve-only. It must not admit other users while
+// sockets are leased.
 TEST_F(Users, TheNextAgentServesWhomTheFormerServed) {
   start({"--serve-only=" + std::to_string(kAlice)});
   auto roots = Client::connect(kOnlyRunning);
@@ -357,7 +357,7 @@ TEST_F(Users, TheNextAgentServesWhomTheFormerServed) {
   ASSERT_TRUE((*roots)->take_slot());
   agent_->stop(SIGKILL);
   start();
-  ASSERT_TRUE((*roots)->links());  // it has brought the vault
+  ASSERT_TRUE((*roots)->links());  // the client has brought the takeover state
   EXPECT_EQ(as_user(kBob, [] { return Client::connect(kOnlyRunning) ? 1 : 0; }), 0);
   EXPECT_EQ(as_user(kAlice, [] { return Client::connect(kOnlyRunning) ? 0 : 1; }), 0);
 }

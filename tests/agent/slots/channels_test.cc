@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent and clients that want channels to each other's slots.
+// Channels between two clients' slots, which the agent sets up.
 #include <cerrno>
 #include <csignal>
 #include <memory>
@@ -31,7 +31,7 @@ using test::eventually;
 
 constexpr uint32_t kNobodys = 999;
 
-// A process with a slot, as an engine is one.
+// A process with a slot, as an engine has one.
 struct Member {
   Member() {
     auto connected = Client::connect({.start_agent = false, .agent_program = {}});
@@ -45,7 +45,7 @@ struct Member {
     EXPECT_TRUE(lent);
     return lent ? std::move(*lent) : control::Slot();
   }
-  // The next news of a channel.
+  // Waits for the next event about a channel.
   SlotChannel hear() {
     for (int turn = 0; turn < 100; ++turn) {
       if (!waiting.empty()) {
@@ -122,7 +122,7 @@ TEST_F(Channels, BothEndsAreAsTheClientsNeedThem) {
   }
 }
 
-// The agent keeps no copy of either end: what one does to its own the other sees.
+// The agent keeps no copy of either end: each process sees the other close its end.
 TEST_F(Channels, AProcessSeesTheOtherOneLetGo) {
   AgentProcess agent;
   Member a;
@@ -170,10 +170,10 @@ TEST_F(Channels, NobodyIsJoinedWithASlotThatNobodyHas) {
   const uint32_t gone[] = {returns.slot.index, ends->slot.index};
   ASSERT_TRUE(returns.client->return_slot(returns.slot.index));
   ends.reset();
-  // That a connection has ended the agent may see later.
+  // The agent may notice the end of a connection later.
   for (const uint32_t slot : gone) EXPECT_TRUE(eventually([&] { return a.ask(slot).error == ENOENT; }));
   expect_none(a.ask(kNobodys), ENOENT);
-  expect_none(a.ask(0), ENOENT);  // the agent's own
+  expect_none(a.ask(0), ENOENT);  // the agent's own slot
   expect_none(a.ask(0xffffffff), ENOENT);
 }
 
@@ -201,8 +201,8 @@ TEST_F(Channels, AClientThatDoesNotReadHoldsNobodyUp) {
   EXPECT_TRUE(eventually([&] { return a.ask(b.slot.index).error == 0; }));
 }
 
-// An asker that reads no answers gets no more of them. To the other process it is as if it had closed its
-// end.
+// A client that requests channels but reads no answers gets a limited number of them. The other process sees
+// its end closed.
 TEST_F(Channels, AnAskerThatDoesNotReadCostsABoundedNumberOfSockets) {
   AgentProcess agent;
   Member a;
@@ -221,7 +221,7 @@ TEST_F(Channels, AnAskerThatDoesNotReadCostsABoundedNumberOfSockets) {
   EXPECT_TRUE(a.waiting.empty());
 }
 
-// To who asked it is as if it had closed its end.
+// To the client that requested the channel, the process has closed its end.
 TEST_F(Channels, OneThatIsGoneBeforeItHearsHasClosedItsEnd) {
   AgentProcess agent;
   Member a;
@@ -230,7 +230,7 @@ TEST_F(Channels, OneThatIsGoneBeforeItHearsHasClosedItsEnd) {
     ASSERT_TRUE(a.client->ask_for_channel(a.slot.index, b->slot.index));
     b.reset();
     const SlotChannel answer = a.hear();
-    if (answer.error != 0) continue;  // the agent has seen it go first
+    if (answer.error != 0) continue;  // the agent has noticed the end before the request
     char byte;
     EXPECT_TRUE(eventually([&] { return ::recv(answer.socket.get(), &byte, 1, 0) == 0; }));
   }
@@ -246,7 +246,7 @@ TEST_F(Channels, ChannelsOutliveTheAgentAndTheNextOneMakesOthers) {
   expect_joined(before.socket, of_before.socket);
   agent = std::make_unique<AgentProcess>();
   EXPECT_TRUE(eventually([&] { return a.client->links().has_value(); }));
-  expect_none(a.ask(b.slot.index), EAGAIN);  // the other has not come back yet
+  expect_none(a.ask(b.slot.index), EAGAIN);  // the other process has not reconnected yet
   EXPECT_TRUE(eventually([&] { return b.client->links().has_value(); }));
   const SlotChannel asked = a.ask(b.slot.index);
   const SlotChannel asking = b.hear();
@@ -254,19 +254,19 @@ TEST_F(Channels, ChannelsOutliveTheAgentAndTheNextOneMakesOthers) {
   expect_joined(before.socket, of_before.socket);
 }
 
-// What comes by it takes its maker's time to close, and so does the next one's. Each is a descriptor less for
-// a program that has done nothing.
+// Sockets of a hostile client may take long to close. Until they are closed, each counts as a descriptor of
+// the victim, which has done nothing.
 TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
   AgentProcess agent;
   Member victim;
   Member hostile;
-  // The first of them, which the agent's copy of the socket could take with it.
+  // The first slow close. Later closes wait for it, among them that of the agent's copy of the socket.
   test::LingeringSocket lingering;
   discard(lingering.take());
   ASSERT_TRUE(test::becomes_true(test::is_discarding));
   for (int i = 0; i < 300; ++i) {
     ASSERT_TRUE(hostile.client->ask_for_channel(hostile.slot.index, victim.slot.index));
-    // As the two are one process here, the hostile one is not answered at last, either.
+    // Both ends are in this process, so at some point the hostile client gets no answer either.
     pollfd entry{hostile.client->event_fd(), POLLIN, 0};
     ::poll(&entry, 1, 1000);
     (void)hostile.client->next_links();
@@ -275,14 +275,14 @@ TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
     const int file = STDERR_FILENO;
     ASSERT_TRUE(control::send_message(answer.front().socket.get(), as_bytes(std::span("x")), {&file, 1}));
     (void)victim.client->next_links();
-    // As a process does that finds in it what it does not know.
+    // Acts as a process that finds an unknown descriptor in a channel.
     for (SlotChannel& channel : victim.client->next_channels()) ForeignSocket(std::move(channel.socket));
   }
   EXPECT_GT(discarding(), 0u);
   EXPECT_LT(discarding(), 128u);
   lingering.cut_short();
   test::await_discards();
-  // And when they are closed it has channels again.
+  // When they are closed, the victim can have channels again.
   Member other;
   EXPECT_TRUE(victim.ask(other.slot.index).socket);
   const SlotChannel theirs = hostile.ask(victim.slot.index);

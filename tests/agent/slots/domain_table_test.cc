@@ -21,7 +21,7 @@ class DomainTableTest : public ::testing::Test {
   static constexpr DomainTable::Mode kJoin{};
   static constexpr DomainTable::Mode kNew{.create = true, .exclusive = true};
 
-  // What open() answers: 0 or its error.
+  // Returns 0 or the error of open().
   int open(const DomainTable::Member& member, int fd, DomainTable::Mode mode = kCreate, uint32_t device = 1) {
     const auto opened = table.open(member, fd, device, mode);
     return opened ? 0 : opened.error().code;
@@ -117,7 +117,7 @@ TEST_F(DomainTableTest, ASessionHasNoMoreThanItCanUse) {
   EXPECT_EQ(open({2, 1000, 6}, file.get()), 0);
 }
 
-// A user with many programs, each of which has as many as one may have.
+// A user with many programs, each with the maximum number of domains.
 TEST_F(DomainTableTest, OneUserLeavesRoomForOthers) {
   constexpr uid_t kUser = 1000;
   uint64_t number = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent and clients that have XRC domains in common.
+// XRC domains that clients share through the agent.
 #include <cerrno>
 #include <csignal>
 #include <vector>
@@ -28,7 +28,7 @@ using test::temporary_file;
 
 constexpr uint32_t kDevice = 0;
 
-// A process with a slot, as an engine is one.
+// A process with a slot, as an engine has one.
 struct Member {
   Member() {
     auto connected = Client::connect({.start_agent = false, .agent_program = {}});
@@ -39,13 +39,13 @@ struct Member {
     EXPECT_TRUE(lent);
     if (lent) slot = std::move(*lent);
   }
-  // 0 or the error.
+  // Returns 0 or the error.
   int open(uint64_t name, int fd, bool create = true, bool exclusive = false) {
     const auto opened = client->open_domain(
         name, slot.index, {.fd = fd, .device_index = kDevice, .create = create, .exclusive = exclusive});
     return opened ? 0 : opened.error().code;
   }
-  // The next news of a peer.
+  // Waits for the next event about a peer.
   DomainPeer hear() {
     for (int turn = 0; turn < 100; ++turn) {
       if (!waiting.empty()) {
@@ -113,7 +113,7 @@ TEST_F(Domains, NobodyIsJoinedWithWhoHasNotTheDomainOpen) {
     EXPECT_EQ(none.error, ENOENT);
     EXPECT_FALSE(none.socket);
   }
-  b.client->ask_for_peer(11, a.slot.index);  // a name of nothing
+  b.client->ask_for_peer(11, a.slot.index);  // a domain that does not exist
   EXPECT_EQ(b.hear().error, ENOENT);
   EXPECT_TRUE(a.client->next_peers().empty());
 }
@@ -130,7 +130,7 @@ TEST_F(Domains, ADomainIsLeftByClosingBySlotAndByDeath) {
   c.reset();
   ASSERT_TRUE(d.client->return_slot(d.slot.index));
   for (const uint32_t slot : slots) {
-    // That a connection has ended the agent may see later.
+    // The agent may notice the end of a connection later.
     EXPECT_TRUE(eventually([&] {
       a.client->ask_for_peer(10, slot);
       return a.hear().error == ENOENT;

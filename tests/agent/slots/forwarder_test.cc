@@ -26,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The tags of datagrams that lie there now; waits for the first.
+// Returns the tags of all waiting datagrams; waits for the first.
 std::vector<uint32_t> tags_at(int receiver) {
   return test::handed_tags(receiver);
 }
@@ -71,7 +71,7 @@ TEST_F(CourierTest, HandsTheNextOwnerNothingOfTheLast) {
   const UniqueFd first = hand_over(1);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(tags_at(first.get()), ElementsAre(1u));
-  ASSERT_TRUE(test::send_to_slot(1, 2));  // which nobody reads
+  ASSERT_TRUE(test::send_to_slot(1, 2));  // no process reads it
   wire_.mute(1);
   ASSERT_TRUE(test::send_to_slot(1, 3));
   const UniqueFd second = hand_over(1);
@@ -89,7 +89,7 @@ TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
     ASSERT_TRUE(test::send_to_slot(2, tag));
     ASSERT_THAT(tags_at(busy.get()), ElementsAre(tag));
   }
-  // What it has missed is lost, and what comes now is not.
+  // Datagrams that did not fit are lost; later ones arrive again.
   uint32_t got = 0;
   for (auto tags = tags_at(idle.get()); !tags.empty(); tags = test::handed_tags(idle.get(), 100))
     got += static_cast<uint32_t>(tags.size());
@@ -99,7 +99,7 @@ TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
   EXPECT_THAT(tags_at(idle.get()), ElementsAre(kFlood));
 }
 
-// It may be stopped: who answers for it looks into the UDP socket.
+// The receiver may be stopped, and the agent that answers for it reads the UDP socket.
 TEST_F(CourierTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
   const UniqueFd receiver = hand_over(1);
   uint32_t tag = 0;

@@ -14,7 +14,7 @@
 namespace verbena::agent {
 namespace {
 
-// A child that lives until it is told to end.
+// A child process that lives until it is killed.
 class Child {
  public:
   Child() : pid_(::fork()) {
@@ -61,7 +61,7 @@ class OrphansTest : public ::testing::Test {
 TEST_F(OrphansTest, SeesTheEndOfAProcessByItsPidfdWhateverItsPidIsHere) {
   Orphans orphans(loop_);
   Borrower borrower;
-  borrower.pid = 1;  // somebody else here
+  borrower.pid = 1;  // a different process
   borrower.process = share_process(watch_process(child_.pid()));
   ASSERT_TRUE(watch(orphans, 5, borrower));
   child_.end();
@@ -79,7 +79,7 @@ TEST_F(OrphansTest, SeesThatAProcessHasEndedAlready) {
   EXPECT_FALSE(watch(orphans, 5, borrower));
 }
 
-// The vault of an older agent has pids alone.
+// An older agent's takeover state has pids without pidfds.
 TEST_F(OrphansTest, KnowsAProcessWithoutAPidfdByItsPidAndStart) {
   Orphans orphans(loop_);
   Borrower borrower;

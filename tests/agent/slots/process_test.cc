@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kCannot = 77;
 
-// The exit status of a child that does this.
+// Runs `body` in a child. Returns its exit status.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());

@@ -40,7 +40,7 @@ Borrower borrower(uint64_t session, uid_t uid = 1000) {
   return borrower;
 }
 
-// One whose process does not get the socket itself.
+// A borrower whose process does not get the socket itself.
 Borrower without_socket(uint64_t session, uid_t uid) {
   Borrower one = borrower(session, uid);
   one.shares_port = false;
@@ -129,7 +129,7 @@ TEST_F(SlotTableTest, LeavesSlotsForOthersWhateverOneUserTakes) {
   EXPECT_TRUE(slots.lend(borrower(1), kStart));
 }
 
-// Who takes and gives back without end would else keep all slots resting.
+// Otherwise a user who leases and returns slots endlessly would keep all slots resting.
 TEST_F(SlotTableTest, SlotsThatRestCountForTheUserWhoHadThem) {
   Wire none(roce::kUdpPort);
   SlotTable slots(none, kOwn);
@@ -152,7 +152,7 @@ Borrower stranger(uint64_t session, uid_t uid) {
   return stranger;
 }
 
-// They have never had the socket.
+// Their processes never had the socket, so the slot needs no rest for another user.
 TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
   const auto lent = slots_.lend(stranger(1, 1000), kStart);
   ASSERT_TRUE(lent);
@@ -165,7 +165,7 @@ TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
   EXPECT_FALSE(with_socket->is_forwarded);
 }
 
-// Its socket is there by then, and is lent as soon as it can be.
+// The slot's socket exists by then, and is leased as soon as possible.
 TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
   ASSERT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
   std::vector<UniqueFd> others;
@@ -175,7 +175,7 @@ TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit few = before;
-  few.rlim_cur = static_cast<rlim_t>(others.back().get()) + 3;  // a status page and a socket
+  few.rlim_cur = static_cast<rlim_t>(others.back().get()) + 3;  // enough for a status page and a socket
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   const auto refused = slots_.lend(without_socket(1, 1000), kStart);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -193,7 +193,7 @@ TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
   auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  wire_.mute(lent->index);  // the courier ends here
+  wire_.mute(lent->index);  // the agent's forwarder ends here
   Wire next_wire(roce::kUdpPort);
   SlotTable next(next_wire, kOwn);
   TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
@@ -203,7 +203,7 @@ TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
   EXPECT_FALSE(next.find_lent(1)->is_forwarded);
   ASSERT_TRUE(test::send_to_slot(lent->index, 7));
   EXPECT_THAT(test::received_tags(slot), ElementsAre(7u));
-  // And the one after that.
+  // The agent after that can take over as well.
   EXPECT_GE(next.record(lent->index).courier_end, 0);
 }
 
@@ -236,7 +236,7 @@ std::vector<uint32_t> indexes_of(const std::vector<LeasedSlot>& slots) {
   return indexes;
 }
 
-// The agent asks for that whenever a client comes or goes, so it is kept rather than counted.
+// The agent needs this list whenever a client comes or goes, so it is maintained rather than counted.
 TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
   for (const uint64_t session : {1, 2, 1}) ASSERT_TRUE(slots_.lend(borrower(session), kStart));
   ASSERT_TRUE(slots_.lend(borrower(3, kOwn), kStart));
@@ -289,7 +289,7 @@ TEST_F(SlotTableTest, RunsOutAtTheMulticastSlotAndThenUsesWhatHasNotRested) {
 }
 
 TEST_F(SlotTableTest, NumbersSlotsWithoutAWireFromTheTop) {
-  Wire none(roce::kUdpPort);  // was never opened
+  Wire none(roce::kUdpPort);  // never opened
   SlotTable slots(none, kOwn);
   const auto slot = slots.lend(borrower(1), kStart);
   ASSERT_TRUE(slot);
@@ -309,7 +309,7 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   auto vault = TakeoverState::create();
   ASSERT_TRUE(vault);
   ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  // Often enough that the vault has to be written again several times.
+  // Often enough that the takeover state is rewritten several times.
   TimePoint now = kStart;
   for (int i = 0; i < 300; ++i) {
     now += std::chrono::seconds(1);
@@ -363,7 +363,7 @@ TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
   EXPECT_EQ(after.keep(1, borrower(8, 1000)).error().code, ENOENT);
 }
 
-// The next agent's table, taken from the vault.
+// The slot table of the next agent, restored from the takeover state.
 class NextAgent {
  public:
   explicit NextAgent(const SlotTable& before) {
@@ -381,7 +381,7 @@ class NextAgent {
   bool is_there_ = false;
 };
 
-// As in two containers of a pod: what was pid 42 for one agent is somebody else for the next, or nobody.
+// As in two containers of a pod: one agent's pid 42 is another process, or none, for the next agent.
 TEST_F(SlotTableTest, KnowsAProcessByItsStatusPageWhereItsPidIsAnother) {
   const auto lent = slots_.lend(borrower(1, 1000), kStart);
   ASSERT_TRUE(lent);

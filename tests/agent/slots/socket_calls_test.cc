@@ -37,7 +37,7 @@ TEST(SocketCallsTest, AreMadeInTheirOrder) {
   EXPECT_THAT(*order, ElementsAre(1, 2, 3));
 }
 
-// Would never end otherwise, as the test below.
+// The test would not end if a call blocked the caller. The same holds for the test below.
 TEST(SocketCallsTest, HoldUpNobodyForLong) {
   SocketCalls calls;
   std::promise<void> answer, done;
@@ -48,7 +48,7 @@ TEST(SocketCallsTest, HoldUpNobodyForLong) {
   done.get_future().wait();
 }
 
-// Holds the lock of a socket: setsockopt(2) waits under it for a page that does not come.
+// Holds a socket's lock: setsockopt(2) waits, with the lock held, for a page that does not come.
 class HeldLock {
  public:
   explicit HeldLock(int socket) {
@@ -100,7 +100,7 @@ class SharedSockets : public test::NamespaceTest {
     for (uint32_t slot = 1; slot <= 2; ++slot) ASSERT_TRUE(wire_.add());
     wire_.share(1);
   }
-  // A link that has peers, of another number from call to call.
+  // A link with peers. Its interface index differs from call to call.
   std::vector<control::Link> links() {
     control::Link link;
     link.interface_index = ++interface_index_;
@@ -133,7 +133,7 @@ TEST_F(SharedSockets, WhoHoldsTheLockOfOneHoldsUpNobody) {
   EXPECT_TRUE(wire_.is_held_up());
   wire_.unmute(1);
   held.release();
-  // The calls are made now, and the last of them lets packets through.
+  // The calls are made now. The last of them accepts packets again.
   char packet[64];
   const TimePoint deadline = MonotonicClock::now() + std::chrono::seconds(10);
   do {

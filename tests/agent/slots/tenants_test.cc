@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Users under root's agent: what one of them does keeps none of the others, nor root, from anything.
+// Users under root's agent: no user's programs can block those of other users or root.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -52,12 +52,12 @@ using test::RawConnection;
 constexpr uid_t kHostile = 65534;
 constexpr uid_t kOther = 65533;
 constexpr uid_t kRoot = 0;
-// Who is kept waiting by what these tests do waits for longer.
+// Requests that these tests could block would wait longer than this.
 constexpr Duration kAtOnce = std::chrono::seconds(2);
 
 const ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 
-// Has the agent look at what all processes publish.
+// Makes the agent read the counters that all processes publish.
 bool ask_for_counters() {
   RawConnection connection(kRoot);
   protocol::DeviceRequest request{};
@@ -65,7 +65,7 @@ bool ask_for_counters() {
   return connection.hello() && connection.send(protocol::bytes_of(request)) && connection.reply() == 0;
 }
 
-// What an ordinary program asks of the agent, and how long that takes. 0, or where it failed.
+// Makes the requests of an ordinary program within kAtOnce. Returns 0, or the number of the failed step.
 int use_the_agent() {
   const TimePoint begun = MonotonicClock::now();
   if (!ask_for_counters()) return 7;
@@ -81,11 +81,12 @@ int use_the_agent() {
   return MonotonicClock::now() - begun < kAtOnce ? 0 : 6;
 }
 
-// Another process, of another user, which does its worst and then holds still for as long as this exists.
+// A process of another user that does its worst, and then keeps what it has for as long as this object
+// exists.
 class HostileProcess {
  public:
-  // Each answers 0, or where it failed. It puts what it is to keep into what it captures. The first is done
-  // at once, each other one by go_on().
+  // Each returns 0, or the number of the failed step, and puts what it has to keep into variables that it
+  // captures. The first runs at once, each later one by go_on().
   using Work = std::function<int()>;
   HostileProcess(uid_t uid, const Work& work, const Work& more)
       : HostileProcess(uid, work, std::vector{more}) {}
@@ -119,7 +120,7 @@ class HostileProcess {
   HostileProcess(const HostileProcess&) = delete;
   HostileProcess& operator=(const HostileProcess&) = delete;
 
-  // Of the first work.
+  // The result of the first work.
   int outcome() const { return outcome_; }
   int go_on() {
     const char go = 1;
@@ -156,7 +157,8 @@ class Tenants : public test::NamespaceTest {
 
 // ---- descriptors that take long to close
 
-// Nobody but the message has the descriptor then: so the agent must not read it meanwhile.
+// Sends `slow` and closes our copy: only the message holds it then. REQUIRES: the agent does not read it
+// meanwhile.
 bool send_with(int socket, ConstBytes message, LingeringSocket& slow) {
   const int fd = slow.fd();
   const bool sent = control::send_message(socket, message, {&fd, 1}).has_value();
@@ -164,7 +166,8 @@ bool send_with(int socket, ConstBytes message, LingeringSocket& slow) {
   return sent;
 }
 
-// With a request that takes none, with hello, with one that takes another kind, and on the event socket.
+// Sends slow descriptors with hello, with a request that takes no descriptor, with one that takes another
+// kind, and on the event socket.
 TEST_F(Tenants, ADescriptorWhoseCloseBlocksHoldsUpOnlyWhoSendsIt) {
   test::KeptConnections kept;
   std::vector<std::unique_ptr<LingeringSocket>> slow;
@@ -195,7 +198,7 @@ TEST_F(Tenants, ADescriptorWhoseCloseBlocksHoldsUpOnlyWhoSendsIt) {
   expect_that_others_are_served();
 }
 
-// The agent's copy of an event channel is the client's socket, and whatever the client has put into it.
+// The event channel that the client passes to the agent contains a message with a slow descriptor.
 TEST_F(Tenants, AnEventChannelThatHoldsSuchADescriptorHoldsUpNobody) {
   std::unique_ptr<LingeringSocket> slow;
   const HostileProcess hostile(kHostile, [&] {
@@ -213,13 +216,13 @@ TEST_F(Tenants, AnEventChannelThatHoldsSuchADescriptorHoldsUpNobody) {
     request.channel = 1;
     const int channel = agents.get();
     if (!connection.send(protocol::bytes_of(request), {&channel, 1}) || connection.reply() != 0) return 4;
-    return 0;  // and all but the far end of the lingering socket is closed
+    return 0;  // closes everything but the far end of the lingering socket
   });
   ASSERT_EQ(hostile.outcome(), 0);
   expect_that_others_are_served();
 }
 
-// A process that opens an XRC domain of a file whose server does not answer. `server`: of that one.
+// Runs in a process: opens an XRC domain on a file whose server does not answer. Sets `server` to its pid.
 int open_silent_domain(std::optional<test::SilentFile>& file, pid_t& server,
                        std::optional<RawConnection>& connection) {
   file.emplace();
@@ -232,14 +235,14 @@ int open_silent_domain(std::optional<test::SilentFile>& file, pid_t& server,
   if (!connection->send(protocol::bytes_of(take_slot)) || connection->reply() != 0) return 2;
   protocol::DomainRequest request{};
   request.header = protocol::request_header(MessageType::kOpenDomain, 3);
-  request.slot = 1;  // the first that is lent
+  request.slot = 1;  // the first slot that is leased
   request.flags = protocol::DomainRequest::kCreate;
   const int fd = file->fd();
   if (!connection->send(protocol::bytes_of(request), {&fd, 1})) return 3;
   return connection->reply() == 0 ? 0 : 4;
 }
 
-// Has a process of root's do something with such a file, and then expects others to be served.
+// Runs `work` on an unresponsive file in a process of root, and expects that others are served meanwhile.
 class SilentFiles : public Tenants {
  protected:
   using Work = std::function<int(std::optional<test::SilentFile>&, pid_t& server)>;
@@ -258,7 +261,7 @@ class SilentFiles : public Tenants {
       EXPECT_EQ(hostile.outcome(), 0);
       expect_that_others_are_served();
     }
-    if (*server_ > 0) ::kill(*server_, SIGKILL);  // else nobody that has the file open could end
+    if (*server_ > 0) ::kill(*server_, SIGKILL);  // otherwise processes that have the file open could not end
     if (hostile.outcome() == 77) GTEST_SKIP() << "no FUSE here";
   }
 
@@ -272,7 +275,7 @@ TEST_F(SilentFiles, OneThatIsAnXrcDomainHoldsUpNobody) {
       [&](auto& file, pid_t& server) { return open_silent_domain(file, server, connection); });
 }
 
-// Who writes into a file holds its lock meanwhile, also while what is to be written has yet to be read.
+// A write holds the file's lock, even while its source data are still being read.
 TEST_F(SilentFiles, OneThatIsWrittenToAStatusPageHoldsUpNobody) {
   std::unique_ptr<Client> client;
   std::optional<control::Slot> slot;
@@ -301,9 +304,9 @@ TEST_F(SilentFiles, OneThatIsWrittenToAStatusPageHoldsUpNobody) {
   });
 }
 
-// ---- time
+// ---- processor time
 
-// It has queued thousands of requests before another user comes.
+// The hostile process queues thousands of requests before another user comes.
 TEST_F(Tenants, WhoAsksWithoutEndIsAnsweredInTurnsWithOthers) {
   constexpr int kSessions = 64, kRequests = 64;
   test::KeptConnections kept;
@@ -329,8 +332,8 @@ TEST_F(Tenants, WhoAsksWithoutEndIsAnsweredInTurnsWithOthers) {
   ASSERT_EQ(hostile.outcome(), 0);
   ::kill(agent_->pid(), SIGSTOP);
   ASSERT_EQ(hostile.go_on(), 0);
-  // One process, and one that runs at once when the answer comes, so that little time passes between that and
-  // the agent's next stop.
+  // A single process that is scheduled as soon as the answer comes, so that little time passes before the
+  // agent is stopped again.
   const int outcome = test::as_child([&] {
     const sched_param first{.sched_priority = 1};
     ::sched_setscheduler(0, SCHED_FIFO, &first);
@@ -358,7 +361,7 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The error of the next list of identifiers; `list`: its file.
+// Requests a list of identifiers. Returns the reply's error, and the list's file in `list`.
 int ask_for_list(RawConnection& connection, UniqueFd& list) {
   const auto request = protocol::request_header(MessageType::kGetCmIds, 2);
   if (!connection.send(protocol::bytes_of(request))) return -1;
@@ -397,7 +400,7 @@ TEST_F(Tenants, ListsThatAUsersProgramsHoldAreBounded) {
   expect_that_others_are_served();
 }
 
-// ---- what one user takes
+// ---- limits of one user
 
 TEST_F(Tenants, OneConnectionDoesNotGetAllSlots) {
   test::KeptConnections kept;
@@ -410,8 +413,8 @@ TEST_F(Tenants, OneConnectionDoesNotGetAllSlots) {
   expect_that_others_are_served();
 }
 
-// More of them than a user may have descriptors under way: what was read does not count, also where the
-// program asks for nothing more.
+// More programs than a user may have unread descriptors. Those that were read do not count, even if the
+// program makes no further request.
 TEST_F(Tenants, IdleProgramsThatHaveReadTheirGreetingAreNotInTheWay) {
   raise_descriptor_limit();
   test::KeptConnections kept;
@@ -420,7 +423,7 @@ TEST_F(Tenants, IdleProgramsThatHaveReadTheirGreetingAreNotInTheWay) {
   EXPECT_EQ(many.outcome(), 0);
 }
 
-// They start all at once, and the last reads its greeting when the first has.
+// All programs start at once, and each greeting is read only after the ones before it.
 TEST_F(Tenants, ManyProgramsThatStartTogetherAreGreetedOneAfterTheOther) {
   raise_descriptor_limit();
   test::KeptConnections kept;
@@ -452,12 +455,12 @@ TEST_F(Tenants, SeveralUsersTogetherDoNotGetAllConnections) {
   expect_that_others_are_served();
 }
 
-// An agent as the shipped unit has it: root, but without the capability to exceed the limit of descriptors
-// that are under way. It is there for as long as this.
+// An agent as under the shipped unit: root, but without the capability to exceed the limit of descriptors in
+// flight. Lives as long as this object.
 class LimitedAgent {
  public:
   explicit LimitedAgent(rlim_t descriptors) : parent_(kRoot, [&] { return start(descriptors); }) {}
-  // 0, or where it failed.
+  // 0, or the number of the failed step.
   int outcome() const { return parent_.outcome(); }
 
  private:
@@ -471,7 +474,7 @@ class LimitedAgent {
     return 0;
   }
 
-  std::optional<AgentProcess> agent_;  // the parent's
+  std::optional<AgentProcess> agent_;  // in the parent process
   HostileProcess parent_;
 };
 
@@ -485,7 +488,7 @@ TEST_F(Tenants, WhoReadsNothingLeavesDescriptorsForOthers) {
   expect_that_others_are_served();
 }
 
-// As above, and the connections end while what was sent on them is still unread.
+// As above, but the connections end while replies on them are still unread.
 TEST_F(Tenants, WhoHangsUpOnUnreadAnswersLeavesDescriptorsForOthers) {
   agent_.reset();
   const LimitedAgent limited(1024);
@@ -542,7 +545,7 @@ TEST_F(Tenants, FullStatusPagesStarveNobody) {
   ASSERT_EQ(hostile.outcome(), 0);
   auto victim = Client::connect(kOnlyRunning);
   ASSERT_TRUE(victim);
-  // Over two of the agent's rounds: what takes longest.
+  // Over two of the agent's rounds, the longest time of a request.
   Duration longest{};
   const TimePoint end = MonotonicClock::now() + std::chrono::milliseconds(2500);
   while (MonotonicClock::now() < end) {
@@ -582,7 +585,7 @@ TEST_F(Tenants, UsersDoNotSeeEachOthersProcesses) {
             1);
 }
 
-// ---- errors that say what it is
+// ---- error messages
 
 TEST_F(Tenants, AProgramWithoutDescriptorsIsToldSo) {
   auto client = Client::connect(kOnlyRunning);
@@ -599,7 +602,7 @@ TEST_F(Tenants, AProgramWithoutDescriptorsIsToldSo) {
   EXPECT_TRUE(eventually([&] { return (*client)->take_slot().has_value(); })) << "and may go on";
 }
 
-// Whichever of the descriptors that a slot needs is the one too many.
+// For each of the descriptors that a slot needs, it is the one that exceeds the limit.
 TEST_F(Tenants, AnAgentWithoutDescriptorsSaysSo) {
   auto client = Client::connect(kOnlyRunning);
   ASSERT_TRUE(client);

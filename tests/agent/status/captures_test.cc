@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent between those who capture and those who are captured.
+// Captures through the agent: capture programs and the processes that they capture.
 #include <cerrno>
 #include <csignal>
 #include <memory>
@@ -31,7 +31,7 @@ using test::eventually;
 const control::ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 constexpr uint32_t kSnap = 96;
 
-// A process with a slot, as an engine is one.
+// A process with a slot, as an engine has one.
 struct Member {
   Member() {
     auto connected = Client::connect(kOnlyRunning);
@@ -45,7 +45,7 @@ struct Member {
     EXPECT_TRUE(lent);
     return lent ? lent->index : 0;
   }
-  // What it is told next of a capture.
+  // Waits for the next event about a capture.
   SlotCapture hear() {
     const bool heard = eventually([&] {
       client->next_links();
@@ -59,7 +59,7 @@ struct Member {
     return first;
   }
   bool hears_nothing() {
-    // An answer to a later question: what was said before has come.
+    // The reply comes after all earlier events.
     EXPECT_TRUE(client->links());
     client->next_links();
     for (SlotCapture& each : client->next_captures()) waiting.push_back(std::move(each));
@@ -89,7 +89,7 @@ CaptureNews next(CaptureClient& capturer) {
   return news ? std::move(*news) : CaptureNews();
 }
 
-// Both have the same memory: what one writes the other reads.
+// Expects that both map the same memory.
 void expect_same_ring(const UniqueFd& a, const UniqueFd& b) {
   const auto one = capture::RingMapping::map(a.get());
   const auto other = capture::RingMapping::map(b.get());
@@ -132,7 +132,7 @@ TEST_F(Captures, ASlotThatIsLentLaterIsCapturedFromTheStart) {
   EXPECT_EQ(next(*capturer).slot, second);
 }
 
-// What the process is told of its slot comes before the way to any other process.
+// A process gets its capture ring before it gets a channel to any other process.
 TEST_F(Captures, AProcessHearsOfItsRingBeforeItHearsOfAChannel) {
   AgentProcess agent;
   const auto capturer = start();
@@ -227,7 +227,7 @@ TEST_F(Captures, OnlyOneCapturesAtATime) {
   EXPECT_EQ(next(*first).kind, CaptureNewsReply::kNothing);
 }
 
-// A client that does not read is not captured rather than kept for.
+// A client that does not read its events is not captured, so that rings do not pile up for it.
 TEST_F(Captures, AProcessThatDoesNotReadCostsABoundedNumberOfRings) {
   AgentProcess agent;
   Member a;
@@ -246,7 +246,7 @@ TEST_F(Captures, AProcessThatDoesNotReadCostsABoundedNumberOfRings) {
   EXPECT_GT(begun, 0u);
 }
 
-// Else a process of any user fills the agent's memory while root's capture is stopped.
+// Otherwise any user's process could fill the agent's memory while root's capture program is stopped.
 TEST_F(Captures, WhatComesAndGoesUnseenCostsABoundedNumberOfRings) {
   AgentProcess agent;
   Member a;

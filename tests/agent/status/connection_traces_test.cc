@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent records of programs' connections, and who may read it.
+// The agent's traces of programs' connections, and the users who may read them.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -41,7 +41,7 @@ std::vector<trace::Event> events_of(const TraceSource& source) {
   return trace::Reader(source.file.get(), source.offset).read();
 }
 
-// "call rdma_connect", "sent REQ", "received REP", "event RDMA_CM_EVENT_ESTABLISHED".
+// Returns lines such as "call rdma_connect", "sent REQ", "received REP", "event RDMA_CM_EVENT_ESTABLISHED".
 std::vector<std::string> lines_of(const TraceSource& source) {
   std::vector<std::string> lines;
   for (const trace::Event& event : events_of(source)) {
@@ -59,7 +59,7 @@ class ConnectionTraces : public test::NamespaceTest {
   void SetUp() override {
     NamespaceTest::SetUp();
     if (IsSkipped()) return;
-    ASSERT_TRUE(test::shell("ip addr add 10.7.0.1/32 dev lo"));  // of a device, which 127.0.0.1 is not
+    ASSERT_TRUE(test::shell("ip addr add 10.7.0.1/32 dev lo"));  // an address of a device, unlike 127.0.0.1
     agent_.emplace();
     server_.emplace();
     client_.emplace();
@@ -78,7 +78,7 @@ class ConnectionTraces : public test::NamespaceTest {
     EXPECT_TRUE(sources);
     return sources ? std::move(*sources) : std::vector<TraceSource>();
   }
-  // In the order in which they came: the server's and the client's.
+  // The identifiers in order of creation: the server's and the client's.
   std::pair<uint32_t, uint32_t> establish() {
     const uint32_t active = client_->resolve(address("10.7.0.1", kPort));
     EXPECT_EQ(client_->connect(active, parameters("hello", 0x77)), 0);

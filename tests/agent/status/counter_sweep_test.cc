@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted of that which processes publish, and how much is read at once.
+// Counters summed from the processes' status pages, a limited amount at a time.
 #include "agent/status/counter_sweep.h"
 
 #include <utility>
@@ -20,7 +20,7 @@ constexpr uint32_t kDevice = 3;
 constexpr TimePoint kStart{std::chrono::hours(1)};
 constexpr size_t kMuch = 1 << 30;
 
-// The page of a slot, as its process writes it.
+// The status page of a slot, as its process writes it.
 class Page {
  public:
   explicit Page(const LeasedSlot& slot) : slot_(slot.index) {
@@ -64,7 +64,7 @@ class CounterSweepTest : public ::testing::Test {
     EXPECT_TRUE(slot);
     return slot ? *slot : LeasedSlot();
   }
-  // A slot comes back.
+  // The slot is returned.
   void end(const LeasedSlot& slot) {
     sweep.finish(slot);
     EXPECT_TRUE(slots.take_back(slot.index, slot.borrower.session, kStart));
@@ -92,7 +92,7 @@ TEST_F(CounterSweepTest, SumsOnlyEverGrow) {
   EXPECT_EQ(sweep_all(), 100u);
   page.publish(7, 150);
   EXPECT_EQ(sweep_all(), 150u);
-  page.publish(7, 5);  // a new QP of the same number
+  page.publish(7, 5);  // a new QP with the same number
   EXPECT_EQ(sweep_all(), 155u);
 }
 
@@ -164,7 +164,7 @@ TEST_F(CounterSweepTest, ReadsFullPagesLittleByLittle) {
   EXPECT_EQ(sent(), 2 * 3 * protocol::kQpsPerSlot);
 }
 
-// A user takes slots, fills their pages and gives them back, again and again.
+// A user takes slots, fills their pages and returns them, again and again.
 TEST_F(CounterSweepTest, SlotsThatCameBackCountUntilTheyAreRead) {
   for (int i = 0; i < 5; ++i) {
     const LeasedSlot slot = lend();

@@ -71,7 +71,7 @@ TEST(DeviceFiles, AreInTheKernelsFormats) {
   EXPECT_EQ(files.count("infiniband/rxe_eth0/ports/1/gids/16"), 0u);
 }
 
-// As with the kernel they can be opened, and not be read.
+// The files can be opened but not read, as in the kernel.
 TEST(DeviceFiles, OfAnEmptyIndexOfTheGidTableCannotBeRead) {
   const Folder folder = device_folder(example(), "1");
   int found = 0;
@@ -120,7 +120,7 @@ TEST(Guid, OfANetdevWithoutAMacAddressIsMadeFromItsIndex) {
 
 TEST(NamedCounters, DoNotGoBelowZero) {
   control::DeviceCounters counters;
-  counters[transport::kMulticastSent] = 5;  // read a moment later than the packets in all
+  counters[transport::kMulticastSent] = 5;  // read a moment later than the total of packets
   counters[transport::kSentPackets] = 4;
   for (const control::NamedCounter& counter : control::kNamedCounters) {
     EXPECT_LT(counter.value(counters), 6u) << counter.path;

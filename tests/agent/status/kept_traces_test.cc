@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces of processes that have ended: which are kept, and which are forgotten first.
+// Traces of processes that have ended: which are kept, and which are dropped first.
 #include "agent/status/kept_traces.h"
 
 #include <set>
@@ -123,7 +123,7 @@ TEST_F(KeptTracesTest, WhatEndedWellIsForgottenAfterAMinute) {
   EXPECT_EQ(kept.last_notable(), kStart);
 }
 
-// Its process may have written anything there.
+// A process may have written anything to its page.
 TEST_F(KeptTracesTest, APageThatClaimsEverythingIsCopiedOnce) {
   TracedPage page;
   page.write(Kind::kTimeout);

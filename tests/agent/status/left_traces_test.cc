@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent leaves for the next one of the traces that it keeps.
+// The traces that an agent leaves for the next one.
 #include "agent/status/left_traces.h"
 
 #include <cstdlib>
@@ -29,7 +29,7 @@ class LeftTraces : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // Of each of the sessions one process that did not end well.
+  // Leaves, for each session, the trace of a process that did not end well.
   void leave(const std::vector<uint64_t>& sessions) {
     KeptTraces before;
     TracedPage page;

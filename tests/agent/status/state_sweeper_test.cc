@@ -31,7 +31,7 @@ class SweptHome : public ::testing::Test {
     std::ofstream(home_ / name / "sys/class/infiniband/rxe_eth0/node_type") << "1: CA\n";
     return home_ / name;
   }
-  // How many are removed while these namespaces live.
+  // Sweeps while these namespaces exist. Returns the number of removed directories.
   size_t sweep(const std::set<uint64_t>& living = {}) const {
     return sweep_state_directories(
         home_, [&] { return living; }, [] { return false; });

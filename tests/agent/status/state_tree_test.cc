@@ -59,7 +59,7 @@ class StateTreeTest : public ::testing::Test {
   std::string directory_;
 };
 
-// As on a disk that is full, which stops root, too: a file is where a folder should be.
+// Simulates a full disk in a way that stops root, too: a file in the place of a folder.
 TEST_F(StateTreeTest, IsWholeOnceThereIsRoom) {
   StateTree tree(directory_);
   const std::string in_the_way = directory_ + "/sys/class/infiniband_verbs";
@@ -93,7 +93,7 @@ TEST_F(StateTreeTest, ShowsDevicesWhereProgramsLook) {
   }
 }
 
-// Scripts and UCX follow these links to find a device's hardware.
+// Scripts and UCX follow these links to a device's hardware.
 TEST_F(StateTreeTest, HasTheKernelsSymbolicLinks) {
   StateTree tree(directory_);
   tree.show({link("rxe_eth0", 0)});
@@ -112,7 +112,7 @@ TEST_F(StateTreeTest, HasTheKernelsSymbolicLinks) {
   }
 }
 
-// All of it, and not only the folder that holds sysfs, may be seen at another place.
+// The whole tree, not only its sysfs folder, may be mounted elsewhere.
 TEST_F(StateTreeTest, LinksStayBelowSys) {
   StateTree tree(directory_);
   tree.show({link("rxe_eth0", 0)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent between programs, their traces, and those who read them.
+// Traces through the agent: programs that write them, and programs that read them.
 #include <cerrno>
 #include <csignal>
 #include <memory>
@@ -40,7 +40,7 @@ struct Member {
     trace::Recorder(page->traces).note(roce::Qpn(0x11), trace::Kind::kTimeout);
     ::munmap(page, sizeof(protocol::StatusPage));
   }
-  // What it is told next of details.
+  // Waits for the next event about details.
   std::optional<bool> hear() {
     std::optional<bool> heard;
     eventually([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How programs and their agent find each other, whatever stranger has taken the agent's name.
+// How programs and their agent find each other, even if a stranger holds the agent's name.
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -47,7 +47,7 @@ std::string socket_file() {
   return path.valid() ? path.c_str() : std::string();
 }
 
-// The errno value of an attempt to be a client; 0: one that is served.
+// Tries to become a client. Returns 0 if it is served, else the errno value.
 int become_client() {
   auto client = Client::connect(kOnlyRunning);
   if (!client) return client.error().code;
@@ -55,7 +55,7 @@ int become_client() {
   return links ? 0 : links.error().code;
 }
 
-// The pid of the agent that a client finds; 0: none.
+// Returns the pid of the agent that a client finds; 0: none.
 pid_t agent_found() {
   auto admin = control::Admin::connect(kOnlyRunning);
   if (!admin) return 0;
@@ -78,7 +78,7 @@ class AgentNameTest : public test::NamespaceTest {
   }
 };
 
-// What a stranger does with root's abstract name.
+// Ways in which a stranger holds root's abstract name.
 enum class Squat { kDoesNotListen, kListens, kHasNoRoom };
 
 int squat(Squat how, const Stranger::Line& line) {
@@ -111,8 +111,8 @@ TEST_F(AgentNameTest, WhoHasTakenItBeforeRootsAgentDeniesItToNobody) {
   }
 }
 
-// What a service manager does that was told to listen for root's agent (sd_listen_fds(3)): it starts the
-// agent when somebody comes, and passes what it listens by as descriptor 3. Answers the agent's pid.
+// Forks a service manager that listens for root's agent (sd_listen_fds(3)). It starts the agent when a client
+// comes, and passes the listening socket as descriptor 3. Returns the agent's pid.
 pid_t activate_at(int passed, bool when_somebody_comes) {
   const pid_t manager = ::fork();
   if (manager != 0) return manager;
@@ -155,7 +155,7 @@ TEST_F(AgentNameTest, IsNotTakenForAnotherSocketThatIsPassed) {
   ::waitpid(agent, nullptr, 0);
 }
 
-// Where root has none, a user's own is found in time, and started if need be.
+// If root has no agent, a user's own is found in time, and started if necessary.
 TEST_F(AgentNameTest, WhoHasTakenRootsKeepsNoUserFromAnAgentOfTheirOwn) {
   for (const Squat how : {Squat::kListens, Squat::kHasNoRoom}) {
     SCOPED_TRACE(static_cast<int>(how));
@@ -211,7 +211,7 @@ TEST_F(AgentNameTest, ABusyAgentIsNotTakenForNone) {
       << "once it has let go of those";
 }
 
-// Old libraries know nothing of a file, and old agents make none.
+// Old libraries do not know the socket file, and old agents do not create it.
 TEST_F(AgentNameTest, OldAndNewMeetByTheAbstractName) {
   const AgentProcess agent;
   EXPECT_TRUE(connect_by_name(0));
@@ -240,7 +240,7 @@ TEST_F(AgentNameTest, AFileOrALinkInItsPlaceIsReplacedToo) {
   EXPECT_TRUE(fs::is_regular_file("/etc/passwd"));
 }
 
-// It may have to remove files first, or is about to listen, on a slow machine.
+// The holder may have to remove files first, or may be about to listen on a slow machine.
 TEST_F(AgentNameTest, OneThatHasItAndDoesNotListenIsWaitedForAWhile) {
   const auto directory = paths::make_state_directory();
   ASSERT_TRUE(directory);
@@ -278,7 +278,7 @@ TEST_F(AgentNameTest, AnAgentOfAnotherNetworkNamespaceIsNotFound) {
   EXPECT_EQ(agent_found(), others.pid());
 }
 
-// Programs see another /run, as those in a container may.
+// The programs see another /run, as those in a container may.
 TEST_F(AgentNameTest, WhoSeesNoDirectoryFindsTheAbstractName) {
   const AgentProcess agent;
   const pid_t child = ::fork();

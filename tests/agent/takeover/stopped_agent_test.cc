@@ -24,7 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// An agent's slot, and a process in the place of the agent.
+// A slot of an agent, and a child process that plays the agent.
 class StoppedAgentTest : public test::NamespaceTest {
  protected:
   void SetUp() override {
@@ -109,7 +109,7 @@ TEST_F(StoppedAgentTest, ReachesNobodyOnceTheSlotWasTakenBack) {
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
   ASSERT_TRUE(wire_.go_on_handing_over(1, UniqueFd(::fcntl(courier_end_.get(), F_DUPFD_CLOEXEC, 3))));
-  wire_.hang_up(1);  // by an agent that goes on, before anybody has noticed
+  wire_.hang_up(1);  // as a resumed agent does, before the standby notices it
   wire_.mute(1);
   wire_.unmute(1);
   ASSERT_TRUE(test::send_to_slot(1, 2));

@@ -96,7 +96,7 @@ class StoppedProcessesTest : public test::NamespaceTest {
     ASSERT_EQ(sender_->send({path, headers, {&payload, 1}, 64}), transport::SendStatus::kSent);
     ASSERT_TRUE(sender_->flush());
   }
-  // Runs the loop until it is so. False: it did not become so in ten seconds.
+  // Runs the loop until the condition holds. False if it did not within ten seconds.
   bool run_until(const std::function<bool()>& condition) {
     const TimePoint end = MonotonicClock::now() + std::chrono::seconds(10);
     while (!condition()) {
@@ -161,7 +161,7 @@ TEST_F(StoppedProcessesTest, AnswersEachRequestWithAWordAndAnAcknowledgement) {
   EXPECT_TRUE(run_until([&] { return words() == 2; })) << "each time";
 }
 
-// Adapters drop acknowledgements of what is acknowledged already.
+// Adapters drop acknowledgements of PSNs that are already acknowledged.
 TEST_F(StoppedProcessesTest, SendsAnRnrNakToAPeerThatAcknowledgementsDoNotKeep) {
   send(205);
   send(206);
@@ -196,7 +196,7 @@ TEST_F(StoppedProcessesTest, SendsNoRnrNakWhereRetriesAreFinite) {
   EXPECT_FALSE(rnr_nak());
 }
 
-// Linux rxe sets its timer back at every response.
+// Linux rxe restarts its timer at every response.
 TEST_F(StoppedProcessesTest, RepeatsTheAcknowledgementBeforeTheRequest) {
   for (const uint8_t rnr_retry : std::to_array<uint8_t>({6, 7})) {
     show(rnr_retry);
@@ -270,7 +270,7 @@ TEST_F(StoppedProcessesTest, LeavesThePacketsToTheProcess) {
   EXPECT_LT(::recv(wire_.socket(kSlot), packet.data(), packet.size(), MSG_DONTWAIT), 0);
 }
 
-// Else packets that come later would be lost unseen, and their senders would give up.
+// Otherwise later packets would be dropped unnoticed, and their senders would give up.
 TEST_F(StoppedProcessesTest, TakesTheOldestPacketsWhenTheSocketIsHalfFull) {
   const int bytes = 32 << 10;
   ASSERT_EQ(::setsockopt(wire_.socket(kSlot), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A socket of this user that has some UDP port, as those of an earlier agent's clients have.
+// A socket of this user with some UDP port, as clients of an earlier agent have.
 class PortHolderSocket {
  public:
   PortHolderSocket() : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -87,8 +87,8 @@ TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
   EXPECT_TRUE(wire.has_sockets()) << wire.reason();
 }
 
-// As on a machine that is busy: all the time that the agent waits it does not run, and somebody comes
-// meanwhile, who is let in in one round of the loop and heard in the next.
+// The machine is busy, and the agent does not run for all of its waiting time. Meanwhile a client comes,
+// which is accepted in one round of the loop and heard in the next.
 TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
   std::this_thread::sleep_for(control::kSurvivorWait);
   const UniqueFd knock(::eventfd(1, EFD_CLOEXEC));

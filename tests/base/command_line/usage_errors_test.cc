@@ -25,7 +25,7 @@ class UsageErrors : public ::testing::Test {
   }
 
   std::string complaint(std::vector<std::string> words) {
-    std::ranges::reverse(words);  // as CLI11 takes them
+    std::ranges::reverse(words);  // CLI11 takes the words last to first
     try {
       app_.parse(std::move(words));
     } catch (const CLI::ParseError& error) {

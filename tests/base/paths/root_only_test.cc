@@ -22,7 +22,7 @@ using testing::IsEmpty;
 constexpr uid_t kUser = 3999999995;
 constexpr int kNoPrivilege = 77;
 
-// A file system of root's. As an ordinary user it is made within a user namespace, where the test is root.
+// A file system owned by root. An ordinary user makes it in a user namespace, where the test runs as root.
 class RootOnly : public testing::Test {
  protected:
   void SetUp() override {
@@ -34,7 +34,7 @@ class RootOnly : public testing::Test {
   }
   ~RootOnly() override { fs::remove_all(root_); }
 
-  // The fault that is found; empty: none.
+  // Returns the fault that was found; empty if none.
   std::string why_not(const std::string& path) const {
     int ends[2];
     if (::pipe(ends) != 0) return "no pipe";

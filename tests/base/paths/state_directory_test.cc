@@ -79,7 +79,7 @@ TEST_F(StateDirectory, OfAnotherUserIsNotTrusted) {
   EXPECT_FALSE(is_trusted_directory(directory_.c_str()));
 }
 
-// As a user that nobody is, so that nothing of the machine's is touched.
+// Runs under a UID that no user of the machine has, so that no directory of the machine is touched.
 TEST_F(StateDirectory, IsMadeAndFoundAgain) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   constexpr uid_t kNobodysUid = 3999999997;
@@ -94,7 +94,7 @@ TEST_F(StateDirectory, IsMadeAndFoundAgain) {
     struct stat status;
     if (stat(made->c_str(), &status) != 0 || (status.st_mode & 0777) != 0700) _exit(3);
     if (make_state_directory() != made) _exit(4);
-    const auto found = find_state_directory();  // a root agent of this machine goes first
+    const auto found = find_state_directory();  // finds the directory of a root agent of this machine first
     if (found != *made && !(found && found->starts_with("/run/verbena/"))) _exit(5);
     chmod(made->c_str(), 0770);
     if (const auto again = make_state_directory(); again || again.error().code != EPERM) _exit(6);
@@ -106,7 +106,7 @@ TEST_F(StateDirectory, IsMadeAndFoundAgain) {
   fs::remove_all(home);
 }
 
-// In a network namespace of its own, as root and as nobody.
+// Runs in a network namespace of its own, first as root and then as an ordinary user.
 TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   constexpr uid_t kNobodysUid = 3999999996;
@@ -116,13 +116,12 @@ TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
     if (unshare(CLONE_NEWNET) != 0) _exit(77);
     const Result<std::string> roots = make_state_directory();
     if (!roots) _exit(1);
-    // A namespace's number comes back: an agent that was killed in the last one of this number has left its
-    // mark.
+    // Namespace numbers are reused. An agent killed in an earlier namespace of this number has left its mark.
     fs::remove(*roots + "/in_use");
     if (setresuid(kNobodysUid, kNobodysUid, 0) != 0) _exit(2);
     const auto own = make_state_directory();
     int failed = own ? 0 : 3;
-    if (find_state_directory() != *roots) failed = 4;  // of a former release: it has no mark
+    if (find_state_directory() != *roots) failed = 4;  // a directory of an older release: has no mark
     const auto as_root = [](auto work) {
       if (setresuid(0, 0, 0) != 0) _exit(5);
       auto result = work();
@@ -135,7 +134,7 @@ TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
     }
     if (find_state_directory() != *own) failed = 8;
     fs::remove_all(*own);
-    if (find_state_directory() != *roots) failed = 9;  // better than nothing
+    if (find_state_directory() != *roots) failed = 9;  // used when there is no other
     as_root([&] { return fs::remove_all(*roots); });
     _exit(failed);
   }
@@ -146,7 +145,7 @@ TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
   EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
-// As in a container that does not see its agent's directory.
+// The situation in a container that does not see its agent's directory.
 TEST_F(StateDirectory, IsAMirrorsWhereNoAgentShowsItself) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   constexpr uid_t kNobodysUid = 3999999995;
@@ -157,7 +156,7 @@ TEST_F(StateDirectory, IsAMirrorsWhereNoAgentShowsItself) {
     if (setresuid(kNobodysUid, kNobodysUid, 0) != 0) _exit(2);
     const auto mirror = make_mirror_directory();
     if (!mirror || *mirror != (home / namespace_inode()).string() + "-mirror") _exit(3);
-    // It is not complete yet. A namespace's number comes back: something may have been left behind.
+    // The mirror is not complete yet. Namespace numbers are reused, so the directory may be a leftover.
     if (find_state_directory() == *mirror || state_is_shown_by() != ShownBy::kNobody) _exit(4);
     const auto mark = mark_in_use(*mirror);
     if (!mark || find_state_directory() != *mirror || state_is_shown_by() != ShownBy::kMirror) _exit(5);
@@ -167,7 +166,7 @@ TEST_F(StateDirectory, IsAMirrorsWhereNoAgentShowsItself) {
       const auto agents = mark_in_use(*own);
       if (!agents || find_state_directory() != *own || state_is_shown_by() != ShownBy::kAgent) _exit(7);
     }
-    if (find_state_directory() != *mirror) _exit(8);  // that agent is gone
+    if (find_state_directory() != *mirror) _exit(8);  // the agent has ended
     _exit(0);
   }
   int status = 0;

@@ -22,12 +22,13 @@ namespace {
 
 constexpr uid_t kUser = 3999999995;
 constexpr uid_t kOther = 3999999994;
-constexpr uid_t kContainer = 3999000000;  // its users are this one and the 65,535 after it
+constexpr uid_t kContainer = 3999000000;  // its users are kContainer and the next 65,535 UIDs
 constexpr uid_t kNobody = 65534;
 constexpr int kNoNamespaces = 77;
 
-// Runs in a child that is kUser and has entered a user namespace in which it is shown as root (`unshare
-// -Ur`), or without a number of its own (`unshare -U`). Before, as root, it may prepare its file systems.
+// Runs `body` in a child with the UID kUser in a user namespace. If `mapped`, the namespace shows kUser as
+// root (`unshare -Ur`); otherwise kUser has no number there (`unshare -U`). `prepare` runs before, as root,
+// and may set up file systems.
 void in_user_namespace(bool mapped, const std::function<void()>& prepare, const std::function<int()>& body) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const pid_t child = fork();
@@ -38,7 +39,7 @@ void in_user_namespace(bool mapped, const std::function<void()>& prepare, const 
     mount("none", "/run", "tmpfs", 0, "mode=755");
     prepare();
     if (setresgid(kUser, kUser, kUser) != 0 || setresuid(kUser, kUser, kUser) != 0) _exit(1);
-    prctl(PR_SET_DUMPABLE, 1);  // /proc/self is the user's own again
+    prctl(PR_SET_DUMPABLE, 1);  // makes the user owner of /proc/self again
     if (unshare(CLONE_NEWUSER) != 0) _exit(kNoNamespaces);
     if (mapped) {
       std::ofstream("/proc/self/setgroups") << "deny";
@@ -53,15 +54,15 @@ void in_user_namespace(bool mapped, const std::function<void()>& prepare, const 
   EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
-// Enters a user namespace of 65,536 users, as root of it.
+// Enters a user namespace of 65,536 users as its root.
 bool enter_container() {
   int asked[2], done[2];
   if (pipe(asked) != 0 || pipe(done) != 0) return false;
   const pid_t container = getpid();
   if (const pid_t mapper = fork();
-      mapper == 0) {  // outside of the namespace: only root there may map so many
+      mapper == 0) {  // runs outside the namespace: only root there may map that many users
     char byte;
-    close(asked[1]);  // so that we see the end of a process that cannot enter
+    close(asked[1]);  // so that read() ends if the process cannot enter
     if (read(asked[0], &byte, 1) != 1) _exit(1);
     const std::string process = "/proc/" + std::to_string(container);
     std::ofstream(process + "/uid_map") << "0 " << kContainer << " 65536";
@@ -74,7 +75,7 @@ bool enter_container() {
   return setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0;
 }
 
-// A process of this user, which ends when we have closed what we write to.
+// Starts a process of this user, which ends when we close the pipe that it reads.
 pid_t process_of(uid_t user) {
   int ready[2], held[2];
   if (pipe(ready) != 0 || pipe2(held, O_CLOEXEC) != 0) return -1;
@@ -82,7 +83,8 @@ pid_t process_of(uid_t user) {
   char byte = 0;
   if (process == 0) {
     close(held[1]);
-    // As a program that this user has started: one that became the user is not shown to others of the user.
+    // Makes the process dumpable, as a program that the user has started. After setresuid() alone, /proc
+    // would not show it to other processes of the user.
     if (setresuid(user, user, user) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0 || write(ready[1], &byte, 1) != 1)
       _exit(1);
     _exit(read(held[0], &byte, 1) == 0 ? 0 : 1);
@@ -102,7 +104,7 @@ int as_root_of_a_container() {
   if (!is_ambiguous(kNobody)) wrong = 2;
   if (!has_number({.pid = nobody, .shown = kNobody})) wrong = 3;
   if (has_number({.pid = stranger, .shown = kNobody})) wrong = 4;
-  // As nobody of the container, whose own processes are known by the kernel's word alone.
+  // As `nobody` of the container. Only the kernel's credentials tell which processes belong to `nobody`.
   if (setresuid(kNobody, kNobody, kNobody) != 0) wrong = 5;
   if (!is_own_users({.pid = nobody, .shown = kNobody})) wrong = 6;
   if (is_own_users({.pid = stranger, .shown = kNobody})) wrong = 7;
@@ -131,13 +133,13 @@ TEST(Users, AreWhoTheyAreOutsideWhereTheyAreShownAsRoot) {
       });
 }
 
-// Like root of a container.
+// A user who owns /run and is shown as root, as in a container.
 TEST(Users, AreRootWhereTheyOwnRun) {
   in_user_namespace(
       true, [] { chown("/run", kUser, kUser); }, [] { return own_user() == 0 ? 0 : 2; });
 }
 
-// Root of a container whose users all have numbers, nobody included: strangers are shown as nobody, too.
+// Root of a container whose users all have numbers, `nobody` included. Strangers are shown as `nobody`, too.
 TEST(Users, OfAContainerAreNotTakenForStrangersWithoutANumber) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may map other users";
   const pid_t child = fork();
@@ -148,7 +150,7 @@ TEST(Users, OfAContainerAreNotTakenForStrangersWithoutANumber) {
   EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
 }
 
-// Everybody without a number is shown the same: nobody is trusted for it.
+// All users without a number in the namespace look the same, so none of them is trusted.
 TEST(Users, WithoutANumberHaveNothingOfTheirOwn) {
   in_user_namespace(
       false,
@@ -161,7 +163,9 @@ TEST(Users, WithoutANumberHaveNothingOfTheirOwn) {
         if (shown_as(own_user()) != static_cast<uid_t>(-1)) return 3;
         if (is_private_directory("/run/of-user", own_user())) return 4;
         if (!is_own_users({.pid = getpid(), .shown = geteuid()})) return 5;
-        return is_own_users({.pid = getppid(), .shown = geteuid()}) ? 6 : 0;  // root's, who is shown the same
+        return is_own_users({.pid = getppid(), .shown = geteuid()})
+                   ? 6
+                   : 0;  // owned by root, which is shown the same
       });
 }
 
@@ -179,7 +183,7 @@ TEST(Users, KnowRootsDirectoryByItsPlace) {
       },
       [] {
         if (!is_private_directory("/run/verbena", 0)) return 2;
-        // Any user could have put it there, and is shown as root is.
+        // Any user could have created this directory: its owner is shown as root is.
         if (is_private_directory("/run/open/verbena", 0)) return 3;
         if (is_private_directory("/run/writable", 0)) return 4;
         if (is_private_directory("/run/link", 0)) return 5;
@@ -187,8 +191,7 @@ TEST(Users, KnowRootsDirectoryByItsPlace) {
       });
 }
 
-// A user who may write to /run is trusted; a directory that somebody else owns there was given to them by
-// root.
+// A user who may write to /run is trusted. Only root can have given a directory in /run to another user.
 TEST(Users, DoNotTakeAnothersDirectoryForTheirOwn) {
   in_user_namespace(
       true,

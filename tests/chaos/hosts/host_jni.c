@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Host.java does with verbs.
+// The native part of Host.java: calls verbs.
 #include <errno.h>
 #include <jni.h>
 #include <pthread.h>

@@ -36,7 +36,7 @@ rdma_event_channel* open_channel() {
   return channel;
 }
 
-// The next event, which the caller may forget to acknowledge.
+// Returns the next event. The caller may forget to acknowledge it.
 rdma_cm_event* next(rdma_event_channel* channel) {
   rdma_cm_event* event = nullptr;
   need(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
@@ -64,7 +64,7 @@ void create_qp(rdma_cm_id* id) {
   need(rdma_create_qp(id, nullptr, &attr) == 0, "rdma_create_qp");
 }
 
-// An identifier with a route.
+// Returns an identifier with a resolved route.
 rdma_cm_id* resolve(const Place& place, rdma_event_channel* channel, uint16_t port) {
   rdma_cm_id* const id = make(channel);
   need(rdma_resolve_addr(id, nullptr, Address(place.address, port).any(), kWaitMs) == 0, "rdma_resolve_addr");
@@ -74,7 +74,7 @@ rdma_cm_id* resolve(const Place& place, rdma_event_channel* channel, uint16_t po
   return id;
 }
 
-// A request that waits to be accepted.
+// Returns a connection request that waits to be accepted.
 rdma_cm_id* request(const Place& place, rdma_event_channel* channel) {
   listen(place, channel, 7500);
   rdma_event_channel* const other = open_channel();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mistakes DEVICE GID_INDEX ADDRESS NAME: makes the mistake called NAME. Exit status 0 if all its steps were
-// reached; whether the log says the right thing is for the caller to judge.
+// reached; the caller checks the log.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

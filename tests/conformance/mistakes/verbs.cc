@@ -11,7 +11,7 @@
 namespace mistakes {
 namespace {
 
-// As integers: ibv_reg_mr() is a macro, which combines them with another enumeration.
+// As integers, because the macro ibv_reg_mr() combines them with another enumeration.
 constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
 constexpr int kRemoteWrite = IBV_ACCESS_REMOTE_WRITE;
 constexpr int kAll =
@@ -20,7 +20,7 @@ constexpr uint32_t kBytes = 8192;
 
 alignas(4096) char memory[kBytes];
 
-// A queue pair with what it needs.
+// A queue pair with the objects that it needs.
 struct End {
   ibv_pd* pd;
   ibv_cq* cq;
@@ -116,7 +116,7 @@ struct Pair {
   End first, second;
 };
 
-// Two connected queue pairs of this process. The second has the wishes' regions and rights.
+// Connects two queue pairs of this process. The second has the rights of `wishes`.
 Pair connected(const Place& place, const Wishes& wishes = {}) {
   const Pair pair{ready(place), ready(place, wishes)};
   connect(place, pair.first, pair.second.qp->qp_num, {.psn = wishes.psn});
@@ -185,13 +185,13 @@ void wait_for(const End& end) {
   std::printf("completion: %s\n", ibv_wc_status_str(wc.status));
 }
 
-// For a receiver that hears nothing of what it drops.
+// Polls for a while, for a receiver that gets no event for dropped packets.
 void poll_for_a_while(const End& end) {
   ibv_wc wc{};
   for (int i = 0; i < 100'000; ++i) ibv_poll_cq(end.cq, 1, &wc);
 }
 
-// One-sided requests whose target does not allow them.
+// Posts a one-sided request that its target does not allow.
 void request(const Place& place, const Wishes& wishes, ibv_wr_opcode opcode, uint64_t offset = 0) {
   const Pair pair = connected(place, wishes);
   need(post(pair.first, remote(opcode, pair.second.mr->rkey, offset), whole(pair.first, 8)) == 0,

@@ -138,7 +138,7 @@ TEST_F(StatusPageFile, ListsObjectsAndWhatQpsHaveOfThem) {
   page_->objects[700].kind = static_cast<uint64_t>(protocol::ObjectKind::kPd);
   page_->objects[700].device_index = 4;
   page_->objects[700].values[protocol::kPdUsers] = 1;
-  page_->objects[9].kind = 4711;  // of a later version
+  page_->objects[9].kind = 4711;  // a kind of a later version
   SlotStatus slot;
   slot.index = 2;
   read_status_page(file_.get(), slot);

@@ -17,7 +17,7 @@ constexpr std::uint32_t kGrh = 40;
 constexpr std::uint32_t kMulticastQpn = 0xffffff;
 constexpr int kArrives = 2000, kDoesNot = 300;  // milliseconds
 
-// A message that may go wrong, and after it one that arrives. `first` and `last` are their immediates.
+// A datagram that may be dropped, followed by one that arrives. Their immediate data are 1 and 2.
 struct Datagram {
   const char* name;
   std::uint32_t length = 64;
@@ -69,7 +69,7 @@ void run(Session& session, const Datagram& datagram) {
     const std::size_t expected = datagram.arrives ? 2 : 1;
     session.note_completions(expected, kArrives);
     session.note_end(pair.get(), 3 - expected, false);
-    // The header in front of what came has the time to live and the like, which are each end's own.
+    // Clears the GRH in front of the data: its hop limit and similar fields differ between implementations.
     for (std::uint32_t i = 0; i < 3; ++i) std::memset(region.bytes.data() + std::size_t{8192} * i, 0, kGrh);
     session.note(mark_of(region));
   }
@@ -83,7 +83,7 @@ ibv_gid group_of(const Session& session) {
   return group;
 }
 
-// rdma_rxe leaves it to others (rdma_cm) to have the host join; here it is the program.
+// rdma_rxe leaves it to others (rdma_cm) to make the host join the group; here the program does so.
 int join(const ibv_gid& group) {
   const unsigned device = if_nametoindex("eth0") ? if_nametoindex("eth0") : if_nametoindex("tap0");
   in6_addr address;
@@ -102,7 +102,7 @@ int join(const ibv_gid& group) {
   return fd;
 }
 
-// To two pairs of one group, then to one that has left.
+// Sends to a group with two QPs, then to the same group after one has left.
 void multicast(Session& session) {
   Region region{session.domain(), kAllRights};
   const ibv_gid group = group_of(session);

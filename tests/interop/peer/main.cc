@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// verbs_peer DEVICE GID-INDEX PATH-MTU PORT [SERVER [ONLY]]: does the same cases as its peer, and says what
-// each came to at its end: a line with the case's name, a tab, and statuses. Knows nothing of who implements
-// the verbs. ONLY: part of the names of the cases, or, behind a '=', one whole name.
+// verbs_peer DEVICE GID-INDEX PATH-MTU PORT [SERVER [ONLY]]: runs the same cases as its peer, and prints a
+// line for each: the case's name, a tab, and the statuses at this end. It does not depend on the
+// implementation of the verbs. ONLY: part of the names of the cases, or, after a '=', one whole name.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -12,29 +12,29 @@
 namespace verbena::interop {
 namespace {
 
-constexpr std::uint32_t kTarget = 4096;        // where remote operations go
-constexpr std::uint32_t kReceives = 32 << 10;  // where receives go
+constexpr std::uint32_t kTarget = 4096;        // offset of remote operations
+constexpr std::uint32_t kReceives = 32 << 10;  // offset of receives
 constexpr std::uint32_t kImmediate = 0x12345678;
 constexpr std::uint64_t kSwapped = 0xdeadbeefcafef00d;
 constexpr int kUntilStopped = 300;  // milliseconds
 
-// One request, then (unless it stands alone) a SEND without data that shows whether the pair is still whole.
+// One request, followed (unless `alone`) by a SEND without data that shows whether the QP still works.
 struct Asked {
   const char* name;
   ibv_wr_opcode opcode = IBV_WR_SEND;
   std::uint32_t length = 64;
-  std::uint32_t shift = 0;       // of the remote address
-  std::uint32_t key_flip = 0;    // of the remote key
-  unsigned region = kAllRights;  // of the responder
-  std::uint32_t room = 20000;    // of a receive
+  std::uint32_t shift = 0;       // added to the remote address
+  std::uint32_t key_flip = 0;    // XORed with the remote key
+  unsigned region = kAllRights;  // access rights of the responder's region
+  std::uint32_t room = 20000;    // length of a receive
   int receives = 2;
   bool alone = false;
-  bool late_receives = false;   // posted when the request is on its way
-  bool foreign_domain = false;  // the responder's region is of another domain than its pair
+  bool late_receives = false;   // posted when the request is already under way
+  bool foreign_domain = false;  // the responder's region has a different protection domain from its QP
   bool wrong_local_key = false;
   bool wrong_receive_key = false;
-  bool matching = true;  // what is compared is what is there
-  bool stops = false;    // the responder's process is stopped when the request comes, for a second
+  bool matching = true;  // the compared value equals the one in memory
+  bool stops = false;    // the responder's process is stopped for one second when the request comes
   PairRules requester{};
   PairRules responder{};
 };
@@ -54,7 +54,7 @@ constexpr PairRules kImpatient{.rnr_retry = 1, .retry_count = 5};
 constexpr PairRules kNobody{.retry_count = 1, .timeout = 10, .qpn_flip = 0x800000};
 
 const Asked kAsked[] = {
-    // What is right.
+    // Valid requests.
     {.name = "send"},
     {.name = "send, 0 bytes", .length = 0},
     {.name = "send, 1 byte", .length = 1},
@@ -75,7 +75,7 @@ const Asked kAsked[] = {
      .matching = false},
     {.name = "write, 0 bytes, bad key", .opcode = IBV_WR_RDMA_WRITE, .length = 0, .key_flip = 1},
     {.name = "read, 0 bytes, bad key", .opcode = IBV_WR_RDMA_READ, .length = 0, .key_flip = 1},
-    // Keys, bounds and rights of the memory.
+    // Keys, bounds and access rights of the memory.
     {.name = "write, bad key", .opcode = IBV_WR_RDMA_WRITE, .key_flip = 1},
     {.name = "write, unknown key", .opcode = IBV_WR_RDMA_WRITE, .key_flip = 0x55555500},
     {.name = "write with immediate, bad key", .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .key_flip = 1},
@@ -114,7 +114,7 @@ const Asked kAsked[] = {
     {.name = "read, region of another domain", .opcode = IBV_WR_RDMA_READ, .foreign_domain = true},
     {.name = "fetch and add, unaligned", .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .length = 8, .shift = 4},
     {.name = "compare and swap, unaligned", .opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .length = 8, .shift = 4},
-    // Rights of the queue pair.
+    // Access rights of the queue pair.
     {.name = "write, pair without rights", .opcode = IBV_WR_RDMA_WRITE, .responder = kNoRights},
     {.name = "write with immediate, pair without rights",
      .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -135,7 +135,7 @@ const Asked kAsked[] = {
     {.name = "write, bad local key", .opcode = IBV_WR_RDMA_WRITE, .wrong_local_key = true},
     {.name = "read, bad local key", .opcode = IBV_WR_RDMA_READ, .alone = true, .wrong_local_key = true},
     {.name = "send, receive with a bad local key", .wrong_receive_key = true},
-    // No receive, nobody there.
+    // No receive posted, no peer.
     {.name = "send, receiver not ready, no retries", .receives = 0, .requester = {.rnr_retry = 0}},
     {.name = "send, receiver not ready, 3 retries", .receives = 0, .requester = {.rnr_retry = 3}},
     {.name = "write with immediate, receiver not ready, 1 retry",
@@ -149,8 +149,8 @@ const Asked kAsked[] = {
     {.name = "send, nobody answers", .requester = kNobody},
     {.name = "read, nobody answers", .opcode = IBV_WR_RDMA_READ, .requester = kNobody},
     // Adapters and the kernel answer without the process. The retries would last 0.4 seconds. Both ends have
-    // the same rnr_retry, as programs do: Verbena's agent knows only the responder's, and where that is 7 it
-    // may answer with an RNR NAK.
+    // the same rnr_retry, as in programs. Verbena's agent knows only the responder's, and may answer with an
+    // RNR NAK if that is 7.
     {.name = "send, responder's process stopped",
      .stops = true,
      .requester = kImpatient,
@@ -167,12 +167,12 @@ const Asked kAsked[] = {
      .stops = true,
      .requester = kImpatient,
      .responder = kImpatient},
-    // Invalidation of what cannot be invalidated from afar.
+    // Invalidation of keys that cannot be invalidated remotely.
     {.name = "send with invalidate, of a region", .opcode = IBV_WR_SEND_WITH_INV, .alone = true},
     {.name = "send with invalidate, bad key", .opcode = IBV_WR_SEND_WITH_INV, .key_flip = 1, .alone = true},
     {.name = "local invalidate, of a region", .opcode = IBV_WR_LOCAL_INV, .length = 0},
     {.name = "local invalidate, bad key", .opcode = IBV_WR_LOCAL_INV, .length = 0, .key_flip = 1},
-    // UC: nobody hears of what goes wrong.
+    // UC: errors are not reported to the sender.
     {.name = "UC send", .requester = kUnreliable, .responder = kUnreliable},
     {.name = "UC send, 17001 bytes", .length = 17001, .requester = kUnreliable, .responder = kUnreliable},
     {.name = "UC send with immediate",
@@ -206,7 +206,7 @@ void aim(ibv_send_wr& wr, const Asked& asked, const Remote& remote, const Region
   const std::uint64_t address = remote.address + kTarget + asked.shift;
   const std::uint32_t key = remote.rkey ^ asked.key_flip;
   if (is_atomic(asked.opcode)) {
-    std::uint64_t held = 0;  // both ends' regions are known to each other
+    std::uint64_t held = 0;  // each end knows the initial contents of both regions
     for (int i = 0; i < 8; ++i) held |= std::uint64_t{static_cast<std::uint8_t>(kTarget + i)} << 8 * i;
     wr.wr.atomic = {.remote_addr = address,
                     .compare_add = asked.matching ? held : held + 1,
@@ -274,11 +274,11 @@ void answer(Session& session, const Asked& asked, ibv_qp* pair, const Region& re
   if (asked.stops) stop_for_a_second();
   if (asked.late_receives) {
     session.peer().meet();
-    session.completions(1, 20);  // so long nothing is ready
+    session.completions(1, 20);  // the time in which no receive is posted
     post_receives(asked, pair, region);
   }
   const bool failed = session.peer().hear(1)[0];
-  // Over UC the last message may still be on its way when it is complete for its sender.
+  // Over UC the last message may still be in flight when its send has completed.
   std::size_t outstanding = static_cast<std::size_t>(asked.receives);
   if (asked.responder.type == IBV_QPT_UC) {
     const std::size_t wanted = takes_receive(asked.opcode) ? 2 : 1;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // rmpp_peer DEVICE serve: answers each message with its own data.
-// rmpp_peer DEVICE ask GID GID-INDEX BYTES...: sends messages of so many bytes there, and compares the
-// answers.
+// rmpp_peer DEVICE ask GID GID-INDEX BYTES...: sends messages of these sizes there, and compares the answers.
 //
-// Management datagrams of a vendor's class, long ones in several (RMPP). Knows nothing of who implements
-// libibumad: Verbena does, or the kernel below Debian's.
+// Uses management datagrams of a vendor class; long messages take several (RMPP). It does not depend on the
+// implementation of libibumad: Verbena's, or Debian's with the kernel.
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -34,7 +33,7 @@ constexpr uint32_t kGsiQpn = 1, kGsiQkey = 0x80010000;
   std::exit(EXIT_FAILURE);
 }
 
-// A port with an agent, and room for one message.
+// A port with a registered agent, and room for one message.
 class Port {
  public:
   Port(const char* device, bool serves) : fd_(umad_open_port(device, 1)) {
@@ -54,7 +53,7 @@ class Port {
     if (umad_send(fd_, agent_, buffer_.data(), bytes, timeout_ms, kRetries) != 0) stop("umad_send");
   }
 
-  // How many bytes the message has.
+  // Receives a message. Returns its size in bytes.
   int receive(int timeout_ms) {
     int bytes = kMaxBytes;
     if (umad_recv(fd_, buffer_.data(), &bytes, timeout_ms) < 0) stop("umad_recv");
@@ -112,7 +111,7 @@ void address(ib_mad_addr_t& to, const char* gid, int gid_index) {
   if (inet_pton(AF_INET6, gid, to.gid) != 1) stop(std::string("no GID: ") + gid);
 }
 
-// Whether the answer is what was sent.
+// Sends a message of `bytes` bytes. Returns whether the answer has the same data.
 bool ask(Port& port, const char* gid, int gid_index, size_t bytes) {
   static uint32_t transaction =
       static_cast<uint32_t>(std::chrono::steady_clock::now().time_since_epoch().count());

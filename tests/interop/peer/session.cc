@@ -45,7 +45,7 @@ void must_modify(ibv_qp* pair, ibv_qp_attr attributes, int mask) {
   must(error == 0, "ibv_modify_qp");
 }
 
-// What came, in short: a receive's kind and length, an immediate's value.
+// Returns a completion in short: kind and length of a receive, and the immediate data.
 std::string description(const ibv_wc& completion) {
   if (completion.status != IBV_WC_SUCCESS) return name_of(completion.status);
   if (!(completion.opcode & IBV_WC_RECV)) return "SUCCESS";
@@ -176,7 +176,7 @@ void Session::note_completions(std::size_t count, int milliseconds) {
 }
 
 void Session::note_end(ibv_qp* pair, std::size_t outstanding, bool expects_error) {
-  // The responder answers first and changes its state then.
+  // The responder answers first, and changes its state afterwards.
   const auto deadline = Clock::now() + std::chrono::milliseconds{expects_error ? 100 : 0};
   ibv_qp_attr attributes{};
   ibv_qp_init_attr made{};

@@ -18,8 +18,8 @@ void note_event(Session& session) {
   ibv_ack_async_event(&event);
 }
 
-// Three messages over two pairs take three of four receives, which is below the limit. Then two messages find
-// one receive.
+// Three messages over two QPs take three of four receives, which drops below the SRQ limit. Then two messages
+// find one receive.
 void shared_receives(Session& session) {
   Region region{session.domain(), kAllRights};
   fill(region, session.is_client());

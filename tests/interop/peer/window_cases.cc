@@ -6,13 +6,14 @@
 namespace verbena::interop {
 namespace {
 
-constexpr std::uint32_t kBegin = 8192, kLength = 4096;  // what of the region is bound
+constexpr std::uint32_t kBegin = 8192, kLength = 4096;  // the bound part of the region
 constexpr std::uint32_t kReceives = 32 << 10;
 constexpr unsigned kReadWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 enum class Ending { None, LocalInvalidate, SendWithInvalidate, BindAgain, Unbind, Deallocate };
 
-// The server binds a window; the client uses it; the server or the client ends it; the client uses it again.
+// The server binds a window and the client uses it. Then the server or the client ends it, and the client
+// uses it again.
 struct WindowCase {
   const char* name;
   ibv_mw_type type = IBV_MW_TYPE_2;
@@ -20,9 +21,9 @@ struct WindowCase {
   unsigned region = kAllRights;
   std::uint32_t length = kLength;
   ibv_wr_opcode use = IBV_WR_RDMA_WRITE;
-  int shift = 0;  // of what is used, from the window's begin
+  int shift = 0;  // offset of the access from the window's beginning
   Ending ending = Ending::None;
-  bool by_other_pair = false;  // the client uses it over another pair than the server bound it with
+  bool by_other_pair = false;  // the client uses another QP than the server's bind did
 };
 
 const WindowCase kCases[] = {
@@ -50,7 +51,7 @@ const WindowCase kCases[] = {
     {.name = "window 1, send with invalidate", .type = IBV_MW_TYPE_1, .ending = Ending::SendWithInvalidate},
 };
 
-// Binds, and says what came of it. The key under which the window can be used then.
+// Binds a window and notes the result. Returns the key with which the window can be used.
 std::uint32_t bind(Session& session, ibv_qp* pair, ibv_mw* window, const Region& region,
                    const WindowCase& how, std::uint32_t length) {
   const ibv_mw_bind_info info{.mr = region.registration.get(),
@@ -157,7 +158,7 @@ void run(Session& session, const WindowCase& how) {
     session.peer().meet();
     end(session, first.get(), window, region, how);
     session.peer().meet();
-    session.peer().meet();  // before the window goes
+    session.peer().meet();  // before the window is deallocated
     session.note_end(first.get(), 1, false);
     session.note(mark_of(region));
     return;

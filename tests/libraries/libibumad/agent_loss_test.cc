@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's ports while one agent ends and the next begins: what it knows of them stays as it is.
+// The ports of a program when its agent ends and another one starts: their state is kept.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -30,7 +30,7 @@ constexpr size_t kMad = 256;
 constexpr int kPatience = 10000;
 constexpr uint16_t kNobodysLid = 4711;
 
-// What the tests call of it.
+// The library's functions that the tests call.
 class Library {
  public:
   static Library& get() {
@@ -104,7 +104,7 @@ class UmadAgentLoss : public NamespaceTest {
   void SetUp() override {
     NamespaceTest::SetUp();
     if (IsSkipped()) return;
-    ::setenv("VERBENA_AGENT", "/nonexistent", 1);  // NOLINT(concurrency-mt-unsafe): none but ours is started
+    ::setenv("VERBENA_AGENT", "/nonexistent", 1);  // NOLINT(concurrency-mt-unsafe): starts no agent but ours
     start();
   }
   void TearDown() override {
@@ -126,7 +126,7 @@ class UmadAgentLoss : public NamespaceTest {
     Library::get().release_port(&port);
     return lid;
   }
-  // A request from one to the other, and its answer.
+  // Sends a request from one port to the other, and receives the answer.
   static void expect_exchange(Port& client, int from, Port& server, int to, uint32_t transaction) {
     Message message;
     ASSERT_EQ(client.send(from, own_lid(), transaction, 1, kPatience), 0);
@@ -162,7 +162,7 @@ TEST_F(UmadAgentLoss, WhoWaitsForARequestGetsItFromTheNextAgent) {
   std::atomic<int> got = -1;
   std::thread waiting([&] { got = server.receive(message); });
   replace();
-  // Datagrams are lost while the other is not back yet.
+  // Datagrams are lost until the other port has reconnected.
   uint32_t transaction = 0;
   EXPECT_TRUE(eventually([&] {
     EXPECT_EQ(client.send(from, own_lid(), ++transaction), 0);
@@ -176,7 +176,7 @@ TEST_F(UmadAgentLoss, ARequestUnderWayComesBackAsOneThatGotNoAnswer) {
   Port port;
   const int agent = port.add_agent(0);
   ASSERT_EQ(port.send(agent, kNobodysLid, 0x1234, 1, 60'000), 0);
-  ASSERT_EQ(port.send(agent, kNobodysLid, 0x1235), 0);  // it awaits none
+  ASSERT_EQ(port.send(agent, kNobodysLid, 0x1235), 0);  // expects no answer
   replace();
   Message message;
   ASSERT_EQ(port.receive(message), agent);
@@ -264,7 +264,7 @@ TEST_F(UmadAgentLoss, AnEpollSetGoesOnWithTheDescriptor) {
   }
 }
 
-// As daemon(3) leaves it.
+// The situation after daemon(3).
 TEST_F(UmadAgentLoss, AChildGoesOnWithThePortsOfItsParent) {
   Port server;
   const int to = server.add_agent(kGet);
@@ -298,7 +298,7 @@ TEST_F(UmadAgentLoss, WithoutAnotherAgentAPortIsAsThatOfADeviceThatIsGone) {
   EXPECT_EQ(port.send(agent, kNobodysLid, 1), -EIO);
   EXPECT_EQ(errno, EIO);
   EXPECT_LT(port.add_agent(kGet), 0);
-  start();  // that comes too late for nobody who tries again
+  start();  // a later attempt succeeds
   EXPECT_EQ(port.send(agent, kNobodysLid, 1), 0);
 }
 

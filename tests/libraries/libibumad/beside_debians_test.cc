@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that need no agent answer what those of Debian's library do.
+// Functions that need no agent return the same as those of Debian's library.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 
 class Library {
  public:
-  // It stays: what ours has one of in a process it never frees.
+  // Loaded for good (RTLD_NODELETE): our library has objects that live as long as the process.
   explicit Library(const char* path) : handle_(::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {}
   ~Library() {
     if (handle_ != nullptr) ::dlclose(handle_);
@@ -121,7 +121,8 @@ TEST_F(BesideDebians, ListsAreSortedTheSameWay) {
   }
 }
 
-// A message of several datagrams stays until there is room for it (man umad_recv).
+// A message of several datagrams stays in the queue until the caller's buffer is large enough (man
+// umad_recv).
 TEST_F(BesideDebians, AMessageThatDoesNotFitSaysHowLongItIs) {
   auto* const receive = ours_.find<int(int, void*, int*, int)>("umad_recv");
   int ends[2];

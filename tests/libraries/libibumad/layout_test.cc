@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels between the library and the agent is what programs were compiled with. Holds at compile time,
-// or nothing here builds.
+// Messages between the library and the agent contain structs that programs were compiled with. Checked at
+// compile time.
 #include <cstddef>
 
 #include <gtest/gtest.h>

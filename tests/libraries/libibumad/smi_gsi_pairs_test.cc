@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pairs of devices for subnet management and for all other classes, as programs of rdma-core 56 and later
-// ask for them.
+// Pairs of devices, one for subnet management and one for all other classes, as programs of rdma-core 56 and
+// later query them.
 #include <array>
 #include <cerrno>
 #include <memory>

@@ -10,7 +10,7 @@
 namespace verbena::fake {
 namespace {
 
-// A datagram's completion and the 40 bytes before its payload.
+// A datagram's completion, and the 40 bytes before its payload.
 class FromCompletion : public OpenedDevice {
  protected:
   FromCompletion() {
@@ -99,7 +99,7 @@ TEST_F(FromCompletion, Ipv4IsKnownByItsChecksumWhenTheFirstBytesLookLikeIpv6) {
   expect_dgid("::ffff:10.0.0.2");
 }
 
-// Sums that carry twice are as good as any other.
+// Some of these IPv4 header checksums need the end-around carry twice.
 TEST_F(FromCompletion, Ipv4ChecksumsAreAddedToTheEnd) {
   grh_.version_tclass_flow = htobe32(6U << 28);
   fake().gids[1] = gid_entry(1, "::ffff:255.255.255.254");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of 2006: finds the functions of IBVERBS_1.0 and sees nothing but that ABI's structs.
+// A program of 2006: it finds the functions of IBVERBS_1.0, and sees only the structs of that ABI.
 #include "libraries/libibverbs/compat_1_0.h"
 
 #include <stdexcept>
@@ -91,7 +91,7 @@ TEST_F(OldProgram, PostsAndPollsThroughItsOwnOperations) {
   QueuePair* qp = create_qp(cq);
   ASSERT_NE(qp, nullptr);
   EXPECT_EQ(qp->qp_num, qp->real->qp_num);
-  std::vector<SendWr> list(80);  // more than one portion
+  std::vector<SendWr> list(80);  // more than is translated at a time
   for (size_t i = 0; i < list.size(); ++i) {
     list[i].wr_id = i;
     list[i].next = i + 1 < list.size() ? &list[i + 1] : nullptr;
@@ -103,7 +103,7 @@ TEST_F(OldProgram, PostsAndPollsThroughItsOwnOperations) {
   for (size_t i = 0; i < list.size(); ++i) ASSERT_EQ(completions[i].wr_id, i);
   EXPECT_EQ(context_->ops.req_notify_cq(cq, 0), 0);
 
-  list[50].num_sge = 9;  // more than the QP takes
+  list[50].num_sge = 9;  // exceeds the QP's limit
   EXPECT_NE(context_->ops.post_send(qp, list.data(), &bad), 0);
   EXPECT_EQ(bad, &list[50]);
   EXPECT_EQ(context_->ops.poll_cq(cq, 100, completions.data()), 50);

@@ -100,7 +100,7 @@ TEST_F(Completion, EventsNameTheQueueAndItsContext) {
   ibv_destroy_comp_channel(channel);
 }
 
-// rping ends its completion thread so.
+// rping ends its completion thread by cancelling it.
 TEST_F(Completion, AThreadThatWaitsForAnEventCanBeCancelled) {
   struct Waiter {
     ibv_comp_channel* channel;

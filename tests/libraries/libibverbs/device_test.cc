@@ -83,7 +83,7 @@ TEST_F(DeviceList, GivesTheSamePointerForTheSameDevice) {
   ibv_device** first = ibv_get_device_list(nullptr);
   ibv_device* device = first[1];
   ibv_free_device_list(first);
-  // A provider may answer with new objects for the same devices.
+  // A provider may return new objects for the same devices.
   provider_.list = {std::make_shared<FakeDevice>("rxe_lo", 1)};
   ibv_device** second = ibv_get_device_list(nullptr);
   EXPECT_EQ(second[0], device);
@@ -204,7 +204,7 @@ TEST(CloseDevice, RefusesNull) {
 using Context = OpenedDevice;
 
 TEST_F(Context, AnswersEopnotsuppToWhatTheProviderLacks) {
-  // The fake has no memory windows; verbs.h calls dealloc_mw and bind_mw without looking.
+  // The fake provider has no memory windows. verbs.h calls dealloc_mw and bind_mw without a check.
   ibv_pd* pd = ibv_alloc_pd(context_);
   errno = 0;
   EXPECT_EQ(ibv_alloc_mw(pd, IBV_MW_TYPE_1), nullptr);
@@ -244,7 +244,7 @@ TEST_F(Context, DeliversAsyncEventsAndTheirAcks) {
   ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
   EXPECT_EQ(event.event_type, IBV_EVENT_GID_CHANGE);
   EXPECT_EQ(event.element.port_num, 1);
-  ibv_ack_async_event(&event);  // of a port: nobody waits for it
+  ibv_ack_async_event(&event);  // an event of a port, which nothing waits for
   EXPECT_TRUE(fake().acked_events.empty());
 
   ibv_cq* cq = ibv_create_cq(context_, 1, nullptr, nullptr, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which other libraries ours bring into a process: no more than the C and C++ ones.
+// The libraries that ours depend on: only those of C and C++.
 #include <set>
 #include <sstream>
 #include <string>

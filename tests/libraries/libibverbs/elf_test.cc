@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the libraries export and need, read from the files.
+// The symbols that the libraries export and need, read from the files.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -27,18 +27,18 @@ Names read_list(const std::string& name) {
   return {std::istream_iterator<std::string>(file), {}};
 }
 
-// What Debian 12's library has, and what later ones have beyond.
+// The symbols of Debian 12's library.
 Names listed(const std::string& library) {
   return read_list(library + ".syms");
 }
 Names listed_with_newer(const std::string& library) {
   Names names = listed(library);
   names.merge(read_list(library + ".newer.syms"));
-  names.merge(read_list(library + ".own.syms"));  // what our libraries share with each other
+  names.merge(read_list(library + ".own.syms"));  // shared between our libraries
   return names;
 }
 
-// name@@VERSION or name@VERSION, as the lists have them.
+// Returns the exports as name@@VERSION or name@VERSION, as the lists have them.
 Names exported_by_file(const std::string& path) {
   std::istringstream lines(run_command("readelf --dyn-syms -W " + path).output);
   Names names;
@@ -58,7 +58,7 @@ Names exported(const std::string& library) {
   return exported_by_file(path_of(library));
 }
 
-// name@VERSION: a version that is the default elsewhere need not be the default here.
+// Turns name@@VERSION into name@VERSION: another library's default version need not be the default in ours.
 Names without_defaults(const Names& names) {
   Names plain;
   for (std::string name : names) {
@@ -90,7 +90,7 @@ TEST_P(ExportsOf, AreAllThatDebians12LibraryHas) {
   EXPECT_EQ(missing_from(exported(GetParam()), wanted), Names{});
 }
 
-// rdma-core's library of the system that this is built on may be newer than the lists.
+// The build system's rdma-core library may be newer than the lists.
 TEST_P(ExportsOf, AreAllThatTheSystemsLibraryHas) {
   const std::string path = std::string("/usr/lib/" VERBENA_MULTIARCH "/") + GetParam();
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not installed";
@@ -99,7 +99,7 @@ TEST_P(ExportsOf, AreAllThatTheSystemsLibraryHas) {
   EXPECT_EQ(missing_from(without_defaults(exported(GetParam())), wanted), Names{});
 }
 
-// What shares a process with strangers shows them the ABI and nothing else.
+// A library loaded into other programs exports the ABI and nothing else.
 TEST_P(ExportsOf, AreNothingButTheAbi) {
   EXPECT_EQ(exported(GetParam()), listed_with_newer(GetParam()));
 }
@@ -125,7 +125,8 @@ TEST_P(ExportsOf, CarryTheSoname) {
   EXPECT_NE(dynamic.find("soname: [" + std::string(GetParam()) + "]"), std::string::npos) << dynamic;
 }
 
-// Its threads may be running: the code must stay. NCCL, for one, closes what it opened.
+// Threads of the library may be running, so its code must stay. NCCL, for one, closes libraries that it
+// opened.
 class StaysLoadedWhenClosed : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Libraries, StaysLoadedWhenClosed,
                          ::testing::Values("libibverbs.so.1", "librdmacm.so.1"), [](const auto& param) {
@@ -143,7 +144,7 @@ TEST_P(StaysLoadedWhenClosed, AsThreadsOfOursRunInIt) {
   if (still_there != nullptr) dlclose(still_there);
 }
 
-// NCCL asks for these by dlvsym().
+// NCCL looks these up with dlvsym().
 TEST(Nccl, FindsItsSymbols) {
   void* library = dlopen(path_of("libibverbs.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();

@@ -37,7 +37,7 @@ FakeSrq& fake(ibv_srq* srq) {
   return *static_cast<FakeSrq*>(srq);
 }
 
-// Enters a new object, which is filled in, among the live ones.
+// Registers a completely initialized new object as live.
 template <class Object>
 Object* live(Object* object) {
   object->live.enter(object, provider::Context::of(object->context));
@@ -59,7 +59,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   return 0;
 }
 
-// Refuses a work request with more entries than were asked for, so that lists can fail in the middle.
+// Fails at a work request with more than `max_sge` entries, so that a list can fail in the middle.
 template <class Wr, class Take>
 int post(Wr* list, Wr** bad, uint32_t max_sge, Take take) {
   for (; list != nullptr; list = list->next) {
@@ -352,7 +352,7 @@ Result<ibv_qp*> FakeContext::create_qp(ibv_qp_init_attr_ex* attr) {
   return live(qp);
 }
 
-// Keeps what the mask names, of the attributes that tests look at.
+// Stores the attributes that the mask names, of those that tests read.
 int FakeContext::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (const int code = refused()) return code;
   if ((mask & IBV_QP_STATE) != 0) fake(qp).attr.qp_state = attr->qp_state;

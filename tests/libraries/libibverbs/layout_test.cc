@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout that programs were compiled with (amd64). Holds at compile time, or nothing here builds.
+// The struct layouts that programs were compiled with (amd64). Checked at compile time.
 #include <cstddef>
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 namespace verbena {
 namespace {
 
-// Old programs find operations of today's contexts by their distance from the embedded ibv_context.
+// Old programs find operations of contexts by their distance from the embedded ibv_context.
 TEST(Layout, ExtendedOperationsLieBeforeTheContext) {
   EXPECT_EQ(offsetof(verbs_context, context) + sizeof(ibv_context), sizeof(verbs_context));
   EXPECT_EQ(offsetof(verbs_context, sz) + sizeof(size_t), offsetof(verbs_context, context));
@@ -29,7 +29,7 @@ TEST(Layout, ExtendedOperationsLieBeforeTheContext) {
 
 class ContextLayout : public fake::OpenedDevice {};
 
-// Programs skip the operations that lie beyond it.
+// Programs ignore operations beyond this size.
 TEST_F(ContextLayout, SizeDoesNotDependOnTheHeadersOfTheBuild) {
   const auto* context = reinterpret_cast<const verbs_context*>(reinterpret_cast<const std::byte*>(context_) -
                                                                offsetof(verbs_context, context));

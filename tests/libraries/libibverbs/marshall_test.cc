@@ -16,7 +16,7 @@ void ibv_copy_path_rec_to_kern(ib_user_path_rec* to, ibv_sa_path_rec* from);
 
 namespace {
 
-// Different bytes everywhere, so that a field copied from the wrong place shows.
+// A value whose bytes all differ, so that a field copied from the wrong place shows.
 template <class T>
 T patterned() {
   T value;

@@ -11,7 +11,7 @@
 
 namespace verbena::fake {
 
-// The C names, with our copies of the structs: the headers of the build may lack them.
+// The C functions, declared with our copies of the structs: the build's headers may lack them.
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, verbs::MrInitAttr* attr) __asm__("ibv_reg_mr_ex");
 void* ibv_alloc_buf(ibv_pd* pd, size_t size, verbs::Buffer** buf) __asm__("ibv_alloc_buf");
 void ibv_free_buf(verbs::Buffer* buf) __asm__("ibv_free_buf");
@@ -155,7 +155,7 @@ TEST_F(Memory, AllocatedBuffersAreRegisteredWithinTheirBounds) {
   EXPECT_EQ(ibv_reg_buf_mr(another, buffer, base, 10, 0), nullptr);
   EXPECT_EQ(errno, EINVAL);
   ibv_dealloc_pd(another);
-  ibv_pd parent{pd_->context, pd_->handle};  // as parent domains have it
+  ibv_pd parent{pd_->context, pd_->handle};  // as parent domains do
   provider::LiveObject live;
   live.enter(&parent, fake());
   mr = ibv_reg_buf_mr(&parent, buffer, base, 10, 0);

@@ -28,7 +28,7 @@ TEST(Names, AreThoseProgramsPrint) {
   EXPECT_STREQ(ibv_wr_opcode_str(IBV_WR_ATOMIC_WRITE), "atomic-write");
 }
 
-// As C programs can: with a value that the enum does not have.
+// Calls a name function as C programs can: with a value outside the enum.
 template <class Enum>
 const char* name_of(const char* (*name)(Enum), int value) {
   void* address = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that were built against rdma-core load and use the libraries unchanged.
+// Programs built against rdma-core load and use our libraries unchanged.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -13,7 +13,7 @@
 namespace verbena {
 namespace {
 
-// First the library over the fake provider, then the stand-ins.
+// First the library with the fake provider, then the stand-ins for drivers' libraries.
 const std::string kWithFake =
     "env -u LD_PRELOAD LD_BIND_NOW=1 LD_LIBRARY_PATH=" VERBENA_FAKE_LIBRARIES ":" VERBENA_LIBRARIES " ";
 
@@ -21,7 +21,7 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path);
 }
 
-// Those of ibverbs-utils, perftest and rdmacm-utils that are installed, and pyverbs' modules.
+// Returns the installed programs of ibverbs-utils, perftest and rdmacm-utils, and the modules of pyverbs.
 std::vector<std::string> installed_programs() {
   std::vector<std::string> programs;
   for (const char* name : {"ibv_asyncwatch",
@@ -69,7 +69,7 @@ std::vector<std::string> installed_programs() {
   return programs;
 }
 
-// The interpreter, which is not linked to its modules, has the rest.
+// Symbols of Python are found in the interpreter, to which modules are not linked.
 bool concerns_us(const std::string& complaint) {
   if (complaint.find("Py") != std::string::npos) return false;
   return complaint.find("undefined symbol") != std::string::npos ||
@@ -92,8 +92,8 @@ TEST(Programs, FindEverySymbolTheyWereLinkedTo) {
   }
 }
 
-// A program may be linked to a driver of rdma-core (DPDK to libmlx4): the driver loads and registers itself,
-// to no effect.
+// A program may be linked to a driver of rdma-core (DPDK to libmlx4). The driver loads and registers itself,
+// without effect.
 TEST(Programs, DriversOfRdmaCoreLoad) {
   const std::string directory = "/usr/lib/" VERBENA_MULTIARCH;
   std::vector<std::string> drivers = {directory + "/libmlx4.so.1"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices of two providers side by side, through the C ABI.
+// Devices of two providers in one list, through the C ABI.
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ class ProviderList : public ::testing::Test {
   FakeProvider& second_ = FakeProvider::second();
 };
 
-// Names and indexes as programs see them.
+// Returns names and indexes as programs see them.
 std::vector<std::pair<std::string, int>> listed() {
   std::vector<std::pair<std::string, int>> found;
   ibv_device** list = ibv_get_device_list(nullptr);

@@ -28,14 +28,14 @@ TEST_F(Queries, ExtendedDeviceAttributesFitTheCallersStruct) {
   EXPECT_EQ(attr.orig_attr.max_qp, 1000);
   EXPECT_EQ(attr.max_dm_size, 77U);
 
-  // Headers older than ours...
+  // A program with older headers than ours...
   std::vector<unsigned char> bytes(1000, 0xab);
   auto* shorter = reinterpret_cast<ibv_device_attr_ex*>(bytes.data());
   const size_t old_size = offsetof(ibv_device_attr_ex, max_dm_size);
   ASSERT_EQ(verbs_get_ctx(context_)->query_device_ex(context_, nullptr, shorter, old_size), 0);
   EXPECT_EQ(shorter->orig_attr.max_qp, 1000);
   EXPECT_EQ(bytes[old_size], 0xab);
-  // ... and newer ones, which must find zeros.
+  // ... and one with newer headers, which must find zeros in the additional fields.
   ASSERT_EQ(verbs_get_ctx(context_)->query_device_ex(context_, nullptr, shorter, 500), 0);
   EXPECT_EQ(bytes[sizeof attr], 0);
   EXPECT_EQ(bytes[499], 0);

@@ -120,7 +120,7 @@ TEST_F(QueuePair, JoinsGroupsThroughTheProvider) {
   const ibv_gid group = gid_entry(0, "ff0e::1").gid;
   EXPECT_EQ(ibv_attach_mcast(qp, &group, 0), 0);
   EXPECT_EQ(fake_of(qp).groups.size(), 1U);
-  EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), EOPNOTSUPP);  // which the fake does not have
+  EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), EOPNOTSUPP);  // not implemented by the fake provider
   ibv_destroy_qp(qp);
 }
 

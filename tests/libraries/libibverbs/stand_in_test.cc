@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-ins say "not my device" in each function's own way.
+// The stand-ins for drivers' libraries answer "not my device", in the way of each function.
 #include <cerrno>
 #include <string>
 #include <type_traits>
@@ -20,7 +20,7 @@ struct ResultOf<R(Args...)> {
   using type = R;
 };
 
-// Whether a function that returns as `kind` does may stand for one declared with this type.
+// Whether a function with a result of `kind` may stand for one that is declared with this type.
 template <class Function>
 constexpr bool may_be(Kind kind) {
   using R = typename ResultOf<Function>::type;

@@ -51,7 +51,7 @@ TEST_F(SysfsFile, MayBeMissing) {
   EXPECT_EQ(errno, ENOENT);
 }
 
-// The path is found once in a process, so each case has a process of its own.
+// A process looks the path up once, so each case has its own process.
 class SysfsPathDeathTest : public SysfsFile {
  protected:
   SysfsPathDeathTest() {
@@ -60,7 +60,7 @@ class SysfsPathDeathTest : public SysfsFile {
     setenv("VERBENA_SYS_DIR", "", 1);  // no agent
   }
   ~SysfsPathDeathTest() override { unsetenv("VERBENA_SYS_DIR"); }
-  // Ends a child, which has a directory of its own.
+  // Ends the child, which has a directory of its own.
   void exit_if(bool right) {
     std::filesystem::remove_all(dir_);
     std::exit(right ? 0 : 1);

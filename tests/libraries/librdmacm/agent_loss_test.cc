@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent is killed at each stage of a connection, and another one started.
+// The agent is killed at each stage of a connection, and another one is started.
 #include <cerrno>
 
 #include <fcntl.h>
@@ -68,7 +68,7 @@ TEST(AgentLoss, IsToldToAnIdentifierThatWasConnecting) {
     replace_agent();
     const Heard lost = hear(caller.channel.get(), RDMA_CM_EVENT_UNREACHABLE);
     EXPECT_EQ(lost.status, -ECONNRESET);
-    // The request is that of an agent that is no more.
+    // The request came from the killed agent.
     rdma_conn_param parameters = with_data("");
     EXPECT_EQ(rdma_accept(request.get(), &parameters), -1);
     EXPECT_EQ(errno, ECONNRESET);

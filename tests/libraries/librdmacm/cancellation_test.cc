@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that are cancelled (pthread_cancel(3)) in calls of librdmacm: none ends a thread but one that waits
-// for an event.
+// Threads that are cancelled (pthread_cancel(3)) in calls of librdmacm: only waiting for an event is a
+// cancellation point.
 #include "adapter/objects/support/environment.h"
 #include "base/cancelled_thread.h"
 #include "libraries/librdmacm/support/connection.h"

@@ -28,7 +28,7 @@ CmEvent event_of(uint32_t id, uint32_t type = RDMA_CM_EVENT_ESTABLISHED) {
   return event;
 }
 
-// Whether a thread of ours waits in a system call, as proc(5) has it.
+// Whether a thread of ours waits in this system call, by proc(5).
 bool waits_in(long call, pid_t task) {
   std::ifstream file("/proc/self/task/" + std::to_string(task) + "/syscall");
   long current = -1;
@@ -44,7 +44,7 @@ class ChannelTest : public ::testing::Test {
     ASSERT_EQ(::fcntl(channel_->fd, F_SETFL, O_NONBLOCK), 0);
   }
 
-  // What the agent does.
+  // Sends an event as the agent does.
   void send(const CmEvent& event) {
     ASSERT_EQ(::send(channel_->agents_end(), &event, sizeof event, MSG_DONTWAIT),
               static_cast<ssize_t>(sizeof event));
@@ -60,7 +60,7 @@ class ChannelTest : public ::testing::Test {
     }
     return types;
   }
-  // Identifiers of all events that there are, in order; each announced by poll().
+  // Reads all waiting events, each announced by poll(). Returns their identifiers in order.
   std::vector<uint32_t> read_all() {
     std::vector<uint32_t> ids;
     while (readable()) {
@@ -127,7 +127,7 @@ TEST_F(ChannelTest, IgnoresWhatIsNoEvent) {
   EXPECT_EQ(channel_->next()->id, 2U);
 }
 
-// An agent of another's making could send what stands for an event that was set aside.
+// A foreign agent could send tokens that look like those of events that were set aside.
 TEST_F(ChannelTest, SurvivesTokensThatAreNotItsOwn) {
   send(event_of(7, ~0u));
   send(event_of(1));
@@ -170,7 +170,7 @@ TEST_F(ChannelTest, AnswersThatItIsClosed) {
   EXPECT_EQ(closed.error().code, EBADF);
 }
 
-// The number may be another file's by then, whose bytes are not the reader's.
+// Otherwise the number could become that of another file, whose bytes the reader would take.
 TEST_F(ChannelTest, KeepsItsNumberAsLongAsAThreadReads) {
   const int number = channel_->fd;
   ASSERT_EQ(::fcntl(number, F_SETFL, 0), 0);
@@ -182,7 +182,7 @@ TEST_F(ChannelTest, KeepsItsNumberAsLongAsAThreadReads) {
   while (task == 0 || !waits_in(SYS_recvfrom, task)) std::this_thread::yield();
   channel_->close();
   EXPECT_NE(::fcntl(number, F_GETFD), -1);
-  send(event_of(1));  // wakes it
+  send(event_of(1));  // wakes the reader
   reader.join();
   EXPECT_EQ(::fcntl(number, F_GETFD), -1);
 }

@@ -13,11 +13,11 @@
 
 namespace {
 
-std::atomic<ibv_context*> settled{nullptr};  // the last one
+std::atomic<ibv_context*> settled{nullptr};  // the last settled context
 
 }  // namespace
 
-// In front of libibverbs' own.
+// Interposes the function of libibverbs.
 extern "C" [[gnu::visibility("default")]] void verbena_settle_context(ibv_context* context) noexcept {
   settled = context;
   const auto own = reinterpret_cast<void (*)(ibv_context*)>(
@@ -34,7 +34,7 @@ TEST(Connecting, CarriesPrivateDataBothWaysInTheKernelsSizes) {
   caller.create_qp();
   caller.connect("hello");
   const Heard request = hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST);
-  EXPECT_EQ(request.data.size(), 56U);  // of a REQ, less what the IP CM service takes
+  EXPECT_EQ(request.data.size(), 56U);  // the private data of a REQ without the part of the IP CM service
   EXPECT_EQ(request.data.substr(0, 5), "hello");
   EXPECT_EQ(request.listener, listener.id.get());
   const OwnId accepted(request.id);
@@ -43,7 +43,7 @@ TEST(Connecting, CarriesPrivateDataBothWaysInTheKernelsSizes) {
   rdma_conn_param parameters = with_data("welcome");
   ASSERT_EQ(rdma_accept(accepted.get(), &parameters), 0) << std::strerror(errno);
   const Heard established = hear(caller.channel.get(), RDMA_CM_EVENT_ESTABLISHED);
-  EXPECT_EQ(established.data.size(), 196U);  // of a REP
+  EXPECT_EQ(established.data.size(), 196U);  // the private data of a REP
   EXPECT_EQ(established.data.substr(0, 7), "welcome");
   EXPECT_EQ(hear(listener.channel.get(), RDMA_CM_EVENT_ESTABLISHED).id, accepted.get());
 }
@@ -59,7 +59,7 @@ TEST(Connecting, MovesDataBothWaysAndEnds) {
   hear(connection.caller.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
 }
 
-// A program that ends its queue pair on this event must not lose what came before it.
+// A program that destroys its QP at this event must have the completions of everything received before.
 TEST(Connecting, HearsOfItsEndWhenAllThatHasComeIsComplete) {
   Connection connection;
   ASSERT_EQ(rdma_disconnect(connection.caller.id.get()), 0);
@@ -69,14 +69,14 @@ TEST(Connecting, HearsOfItsEndWhenAllThatHasComeIsComplete) {
   EXPECT_EQ(settled.load(), connection.accepted->verbs);
 }
 
-// librdmacm cannot connect it then.
+// Breaks the QP, so that librdmacm cannot connect it.
 void break_qp(rdma_cm_id& id) {
   ibv_qp_attr broken{};
   broken.qp_state = IBV_QPS_ERR;
   ASSERT_EQ(ibv_modify_qp(id.qp, &broken, IBV_QP_STATE), 0);
 }
 
-// It would wait for an RTU that never comes: for 15 times as long as the MRA says.
+// Otherwise the peer would wait for an RTU that never comes: 15 times as long as the MRA says.
 TEST(Connecting, TellsThePeerWhenItsQueuePairCannotBeConnected) {
   Listener listener;
   Caller caller(listener.port);
@@ -153,7 +153,7 @@ TEST(Connecting, IsRefusedWhereNobodyListens) {
   EXPECT_EQ(hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED).status, 8);  // invalid service ID
 }
 
-// perftest's -R: one side begins to listen while the other connects.
+// One side begins to listen while the other connects, as with perftest's -R.
 TEST(Connecting, FindsAListenerThatComesAMomentLater) {
   Listener elsewhere;
   uint16_t port;
@@ -186,7 +186,7 @@ TEST(Connecting, IsRejectedWithTheListenersPrivateData) {
   EXPECT_EQ(caller.id->qp->state, IBV_QPS_ERR);
 }
 
-// The kernel's rdma_accept() rejects a request whose answer it cannot send.
+// Rejects a request whose answer cannot be sent, as the kernel's rdma_accept() does.
 TEST(Connecting, IsRejectedWhenItCannotBeAccepted) {
   for (const size_t too_much : {197, 255}) {
     Listener listener;
@@ -211,7 +211,7 @@ TEST(Connecting, IsRejectedWhenItCannotBeAccepted) {
   }
 }
 
-// The kernel's identifier keeps its route when rdma_connect() fails, and may connect again.
+// As in the kernel, the identifier keeps its route when rdma_connect() fails, and may connect again.
 TEST(Connecting, MayBeTriedAgainAfterTooMuchPrivateData) {
   Listener listener;
   Caller caller(listener.port);
@@ -226,7 +226,7 @@ TEST(Connecting, MayBeTriedAgainAfterTooMuchPrivateData) {
   const OwnId request(hear(listener.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST).id);
 }
 
-// A rejection that cannot be sent changes nothing.
+// A rejection that cannot be sent has no effect.
 TEST(Connecting, MayBeAcceptedAfterARejectionWithTooMuchPrivateData) {
   Listener listener;
   Caller caller(listener.port);
@@ -269,11 +269,11 @@ TEST(Connecting, EndsWithItsListener) {
   Caller caller(listener->port);
   caller.create_qp();
   caller.connect();
-  ASSERT_TRUE(readable(listener->channel.get(), kPatienceMs));  // and nobody reads it
+  ASSERT_TRUE(readable(listener->channel.get(), kPatienceMs));  // the event stays unread
   listener->id.reset();
   EXPECT_FALSE(readable(listener->channel.get(), 0));
   hear(caller.channel.get(), RDMA_CM_EVENT_REJECTED);
-  // Nothing else: the agent is the same as before, and nobody was told otherwise.
+  // No other event: the agent is the same as before, and no event says otherwise.
   Listener another;
   EXPECT_FALSE(readable(caller.channel.get(), 0));
 }
@@ -292,7 +292,7 @@ TEST(Connecting, IsDoneByManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The application brings its QP, and moves it itself by rdma_init_qp_attr(3).
+// The application creates its own QP, and moves it through its states with rdma_init_qp_attr(3).
 class ExternalQp {
  public:
   explicit ExternalQp(rdma_cm_id* id) : id_(id) {
@@ -389,7 +389,7 @@ TEST(SharedReceiveQueues, TakeTheMessagesOfAConnection) {
   exchange(caller.id.get(), accepted.get());
 }
 
-// Both ends by rdma_create_ep(3), each in a thread, as its calls wait.
+// Both ends use rdma_create_ep(3), each in a thread because its calls block.
 TEST(Endpoints, ConnectAndMoveData) {
   rdma_addrinfo hints{};
   hints.ai_port_space = RDMA_PS_TCP;

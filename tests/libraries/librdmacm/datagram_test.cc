@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unconnected identifiers: a lookup in place of a connection, and multicast.
+// Unconnected identifiers: a SIDR lookup in place of a connection, and multicast.
 #include <cerrno>
 #include <vector>
 
@@ -100,7 +100,7 @@ TEST(Multicast, ReachesTheMembersOfAGroup) {
   ibv_destroy_ah(handle);
 }
 
-// A member that only sends has nothing attached; rdma_join_multicast_ex(3).
+// A send-only member has no QP attached to the group; rdma_join_multicast_ex(3).
 TEST(Multicast, CanBeSentToOnly) {
   const OwnChannel channel = make_channel();
   const OwnId id = make_id(channel.get(), RDMA_PS_UDP);

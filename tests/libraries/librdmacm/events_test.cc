@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Event channels as descriptors, and what destroying and moving an identifier does to its events.
+// Event channels as descriptors, and the effect of destroying and migrating an identifier on its events.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -63,8 +63,8 @@ TEST(EventChannels, AreInterruptedBySignalsAsARead) {
 }
 
 TEST(EventChannels, MayBeDestroyedUnderAWaitingThread) {
-  // The thread sanitizer takes no notice of atomics in a thread that was cancelled in a call which it
-  // intercepts, and so calls it a race when that thread is the last to let go of what several share.
+  // The thread sanitizer ignores atomics in a thread that was cancelled in a call that it intercepts. So it
+  // reports a race if that thread is the last to release a shared object.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers do not know how a cancelled thread unwinds";
 #endif
@@ -113,7 +113,7 @@ TEST(Identifiers, TakeTheirUndeliveredEventsWithThem) {
   EXPECT_FALSE(readable(channel.get(), 0));
 }
 
-// A thread of this process is asleep, as one that waits for the agent is.
+// Whether a thread of this process sleeps, as one does that waits for the agent.
 bool is_asleep(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   const std::string stat((std::istreambuf_iterator<char>(file)), {});
@@ -121,7 +121,7 @@ bool is_asleep(pid_t thread) {
   return name_end != std::string::npos && stat.compare(name_end + 2, 1, "S") == 0;
 }
 
-// Else a thread that has found the channel readable waits in rdma_get_cm_event() without end.
+// Otherwise a thread that has found the channel readable would block in rdma_get_cm_event().
 TEST(Identifiers, HandOutWhatHasComeUntilTheAgentHasDestroyedThem) {
   adapter::testing::isolated([] {
     const OwnChannel channel = make_channel();
@@ -182,7 +182,7 @@ TEST(Identifiers, BecomeSynchronousAndBack) {
   hear(channel.get(), RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
-// A child has a connection of its own; what it inherited is its parent's.
+// A child has an agent connection of its own; inherited identifiers belong to its parent.
 TEST(Children, LeaveTheirParentsIdentifiersAlone) {
   Connection connection;
   const pid_t child = ::fork();

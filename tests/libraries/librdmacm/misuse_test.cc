@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wrong calls answer: -1 and the errno of the man pages, or of the kernel where they are silent.
+// Errors of wrong calls: -1 and the errno of the man pages, or of the kernel where the pages do not say.
 #include <cctype>
 #include <cerrno>
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What needs neither device nor connection, and lists of both.
+// Functions that need neither a device nor a connection, and lists of devices and addresses.
 #include <cerrno>
 
 #include <netdb.h>

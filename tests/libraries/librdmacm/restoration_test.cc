@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent hands out, its successor grants again; and what only the dead one knew stays out of its way.
+// A new agent grants again what its predecessor had granted. State that only the predecessor knew does no
+// harm.
 #include <cerrno>
 #include <cstring>
 
@@ -29,7 +30,7 @@ sockaddr_in6 ipv6(const in6_addr& address, uint16_t port) {
   return result;
 }
 
-// Agents number requests alike, the first one first.
+// Every agent numbers its requests from the same first number.
 TEST(Restoration, ARequestThatIsLostDoesNotTakeTheNextWithIt) {
   isolated([] {
     Listener listener;
@@ -86,7 +87,7 @@ TEST(Restoration, ListenersOfBothFamiliesKeepTheirPort) {
   });
 }
 
-// The identifier that answered a lookup names its listener's port as its own address.
+// The identifier that answers a SIDR request has its listener's port in its own address.
 TEST(Restoration, AnsweredLookupsLeaveThePortToTheirListener) {
   isolated([] {
     Listener listener(RDMA_PS_UDP);
@@ -112,7 +113,7 @@ TEST(Restoration, AnsweredLookupsLeaveThePortToTheirListener) {
   });
 }
 
-// The next agent is told of the group before it is asked again for it.
+// The client restores its membership with the new agent before it repeats the join.
 TEST(Restoration, AGroupIsJoinedThoughTheAgentIsGone) {
   isolated([] {
     for (int i = 0; i < 8; ++i) {

@@ -26,7 +26,7 @@ struct Datagrams : ::testing::TestWithParam<int> {
 TEST_P(Datagrams, ArriveWithTheirSource) {
   const Rsocket one = bound();
   const Rsocket other = bound();
-  // The first go by UDP, the later ones from queue pair to queue pair: nobody can tell the difference.
+  // The first datagrams use UDP, later ones go from QP to QP. Programs see no difference.
   for (int i = 0; i < 200; ++i) {
     send_to(one, other, "to " + std::to_string(i));
     sockaddr_in6 source{};

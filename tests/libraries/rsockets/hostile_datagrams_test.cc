@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams from one who speaks the protocol wrongly: a plain UDP socket, and a bare UD queue pair. And one
-// who says nothing.
+// Datagrams that violate the protocol, from a plain UDP socket and a bare UD queue pair; and a neighbor that
+// does not answer.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -23,7 +23,7 @@
 namespace verbena::rsockets::testing {
 namespace {
 
-// Of a datagram rsocket, asked for as its peers ask: by a datagram through the UDP socket.
+// Requests the QPN of a datagram rsocket as its peers do: with a datagram to its UDP socket.
 uint32_t queue_pair_of(in_port_t port) {
   const int plain = ::socket(AF_INET, SOCK_DGRAM, 0);
   Loopback there(AF_INET, port);
@@ -108,7 +108,7 @@ struct HostileDatagrams : ::testing::Test {
     return socket;
   }
   void SetUp() override {
-    // The question's own payload, which is nothing.
+    // Reads the empty payload of the request.
     EXPECT_EQ(receive_text(victim), "");
   }
 
@@ -128,14 +128,14 @@ TEST_F(HostileDatagrams, WithoutAHeaderAreNotHeard) {
   EXPECT_EQ(receive_text(victim), "good");
 }
 
-// A program with a socket for IPv4 has room for such addresses, and passes their length on.
+// A program with an IPv4 socket has room for IPv4 addresses only, and uses the length that it is given.
 TEST_F(HostileDatagrams, InTheNameOfAnotherFamilyAreNotHeard) {
   sender.send(with_header(Address::ipv6(in6addr_loopback, htons(7)), "bad"));
   sender.send(with_header(source, "good"));
   EXPECT_EQ(receive_text(victim), "good");
 }
 
-// As with UDP.
+// As with UDP: a connected socket receives from its peer only.
 TEST_F(HostileDatagrams, InTheNameOfOthersAreNotHeardByOneThatIsConnected) {
   Loopback there(AF_INET, source.port());
   ASSERT_EQ(::rconnect(victim, there.get(), there.size()), 0) << errno;
@@ -145,7 +145,7 @@ TEST_F(HostileDatagrams, InTheNameOfOthersAreNotHeardByOneThatIsConnected) {
   EXPECT_EQ(receive_text(victim), "good");
 }
 
-// From the first datagram of one byte on, its completion comes again and again.
+// Delivers the completion of the first one-byte datagram again and again.
 struct Flood {
   static int poll(ibv_cq* queue, int count, ibv_wc* completions) {
     if (queue == flooded && left > 0) {
@@ -178,7 +178,7 @@ TEST_F(HostileDatagrams, WithoutEndAreTakenInTurnsWithWhatTheProgramDoes) {
   poll = Flood::real;
 }
 
-// Until it waits for something.
+// Waits until the thread sleeps.
 void await_sleep(pid_t thread) {
   const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
   for (std::string line; std::getline(std::ifstream(path), line);) {
@@ -187,8 +187,8 @@ void await_sleep(pid_t thread) {
   }
 }
 
-// What is sent to a neighbour that does not answer waits in the kernel, and with it, after some of it, who
-// sends more.
+// Datagrams to a neighbor that does not answer wait in the kernel. When its buffer is full, further sends to
+// that neighbor block.
 TEST(SilentNeighbour, HoldsUpNobodyButWhoSendsToIt) {
   const auto run = [](const char* command) {
     if (std::system(command) != 0) throw std::runtime_error(command);  // NOLINT: the test's own process
@@ -201,7 +201,7 @@ TEST(SilentNeighbour, HoldsUpNobodyButWhoSendsToIt) {
   adapter::testing::isolated(
       [&] {
         const Rsocket socket(::rsocket(AF_INET, SOCK_DGRAM, 0));
-        set_option(socket, SOL_SOCKET, SO_SNDBUF, 1);  // the least there is
+        set_option(socket, SOL_SOCKET, SO_SNDBUF, 1);  // the minimum
         sockaddr_in silent{AF_INET, htons(7), {inet_addr("10.47.0.99")}, {}};
         const auto send = [&](int flags) {
           return ::rsendto(socket, "x", 1, flags, reinterpret_cast<sockaddr*>(&silent), sizeof silent);

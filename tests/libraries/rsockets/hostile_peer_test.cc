@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that speaks the protocol wrongly harms its connection and nothing else. It is made of the connection
-// manager and a bare queue pair.
+// A peer that violates the protocol harms its own connection and nothing else. It consists of a connection
+// manager identifier and a bare QP.
 #include <array>
 #include <cstring>
 #include <functional>
@@ -15,7 +15,7 @@
 namespace verbena::rsockets::testing {
 namespace {
 
-// The active side of a connection, under the test's control.
+// The active side of a connection, controlled by the test.
 class BarePeer {
  public:
   BarePeer() = default;
@@ -28,7 +28,7 @@ class BarePeer {
   BarePeer(const BarePeer&) = delete;
   BarePeer& operator=(const BarePeer&) = delete;
 
-  // Connects with what `change` makes of good connection data. 0, or errno.
+  // Connects with valid connection data as modified by `change`. Returns 0 or errno.
   int connect(in_port_t port, const std::function<void(std::array<std::byte, 40>&)>& change = {}) {
     Loopback there(AF_INET, port);
     if (::rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) != 0) return errno;
@@ -61,7 +61,7 @@ class BarePeer {
     return 0;
   }
 
-  // A WRITE of `bytes` bytes to the peer's buffer, with this immediate data.
+  // Writes `bytes` bytes to the peer's buffer with this immediate data.
   void write(uint32_t bytes, uint32_t immediate) {
     ibv_sge piece{reinterpret_cast<uintptr_t>(memory_.data()) + 64, bytes, region_->lkey};
     ibv_send_wr request{}, *bad;
@@ -88,7 +88,7 @@ class BarePeer {
 
 class HostilePeer : public ::testing::Test {
  protected:
-  // A connection whose client is the hostile one; what remains must go on working.
+  // Makes a connection whose client is the hostile peer. Everything else must go on working.
   void meet(const std::function<void(std::array<std::byte, 40>&)>& change = {}) {
     ASSERT_EQ(peer_.connect(port_of(from_), change), 0) << errno;
     victim_ = Rsocket(::raccept(from_, nullptr, nullptr));
@@ -150,7 +150,7 @@ TEST_F(HostilePeer, ThatSendsInPlaceOfWritingIsCutOff) {
 }
 
 TEST_F(HostilePeer, WhoseTableIsNotItsOwnLosesTheConnection) {
-  // We grant a buffer at once, into a table that is not there.
+  // The rsocket grants a buffer at once, with a WRITE into a table that does not exist.
   meet([](auto& data) { data[16] = ~data[16]; });
   expect_broken(EIO);
 }
@@ -176,7 +176,7 @@ TEST_F(HostilePeer, CreditsOutOfNowhereDoNoHarm) {
   (void)::rsend(victim_, "x", 1, MSG_DONTWAIT);
 }
 
-// As long as a grant, and written elsewhere.
+// WRITEs as long as a grant, but not into the grant table.
 TEST_F(HostilePeer, GrantsOfNothingDoNoHarm) {
   meet();
   for (int i = 0; i < 40; ++i) peer_.write(BufferAddress::kBytes, Message{Operation::kCredits, 60}.encode());

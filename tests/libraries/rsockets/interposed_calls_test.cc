@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rsockets under a preload that has put calls of its own in place of the C library's, as librspreload has.
+// rsockets under a preload that replaces functions of the C library, as librspreload does.
 #include <atomic>
 #include <cerrno>
 
@@ -12,7 +12,7 @@
 
 namespace {
 
-// While it lives, nobody may come by these calls.
+// While an object of Forbidden lives, rsockets must not make these calls.
 std::atomic<bool> are_forbidden{false};
 std::atomic<int> forbidden_calls{0};
 

@@ -15,7 +15,7 @@ class Iomapping : public ::testing::Test {
     set_option(from, SOL_RDMA, RDMA_IOMAPSIZE, 4);
     return from;
   }
-  // The client's table is the server's to fill: so the client needs one.
+  // The server's mappings go into the client's table, so the client needs one.
   static Pair mapping_pair() {
     Rsocket from = mapping_listener();
     Pair pair;
@@ -25,12 +25,12 @@ class Iomapping : public ::testing::Test {
     pair.server = Rsocket(::raccept(from, nullptr, nullptr));
     return pair;
   }
-  // Whatever the server has mapped is known to the client after this.
+  // After this the client knows all mappings of the server.
   void tell() {
     send_text(pair_.server, "mapped");
     ASSERT_EQ(receive_text(pair_.client), "mapped");
   }
-  // All that the client has written is there after this.
+  // After this everything that the client has written has arrived.
   void arrive() {
     send_text(pair_.client, "written");
     ASSERT_EQ(receive_text(pair_.server), "written");
@@ -114,7 +114,7 @@ TEST(IomappingWithoutTable, HasNoPlaces) {
   EXPECT_EQ(errno, ENOMEM);
 }
 
-// As riostream does it: the request comes first, then the listener, then its options.
+// The request comes first, then the listener, then its options, as with riostream.
 TEST(IomappingOfAListener, MayBeSaidAfterListeningEvenToAClientThatWaits) {
   Rsocket from(::rsocket(AF_INET, SOCK_STREAM, 0));
   Loopback any(AF_INET);
@@ -124,7 +124,7 @@ TEST(IomappingOfAListener, MayBeSaidAfterListeningEvenToAClientThatWaits) {
   ASSERT_EQ(connect_to(client, port_of(from)), -1);
   ASSERT_EQ(errno, EINPROGRESS);
   ASSERT_EQ(::rlisten(from, 1), 0) << errno;
-  (void)poll_for(client, POLLOUT, 20);  // time in which it could be answered too early
+  (void)poll_for(client, POLLOUT, 20);  // time for a wrong, early answer
   set_option(from, SOL_RDMA, RDMA_IOMAPSIZE, 1);
   const Rsocket server(::raccept(from, nullptr, nullptr));
   ASSERT_GE(server, 0) << errno;

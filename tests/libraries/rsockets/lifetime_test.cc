@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are killed, children of fork(), keepalive, options, and threads that use what another closes.
+// Peers that are killed, children of fork(), keepalive, options, and threads that use an rsocket which
+// another closes.
 #include <csignal>
 #include <thread>
 
@@ -76,7 +77,7 @@ TEST(Lifetime, ChildOfForkMakesRsocketsOfItsOwn) {
   EXPECT_EQ(status, 0);
 }
 
-// A program that is executed has nothing of it, as with rdma-core's.
+// As with rdma-core's rsockets, executed programs inherit nothing.
 TEST(Lifetime, IsNotPassedOnToProgramsThatAreExecuted) {
   Pair pair;
   for (const int number : {static_cast<int>(pair.client), static_cast<int>(pair.server)}) {
@@ -143,7 +144,7 @@ TEST(Options, OfTheDeviceAreSettledOnceConnected) {
   EXPECT_GE(option(pair.client, IPPROTO_TCP, TCP_MAXSEG), 256);
 }
 
-// iperf3 asks every second, of both ends.
+// iperf3 reads it every second at both ends.
 TEST(Options, TellOfTheConnectionAsTcpInfo) {
   Pair pair;
   tcp_info info{};
@@ -152,14 +153,14 @@ TEST(Options, TellOfTheConnectionAsTcpInfo) {
   EXPECT_EQ(info.tcpi_state, TCP_ESTABLISHED);
   EXPECT_GE(info.tcpi_snd_mss, 256u);
   uint8_t state = 0;
-  length = sizeof state;  // as much as there is room for, as in the kernel
+  length = sizeof state;  // as much as fits, as in the kernel
   ASSERT_EQ(::rgetsockopt(pair.client, IPPROTO_TCP, TCP_INFO, &state, &length), 0) << errno;
   EXPECT_EQ(length, sizeof state);
   EXPECT_EQ(state, TCP_ESTABLISHED);
 }
 
-// As accept(2) gives the lowest number that is free then, whenever the connection came. librspreload takes
-// one of its own just before, and relies on that the rsocket's is greater.
+// raccept() takes the lowest number that is free at the time of the call, as accept(2) does. librspreload
+// takes a number of its own just before, and relies on getting the lower one.
 TEST(Accepting, GivesANumberThatIsFreeAtThatTime) {
   const Rsocket listening = listener();
   Rsocket client(::rsocket(AF_INET, SOCK_STREAM, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections come to stand, or fail with the error of a socket.
+// Connections are established, or fail with the error of a socket.
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace verbena::rsockets::testing {
 namespace {
 
-// A port on which nobody listens.
+// Returns a port on which no socket listens.
 in_port_t deserted_port() {
   return port_of(listener());
 }
@@ -144,7 +144,7 @@ TEST(Accepting, ClosedListenerEndsThoseItDidNotAccept) {
   Rsocket from = listener();
   const Rsocket client = connected_to(port_of(from));
   from.close();
-  // An end; or a refusal, if the listener had not heard yet that the client had its answer.
+  // End of file; or a refusal, if the listener did not know yet that the client had its answer.
   char byte;
   EXPECT_LE(::rrecv(client, &byte, sizeof byte, 0), 0);
 }

@@ -94,7 +94,7 @@ TEST(Polling, OneThreadReadsWhatAnotherPollsFor) {
 
 void nothing(int) {}
 
-// A thread that waits is interrupted.
+// Interrupts a waiting thread with signals.
 class Interruption {
  public:
   explicit Interruption(int flags) {
@@ -107,7 +107,7 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  // wait() fails with EINTR.
+  // Expects that wait() fails with EINTR.
   void expect_to_end(const std::function<int()>& wait) {
     std::atomic<bool> done{false};
     std::thread waiter([&] {
@@ -121,7 +121,7 @@ class Interruption {
     }
     waiter.join();
   }
-  // What rrecv() answers, or -errno, where something comes after so many signals.
+  // Returns the result of rrecv(), or -errno, if a byte comes after `signals` signals.
   ssize_t receive(const Pair& pair, int signals) {
     std::atomic<bool> done{false};
     ssize_t answer = 0;
@@ -205,7 +205,7 @@ TEST(Selecting, TheLongestTimeIsNoShortOne) {
   }
 }
 
-// Calls of newer librdmacms, which the installed headers do not have.
+// Functions of newer librdmacm releases, which the installed headers lack.
 extern "C" {
 int repoll_create(int size);
 int repoll_ctl(int set, int operation, int fd, epoll_event* event);

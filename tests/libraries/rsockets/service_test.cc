@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rsockets' thread, with a connection manager of the test's own.
+// The rsockets' service thread, with a connection manager controlled by the test.
 #include "libraries/rsockets/service.h"
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace {
 
-std::atomic<bool> flooded{false};  // there is always another event
+std::atomic<bool> flooded{false};  // another event is always waiting
 rdma_event_channel channel{::eventfd(1, EFD_CLOEXEC)};
 rdma_cm_id nobodys{};
 rdma_cm_event event{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is sent on a connection arrives whole and in order, in whatever portions; and how streams end.
+// Data sent on a connection arrive whole and in order, in any portions; and how streams end.
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -12,7 +12,7 @@
 namespace verbena::rsockets::testing {
 namespace {
 
-// A stream whose every byte follows from its place.
+// Returns a byte of a stream; it follows from the byte's position.
 uint8_t byte_at(uint64_t place) {
   return static_cast<uint8_t>(place * 2654435761u >> 13);
 }
@@ -20,7 +20,7 @@ uint8_t byte_at(uint64_t place) {
 class Portions {
  public:
   explicit Portions(uint32_t seed) : generator_(seed) {}
-  // Mostly small, sometimes far beyond all buffers.
+  // Mostly small, sometimes far larger than all buffers.
   size_t next(uint64_t left) {
     const auto size = 1 + (generator_() % (1u << (1 + generator_() % 19)));
     return static_cast<size_t>(std::min<uint64_t>(left, size));

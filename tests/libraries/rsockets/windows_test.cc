@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides' accounts and tables against each other, without a network in between: a stream of random pieces
-// must come out as it went in, and never stand still.
+// The windows and grant tables of both sides, without a network between them. A stream of random pieces must
+// arrive unchanged, and never stall.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -10,9 +10,9 @@
 namespace verbena::cm {
 namespace {
 
-// One end of a captured conversation, played by a Manager: given what the other end sent, and operations
-// where the captured end's application must have called them, it has to send the same bytes. What was drawn
-// at random (IDs, PSNs) and what the application chose is taken from the capture.
+// Plays one end of a captured conversation with a Manager. It gets the messages that the other end sent, and
+// calls where the captured end's application must have made them. It has to send the same bytes. Values drawn
+// at random (IDs, PSNs) and choices of the application are taken from the capture.
 class Player : public Sink, public Handler {
  public:
   Player(std::string file, const roce::Address& self) : file_(std::move(file)), self_(self) {}
@@ -78,7 +78,7 @@ class Player : public Sink, public Handler {
   }
 
  private:
-  // The IDs of this end in the order in which the kernel drew them: by one count under one mask.
+  // The IDs of this end in the order in which the kernel drew them (a counter XORed with one mask).
   std::vector<LocalId> captured_ids() const {
     std::vector<LocalId> ids;
     for (const CapturedMad& captured : captured_mads(file_)) {
@@ -141,7 +141,7 @@ class Player : public Sink, public Handler {
         return sidr_request(*decode<SidrReq>(mad));
       case MessageType::kSidrRep:
         return sidr_reply(*decode<SidrRep>(mad));
-      case MessageType::kRej:  // by admission
+      case MessageType::kRej:  // sent by admission
         return;
       default:
         FAIL();

@@ -119,7 +119,7 @@ TEST_F(ConnectionTableTest, ForgetsWhatHasNoOwnerOnlyWhenNothingIsLeftToDo) {
   table.linger(connection, now);
   table.release_if_done(connection);
   EXPECT_EQ(table.find(id), &connection);
-  EXPECT_EQ(table.find_by_remote_id({address(2), 7}), &connection);  // its refusal is repeated
+  EXPECT_EQ(table.find_by_remote_id({address(2), 7}), &connection);  // so that its REJ can be repeated
   table.stop_waiting(connection);
   table.release_if_done(connection);
   EXPECT_EQ(table.find(id), nullptr);
@@ -133,7 +133,7 @@ TEST_F(ConnectionTableTest, CutsTheOldestWaitShortWhenTooManyWait) {
   for (Connection* connection : {&oldest, &second, &third}) table.enter_time_wait(*connection, now);
   EXPECT_EQ(table.waiting(), 2u);
   EXPECT_EQ(counters.time_wait_cut_short, 1u);
-  EXPECT_EQ(&table.next_due(), &oldest);  // its owner hears of it by the timer
+  EXPECT_EQ(&table.next_due(), &oldest);  // the timer reports it to the owner
   EXPECT_EQ(table.deadline(), now);
 }
 

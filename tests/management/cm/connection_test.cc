@@ -47,7 +47,7 @@ TEST(Connection, IsSetUpByReqRepAndRtu) {
   EXPECT_EQ(pair.b.manager.half_open(), 0u);
 }
 
-// What ibv_modify_qp() is given by ib_cm_init_qp_attr() in the kernel.
+// The attributes that ib_cm_init_qp_attr() of the kernel gives to ibv_modify_qp().
 TEST(Connection, TellsBothSidesWhatTheirQpsNeed) {
   Pair pair;
   const auto ids = pair.connect(100, 200);
@@ -70,8 +70,8 @@ TEST(Connection, TellsBothSidesWhatTheirQpsNeed) {
   EXPECT_EQ(passive->ack_timeout, 19);
   EXPECT_EQ(active->retry_count, 7);
   EXPECT_EQ(passive->retry_count, 7);
-  EXPECT_EQ(active->rnr_retry_count, 5);   // the REP's
-  EXPECT_EQ(passive->rnr_retry_count, 6);  // the REQ's
+  EXPECT_EQ(active->rnr_retry_count, 5);   // from the REP
+  EXPECT_EQ(passive->rnr_retry_count, 6);  // from the REQ
   EXPECT_EQ(active->initiator_depth, 2);   // the REP's responder resources
   EXPECT_EQ(active->responder_resources, 1);
   EXPECT_EQ(passive->initiator_depth, 1);
@@ -156,7 +156,7 @@ TEST(Connection, AnswersOperationsThatMakeNoSenseWithEinval) {
   EXPECT_EQ(manager.connect(xrc, 0, pair.now).error(), Error{EINVAL});
 }
 
-// IBV_EVENT_COMM_EST; Linux: cm_establish().
+// The responder's QP receives a packet although the RTU is lost: IBV_EVENT_COMM_EST. Linux: cm_establish().
 TEST(Connection, IsEstablishedByWhatItsQpReceivesWhenTheRtuIsLost) {
   HalfOpen pair;
   pair.reply();
@@ -192,7 +192,7 @@ TEST(Connection, OfXrcHasItsTargetWhereTheContextNumberIs) {
   EXPECT_EQ(pair.a.manager.info(*id)->remote_qpn, 321u);
 }
 
-// To talk by private data alone.
+// A connection without QPs carries private data only.
 TEST(Connection, NeedsNoQp) {
   Pair pair;
   const auto one = pair.connect(0, 0), other = pair.connect(0, 0);

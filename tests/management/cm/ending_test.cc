@@ -134,7 +134,7 @@ TEST(Ending, OfASentRepIsAConsumerReject) {
   expect_nothing_left(pair);
 }
 
-// The active side may take the connection for established, and say nothing more.
+// The active side may take the connection for established and send nothing more.
 TEST(Ending, OfASentRepRepeatsTheRej) {
   HalfOpen pair;
   pair.reply();
@@ -186,7 +186,7 @@ TEST(Ending, ByRejCarriesReasonAndPrivateData) {
   EXPECT_EQ(pair.b.manager.reject(pair.passive, why, pair.now).error(), Error{EINVAL});
 }
 
-// Linux: cm_format_rej(). Who has been told to wait may know our ID.
+// A peer that got an MRA may know our ID, so the REJ names it. Linux: cm_format_rej().
 TEST(Ending, ByRejTellsOurIdAfterAnMra) {
   HalfOpen pair;
   ASSERT_TRUE(pair.b.manager.delay(pair.passive, 20, Manager::MraTime::kNow, {}, pair.now));
@@ -210,7 +210,7 @@ TEST(Ending, ByDreqMayBeAnsweredByRej) {
   EXPECT_EQ(pair.a.state(ids.a), State::kTimeWait);
 }
 
-// b's comes late, and a has had its own answered meanwhile.
+// The DREQ of b arrives late; the DREQ of a has been answered meanwhile.
 TEST(Ending, AnswersADreqThatIsLateFromTimeWait) {
   Pair pair;
   const auto ids = pair.connect();
@@ -236,7 +236,7 @@ TEST(Ending, OfARejectedRepIsRepeatedWhileThePeerRepeats) {
   EXPECT_EQ(pair.a.take().mad, rej.mad);
 }
 
-// A DREQ may overtake the RTU (Linux: cm_dreq_handler() takes it in REP_SENT).
+// A DREQ may overtake the RTU. Linux: cm_dreq_handler() accepts it in REP_SENT.
 TEST(Ending, OvertakesTheRtu) {
   HalfOpen pair;
   pair.reply();
@@ -265,7 +265,7 @@ TEST(Ending, OfAnXrcTargetByDestructionIsSilent) {
   EXPECT_EQ(pair.b.manager.size(), 0u);
 }
 
-// A handler may destroy what an event is about.
+// A handler may destroy the connection that an event names.
 TEST(Ending, MayBeginInsideAnEvent) {
   struct Impatient : Endpoint {
     using Endpoint::Endpoint;
@@ -313,7 +313,7 @@ TEST(TimeWait, IsLimitedAndTheOldestLeaveFirst) {
   EXPECT_EQ(pair.b.manager.waiting(), 2u);
   EXPECT_EQ(pair.b.manager.size(), 2u);
   EXPECT_EQ(pair.a.manager.counters().time_wait_cut_short, 2u);
-  pair.a.manager.on_timer(pair.now);  // not before: the owner hears of it as of everything
+  pair.a.manager.on_timer(pair.now);  // not before: the owner gets the event from the timer, as all events
   EXPECT_EQ(pair.a.state(owned[0]), State::kIdle);
   EXPECT_EQ(pair.a.state(owned[1]), State::kIdle);
   EXPECT_EQ(pair.a.state(owned[2]), State::kTimeWait);
@@ -322,7 +322,7 @@ TEST(TimeWait, IsLimitedAndTheOldestLeaveFirst) {
 TEST(StaleConnection, IsFoundByTheRemoteQpnAndEnds) {
   Pair pair;
   const auto ids = pair.connect(100, 200);
-  ASSERT_TRUE(pair.a.manager.forget(ids.a));  // the host starts again, and so do its QPNs
+  ASSERT_TRUE(pair.a.manager.forget(ids.a));  // the host restarts, and its QPNs start over
   const auto again = pair.a.manager.connect(pair.a.parameters_to(pair.b, 100), 6, pair.now);
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kRejected);
@@ -330,7 +330,7 @@ TEST(StaleConnection, IsFoundByTheRemoteQpnAndEnds) {
   EXPECT_EQ(pair.a.last().reason, static_cast<uint16_t>(RejReason::kStaleConnection));
   EXPECT_EQ(pair.a.state(*again), State::kTimeWait);
   EXPECT_EQ(pair.b.manager.counters().stale_connections, 1u);
-  // The old one got a DREQ; its host knew nothing of it.
+  // The old connection got a DREQ, whose peer no longer knew it.
   EXPECT_EQ(pair.b.last().heard, Heard::kDisconnected);
   EXPECT_EQ(pair.b.last().id, ids.b);
   ASSERT_TRUE(pair.a.manager.destroy(*again, pair.now));
@@ -354,7 +354,8 @@ TEST(StaleConnection, IsFoundByTheQpnOfARepToo) {
   EXPECT_EQ(pair.a.last().id, ids.a);
 }
 
-// The REP that was stale is in TIMEWAIT over there; the REQ that is repeated meanwhile hears why.
+// The stale connection's side holds the REP's connection in TIMEWAIT. A repetition of the REQ gets the
+// reason.
 TEST(StaleConnection, IsToldToTheReqToo) {
   Pair pair;
   const auto ids = pair.connect(100, 200);
@@ -392,7 +393,7 @@ TEST(StaleConnection, IsNotThatOfAnotherHost) {
   EXPECT_EQ(pair.b.manager.counters().stale_connections, 0u);
 }
 
-// One host with itself: both ends are of one manager.
+// A host connected to itself: both ends belong to one manager.
 class Alone {
  public:
   Endpoint host{1};
@@ -405,7 +406,7 @@ class Alone {
       host.receive(next, now);
     }
   }
-  // Answers the connection that was asked for; whether it stands.
+  // Requests a connection and accepts it. Returns whether it is established.
   bool connect(uint32_t qpn, uint32_t answering_qpn) {
     const LocalId active = *host.manager.connect(host.parameters_to(host, qpn), 1, now);
     carry();
@@ -420,7 +421,8 @@ class Alone {
   }
 };
 
-// Programs that connect without QPs, as rdma-core's cmtime, invent QPNs: two on one host the same.
+// Programs that connect without QPs, such as rdma-core's cmtime, invent QPNs. Two on one host may use the
+// same.
 TEST(StaleConnection, IsNotOneWhoseOtherEndHasTheSameQpn) {
   Alone alone;
   EXPECT_TRUE(alone.connect(1000, 1000));
@@ -445,7 +447,7 @@ TEST(PeerToPeer, MakesOneConnectionOfReqsThatCross) {
   const LocalId a = *pair.a.manager.connect(of_a, 1, pair.now);
   const LocalId b = *pair.b.manager.connect(of_b, 2, pair.now);
   pair.carry();
-  // b's CA GUID is the greater: it stays active.
+  // The CA GUID of b is greater, so b stays active.
   ASSERT_EQ(pair.a.heard.size(), 1u);
   EXPECT_EQ(pair.a.last().heard, Heard::kRequest);
   EXPECT_EQ(pair.a.last().id, a);
@@ -487,7 +489,7 @@ TEST(PeerToPeer, IsAskedForByBoth) {
   ASSERT_TRUE(pair.b.manager.connect(elsewhere, 2, pair.now));
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kRequest);
-  EXPECT_EQ(pair.a.last().context, 77u);  // a new one, by admission
+  EXPECT_EQ(pair.a.last().context, 77u);  // a new request, as admitted by the handler
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that nobody answers: who may have how many, and for how long.
+// Limits on requests that the owner has not answered: how many a peer may have, and for how long.
 #include <gtest/gtest.h>
 
 #include "management/cm/support/endpoint.h"
@@ -26,7 +26,8 @@ TEST(HalfOpenConnections, AreCountedByAccount) {
   EXPECT_TRUE(pair.b.manager.has_room_for(1000));
 }
 
-// Whatever the owner's MRA has said, which its own sender believes for 69 s.
+// The request ends after longest_silence even if our owner sent an MRA, whose timeout the peer honors for 69
+// s.
 TEST(HalfOpenConnections, EndWhenTheirSenderHasLongBeenSilent) {
   for (const bool delayed : {false, true}) {
     SCOPED_TRACE(delayed);

@@ -7,7 +7,7 @@
 namespace verbena::cm {
 namespace {
 
-// A host that says whatever it likes.
+// A pair of hosts and a third one that sends forged messages.
 struct Attack : Pair {
   Endpoint stranger{9, {}, 99};
 
@@ -61,7 +61,8 @@ TEST(HostileDatagram, WithUnknownIdsLeavesNoState) {
   attack.forge(SidrRep{.request_id = 5}, b, attack.stranger);
   EXPECT_TRUE(b.sent.empty());
   EXPECT_EQ(b.manager.counters().of(DropReason::kUnknownConnection), 6u);
-  // These are answered, so that a peer who means it does not wait; one for one, so that nothing is amplified.
+  // These are answered, so that an honest peer need not wait. One answer for each message: nothing is
+  // amplified.
   attack.forge(Rep{.local_id = 5, .remote_id = 6, .local_qpn = 17}, b, attack.stranger);
   EXPECT_TRUE(b.take_as<Rej>().is(RejReason::kInvalidCommunicationId));
   attack.forge(Rtu{.local_id = 5, .remote_id = 6}, b, attack.stranger);
@@ -76,7 +77,7 @@ TEST(HostileDatagram, WithUnknownIdsLeavesNoState) {
   EXPECT_TRUE(b.heard.empty());
 }
 
-// After a restart: the connection may be one that comes back.
+// After a restart of the agent the connection may still be restored.
 TEST(UnknownConnection, IsNotDeniedWhileItMayBeRestored) {
   Attack attack;
   Endpoint& b = attack.b;
@@ -174,7 +175,7 @@ TEST(HostileDatagram, ReplayedFromAFormerConnectionChangesNothing) {
   ASSERT_TRUE(pair.b.manager.confirm_disconnect(b, {}, pair.now));
   record(pair.b, pair.a);
   const size_t heard_a = pair.a.heard.size(), heard_b = pair.b.heard.size();
-  for (const Datagram& datagram : all) {  // while both are in TIMEWAIT
+  for (const Datagram& datagram : all) {  // while both ends are in TIMEWAIT
     (datagram.path.destination == address(1) ? pair.a : pair.b).receive(datagram, pair.now);
     pair.carry();
   }
@@ -185,13 +186,13 @@ TEST(HostileDatagram, ReplayedFromAFormerConnectionChangesNothing) {
   ASSERT_TRUE(pair.a.manager.destroy(a, pair.now));
   ASSERT_TRUE(pair.b.manager.destroy(b, pair.now));
   const auto next = pair.connect(101, 201);
-  for (const Datagram& datagram : all) {  // and long after
+  for (const Datagram& datagram : all) {  // long after TIMEWAIT
     (datagram.path.destination == address(1) ? pair.a : pair.b).receive(datagram, pair.now);
     pair.carry();
   }
   EXPECT_EQ(pair.a.state(next.a), State::kEstablished);
   EXPECT_EQ(pair.b.state(next.b), State::kEstablished);
-  // The REQ looks new. Its sender knows nothing of it, which the REP brings to light.
+  // The old REQ looks new. Its sender does not know this connection, and rejects the REP.
   ASSERT_EQ(pair.b.manager.half_open(), 1u);
   const LocalId ghost = pair.b.last().id;
   ASSERT_TRUE(pair.b.manager.reply(ghost, pair.b.reply_parameters(202), pair.now));
@@ -230,7 +231,7 @@ TEST(HostileReq, ThatCannotBeServedIsRefusedWithTheReason) {
   EXPECT_EQ(attack.b.admissions_asked, 0);
 }
 
-// Else it would make us send to a third host.
+// Otherwise a REQ could make us send to a third host.
 TEST(HostileReq, ThatNamesAnotherHostIsRefused) {
   Attack attack;
   Req req = attack.req(1, 17);
@@ -305,7 +306,8 @@ TEST(HostileMra, CannotDelayARequestWithoutEnd) {
   EXPECT_EQ(attack.a.last().heard, Heard::kUnreachable);
 }
 
-// Every byte of every message, whatever the state of what it names: nothing happens but events and answers.
+// Every byte of every message drawn at random, in any state of the connection that it names. The manager only
+// produces events and answers.
 TEST(HostileDatagram, WithAnyContentDoesNoHarm) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);

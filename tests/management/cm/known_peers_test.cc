@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a manager sends to hosts that may never have asked for it: anybody can put any address into a
-// datagram.
+// Limits on what a manager sends to hosts that may never have asked for it: source addresses can be forged.
 #include "management/cm/known_peers.h"
 
 #include <set>
@@ -98,7 +97,7 @@ TEST(IdSequence, IsACountWhereAMaskIsGiven) {
   EXPECT_EQ(ids.next(), byteswap(0x101u));
 }
 
-// A host of somebody's choice, in whose name REQs are sent.
+// A host whose address an attacker uses as the source of REQs.
 struct Victim : Pair {
   Req req(uint32_t id) const {
     Req req;
@@ -118,14 +117,14 @@ struct Victim : Pair {
     path.destination = address(2);
     b.receive({encode(req(id), 1), path}, now);
   }
-  // A REQ that b's owner accepts.
+  // Sends a REQ that the owner of b accepts.
   LocalId ask(uint32_t id) {
     forge(id);
     const LocalId connection = b.last().id;
     EXPECT_TRUE(b.manager.reply(connection, b.reply_parameters(1000 + id), now));
     return connection;
   }
-  // How many datagrams b sends to the victim while its timers run.
+  // Returns how many datagrams b sends to the victim while its timers run for `time`.
   size_t wait(Duration time) {
     const TimePoint end = now + time;
     while (b.manager.deadline() <= end) {
@@ -137,7 +136,8 @@ struct Victim : Pair {
   }
 };
 
-// Without this, one with the response timeout 0 draws seventeen: a REP, fifteen more, and a REJ.
+// Without the limit, a REQ with response timeout 0 would cause 17 datagrams: a REP, 15 repetitions, and a
+// REJ.
 TEST(HostileReq, DrawsFewDatagramsFromOneWhoNeverAnswers) {
   Victim attack;
   attack.ask(1);
@@ -159,7 +159,7 @@ TEST(HostileReq, WhoseReplyIsTakenBackDrawsFewRejs) {
   EXPECT_LE(attack.wait(minutes(10)), 2u + 3u) << "the REP, the REJ, and what is repeated of it";
 }
 
-// A host that is known gets its REPs as often as it wants, within reason.
+// A host that has answered once gets all repetitions of a REP, not faster than every 67 ms.
 TEST(Repetition, OfARepToAHostThatHasAnsweredOnceGoesOnToTheEnd) {
   Pair pair;
   pair.connect(100, 200);
@@ -182,7 +182,7 @@ TEST(Repetition, OfARepToAHostThatHasAnsweredOnceGoesOnToTheEnd) {
   EXPECT_GE(last - first, 15 * milliseconds(67));
 }
 
-// Of a host that one has not heard of yet, an RTU may be lost as well.
+// The host is not known yet, and its RTU is lost. A repeated REP brings another RTU.
 TEST(Repetition, OfARepFindsTheRtuAgainThatAStrangersHostHasLost) {
   HalfOpen pair;
   pair.reply();

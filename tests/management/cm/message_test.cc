@@ -12,7 +12,7 @@
 namespace verbena::cm {
 namespace {
 
-// Decodes, encodes again, and says whether the bytes are the same.
+// Decodes `bytes`, encodes the message again, and expects the same bytes.
 template <class Message>
 void expect_same_bytes(ConstBytes bytes, const MadHeader& header) {
   const auto message = decode<Message>(bytes);
@@ -44,7 +44,7 @@ TEST(Message, IsEncodedAsItWasDecodedForEveryCapturedDatagram) {
   EXPECT_EQ(seen, expected);
 }
 
-// What a captured REQ says, as tshark names it.
+// The fields of a captured REQ, as tshark shows them.
 TEST(Message, SaysOfACapturedReqWhatItMeans) {
   const auto req = decode<Req>(captured_mads("cm_rping.pcap").front().mad);
   ASSERT_TRUE(req);
@@ -72,7 +72,7 @@ TEST(Message, SaysOfACapturedReqWhatItMeans) {
   EXPECT_FALSE(req->alternate.exists());
 }
 
-// A message in which every bit that may be set is drawn at random.
+// Encodes a message in which every bit that may be set is random, and expects all of them back.
 template <class Message>
 void expect_bits_survive(Random& random) {
   Mad mad = encode(Message{}, 0);
@@ -154,7 +154,7 @@ bool is_refused(const Message& message) {
 }
 
 TEST(Message, IsRefusedWhenAFieldCannotBe) {
-  EXPECT_TRUE(is_refused(Req{.local_qpn = 17}));  // no ID
+  EXPECT_TRUE(is_refused(Req{.local_qpn = 17}));  // the ID is missing
   EXPECT_TRUE(is_refused(Req{.local_id = 1, .local_qpn = 0xffffff}));
   EXPECT_FALSE(is_refused(Req{.local_id = 1, .local_qpn = 17}));
   EXPECT_TRUE(is_refused(Rep{.local_id = 1, .remote_id = 1, .local_qpn = 0xffffff}));

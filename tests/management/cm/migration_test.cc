@@ -13,7 +13,7 @@ ManagerConfig with_alternate_paths() {
   return config;
 }
 
-// Annex A16: RoCE has none.
+// IBTA annex A16: RoCE has no alternate paths.
 TEST(AlternatePath, IsRefusedAsUnsupportedWhereThereIsNone) {
   Pair pair;
   const auto ids = pair.connect();

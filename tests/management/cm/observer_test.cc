@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the messages of connections.
+// Events that the manager reports to an observer: messages sent and received.
 #include "management/cm/observer.h"
 
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Writes "sent REQ", "received REP", and how often a message was sent before: "sent REQ 2".
+// Writes "sent REQ" or "received REP", followed by the number of earlier transmissions: "sent REQ 2".
 class Record : public Observer {
  public:
   explicit Record(Endpoint& endpoint) { endpoint.manager.set_observer(*this); }
@@ -42,7 +42,7 @@ TEST(CmObserver, HearsOfAllMessagesOfAConnection) {
   ASSERT_TRUE(pair.b.manager.confirm_disconnect(ids.b, {}, pair.now));
   pair.carry();
   EXPECT_THAT(a.lines, ElementsAre("sent REQ", "received REP", "sent RTU", "sent DREQ", "received DREP"));
-  // The REQ is told by on_request(): before it there is no connection.
+  // on_request() reports the REQ: before it there is no connection.
   EXPECT_THAT(b.lines, ElementsAre("sent REP", "received RTU", "received DREQ", "sent DREP"));
 }
 

@@ -14,7 +14,8 @@ uint64_t count(const Counters::ByMessage& counter, MessageType type) {
   return counter[static_cast<size_t>(type)];
 }
 
-// 1 + max_cm_retries times, each twice the packet life time and the peer's response timeout after the last.
+// A REQ is sent 1 + max_cm_retries times. Each waits for twice the packet life time plus the peer's response
+// timeout.
 TEST(Repetition, OfAReqEndsWithUnreachableAndATimeoutRej) {
   Pair pair;
   const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
@@ -63,7 +64,7 @@ TEST(Repetition, OfARepEndsWithUnreachableAndThePeerHearsOfIt) {
   EXPECT_EQ(pair.a.state(pair.active), State::kTimeWait);
 }
 
-// 12.9.8.7: the local response timeout of the REQ says how long its sender takes.
+// IBTA 12.9.8.7: the local response timeout in the REQ is how long its sender takes to answer.
 TEST(Repetition, OfARepWaitsAsLongAsTheReqSays) {
   Pair pair;
   auto parameters = pair.a.parameters_to(pair.b);
@@ -82,7 +83,7 @@ TEST(Repetition, IsBoundedWhateverThePeerSays) {
   config.longest_response_timeout = 21;
   Pair pair(config);
   auto parameters = pair.a.parameters_to(pair.b);
-  parameters.local_response_timeout = 31;  // two and a half hours
+  parameters.local_response_timeout = 31;  // 2.5 hours
   ASSERT_TRUE(pair.a.manager.connect(parameters, 5, pair.now));
   pair.carry();
   ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
@@ -122,7 +123,8 @@ TEST(Repetition, OfAReqThatTheOwnerHasNotAnsweredIsCountedAndNothingElse) {
   EXPECT_EQ(count(pair.b.manager.counters().duplicates, MessageType::kReq), 1u);
 }
 
-// As the kernel's rdma_cm asks for it (IB_CM_MRA_FLAG_DELAY).
+// An MRA that is sent only in answer to a duplicate, as the kernel's rdma_cm requests it
+// (IB_CM_MRA_FLAG_DELAY).
 TEST(Repetition, OfARequestIsAnsweredByAnMraThatWasHeldBack) {
   Pair pair;
   const auto id = pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now);
@@ -153,7 +155,7 @@ TEST(Repetition, OfARepIsAnsweredByAnMra) {
   ASSERT_TRUE(pair.b.manager.reply(pair.passive, pair.b.reply_parameters(), pair.now));
   const Datagram rep = pair.b.take();
   pair.a.receive(rep, pair.now);
-  pair.a.receive(rep, pair.now);  // nothing to say yet
+  pair.a.receive(rep, pair.now);  // there is no answer yet
   EXPECT_TRUE(pair.a.sent.empty());
   ASSERT_TRUE(pair.a.manager.delay(pair.active, 22, Manager::MraTime::kNow, {}, pair.now));
   EXPECT_EQ(pair.a.state(pair.active), State::kMraRepSent);
@@ -181,14 +183,14 @@ TEST(Repetition, OfARepIsAnsweredByTheSameRtu) {
   EXPECT_EQ(count(pair.a.manager.counters().duplicates, MessageType::kRep), 1u);
 }
 
-// What a former manager said in its RTU is not known any more.
+// The restarted manager does not know the private data of its predecessor's RTU.
 TEST(Repetition, OfARepIsAnsweredByAnRtuAfterARestart) {
   HalfOpen pair;
   ASSERT_TRUE(pair.b.manager.reply(pair.passive, pair.b.reply_parameters(), pair.now));
   const Datagram rep = pair.b.take();
   pair.a.receive(rep, pair.now);
   ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
-  pair.a.sent.clear();  // lost
+  pair.a.sent.clear();  // the RTU is lost
   const ConnectionInfo agreed = *pair.a.manager.info(pair.active);
   ASSERT_TRUE(pair.a.manager.forget(pair.active));
   ASSERT_TRUE(pair.a.manager.restore(agreed, 5, pair.now));
@@ -197,7 +199,7 @@ TEST(Repetition, OfARepIsAnsweredByAnRtuAfterARestart) {
   EXPECT_EQ(pair.b.last().heard, Heard::kReady);
 }
 
-// The REP is lost, and found again sooner than by its own timer.
+// The REP is lost. A repeated REQ brings it again before the REP's own timer does.
 TEST(Repetition, OfARequestIsAnsweredByTheSameRep) {
   Pair pair;
   ASSERT_TRUE(pair.a.manager.connect(pair.a.parameters_to(pair.b), 5, pair.now));
@@ -285,7 +287,7 @@ TEST(Repetition, OfAnRtuThatComesTooLateIsAnsweredByTheRej) {
   ASSERT_TRUE(pair.a.manager.ready(pair.active, {}, pair.now));
   const Datagram rtu = pair.a.take();
   ASSERT_TRUE(pair.b.manager.destroy(pair.passive, pair.now));
-  pair.b.sent.clear();  // lost
+  pair.b.sent.clear();  // the message is lost
   pair.b.receive(rtu, pair.now);
   pair.carry();
   EXPECT_EQ(pair.a.last().heard, Heard::kRejected);

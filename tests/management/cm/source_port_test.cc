@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a host with a Verbena agent only the agent can send from UDP port 4791. Other programs of that host send
-// from other ports, and cannot speak for the connections of its users. Hosts with an adapter or the kernel's
-// rxe send from any port, and are believed.
+// from other ports, and cannot act on the connections of its users. Hosts with an adapter or the kernel's rxe
+// may send from any port.
 #include <gtest/gtest.h>
 
 #include "management/cm/support/endpoint.h"
@@ -9,7 +9,7 @@
 namespace verbena::cm {
 namespace {
 
-// Two hosts with a Verbena agent. Another program of a's host sends to b in the name of a.
+// Two hosts with a Verbena agent. Another program of host a sends to b with the address of a.
 struct VerbenaHosts : Pair {
   VerbenaHosts() { a.has_roce_port = b.has_roce_port = true; }
 
@@ -17,7 +17,7 @@ struct VerbenaHosts : Pair {
   void forge(const Message& message, Endpoint& at, const Endpoint& as) {
     at.receive({encode(message, 1), as.path_to(at)}, now);
   }
-  // From a to b, or the other way round.
+  // A REQ from a to b; with `is_of_b`, from b to a.
   Req req(uint32_t id, uint32_t qpn, bool is_of_b = false) const {
     Req req;
     req.local_id = id;
@@ -36,7 +36,7 @@ TEST(SourcePort, OthersOfTheHostCannotEndAConnection) {
   VerbenaHosts hosts;
   const auto ids = hosts.connect(100, 200);
   for (const Duration later : {Duration::zero(), Duration(KnownPeers::kPortMemory)}) {
-    hosts.now += later;  // the connection remembers for longer than the host is remembered
+    hosts.now += later;  // the connection remembers the port for longer than KnownPeers does
     const size_t heard_a = hosts.a.heard.size();
     const size_t heard_b = hosts.b.heard.size();
     const Rej rej{.local_id = ids.a, .remote_id = ids.b, .rejected = Answered::kOther, .reason = 28};
@@ -57,7 +57,7 @@ TEST(SourcePort, OthersOfTheHostCannotEndAConnection) {
   EXPECT_EQ(hosts.b.last().heard, Heard::kDisconnectRequest) << "the agent itself can";
 }
 
-// A REQ with the QPN of a connection that stands says that its peer has lost it.
+// A REQ with the QPN of an established connection means that the peer has lost that connection.
 TEST(SourcePort, OthersOfTheHostCannotMakeAConnectionStale) {
   VerbenaHosts hosts;
   const auto ids = hosts.connect(100, 200);
@@ -68,7 +68,7 @@ TEST(SourcePort, OthersOfTheHostCannotMakeAConnectionStale) {
   EXPECT_EQ(hosts.b.state(ids.b), State::kEstablished);
 }
 
-// The agent of that host has answered a request of ours.
+// The agent of that host has answered a request of ours, so its port is known for kPortMemory.
 TEST(SourcePort, OthersOfTheHostCannotAskInItsNameForAWhile) {
   VerbenaHosts hosts;
   hosts.connect(100, 200);
@@ -78,13 +78,14 @@ TEST(SourcePort, OthersOfTheHostCannotAskInItsNameForAWhile) {
   EXPECT_EQ(hosts.a.admissions_asked, asked);
   EXPECT_TRUE(hosts.a.sent.empty());
   EXPECT_EQ(hosts.dropped(hosts.a), 2u);
-  // Perhaps the host was restarted, with the kernel's rxe.
+  // The host may have been restarted since, with the kernel's rxe.
   hosts.now += KnownPeers::kPortMemory;
   hosts.forge(hosts.req(8, 102, true), hosts.a, hosts.b);
   EXPECT_EQ(hosts.a.admissions_asked, asked + 1);
 }
 
-// A user with programs at both ends knows both IDs, and at a host with an adapter can send from the port.
+// A user with programs at both ends knows both IDs. On a host with an adapter that user can send from port
+// 4791.
 TEST(SourcePort, NobodyMakesAHostUnheardByTheIdsOfItsOwnConnection) {
   VerbenaHosts hosts;
   hosts.a.has_roce_port = false;
@@ -106,7 +107,7 @@ TEST(SourcePort, OthersOfTheHostCannotRefuseARequestThatTheAgentHasTaken) {
   EXPECT_EQ(hosts.dropped(hosts.b), 1u);
 }
 
-// Any user of a host with an adapter can send from port 4791 there, but not read what the adapter gets.
+// On a host with an adapter any user can send from port 4791, but cannot read what the adapter receives.
 TEST(SourcePort, NobodyTakesAHostForVerbenaThatHasNotAnsweredFromThePort) {
   VerbenaHosts hosts;
   hosts.a.has_roce_port = false;
@@ -123,8 +124,8 @@ TEST(SourcePort, NobodyTakesAHostForVerbenaThatHasNotAnsweredFromThePort) {
   EXPECT_EQ(hosts.dropped(hosts.b), 0u);
 }
 
-// An agent of a former release spoke from other ports. Once its successor has said something, the connection
-// is the agent's alone.
+// An agent of an older release sent from other ports. Once its successor has sent from port 4791, the
+// connection accepts messages from that port only.
 TEST(SourcePort, AConnectionLearnsOfThePortLater) {
   VerbenaHosts hosts;
   hosts.a.has_roce_port = false;

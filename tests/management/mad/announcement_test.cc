@@ -26,13 +26,13 @@ TEST(Announcement, IsCutToWhatADescriptionMayHave) {
 
 TEST(Announcement, NeedNotTellOfANetwork) {
   Mad mad = encode({adapter(kOwnGuid), false});
-  std::fill(mad.at(120), mad.at(136), std::byte{});  // as agents do that know nothing of that
+  std::fill(mad.at(120), mad.at(136), std::byte{});  // as from older agents, which do not fill in these bytes
   EXPECT_EQ(decode_announcement(mad)->adapter.network, Network{});
   mad.set_u8(120, kIpv4Network);
   EXPECT_EQ(decode_announcement(mad)->adapter.network, Network{});
 }
 
-// It is printed to terminals.
+// The name is printed to terminals.
 TEST(Announcement, MayNotCarryControlCharacters) {
   EXPECT_FALSE(decode_announcement(encode({adapter(kOwnGuid, "a\033[2J"), false})).has_value());
   EXPECT_FALSE(decode_announcement(encode({adapter(kOwnGuid, "a\xc2\x9b"), false})).has_value());
@@ -50,7 +50,7 @@ TEST(Announcement, IsRefusedWhereItSaysWhatCannotBe) {
   EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(42, 0); }));         // the path MTU
   EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(42, 6); }));         //
   EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(40, 2); }));         // another format
-  EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(kOuiAt, 0); }));     // another's class
+  EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(kOuiAt, 0); }));     // a different vendor's class
   EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(kMethodAt, 1); }));  //
   EXPECT_TRUE(refuses([](Mad& mad) { mad.set_u8(kClassVersionAt, 2); }));
 }

@@ -51,7 +51,7 @@ TEST(Performance, CountsFromWhereItWasSetToZero) {
   counters.sent_packets += 3;
   const Mad answer = performance.answer(ask(kExtended), kPort, counters, true);
   EXPECT_EQ(answer.get<uint64_t>(kDataAt + 24), 3U);
-  EXPECT_EQ(answer.get<uint64_t>(kDataAt + 16), 7U);  // was not selected
+  EXPECT_EQ(answer.get<uint64_t>(kDataAt + 16), 7U);  // not selected, so not reset
   EXPECT_EQ(performance.answer(ask(kCounters), kPort, counters, true).get<uint32_t>(kDataAt + 32), 8U);
 }
 

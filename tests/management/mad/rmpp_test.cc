@@ -37,24 +37,24 @@ Message message_of(size_t bytes, uint8_t management_class = kVendorClass, uint64
   return message;
 }
 
-// All but the header of RMPP, which is the segments' own.
+// The message without the RMPP header, which differs between segments.
 Message without_rmpp(const Message& message) {
   Message rest = message;
   std::fill(rest.begin() + kRmppVersionAt, rest.begin() + kRmppDataAt, std::byte{});
   return rest;
 }
 
-// A wire between a sender and a receiver, with time of its own. Each datagram, of both directions, may be
-// lost, come twice, or come later than others.
+// A wire between a sender and a receiver, with a clock of its own. Datagrams of both directions may be lost,
+// duplicated, or delayed.
 class Wire {
  public:
   struct Badness {
-    uint32_t lost = 0, doubled = 0, late = 0;  // of a hundred
+    uint32_t lost = 0, doubled = 0, late = 0;  // percent
   };
   Wire(Message message, Badness badness, uint32_t retries, uint64_t seed = 1)
       : sender(std::move(message), 100ms, retries, kStart), badness_(badness), random_(seed) {}
 
-  // Until the sender's end, or nothing happens any more.
+  // Runs until the sender has ended.
   void run() {
     while (sender.state() == State::kGoing) {
       while (const auto segment = sender.next()) put(there_, *segment);
@@ -134,7 +134,7 @@ TEST(Rmpp, RepairsASingleLossWithoutWaitingForItsTime) {
     ASSERT_EQ(wire.received.size(), 1U) << seed;
     waits += static_cast<int>((wire.now - kStart) / 100ms);
   }
-  // There is nothing behind the last segment by which its loss shows.
+  // No segment follows the last one, so its loss shows only by the timeout.
   EXPECT_LE(waits, 5);
 }
 
@@ -152,7 +152,7 @@ TEST(RmppSender, SaysInItsFirstSegmentHowLongTheWholeIs) {
   EXPECT_EQ(first->u8(kRmppFlagsAt), kRmppActive | kRmppFirst);
   EXPECT_EQ(first->get<uint32_t>(kRmppSegmentAt), 1U);
   EXPECT_EQ(first->get<uint32_t>(kRmppLengthAt), 4U + 216 + 4 + 100);
-  EXPECT_FALSE(sender.next().has_value());  // a window of one
+  EXPECT_FALSE(sender.next().has_value());  // the window is one segment
   sender.on_control(rmpp_ack(*first, 1, 65), kStart);
   const auto last = sender.next();
   ASSERT_TRUE(last.has_value());
@@ -208,7 +208,7 @@ TEST(RmppSender, IsStoppedAndAborted) {
   }
 }
 
-// Its first segment. All that the acknowledgement of this one allows, up to the number `window`, is sent.
+// Sends all segments up to number `window`, after acknowledging the first one. Returns the first segment.
 Mad send_all_up_to(uint32_t window, RmppSender& sender) {
   const Mad first = *sender.next();
   sender.on_control(rmpp_ack(first, 1, window), kStart);
@@ -222,7 +222,8 @@ TEST(RmppSender, BeginsAgainOnceWhereASegmentLacks) {
   sender.on_control(rmpp_ack(first, 8, 30), kStart);
   EXPECT_EQ(sender.next()->get<uint32_t>(kRmppSegmentAt), 9U);
   while (sender.next()) continue;
-  sender.on_control(rmpp_ack(first, 8, 30), kStart);  // to a segment that had come already
+  sender.on_control(rmpp_ack(first, 8, 30),
+                    kStart);  // acknowledges a segment that had already been acknowledged
   EXPECT_FALSE(sender.next().has_value());
 }
 
@@ -236,7 +237,7 @@ TEST(RmppSender, PassesOverOldAcknowledgements) {
   EXPECT_EQ(sender.next()->get<uint32_t>(kRmppSegmentAt), 11U);
 }
 
-// ---- the receiving half
+// ---- receiving side
 
 Mad segment(uint32_t number, uint64_t transaction = 5, uint8_t flags = 0) {
   Mad mad;
@@ -354,7 +355,7 @@ TEST(RmppReceiver, StopsAMessageThatIsTooLong) {
   EXPECT_EQ(receiver.bytes(), 0U);
 }
 
-// Who begins messages without end fills its own share, and leaves the others theirs.
+// A sender that begins messages and never ends them fills only its own share.
 TEST(RmppReceiver, GivesOneSenderNoMoreThanItsShare) {
   RmppReceiver receiver({.messages_of_one = 10, .messages = 40});
   for (uint64_t i = 0; i < 100; ++i) {

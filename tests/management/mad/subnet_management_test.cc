@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kDataAt = 64;
 constexpr uint16_t kPermissive = Subnet::kPermissiveLid;
 
-// By a directed route of these hops.
+// A directed-route MAD with these hops.
 Mad directed(std::initializer_list<uint8_t> hops, uint16_t attribute, uint32_t modifier = 0) {
   Mad mad = request(kClassSubnDirected, kMethodGet, attribute, modifier);
   mad.set_u8(7, static_cast<uint8_t>(hops.size()));
@@ -50,7 +50,7 @@ TEST(SubnetManagement, TurnsTheHeaderRoundAndNotesTheWay) {
   const auto answer = answer_subnet_management(subnet, directed({1, 2}, kNodeInfo), kPermissive);
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->u8(kMethodAt), kMethodGet | kMethodResponse);
-  EXPECT_EQ(answer->get<uint16_t>(kStatusAt), 0x8000);  // its direction, and success
+  EXPECT_EQ(answer->get<uint16_t>(kStatusAt), 0x8000);  // the direction bit, and success
   EXPECT_EQ(answer->get<uint64_t>(kTransactionAt), 0x1122334455667788U);
   EXPECT_EQ(answer->u8(192 + 1), Subnet::kOwnPort);  // into the switch
   EXPECT_EQ(answer->u8(192 + 2), 1);                 // into the adapter
@@ -114,7 +114,8 @@ TEST(SubnetManagement, RefusesWhatItDoesNotKnow) {
     return status_of(*answer_subnet_management(subnet, mad, 0xffff));
   };
   EXPECT_EQ(status(directed({}, 0x7777)), MadStatus::kUnsupportedAttribute);
-  EXPECT_EQ(status(directed({}, kSwitchInfo)), MadStatus::kUnsupportedAttribute);  // of an adapter
+  EXPECT_EQ(status(directed({}, kSwitchInfo)),
+            MadStatus::kUnsupportedAttribute);  // not an attribute of an adapter
   EXPECT_EQ(status(directed({}, kPortInfo, 2)), MadStatus::kInvalidValue);
   Mad version = directed({}, kNodeInfo);
   version.set_u8(kClassVersionAt, 9);

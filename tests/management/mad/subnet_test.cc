@@ -51,7 +51,7 @@ TEST(Subnet, DisplacesAStrangerButNoneThatHasAnnouncedItself) {
     ASSERT_TRUE(subnet.hear(adapter(0x100 + i), ipv4(2), at_second(0)));
   }
   ASSERT_NE(subnet.meet(ipv4(77), at_second(1)), nullptr);
-  ASSERT_NE(subnet.meet(ipv4(78), at_second(2)), nullptr);  // in place of the other stranger
+  ASSERT_NE(subnet.meet(ipv4(78), at_second(2)), nullptr);  // replaces the other stranger
   EXPECT_EQ(subnet.by_address(ipv4(77)), nullptr);
   EXPECT_TRUE(subnet.hear(adapter(0x10000), ipv4(3), at_second(3)));
   EXPECT_EQ(subnet.by_address(ipv4(78)), nullptr);
@@ -104,7 +104,7 @@ Adapter with_networks(uint64_t guid, std::vector<std::string> networks) {
 }
 
 TEST(Subnet, HasTheSameSwitchOnAllHostsOfANetwork) {
-  // What stands behind the prefix is the host's.
+  // The host part of the address does not matter.
   const Subnet here(with_networks(kOwnGuid, {"10.9.0.1/22"})),
       there(with_networks(kOtherGuid, {"10.9.3.7/22"}));
   EXPECT_EQ(here.switch_guid(), there.switch_guid());
@@ -119,7 +119,7 @@ TEST(Subnet, HasASwitchThatDoesNotDependOnTheOrderOfAddresses) {
   EXPECT_EQ(here.switch_guid(), there.switch_guid());
 }
 
-// IPv4 goes first: which of two families a host has does not change it for those that have both.
+// IPv4 goes first. A host that has both families derives the same switch as one that has IPv4 only.
 TEST(Subnet, HasASwitchOfIpv4sNetworkWhereThereIsOne) {
   Subnet here(with_networks(kOwnGuid, {"10.9.0.1/24", "fd09::1/64"}));
   const uint64_t alone = here.switch_guid();

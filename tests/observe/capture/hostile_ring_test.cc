@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring's two ends do not trust each other: nonsense from the one harms nothing but that ring.
+// The two ends of a capture ring do not trust each other: invalid contents harm only that ring.
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -16,7 +16,7 @@ using roce::Operation;
 
 class HostileRing : public RingTest {
  protected:
-  // The head of the first record.
+  // Returns the head of the first record.
   RecordHead head() {
     RecordHead head;
     std::memcpy(&head, ring().data, sizeof head);
@@ -27,7 +27,7 @@ class HostileRing : public RingTest {
     EXPECT_EQ(reader->front(), nullptr) << what;
     EXPECT_TRUE(reader->is_broken()) << what;
   }
-  // Has what `change` makes of a good record read by a new reader.
+  // Applies `change` to a valid record, and has a new reader read it.
   template <class Change>
   void try_change(const char* what, Change change) {
     SetUp();
@@ -57,7 +57,7 @@ TEST_F(HostileRing, ARecordThatCannotBeBreaksTheRing) {
   try_change("addresses of two families", [](RecordHead& h) { h.source_address = {}; });
 }
 
-// Else who goes on skipping keeps busy the one that reads, and all that others write waits.
+// Otherwise endless skips would keep the reader busy, and records of other rings would wait.
 TEST_F(HostileRing, ASkipThatDoesNotFillWhatIsLeftBreaksTheRing) {
   RecordHead skip{};
   skip.kind = RecordKind::kSkip;
@@ -83,7 +83,7 @@ TEST_F(HostileRing, AReaderThatClaimsNonsenseIsAsOneThatTakesNothing) {
   EXPECT_GT(reader->left_out(), 0u);
 }
 
-// What is there is not a good record with a change, but anything.
+// Arbitrary bytes instead of a valid record with a change.
 TEST_F(HostileRing, AnythingAtAllIsReadWithoutHarm) {
   std::mt19937 random(1);
   FrameBuilder builder;
@@ -124,7 +124,7 @@ TEST_F(HostileRing, AWriterThatChangesWhatIsBeingReadDoesNoHarm) {
   });
   FrameBuilder builder;
   uint32_t records = 0;
-  // The writer may have no processor for all of that, in the midst of a change.
+  // The writer may be preempted for all of this time, in the middle of a change.
   for (int i = 0; i < 20'000 || records == 0; ++i) {
     RingReader each(ring(), snap);
     if (const Record* record = each.front()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of a pcapng file, byte for byte as the draft (draft-ietf-opsawg-pcapng) has them.
+// The blocks of a pcapng file, byte for byte as in the draft (draft-ietf-opsawg-pcapng).
 #include "observe/capture/pcapng.h"
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAreArray;
 
-// Puts together what is expected.
+// Builds the expected bytes.
 class Expected {
  public:
   template <class T>

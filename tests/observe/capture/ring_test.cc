@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records through a ring: what goes in comes out, and what finds no room is counted.
+// Records through a ring: they come out as they went in, and those without room are counted.
 #include <cerrno>
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST_F(Ring, EveryOpcodeFitsARecord) {
   EXPECT_GT(seen, 50u);
 }
 
-// The payload is that of the record with this number, all the way round the ring.
+// Each record has its own payload, also after the ring wraps.
 TEST_F(Ring, RecordsComeInOrderRoundAndRound) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; bytes < 5ull * kRingBytes; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is joined on the way by memory comes apart as it would have been on a wire.
+// Packets that travel as one over shared memory are captured one by one, as they would have been on a wire.
 #include "observe/capture/wire_packets.h"
 
 #include <vector>

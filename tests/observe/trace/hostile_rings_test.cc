@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in which a process has written what it likes: the reader ends, and every event it answers can be put
-// into words.
+// Trace rings with arbitrary contents: the reader terminates, and every event that it returns can be printed.
 #include <cstring>
 #include <vector>
 
@@ -43,7 +42,7 @@ TEST(HostileRings, AnyBytesAreRead) {
   }
 }
 
-// Entries that are whole, with numbers that mean nothing.
+// Valid entries with arbitrary numbers.
 TEST(HostileRings, AnyNumbersOfEachKindHaveWords) {
   RingFile file;
   Random random(2);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events through a ring: what goes in comes out, in order, and what is overwritten is not mixed up with what
-// is there.
+// Events through a ring come out unchanged and in order. Overwritten events are not mixed with newer ones.
 #include <atomic>
 #include <thread>
 
@@ -117,7 +116,7 @@ TEST_F(Ring, RingsThatNobodyHasBegunHaveNothing) {
   EXPECT_TRUE(untouched.reader().read().empty());
 }
 
-// What every event of the writer below fulfils.
+// Whether the event is one of those that the writer below writes.
 bool is_whole(const Event& event) {
   const auto& n = event.numbers;
   return event.kind == Kind::kPosted && n[1] == n[0] * 3 && n[2] == ~n[0] && n[3] == n[0] + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What malloc(3) and its kin give a program that runs with the preload.
+// malloc(3) and related functions in a program that runs with the preload.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -30,7 +30,7 @@ TEST(Allocation, LargeBlocksAreShared) {
   EXPECT_TRUE(is_shared(std::make_unique<char[]>(kMebibyte).get()));
 }
 
-// perftest's buffers: memalign(), two pages.
+// perftest's buffers: memalign() of two pages.
 TEST(Allocation, WholePagesAreShared) {
   void* at = nullptr;
   ASSERT_EQ(::posix_memalign(&at, kPage, kPage), 0);
@@ -97,13 +97,13 @@ TEST(Allocation, ClearedBlocksAreZeros) {
     before = dirty.get();
   }
   const Block clear(std::calloc(1, kMebibyte));
-  EXPECT_EQ(clear.get(), before);  // it has been used before
+  EXPECT_EQ(clear.get(), before);  // the block was in use before
   EXPECT_TRUE(are(clear.get(), kMebibyte, 0));
   const Block fresh(std::calloc(1, 3 * kMebibyte));
   EXPECT_TRUE(are(fresh.get(), 3 * kMebibyte, 0));
 }
 
-// As a program does that puts a guard behind a buffer, and frees it as it is.
+// A program puts a guard page behind a buffer, and frees the buffer without removing the guard.
 TEST(Allocation, WhatNobodyMightTouchTheNextMay) {
   {
     const Block guarded = allocate(kMebibyte);
@@ -147,7 +147,7 @@ TEST(Reallocation, KeepsWhatIsInTheBlock) {
 }
 
 TEST(Reallocation, MovesABlockThatGrowsOnlyNowAndThen) {
-  EXPECT_TRUE(in_child([] {  // where no freed blocks lie around
+  EXPECT_TRUE(in_child([] {  // no freed blocks lie nearby
     std::vector<Block> in_the_way;
     void* at = nullptr;
     for (size_t bytes = 128 << 10; bytes < 32 * kMebibyte; bytes += 64 << 10) {
@@ -216,10 +216,10 @@ TEST(Freeing, MoreBlocksThanThereArePlacesFor) {
   for (const Block& block : blocks) EXPECT_TRUE(are(block.get(), kPage, 3));
   blocks.erase(blocks.begin(), blocks.begin() + 10'000);
   EXPECT_TRUE(is_shared(allocate(kMebibyte).get()));
-  EXPECT_LE(bytes_of_file(), 6384 * kPage + 2 * kMebibyte);  // most of it is not kept
+  EXPECT_LE(bytes_of_file(), 6384 * kPage + 2 * kMebibyte);  // most of it was given back
 }
 
-// ---- what else the program does with its memory
+// ---- the program's own calls on its memory
 
 TEST(Advice, ForgottenMemoryIsZeros) {
   const Block block = allocate(kMebibyte);
@@ -245,7 +245,7 @@ TEST(Advice, AFileThatTheProgramHasPutThereIsLeftAsItIs) {
 }
 
 TEST(Mapping, AnotherInTheWayIsGoneAround) {
-  EXPECT_TRUE(in_child([] {  // where no freed blocks lie around
+  EXPECT_TRUE(in_child([] {  // no freed blocks lie nearby
     const Block block = allocate(kMebibyte);
     auto* const behind = static_cast<std::byte*>(block.get()) + kMebibyte;
     std::vector<void*> mapped;
@@ -304,7 +304,7 @@ TEST(Threads, EachHasItsOwnBlocksAndFreesOthers) {
   EXPECT_EQ(broken, 0);
 }
 
-// malloc(3) is no place where a thread is cancelled; what it calls here would be.
+// malloc(3) is no cancellation point, although system calls in it would be.
 TEST(Threads, AreNotCancelledInHere) {
   std::atomic<bool> cancelled{false};
   std::atomic<bool> came_through{false};

@@ -152,7 +152,7 @@ TEST_F(ExtentsTest, ABarredPlaceIsNobodys) {
   EXPECT_EQ(take(10), block);
 }
 
-// A history of what an allocator does, against a list of what each block has.
+// Random calls of an allocator, compared with a list of the pages of each block.
 class History {
  public:
   History() : extents_(table_.data(), table_.size()) { extents_.set_window(kWindow); }
@@ -244,7 +244,7 @@ class History {
 
   std::array<Extent, kMax> table_{};
   Extents extents_;
-  std::map<uint32_t, uint32_t> blocks_;  // page -> pages
+  std::map<uint32_t, uint32_t> blocks_;  // first page -> number of pages
   std::map<uint32_t, uint32_t> kept_;
 };
 

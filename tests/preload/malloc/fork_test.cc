@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child after fork(2) has its own copy of its parent's blocks, as of private memory.
+// After fork(2) a child has its own copy of its parent's blocks, as of private memory.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,7 +24,7 @@
 namespace verbena::backing_testing {
 namespace {
 
-// One process waits here until the other has come along.
+// One process waits until the other has arrived.
 class Signpost {
  public:
   Signpost() {
@@ -143,7 +143,8 @@ TEST(Fork, AChildsChildHasItsOwnToo) {
   }));
 }
 
-// What was freed and is kept is nobody's: a child that is given it must not write into its parent's.
+// A freed block that is kept for reuse is shared with the parent: a child that gets it must not write into
+// it.
 TEST(Fork, WhatIsKeptIsNotHandedOn) {
   fill(allocate(kMebibyte).get(), kMebibyte, 7);
   EXPECT_TRUE(in_child([] {
@@ -223,9 +224,10 @@ TEST(Fork, GoesOnWhileOtherThreadsAllocate) {
   EXPECT_EQ(broken, 0);
 }
 
-// Its handlers run inside ours: they see the memory as it is to be, and may allocate and free.
+// The program's fork handlers run inside ours. They see the memory in its final state, and may allocate and
+// free.
 TEST(Fork, HandlersOfTheProgramMayAllocate) {
-  static void* at;  // nullptr: the test is over
+  static void* at;  // nullptr after the test
   static bool child_saw_its_own;
   at = std::malloc(kMebibyte);
   fill(at, kMebibyte, 1);
@@ -247,7 +249,7 @@ TEST(Fork, HandlersOfTheProgramMayAllocate) {
   std::free(std::exchange(at, nullptr));
 }
 
-// A coroutine that forks: both processes go on in the same frames.
+// A coroutine that forks: both processes continue in the same stack frames.
 TEST(Fork, AStackMayLieInABlock) {
   constexpr size_t kBytes = kMebibyte;
   static ucontext_t outside;
@@ -255,7 +257,7 @@ TEST(Fork, AStackMayLieInABlock) {
   static bool holds;
   const Block stack(::memalign(kPage, kBytes));
   ASSERT_TRUE(is_shared(stack.get()));
-  ASSERT_EQ(::mprotect(stack.get(), kPage, PROT_NONE), 0);  // as guards of stacks are
+  ASSERT_EQ(::mprotect(stack.get(), kPage, PROT_NONE), 0);  // as stack guards are
   ASSERT_EQ(::getcontext(&inside), 0);
   inside.uc_stack.ss_sp = stack.get();
   inside.uc_stack.ss_size = kBytes;
@@ -335,7 +337,7 @@ TEST(Fork, WithoutTheDescriptorAChildHasItsCopyAllTheSame) {
   }));
 }
 
-// It shares these blocks, and must not take them from its parent.
+// A child of _Fork() shares these blocks, and must not take them from its parent.
 TEST(Fork, AChildMadeWithoutItTakesNothingAway) {
   std::array<void*, 3> blocks{};
   for (void*& at : blocks) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where there can be no shared memory there is ordinary memory. Each test has a process of its own, which has
-// no file yet.
+// Without shared memory the allocator uses ordinary memory. Each test has a process of its own, which has no
+// memfd yet.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -49,7 +49,7 @@ TEST(Limits, OnDescriptorsAreNotExceeded) {
   }));
 }
 
-// There might be no room for the copies of a child.
+// A limit on private memory might leave no room for a child's copies.
 TEST(Limits, OnPrivateMemoryAreForMemoryThatIsCounted) {
   EXPECT_TRUE(in_child([] { return limit(RLIMIT_DATA, 1 << 30) && is_ordinary_and_works(kMebibyte); }));
   EXPECT_TRUE(in_child([] { return limit(RLIMIT_AS, 8ul << 30) && is_ordinary_and_works(kMebibyte); }));
@@ -66,7 +66,7 @@ uint64_t addresses_in_use() {
 TEST(Limits, OnAddressesAreThoseOfTheProgramAlone) {
   EXPECT_TRUE(in_child([] {
     if (!is_shared(allocate(kMebibyte).get())) return false;
-    if (addresses_in_use() > (uint64_t{1} << 30)) return false;  // none are set aside
+    if (addresses_in_use() > (uint64_t{1} << 30)) return false;  // no address range is reserved
     if (!limit(RLIMIT_AS, addresses_in_use() + 16 * kMebibyte)) return false;
     const Block fits = allocate(4 * kMebibyte);
     if (fits == nullptr) return false;
@@ -79,14 +79,14 @@ TEST(Limits, OnAddressesAreThoseOfTheProgramAlone) {
 TEST(Limits, LockedMemoryIsWhatTheProgramHas) {
   EXPECT_TRUE(in_child([] {
     const Block before = allocate(kMebibyte);
-    if (::mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return true;  // not for this user
+    if (::mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return true;  // not permitted for this user
     const Block after = allocate(kMebibyte);
     fill(after.get(), kMebibyte, 1);
     return bytes_of_file() <= 4 * kMebibyte;
   }));
 }
 
-// As a sandbox does.
+// Makes a system call fail, as a sandbox does.
 bool refuse(uint32_t system_call) {
   sock_filter lines[] = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
                          {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, system_call},
@@ -141,7 +141,7 @@ TEST(Descriptors, AProgramMayCloseWhatItDidNotOpen) {
   }));
 }
 
-// The number is another file's now: nothing of ours may get into that.
+// The program has replaced the descriptor by another file, which the allocator must not touch.
 TEST(Descriptors, AFileThatGetsTheNumberIsLeftAlone) {
   EXPECT_TRUE(in_child([] {
     Block before = allocate(kMebibyte);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with an allocator of its own, which lacks some of the C library's functions: what the others
-// give, its free() must be able to take. Ends with 0 if nothing has been put between.
+// A program with an allocator of its own that lacks some of the C library's functions. Its free() must get
+// only its own blocks. Exits with 0 if the preload has not interposed anything.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 static char memory[64 << 20];
 static size_t used;
-static int strangers;  // blocks that were freed and are not ours
+static int strangers;  // freed blocks that are not from this allocator
 
 void* malloc(size_t bytes) {
   size_t* const block = (size_t*)(memory + used);
@@ -26,7 +26,7 @@ void free(void* at) {
 }
 
 void* calloc(size_t count, size_t bytes) {
-  return malloc(count * bytes);  // never used before
+  return malloc(count * bytes);  // the memory is fresh, hence zero
 }
 
 void* realloc(void* at, size_t bytes) {

@@ -46,7 +46,7 @@ TEST(ParseMapping, NonsenseIsNone) {
 
 std::vector<Mapping> all_mappings() {
   std::vector<Mapping> all;
-  all.reserve(100'000);  // what is read does not change meanwhile
+  all.reserve(100'000);  // reserved first, so that the mappings do not change while they are read
   OwnMap map;
   while (const auto mapping = map.next()) all.push_back(*mapping);
   EXPECT_TRUE(map.is_whole());
@@ -73,7 +73,7 @@ TEST(OwnMap, HasWhatIsMapped) {
   ::munmap(at, kBytes);
 }
 
-// Lines longer than what is kept of one, and more of them than are read at a time.
+// Lines longer than the stored part, and more lines than are read at a time.
 TEST(OwnMap, HasMappingsOfFilesWithLongNames) {
   constexpr int kFiles = 60;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));

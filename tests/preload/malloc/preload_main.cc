@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts itself again with the preload, as `verbena run --shared-memory` would.
+// Executes itself again with the preload, as `verbena run --shared-memory` would.
 #include <cstdlib>
 
 #include <gtest/gtest.h>

@@ -78,7 +78,7 @@ TEST(Request, ReadsNothingBeyondItsEndWhateverTheBytes) {
   auto random = [engine = std::mt19937(1)]() mutable { return static_cast<uint32_t>(engine()); };
   size_t taken = 0;
   for (int round = 0; round < 200'000; ++round) {
-    // An allocation of its own, exactly as long: a sanitizer sees what is read beyond it.
+    // A separate allocation of the exact length, so that a sanitizer sees reads beyond it.
     Attributes attributes;
     for (unsigned left = random() % 4; left > 0; --left) {
       Bytes value(random() % 12);
@@ -106,7 +106,7 @@ TEST(Request, ReadsNothingBeyondItsEndWhateverTheBytes) {
       if (request->has(attribute)) request->text(attribute);
     }
   }
-  EXPECT_GT(taken, 20'000U);  // it is no test of refusals alone
+  EXPECT_GT(taken, 20'000U);  // so that accepted requests are tested as well
 }
 
 }  // namespace

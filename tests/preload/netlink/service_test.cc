@@ -51,18 +51,18 @@ class RdmaNetlink : public testing::Test {
         make_message(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), NLM_F_REQUEST | flags, attributes.bytes()),
         kPort);
   }
-  // One thing, as `rdma` asks for it: the answer, then 0.
+  // Requests one object, as `rdma` does. Expects the answer, then an acknowledgement with error 0.
   std::vector<Seen> get(uint16_t command, const Attributes& attributes) {
     kept_ = send(command, NLM_F_ACK, attributes);
     if (kept_.size() != 2 || read_message(kept_[1]).error() != 0) throw std::runtime_error("no answer");
     return read_message(kept_[0]).attributes();
   }
-  // Of a refusal.
+  // Returns the error of a refused request.
   int error_of(uint16_t command, uint16_t flags, const Attributes& attributes) {
     const auto answers = send(command, flags, attributes);
     return answers.size() == 1 ? read_message(answers[0]).error() : -1;
   }
-  // All entries of a dump's tables.
+  // Returns all entries of a dump's tables.
   std::vector<std::vector<Seen>> dump(uint16_t command, uint16_t table, const Attributes& attributes) {
     kept_ = send(command, NLM_F_DUMP | NLM_F_ACK, attributes);
     std::vector<std::vector<Seen>> entries;
@@ -319,7 +319,7 @@ TEST_F(RdmaNetlink, AnswersEveryRequestOfADatagram) {
   EXPECT_EQ(read_message(answers[1]).header.nlmsg_seq, 8U);
 }
 
-// libmnl's readers have a page for a datagram; what is longer they lose the end of.
+// Readers with libmnl have a buffer of one page for a datagram, and lose the rest of a longer one.
 TEST_F(RdmaNetlink, LongListsComeInDatagramsThatReadersTake) {
   auto& slot = devices_.now.slots[0];
   for (uint32_t i = 0; i < 5000; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// facade_probe FUNCTION ARGUMENT...: calls a function of the C library and prints what it answers: "ok ..."
-// or the name of the error.
+// facade_probe FUNCTION ARGUMENT...: calls a function of the C library and prints its result: "ok ..." or the
+// name of the error.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static const char* path;    // the first argument
-static const char* second;  // the second, if any
+static const char* second;  // the second argument, if any
 
 static int say(int ok) {
   if (ok) {
@@ -57,7 +57,7 @@ static int say_text(const char* text) {
   return 0;
 }
 
-// Functions that today's headers do not declare, or rename.
+// Looks up functions that today's headers do not declare, or rename.
 static void* function(const char* name) {
   void* found = dlsym(RTLD_DEFAULT, name);
   if (found == NULL) exit(77);
@@ -131,7 +131,7 @@ STREAM(freopen64, freopen64(path, "r", stdin))
 SUCCESS(creat, creat(path, 0600) >= 0)
 SUCCESS(creat64, creat64(path, 0600) >= 0)
 
-// The mode must reach the kernel.
+// The mode argument must reach the kernel.
 static int try_create(void) {
   umask(0);
   const int fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0641);
@@ -173,7 +173,7 @@ static int compare(const void* a, const void* b) {
   return strcmp(*(char* const*)a, *(char* const*)b);
 }
 
-// Names, sorted, without "." and "..".
+// Collected names, sorted, without "." and "..".
 static char* names[100];
 static size_t name_count;
 static void add_name(const char* name) {
@@ -219,7 +219,7 @@ static int try_readdir_r(void) {
   closedir(directory);
   return say_names();
 }
-// More directories open at once than the preload has room for.
+// Opens more directories at once than the preload has room for.
 static int try_many(void) {
   DIR* held[40];
   for (int i = 0; i < 40; ++i) held[i] = opendir(path);
@@ -258,7 +258,7 @@ static int try_glob(void) {
   return say_names();
 }
 
-// Relative to a directory: of the process, of a descriptor.
+// Paths relative to a directory: the working directory, or a descriptor.
 static int try_in(void) {
   if (chdir(path) != 0) return say(0);
   return say_kind(stat(second, &status), &status);
@@ -286,7 +286,7 @@ static int try_keeps_errno(void) {
   return say(result && errno == EXDEV);
 }
 
-// Later changes of the program's environment have no effect.
+// Later changes of the environment have no effect on the preload.
 static int try_without_environment(void) {
   clearenv();
   return try_stat();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where paths lead; in one process, so that the sanitizers see it. facade_test.py tests what programs see.
+// The targets of redirected paths, tested in one process so that the sanitizers see it. facade_test.py tests
+// what programs see.
 #include "preload/sysfs/shown_path.h"
 
 #include <cstdlib>
@@ -29,7 +30,7 @@ class Shown : public testing::Test {
   }
   void TearDown() override { fs::remove_all(home_); }
 
-  // Where the path leads, below the home; "" when it is not shown.
+  // Returns the target of the path, relative to the home; "" if the path is not redirected.
   std::string target_of(const char* path, int directory = AT_FDCWD) const {
     const ShownPath where(home_.c_str(), directory, path);
     if (!where.shown()) return {};
@@ -109,7 +110,8 @@ TEST_F(Shown, StartsFromADirectoryThatIsShown) {
   close(fd);
 }
 
-// A descriptor of a symbolic link itself is no directory: that is for the kernel to say.
+// A descriptor of a symbolic link itself is no directory. The path is redirected, so that the kernel reports
+// it.
 TEST_F(Shown, StartsFromALinkThatIsShown) {
   const int fd = open((home_ + "/sys/class/infiniband/rxe_x/link").c_str(), O_PATH | O_NOFOLLOW);
   EXPECT_EQ(target_of("..", fd), "/sys/class/infiniband/rxe_x/link/..");
@@ -136,11 +138,11 @@ TEST_F(Shown, IsNothingWithoutAHome) {
 TEST_F(Shown, IsNothingForPathsThatDoNotFit) {
   const std::string slashes = "/sys/class/infiniband" + std::string(PATH_MAX - 50, '/') + "rxe_x";
   EXPECT_EQ(target_of(slashes.c_str()), "/sys/class/infiniband/rxe_x");
-  EXPECT_EQ(target_of((std::string(50, '/') + slashes).c_str()), "");  // for the kernel to refuse
+  EXPECT_EQ(target_of((std::string(50, '/') + slashes).c_str()), "");  // the kernel refuses it
   std::string deep = "/sys/class/infiniband";
   while (deep.size() < 2 * PATH_MAX) deep += "/x";
   EXPECT_EQ(target_of(deep.c_str()), "");
-  // Short enough for the kernel, and not with the home before it.
+  // Short enough for the kernel, but too long with the home in front of it.
   std::string nearly = "/dev/infiniband/../../sys/class/infiniband/rxe_x/link/../";
   while (nearly.size() + home_.size() < PATH_MAX + 20) nearly += "x/";
   nearly.resize(PATH_MAX - 1);
@@ -155,7 +157,7 @@ TEST_F(Shown, KeepsErrno) {
   EXPECT_EQ(errno, EXDEV);
 }
 
-// No path made of these pieces leads outside the home or out of bounds.
+// No path made of these pieces leads outside the home or reads out of bounds.
 TEST_F(Shown, SurvivesAnyPath) {
   constexpr const char* kPieces[] = {"/",          "//",    ".",
                                      "..",         "sys",   "class",

@@ -20,7 +20,7 @@ Frame filled(Frame frame) {
   return frame;
 }
 
-// The sum as RFC 1071 defines it.
+// The checksum as RFC 1071 defines it.
 uint16_t plain_sum(ConstBytes bytes) {
   uint64_t sum = 0;
   for (size_t i = 0; i < bytes.size(); ++i) sum += static_cast<uint64_t>(bytes[i]) << (i % 2 == 0 ? 8 : 0);

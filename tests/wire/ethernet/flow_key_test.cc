@@ -91,7 +91,7 @@ TEST(FlowKey, ShorterThanAnEthernetHeaderIsNoFrame) {
 struct Cut {
   const char* name;
   Frame frame;
-  size_t bytes;  // the header is complete with this many, and not with one fewer
+  size_t bytes;  // the smallest number of bytes that contains all of the header
   Layer layer;
 };
 

@@ -77,7 +77,7 @@ TEST(Segmentation, LeavesFramesThatCannotBeCutUnchanged) {
   Frame frame = testing::tcp4(200);
   frame[46] = std::byte{0xf0};  // a TCP header of 60 bytes, which fits
   EXPECT_GT(Segmentation(frame, 50).count(), 1u);
-  frame[46] = std::byte{0x40};  // no TCP header has 16 bytes
+  frame[46] = std::byte{0x40};  // a length of 16 bytes, less than the minimum of a TCP header
   EXPECT_EQ(Segmentation(frame, 50).count(), 1u);
 }
 

@@ -129,11 +129,11 @@ TEST_F(SteeringTableTest, RemovedRuleIsGone) {
   table_.remove(all);
   EXPECT_THAT(steer(testing::udp4()), IsEmpty());
   EXPECT_TRUE(table_.empty());
-  table_.remove(one);  // a second time does no harm
+  table_.remove(one);  // removing it a second time has no effect
   EXPECT_EQ(table_.size(), 0u);
 }
 
-// The table against the definition: all rules of the first priority and weight that match.
+// Compares the table with the definition: all matching rules of the highest priority and weight.
 TEST_F(SteeringTableTest, FindsTheSameRulesAsALinearSearch) {
   const uint64_t seed = 20'240;
   SCOPED_TRACE(seed);

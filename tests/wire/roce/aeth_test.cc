@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// IBTA volume 1, table 46, in hundredths of a millisecond.
+// IBTA volume 1, table 46, in units of 0.01 ms.
 TEST(Aeth, RnrTimerTable) {
   const int hundredths[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
                               48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
@@ -24,7 +24,7 @@ TEST(Aeth, AckTimeouts) {
   EXPECT_EQ(ack_timeout(31), 8796093022208ns);  // 2.4 hours
 }
 
-// The values that the kernel sent: captures rc_rnr (44), rc_nak_* (98, 99), rc_reorder_netem (96).
+// The syndromes that Linux rxe sent: captures rc_rnr (44), rc_nak_* (98, 99), rc_reorder_netem (96).
 TEST(Aeth, Syndromes) {
   EXPECT_EQ(ack_syndrome(), 31);
   EXPECT_EQ(rnr_syndrome(12), 44);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All packets of the kernel: they parse, encode to the same bytes, and have the ICRC that we compute.
+// All packets of the kernel's captures: they parse, encode to the same bytes, and carry the ICRC that we
+// compute.
 #include "wire/roce/capture.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every CRC kernel this machine can run, against ISA-L.
+// Compares every CRC implementation that this machine can run with ISA-L.
 #include <algorithm>
 #include <atomic>
 #include <cctype>
@@ -21,7 +21,7 @@
 namespace verbena::roce {
 namespace {
 
-// ISA-L takes and returns the finished form.
+// ISA-L takes and returns the inverted (finished) form of the CRC.
 uint32_t reference(uint32_t state, const std::byte* data, size_t size) {
   return ~crc32_gzip_refl(~state, reinterpret_cast<const unsigned char*>(data), size);
 }
@@ -115,8 +115,9 @@ TEST_P(CrcKernel, StaysInsideItsBuffers) {
   munmap(to_map, room + 2 * page);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // the race is what this tests
-// An application may write to memory that a peer reads: whatever bytes leave, their CRC is right.
+#if !defined(__SANITIZE_THREAD__)  // the test races on purpose
+// An application may write to memory while a peer reads it. The CRC always matches the bytes that were
+// copied.
 TEST_P(CrcKernel, CrcMatchesTheCopyThoughTheSourceChanges) {
   std::vector<std::byte> source(4096);
   std::vector<std::byte> to(source.size());
@@ -141,7 +142,7 @@ TEST_P(CrcKernel, CrcMatchesTheCopyThoughTheSourceChanges) {
 }
 #endif
 
-// "VPCLMULQDQ, 256 bits" as GoogleTest wants it: letters and digits.
+// Turns a kernel's name such as "VPCLMULQDQ, 256 bits" into letters and digits only, as GoogleTest requires.
 std::string test_name(const testing::TestParamInfo<const crc::Kernel*>& kernel) {
   std::string name = kernel.param->name;
   std::erase_if(name, [](unsigned char c) { return std::isalnum(c) == 0; });

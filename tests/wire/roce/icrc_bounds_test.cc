@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which errors the ICRC finds, and which it misses when the identification is hidden: exact tests of the
-// promises in wire/roce/icrc.h.
+// The errors that the ICRC finds, and those that it misses when the identification is hidden. Exact tests of
+// the promises in wire/roce/icrc.h.
 #include <array>
 #include <cmath>
 #include <map>
@@ -101,7 +101,8 @@ TEST(IcrcBounds, MaskedBitsDoNotMatter) {
       bytes[kMaskedByte] = static_cast<std::byte>(value);
       EXPECT_EQ(icrc_check(packet->flow, bytes, packet->identification), IcrcCheck::kExact) << packet->where;
     }
-    // Those of the IP and UDP headers are no part of an IcrcFlow; the definition says which they are.
+    // Masked fields of the IP and UDP headers are no part of an IcrcFlow, so change them in the captured
+    // packet.
     CapturedPacket changed = *packet;
     std::byte* const udp = changed.ip.data() + changed.ip_header_bytes;
     std::vector<std::byte*> masked{udp + 6, udp + 7, udp + 8 + kMaskedByte};
@@ -113,7 +114,7 @@ TEST(IcrcBounds, MaskedBitsDoNotMatter) {
   }
 }
 
-// A hidden identification is found, each of all 2^16.
+// icrc_check() finds a hidden identification, whichever of the 2^16 values it has.
 TEST(IcrcBounds, EveryIdentificationIsAccepted) {
   const CapturedPacket& sample = captured_packets().front();
   ASSERT_FALSE(sample.flow.ipv6);
@@ -127,7 +128,7 @@ TEST(IcrcBounds, EveryIdentificationIsAccepted) {
   }
 }
 
-// Of random ICRC values about one in 2^16 passes, each for one identification.
+// About one in 2^16 random ICRC values passes, each for one identification.
 TEST(IcrcBounds, RandomIcrcsPassOnceIn65536) {
   const CapturedPacket& sample = captured_packets().front();
   auto bytes = payload_of(sample);
@@ -155,9 +156,9 @@ TEST(IcrcBounds, Ipv6AcceptsTheExactIcrcOnly) {
   }
 }
 
-// The rest is about the code itself and holds for every packet. An error passes when, moved back to the
-// identification, it is a residue that two bytes can make. A bit t places behind the identification's first
-// bit is x^(31 - t) there, so the smallest errors that pass can be listed.
+// The following tests are about the CRC code itself and hold for every packet. An error passes if, moved back
+// to the identification, it is a residue that two bytes can make. A bit t places behind the identification's
+// first bit is x^(31 - t) there. So the smallest errors that pass can be listed.
 constexpr size_t kBthBit = 16 + 8 * 22;  // from the identification's first bit to the BTH's first
 
 std::vector<uint32_t> residues(size_t bits) {
@@ -196,7 +197,7 @@ TEST(IcrcBounds, BurstsOfThreeBitsAreRejectedAndTheFirstOfFourIsKnown) {
   EXPECT_EQ((first - kBthBit) / 8, 93u);
 }
 
-// The listing above is about our code: the burst that it names passes icrc_check().
+// Ties the listing above to our code: the burst that it names passes icrc_check().
 TEST(IcrcBounds, TheListedBurstPassesTheRealCheck) {
   const auto powers = residues(kBthBit + 8 * 4200);
   std::vector<std::byte> bytes(256);
@@ -218,7 +219,8 @@ TEST(IcrcBounds, TheListedBurstPassesTheRealCheck) {
   }
 }
 
-// Two flipped bits: the exact form finds every pair; with the identification hidden about one in 2^16 passes.
+// Two flipped bits. The exact form finds every pair; with the identification hidden, about one pair in 2^16
+// passes.
 TEST(IcrcBounds, PairsOfBits) {
   const size_t bits = 8 * 1044;
   const auto powers = residues(kBthBit + bits);

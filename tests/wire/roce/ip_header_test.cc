@@ -37,7 +37,7 @@ Path ipv6_path() {
   return path;
 }
 
-// The well-known example header, whose checksum is 0xb861.
+// A well-known example header, whose checksum is 0xb861.
 TEST(IpHeader, OfIpv4HasARightChecksumAndMayNotBeFragmented) {
   std::array<std::byte, kIpv4HeaderBytes> header;
   header.fill(std::byte{0xee});

@@ -19,7 +19,7 @@ const OpcodeInfo& info(Service service, Operation operation) {
 TEST(Opcodes, ExistPerService) {
   std::set<int> expected;
   for (int operation = 0x00; operation <= 0x17; ++operation) {
-    if (operation == 0x15) continue;  // RESYNC is RD's
+    if (operation == 0x15) continue;  // RESYNC belongs to RD
     expected.insert(0x00 | operation);
     expected.insert(0xa0 | operation);
   }

@@ -19,7 +19,7 @@ std::vector<uint8_t> existing_opcodes() {
   return opcodes;
 }
 
-// A packet of `opcode` with `payload`, its fields drawn at random where the opcode has them.
+// A packet of `opcode` with `payload_bytes` of payload. Fields that the opcode has are drawn at random.
 Headers arbitrary_headers(uint8_t opcode, size_t payload_bytes) {
   Headers h;
   h.opcode = opcode;
@@ -94,7 +94,7 @@ RC_GTEST_PROP(Packet, EveryOpcodeSurvivesEncodingAndParsing, ()) {
   }
 }
 
-// Fields the opcode does not have must not leak onto the wire.
+// Fields that the opcode does not have must not reach the wire.
 RC_GTEST_PROP(Packet, EncodingIgnoresFieldsTheOpcodeLacks, ()) {
   for (const uint8_t opcode : existing_opcodes()) {
     const Headers clean = arbitrary_headers(opcode, 0);
@@ -110,8 +110,7 @@ RC_GTEST_PROP(Packet, EncodingIgnoresFieldsTheOpcodeLacks, ()) {
   }
 }
 
-// Any bytes get an answer, and nothing outside them is read (the buffer has their exact size, so that
-// AddressSanitizer would see it).
+// encode_plain() writes the same bytes as encode() with all headers.
 RC_GTEST_PROP(PlainHeaders, AreEncodedAsAllHeadersAre, ()) {
   const PlainHeaders plain{.opcode = make_opcode(Service::kRc, Operation::kSendOnly),
                            .pad = *rc::gen::inRange<uint8_t>(0, 4),
@@ -125,7 +124,7 @@ RC_GTEST_PROP(PlainHeaders, AreEncodedAsAllHeadersAre, ()) {
   RC_ASSERT(written == expected);
 }
 
-// What it does not take is left to parse_headers(); what it takes that reads likewise.
+// parse_plain() either reads a packet as parse_headers() does, or leaves it to parse_headers().
 RC_GTEST_PROP(PlainHeaders, AreReadAsAllHeadersAre, ()) {
   std::array<std::byte, kBthBytes> bytes;
   if (*rc::gen::arbitrary<bool>()) {
@@ -154,6 +153,8 @@ RC_GTEST_PROP(PlainHeaders, AreReadAsAllHeadersAre, ()) {
   RC_ASSERT(told.pkey == all.pkey && told.migrated == all.migrated && told.fecn == all.fecn);
 }
 
+// parse() answers any bytes, and reads none outside them. The buffer has their exact size, so that
+// AddressSanitizer would report such a read.
 RC_GTEST_PROP(Packet, ParsingArbitraryBytesIsSafe, (const std::vector<uint8_t>& input)) {
   std::vector<std::byte> bytes(input.size());
   for (size_t i = 0; i < input.size(); ++i) bytes[i] = std::byte{input[i]};
@@ -232,7 +233,7 @@ TEST(Packet, ReservedBitsAreIgnored) {
   EXPECT_EQ(packet->headers.psn, Psn(0));
 }
 
-// One packet written by hand, with each field where the specification puts it.
+// A packet written by hand, with each field where the specification puts it.
 TEST(Packet, AtomicRequestOverXrcByteForByte) {
   Headers h;
   h.opcode = make_opcode(Service::kXrc, Operation::kCompareSwap);

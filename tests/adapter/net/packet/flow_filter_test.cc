@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program runs in the kernel, on the socket pair of a test: what arrives is what it let pass. There is no
-// packet socket here and no privilege; the kernel removes no VLAN tag from what such a socket carries.
+// The filter program runs in the kernel, on a socket pair of the test: it passes the frames that arrive.
+// There are no packet sockets here and no privilege; on these sockets the kernel removes no VLAN tag.
 #include "adapter/net/packet/flow_filter.h"
 
 #include <cerrno>
@@ -25,7 +25,7 @@ using ethernet::testing::Frame;
 using ethernet::testing::random_frame;
 using ethernet::testing::random_rule;
 
-// A pair of sockets of which the second has a filter.
+// A socket pair whose second socket has a filter.
 class Filtered {
  public:
   Filtered() {
@@ -42,7 +42,7 @@ class Filtered {
   }
 
   bool lets_pass(const Frame& frame) {
-    // When the filter drops a frame, the send fails here, or nothing arrives.
+    // If the filter drops a frame, either the send fails or nothing arrives.
     (void)::send(from_.get(), frame.data(), frame.size(), 0);
     std::byte buffer[2048];
     const ssize_t got = ::recv(to_.get(), buffer, sizeof buffer, 0);
@@ -93,7 +93,7 @@ TEST(FlowFilter, DefaultRulesLetTheirFramesPass) {
   EXPECT_FALSE(filtered.lets_pass(Frame(13))) << "no frame";
 }
 
-// Only what the table steers to a rule passes: over random frames and rules that nearly match.
+// Random frames and rules that nearly match: only frames that the table steers to a rule pass.
 TEST(FlowFilter, PassesWhatTheTableWants) {
   const uint64_t seed = 91'011;
   SCOPED_TRACE(seed);

@@ -59,7 +59,7 @@ class PacketSocketTest : public ::testing::Test {
     return socket.send();
   }
 
-  // Our own frames, by their ether type or port, until there are that many.
+  // Receives until `count` frames are ours, by their ether type or port.
   static std::vector<Frame> receive(PacketSocket& socket, size_t count,
                                     const std::function<bool(const Frame&)>& ours, Collector* all = nullptr) {
     std::vector<Frame> found;
@@ -86,7 +86,7 @@ class PacketSocketTest : public ::testing::Test {
     return headers && headers->key.destination_port == byteswap(port);
   }
 
-  // Sent by the kernel of host a, to host b.
+  // Sends a datagram to host b from the kernel of host a.
   void send_datagram(uint16_t port) {
     const InNamespace in(hosts_->a);
     const UniqueFd udp(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -156,8 +156,8 @@ TEST_F(PacketSocketTest, VlanTagStaysInTheFrame) {
   EXPECT_THAT(receive(*b_, 2, is_test_frame), ::testing::ElementsAre(frame, twice));
 }
 
-// The kernel's filter lets pass what steering wants for tagged frames, too, although the kernel has removed
-// their outermost tag before the filter sees them.
+// The filter passes tagged frames that steering wants, although the kernel has removed their outermost tag
+// before the filter sees them.
 TEST_F(PacketSocketTest, FilterSeesTheTagThatTheKernelRemoved) {
   ethernet::SteeringRule rule;
   rule.value.vlan_tag = byteswap(uint16_t{100});
@@ -241,7 +241,7 @@ TEST_F(PacketSocketTest, OthersOnTheDeviceSeeItsRawFramesButNotTheKernels) {
   }
 }
 
-// A frame that a host's kernel sends whole and leaves to the device to cut and to checksum.
+// A frame whose segmentation and checksums a host's kernel has left to the device.
 TEST_F(PacketSocketTest, CutsAndChecksumsWhatTheKernelLeftToTheDevice) {
   constexpr uint16_t kPort = 7777;
   constexpr int kSegment = 1000;

@@ -52,7 +52,7 @@ void isolated(const std::function<void()>& body, const std::function<void()>& be
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    place.release();  // NOLINT(bugprone-unused-return-value): the parent's, and stays its
+    place.release();  // NOLINT(bugprone-unused-return-value): belongs to the parent
     place = std::make_unique<Place>();
     if (!place->network.entered()) std::_Exit(kSkipped);
     try {

@@ -40,7 +40,7 @@ void use_route(Route route) {
   if (route == Route::kWire) {
     ::setenv(kVariable, "off", 1);  // NOLINT(concurrency-mt-unsafe): no engine runs
   } else {
-    ::unsetenv(kVariable);  // NOLINT(concurrency-mt-unsafe): likewise
+    ::unsetenv(kVariable);  // NOLINT(concurrency-mt-unsafe): no engine runs
   }
 }
 

@@ -11,11 +11,12 @@
 namespace verbena::transport {
 namespace {
 
-// BTH and ICRC, and what is around them: UDP, IPv4, Ethernet.
+// The bytes of a packet around its payload: BTH, ICRC, UDP, IPv4, Ethernet.
 constexpr uint32_t kAroundPayload = roce::kBthBytes + roce::kIcrcBytes + 8 + 20 + 14;
 constexpr uint32_t kEchoBytes = 64;
 constexpr uint32_t kQkey = 0x1234;
-// Receive offload hands packets on together, and these are answered by one.
+// The interval of TCP's acknowledgements: receive offload joins packets, and one acknowledgement answers
+// them.
 constexpr Duration kTcpLump = std::chrono::microseconds(100);
 
 ibv_recv_wr receive_of(ibv_sge& place) {
@@ -97,7 +98,7 @@ Bulk::Pair Bulk::connect(Host& from, Buffer& source) {
   return {ends[0], ends[1], &source, ends[0]->qp->attributes().path};
 }
 
-// Keeps so many requests posted, and receives for them. False: one failed.
+// Keeps `pair`'s requests and receives posted. False if a request failed.
 bool Bulk::feed(Pair& pair) {
   ibv_wc wc;
   while (pair.from->send_cq->poll(1, &wc) == 1) {
@@ -130,7 +131,7 @@ bool Bulk::feed(Pair& pair) {
   return true;
 }
 
-// Sends, and is ready for the answer. False: an earlier one failed.
+// Sends `what`, and posts a receive for the answer. False if an earlier send failed.
 bool Bulk::throw_to(SimulatedQp& from, Buffer& what) {
   ibv_wc wc;
   while (from.send_cq->poll(1, &wc) == 1) {
@@ -147,7 +148,7 @@ bool Bulk::throw_to(SimulatedQp& from, Buffer& what) {
   return post_send(*from.qp, wr);
 }
 
-// The 64 bytes go there and back. False: they failed to.
+// Sends the 64 bytes of the echo there and back. False on error.
 bool Bulk::bounce(TimePoint now) {
   ibv_wc wc;
   if (thrown_at_ == kNever) {
@@ -174,7 +175,7 @@ bool Bulk::run(Duration time) {
     const TimePoint now = network_.now();
     bool more = false;
     for (Host* host : hosts) more |= host->progress(now);
-    // What a host has completed the program sees at once, and posts more.
+    // The program sees completions of a host at once, and posts more.
     const uint64_t before = posted();
     if (now >= begins_ && !std::ranges::all_of(pairs_, [this](Pair& pair) { return feed(pair); }))
       return false;

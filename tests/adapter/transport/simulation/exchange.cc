@@ -51,7 +51,7 @@ ExchangeOptions ExchangeOptions::draw(uint64_t seed, Exchanging what) {
   return o;
 }
 
-// ---- before it begins
+// ---- setup
 
 Exchange::Exchange(const ExchangeOptions& options)
     : options_(options), random_(options.seed ^ 0xe5c4), network_(options.seed), started_(network_.now()) {
@@ -125,7 +125,7 @@ void Exchange::make_sender(uint32_t index) {
   }
   if (options_.what != Exchanging::kXrc) {
     Inbox& inbox = options_.what == Exchanging::kUc ? inboxes_.back() : inboxes_.front();
-    // Of a shared queue, the receives complete at the CQ of the QP that takes them.
+    // Receives of a shared queue complete at the CQ of the QP that takes them.
     if (options_.what == Exchanging::kUc || index == 0) inbox.cq = s.to->recv_cq.get();
   }
   for (Inbox& inbox : inboxes_) {
@@ -242,7 +242,7 @@ void Exchange::post_receives(Inbox& inbox) {
   }
   const bool by_limit = options_.limit != 0 && inbox.shared != nullptr;
   if (by_limit && inbox.shared->limit() != 0) {
-    // It would have told of fewer.
+    // The queue would have raised its limit event if it had fewer.
     if (inbox.ring->posted() - inbox.ring->consumed() < inbox.shared->limit())
       complain("a shared queue is below its limit and has not said so");
     return;
@@ -257,7 +257,8 @@ void Exchange::post_receives(Inbox& inbox) {
     if (!post_recv(*inbox.ring, wr)) break;
     inbox.posted[i] = true;
   }
-  // Requests that are held for messages on their way are not in the queue: no more than are there.
+  // Receives that are held for unfinished messages are not in the queue, so the limit is at most what is
+  // left.
   if (by_limit) inbox.shared->arm(std::min(options_.limit, inbox.ring->posted() - inbox.ring->consumed()));
 }
 
@@ -271,7 +272,7 @@ void Exchange::take_all(queues::CompletionQueue& cq, Take take) {
   }
 }
 
-// Receives first: what is complete at the sender must have been seen at the receiver.
+// Polls receives first: a message complete at the sender must have been received.
 void Exchange::poll() {
   const bool by_queue = options_.what == Exchanging::kXrc || options_.what == Exchanging::kUc;
   for (Inbox& inbox : inboxes_) {
@@ -329,8 +330,8 @@ void Exchange::on_received(Inbox& inbox, const ibv_wc& wc) {
   const uint32_t bytes = m.writes() ? 0 : m.length;
   if (!std::ranges::equal(place.first(bytes), source_->bytes(m.source, bytes)))
     complain(verbena::format("message {} is not what was sent", number));
-  // Of a message that was dropped, a request that waits for the next may keep some; a reliable one leaves
-  // what it does not fill alone.
+  // After a dropped unreliable message, the receive that waits for the next one may contain some of its
+  // bytes. A reliable one leaves the rest of the buffer untouched.
   if (reliable() && std::ranges::any_of(place.subspan(bytes), [](std::byte b) { return b != kUntouched; }))
     complain(verbena::format("message {} wrote beyond its end", number));
   if (m.writes() && !is_done(*s, m))
@@ -389,7 +390,7 @@ void Exchange::check_end() {
   check_receives();
 }
 
-// Of an unreliable WRITE any packet may be missing; each byte is its own or was not touched.
+// Any packet of an unreliable WRITE may be missing: each byte is the message's own or untouched.
 void Exchange::check_writes(const Sender& s) {
   for (const Message& m : s.messages) {
     if (!m.writes()) continue;
@@ -402,7 +403,7 @@ void Exchange::check_writes(const Sender& s) {
   }
 }
 
-// Each receive that was posted is complete, or still waits in its queue, or comes back when its QP ends.
+// Each posted receive has completed, still waits in its queue, or is flushed when its QP ends.
 void Exchange::check_receives() {
   for (const Sender& s : senders_) s.to->qp->enter(IBV_QPS_ERR);
   poll();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts and one request that goes wrong, or a network that falls silent: everything before it is done,
-// it ends with the right status, everything after it is flushed, and neither end waits without end.
+// Two hosts and one request that fails, or a network that falls silent. All requests before it succeed, it
+// gets the right status, and all after it are flushed. Neither end waits forever.
 //
-// VERBENA_SEED=n runs that seed alone.
+// VERBENA_SEED=n runs that seed only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +19,10 @@ using testing::AnyOf;
 struct FaultCase {
   const char* name;
   Fault fault;
-  ibv_wc_status status;          // of the faulty request
-  ibv_wc_status receive_status;  // of the first receive that fails; success: the receiving QP lives on
-  ibv_event_type event;          // at the receiver, if its QP fails
+  ibv_wc_status status;  // of the faulty request
+  ibv_wc_status
+      receive_status;    // of the first receive that fails; IBV_WC_SUCCESS if the receiving QP survives
+  ibv_event_type event;  // at the receiver, if its QP fails
 };
 
 constexpr ibv_event_type kNoEvent = IBV_EVENT_DEVICE_FATAL;
@@ -42,8 +43,8 @@ class TwoHostsFault : public testing::TestWithParam<FaultCase> {
     WorldOptions o = WorldOptions::draw(seed + 100'000 * static_cast<uint64_t>(GetParam().fault), 1000);
     o.flow.fault = GetParam().fault;
     o.flow.fault_at = seed * 7 % 150;
-    o.flow.lateness = 0;  // a receive that is late is not one that is missing
-    // Windows and queues never hold a receive back for longer than the RNR retries last.
+    o.flow.lateness = 0;  // a late receive is not a missing one
+    // Windows and queues never delay a receive for longer than the RNR retries last.
     o.flow.max_message = std::min(o.flow.max_message, 20'000u);
     o.sizes.recv_requests = std::max(o.sizes.recv_requests, 16u);
     o.attributes.min_rnr_timer = 14;
@@ -69,7 +70,7 @@ TEST_P(TwoHostsFault, EndsAsItShouldWhenNothingIsLost) {
     const SimulatedQp& receiver = *world.host(1).qps()[0];
     if (GetParam().receive_status != IBV_WC_SUCCESS) {
       EXPECT_EQ(receiver.qp->state(), IBV_QPS_ERR);
-      // A flush needs a receive to be flushed.
+      // Without a posted receive there is no flush.
       EXPECT_THAT(flow.receive_status(), AnyOf(GetParam().receive_status, IBV_WC_SUCCESS));
     }
     if (GetParam().event != kNoEvent) {
@@ -86,8 +87,8 @@ TEST_P(TwoHostsFault, EndsSoOnABadNetworkOrByItsRetries) {
     World world(options(seed, true));
     ASSERT_TRUE(world.run()) << world.complaint();
     const Flow& flow = *world.flows()[0];
-    // The one NAK that says why can be lost; a QP in error says nothing more. What the local side or a QP
-    // that lives on finds wrong, it finds in any case.
+    // The one NAK that tells the reason can be lost, and a QP in the error state sends nothing more. Errors
+    // found by the requester itself, or by a QP that survives, are always reported.
     const bool peer_falls_silent = GetParam().receive_status != IBV_WC_SUCCESS;
     if (peer_falls_silent) {
       ASSERT_THAT(flow.status(), AnyOf(GetParam().status, IBV_WC_RETRY_EXC_ERR));
@@ -108,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, TwoHostsFault, testing::ValuesIn(kCases),
 TEST(TwoHostsPartition, EndsEveryRequestByItsRetriesAndPromptly) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    WorldOptions o = WorldOptions::draw(seed, 1'000'000);  // more than will be sent
+    WorldOptions o = WorldOptions::draw(seed, 1'000'000);  // more packets than will be sent
     o.flow.lateness = 0;
     o.isolate_at = std::chrono::microseconds(100 + seed * 50);
     World world(o);

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kLeastSpace = 128 * 1024;
 constexpr uint32_t kMaxUnsignaled = 32 * 1024;
 constexpr uint32_t kMaxGaps = queues::kMaxSge * 40;
-// What is read of a fault's key is nobody's.
+// A key of no region, for requests with a key fault.
 constexpr uint32_t kNoKey = 0x13;
 
 uint32_t span_of(const FlowOptions& options) {
@@ -55,7 +55,7 @@ Flow::Flow(Host& sender, SimulatedQp& from, Host& receiver, SimulatedQp& to, Buf
   library_.fill(seed + 2);
 }
 
-// ---- what is sent
+// ---- drawing messages
 
 uint32_t Flow::draw_length() {
   const uint32_t most = options_.max_message;
@@ -65,7 +65,7 @@ uint32_t Flow::draw_length() {
     case 1:
     case 2:
       return static_cast<uint32_t>(random_.below(std::min(most, 64u) + 1));
-    case 3: {  // around a whole number of packets
+    case 3: {  // near a whole number of packets
       const uint64_t whole = options_.mtu * random_.below(most / options_.mtu + 1);
       return static_cast<uint32_t>(std::min<uint64_t>(most, whole + random_.below(2)));
     }
@@ -96,7 +96,8 @@ ibv_wr_opcode Flow::draw_opcode() {
   if (options_.only_writes) return IBV_WR_RDMA_WRITE;
   const ibv_wr_opcode drawn = kAll[random_.below(std::size(kAll))];
   if (drawn == IBV_WR_BIND_MW) return local_requests_++ % 2 == 0 ? IBV_WR_BIND_MW : IBV_WR_LOCAL_INV;
-  // One message after the other may close the window: it opens when the last has come.
+  // The next SEND WITH INVALIDATE waits until the previous one has completed: only then is the window bound
+  // again.
   if (drawn == IBV_WR_SEND_WITH_INV && !std::exchange(window_may_close_, false)) return IBV_WR_SEND;
   return drawn;
 }
@@ -184,7 +185,7 @@ void Flow::describe_local(Message& m, ibv_send_wr& wr) {
   wr.bind_mw = {&mw_, ++own_tag_, {&mr_, source_.address(), source_.size(), IBV_ACCESS_REMOTE_READ}};
 }
 
-// Finds the place of a message and describes it. False: no room now.
+// Finds memory for a message and fills in its work request. False if there is no room now.
 bool Flow::place(Message& m, ibv_send_wr& wr) {
   if (m.is_local()) {
     describe_local(m, wr);
@@ -206,7 +207,7 @@ bool Flow::place(Message& m, ibv_send_wr& wr) {
     wr.wr.rdma.remote_addr = library_.address(m.source_offset);
     wr.wr.rdma.rkey = library_.key();
   } else if (m.is_word()) {
-    const auto stretch = target_space_.take(8);  // stretches begin at multiples of eight
+    const auto stretch = target_space_.take(8);  // aligned to eight bytes
     if (!stretch) return false;
     m.place = *stretch;
     std::memset(target_.data() + m.place.offset, static_cast<int>(Layout::kPoison), 8);
@@ -289,7 +290,7 @@ bool Flow::post_receive_for(Message& m) {
   if (is_faulty(m) && options_.fault == Fault::kNoReceive) return false;
   Receive r;
   r.message = m.id;
-  // A WRITE with immediate takes a receive, but none of its memory.
+  // A WRITE with immediate data consumes a receive but uses none of its memory.
   uint32_t length = m.is_write() ? 0 : m.length();
   if (is_faulty(m) && options_.fault == Fault::kTooLong) {
     length -= static_cast<uint32_t>(1 + mood_.below(length));
@@ -356,7 +357,7 @@ bool Flow::poll_sends() {
 }
 
 bool Flow::poll_receives() {
-  // All of them: what is complete at the sender must have been seen at the receiver.
+  // Polls all receives: a message complete at the sender must have been received.
   ibv_wc wc[16];
   while (!to_.recv_cq->empty() && complaint_.empty()) {
     const int count = to_.recv_cq->poll(16, wc);
@@ -384,7 +385,7 @@ void Flow::on_received(const ibv_wc& wc) {
   }
   if (receive_status_ != IBV_WC_SUCCESS) return complain("a receive succeeded after one had failed");
   if (r.message < first_) {
-    // The sender has given it up already; the packets were still on their way.
+    // The sender has already given up on it; its packets were still under way.
     if (!failed()) complain(verbena::format("message {} was complete before it was received", r.message));
     return;
   }
@@ -411,7 +412,7 @@ void Flow::on_received(const ibv_wc& wc) {
 }
 
 void Flow::on_sent(const ibv_wc& wc) {
-  if (failed()) {  // the rest is flushed, one after the other
+  if (failed()) {  // the remaining requests are flushed one by one
     if (wc.status != IBV_WC_WR_FLUSH_ERR || wc.wr_id != first_ || messages_.empty()) {
       return complain(verbena::format("completion of {} with status {}, a flush of {} was next", wc.wr_id,
                                       static_cast<int>(wc.status), first_));
@@ -450,7 +451,7 @@ void Flow::on_sent(const ibv_wc& wc) {
   retire();
 }
 
-// The oldest message is complete: whatever it was to do must have been done.
+// The oldest message is complete at the sender: checks its effects at the receiver.
 void Flow::retire() {
   const Message& m = message(first_);
   if (m.takes_receive() && m.receive >= receives_completed_) {

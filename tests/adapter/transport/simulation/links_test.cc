@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two hosts, random requests of every kind, and links of every kind between them: slow and fast, near and
-// far, with short queues and long, that lose singly and in bursts, reorder, double and corrupt. Everything
-// arrives once, in order and intact, whatever algorithm decides how it leaves.
+// far, with short and long queues, that lose packets singly and in bursts, reorder, duplicate and corrupt
+// them. Everything arrives once, in order and intact, with any congestion control.
 //
-// VERBENA_SEED=n runs that seed alone.
+// VERBENA_SEED=n runs that seed only.
 #include <gtest/gtest.h>
 
 #include "adapter/transport/reorder_buffer.h"
@@ -45,7 +45,7 @@ net::LinkSettings draw_link(Random& random) {
   link.late = chance();
   if (random.one_in(6)) {
     link.bad_begins = 500;
-    // Else eight tries of a packet that is alone on the link, and their answers, may all be lost.
+    // Otherwise eight tries of a packet that is alone on the link, with their answers, could all be lost.
     link.bad_ends = 200'000;
     link.bad_loss = 400'000;
   }
@@ -66,8 +66,8 @@ WorldOptions draw(uint64_t seed) {
   Random random(seed ^ 0x11'22'33);
   options.link = draw_link(random);
   options.sizes.congestion = random.one_in(4) ? congestion::Kind::kFixed : congestion::Kind::kBbr;
-  // A request is tried for longer than any of these links falls silent, and not before the packets that
-  // queue in front of it are through.
+  // A request is retried for longer than any of these links falls silent, and not before the packets queued
+  // in front of it have passed.
   const auto slowest = std::min(options.link->bytes_per_second, options.link->other_bytes_per_second);
   const bool is_slow = slowest != 0 && slowest < 10'000'000;
   options.attributes.timeout = std::max<uint8_t>(options.attributes.timeout, is_slow ? 16 : 13);

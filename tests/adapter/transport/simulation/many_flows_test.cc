@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs that share a link: each gets its part, small messages are not kept behind large ones for longer
-// than the link's own queue is, and many senders to one receiver share it. In virtual time; the
-// tests print what they find.
+// Queue pairs that share a link. Each gets its share, and many senders to one receiver share the link. Small
+// messages wait behind large ones no longer than the link's queue makes them. Time is virtual; the tests
+// print their measurements.
 #include <algorithm>
 #include <iostream>
 #include <numeric>
@@ -20,7 +20,8 @@ constexpr uint64_t kQueueBytes = 250'000;
 
 #ifdef VERBENA_SIMULATION_IS_SHORT
 constexpr Duration kTime = milliseconds(300);
-constexpr bool kIsSettled = false;  // shares are still being found out: nobody fails, and the link is full
+constexpr bool kIsSettled =
+    false;  // shares are still changing: checks only that nothing fails and the link is full
 #else
 constexpr Duration kTime = milliseconds(3000);
 constexpr bool kIsSettled = true;
@@ -36,7 +37,7 @@ double sum_of(const std::vector<double>& shares) {
   return std::accumulate(shares.begin(), shares.end(), 0.0);
 }
 
-// What part of the packets the link's queue loses over so much time from now on.
+// Returns the fraction of packets that the link's queue drops in the next `time`.
 double lost_in(Bulk& bulk, Duration time) {
   const net::LinkCounters before = bulk.link();
   EXPECT_TRUE(bulk.run(time));
@@ -45,8 +46,8 @@ double lost_in(Bulk& bulk, Duration time) {
          static_cast<double>(after.packets - before.packets);
 }
 
-// When they have begun: that takes long where they are many, as nobody knows of the others yet. `most_lost`:
-// of all packets, by the link's queue.
+// Checks shares after the flows have settled, which takes long for many flows. `max_lost` is the largest
+// fraction of packets that the link's queue may drop.
 void expect_shared(Bulk& bulk, double max_lost) {
   EXPECT_TRUE(bulk.run(2 * kTime / 3));
   bulk.goodput();
@@ -97,7 +98,7 @@ TEST(ManyFlows, OfSixteenSendersShareTheirReceiver) {
   expect_shared(bulk, 0.01);
 }
 
-// Nobody knows of the others at first, and each takes a full queue for the path.
+// At first the senders do not know of each other, and each takes a full queue for the path's capacity.
 TEST(ManyFlows, OfSixteenSendersThatBeginAtOnceSoonKnowOfEachOther) {
   for (const Duration delay : {microseconds(50), microseconds(1000)}) {
     BulkOptions options = gigabit();
@@ -115,7 +116,7 @@ TEST(ManyFlows, OfSixteenSendersThatBeginAtOnceSoonKnowOfEachOther) {
   }
 }
 
-// The queue, when it is full, is a fifth of the round trip.
+// A full queue adds a fifth of the round trip.
 TEST(ManyFlows, OfSomeSendersShareAPathThatHoldsMoreThanItsQueue) {
   for (const uint32_t senders : {4, 16}) {
     BulkOptions options = gigabit();
@@ -135,7 +136,8 @@ TEST(ManyFlows, OfSomeSendersShareAPathThatHoldsMoreThanItsQueue) {
   }
 }
 
-// A gigabit and its queue with TCP's BBR, which has been there for three seconds. Both keep a good part.
+// A gigabit link whose queue TCP's BBR has used for three seconds. Both flows get a quarter of the link or
+// more.
 TEST(ManyFlows, LeaveTcpItsPartAndHaveTheirs) {
   BulkOptions options = gigabit();
   options.tcp_since = kTime;

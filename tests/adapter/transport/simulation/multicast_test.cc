@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast groups on a network that loses, reorders, doubles and corrupts: of each datagram that reaches a
-// host, one copy goes to every QP that is attached there then, and to nobody else.
+// Multicast groups on a network that loses, reorders, duplicates and corrupts packets. Each QP that is
+// attached to a group when a datagram reaches its host gets one copy, and no other QP gets any.
 //
-// VERBENA_SEED=n runs that seed alone.
+// VERBENA_SEED=n runs that seed only.
 #include "adapter/transport/multicast.h"
 
 #include <deque>
@@ -43,10 +43,10 @@ struct Datagram {
   uint32_t length = 0;
   uint32_t qkey = kQkey;
   const QueuePair* sender = nullptr;
-  bool is_valid = true;  // else nobody may be given it
+  bool is_valid = true;  // false: no QP may get it
 };
 
-// What all know of what was sent: by its number, which is its immediate data.
+// The datagrams sent, known to all stations. A datagram's number is its immediate data.
 class Sent {
  public:
   uint32_t add(const Datagram& datagram) {
@@ -63,7 +63,8 @@ class Sent {
   std::deque<Datagram> all_;
 };
 
-// A host that delivers what comes to its groups, and a list, made another way, of who is to have what.
+// A host that delivers to its groups. It also keeps a list, computed independently, of the copies each QP
+// must get.
 class Station : public Host {
  public:
   Station(net::SimulatedNetwork& network, const roce::Address& address, uint64_t seed, const Sent& sent)
@@ -81,7 +82,7 @@ class Station : public Host {
     }
   }
 
-  // Attaches it, or detaches it if it is attached.
+  // Attaches the member to the group, or detaches it if it is attached.
   void toggle(size_t index, size_t group) {
     Member& member = members_[index];
     if (member.attached.erase(group) == 0) {
@@ -109,14 +110,14 @@ class Station : public Host {
     wr.wr.ud.remote_qkey = datagram.qkey;
     const roce::Path path = path_between(port().address(), group_address(datagram.group));
     ASSERT_TRUE(post_send(qp(index), wr, &path));
-    // The outbox is used again, so it leaves now, however busy the port.
+    // The outbox is used again, so the datagram must leave now, however busy the port is.
     for (int tries = 0; qp(index).has_urgent(); ++tries) {
       ASSERT_LT(tries, 1000);
       qp(index).transmit(network_.now(), 1, true);
     }
   }
 
-  // What no QP of ours would send: the kinds of packets that must not be delivered.
+  // Sends packets of the kinds that must not be delivered, which no QP of ours would send.
   void send_strange(uint64_t kind, uint32_t number, QueuePair& victim) {
     roce::Headers headers;
     headers.opcode = roce::make_opcode(roce::Service::kUd, roce::Operation::kSendOnlyImmediate);
@@ -143,7 +144,7 @@ class Station : public Host {
     }
   }
 
-  // How many copies were delivered in all.
+  // Returns the number of copies delivered in total.
   uint64_t copies() const { return copies_; }
   void check_nothing_is_missing() const {
     for (const Member& member : members_)
@@ -286,7 +287,7 @@ TEST_F(Multicast, GivesOneCopyToEachAttachedQueuePairAndNothingToOthers) {
   EXPECT_GT(all_copies, seeds_up_to(kSeeds).size() * 300);
 }
 
-// Nor does the network double anything: to each QP of both hosts, the sender's and the sender among them.
+// On a faultless network each QP of both hosts gets each datagram once, the sending host's QPs included.
 TEST_F(Multicast, LosesAndDoublesNothingByItself) {
   for (const uint64_t seed : seeds_up_to(kSeeds)) {
     SCOPED_TRACE("VERBENA_SEED=" + std::to_string(seed));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a link reaches the programs, for links as there are outside of machine rooms: slow, far, lossy,
-// with short queues or unruly order. In virtual time; the tests print what they find.
+// The share of a link that reaches the programs, for links outside of data centers: slow, long, lossy, with
+// short queues or reordering. Time is virtual; the tests print their measurements.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -18,18 +18,18 @@ using std::chrono::milliseconds;
 
 #ifdef VERBENA_SIMULATION_IS_SHORT
 constexpr Duration kTime = milliseconds(500);
-constexpr double kAtLeast = 0.5;  // of what is asked for: a path is still being found out about
+constexpr double kAtLeast = 0.5;  // of the required share: the path is still being probed
 #else
 constexpr Duration kTime = milliseconds(3000);
 constexpr double kAtLeast = 1;
 #endif
 
-constexpr double kLeastOfReads = 0.93;  // of what the link could carry
+constexpr double kLeastOfReads = 0.93;  // fraction of the link's capacity
 
 struct PathCase {
   const char* name;
   LinkSettings link;
-  double least;  // of what the link could carry
+  double least;  // fraction of the link's capacity
 };
 
 class Paths : public testing::TestWithParam<PathCase> {
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
         PathCase{"HundredMegabit", link_of(kGigabit / 10, 60'000), 0.9}),
     [](const auto& test) { return test.param.name; });
 
-// What is lost while a path is found out about is no sign of what it loses for long.
+// Losses while a path is being probed say nothing about its loss rate later.
 TEST(Beginnings, MayLoseMuch) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
     BulkOptions options;
@@ -101,13 +101,13 @@ TEST(Beginnings, MayLoseMuch) {
   }
 }
 
-// More packets are on their way than a machine's own networks ever hold, 25 MB of 1 KiB each, and a queue
-// that overflows at first loses thousands of them. What is missing is then more than is remembered as holes,
-// and what has come behind it more than is kept, unless both are dealt with well (seed 10 stood still).
+// A path with 25 MB of 1 KiB packets in flight, more than a local network ever holds. Its queue overflows at
+// first and loses thousands of packets. That is more holes than the scoreboard holds, and more early packets
+// than the reorder buffer holds. Without special care the flow stalls (seed 10 did).
 class LongPaths : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(LongPaths, OfTenGigabitsAreFilled) {
-  for (const uint32_t loss : {0, 10, 100}) {  // parts in a million
+  for (const uint32_t loss : {0, 10, 100}) {  // parts per million
     BulkOptions options;
     options.seed = GetParam();
     options.link = link_of(10 * kGigabit, 12'500'000, milliseconds(10));
@@ -128,8 +128,8 @@ TEST_P(LongPaths, OfTenGigabitsAreFilled) {
 #ifndef VERBENA_SIMULATION_IS_SHORT
     EXPECT_GE(at_first, 0.6);
     EXPECT_GE(share, 0.95);
-    // Hundreds of super-packets are on their way. To answer each second one, as on shorter paths, takes a
-    // tenth of a processor at each end.
+    // Hundreds of super-packets are in flight. Acknowledging every second one, as on shorter paths, would
+    // take a tenth of a processor at each end.
     if (loss == 0) {
       EXPECT_LE(answered, 100u);
     }
@@ -139,7 +139,7 @@ TEST_P(LongPaths, OfTenGigabitsAreFilled) {
 
 INSTANTIATE_TEST_SUITE_P(Of, LongPaths, testing::Values(1, 5, 10));
 
-// A READ's request that is lost holds up all that was asked for after it.
+// A lost READ request holds up everything requested after it.
 TEST(LossyPath, OfReadsIsFilled) {
   for (const uint64_t seed : {1, 2, 3}) {
     BulkOptions options;
@@ -154,7 +154,7 @@ TEST(LossyPath, OfReadsIsFilled) {
   }
 }
 
-// What share of a link reaches the programs in the first seconds, mean of so many seeds.
+// Returns the share of a link that reaches the programs in the first seconds, as the mean over `seeds` seeds.
 double mean_share_of(LinkSettings link, ibv_wr_opcode opcode, uint64_t seeds) {
 #ifdef VERBENA_SIMULATION_IS_SHORT
   seeds = 2;
@@ -176,22 +176,22 @@ double mean_share_of(LinkSettings link, ibv_wr_opcode opcode, uint64_t seeds) {
   return sum / static_cast<double>(seeds);
 }
 
-// As many READs may be under way as the program said; those behind a gap are until it is closed, and there
-// always is one.
+// The program limits the number of outstanding READs. Those behind a gap stay outstanding until it is closed,
+// and there always is a gap.
 TEST(LossyPath, OfReadsIsFilledWithPartsThatSufficeForManyGaps) {
   const LinkSettings link = with(link_of(kGigabit, 1'000'000, milliseconds(5)), &LinkSettings::loss, 50'000);
   EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_READ, 5), kAtLeast * 0.8);
 }
 
-// Nothing comes for up to `jitter`, and then all of it.
+// A link that delivers nothing for up to `jitter`, and then everything at once.
 LinkSettings stalling(LinkSettings link, Duration jitter, Duration every) {
   link.jitter = jitter;
   link.jitter_every = every;
   return link;
 }
 
-// As over Wi-Fi: a round trip is mostly twice as long as the shortest. Who takes that for a full path too
-// soon sends slowly for seconds.
+// A round trip mostly takes twice the shortest one, as over Wi-Fi. A sender that takes this for a full path
+// too early sends slowly for seconds.
 TEST(StallingPath, IsFoundOutAboutAtOnce) {
   const LinkSettings link =
       with(stalling(link_of(3 * kGigabit / 10, 750'000, milliseconds(2)), milliseconds(12), milliseconds(7)),
@@ -200,8 +200,8 @@ TEST(StallingPath, IsFoundOutAboutAtOnce) {
   EXPECT_GE(mean_share_of(link, IBV_WR_RDMA_READ, 20), kAtLeast * 0.92);
 }
 
-// A loss by chance while packets take longer is no sign of a full queue: of hosts that are busy with
-// something else packets always do.
+// A random loss while round trips are long is no sign of a full queue: round trips to busy hosts are always
+// long.
 TEST(StallingPath, ThatLosesPacketsIsNotTakenForAFullQueue) {
   const LinkSettings link = stalling(link_of(kGigabit, 1'000'000), milliseconds(1), milliseconds(1));
   EXPECT_GE(mean_share_of(with(link, &LinkSettings::loss, 10'000), IBV_WR_RDMA_WRITE, 4), kAtLeast * 0.95);
@@ -209,8 +209,7 @@ TEST(StallingPath, ThatLosesPacketsIsNotTakenForAFullQueue) {
   EXPECT_GE(mean_share_of(with(link, &LinkSettings::loss, 50'000), IBV_WR_RDMA_READ, 4), kAtLeast * 0.92);
 }
 
-// A path whose rate goes up and down, second by second. VERBENA_SIMULATED_SECONDS=3600 looks at it for an
-// hour.
+// A path whose rate changes every second. VERBENA_SIMULATED_SECONDS=3600 runs it for an hour.
 TEST(ChangingPath, NeverStandsStill) {
   const char* const asked = std::getenv("VERBENA_SIMULATED_SECONDS");
   const int seconds = asked != nullptr ? std::atoi(asked) : 10;
@@ -234,8 +233,8 @@ TEST(ChangingPath, NeverStandsStill) {
   }
 }
 
-// A switch that marks packets where its queue is a quarter full. Programs say by the traffic class that
-// theirs may be marked.
+// A switch that marks packets above a quarter of its queue. The traffic class of a program's packets allows
+// marking.
 TEST(Marks, KeepTheQueueShortAndTheLinkFull) {
   for (const uint32_t pairs : {1u, 8u}) {
     BulkOptions options;

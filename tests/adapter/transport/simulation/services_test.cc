@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// UC, XRC and shared receive queues on a network that loses, reorders, doubles, corrupts and delays.
+// UC, XRC and shared receive queues on a network that loses, reorders, duplicates, corrupts and delays
+// packets.
 //
-// VERBENA_SEED=n runs that seed alone.
+// VERBENA_SEED=n runs that seed only.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -58,7 +59,7 @@ TEST_P(Services, LoseNothingWhenTheNetworkDoesNot) {
     const Duration delay = options.conditions.delay;
     options.conditions = {};
     options.conditions.delay = delay;
-    // Nor is there ever a receive missing.
+    // No receive is ever missing either.
     options.receives = 32 * options.senders;
     options.limit = options.lateness = 0;
     options.messages = 25;

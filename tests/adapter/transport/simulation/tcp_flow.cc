@@ -41,7 +41,7 @@ double TcpFlow::gain() const {
   return 1;
 }
 
-// A millisecond's worth, and no more than a super-packet holds.
+// The packets of one millisecond, at most one super-packet.
 uint64_t TcpFlow::quantum() const {
   return std::clamp<uint64_t>(static_cast<uint64_t>(bandwidth() / 1000), 2, 44);
 }
@@ -60,7 +60,7 @@ TimePoint TcpFlow::deadline() const {
   return in_flight_.empty() ? next : std::min(next, in_flight_.back().sent + kLeastTimeout);
 }
 
-// The link keeps the order, so what is answered shows that what was sent before it and is not has been lost.
+// The link keeps the order: packets sent before an acknowledged one and not acknowledged are lost.
 void TcpFlow::take_answers(TimePoint now) {
   uint64_t acked = 0;
   lost_now_ = round_began_ = false;
@@ -160,7 +160,7 @@ void TcpFlow::update_phase(TimePoint now) {
   }
 }
 
-// What arrives beyond the bandwidth, of late: the window makes room for it.
+// Measures how much arrives beyond the bandwidth (ACK aggregation), for which the window leaves room.
 void TcpFlow::update_aggregation(TimePoint now, uint64_t acked) {
   if (round_began_ && round_ - extra_round_ >= 5) {
     extra_round_ = round_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reaches the application of what the wire could carry. Not a benchmark: the wire's time is simulated,
-// and what is tested is that losses cost what they must and not more.
+// The goodput as a fraction of the wire's rate. Not a benchmark: the wire's time is simulated. Tests that
+// losses cost no more than they must.
 #include <gtest/gtest.h>
 
 #include "adapter/transport/simulation/world.h"
@@ -14,8 +14,8 @@ using std::chrono::milliseconds;
 struct LossCase {
   const char* name;
   uint32_t loss;               // parts per million
-  double least_goodput;        // of the wire's rate
-  double max_retransmissions;  // of what is sent
+  double least_goodput;        // fraction of the wire's rate
+  double max_retransmissions;  // fraction of the packets sent
 };
 
 class Throughput : public testing::TestWithParam<LossCase> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two hosts on a bad network leave in their traces: what has happened there, and nothing else.
+// The traces of two hosts on a lossy network contain what happened there, and nothing else.
 #include <algorithm>
 #include <map>
 
@@ -17,7 +17,7 @@ using testing::Contains;
 using trace::Event;
 using trace::Kind;
 
-// The trace of both hosts, of one recorder: QPs of both are told apart by nothing but what they say.
+// One recorder traces both hosts. Only their contents tell the QPs of both hosts apart.
 class Trace : public testing::Test {
  protected:
   WorldOptions options(uint32_t packets) {
@@ -53,7 +53,7 @@ TEST_F(Trace, OfAGoodNetworkTellsOfStatesOnly) {
 
 TEST_F(Trace, OfALossyNetworkTellsWhatWasMissingAndWasSentAgain) {
   WorldOptions o = options(2000);
-  o.conditions.loss = 20'000;  // in a million
+  o.conditions.loss = 20'000;  // parts per million
   World world(o);
   ASSERT_TRUE(world.run()) << world.complaint();
   const auto events = read();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts, random requests of every kind, and a network that loses, reorders, doubles, corrupts and delays.
+// Two hosts, random requests of every kind, and a network that loses, reorders, duplicates, corrupts and
+// delays packets.
 //
-// VERBENA_SEED=n runs that seed alone.
+// VERBENA_SEED=n runs that seed only.
 #include <iostream>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unreliable connections and datagrams over links as there are outside of machine rooms: they send what the
-// link carries, and not more. In virtual time; the tests print what they find.
+// UC and UD over links outside of data centers: they send what the link carries, and not more. Time is
+// virtual; the tests print their measurements.
 #include <iostream>
 #include <numeric>
 
@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 #ifdef VERBENA_SIMULATION_IS_SHORT
 constexpr Duration kTime = milliseconds(200);
-constexpr double kAtLeast = 0.5;  // of what is asked for: a path is still being found out about
+constexpr double kAtLeast = 0.5;  // of the required share: the path is still being probed
 constexpr double kAtMost = 10;
 #else
 constexpr Duration kTime = milliseconds(2000);
@@ -23,10 +23,10 @@ constexpr double kAtLeast = 1;
 constexpr double kAtMost = 1;
 #endif
 
-// What a run has shown after its first part.
+// The measurements of a run, without its first part.
 struct Shown {
-  std::vector<double> shares;  // of the ideal, by QP
-  double overflowed;           // of all packets
+  std::vector<double> shares;  // fraction of the ideal, by QP
+  double overflowed;           // fraction of all packets
   double all() const { return std::accumulate(shares.begin(), shares.end(), 0.0); }
 };
 
@@ -114,7 +114,7 @@ TEST_P(UnreliableSendersOf, LeaveTcpItsPart) {
 }
 #endif
 
-// A peer that tells nothing, and one that has gone: the rate is fixed then, and nothing hangs.
+// A peer that sends no reports, and one that has ended: the sender's rate is fixed then, and nothing hangs.
 TEST(UnreliableSenders, WhomNobodyTellsGoOn) {
   BulkOptions options = over(link_of(kGigabit, 250'000));
   Bulk bulk(options);

@@ -28,7 +28,7 @@ T one_of(Random& random, const T (&choices)[N]) {
 
 net::Conditions draw_conditions(Random& random) {
   net::Conditions c;
-  // A chance is most often none, else small, else not so small.
+  // Most probabilities are zero, some are small, few are larger.
   const auto chance = [&random] {
     static constexpr uint32_t kMax[] = {0, 0, 300, 3'000, 20'000};
     const uint32_t most = one_of(random, kMax);
@@ -167,7 +167,7 @@ bool World::run() {
       next = std::min(next, started_ + options_.isolate_at);
     }
     if (next == kNever) {
-      // Completions may have come in the last round, and nothing else.
+      // The last round may have brought completions, and nothing else.
       bool found = false;
       for (const auto& flow : flows_) found |= flow->progress(now);
       for (const auto& host : hosts_) {
@@ -187,7 +187,7 @@ bool World::run() {
   return complaint_.empty();
 }
 
-// What must be true when all is done.
+// Checks the conditions that must hold at the end.
 void World::check_end() {
   uint64_t added[2] = {};
   bool all_succeeded = true;

@@ -10,7 +10,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A command line, and what its options were read as.
+// A command line, and the values that its options were parsed to.
 class Reading {
  public:
   explicit Reading(std::vector<std::string> words) : words_(std::move(words)) {

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two ends of a connection.
+// The two ends of a connection.
 struct Ends {
   Ends() {
     int fds[2] = {};

@@ -17,7 +17,7 @@ struct Cq : ibv_cq {
   LiveObject live;
 };
 
-// Owners are only compared here.
+// Owners are compared but never used.
 Context& owner(int number) {
   static char owners[8];
   return *reinterpret_cast<Context*>(&owners[number]);
@@ -45,7 +45,7 @@ TEST(LiveObjects, LeaveWhenTheyAreDestroyedAndAreNotReadThen) {
   cq->live.enter(cq.get(), owner(1));
   const ibv_cq* const stale = cq.get();
   cq.reset();
-  EXPECT_EQ(find_owner(stale), nullptr);  // the address sanitizer would tell of a look at it
+  EXPECT_EQ(find_owner(stale), nullptr);  // the address sanitizer would report an access to it
 }
 
 TEST(LiveObjects, AreNotThoseOfAnotherKind) {

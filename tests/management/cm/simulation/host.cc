@@ -47,7 +47,7 @@ void Host::meet(const Host& other, uint32_t qpn) {
 }
 
 void Host::take_up(const Host& old) {
-  next_qpn_ = old.next_qpn_;  // the QPs live on
+  next_qpn_ = old.next_qpn_;  // the QPs survive
   for (const auto& [id, fate] : old.fates()) {
     if (!old.is_standing(id)) continue;
     const ConnectionInfo info = *old.manager.info(id);

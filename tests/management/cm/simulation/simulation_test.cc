@@ -18,7 +18,7 @@ struct Play {
         a(std::make_unique<Host>(1, world, habits, seed + 1)),
         b(std::make_unique<Host>(2, world, habits, seed + 2)) {}
 
-  // Some connections in both directions, within a second.
+  // Starts `connections` connections in both directions within one second.
   void begin(int connections) {
     for (int i = 0; i < connections; ++i) {
       world.after(milliseconds(world.random().below(1000)), [this, i] {
@@ -39,7 +39,7 @@ struct Play {
   std::unique_ptr<Host> b;
 };
 
-// An end that takes its connection for established has a peer that does so too, under the same IDs.
+// If one end considers its connection established, its peer does so too, under the same IDs.
 void expect_both_or_neither(const Host& one, const Host& other) {
   for (const auto& [id, fate] : one.fates()) {
     if (!one.is_standing(id)) continue;
@@ -50,7 +50,7 @@ void expect_both_or_neither(const Host& one, const Host& other) {
   }
 }
 
-// Nothing waits any more: each connection is established, or its owner has heard of its end.
+// No connection is pending: each is established, or its owner got an event about its end.
 void expect_all_decided(const Host& host) {
   for (const auto& [id, fate] : host.fates()) {
     EXPECT_TRUE(fate.established || fate.over) << "undecided: " << id;
@@ -64,7 +64,7 @@ void expect_nothing_left(Play& play) {
   play.world.run(play.world.now() + hours(2));
   for (Host* host : {play.a.get(), play.b.get()}) {
     for (const auto& [id, fate] : host->fates()) EXPECT_TRUE(fate.over || fate.destroyed) << id;
-    host->wind_up();  // those that have heard of their end only now
+    host->wind_up();  // connections whose end was reported only now
   }
   play.world.run(play.world.now() + hours(2));
   for (const Host* host : {play.a.get(), play.b.get()}) {
@@ -110,7 +110,7 @@ TEST_P(Simulation, ConnectsWheneverBothSidesWant) {
     for (const Host* host : {play.a.get(), play.b.get()}) {
       for (const auto& [id, fate] : host->fates()) active += fate.is_active && host->is_standing(id);
     }
-    EXPECT_EQ(active, 16);  // four of the twenty are resolutions
+    EXPECT_EQ(active, 16);  // the other four of the twenty are SIDR resolutions
     expect_both_or_neither(*play.a, *play.b);
     expect_both_or_neither(*play.b, *play.a);
     expect_nothing_left(play);
@@ -118,7 +118,7 @@ TEST_P(Simulation, ConnectsWheneverBothSidesWant) {
   }
 }
 
-// After each step of the play another time: first, second, third ...
+// Repeats the play and ends the application after step 0, 1, 2, ...
 TEST_P(Simulation, SurvivesTheDeathOfAnApplicationAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
@@ -128,7 +128,7 @@ TEST_P(Simulation, SurvivesTheDeathOfAnApplicationAtEveryStep) {
     play.b->kill_application();
     play.world.run(play.world.now() + hours(2));
     for (const auto& [id, fate] : play.b->fates()) {
-      EXPECT_TRUE(fate.destroyed || fate.established || fate.over) << id;  // some came later
+      EXPECT_TRUE(fate.destroyed || fate.established || fate.over) << id;  // connections that came later
     }
     expect_all_decided(*play.a);
     expect_both_or_neither(*play.a, *play.b);
@@ -137,7 +137,7 @@ TEST_P(Simulation, SurvivesTheDeathOfAnApplicationAtEveryStep) {
   }
 }
 
-// The host forgets everything, and comes back at once under the same address.
+// The host loses all state and restarts at once under the same address.
 TEST_P(Simulation, SurvivesTheCrashOfAHostAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
@@ -153,7 +153,7 @@ TEST_P(Simulation, SurvivesTheCrashOfAHostAtEveryStep) {
   }
 }
 
-// A restarted agent knows only what its clients tell it: the connections that stood.
+// A restarted agent knows only the established connections, which its clients report.
 TEST_P(Simulation, KeepsEstablishedConnectionsWhenAnAgentRestartsAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);
@@ -164,7 +164,7 @@ TEST_P(Simulation, KeepsEstablishedConnectionsWhenAnAgentRestartsAtEveryStep) {
     play.world.run(play.world.now() + hours(2), step);
     std::set<LocalId> stood;
     for (const auto& [id, fate] : play.b->fates()) {
-      // What the other side has ended, or does not know to stand yet, may end.
+      // Connections that the other side has ended, or does not know to be established yet, may end.
       if (play.b->is_standing(id) && play.a->is_standing(fate.remote_id)) stood.insert(id);
     }
     auto restarted = std::make_unique<Host>(2, play.world, steady, 6000 + step);
@@ -179,7 +179,7 @@ TEST_P(Simulation, KeepsEstablishedConnectionsWhenAnAgentRestartsAtEveryStep) {
   }
 }
 
-// Both connect to each other at once; whose REQ it becomes, each pair makes one connection.
+// Both hosts connect to each other at the same time. Each pair makes one connection, whichever REQ wins.
 TEST_P(Simulation, MakesOneConnectionOfPeersThatMeet) {
   Habits willing;
   willing.rejects = willing.loses_heart = willing.disconnects = 0;

@@ -20,7 +20,7 @@ void World::carry(const Datagram& datagram) {
   }
 }
 
-// What the last step has sent.
+// Collects the messages that the last step has sent.
 void World::collect() {
   for (Endpoint* host : hosts_) {
     if (host == nullptr) continue;
