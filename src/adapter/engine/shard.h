@@ -267,6 +267,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void begin();
   void look_around();
   void show_progress(transport::QueuePair& qp);
+  void show_peer(const transport::QueuePair& qp);
   void show_some_progress();
   void lose_descriptors(bool is_first);
   void flush_if_lost(transport::QueuePair& qp);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What belongs to a shard: QPNs, QPs, further inputs.
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "adapter/engine/shard.h"
 
@@ -25,6 +27,7 @@ Result<roce::Qpn> Shard::reserve_qpn() {
     for (auto& number : status_.more[index].numbers) number.store(0, std::memory_order_relaxed);
     for (auto& number : status_.paths[index].numbers) number.store(0, std::memory_order_relaxed);
     for (auto& number : status_.details[index].numbers) number.store(0, std::memory_order_relaxed);
+    for (auto& number : status_.peers[index].gid) number.store(0, std::memory_order_relaxed);
     return qpn;
   }
   return fail(ENOMEM);
@@ -73,10 +76,18 @@ void Shard::touched(QueuePair& qp) {
     status.state.store(qp.state(), std::memory_order_relaxed);
     status.remote_qpn.store(qp.attributes().destination.value(), std::memory_order_relaxed);
     status.way.store(static_cast<uint64_t>(ports_.way(qp)), std::memory_order_relaxed);
+    show_peer(qp);
     if (board_ != nullptr) board_->show(qp);
     show_progress(qp);
   }
   note(qp);
+}
+
+// The agent answers for the QP while this process is stopped, and answers its peer alone.
+void Shard::show_peer(const QueuePair& qp) {
+  const auto gid = std::bit_cast<std::array<uint64_t, 2>>(qp.attributes().path.destination);
+  auto& shown = status_.peers[qp.config().qpn.index()].gid;
+  for (size_t i = 0; i < gid.size(); ++i) shown[i].store(gid[i], std::memory_order_relaxed);
 }
 
 void Shard::show_progress(QueuePair& qp) {

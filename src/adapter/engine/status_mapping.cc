@@ -24,9 +24,10 @@ size_t safe_bytes(int fd) {
   if (::fstat(fd, &file) != 0) return 0;
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return 0;
-  for (const size_t bytes : {sizeof(StatusPage), protocol::kStatusBytesWithoutSecret,
-                             protocol::kStatusBytesWithoutMore, protocol::kStatusBytesWithoutTraces,
-                             protocol::kStatusBytesWithoutObjects, protocol::kStatusBytesWithoutPaths}) {
+  for (const size_t bytes :
+       {sizeof(StatusPage), protocol::kStatusBytesWithoutPeers, protocol::kStatusBytesWithoutSecret,
+        protocol::kStatusBytesWithoutMore, protocol::kStatusBytesWithoutTraces,
+        protocol::kStatusBytesWithoutObjects, protocol::kStatusBytesWithoutPaths}) {
     if (file.st_size >= static_cast<off_t>(bytes)) return bytes;
   }
   return 0;

@@ -2,8 +2,11 @@
 #include "agent/takeover/stopped_processes.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include <infiniband/verbs.h>
@@ -43,7 +46,11 @@ constexpr Duration kRemindersWork = std::chrono::milliseconds(100);
 constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 constexpr int kDatagramsPerReading = 64;
 constexpr size_t kMaxDatagramBytes = 65536;
-constexpr size_t kMaxQpsPerReading = 256;
+constexpr size_t kMaxRequestsPerReading = 256;
+// Senders that are compared with a QP's peer in one reading. A host that is not the peer can send without end.
+constexpr size_t kMaxLooksPerReading = 1024;
+// Addresses that are remembered for a QP whose peer is not known.
+constexpr int kMaxSources = 4;
 // rnr_retry 7 means infinite (IBTA volume 1, 9.7.5.2.8).
 constexpr uint8_t kInfiniteRnrRetry = 7;
 
@@ -100,7 +107,9 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
 
  private:
-  // The oldest request of a QP in this reading.
+  // A request's QPN, and the address that it comes from.
+  using Key = std::pair<uint32_t, std::array<uint8_t, 16>>;
+  // The oldest request of a sender to a QP in this reading.
   struct Request {
     roce::Psn psn;
     roce::Path path;
@@ -110,12 +119,14 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     roce::Psn first;  // oldest PSN of the first reading
     TimePoint since;
     TimePoint until;  // acknowledgements are repeated until then
+    bool came_again = false;
   };
   // The fields of an answer to a request.
   struct Answer {
     roce::Headers headers;  // of an acknowledgement: the peer's QPN, and the PSN and MSN of a NAK
     roce::Path path;
     bool rnr_without_end;
+    bool is_for_peer;  // by the status page, and not for just anybody
   };
 
   void watch() {
@@ -184,12 +195,13 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   void read() {
     last_reading_ = MonotonicClock::now();
     requests_.clear();
+    looks_left_ = kMaxLooksPerReading;
     int left = kDatagramsPerReading;
     while (left > 0 && receive(MSG_PEEK)) --left;
     for (int taken = 0; taken < kDatagramsPerReading && is_half_full(socket_); ++taken) {
       if (!receive(0)) break;
     }
-    for (const auto& [qpn, request] : requests_) answer(roce::Qpn(qpn), request);
+    for (const auto& [key, request] : requests_) answer(key, request);
     if (!requests_.empty()) of_.surroundings_.flush();
     remind_later();
     if (left == 0) read_soon();
@@ -212,8 +224,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
       auto next = waiting_.upper_bound(last_reminded_);
       if (next == waiting_.end()) next = waiting_.begin();
       last_reminded_ = next->first;
-      const auto answer = answer_to(roce::Qpn(next->first), next->second.request);
-      if (answer) acknowledge_again(*answer);
+      const auto answer = answer_to(roce::Qpn(next->first.first), next->second.request);
+      if (answer && (answer->is_for_peer || next->second.came_again)) acknowledge_again(*answer);
       if (!answer || now >= next->second.until) waiting_.erase(next);
     }
     of_.surroundings_.flush();
@@ -242,13 +254,25 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& incoming) override {
     const roce::Headers& headers = incoming.packet.headers;
     if (headers.service() != roce::Service::kRc || !headers.info().is_request) return;
-    const uint32_t qpn = headers.destination.value();
-    const auto found = requests_.find(qpn);
+    const Key key{headers.destination.value(), incoming.path.source.bytes};
+    const auto found = requests_.find(key);
     if (found == requests_.end()) {
-      if (requests_.size() < kMaxQpsPerReading) requests_.emplace(qpn, Request{headers.psn, incoming.path});
+      if (requests_.size() == kMaxRequestsPerReading || looks_left_ == 0) return;
+      --looks_left_;
+      const Request request{headers.psn, incoming.path};
+      if (answer_to(headers.destination, request)) requests_.emplace(key, request);
     } else if (headers.psn.is_before(found->second.psn)) {
       found->second.psn = headers.psn;
     }
+  }
+
+  // Nothing: the process does not say.
+  std::optional<roce::Address> peer_of(roce::Qpn qpn) const {
+    protocol::QpPeer shown;
+    if (!read_entry(page_, offsetof(protocol::StatusPage, peers), qpn.index(), shown)) return std::nullopt;
+    const auto peer =
+        std::bit_cast<roce::Address>(std::array<uint64_t, 2>{shown.gid[0].load(), shown.gid[1].load()});
+    return peer.is_zero() ? std::nullopt : std::optional(peer);
   }
 
   // Returns the answer to a request. Nothing if the QP does not answer, or its progress is not known exactly.
@@ -266,8 +290,11 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     if (status.type != IBV_QPT_RC || !receives) return std::nullopt;
     const auto progress = protocol::decode_responder_progress(details.numbers[protocol::kQpReceivePsn]);
     if (!progress.is_exact) return std::nullopt;
+    const auto peer = peer_of(qpn);
+    if (peer && *peer != request.path.source) return std::nullopt;
     const roce::Psn expected(progress.expected);
-    Answer answer{.headers = {}, .path = request.path, .rnr_without_end = false};
+    Answer answer{
+        .headers = {}, .path = request.path, .rnr_without_end = false, .is_for_peer = peer.has_value()};
     answer.headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
     answer.headers.destination = roce::Qpn(static_cast<uint32_t>(status.remote_qpn) & 0xffffff);
     answer.headers.psn = request.psn.is_before(expected) ? request.psn : expected;
@@ -278,12 +305,14 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     return answer;
   }
 
-  void answer(roce::Qpn qpn, const Request& request) {
-    const auto answer = answer_to(qpn, request);
+  void answer(const Key& key, const Request& request) {
+    const auto answer = answer_to(roce::Qpn(key.first), request);
     if (!answer) return;
     const TimePoint now = last_reading_;
-    Waiting& waiting =
-        waiting_.try_emplace(qpn.value(), Waiting{request, request.psn, now, {}}).first->second;
+    if (!waiting_.contains(key)) make_room_for(key.first);
+    const auto [place, is_new] = waiting_.try_emplace(key, Waiting{request, request.psn, now, {}});
+    Waiting& waiting = place->second;
+    waiting.came_again |= !is_new;
     waiting.request = request;
     waiting.until = now + kReminderTime;
     roce::Headers word = answer->headers;
@@ -295,6 +324,17 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     roce::Headers nak = answer->headers;
     nak.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
     of_.surroundings_.send(nak, answer->path);
+  }
+
+  // Of a QP whose peer is not known, forgets the address that was heard of longest ago: one whose request has
+  // not come again, if there is one.
+  void make_room_for(uint32_t qpn) {
+    const auto [begin, end] = std::pair{waiting_.lower_bound({qpn, {}}), waiting_.lower_bound({qpn + 1, {}})};
+    if (std::distance(begin, end) < kMaxSources) return;
+    waiting_.erase(std::min_element(begin, end, [](const auto& one, const auto& other) {
+      return std::pair(one.second.came_again, one.second.until) <
+             std::pair(other.second.came_again, other.second.until);
+    }));
   }
 
   // Repeats the acknowledgement of all packets before the request. The peer has had it already unless it was
@@ -321,10 +361,11 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   std::optional<EventLoop::TimerId> timer_;
   std::optional<EventLoop::TimerId> reading_;
   TimePoint last_reading_{};
-  std::map<uint32_t, Request> requests_;  // by QPN
+  std::map<Key, Request> requests_;
+  size_t looks_left_ = 0;  // in this reading
   std::optional<EventLoop::TimerId> reminder_;
-  std::map<uint32_t, Waiting> waiting_;  // by QPN; requests that have been answered
-  uint32_t last_reminded_ = 0;           // QPN
+  std::map<Key, Waiting> waiting_;  // those that have been answered
+  Key last_reminded_{};
 };
 
 StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings)

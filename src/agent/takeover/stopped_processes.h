@@ -37,6 +37,9 @@ namespace verbena::agent {
 // its status page. So no request is acknowledged that the process has not executed. XRC requests are not
 // answered: other processes execute them.
 //
+// Only the QP's peer is answered, whose address the status page says. Older libraries do not publish it:
+// there each address that sends a request is answered, and reminded only once its request has come again.
+//
 // The packets stay in the socket for the process to read when it resumes: they are only peeked at
 // (SO_PEEK_OFF). If they fill half of the socket's buffer, the oldest are taken out, since new ones would be
 // dropped unseen. Peers repeat the packets of reliable connections; datagrams are lost, as in any full

@@ -110,6 +110,13 @@ constexpr uint32_t number_of(uint32_t slot, uint32_t place) {
   return slot * static_cast<uint32_t>(kObjectsPerSlot) + place + 1;
 }
 
+// The GID of a QP's peer, as it lies in memory. Zeros: it has none, or its process's library is of an older
+// version.
+struct QpPeer {
+  std::array<SharedNumber, 2> gid;
+};
+static_assert(sizeof(QpPeer) == 16);
+
 enum PortCounter : uint8_t {
   kPortSentPackets,
   kPortSentBytes,
@@ -130,9 +137,10 @@ struct StatusPage {
   std::array<QpDetails, kQpsPerSlot> details;   // likewise
   ObjectCounts object_counts;  // covers all objects of the process; only one of its pages has them
   std::array<ObjectStatus, kObjectsPerSlot> objects;
-  TraceRings traces;                     // of the slot's QPs
-  std::array<QpMore, kQpsPerSlot> more;  // by Qpn::index()
-  alignas(64) SlotSecret secret;         // written by the agent when it leases the slot
+  TraceRings traces;                                  // of the slot's QPs
+  std::array<QpMore, kQpsPerSlot> more;               // by Qpn::index()
+  alignas(64) SlotSecret secret;                      // written by the agent when it leases the slot
+  alignas(64) std::array<QpPeer, kQpsPerSlot> peers;  // by Qpn::index()
 };
 // Size of the page before paths were added; processes of such an agent publish none.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
@@ -150,7 +158,10 @@ static_assert(kStatusBytesWithoutMore == kStatusBytesWithoutTraces + sizeof(Trac
 // Size of the page before secrets were added.
 inline constexpr size_t kStatusBytesWithoutSecret = offsetof(StatusPage, secret);
 static_assert(kStatusBytesWithoutSecret == kStatusBytesWithoutMore + kQpsPerSlot * sizeof(QpMore));
-static_assert(sizeof(StatusPage) == kStatusBytesWithoutSecret + 64);
+// That of one from before it had peers' addresses ends here.
+inline constexpr size_t kStatusBytesWithoutPeers = offsetof(StatusPage, peers);
+static_assert(kStatusBytesWithoutPeers == kStatusBytesWithoutSecret + 64);
+static_assert(sizeof(StatusPage) == kStatusBytesWithoutPeers + kQpsPerSlot * sizeof(QpPeer));
 
 // Reads the secret of a page. Not set if the page is unreadable or of an older agent.
 inline SlotSecret secret_in(int page) {

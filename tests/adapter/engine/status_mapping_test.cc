@@ -35,6 +35,7 @@ void write_everywhere(StatusPage& page) {
   page.objects.back().kind = 19;
   page.traces.details.entries.back().check = 20;
   page.more.back().numbers.back() = 21;
+  page.peers.back().gid.back() = 22;
 }
 
 constexpr size_t kLastQpn = offsetof(StatusPage, qps) +
@@ -52,6 +53,16 @@ TEST(StatusMapping, ShowsAllOfThePage) {
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutObjects - sizeof(protocol::PathStatus)), 18u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutTraces - sizeof(protocol::ObjectStatus)), 19u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutMore - sizeof(uint64_t)), 20u);
+  EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutSecret - sizeof(uint64_t)), 21u);
+  EXPECT_EQ(word_at(file, sizeof(StatusPage) - sizeof(uint64_t)), 22u);
+}
+
+TEST(StatusMapping, KeepsThePeersToItselfWhereAnOlderAgentHasNoRoomForThem) {
+  const UniqueFd file = file_of(protocol::kStatusBytesWithoutPeers);
+  auto mapping = StatusMapping::create(file.get());
+  ASSERT_TRUE(mapping);
+  write_everywhere((*mapping)->page());
+  EXPECT_EQ((*mapping)->page().peers.back().gid.back(), 22u);
   EXPECT_EQ(word_at(file, protocol::kStatusBytesWithoutSecret - sizeof(uint64_t)), 21u);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,11 +33,47 @@ constexpr uint32_t kSlot = 1;
 constexpr uint32_t kRemoteQpn = 0x123456;
 constexpr uint32_t kExpected = 210;
 
-roce::Address loopback() {
+roce::Address loopback(uint8_t last = 1) {
   roce::Address address{};
-  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, last};
   return address;
 }
+
+// A slot's page, as its process has it.
+class Page {
+ public:
+  Page() : file_(::memfd_create("page", MFD_CLOEXEC)) {
+    EXPECT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+    void* const at =
+        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    EXPECT_NE(at, MAP_FAILED);
+    page_ = static_cast<protocol::StatusPage*>(at);
+  }
+  ~Page() { ::munmap(page_, sizeof(protocol::StatusPage)); }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+
+  int file() const { return file_.get(); }
+  protocol::StatusPage* operator->() const { return page_; }
+  void show(roce::Qpn qpn, uint8_t rnr_retry) {
+    protocol::QpStatus& status = page_->qps[qpn.index()];
+    status.in_use = 1;
+    status.qpn = qpn.value();
+    status.type = IBV_QPT_RC;
+    status.state = IBV_QPS_RTS;
+    status.remote_qpn = kRemoteQpn;
+    page_->details[qpn.index()].numbers[protocol::kQpReceivePsn] =
+        protocol::encode({.expected = kExpected, .msn = 9, .rnr_retry = rnr_retry, .is_exact = true});
+  }
+  void show_peer(roce::Qpn qpn, const roce::Address& peer) {
+    const auto gid = std::bit_cast<std::array<uint64_t, 2>>(peer);
+    for (size_t i = 0; i < gid.size(); ++i) page_->peers[qpn.index()].gid[i] = gid[i];
+  }
+
+ private:
+  const UniqueFd file_;
+  protocol::StatusPage* page_ = nullptr;
+};
 
 class StoppedProcessesTest : public test::NamespaceTest {
  protected:
@@ -51,46 +88,34 @@ class StoppedProcessesTest : public test::NamespaceTest {
     auto sender = net::UdpPort::create(UniqueFd(::fcntl(wire_.socket(0), F_DUPFD_CLOEXEC, 3)), options);
     ASSERT_TRUE(sender);
     sender_ = std::move(*sender);
-    page_.reset(::memfd_create("page", MFD_CLOEXEC));
-    ASSERT_EQ(::ftruncate(page_.get(), sizeof(protocol::StatusPage)), 0);
-    void* const at =
-        ::mmap(nullptr, sizeof(protocol::StatusPage), PROT_READ | PROT_WRITE, MAP_SHARED, page_.get(), 0);
-    ASSERT_NE(at, MAP_FAILED);
-    mapped_ = static_cast<protocol::StatusPage*>(at);
-    protocol::QpStatus& status = mapped_->qps[kQpn.index()];
-    status.in_use = 1;
-    status.qpn = kQpn.value();
-    status.type = IBV_QPT_RC;
-    status.state = IBV_QPS_RTS;
-    status.remote_qpn = kRemoteQpn;
     show(7);
+    page_.show_peer(kQpn, loopback());
     stopped_processes_.slot_changed(kSlot, lent());
   }
-  void TearDown() override {
-    if (mapped_ != nullptr) ::munmap(mapped_, sizeof(protocol::StatusPage));
-    NamespaceTest::TearDown();
-  }
-
-  LeasedSlot lent() const {
+  LeasedSlot lent(uint32_t index = kSlot) const {
     LeasedSlot slot;
-    slot.index = kSlot;
+    slot.index = index;
     slot.lending = 1;
-    slot.socket = wire_.socket(kSlot);
-    slot.page = page_.get();
+    slot.socket = wire_.socket(index);
+    slot.page = page_.file();
     slot.borrower.pid = ::getpid();
     return slot;
   }
-  void show(uint8_t rnr_retry) {
-    mapped_->details[kQpn.index()].numbers[protocol::kQpReceivePsn] =
-        protocol::encode({.expected = kExpected, .msn = 9, .rnr_retry = rnr_retry, .is_exact = true});
-  }
+  void show(uint8_t rnr_retry) { page_.show(kQpn, rnr_retry); }
   void send(uint32_t psn, roce::Operation operation = roce::Operation::kSendOnly) {
+    send_from(loopback(), psn, operation, kQpn);
+  }
+  void send_from(const roce::Address& source, uint32_t psn) {
+    send_from(source, psn, roce::Operation::kSendOnly, kQpn);
+  }
+  void send_from(const roce::Address& source, uint32_t psn, roce::Operation operation, roce::Qpn to) {
     roce::Headers headers;
     headers.opcode = roce::make_opcode(roce::Service::kRc, operation);
-    headers.destination = kQpn;
+    headers.destination = to;
     headers.psn = roce::Psn(psn);
     roce::Path path;
-    path.source = path.destination = loopback();
+    path.source = source;
+    path.destination = loopback();
     const std::array<std::byte, 64> bytes{};
     const ConstBytes payload(bytes);
     ASSERT_EQ(sender_->send({path, headers, {&payload, 1}, 64}), transport::SendStatus::kSent);
@@ -118,14 +143,24 @@ class StoppedProcessesTest : public test::NamespaceTest {
     }
     return std::nullopt;
   }
+  // Acknowledgements to this address, without the word that each request gets.
+  int64_t acknowledgements_to(const roce::Address& peer) const {
+    return std::ranges::count_if(answers_, [&](const auto& answer) {
+      return answer.first.opcode != roce::kStoppedOpcode && answer.second.destination == peer;
+    });
+  }
+  int64_t words_to(const roce::Address& peer) const {
+    return std::ranges::count_if(answers_, [&](const auto& answer) {
+      return answer.first.opcode == roce::kStoppedOpcode && answer.second.destination == peer;
+    });
+  }
   bool await_answers(size_t count) {
     return run_until([&] { return answers_.size() >= count; });
   }
 
   const roce::Qpn kQpn = roce::Qpn::in_slot(kSlot, 7);
   Wire wire_{roce::kUdpPort};
-  UniqueFd page_;
-  protocol::StatusPage* mapped_ = nullptr;
+  Page page_;
   std::unique_ptr<net::UdpPort> sender_;
   EventLoop loop_;
   bool stopped_ = true;
@@ -246,10 +281,10 @@ TEST_F(StoppedProcessesTest, LooksAtNoProcessThatReadsItsSocket) {
 }
 
 TEST_F(StoppedProcessesTest, AnswersNoResponseAndNoUnknownQp) {
-  mapped_->qps[kQpn.index()].qpn = kQpn.value() + 1;
+  page_->qps[kQpn.index()].qpn = kQpn.value() + 1;
   send(205);
   ASSERT_TRUE(run_until([&] { return looked_ >= 2; }));
-  mapped_->qps[kQpn.index()].qpn = kQpn.value();
+  page_->qps[kQpn.index()].qpn = kQpn.value();
   send(205, roce::Operation::kReadResponseMiddle);
   const int before = looked_;
   ASSERT_TRUE(run_until([&] { return looked_ > before + 1; }));
@@ -279,6 +314,47 @@ TEST_F(StoppedProcessesTest, TakesTheOldestPacketsWhenTheSocketIsHalfFull) {
     send(205);
     ASSERT_TRUE(run_until([&] { return words() > before; })) << i;
   }
+}
+
+TEST_F(StoppedProcessesTest, AnswersOnlyThePeerThatTheStatusPageNames) {
+  for (int i = 0; i < 3; ++i) send_from(loopback(2), 205);
+  send(205);
+  ASSERT_TRUE(run_until([&] { return acknowledgements_to(loopback()) >= 4; }));
+  EXPECT_EQ(words_to(loopback()), 1);
+  EXPECT_EQ(words_to(loopback(2)) + acknowledgements_to(loopback(2)), 0);
+}
+
+// Libraries of older versions do not publish the peer.
+TEST_F(StoppedProcessesTest, AnswersEachSenderWhereThePeerIsNotKnown) {
+  page_.show_peer(kQpn, {});
+  send_from(loopback(2), 205);
+  send_from(loopback(3), 205);
+  send(205);
+  ASSERT_TRUE(await_answers(6));
+  for (const uint8_t last : std::to_array<uint8_t>({1, 2, 3}))
+    EXPECT_EQ(words_to(loopback(last)), 1) << int{last};
+}
+
+TEST_F(StoppedProcessesTest, RemindsAnUnknownSenderOnlyOnceItsRequestHasComeAgain) {
+  page_.show_peer(kQpn, {});
+  send_from(loopback(2), 205);
+  send(205);
+  ASSERT_TRUE(await_answers(4));
+  send(205);
+  ASSERT_TRUE(run_until([&] { return acknowledgements_to(loopback()) >= 5; }));
+  EXPECT_EQ(acknowledgements_to(loopback(2)), 1) << "with its word";
+}
+
+TEST_F(StoppedProcessesTest, ManySendersDoNotDriveOutOneWhoseRequestHasComeAgain) {
+  page_.show_peer(kQpn, {});
+  send(205);
+  ASSERT_TRUE(run_until([&] { return words() == 1; }));
+  send(205);
+  ASSERT_TRUE(run_until([&] { return words() == 2; }));
+  for (uint8_t last = 2; last < 32; ++last) send_from(loopback(last), 205);
+  ASSERT_TRUE(run_until([&] { return words() == 32; }));
+  const auto before = acknowledgements_to(loopback());
+  EXPECT_TRUE(run_until([&] { return acknowledgements_to(loopback()) > before + 2; }));
 }
 
 TEST_F(StoppedProcessesTest, ForgetsASlotThatIsGivenBack) {
