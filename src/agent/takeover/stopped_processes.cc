@@ -47,7 +47,8 @@ constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 constexpr int kDatagramsPerReading = 64;
 constexpr size_t kMaxDatagramBytes = 65536;
 constexpr size_t kMaxRequestsPerReading = 256;
-// Senders that are compared with a QP's peer in one reading. A host that is not the peer can send without end.
+// Senders that are compared with a QP's peer in one reading. A host that is not the peer can send without
+// end.
 constexpr size_t kMaxLooksPerReading = 1024;
 // Addresses that are remembered for a QP whose peer is not known.
 constexpr int kMaxSources = 4;
@@ -96,7 +97,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
   ~Slot() override {
     if (is_watching_) loop_.forget(socket_);
-    for (auto* timer : {&timer_, &reading_, &reminder_}) cancel(*timer);
+    of_.leave(*this);
+    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
     if (answers_) set_peek_offset(socket_, -1);
   }
   Slot(const Slot&) = delete;
@@ -104,6 +106,43 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
 
   bool is_of(const LeasedSlot& lent) const {
     return lent.lending == lending_ && lent.socket == socket_ && lent.borrower.pid == pid_;
+  }
+  pid_t pid() const { return pid_; }
+  bool has_unread() const { return has_packets(socket_); }
+
+  // Waits for the next packet.
+  void watch() {
+    is_watching_ = true;
+    loop_.watch(socket_, EPOLLIN, [this](uint32_t) {
+      forget();
+      of_.ask_soon(*this);
+    });
+  }
+  // The process is stopped.
+  void begin() {
+    const ActingFor user(uid_);
+    if (!set_peek_offset(socket_, 0)) {
+      log_debug("slot {}: no SO_PEEK_OFF (errno {}): nobody answers for pid {}", index_, errno, pid_);
+      return watch();
+    }
+    log_info("pid {} is stopped: its peers are asked to wait", pid_);
+    answers_ = true;
+    is_watching_ = true;
+    // Edge-triggered: what is only peeked at stays there.
+    loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
+    of_.answers(*this);
+    read();
+  }
+  // It goes on.
+  void end() {
+    const ActingFor user(uid_);
+    log_info("pid {} goes on", pid_);
+    answers_ = false;
+    set_peek_offset(socket_, -1);
+    forget();
+    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
+    waiting_.clear();
+    watch();
   }
 
  private:
@@ -129,56 +168,9 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     bool is_for_peer;  // by the status page, and not for just anybody
   };
 
-  void watch() {
-    is_watching_ = true;
-    loop_.watch(socket_, EPOLLIN, [this](uint32_t) {
-      forget();
-      set_timer(kPatience, [this] { look(); });
-    });
-  }
   void forget() {
     if (std::exchange(is_watching_, false)) loop_.forget(socket_);
   }
-  template <class Task>
-  void set_timer(Duration after, Task task) {
-    timer_ = loop_.at(MonotonicClock::now() + after, [this, task] {
-      timer_.reset();
-      task();
-    });
-  }
-
-  void look() {
-    if (has_packets(socket_) && of_.surroundings_.is_stopped(pid_)) return begin();
-    watch();
-  }
-
-  void begin() {
-    const ActingFor user(uid_);
-    if (!set_peek_offset(socket_, 0)) {
-      log_debug("slot {}: no SO_PEEK_OFF (errno {}): nobody answers for pid {}", index_, errno, pid_);
-      return watch();
-    }
-    log_info("pid {} is stopped: its peers are asked to wait", pid_);
-    answers_ = true;
-    is_watching_ = true;
-    // Edge-triggered, because packets that are only peeked at stay in the socket.
-    loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
-    check();
-    read();
-  }
-
-  void check() {
-    if (of_.surroundings_.is_stopped(pid_)) return set_timer(kStateInterval, [this] { check(); });
-    const ActingFor user(uid_);
-    log_info("pid {} goes on", pid_);
-    answers_ = false;
-    set_peek_offset(socket_, -1);
-    forget();
-    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
-    waiting_.clear();
-    watch();
-  }
-
   void cancel(std::optional<EventLoop::TimerId>& timer) {
     if (timer) loop_.cancel(*std::exchange(timer, std::nullopt));
   }
@@ -326,8 +318,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     of_.surroundings_.send(nak, answer->path);
   }
 
-  // Of a QP whose peer is not known, forgets the address that was heard of longest ago: one whose request has
-  // not come again, if there is one.
+  // Forgets an address of a QP whose peer is not known, if there are many: the one that was heard longest
+  // ago, and rather one whose request has not come again.
   void make_room_for(uint32_t qpn) {
     const auto [begin, end] = std::pair{waiting_.lower_bound({qpn, {}}), waiting_.lower_bound({qpn + 1, {}})};
     if (std::distance(begin, end) < kMaxSources) return;
@@ -358,7 +350,6 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   net::DatagramSplitter splitter_;
   bool is_watching_ = false;
   bool answers_ = false;
-  std::optional<EventLoop::TimerId> timer_;
   std::optional<EventLoop::TimerId> reading_;
   TimePoint last_reading_{};
   std::map<Key, Request> requests_;
@@ -375,6 +366,61 @@ StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings 
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kMaxDatagramBytes)) {}
 
 StoppedProcesses::~StoppedProcesses() = default;
+
+// The first of a process's slots that asks sets the time for those that ask meanwhile.
+void StoppedProcesses::ask_soon(Slot& slot) {
+  const pid_t pid = slot.pid();
+  Process& process = processes_[pid];
+  process.curious.insert(&slot);
+  if (process.look) return;
+  process.look = loop_.at(MonotonicClock::now() + kPatience, [this, pid] { look(pid); });
+}
+
+void StoppedProcesses::look(pid_t pid) {
+  Process& process = processes_.at(pid);
+  process.look.reset();
+  const auto curious = std::exchange(process.curious, {});
+  const auto has_unread = [](const Slot* slot) { return slot->has_unread(); };
+  const bool is_stopped = std::ranges::any_of(curious, has_unread) && surroundings_.is_stopped(pid);
+  for (Slot* slot : curious) is_stopped && slot->has_unread() ? slot->begin() : slot->watch();
+  forget_if_done(pid);
+}
+
+void StoppedProcesses::answers(Slot& slot) {
+  Process& process = processes_[slot.pid()];
+  process.answering.insert(&slot);
+  if (!process.check) check_later(slot.pid());
+}
+
+void StoppedProcesses::check_later(pid_t pid) {
+  processes_.at(pid).check = loop_.at(MonotonicClock::now() + kStateInterval, [this, pid] { check(pid); });
+}
+
+void StoppedProcesses::check(pid_t pid) {
+  if (surroundings_.is_stopped(pid)) return check_later(pid);
+  Process& process = processes_.at(pid);
+  process.check.reset();
+  for (Slot* slot : std::exchange(process.answering, {})) slot->end();
+  forget_if_done(pid);
+}
+
+void StoppedProcesses::leave(Slot& slot) {
+  const auto found = processes_.find(slot.pid());
+  if (found == processes_.end()) return;
+  found->second.curious.erase(&slot);
+  found->second.answering.erase(&slot);
+  forget_if_done(slot.pid());
+}
+
+void StoppedProcesses::forget_if_done(pid_t pid) {
+  const auto found = processes_.find(pid);
+  if (found == processes_.end()) return;
+  const Process& process = found->second;
+  if (!process.curious.empty() || !process.answering.empty()) return;
+  if (process.look) loop_.cancel(*process.look);
+  if (process.check) loop_.cancel(*process.check);
+  processes_.erase(found);
+}
 
 void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlot>& lent) {
   const auto found = slots_.find(slot);

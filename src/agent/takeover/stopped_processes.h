@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <sys/types.h>
 
@@ -46,7 +47,7 @@ namespace verbena::agent {
 // buffer.
 //
 // An idle machine has no cost. A socket is watched for its next packet. Only if that packet still lies there
-// after 60 ms, the state of its process is read. For the agent's thread.
+// after 60 ms, the state of its process is read, once for all its slots. For the agent's thread.
 class StoppedProcesses {
  public:
   struct Surroundings {
@@ -66,11 +67,27 @@ class StoppedProcesses {
 
  private:
   class Slot;
+  // A process whose sockets have packets that it has not read.
+  struct Process {
+    std::set<Slot*> curious;  // they ask whether it is stopped
+    std::optional<EventLoop::TimerId> look;
+    std::set<Slot*> answering;  // it is
+    std::optional<EventLoop::TimerId> check;
+  };
+
+  void ask_soon(Slot& slot);
+  void look(pid_t pid);
+  void answers(Slot& slot);
+  void check_later(pid_t pid);
+  void check(pid_t pid);
+  void leave(Slot& slot);
+  void forget_if_done(pid_t pid);
 
   EventLoop& loop_;
   const uint16_t port_;
   const Surroundings surroundings_;
   const std::unique_ptr<std::byte[]> buffer_;  // for one datagram
+  std::map<pid_t, Process> processes_;         // none without a slot
   std::map<uint32_t, std::unique_ptr<Slot>> slots_;
 };
 

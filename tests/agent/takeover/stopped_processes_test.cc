@@ -81,9 +81,8 @@ class StoppedProcessesTest : public test::NamespaceTest {
     NamespaceTest::SetUp();
     if (IsSkipped()) return;
     wire_.open();
-    ASSERT_TRUE(wire_.add());
-    wire_.unmute(0);
-    wire_.unmute(kSlot);
+    ASSERT_TRUE(wire_.add() && wire_.add());
+    for (const uint32_t slot : {0u, kSlot, kSlot + 1}) wire_.unmute(slot);
     net::UdpPortOptions options;
     auto sender = net::UdpPort::create(UniqueFd(::fcntl(wire_.socket(0), F_DUPFD_CLOEXEC, 3)), options);
     ASSERT_TRUE(sender);
@@ -165,18 +164,22 @@ class StoppedProcessesTest : public test::NamespaceTest {
   EventLoop loop_;
   bool stopped_ = true;
   int looked_ = 0;
+  int looked_at_second_word_ = 0;
   std::vector<std::pair<roce::Headers, roce::Path>> answers_;
-  StoppedProcesses stopped_processes_{
-      loop_,
-      roce::kUdpPort,
-      {.send = [this](const roce::Headers& headers,
-                      const roce::Path& path) { answers_.emplace_back(headers, path); },
-       .flush = [] {},
-       .is_stopped =
-           [this](pid_t) {
-             ++looked_;
-             return stopped_;
-           }}};
+  StoppedProcesses stopped_processes_{loop_,
+                                      roce::kUdpPort,
+                                      {.send =
+                                           [this](const roce::Headers& headers, const roce::Path& path) {
+                                             answers_.emplace_back(headers, path);
+                                             if (words() == 2 && looked_at_second_word_ == 0)
+                                               looked_at_second_word_ = looked_;
+                                           },
+                                       .flush = [] {},
+                                       .is_stopped =
+                                           [this](pid_t) {
+                                             ++looked_;
+                                             return stopped_;
+                                           }}};
 };
 
 TEST_F(StoppedProcessesTest, AnswersEachRequestWithAWordAndAnAcknowledgement) {
@@ -355,6 +358,22 @@ TEST_F(StoppedProcessesTest, ManySendersDoNotDriveOutOneWhoseRequestHasComeAgain
   ASSERT_TRUE(run_until([&] { return words() == 32; }));
   const auto before = acknowledgements_to(loopback());
   EXPECT_TRUE(run_until([&] { return acknowledgements_to(loopback()) > before + 2; }));
+}
+
+TEST_F(StoppedProcessesTest, LooksAtAProcessOnceForAllItsSlots) {
+  constexpr uint32_t kSecond = kSlot + 1;
+  const roce::Qpn other = roce::Qpn::in_slot(kSecond, 7);
+  Page page;
+  page.show(other, 7);
+  page.show_peer(other, loopback());
+  LeasedSlot slot = lent(kSecond);
+  slot.page = page.file();
+  stopped_processes_.slot_changed(kSecond, slot);
+  send(205);
+  send_from(loopback(), 206, roce::Operation::kSendOnly, other);
+  ASSERT_TRUE(run_until([&] { return words() >= 2; }));
+  EXPECT_EQ(looked_at_second_word_, 1);
+  stopped_processes_.slot_changed(kSecond, std::nullopt);
 }
 
 TEST_F(StoppedProcessesTest, ForgetsASlotThatIsGivenBack) {
