@@ -60,14 +60,14 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     return cm_.ended_slots().may_be_leased(slot, to_another_user);
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
-      vault_(slot_table_, served_),
+      takeover_state_(slot_table_, served_),
       cm_(loop_, options.port, cm_surroundings()),
       links_(link_table_, link_surroundings()),
       counters_(loop_, slot_table_, link_table_, ::geteuid()),
       mads_(loop_, client_sockets_, ::geteuid(), host_name(), mad_surroundings()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, slot_surroundings()),
       stopped_(loop_, options.port, stopped_surroundings()),
-      succession_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
+      takeover_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{
           .links = {links_, wire_, options.port},
           .slots = {slots_, wire_},
@@ -97,8 +97,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,
-                    .succession = succession_,
-                    .vault = vault_,
+                    .takeover = takeover_,
+                    .takeover_state = takeover_state_,
                     .links = links_,
                     .slots = slots_,
                     .connection_management = cm_,
@@ -165,7 +165,7 @@ SlotLeases::Surroundings Agent::slot_surroundings() {
           .on_slot =
               [this](uint32_t slot) {
                 consider_keeper();
-                vault_.put_slot(slot);
+                takeover_state_.put_slot(slot);
                 slot_changed(slot);
                 requests_.captures.slot_changed(slot);
               },
@@ -182,7 +182,7 @@ SlotLeases::Surroundings Agent::slot_surroundings() {
           .on_end =
               [this](const LeasedSlot& slot, bool in_order) {
                 kept_traces_.keep(slot, in_order, MonotonicClock::now());
-                cm_.ended_slots().end(slot.index, slot.borrower.uid);
+                cm_.ended_slots().end(slot.index, slot.lessee.uid);
               }};
 }
 
@@ -224,8 +224,8 @@ Agent::~Agent() {
 }
 
 Result<void> Agent::start() {
-  if (const auto created = vault_.create(); !created) return created;
-  vault_.put_ledger(cm_.ledger().fd());
+  if (const auto created = takeover_state_.create(); !created) return created;
+  takeover_state_.put_ledger(cm_.ledger().fd());
   open_state_directory();
   if (const auto started = netlink_.start(); !started) return started;
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
@@ -233,7 +233,7 @@ Result<void> Agent::start() {
     links_.publish();
   });
   wire_.open();
-  succession_.begin();
+  takeover_.begin();
   // A program may look into /sys as soon as it has found its agent.
   if (state_) state_->wait(MonotonicClock::now() + kStateWait);
   if (const auto listening = clients_.listen(name_.take_sockets()); !listening) return listening;
@@ -272,8 +272,8 @@ void Agent::on_settled() {
   link_table_.set_wire(wire_.has_sockets());
   links_.begin();
   watch_port();
-  for (const LeasedSlot& slot : slot_table_.lent()) slot_changed(slot.index);
-  vault_.rewrite();
+  for (const LeasedSlot& slot : slot_table_.leased()) slot_changed(slot.index);
+  takeover_state_.rewrite();
   clients_.for_each([](Session& session) { session.resume(); });
 }
 
@@ -301,7 +301,7 @@ void Agent::watch_port() {
 void Agent::on_links(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   wire_.hear_peers_of(links_.links());
-  vault_.put_links(links_.file());
+  takeover_state_.put_links(links_.file());
   if (state_) state_->show(links_.links());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
   mads_.links_changed(links_.links());
@@ -341,7 +341,7 @@ void Agent::open_gsi() {
 // Whether the second process is needed: while slots are leased to other users, or these users hold ports.
 // Called whenever a client comes or goes or takes a slot, so it only reads counts.
 bool Agent::wants_standby() const {
-  return wire_.has_sockets() && (slot_table_.lent_to_other_users() > 0 || cm_.ledger().has_others());
+  return wire_.has_sockets() && (slot_table_.leased_to_other_users() > 0 || cm_.ledger().has_others());
 }
 
 void Agent::consider_keeper() {

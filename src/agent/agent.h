@@ -108,7 +108,7 @@ class Agent {
   Wire wire_;
   SlotTable slot_table_;
   DomainTable domain_table_;
-  TakeoverRecord vault_;
+  TakeoverRecord takeover_state_;
   bool misses_state_directory_ = false;
   KeptTraces kept_traces_;
   CmService cm_;
@@ -118,7 +118,7 @@ class Agent {
   std::optional<Discovery> discovery_;
   SlotLeases slots_;
   StoppedProcesses stopped_;  // after the sockets that it watches
-  Takeover succession_;
+  Takeover takeover_;
   RefusedPrograms refused_;
   Requests requests_;
   const Session::Parts for_sessions_;

@@ -425,7 +425,7 @@ class Scene {
   template <class Message>
   void say_as(Program& program, MessageType type) {
     Message message{};
-    Words(*choices_, lent()).fill(message);
+    Words(*choices_, leased()).fill(message);
     message.header = protocol::request_header(type, choices_->byte());
     std::byte bytes[sizeof message + 8]{};
     std::memcpy(bytes, &message, sizeof message);
@@ -468,7 +468,7 @@ class Scene {
     const MessageType type = kTypes[choices_->below(std::size(kTypes))];
     const uint8_t how = choices_->byte();
     if (how < 32) return program.read_events();
-    Words words(*choices_, lent());
+    Words words(*choices_, leased());
     protocol::ChannelMessage channel{};
     protocol::PeerMessage peer{};
     channel.own_slot = words.slot();
@@ -510,9 +510,9 @@ class Scene {
     if (sent.size() > 64) sent.erase(sent.begin(), sent.end() - 16);
   }
 
-  std::vector<uint32_t> lent() {
+  std::vector<uint32_t> leased() {
     std::vector<uint32_t> slots;
-    for (const LeasedSlot& slot : world_.slots().lent()) slots.push_back(slot.index);
+    for (const LeasedSlot& slot : world_.slots().leased()) slots.push_back(slot.index);
     return slots;
   }
 
@@ -543,8 +543,8 @@ class Scene {
 
   void require_victim() {
     VERBENA_REQUIRE(world_.find(victim_->session()) != nullptr);
-    const auto slot = world_.slots().find_lent(victims_slot_);
-    VERBENA_REQUIRE(slot && slot->index == victims_slot_ && slot->borrower.session == victim_->session());
+    const auto slot = world_.slots().find_leased(victims_slot_);
+    VERBENA_REQUIRE(slot && slot->index == victims_slot_ && slot->lessee.session == victim_->session());
     VERBENA_REQUIRE(victim_->ask(protocol::GetStatusRequest{}, MessageType::kGetStatus) == 0);
     // The victim still has its domain and its port.
     protocol::DomainRequest domain{};
@@ -569,7 +569,7 @@ class Scene {
 
   void require_nothing_left() {
     CmService& cm = world_.connection_management();
-    VERBENA_REQUIRE(world_.sessions() == 1 && world_.slots().lent().size() == 1);
+    VERBENA_REQUIRE(world_.sessions() == 1 && world_.slots().leased().size() == 1);
     VERBENA_REQUIRE(cm.clients().size() == 1 && cm.manager().size() == 0 && cm.manager().half_open() == 0);
     VERBENA_REQUIRE(!cm.can_resolve() || cm.neighbours().waiting() == 0);
     for (const uid_t user : {0u, 1000u, 1002u, 1003u, kVictim}) {

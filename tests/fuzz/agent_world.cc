@@ -98,7 +98,7 @@ void Wire::mute(uint32_t slot) {
 }
 void Wire::hang_up(uint32_t) {}
 void Wire::unmute(uint32_t) {}
-Result<void> Wire::hand_over(uint32_t slot) {
+Result<void> Wire::forward(uint32_t slot) {
   receivers_[slot] = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   return {};
 }
@@ -106,7 +106,7 @@ UniqueFd Wire::take_receiver(uint32_t slot) {
   const auto node = receivers_.extract(slot);
   return node ? std::move(node.mapped()) : UniqueFd();
 }
-Result<void> Wire::go_on_handing_over(uint32_t, UniqueFd) {
+Result<void> Wire::go_on_forwarding(uint32_t, UniqueFd) {
   return {};
 }
 void Wire::hear_peers_of(const std::vector<control::Link>&) {}
@@ -249,11 +249,11 @@ AgentWorld::AgentWorld(bool has_wire)
       wire_(4791),
       slots_(wire_, 0),
       domains_(sockets_.closer(), 0, DomainTable::room_with(descriptor_limit())),
-      vault_(slots_, served_),
+      takeover_state_(slots_, served_),
       cm_(loop_, 4791,
           {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
            .on_quiet = [] {},
-           .is_orphan = [this](uint32_t qpn) { return lending_.orphans().contains(roce::Qpn(qpn).slot()); },
+           .is_orphan = [this](uint32_t qpn) { return lease_.orphans().contains(roce::Qpn(qpn).slot()); },
            .on_trace_end =
                [this](const ConnectionTrace& trace) { kept_traces_.keep(trace, MonotonicClock::now()); }}),
       links_(link_table_,
@@ -270,59 +270,58 @@ AgentWorld::AgentWorld(bool has_wire)
              .counters = [this](uint32_t device_index) { return counters_.of(device_index); },
              .on_ports = [] {},
              .settled = [] { return TimePoint(); }}),
-      lending_(
-          loop_, wire_, slots_, counters_, domains_,
-          {.on_wire = [] {},
-           .on_slot =
-               [this](uint32_t slot) {
-                 vault_.put_slot(slot);
-                 requests_.captures.slot_changed(slot);
-               },
-           .on_survivor = [] {},
-           .on_return = [] {},
-           .on_end = [this](const LeasedSlot& slot,
-                            bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
-      succession_({loop_, wire_, lending_, link_table_, cm_, served_by_vault_}, [] {}),
-      requests_{
-          .links = {links_, wire_, 4791},
-          .slots = {lending_, wire_},
-          .domains = {domains_, lending_,
-                      [this](uint64_t session, control::DomainPeer peer, uid_t other) {
-                        Session* const told = find(session);
-                        return told != nullptr && told->events().tell_peer(std::move(peer), other);
-                      }},
-          .channels = {lending_,
-                       [this](uint64_t session, control::SlotChannel channel, uid_t other) {
-                         Session* const told = find(session);
-                         return told != nullptr && told->events().tell_channel(std::move(channel), other);
-                       }},
-          .captures = {lending_,
-                       [this](uint64_t session, control::SlotCapture capture) {
-                         Session* const told = find(session);
-                         return told != nullptr && told->events().tell_capture(std::move(capture));
-                       }},
-          .status = StatusRequests({links_, wire_, lending_, counters_, refused_, cm_, sockets_.files()}),
-          .mads = MadRequests(mads_),
-          .traces = {lending_, kept_traces_, cm_.traces(), sockets_.files(),
-                     [this](uint64_t session, bool on) {
-                       Session* const told = find(session);
-                       return told != nullptr && told->events().tell_trace(on);
-                     }}},
+      lease_(loop_, wire_, slots_, counters_, domains_,
+             {.on_wire = [] {},
+              .on_slot =
+                  [this](uint32_t slot) {
+                    takeover_state_.put_slot(slot);
+                    requests_.captures.slot_changed(slot);
+                  },
+              .on_survivor = [] {},
+              .on_return = [] {},
+              .on_end = [this](const LeasedSlot& slot,
+                               bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
+      takeover_({loop_, wire_, lease_, link_table_, cm_, served_by_vault_}, [] {}),
+      requests_{.links = {links_, wire_, 4791},
+                .slots = {lease_, wire_},
+                .domains = {domains_, lease_,
+                            [this](uint64_t session, control::DomainPeer peer, uid_t other) {
+                              Session* const told = find(session);
+                              return told != nullptr && told->events().tell_peer(std::move(peer), other);
+                            }},
+                .channels = {lease_,
+                             [this](uint64_t session, control::SlotChannel channel, uid_t other) {
+                               Session* const told = find(session);
+                               return told != nullptr &&
+                                      told->events().tell_channel(std::move(channel), other);
+                             }},
+                .captures = {lease_,
+                             [this](uint64_t session, control::SlotCapture capture) {
+                               Session* const told = find(session);
+                               return told != nullptr && told->events().tell_capture(std::move(capture));
+                             }},
+                .status = StatusRequests({links_, wire_, lease_, counters_, refused_, cm_, sockets_.files()}),
+                .mads = MadRequests(mads_),
+                .traces = {lease_, kept_traces_, cm_.traces(), sockets_.files(),
+                           [this](uint64_t session, bool on) {
+                             Session* const told = find(session);
+                             return told != nullptr && told->events().tell_trace(on);
+                           }}},
       parts_{.loop = loop_,
              .sockets = sockets_,
              .requests = requests_,
-             .succession = succession_,
-             .vault = vault_,
+             .takeover = takeover_,
+             .takeover_state = takeover_state_,
              .links = links_,
-             .slots = lending_,
+             .slots = lease_,
              .connection_management = cm_,
              .refused = refused_,
              .served = served_,
              .on_greeted = [](const Session&) {},
              .close = [this](uint64_t session) { loop_.later([this, session] { end(session); }); }},
       qp1_(last_qp1) {
-  VERBENA_REQUIRE(vault_.create());
-  vault_.put_ledger(cm_.ledger().fd());
+  VERBENA_REQUIRE(takeover_state_.create());
+  takeover_state_.put_ledger(cm_.ledger().fd());
   link_table_.netdev_changed(
       {.index = 1, .name = "lo", .up = true, .carrier = true, .loopback = true, .mtu = 65536});
   link_table_.netdev_changed({.index = kOwnInterface,
@@ -333,7 +332,7 @@ AgentWorld::AgentWorld(bool has_wire)
                               .mac = {2, 0, 0, 0, 0, 1}});
   link_table_.address_changed(kOwnInterface, {host_address(1), 24});
   if (has_wire) wire_.open();
-  succession_.begin();
+  takeover_.begin();
   links_.begin();
   if (has_wire) cm_.open_wire(wire_.socket(0));
   cm_.gsi().give_others_to(
@@ -364,14 +363,14 @@ Session* AgentWorld::find(uint64_t session) {
 void AgentWorld::end(uint64_t session) {
   if (sessions_.erase(session) == 0) return;
   links_.session_went(session);
-  lending_.take_back_all(session);
+  lease_.take_back_all(session);
   requests_.captures.session_went(session);
   requests_.traces.session_went(session);
 }
 
 void AgentWorld::on_links(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
-  vault_.put_links(links_.file());
+  takeover_state_.put_links(links_.file());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
   mads_.links_changed(links_.links());
   counters_.collect();

@@ -98,15 +98,15 @@ class AgentWorld {
   Wire wire_;
   SlotTable slots_;
   DomainTable domains_;
-  TakeoverRecord vault_;
+  TakeoverRecord takeover_state_;
   KeptTraces kept_traces_;
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
   MadDispatcher mads_;
-  SlotLeases lending_;
+  SlotLeases lease_;
   ServedUsers served_by_vault_;
-  Takeover succession_;
+  Takeover takeover_;
   RefusedPrograms refused_;
   Requests requests_;
   const Session::Parts parts_;

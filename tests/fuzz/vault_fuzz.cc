@@ -52,13 +52,13 @@ Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t>) {
 void Wire::mute(uint32_t) {}
 void Wire::hang_up(uint32_t) {}
 void Wire::unmute(uint32_t) {}
-Result<void> Wire::hand_over(uint32_t) {
+Result<void> Wire::forward(uint32_t) {
   return fail(EMFILE);
 }
 UniqueFd Wire::take_receiver(uint32_t) {
   return {};
 }
-Result<void> Wire::go_on_handing_over(uint32_t, UniqueFd) {
+Result<void> Wire::go_on_forwarding(uint32_t, UniqueFd) {
   return {};
 }
 
@@ -145,7 +145,7 @@ void check_slots(Choices& choices) {
     std::set<uint32_t> indexes;
     for (const SlotRecord& slot : contents.slots) {
       VERBENA_REQUIRE(slot.index < roce::Qpn::kSlots && indexes.insert(slot.index).second);
-      for (const int fd : {slot.socket, slot.page, slot.courier_end, slot.process}) {
+      for (const int fd : {slot.socket, slot.page, slot.forwarder_end, slot.process}) {
         VERBENA_REQUIRE(fd < 0 || owned.contains(fd));
       }
       VERBENA_REQUIRE(slot.socket < 0 || slot.socket != slot.page);
@@ -153,11 +153,11 @@ void check_slots(Choices& choices) {
     Wire wire(4791);
     SlotTable slots(wire, kOwn);
     const bool adopted = slots.adopt(contents, kStart).has_value();
-    for (const LeasedSlot& slot : slots.lent()) {
+    for (const LeasedSlot& slot : slots.leased()) {
       VERBENA_REQUIRE(adopted && slot.index > 0 && slot.index < SlotTable::kEnd && slot.page >= 0);
-      VERBENA_REQUIRE(slot.borrower.session == 0);
+      VERBENA_REQUIRE(slot.lessee.session == 0);
       // Only the owner can claim the slot.
-      Borrower stranger = slot.borrower;
+      Lessee stranger = slot.lessee;
       stranger.session = 5;
       stranger.start_time += 2;  // one tick is allowed, for readers in other time namespaces
       VERBENA_REQUIRE(!slots.keep(slot.index, stranger));
@@ -165,16 +165,16 @@ void check_slots(Choices& choices) {
       VERBENA_REQUIRE(slots.keep(slot.index, stranger));
       VERBENA_REQUIRE(!slots.keep(slot.index, stranger));
     }
-    for (const LeasedSlot& slot : slots.lent_to(5)) {
+    for (const LeasedSlot& slot : slots.leased_to(5)) {
       VERBENA_REQUIRE(slots.take_back(slot.index, 5, kStart).has_value());
     }
-    VERBENA_REQUIRE(slots.lent().empty());
+    VERBENA_REQUIRE(slots.leased().empty());
     // The slots can be leased again.
-    Borrower next;
+    Lessee next;
     next.session = 6;
     next.uid = kOwn;
-    const auto lent = slots.lend(next, kStart + std::chrono::hours(1));
-    VERBENA_REQUIRE(lent || wire.has_sockets());
+    const auto leased = slots.lease(next, kStart + std::chrono::hours(1));
+    VERBENA_REQUIRE(leased || wire.has_sockets());
   }
   giver.drain();
   // The lowest free descriptor is the same, so nothing stays open.

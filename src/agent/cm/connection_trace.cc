@@ -181,11 +181,11 @@ void ConnectionTraces::end(ConnectionTrace& trace) {
   if (on_end_ && trace.file() >= 0) on_end_(trace);
 }
 
-Result<UniqueFd> ConnectionTraces::lend(const ConnectionTrace& trace) {
+Result<UniqueFd> ConnectionTraces::lease(const ConnectionTrace& trace) {
   const uid_t user = trace.process().uid;
-  auto lent = readers_.lend(user, trace.file(), 1, 0, [this, number = trace.number()] { closed(number); });
-  if (lent) read_.try_emplace(trace.number(), Read{user, 0});
-  return lent;
+  auto leased = readers_.lease(user, trace.file(), 1, 0, [this, number = trace.number()] { closed(number); });
+  if (leased) read_.try_emplace(trace.number(), Read{user, 0});
+  return leased;
 }
 
 void ConnectionTraces::closed(uint64_t trace) {

@@ -105,7 +105,7 @@ class ConnectionTraces {
       : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
 
   // Opens the trace's file for a reader. EDQUOT: readers have too many traces of that user open.
-  Result<UniqueFd> lend(const ConnectionTrace& trace);
+  Result<UniqueFd> lease(const ConnectionTrace& trace);
 
   // Returns the first trace with this or a higher number that has events, of one user or any; nullptr: none.
   const ConnectionTrace* find(uint64_t from, std::optional<uid_t> user) const;

@@ -18,7 +18,7 @@
 namespace verbena::agent {
 namespace {
 
-bool may_change_links(const Borrower& client) {
+bool may_change_links(const Lessee& client) {
   return client.uid == 0 || client.uid == ::geteuid();
 }
 
@@ -29,26 +29,26 @@ RequestResult<> plain(const control::AdminResult<void>& outcome) {
 
 }  // namespace
 
-RequestResult<> LinkRequests::get_links(const Borrower&, const protocol::GetLinksRequest&) {
+RequestResult<> LinkRequests::get_links(const Lessee&, const protocol::GetLinksRequest&) {
   return Reply<>{.fds = {links_.file()}};
 }
 
-RequestResult<> LinkRequests::add_link(const Borrower& client, const protocol::LinkRequest& request) {
+RequestResult<> LinkRequests::add_link(const Lessee& client, const protocol::LinkRequest& request) {
   if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
   return plain(links_.add(load_text(request.name), load_text(request.netdev)));
 }
 
-RequestResult<> LinkRequests::delete_link(const Borrower& client, const protocol::LinkRequest& request) {
+RequestResult<> LinkRequests::delete_link(const Lessee& client, const protocol::LinkRequest& request) {
   if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
   return plain(links_.remove(load_text(request.name)));
 }
 
-RequestResult<> LinkRequests::rename_link(const Borrower& client, const protocol::RenameRequest& request) {
+RequestResult<> LinkRequests::rename_link(const Lessee& client, const protocol::RenameRequest& request) {
   if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
   return plain(links_.rename(load_text(request.name), load_text(request.new_name)));
 }
 
-RequestResult<> LinkRequests::set_peers(const Borrower& client, const protocol::PeersRequest& request) {
+RequestResult<> LinkRequests::set_peers(const Lessee& client, const protocol::PeersRequest& request) {
   constexpr const char* kRefused = "that is no list of networks";
   if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
   if (request.count > std::size(request.peers)) return refuse(EINVAL, kRefused);
@@ -62,7 +62,7 @@ RequestResult<> LinkRequests::set_peers(const Borrower& client, const protocol::
 }
 
 // Any client that may have a slot may join groups: the kernel lets every process do so.
-RequestResult<> LinkRequests::join_group(const Borrower&, const protocol::GroupRequest& request) {
+RequestResult<> LinkRequests::join_group(const Lessee&, const protocol::GroupRequest& request) {
   constexpr const char* kRefused = "the multicast group cannot be joined";
   roce::Address group;
   std::copy(std::begin(request.group), std::end(request.group), group.bytes.begin());

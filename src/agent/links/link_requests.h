@@ -17,15 +17,15 @@ class LinkRequests {
   LinkRequests(LinkPublisher& links, const Wire& wire, uint16_t port)
       : links_(links), wire_(wire), port_(port) {}
 
-  RequestResult<> get_links(const Borrower& client, const protocol::GetLinksRequest& request);
+  RequestResult<> get_links(const Lessee& client, const protocol::GetLinksRequest& request);
   // EPERM: the client's user is neither root nor the agent's own.
-  RequestResult<> add_link(const Borrower& client, const protocol::LinkRequest& request);
-  RequestResult<> rename_link(const Borrower& client, const protocol::RenameRequest& request);
-  RequestResult<> delete_link(const Borrower& client, const protocol::LinkRequest& request);
-  RequestResult<> set_peers(const Borrower& client, const protocol::PeersRequest& request);
+  RequestResult<> add_link(const Lessee& client, const protocol::LinkRequest& request);
+  RequestResult<> rename_link(const Lessee& client, const protocol::RenameRequest& request);
+  RequestResult<> delete_link(const Lessee& client, const protocol::LinkRequest& request);
+  RequestResult<> set_peers(const Lessee& client, const protocol::PeersRequest& request);
   // Returns a socket of a multicast group. EINVAL: the address is not multicast. ENETDOWN: there is no wire.
   // ENODEV: there is no such device.
-  RequestResult<> join_group(const Borrower& client, const protocol::GroupRequest& request);
+  RequestResult<> join_group(const Lessee& client, const protocol::GroupRequest& request);
 
  private:
   LinkPublisher& links_;

@@ -101,7 +101,7 @@ Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes re
   if (!socket_.may_send(1)) return fail(EAGAIN);
   const auto file = write_memory_file("verbena-mad", rest);
   if (!file) return fail(file.error().code);
-  const auto theirs = files_.lend(user_, file->get(), rest.size());
+  const auto theirs = files_.lease(user_, file->get(), rest.size());
   if (!theirs) return fail(theirs.error().code);
   const int fd = theirs->get();
   return socket_.send(header_and_first, {&fd, 1});

@@ -10,7 +10,7 @@
 
 namespace verbena::agent {
 
-RequestResult<protocol::MadPortReply> MadRequests::get_port(const Borrower&,
+RequestResult<protocol::MadPortReply> MadRequests::get_port(const Lessee&,
                                                             const protocol::DeviceRequest& request) {
   constexpr size_t kCapabilitiesAt = 20;
   const LinkFabric* fabric = dispatcher_.fabrics().find(request.device_index);
@@ -24,7 +24,7 @@ RequestResult<protocol::MadPortReply> MadRequests::get_port(const Borrower&,
   return reply;
 }
 
-RequestResult<> MadRequests::open_port(const Borrower& client, const protocol::DeviceRequest& request) {
+RequestResult<> MadRequests::open_port(const Lessee& client, const protocol::DeviceRequest& request) {
   auto opened =
       dispatcher_.open(request.device_index, client.uid, (request.flags & protocol::kMadLongMessages) != 0);
   if (!opened) return refuse(opened.error().code, "the port cannot be opened for management datagrams");
@@ -34,7 +34,7 @@ RequestResult<> MadRequests::open_port(const Borrower& client, const protocol::D
 }
 
 RequestResult<protocol::MadRegisterReply> MadRequests::add_agent(
-    const Borrower& client, const protocol::MadRegisterRequest& request) {
+    const Lessee& client, const protocol::MadRegisterRequest& request) {
   constexpr const char* kRefused = "no agent can be registered for these management datagrams";
   constexpr uint32_t kKnown = protocol::kMadUserRmpp | protocol::kMadKeepsNumber;
   if ((request.flags & ~kKnown) != 0) return refuse(EINVAL, kRefused);
@@ -58,8 +58,7 @@ RequestResult<protocol::MadRegisterReply> MadRequests::add_agent(
   return reply;
 }
 
-RequestResult<> MadRequests::remove_agent(const Borrower& client,
-                                          const protocol::MadRegisterRequest& request) {
+RequestResult<> MadRequests::remove_agent(const Lessee& client, const protocol::MadRegisterRequest& request) {
   const auto removed = dispatcher_.remove_agent(client.uid, request.port, request.agent);
   if (!removed) return refuse(removed.error().code, "there is no such agent");
   return Reply<>();

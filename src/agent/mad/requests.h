@@ -14,12 +14,12 @@ class MadRequests {
  public:
   explicit MadRequests(MadDispatcher& dispatcher) : dispatcher_(dispatcher) {}
 
-  RequestResult<protocol::MadPortReply> get_port(const Borrower& client,
+  RequestResult<protocol::MadPortReply> get_port(const Lessee& client,
                                                  const protocol::DeviceRequest& request);
-  RequestResult<> open_port(const Borrower& client, const protocol::DeviceRequest& request);
-  RequestResult<protocol::MadRegisterReply> add_agent(const Borrower& client,
+  RequestResult<> open_port(const Lessee& client, const protocol::DeviceRequest& request);
+  RequestResult<protocol::MadRegisterReply> add_agent(const Lessee& client,
                                                       const protocol::MadRegisterRequest& request);
-  RequestResult<> remove_agent(const Borrower& client, const protocol::MadRegisterRequest& request);
+  RequestResult<> remove_agent(const Lessee& client, const protocol::MadRegisterRequest& request);
 
  private:
   MadDispatcher& dispatcher_;

@@ -44,8 +44,8 @@ bool HeldFiles::allows(uid_t user, size_t bytes) {
   return blocks_.allows(user, blocks_of(bytes));
 }
 
-Result<UniqueFd> HeldFiles::lend(uid_t user, int file, size_t bytes, uint64_t session,
-                                 std::function<void()> on_closed) {
+Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t session,
+                                  std::function<void()> on_closed) {
   struct stat status {};
   if (::fstat(file, &status) != 0) return fail(errno);
   UniqueFd theirs = reopen_read_only(file);

@@ -47,8 +47,8 @@ class HeldFiles {
   // Opens a memfd again, read-only, for a client. It counts as `bytes` until no process has it open. EDQUOT:
   // the user's programs hold too much. `session` is for holds(); 0: none. `on_closed` is called soon after
   // the last process has closed it. Only the first call for a file counts it.
-  Result<UniqueFd> lend(uid_t user, int file, size_t bytes, uint64_t session = 0,
-                        std::function<void()> on_closed = {});
+  Result<UniqueFd> lease(uid_t user, int file, size_t bytes, uint64_t session = 0,
+                         std::function<void()> on_closed = {});
   // Whether a file that was made for the session is open in any process.
   bool holds(uint64_t session);
   // Returns the number of blocks that the user's programs hold.

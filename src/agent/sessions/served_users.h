@@ -25,7 +25,7 @@ class ServedUsers {
   bool serves(uid_t user) const {
     return user == 0 || user == own_ || (is_roots_ && (!only_ || user == *only_));
   }
-  bool lends_sockets_to(uid_t user) const { return user == 0 || user == own_ || user == only_; }
+  bool leases_sockets_to(uid_t user) const { return user == 0 || user == own_ || user == only_; }
 
   std::optional<uid_t> only() const { return only_; }
   // Adopts the setting of a former agent, unless this agent has its own.

@@ -43,7 +43,7 @@ bool brings_descriptors(ConstBytes message) {
 
 template <class Role, class Message, class Method>
 constexpr bool takes_descriptor =
-    std::is_invocable_v<Method, Role&, const Borrower&, const Message&, ClientFile>;
+    std::is_invocable_v<Method, Role&, const Lessee&, const Message&, ClientFile>;
 
 }  // namespace
 
@@ -296,13 +296,14 @@ bool Session::may_use_qpn(uint32_t qpn) const {
   return client_.uid == 0 || client_.uid == ::geteuid() || parts_.slots.is_qpn_of(qpn, client_.uid);
 }
 
-void Session::hello(const protocol::HelloRequest& request, ClientFile vault) {
+void Session::hello(const protocol::HelloRequest& request, ClientFile takeover_state) {
   client_.program = load_text(request.program);
   client_.protocol_version = protocol::common_version(request.header.version);
   // Descriptors in a takeover state become the agent's, so only one from its own user is accepted.
-  if (vault && client_.uid == ::geteuid()) parts_.succession.offer_vault(vault.take_trusted());
+  if (takeover_state && client_.uid == ::geteuid())
+    parts_.takeover.offer_state(takeover_state.take_trusted());
   pending_hello_ = request.header;
-  if (parts_.succession.is_settled()) {
+  if (parts_.takeover.is_settled()) {
     finish_hello();
   } else {
     parts_.loop.set_events(socket_.get(), 0);
@@ -322,7 +323,7 @@ void Session::finish_hello() {
     return send_error(request, EPERM,
                       "the agent of this machine is there for another user (--serve-only): ask root");
   }
-  client_.shares_port = parts_.served.lends_sockets_to(client_.uid);
+  client_.shares_port = parts_.served.leases_sockets_to(client_.uid);
   const auto client_end = events_.open(client_.protocol_version);
   if (!client_end) {
     return send_error(request, client_end.error().code, "the agent has run out of descriptors");
@@ -337,11 +338,11 @@ void Session::finish_hello() {
       protocol::kServesXrcDomains | protocol::kServesConnectionManagement | protocol::kServesLongMads;
   reply.fds = {client_end->get(), parts_.links.file()};
   // The takeover state has all users' sockets, so only processes of the agent's own user get it.
-  if (client_.uid == ::geteuid() && parts_.vault.client_end() >= 0) {
-    reply.fds.push_back(parts_.vault.client_end());
+  if (client_.uid == ::geteuid() && parts_.takeover_state.client_end() >= 0) {
+    reply.fds.push_back(parts_.takeover_state.client_end());
   }
   answer(request, RequestResult<protocol::HelloReply>(std::move(reply)));
-  parts_.succession.greeted();
+  parts_.takeover.greeted();
   parts_.on_greeted(*this);
 }
 

@@ -55,8 +55,8 @@ class Session : private CmClient::Host {
     EventLoop& loop;
     ClientSockets& sockets;
     Requests& requests;
-    Takeover& succession;
-    const TakeoverRecord& vault;
+    Takeover& takeover;
+    const TakeoverRecord& takeover_state;
     const LinkPublisher& links;
     const SlotLeases& slots;
     CmService& connection_management;
@@ -112,7 +112,7 @@ class Session : private CmClient::Host {
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
   void drop_with_files(const protocol::MessageHeader& header, const Fault& fault);
   void refuse_version(const protocol::MessageHeader& request);
-  void hello(const protocol::HelloRequest& request, ClientFile vault);
+  void hello(const protocol::HelloRequest& request, ClientFile takeover_state);
   void finish_hello();
   void handle_cm(const protocol::MessageHeader& request, ConstBytes message, ClientFile descriptor);
 
@@ -141,7 +141,7 @@ class Session : private CmClient::Host {
   void close();
 
   const Parts& parts_;
-  Borrower client_;
+  Lessee client_;
   ClientSocket socket_;
   ClientEvents events_;
   bool greeted_ = false;

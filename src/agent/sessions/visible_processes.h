@@ -15,14 +15,14 @@ namespace verbena::agent {
 inline bool sees_all(uid_t user) {
   return user == 0 || user == ::geteuid();
 }
-inline bool sees_all(const Borrower& client) {
+inline bool sees_all(const Lessee& client) {
   return sees_all(client.uid);
 }
 // Returns the only user whose processes the client may see, or nullopt if it may see those of all users.
-inline std::optional<uid_t> seen_by(const Borrower& client) {
+inline std::optional<uid_t> seen_by(const Lessee& client) {
   return sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
 }
-inline bool sees(const Borrower& client, uid_t user) {
+inline bool sees(const Lessee& client, uid_t user) {
   return sees_all(client) || client.uid == user;
 }
 

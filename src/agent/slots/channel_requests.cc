@@ -19,7 +19,7 @@ void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint3
 // Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
 // closed here, and the other process notices.
 Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
-  if (own_slot == peer_slot || !slots_.is_lent_to_session(own_slot, session)) return fail(EINVAL);
+  if (own_slot == peer_slot || !slots_.is_leased_to_session(own_slot, session)) return fail(EINVAL);
   const auto peer = session_with(peer_slot);
   if (!peer) return fail(peer.error().code);
   int ends[2];
@@ -32,12 +32,12 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
 }
 
 Result<uint64_t> ChannelRequests::session_with(uint32_t slot) const {
-  const auto lent = slots_.find(slot);
-  if (!lent || lent->index != slot) return fail(ENOENT);
+  const auto leased = slots_.find(slot);
+  if (!leased || leased->index != slot) return fail(ENOENT);
   // Leased by a former agent; the process has not reconnected yet.
-  if (lent->borrower.session == 0) return fail(EAGAIN);
-  if (lent->borrower.protocol_version < protocol::kFirstVersionWithChannels) return fail(EOPNOTSUPP);
-  return lent->borrower.session;
+  if (leased->lessee.session == 0) return fail(EAGAIN);
+  if (leased->lessee.protocol_version < protocol::kFirstVersionWithChannels) return fail(EOPNOTSUPP);
+  return leased->lessee.session;
 }
 
 }  // namespace verbena::agent

@@ -10,20 +10,20 @@
 
 namespace verbena::agent {
 
-RequestResult<> DomainRequests::open_domain(const Borrower& client, const protocol::DomainRequest& request,
+RequestResult<> DomainRequests::open_domain(const Lessee& client, const protocol::DomainRequest& request,
                                             ClientFile file) {
   constexpr const char* kRefused = "the XRC domain cannot be opened so";
   const DomainTable::Mode mode{.create = (request.flags & protocol::DomainRequest::kCreate) != 0,
                                .exclusive = (request.flags & protocol::DomainRequest::kExclusive) != 0};
   if (!file) return refuse(EBADF, "without the domain's file");
-  if (!slots_.is_lent_to_session(request.slot, client.session)) return refuse(EINVAL, kRefused);
+  if (!slots_.is_leased_to_session(request.slot, client.session)) return refuse(EINVAL, kRefused);
   const auto opened = domains_.open({client.session, request.domain, request.slot, client.uid}, file.get(),
                                     request.device_index, mode);
   if (!opened) return refuse(opened.error().code, kRefused);
   return {};
 }
 
-RequestResult<> DomainRequests::close_domain(const Borrower& client, const protocol::DomainRequest& request) {
+RequestResult<> DomainRequests::close_domain(const Lessee& client, const protocol::DomainRequest& request) {
   const auto closed = domains_.close(client.session, request.domain);
   if (!closed) return refuse(closed.error().code, "no such XRC domain is open");
   return {};

@@ -24,9 +24,8 @@ class DomainRequests {
   DomainRequests(DomainTable& domains, const SlotLeases& slots, Tell tell)
       : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
 
-  RequestResult<> open_domain(const Borrower& client, const protocol::DomainRequest& request,
-                              ClientFile file);
-  RequestResult<> close_domain(const Borrower& client, const protocol::DomainRequest& request);
+  RequestResult<> open_domain(const Lessee& client, const protocol::DomainRequest& request, ClientFile file);
+  RequestResult<> close_domain(const Lessee& client, const protocol::DomainRequest& request);
 
   // Connects the session to the process at `slot` in its domain `name`. Both are told.
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);

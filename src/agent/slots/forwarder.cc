@@ -251,11 +251,11 @@ void Forwarder::take_turn(Delivery& delivery) {
   size_t largest = 0;
   for (uint32_t i = 0; i < got; ++i) largest = std::max(largest, batch_.data(i).size());
   delivery.ahead.adapt(asked, got, static_cast<uint32_t>(largest));
-  if (got > 0) hand_over(delivery, got);
+  if (got > 0) forward(delivery, got);
   delivery.handed = waiting_in(delivery.end.get());
 }
 
-void Forwarder::hand_over(Delivery& delivery, uint32_t count) {
+void Forwarder::forward(Delivery& delivery, uint32_t count) {
   std::array<ForwardedDatagram, net::DatagramBatch::kMax> heads;
   std::array<std::array<iovec, 2>, net::DatagramBatch::kMax> pieces;
   std::array<mmsghdr, net::DatagramBatch::kMax> messages{};

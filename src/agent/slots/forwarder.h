@@ -52,7 +52,7 @@ class Forwarder {
   std::shared_ptr<Delivery> find(uint64_t key);
   void answer(uint64_t key, uint32_t events);
   void take_turn(Delivery& delivery);
-  void hand_over(Delivery& delivery, uint32_t count);
+  void forward(Delivery& delivery, uint32_t count);
   void wait_for_room(Delivery& delivery, bool full);
   void hold_back(Delivery& delivery);
   void set_events(const Delivery& delivery, uint32_t of_socket, uint32_t of_pair);

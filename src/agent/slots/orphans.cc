@@ -9,17 +9,17 @@ Orphans::~Orphans() {
   while (!orphans_.empty()) remove(orphans_.begin()->first);
 }
 
-std::optional<SharedProcess> Orphans::find_process(const Borrower& borrower) {
-  if (borrower.process) return has_ended(borrower.process->get()) ? nullptr : borrower.process;
-  if (borrower.pid <= 0) return std::nullopt;
-  SharedProcess process = share_process(watch_process(borrower.pid));
-  return process && is_same_start(start_time_of(borrower.pid), borrower.start_time) ? process : nullptr;
+std::optional<SharedProcess> Orphans::find_process(const Lessee& lessee) {
+  if (lessee.process) return has_ended(lessee.process->get()) ? nullptr : lessee.process;
+  if (lessee.pid <= 0) return std::nullopt;
+  SharedProcess process = share_process(watch_process(lessee.pid));
+  return process && is_same_start(start_time_of(lessee.pid), lessee.start_time) ? process : nullptr;
 }
 
 bool Orphans::watch(const LeasedSlot& slot, OnEnd on_end) {
   if (orphans_.contains(slot.index)) return true;
   auto end = [index = slot.index, on_end = std::move(on_end)] { on_end(index); };
-  const auto process = find_process(slot.borrower);
+  const auto process = find_process(slot.lessee);
   if (!process) {
     const auto timer = loop_.at(MonotonicClock::now() + unseen_patience_, std::move(end));
     orphans_[slot.index] = {.process = nullptr, .timer = timer};

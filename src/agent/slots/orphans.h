@@ -41,7 +41,7 @@ class Orphans {
     std::optional<EventLoop::TimerId> timer;  // only without a process
   };
   // Returns nothing if the process is not visible, and a null pointer if it has ended.
-  static std::optional<SharedProcess> find_process(const Borrower& borrower);
+  static std::optional<SharedProcess> find_process(const Lessee& lessee);
 
   EventLoop& loop_;
   const Duration unseen_patience_;

@@ -37,22 +37,22 @@ void SlotLeases::seek_wire(TimePoint now) {
   surroundings_.on_wire();
 }
 
-Result<LeasedSlot> SlotLeases::lend(const Borrower& borrower) {
+Result<LeasedSlot> SlotLeases::lease(const Lessee& lessee) {
   const TimePoint now = MonotonicClock::now();
   seek_wire(now);
-  if (counters_.is_behind(borrower.uid)) return fail(EDQUOT);
-  auto slot = slots_.lend(borrower, now);
+  if (counters_.is_behind(lessee.uid)) return fail(EDQUOT);
+  auto slot = slots_.lease(lessee, now);
   if (slot) surroundings_.on_slot(slot->index);
   counters_.collect_regularly();
   return slot;
 }
 
-Result<void> SlotLeases::keep(uint32_t index, const Borrower& borrower) {
-  return welcome(index, slots_.keep(index, borrower));
+Result<void> SlotLeases::keep(uint32_t index, const Lessee& lessee) {
+  return welcome(index, slots_.keep(index, lessee));
 }
 
-Result<void> SlotLeases::claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower) {
-  return welcome(index, slots_.claim(index, secret, borrower));
+Result<void> SlotLeases::claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee) {
+  return welcome(index, slots_.claim(index, secret, lessee));
 }
 
 Result<void> SlotLeases::welcome(uint32_t index, Result<void> kept) {
@@ -65,8 +65,8 @@ Result<void> SlotLeases::welcome(uint32_t index, Result<void> kept) {
 
 Result<void> SlotLeases::take_back(uint32_t index, uint64_t session) {
   if (session == 0) orphans_.remove(index);
-  if (is_lent_to_session(index, session)) {
-    const LeasedSlot slot = *slots_.find_lent(index);
+  if (is_leased_to_session(index, session)) {
+    const LeasedSlot slot = *slots_.find_leased(index);
     surroundings_.on_end(slot, session != 0);
     counters_.finish(slot);
     counters_.show();
@@ -85,7 +85,7 @@ void SlotLeases::take_back_all(uint64_t session) {
   const auto slot = slots_.first_lent_to(session);
   if (!slot) return;
   if (take_back_some(session)) {
-    loop_.in_turn_of(slot->borrower.uid, [this, session] { return take_back_some(session); });
+    loop_.in_turn_of(slot->lessee.uid, [this, session] { return take_back_some(session); });
   }
 }
 
@@ -107,14 +107,14 @@ bool SlotLeases::take_back_some(uint64_t session) {
 
 void SlotLeases::watch_orphans() {
   const auto take = [this](uint32_t index) { [[maybe_unused]] const auto taken = take_back(index, 0); };
-  for (const LeasedSlot& slot : slots_.lent_to(0)) {
+  for (const LeasedSlot& slot : slots_.leased_to(0)) {
     if (!orphans_.watch(slot, take)) take(slot.index);
   }
 }
 
-bool SlotLeases::is_lent_to_session(uint32_t index, uint64_t session) const {
-  const auto lent = slots_.find_lent(index);
-  return lent && lent->index == index && lent->borrower.session == session;
+bool SlotLeases::is_leased_to_session(uint32_t index, uint64_t session) const {
+  const auto leased = slots_.find_leased(index);
+  return leased && leased->index == index && leased->lessee.session == session;
 }
 
 bool SlotLeases::is_qpn_of(uint32_t qpn, uid_t user) const {
@@ -122,8 +122,8 @@ bool SlotLeases::is_qpn_of(uint32_t qpn, uid_t user) const {
 }
 
 uid_t SlotLeases::user_of(uint32_t slot) const {
-  const auto lent = slots_.find_lent(slot);
-  return lent && lent->index == slot ? lent->borrower.uid : kNobody;
+  const auto leased = slots_.find_leased(slot);
+  return leased && leased->index == slot ? leased->lessee.uid : kNobody;
 }
 
 }  // namespace verbena::agent

@@ -39,10 +39,10 @@ class SlotLeases {
 
   // Errors: as SlotTable::lend(). Also EDQUOT while counters of slots that the user gave back are still
   // unread.
-  Result<LeasedSlot> lend(const Borrower& borrower);
+  Result<LeasedSlot> lease(const Lessee& lessee);
   // As in SlotTable.
-  Result<void> keep(uint32_t index, const Borrower& borrower);
-  Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower);
+  Result<void> keep(uint32_t index, const Lessee& lessee);
+  Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   Result<void> take_back(uint32_t index, uint64_t session);
   // Takes back the slots of a session that has ended: the first two at once, the others in its user's turns.
   void take_back_all(uint64_t session);
@@ -59,11 +59,11 @@ class SlotLeases {
   static constexpr Duration kWireInterval = std::chrono::milliseconds(500);
 
   // Returns the first leased slot from index `from` on.
-  std::optional<LeasedSlot> find(uint32_t from) const { return slots_.find_lent(from); }
+  std::optional<LeasedSlot> find(uint32_t from) const { return slots_.find_leased(from); }
   std::optional<LeasedSlot> find(uint32_t from, std::optional<uid_t> user) const {
     return user ? slots_.find_lent_to(*user, from) : find(from);
   }
-  bool is_lent_to_session(uint32_t index, uint64_t session) const;
+  bool is_leased_to_session(uint32_t index, uint64_t session) const;
   // Whether the QP is in a slot that is leased to this user.
   bool is_qpn_of(uint32_t qpn, uid_t user) const;
   // Returns the user that holds the slot, or kNobody.

@@ -15,9 +15,9 @@ constexpr const char* kTooOld =
 
 }  // namespace
 
-RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Borrower& client,
+RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Lessee& client,
                                                                const protocol::TakeSlotRequest&) {
-  const auto slot = slots_.lend(client);
+  const auto slot = slots_.lease(client);
   if (!slot) {
     const int error = slot.error().code;
     if (error == ENOSPC) return refuse(error, "all slots are lent");
@@ -45,19 +45,19 @@ RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Borrower& c
   return reply;
 }
 
-RequestResult<> SlotRequests::keep_slot(const Borrower& client, const protocol::SlotRequest& request) {
+RequestResult<> SlotRequests::keep_slot(const Lessee& client, const protocol::SlotRequest& request) {
   const auto kept = slots_.keep(request.index, client);
   if (!kept) return refuse(kept.error().code, "the slot is not known to be lent to this user");
   return {};
 }
 
-RequestResult<> SlotRequests::claim_slot(const Borrower& client, const protocol::ClaimSlotRequest& request) {
+RequestResult<> SlotRequests::claim_slot(const Lessee& client, const protocol::ClaimSlotRequest& request) {
   const auto claimed = slots_.claim(request.index, request.secret, client);
   if (!claimed) return refuse(claimed.error().code, "the slot is not known to be lent to this process");
   return {};
 }
 
-RequestResult<> SlotRequests::return_slot(const Borrower& client, const protocol::SlotRequest& request) {
+RequestResult<> SlotRequests::return_slot(const Lessee& client, const protocol::SlotRequest& request) {
   const auto taken = slots_.take_back(request.index, client.session);
   if (!taken) return refuse(taken.error().code, "the slot is not lent to this process");
   return {};

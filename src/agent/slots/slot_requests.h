@@ -14,11 +14,11 @@ class SlotRequests {
  public:
   SlotRequests(SlotLeases& slots, Wire& wire) : slots_(slots), wire_(wire) {}
 
-  RequestResult<protocol::TakeSlotReply> take_slot(const Borrower& client,
+  RequestResult<protocol::TakeSlotReply> take_slot(const Lessee& client,
                                                    const protocol::TakeSlotRequest& request);
-  RequestResult<> keep_slot(const Borrower& client, const protocol::SlotRequest& request);
-  RequestResult<> claim_slot(const Borrower& client, const protocol::ClaimSlotRequest& request);
-  RequestResult<> return_slot(const Borrower& client, const protocol::SlotRequest& request);
+  RequestResult<> keep_slot(const Lessee& client, const protocol::SlotRequest& request);
+  RequestResult<> claim_slot(const Lessee& client, const protocol::ClaimSlotRequest& request);
+  RequestResult<> return_slot(const Lessee& client, const protocol::SlotRequest& request);
 
  private:
   SlotLeases& slots_;

@@ -39,44 +39,44 @@ Result<UniqueFd> make_status_page() {
 
 // Sets the borrower's process from a pidfd. The former agent knew the process by a pid that may mean nothing
 // in this pid namespace.
-void take_process(Borrower& borrower, UniqueFd pidfd) {
+void take_process(Lessee& lessee, UniqueFd pidfd) {
   if (!pidfd || !is_pidfd(pidfd.get())) return;
-  borrower.pid = pid_of(pidfd.get());
-  borrower.start_time = start_time_of(borrower.pid);
-  borrower.process = share_process(std::move(pidfd));
+  lessee.pid = pid_of(pidfd.get());
+  lessee.start_time = start_time_of(lessee.pid);
+  lessee.process = share_process(std::move(pidfd));
 }
 
 }  // namespace
 
-Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
+Result<LeasedSlot> SlotTable::lease(const Lessee& lessee, TimePoint now) {
   forgive_rested(now);
-  const Wanted wanted{borrower.uid, now, quota_.allows(borrower.uid)};
-  if (borrower.shares_port && !is_trusted(borrower.uid) && wire_.is_held_up()) return fail(EBUSY);
+  const Wanted wanted{lessee.uid, now, quota_.allows(lessee.uid)};
+  if (lessee.shares_port && !is_trusted(lessee.uid) && wire_.is_held_up()) return fail(EBUSY);
   auto page = make_status_page();
   if (!page) return fail(page.error().code);
   const auto index = choose(wanted);
   if (!index) return fail(index.error().code);
   // The socket exists even if this lease fails: the next lease gets it.
   Entry& entry = entries_[*index];
-  const bool is_forwarded = !borrower.shares_port && wire_.socket(*index) >= 0;
+  const bool is_forwarded = !lessee.shares_port && wire_.socket(*index) >= 0;
   if (is_forwarded) {
-    if (const auto begun = wire_.hand_over(*index); !begun) {
+    if (const auto begun = wire_.forward(*index); !begun) {
       wire_.mute(*index);
       return fail(begun.error().code);
     }
   }
-  count_for(entry, borrower.uid);
-  entry.lent = true;
-  entry.lending = ++lendings_;
+  count_for(entry, lessee.uid);
+  entry.leased = true;
+  entry.lease = ++leases_;
   entry.is_forwarded = is_forwarded;
-  entry.borrower = borrower;
-  entry.last_uid = borrower.uid;
-  if (borrower.shares_port && wire_.socket(*index) >= 0) {
-    entry.socket_uid = borrower.uid;
-    if (!is_trusted(borrower.uid)) wire_.share(*index);
+  entry.lessee = lessee;
+  entry.last_uid = lessee.uid;
+  if (lessee.shares_port && wire_.socket(*index) >= 0) {
+    entry.socket_uid = lessee.uid;
+    if (!is_trusted(lessee.uid)) wire_.share(*index);
   }
   entry.page = std::move(*page);
-  enter_borrower(*index, entry);
+  enter_lessee(*index, entry);
   wire_.unmute(*index);
   return describe(*index, entry);
 }
@@ -85,7 +85,7 @@ Result<LeasedSlot> SlotTable::lend(const Borrower& borrower, TimePoint now) {
 // returns slots without end would keep all of them resting.
 void SlotTable::forgive_rested(TimePoint now) {
   for (auto& [index, entry] : entries_) {
-    const bool is_for_others = !entry.lent && entry.socket_uid == kNobody;
+    const bool is_for_others = !entry.leased && entry.socket_uid == kNobody;
     const bool has_rested = now - entry.free_since >= kRestBetweenUsers;
     if (is_for_others && has_rested && may_be_leased(index, true)) count_for(entry, kNobody);
   }
@@ -113,7 +113,7 @@ Result<uint32_t> SlotTable::choose(const Wanted& wanted) {
     const auto found = entries_.find(*added);
     if (found == entries_.end()) return *added;
     const bool is_another_user = found->second.last_uid != wanted.user && found->second.last_uid != kNobody;
-    if (!found->second.lent && may_be_leased(*added, is_another_user)) return *added;
+    if (!found->second.leased && may_be_leased(*added, is_another_user)) return *added;
   }
   if (const auto any = longest_free(wanted, Duration::zero())) return *any;
   return fail(error);
@@ -133,7 +133,7 @@ Result<uint32_t> SlotTable::choose_without_wire(const Wanted& wanted) const {
 bool SlotTable::may_have(const Wanted& wanted, uint32_t index, const Entry& entry, Duration rest) const {
   const bool is_for_us = entry.socket_uid == wanted.user || entry.socket_uid == kNobody;
   const bool is_counted = wanted.may_grow || entry.counts_for == wanted.user;
-  if (entry.lent || !is_for_us || !is_counted) return false;
+  if (entry.leased || !is_for_us || !is_counted) return false;
   const bool was_ours = entry.last_uid == wanted.user || entry.last_uid == kNobody;
   const bool has_rested = wanted.now - entry.free_since >= (was_ours ? rest : kRestBetweenUsers);
   return has_rested && may_be_leased(index, !was_ours);
@@ -150,64 +150,64 @@ std::optional<uint32_t> SlotTable::longest_free(const Wanted& wanted, Duration r
 
 SlotTable::Entry* SlotTable::find_orphan(uint32_t index, uid_t user) {
   const auto found = entries_.find(index);
-  if (found == entries_.end() || !found->second.lent) return nullptr;
-  const Borrower& before = found->second.borrower;
+  if (found == entries_.end() || !found->second.leased) return nullptr;
+  const Lessee& before = found->second.lessee;
   return before.session == 0 && before.uid == user ? &found->second : nullptr;
 }
 
-Result<void> SlotTable::keep(uint32_t index, const Borrower& borrower) {
-  Entry* const entry = find_orphan(index, borrower.uid);
+Result<void> SlotTable::keep(uint32_t index, const Lessee& lessee) {
+  Entry* const entry = find_orphan(index, lessee.uid);
   if (entry == nullptr) return fail(ENOENT);
   // Another process of the user has no QPs in this slot. A process that the agent does not see must name the
   // secret, if the page has one.
-  const Borrower& before = entry->borrower;
+  const Lessee& before = entry->lessee;
   const bool is_known = before.pid > 0 || !protocol::is_set(protocol::secret_in(entry->page.get()));
-  if (!is_known || before.pid != borrower.pid || !is_same_start(before.start_time, borrower.start_time))
+  if (!is_known || before.pid != lessee.pid || !is_same_start(before.start_time, lessee.start_time))
     return fail(ENOENT);
-  give_to(index, *entry, borrower);
+  give_to(index, *entry, lessee);
   return {};
 }
 
-Result<void> SlotTable::claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower) {
-  Entry* const entry = find_orphan(index, borrower.uid);
+Result<void> SlotTable::claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee) {
+  Entry* const entry = find_orphan(index, lessee.uid);
   if (entry == nullptr || !protocol::is_set(secret) || secret != protocol::secret_in(entry->page.get()))
     return fail(ENOENT);
-  give_to(index, *entry, borrower);
+  give_to(index, *entry, lessee);
   return {};
 }
 
-void SlotTable::give_to(uint32_t index, Entry& entry, const Borrower& borrower) {
-  strike_borrower(index, entry);
-  entry.borrower = borrower;
-  enter_borrower(index, entry);
+void SlotTable::give_to(uint32_t index, Entry& entry, const Lessee& lessee) {
+  strike_lessee(index, entry);
+  entry.lessee = lessee;
+  enter_lessee(index, entry);
 }
 
 Result<void> SlotTable::take_back(uint32_t index, uint64_t session, TimePoint now) {
   const auto found = entries_.find(index);
   const bool is_theirs =
-      found != entries_.end() && found->second.lent && found->second.borrower.session == session;
+      found != entries_.end() && found->second.leased && found->second.lessee.session == session;
   if (!is_theirs) return fail(ENOENT);
   free(index, found->second, now);
   return {};
 }
 
-void SlotTable::enter_borrower(uint32_t index, const Entry& entry) {
-  by_borrower_.emplace(entry.borrower.session, index);
-  by_user_.emplace(entry.borrower.uid, index);
-  if (entry.borrower.uid != own_) ++lent_to_other_users_;
+void SlotTable::enter_lessee(uint32_t index, const Entry& entry) {
+  by_borrower_.emplace(entry.lessee.session, index);
+  by_user_.emplace(entry.lessee.uid, index);
+  if (entry.lessee.uid != own_) ++lent_to_other_users_;
 }
 
-void SlotTable::strike_borrower(uint32_t index, const Entry& entry) {
-  by_borrower_.erase({entry.borrower.session, index});
-  by_user_.erase({entry.borrower.uid, index});
-  if (entry.borrower.uid != own_) --lent_to_other_users_;
+void SlotTable::strike_lessee(uint32_t index, const Entry& entry) {
+  by_borrower_.erase({entry.lessee.session, index});
+  by_user_.erase({entry.lessee.uid, index});
+  if (entry.lessee.uid != own_) --lent_to_other_users_;
 }
 
 void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
-  strike_borrower(index, entry);
-  entry.lent = false;
+  strike_lessee(index, entry);
+  entry.leased = false;
   entry.is_forwarded = false;
-  entry.borrower = {};
+  entry.lessee = {};
   entry.page.reset();
   entry.free_since = now;
   wire_.hang_up(index);
@@ -238,28 +238,28 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
     entry.socket_uid = slot.socket_uid;
     entry.free_since = now;
     entry.page = own(slot.page);
-    entry.lent = slot.lent && entry.page;
+    entry.leased = slot.leased && entry.page;
     count_for(entry, slot.uid);
-    if (!entry.lent) continue;
-    entry.lending = ++lendings_;
-    entry.borrower = {0, slot.uid, slot.pid, slot.start_time, slot.program};
-    if (slot.process >= 0) take_process(entry.borrower, own(slot.process));
-    enter_borrower(slot.index, entry);
-    entry.is_forwarded = slot.courier_end >= 0;
-    if (entry.is_forwarded) hand_on(slot.index, own(slot.courier_end));
+    if (!entry.leased) continue;
+    entry.lease = ++leases_;
+    entry.lessee = {0, slot.uid, slot.pid, slot.start_time, slot.program};
+    if (slot.process >= 0) take_process(entry.lessee, own(slot.process));
+    enter_lessee(slot.index, entry);
+    entry.is_forwarded = slot.forwarder_end >= 0;
+    if (entry.is_forwarded) pass_on(slot.index, own(slot.forwarder_end));
   }
   return {};
 }
 
 // Goes on forwarding where the former agent stopped.
-void SlotTable::hand_on(uint32_t index, UniqueFd courier_end) {
-  const auto begun = wire_.go_on_handing_over(index, std::move(courier_end));
+void SlotTable::pass_on(uint32_t index, UniqueFd forwarder_end) {
+  const auto begun = wire_.go_on_forwarding(index, std::move(forwarder_end));
   if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);
 }
 
-std::optional<LeasedSlot> SlotTable::find_lent(uint32_t index) const {
+std::optional<LeasedSlot> SlotTable::find_leased(uint32_t index) const {
   for (auto entry = entries_.lower_bound(index); entry != entries_.end(); ++entry) {
-    if (entry->second.lent) return describe(entry->first, entry->second);
+    if (entry->second.leased) return describe(entry->first, entry->second);
   }
   return std::nullopt;
 }
@@ -276,25 +276,25 @@ std::optional<LeasedSlot> SlotTable::first_lent_to(uint64_t session) const {
   return describe(found->second, entries_.at(found->second));
 }
 
-std::vector<LeasedSlot> SlotTable::lent() const {
-  std::vector<LeasedSlot> lent;
+std::vector<LeasedSlot> SlotTable::leased() const {
+  std::vector<LeasedSlot> leased;
   for (const auto& [index, entry] : entries_) {
-    if (entry.lent) lent.push_back(describe(index, entry));
+    if (entry.leased) leased.push_back(describe(index, entry));
   }
-  return lent;
+  return leased;
 }
 
-std::vector<LeasedSlot> SlotTable::lent_to(uint64_t session) const {
-  std::vector<LeasedSlot> lent;
+std::vector<LeasedSlot> SlotTable::leased_to(uint64_t session) const {
+  std::vector<LeasedSlot> leased;
   const auto end = by_borrower_.end();
   for (auto at = by_borrower_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
-    lent.push_back(describe(at->second, entries_.at(at->second)));
+    leased.push_back(describe(at->second, entries_.at(at->second)));
   }
-  return lent;
+  return leased;
 }
 
 LeasedSlot SlotTable::describe(uint32_t index, const Entry& entry) const {
-  return {index, entry.lending, wire_.socket(index), entry.is_forwarded, entry.page.get(), entry.borrower};
+  return {index, entry.lease, wire_.socket(index), entry.is_forwarded, entry.page.get(), entry.lessee};
 }
 
 SlotRecord SlotTable::record(uint32_t index) const {
@@ -304,15 +304,15 @@ SlotRecord SlotTable::record(uint32_t index) const {
   const auto found = entries_.find(index);
   if (found == entries_.end()) return record;
   const Entry& entry = found->second;
-  record.lent = entry.lent;
+  record.leased = entry.leased;
   record.uid = entry.last_uid;
   record.socket_uid = entry.socket_uid;
-  record.pid = entry.borrower.pid;
-  record.start_time = entry.borrower.start_time;
-  record.program = entry.borrower.program;
+  record.pid = entry.lessee.pid;
+  record.start_time = entry.lessee.start_time;
+  record.program = entry.lessee.program;
   record.page = entry.page.get();
-  if (entry.borrower.process) record.process = entry.borrower.process->get();
-  record.courier_end = wire_.courier_end(index);
+  if (entry.lessee.process) record.process = entry.lessee.process->get();
+  record.forwarder_end = wire_.forwarder_end(index);
   return record;
 }
 

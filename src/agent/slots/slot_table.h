@@ -23,7 +23,7 @@
 namespace verbena::agent {
 
 // The holder of a slot: a session, its process and its user.
-struct Borrower {
+struct Lessee {
   uint64_t session = 0;  // 0: none. The process has not reconnected since the agent was restarted
   uid_t uid = 0;
   pid_t pid = 0;
@@ -36,19 +36,19 @@ struct Borrower {
 
 // Returns a number that all sessions of a process share and no other process has: made of pid and start time.
 // Without a pid, the number of the session.
-inline uint64_t process_number(const Borrower& borrower) {
+inline uint64_t process_number(const Lessee& lessee) {
   constexpr int kPidBits = 22;  // PID_MAX_LIMIT of 64-bit kernels
-  if (borrower.pid == 0) return borrower.session;
-  return borrower.start_time << kPidBits | static_cast<uint32_t>(borrower.pid);
+  if (lessee.pid == 0) return lessee.session;
+  return lessee.start_time << kPidBits | static_cast<uint32_t>(lessee.pid);
 }
 
 struct LeasedSlot {
   uint32_t index = 0;
-  uint64_t lending = 0;       // unique among the leases of all slots
+  uint64_t lease = 0;         // unique among the leases of all slots
   int socket = -1;            // -1: no wire
   bool is_forwarded = false;  // packets are forwarded; the holder does not have the socket
   int page = -1;
-  Borrower borrower;
+  Lessee lessee;
 };
 
 // Returns how packets reach the slot.
@@ -78,13 +78,13 @@ class SlotTable {
 
   // Leases a slot. ENOSPC: all are leased. EDQUOT: the user has its share. EBUSY: the user's processes hold
   // the locks of too many sockets. EMFILE etc.: no socket or page can be made.
-  Result<LeasedSlot> lend(const Borrower& borrower, TimePoint now);
+  Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
   // Lets a process that reconnects after the agent's restart keep its slot. ENOENT: the slot was not leased
   // to this process.
-  Result<void> keep(uint32_t index, const Borrower& borrower);
+  Result<void> keep(uint32_t index, const Lessee& lessee);
   // Like keep(), but identifies the process by the secret in the slot's status page. A pid may mean nothing
   // here: the former agent may have been in another pid namespace.
-  Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Borrower& borrower);
+  Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   // Ends a lease. ENOENT: the slot is not leased to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
 
@@ -93,14 +93,14 @@ class SlotTable {
   Result<void> adopt(TakeoverState::Contents& contents, TimePoint now);
 
   // Returns the first leased slot from `index` on.
-  std::optional<LeasedSlot> find_lent(uint32_t index) const;
-  // Like find_lent(), among the slots that are leased to this user.
+  std::optional<LeasedSlot> find_leased(uint32_t index) const;
+  // Like find_leased(), among the slots that are leased to this user.
   std::optional<LeasedSlot> find_lent_to(uid_t user, uint32_t index) const;
-  std::vector<LeasedSlot> lent() const;
+  std::vector<LeasedSlot> leased() const;
   // Both look only at slots of this session: clients come and go all the time.
-  std::vector<LeasedSlot> lent_to(uint64_t session) const;
+  std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
-  size_t lent_to_other_users() const { return lent_to_other_users_; }
+  size_t leased_to_other_users() const { return lent_to_other_users_; }
   // Returns all slots as the takeover state records them.
   std::vector<SlotRecord> records() const;
   SlotRecord record(uint32_t index) const;
@@ -110,10 +110,10 @@ class SlotTable {
   static constexpr Duration kRestBetweenUsers = std::chrono::seconds(30);
 
   struct Entry {
-    bool lent = false;
-    uint64_t lending = 0;
+    bool leased = false;
+    uint64_t lease = 0;
     bool is_forwarded = false;
-    Borrower borrower;
+    Lessee lessee;
     uid_t last_uid = kNobody;
     uid_t socket_uid = kNobody;  // the user that may have a copy of the socket
     uid_t counts_for = kNobody;  // the user whose share it is in
@@ -142,18 +142,18 @@ class SlotTable {
   LeasedSlot describe(uint32_t index, const Entry& entry) const;
   // Returns a slot of this user whose process has not reconnected yet, or nullptr.
   Entry* find_orphan(uint32_t index, uid_t user);
-  void give_to(uint32_t index, Entry& entry, const Borrower& borrower);
+  void give_to(uint32_t index, Entry& entry, const Lessee& lessee);
   // Add the holder to the indexes, and remove it from them.
-  void enter_borrower(uint32_t index, const Entry& entry);
-  void strike_borrower(uint32_t index, const Entry& entry);
+  void enter_lessee(uint32_t index, const Entry& entry);
+  void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
-  void hand_on(uint32_t index, UniqueFd courier_end);
+  void pass_on(uint32_t index, UniqueFd forwarder_end);
 
   Wire& wire_;
   const uid_t own_;
   const MayBeLeased may_be_leased_;
   Quota quota_;
-  uint64_t lendings_ = 0;
+  uint64_t leases_ = 0;
   std::map<uint32_t, Entry> entries_;                    // all but slot 0
   std::set<std::pair<uint64_t, uint32_t>> by_borrower_;  // leased slots, by session and index
   std::set<std::pair<uid_t, uint32_t>> by_user_;         // leased slots, by user and index

@@ -217,7 +217,7 @@ void Wire::mute(uint32_t slot) {
 }
 
 void Wire::hang_up(uint32_t slot) {
-  if (const int end = courier_end(slot); end >= 0) ::shutdown(end, SHUT_RDWR);
+  if (const int end = forwarder_end(slot); end >= 0) ::shutdown(end, SHUT_RDWR);
 }
 
 void Wire::unmute(uint32_t slot) {
@@ -253,7 +253,7 @@ bool Wire::guard(int socket) const {
 
 // ---- forwarding to processes that must not have the socket
 
-Result<void> Wire::engage_courier() {
+Result<void> Wire::engage_forwarder() {
   if (forwarder_ != nullptr) return {};
   try {
     forwarder_ = std::make_unique<Forwarder>();
@@ -263,8 +263,8 @@ Result<void> Wire::engage_courier() {
   return {};
 }
 
-Result<void> Wire::hand_over(uint32_t slot) {
-  if (const auto engaged = engage_courier(); !engaged) return engaged;
+Result<void> Wire::forward(uint32_t slot) {
+  if (const auto engaged = engage_forwarder(); !engaged) return engaged;
   auto receiver = forwarder_->begin(slot, socket(slot));
   if (!receiver) return fail(receiver.error().code);
   receivers_[slot] = std::move(*receiver);
@@ -276,9 +276,9 @@ UniqueFd Wire::take_receiver(uint32_t slot) {
   return node ? std::move(node.mapped()) : UniqueFd();
 }
 
-Result<void> Wire::go_on_handing_over(uint32_t slot, UniqueFd courier_end) {
-  if (const auto engaged = engage_courier(); !engaged) return engaged;
-  return forwarder_->go_on(slot, socket(slot), std::move(courier_end));
+Result<void> Wire::go_on_forwarding(uint32_t slot, UniqueFd forwarder_end) {
+  if (const auto engaged = engage_forwarder(); !engaged) return engaged;
+  return forwarder_->go_on(slot, socket(slot), std::move(forwarder_end));
 }
 
 }  // namespace verbena::agent

@@ -73,15 +73,15 @@ class Wire {
 
   // Starts to forward the slot's packets, until mute(): its holder does not get the socket. take_receiver()
   // then returns the receiver's end, once.
-  Result<void> hand_over(uint32_t slot);
+  Result<void> forward(uint32_t slot);
   UniqueFd take_receiver(uint32_t slot);
   // Shuts down the forwarding pair. From now on no process can forward to the slot's holder, not even one
   // that has a copy of the agent's end (stopped_agent.h).
   void hang_up(uint32_t slot);
   // Returns the forwarder's end of the pair, with which the next agent continues. -1: packets are not
   // forwarded.
-  int courier_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
-  Result<void> go_on_handing_over(uint32_t slot, UniqueFd courier_end);
+  int forwarder_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
+  Result<void> go_on_forwarding(uint32_t slot, UniqueFd forwarder_end);
 
  private:
   static constexpr size_t kMaxWaiting = 256;
@@ -91,7 +91,7 @@ class Wire {
   // The port cannot be bound: finds out why.
   void note_failure(int error);
   Result<void> steer();
-  Result<void> engage_courier();
+  Result<void> engage_forwarder();
   // Calls `call` with the slot's socket: at once, or through SocketCalls if the socket is shared.
   void use(uint32_t slot, std::function<void(int socket)> call);
 

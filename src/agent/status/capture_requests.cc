@@ -26,7 +26,7 @@ constexpr size_t kMuchNews = 256;
 
 }  // namespace
 
-RequestResult<> CaptureRequests::start_capture(const Borrower& client,
+RequestResult<> CaptureRequests::start_capture(const Lessee& client,
                                                const protocol::StartCaptureRequest& request) {
   if (client.uid != 0 && client.uid != ::geteuid()) {
     return refuse(EPERM, "only root may capture what root's agent serves");
@@ -41,7 +41,7 @@ RequestResult<> CaptureRequests::start_capture(const Borrower& client,
   return Reply<>();
 }
 
-RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Borrower& client,
+RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Lessee& client,
                                                                   const protocol::GetCaptureNewsRequest&) {
   if (!capturer_ || capturer_->session != client.session) {
     return refuse(EINVAL, "this session does not capture");
@@ -58,45 +58,45 @@ RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Borrower
 
 bool CaptureRequests::wants(const LeasedSlot& slot) const {
   // Leased by a former agent, and its process has not reconnected yet. slot_changed() is called when it does.
-  if (slot.borrower.session == 0) return false;
-  return capturer_->uid == 0 || capturer_->uid == slot.borrower.uid;
+  if (slot.lessee.session == 0) return false;
+  return capturer_->uid == 0 || capturer_->uid == slot.lessee.uid;
 }
 
 void CaptureRequests::slot_changed(uint32_t slot) {
   if (!capturer_) return;
-  const auto lent = slots_.find(slot);
-  const bool is_lent = lent && lent->index == slot;
+  const auto leased = slots_.find(slot);
+  const bool is_lent = leased && leased->index == slot;
   const auto known = captured_.find(slot);
   if (known != captured_.end()) {
-    if (is_lent && known->second == lent->borrower.session) return;
+    if (is_lent && known->second == leased->lessee.session) return;
     end(slot);
   }
-  if (is_lent) begin(*lent);
+  if (is_lent) begin(*leased);
 }
 
 void CaptureRequests::begin(const LeasedSlot& slot) {
   if (!wants(slot) || news_.size() >= kMaxNews) return;
   News news;
   news.message.slot = slot.index;
-  news.message.pid = slot.borrower.pid;
-  news.message.uid = slot.borrower.uid;
-  store_text(news.message.program, slot.borrower.program);
+  news.message.pid = slot.lessee.pid;
+  news.message.uid = slot.lessee.uid;
+  store_text(news.message.program, slot.lessee.program);
   const auto handed = hand_ring(slot, news);
   news.message.kind = handed ? CaptureNewsReply::kBegun : CaptureNewsReply::kRefused;
   news.message.error = handed ? 0 : handed.error().code;
-  if (handed) captured_[slot.index] = slot.borrower.session;
+  if (handed) captured_[slot.index] = slot.lessee.session;
   news_.push_back(std::move(news));
 }
 
 Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
-  if (slot.borrower.protocol_version < protocol::kFirstVersionWithCaptures) return fail(EOPNOTSUPP);
+  if (slot.lessee.protocol_version < protocol::kFirstVersionWithCaptures) return fail(EOPNOTSUPP);
   news.page = reopen_read_only(slot.page);
   if (!news.page) return fail(errno);
   auto ring = capture::make_ring_file(snap_bytes_);
   if (!ring) return fail(ring.error().code);
   UniqueFd theirs(::fcntl(ring->get(), F_DUPFD_CLOEXEC, 0));
   if (!theirs) return fail(errno);
-  if (!tell_(slot.borrower.session, {slot.index, std::move(theirs)})) return fail(EAGAIN);
+  if (!tell_(slot.lessee.session, {slot.index, std::move(theirs)})) return fail(EAGAIN);
   news.ring = std::move(*ring);
   return {};
 }

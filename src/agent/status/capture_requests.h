@@ -29,8 +29,8 @@ class CaptureRequests {
   using Tell = std::function<bool(uint64_t session, control::SlotCapture capture)>;
   CaptureRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
-  RequestResult<> start_capture(const Borrower& client, const protocol::StartCaptureRequest& request);
-  RequestResult<protocol::CaptureNewsReply> get_capture_news(const Borrower& client,
+  RequestResult<> start_capture(const Lessee& client, const protocol::StartCaptureRequest& request);
+  RequestResult<protocol::CaptureNewsReply> get_capture_news(const Lessee& client,
                                                              const protocol::GetCaptureNewsRequest& request);
 
   // Starts or ends the capture of a slot whose holder has changed.
@@ -52,7 +52,7 @@ class CaptureRequests {
 
   const SlotLeases& slots_;
   const Tell tell_;
-  std::optional<Borrower> capturer_;
+  std::optional<Lessee> capturer_;
   uint32_t snap_bytes_ = 0;
   std::map<uint32_t, uint64_t> captured_;  // slots, and their sessions at the start of the capture
   std::deque<News> news_;

@@ -13,7 +13,7 @@ void CounterCollector::set_devices(const std::vector<uint32_t>& devices) {
 }
 
 void CounterCollector::collect(const LeasedSlot& slot, const control::QpsRead& read) {
-  Seen& seen = seen_[slot.lending];
+  Seen& seen = seen_[slot.lease];
   for (size_t i = 0; i < read.qps.size(); ++i) {
     const control::QpNumbers& qp = read.qps[i];
     const uint32_t place = read.places[i];
@@ -21,8 +21,8 @@ void CounterCollector::collect(const LeasedSlot& slot, const control::QpsRead& r
     if (sums == devices_.end() || qp.qpn != roce::Qpn::in_slot(slot.index, place).value()) continue;
     auto before = seen.find(place);
     if (before == seen.end()) {
-      if (!room_.allows(slot.borrower.uid)) continue;
-      room_.take(slot.borrower.uid);
+      if (!room_.allows(slot.lessee.uid)) continue;
+      room_.take(slot.lessee.uid);
       before = seen.emplace(place, Numbers{}).first;
     }
     for (size_t k = 0; k < qp.counters.size(); ++k) {
@@ -35,9 +35,9 @@ void CounterCollector::collect(const LeasedSlot& slot, const control::QpsRead& r
 }
 
 void CounterCollector::forget(const LeasedSlot& slot) {
-  const auto seen = seen_.find(slot.lending);
+  const auto seen = seen_.find(slot.lease);
   if (seen == seen_.end()) return;
-  room_.give_back(slot.borrower.uid, seen->second.size());
+  room_.give_back(slot.lessee.uid, seen->second.size());
   seen_.erase(seen);
 }
 

@@ -62,7 +62,7 @@ DeviceCounters CounterPublisher::of(uint32_t device_index) {
 }
 
 void CounterPublisher::collect_regularly() {
-  if (next_ || !slots_.find_lent(0)) return;
+  if (next_ || !slots_.find_leased(0)) return;
   const bool read = state_ != nullptr && state_->readers().any();
   next_ = loop_.at(MonotonicClock::now() + (read ? kIntervalWhileRead : kIntervalUnread), [this] {
     next_.reset();

@@ -22,25 +22,25 @@ void CounterSweep::finish(const LeasedSlot& slot) {
     log_warning("the last counters of slot {} are lost: errno {}", slot.index, errno);
     return counters_.forget(slot);
   }
-  ++unfinished_[slot.borrower.uid];
+  ++unfinished_[slot.lessee.uid];
   ended_.push_back({slot, std::move(page)});
 }
 
 size_t CounterSweep::advance(size_t work) {
   size_t done = 0;
-  while (done < work && has_work()) done += read_ended() + read_lent();
+  while (done < work && has_work()) done += read_ended() + read_leased();
   return done;
 }
 
-size_t CounterSweep::read_lent() {
+size_t CounterSweep::read_leased() {
   if (!next_) return 0;
-  const auto slot = slots_.find_lent(*next_);
+  const auto slot = slots_.find_leased(*next_);
   if (!slot) {
     next_.reset();
     return 0;
   }
-  if (slot->index != *next_ || slot->lending != lending_) place_ = 0;
-  lending_ = slot->lending;
+  if (slot->index != *next_ || slot->lease != lease_) place_ = 0;
+  lease_ = slot->lease;
   const auto read = control::read_some_qps(slot->page, place_);
   counters_.collect(*slot, read);
   place_ = read.next < protocol::kQpsPerSlot ? read.next : 0;
@@ -56,7 +56,7 @@ size_t CounterSweep::read_ended() {
   ended.place = read.next;
   if (ended.place < protocol::kQpsPerSlot) return read.work;
   counters_.forget(ended.slot);
-  const auto left = unfinished_.find(ended.slot.borrower.uid);
+  const auto left = unfinished_.find(ended.slot.lessee.uid);
   if (--left->second == 0) unfinished_.erase(left);
   ended_.pop_front();
   return read.work;

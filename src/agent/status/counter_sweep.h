@@ -43,13 +43,13 @@ class CounterSweep {
     UniqueFd page;
     uint32_t place = 0;
   };
-  size_t read_lent();
+  size_t read_leased();
   size_t read_ended();
 
   const SlotTable& slots_;
   CounterCollector& counters_;
   std::optional<uint32_t> next_;  // the slot that is read now or next
-  uint64_t lending_ = 0;          // the lease of that slot when it was last read
+  uint64_t lease_ = 0;            // the lease of that slot when it was last read
   uint32_t place_ = 0;            // the next QP to read there
   std::deque<Ended> ended_;
   std::map<uid_t, size_t> unfinished_;

@@ -16,12 +16,12 @@ namespace verbena::agent {
 
 void KeptTraces::keep(const LeasedSlot& slot, bool in_order, TimePoint now) {
   // A process of a former agent that never reconnected may have neither pid nor session.
-  const uint64_t process = process_number(slot.borrower);
+  const uint64_t process = process_number(slot.lessee);
   keep_copy({.process = process != 0 ? process : new_process(),
              .slot = slot.index,
-             .pid = slot.borrower.pid,
-             .uid = slot.borrower.uid,
-             .program = slot.borrower.program,
+             .pid = slot.lessee.pid,
+             .uid = slot.lessee.uid,
+             .program = slot.lessee.program,
              .ended = now,
              .in_order = in_order},
             slot.page, offsetof(protocol::StatusPage, traces));

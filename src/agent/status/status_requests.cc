@@ -33,14 +33,14 @@ class CmIdFile {
 
   // Creates the file with its maximum size counted against the user, because a user's programs may start many
   // lists at once.
-  Result<void> make(HeldFiles& files, const Borrower& client) {
+  Result<void> make(HeldFiles& files, const Lessee& client) {
     const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
     if (!files.allows(client.uid, most)) return fail(EDQUOT);
     file_.reset(::memfd_create("verbena-cm-ids", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file_) return fail(errno);
-    auto lent = files.lend(client.uid, file_.get(), most, client.session);
-    if (!lent) return fail(lent.error().code);
-    theirs_ = std::move(*lent);
+    auto leased = files.lease(client.uid, file_.get(), most, client.session);
+    if (!leased) return fail(leased.error().code);
+    theirs_ = std::move(*leased);
     return {};
   }
   // Writes some records. Returns whether the list is complete.
@@ -72,7 +72,7 @@ class CmIdFile {
 
 }  // namespace
 
-RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
+RequestResult<protocol::StatusReply> StatusRequests::get_status(const Lessee&,
                                                                 const protocol::GetStatusRequest&) {
   Reply<protocol::StatusReply> reply;
   protocol::StatusReply& status = reply.message;
@@ -89,7 +89,7 @@ RequestResult<protocol::StatusReply> StatusRequests::get_status(const Borrower&,
 }
 
 RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
-    const Borrower& client, const protocol::SlotRequest& request) {
+    const Lessee& client, const protocol::SlotRequest& request) {
   const auto slot = of_.slots.find(request.index, seen_by(client));
   if (!slot) return refuse(ENOENT, "no more slots are lent");
   Reply<protocol::SlotStatusReply> reply;
@@ -97,16 +97,16 @@ RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
   if (!reply.last_fd) return refuse(errno, "the status page cannot be opened (is /proc mounted?)");
   protocol::SlotStatusReply& status = reply.message;
   status.index = slot->index;
-  status.pid = slot->borrower.pid;
-  status.uid = slot->borrower.uid;
+  status.pid = slot->lessee.pid;
+  status.uid = slot->lessee.uid;
   status.wire = wire_of(*slot);
-  store_text(status.program, slot->borrower.program);
-  status.protocol_version = slot->borrower.protocol_version;
+  store_text(status.program, slot->lessee.program);
+  status.protocol_version = slot->lessee.protocol_version;
   return reply;
 }
 
 RequestResult<protocol::DeviceCountersReply> StatusRequests::get_device_counters(
-    const Borrower&, const protocol::DeviceRequest& request) {
+    const Lessee&, const protocol::DeviceRequest& request) {
   const DeviceCounters counters = of_.counters.of(request.device_index);
   Reply<protocol::DeviceCountersReply> reply;
   reply.message.link_downed = counters.link_downed;
@@ -114,14 +114,14 @@ RequestResult<protocol::DeviceCountersReply> StatusRequests::get_device_counters
   return reply;
 }
 
-RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Borrower&,
+RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Lessee&,
                                                                      const protocol::GetCmStatusRequest&) {
   Reply<protocol::CmStatusReply> reply;
   reply.message.status = status_of(of_.connection_management);
   return reply;
 }
 
-SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Borrower& client,
+SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Lessee& client,
                                                               const protocol::GetCmIdsRequest&) {
   using CmIdsResult = RequestResult<protocol::CmIdsReply>;
   const auto refuse_with = [](int error, const char* text) {

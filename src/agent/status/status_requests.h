@@ -33,17 +33,17 @@ class StatusRequests {
   };
   explicit StatusRequests(Subjects subjects) : of_(subjects) {}
 
-  RequestResult<protocol::StatusReply> get_status(const Borrower& client,
+  RequestResult<protocol::StatusReply> get_status(const Lessee& client,
                                                   const protocol::GetStatusRequest& request);
-  RequestResult<protocol::SlotStatusReply> get_slot_status(const Borrower& client,
+  RequestResult<protocol::SlotStatusReply> get_slot_status(const Lessee& client,
                                                            const protocol::SlotRequest& request);
-  RequestResult<protocol::DeviceCountersReply> get_device_counters(const Borrower& client,
+  RequestResult<protocol::DeviceCountersReply> get_device_counters(const Lessee& client,
                                                                    const protocol::DeviceRequest& request);
-  RequestResult<protocol::CmStatusReply> get_cm_status(const Borrower& client,
+  RequestResult<protocol::CmStatusReply> get_cm_status(const Lessee& client,
                                                        const protocol::GetCmStatusRequest& request);
   // Lists connection identifiers. A session gets the next list once the former one is no longer open in any
   // process.
-  SlicedResult<protocol::CmIdsReply> get_cm_ids(const Borrower& client,
+  SlicedResult<protocol::CmIdsReply> get_cm_ids(const Lessee& client,
                                                 const protocol::GetCmIdsRequest& request);
 
  private:

@@ -25,7 +25,7 @@ std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& 
 }  // namespace
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
-    const Borrower& client, const protocol::KeptTraceRequest& request) {
+    const Lessee& client, const protocol::KeptTraceRequest& request) {
   const TimePoint now = MonotonicClock::now();
   const KeptTraces::Kept* kept = kept_.find(request.from, now);
   while (kept != nullptr && !sees(client, kept->uid)) kept = kept_.find(kept->number + 1, now);
@@ -41,29 +41,29 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
   message.in_order = kept->in_order ? 1 : 0;
   store_text(message.program, kept->program);
   // The program may keep the file open long after the trace is dropped here.
-  auto lent = files_.lend(client.uid, kept->file.get(), kept->bytes);
-  if (!lent) {
-    const int error = lent.error().code;
+  auto leased = files_.lease(client.uid, kept->file.get(), kept->bytes);
+  if (!leased) {
+    const int error = leased.error().code;
     if (error == EDQUOT) return refuse(EMFILE, "programs of this user hold too many traces of the agent's");
     return refuse(error, "the trace cannot be opened (is /proc mounted?)");
   }
-  reply.last_fd = std::move(*lent);
+  reply.last_fd = std::move(*leased);
   return reply;
 }
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
-    const Borrower& client, const protocol::ConnectionTraceRequest& request) {
+    const Lessee& client, const protocol::ConnectionTraceRequest& request) {
   const ConnectionTrace* const trace = connections_.find(request.from, seen_by(client));
   if (trace == nullptr) return refuse(ENOENT, "no more traces of connections");
   Reply<protocol::KeptTraceReply> reply;
-  auto lent = connections_.lend(*trace);
-  if (!lent) {
-    const int error = lent.error().code;
+  auto leased = connections_.lease(*trace);
+  if (!leased) {
+    const int error = leased.error().code;
     if (error == EDQUOT)
       return refuse(EMFILE, "programs have too many traces of this user's connections open");
     return refuse(error, "the trace cannot be opened (is /proc mounted?)");
   }
-  reply.last_fd = std::move(*lent);
+  reply.last_fd = std::move(*leased);
   protocol::KeptTraceReply& message = reply.message;
   message.number = trace->number();
   message.process = trace->process().process;
@@ -74,12 +74,11 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
   return reply;
 }
 
-RequestResult<> TraceRequests::start_trace(const Borrower& client,
-                                           const protocol::StartTraceRequest& request) {
+RequestResult<> TraceRequests::start_trace(const Lessee& client, const protocol::StartTraceRequest& request) {
   const auto user = seen_by(client);
-  std::optional<Borrower> process;
+  std::optional<Lessee> process;
   for (auto slot = slots_.find(0, user); slot && !process; slot = slots_.find(slot->index + 1, user)) {
-    if (request.pid > 0 && slot->borrower.pid == request.pid) process = slot->borrower;
+    if (request.pid > 0 && slot->lessee.pid == request.pid) process = slot->lessee;
   }
   if (!process) return refuse(ESRCH, "there is no such process of this user with RDMA devices");
   if (process->session == 0) return refuse(EAGAIN, "the process has not come back from a former agent yet");

@@ -28,11 +28,11 @@ class TraceRequests {
                 Tell tell)
       : slots_(slots), kept_(kept), connections_(connections), files_(files), tell_(std::move(tell)) {}
 
-  RequestResult<protocol::KeptTraceReply> get_kept_trace(const Borrower& client,
+  RequestResult<protocol::KeptTraceReply> get_kept_trace(const Lessee& client,
                                                          const protocol::KeptTraceRequest& request);
   RequestResult<protocol::KeptTraceReply> get_connection_trace(
-      const Borrower& client, const protocol::ConnectionTraceRequest& request);
-  RequestResult<> start_trace(const Borrower& client, const protocol::StartTraceRequest& request);
+      const Lessee& client, const protocol::ConnectionTraceRequest& request);
+  RequestResult<> start_trace(const Lessee& client, const protocol::StartTraceRequest& request);
 
   // Drops the session's requests, and requests to trace the session.
   void session_went(uint64_t session);

@@ -29,10 +29,10 @@ StoppedAgent::~StoppedAgent() {
   thread_.join();
 }
 
-void StoppedAgent::watch(pid_t agent, UniqueFd vault) {
+void StoppedAgent::watch(pid_t agent, UniqueFd takeover_state) {
   const std::lock_guard lock(mutex_);
   agent_ = agent;
-  vault_ = std::move(vault);
+  takeover_state_ = std::move(takeover_state);
 }
 
 void StoppedAgent::run() {
@@ -49,11 +49,11 @@ void StoppedAgent::consider() {
 
 void StoppedAgent::begin() try {
   log_info("the agent (pid {}) is stopped: packets are forwarded in its place", agent_);
-  contents_ = TakeoverState::look(vault_.get());
+  contents_ = TakeoverState::look(takeover_state_.get());
   forwarder_.emplace();
   for (const SlotRecord& slot : contents_.slots) {
-    if (!slot.lent || slot.socket < 0 || slot.courier_end < 0) continue;
-    UniqueFd end(::fcntl(slot.courier_end, F_DUPFD_CLOEXEC, 3));
+    if (!slot.leased || slot.socket < 0 || slot.forwarder_end < 0) continue;
+    UniqueFd end(::fcntl(slot.forwarder_end, F_DUPFD_CLOEXEC, 3));
     const auto goes_on = forwarder_->go_on(slot.index, slot.socket, std::move(end));
     if (!goes_on) log_warning("slot {} gets no packets: errno {}", slot.index, goes_on.error().code);
   }

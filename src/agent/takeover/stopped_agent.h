@@ -29,8 +29,9 @@ class StoppedAgent {
   StoppedAgent(const StoppedAgent&) = delete;
   StoppedAgent& operator=(const StoppedAgent&) = delete;
 
-  // Watches the process `agent`, whose takeover state is `vault`. `agent` is 0 while there is no agent.
-  void watch(pid_t agent, UniqueFd vault);
+  // Watches the process `agent`, whose takeover state is `takeover_state`. `agent` is 0 while there is no
+  // agent.
+  void watch(pid_t agent, UniqueFd takeover_state);
 
  private:
   void run();
@@ -43,7 +44,7 @@ class StoppedAgent {
   // Under the mutex
   bool ended_ = false;
   pid_t agent_ = 0;
-  UniqueFd vault_;
+  UniqueFd takeover_state_;
   // The thread's own
   TakeoverState::Contents contents_;
   std::optional<Forwarder> forwarder_;  // while the agent is stopped; takes descriptors of `contents_`

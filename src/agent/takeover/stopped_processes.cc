@@ -83,16 +83,16 @@ bool read_entry(int page, size_t array, uint32_t index, Entry& entry) {
 // while it is.
 class StoppedProcesses::Slot final : private net::PacketHandler {
  public:
-  Slot(StoppedProcesses& of, const LeasedSlot& lent)
+  Slot(StoppedProcesses& of, const LeasedSlot& leased)
       : of_(of),
         loop_(of.loop_),
-        index_(lent.index),
-        socket_(lent.socket),
-        page_(lent.page),
-        pid_(lent.borrower.pid),
-        uid_(lent.borrower.uid),
-        lending_(lent.lending),
-        splitter_(of.port_, lent.index, counters_) {
+        index_(leased.index),
+        socket_(leased.socket),
+        page_(leased.page),
+        pid_(leased.lessee.pid),
+        uid_(leased.lessee.uid),
+        lease_(leased.lease),
+        splitter_(of.port_, leased.index, counters_) {
     watch();
   }
   ~Slot() override {
@@ -104,8 +104,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
-  bool is_of(const LeasedSlot& lent) const {
-    return lent.lending == lending_ && lent.socket == socket_ && lent.borrower.pid == pid_;
+  bool is_of(const LeasedSlot& leased) const {
+    return leased.lease == lease_ && leased.socket == socket_ && leased.lessee.pid == pid_;
   }
   pid_t pid() const { return pid_; }
   bool has_unread() const { return has_packets(socket_); }
@@ -345,7 +345,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   const int page_;
   const pid_t pid_;
   const uid_t uid_;
-  const uint64_t lending_;
+  const uint64_t lease_;
   net::PortCounters counters_{};  // discarded: the process counts the packets when it reads them
   net::DatagramSplitter splitter_;
   bool is_watching_ = false;
@@ -422,12 +422,12 @@ void StoppedProcesses::forget_if_done(pid_t pid) {
   processes_.erase(found);
 }
 
-void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlot>& lent) {
+void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlot>& leased) {
   const auto found = slots_.find(slot);
-  const bool is_watched = lent && lent->index == slot && lent->socket >= 0 && lent->borrower.pid > 0;
-  if (is_watched && found != slots_.end() && found->second->is_of(*lent)) return;
+  const bool is_watched = leased && leased->index == slot && leased->socket >= 0 && leased->lessee.pid > 0;
+  if (is_watched && found != slots_.end() && found->second->is_of(*leased)) return;
   if (found != slots_.end()) slots_.erase(found);
-  if (is_watched) slots_.emplace(slot, std::make_unique<Slot>(*this, *lent));
+  if (is_watched) slots_.emplace(slot, std::make_unique<Slot>(*this, *leased));
 }
 
 }  // namespace verbena::agent

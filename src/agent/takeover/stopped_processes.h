@@ -63,7 +63,7 @@ class StoppedProcesses {
   StoppedProcesses& operator=(const StoppedProcesses&) = delete;
 
   // Watches the slot for the process that holds it now. Without a holder, the slot's socket may be closed.
-  void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& lent);
+  void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& leased);
 
  private:
   class Slot;

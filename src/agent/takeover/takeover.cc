@@ -55,9 +55,9 @@ void Takeover::settle() {
   on_settled_();
 }
 
-void Takeover::offer_vault(UniqueFd vault) {
+void Takeover::offer_state(UniqueFd takeover_state) {
   if (of_.wire.has_sockets() && !waiting_ && has_greeted_) return;
-  TakeoverState::Contents contents = TakeoverState::take(vault.get());
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state.get());
   if (contents.slots.empty()) return;
   if (of_.wire.has_sockets()) {  // only slots without a wire can be from before
     std::erase_if(contents.slots, [](const SlotRecord& slot) { return slot.socket >= 0; });

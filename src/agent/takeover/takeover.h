@@ -35,7 +35,7 @@ class Takeover {
   bool is_settled() const { return !waiting_; }
   // Adopts a crashed agent's state (slots, sockets, links, connections) from a client's copy of the takeover
   // state. REQUIRES: the client has the agent's UID
-  void offer_vault(UniqueFd vault);
+  void offer_state(UniqueFd takeover_state);
   // Notes that a client has been told the current links and slots, which must not change from now on.
   void greeted() { has_greeted_ = true; }
 

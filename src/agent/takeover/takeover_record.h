@@ -17,7 +17,7 @@ class TakeoverRecord {
 
   Result<void> create();
   // Returns the end of the takeover state that clients get.
-  int client_end() const { return vault_.client_end(); }
+  int client_end() const { return takeover_state_.client_end(); }
 
   void put_slot(uint32_t index);
   // REQUIRES: `link_file` stays open until the next call
@@ -30,7 +30,7 @@ class TakeoverRecord {
  private:
   const SlotTable& slots_;
   const ServedUsers& served_;
-  TakeoverState vault_;
+  TakeoverState takeover_state_;
   int link_file_ = -1;
   int ledger_ = -1;
 };

@@ -19,12 +19,12 @@ namespace {
 
 using protocol::kProgramBytes;
 
-constexpr uint32_t kVaultMagic = 0x746c7576;  // "vult"
+constexpr uint32_t kTakeoverMagic = 0x746c7576;  // "vult"
 constexpr uint32_t kLent = 1;
 constexpr uint32_t kHasSocket = 2;
 constexpr uint32_t kHasPage = 4;
 constexpr uint32_t kSocketIsOurs = 16;  // no process has had the socket
-constexpr uint32_t kHasCourierEnd = 32;
+constexpr uint32_t kHasForwarderEnd = 32;
 constexpr uint32_t kHasProcess = 64;
 constexpr size_t kSlotsPerMessage = 60;  // at most four descriptors per slot: below SCM_MAX_FD
 // Maximum in messages that an older agent wrote.
@@ -62,9 +62,9 @@ SlotEntry entry_of(const SlotRecord& slot) {
   SlotEntry entry{};
   entry.start_time = slot.start_time;
   entry.index = slot.index;
-  entry.flags = (slot.lent ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
+  entry.flags = (slot.leased ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
                 (slot.page >= 0 ? kHasPage : 0) | (slot.socket_uid == kNobody ? kSocketIsOurs : 0) |
-                (slot.courier_end >= 0 ? kHasCourierEnd : 0) | (slot.process >= 0 ? kHasProcess : 0);
+                (slot.forwarder_end >= 0 ? kHasForwarderEnd : 0) | (slot.process >= 0 ? kHasProcess : 0);
   entry.uid = slot.uid;
   entry.pid = slot.pid;
   store_text(entry.program, slot.program);
@@ -74,7 +74,7 @@ SlotEntry entry_of(const SlotRecord& slot) {
 SlotRecord record_of(const SlotEntry& entry) {
   SlotRecord slot;
   slot.index = entry.index;
-  slot.lent = (entry.flags & kLent) != 0;
+  slot.leased = (entry.flags & kLent) != 0;
   slot.uid = entry.uid;
   slot.socket_uid = (entry.flags & kSocketIsOurs) != 0 ? kNobody : entry.uid;
   slot.pid = entry.pid;
@@ -104,8 +104,8 @@ void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
     if (slot.index < roce::Qpn::kSlots) slots[slot.index] = std::move(slot);
   });
   for_each_entry([&](const SlotEntry& entry) {
-    const int end = take_fd((entry.flags & kHasCourierEnd) != 0);
-    if (entry.index < roce::Qpn::kSlots) slots[entry.index].courier_end = end;
+    const int end = take_fd((entry.flags & kHasForwarderEnd) != 0);
+    if (entry.index < roce::Qpn::kSlots) slots[entry.index].forwarder_end = end;
   });
   for_each_entry([&](const SlotEntry& entry) {
     const int process = take_fd((entry.flags & kHasProcess) != 0);
@@ -118,18 +118,18 @@ void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
 Result<TakeoverState> TakeoverState::create() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  TakeoverState vault;
-  vault.in_.reset(ends[0]);
-  vault.out_.reset(ends[1]);
+  TakeoverState takeover_state;
+  takeover_state.in_.reset(ends[0]);
+  takeover_state.out_.reset(ends[1]);
   const int bytes = 1 << 20;  // the kernel caps it at net.core.wmem_max
   ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-  return vault;
+  return takeover_state;
 }
 
 Result<void> TakeoverState::put(std::span<const SlotRecord> slots) {
   std::byte message[kMaxVaultMessage];
   std::vector<int> fds;
-  const VaultHeader header{kVaultMagic, static_cast<uint32_t>(slots.size())};
+  const VaultHeader header{kTakeoverMagic, static_cast<uint32_t>(slots.size())};
   std::memcpy(message, &header, sizeof header);
   size_t bytes = sizeof header;
   for (const SlotRecord& slot : slots) {
@@ -140,7 +140,7 @@ Result<void> TakeoverState::put(std::span<const SlotRecord> slots) {
     if (slot.page >= 0) fds.push_back(slot.page);
   }
   for (const SlotRecord& slot : slots) {
-    if (slot.courier_end >= 0) fds.push_back(slot.courier_end);
+    if (slot.forwarder_end >= 0) fds.push_back(slot.forwarder_end);
   }
   for (const SlotRecord& slot : slots) {
     if (slot.process >= 0) fds.push_back(slot.process);
@@ -155,7 +155,7 @@ Result<void> TakeoverState::put_slot(const SlotRecord& slot) {
 }
 
 Result<void> TakeoverState::put_file(uint32_t what, int file) {
-  const VaultHeader header{kVaultMagic, what};
+  const VaultHeader header{kTakeoverMagic, what};
   auto sent = control::send_message(in_.get(), protocol::bytes_of(header), {&file, 1});
   if (sent) ++messages_;
   return sent;
@@ -170,7 +170,7 @@ Result<void> TakeoverState::put_ledger(int ledger) {
 }
 
 Result<void> TakeoverState::put_only(uid_t user) {
-  const OnlyUser message{{kVaultMagic, 0}, user};
+  const OnlyUser message{{kTakeoverMagic, 0}, user};
   auto sent = control::send_message(in_.get(), protocol::bytes_of(message));
   if (sent) ++messages_;
   return sent;
@@ -227,7 +227,7 @@ TakeoverState::Contents TakeoverState::read(int client_end, Receive receive) {
     VaultHeader header;
     if (received->bytes < sizeof header || received->truncated) continue;
     std::memcpy(&header, message, sizeof header);
-    if (header.magic != kVaultMagic) continue;
+    if (header.magic != kTakeoverMagic) continue;
     if (header.slots == kBringsLedger && received->bytes == sizeof header && !received->fds.empty()) {
       contents.ledger = std::move(received->fds.front());
     }

@@ -20,7 +20,7 @@ inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 // A slot as the takeover state records it. The descriptors are borrowed when written; see Contents when read.
 struct SlotRecord {
   uint32_t index = 0;
-  bool lent = false;
+  bool leased = false;
   uid_t uid = kNobody;         // the user that holds the slot, or held it last
   uid_t socket_uid = kNobody;  // the user that may have a copy of the socket: `uid` or kNobody
   pid_t pid = 0;
@@ -28,8 +28,8 @@ struct SlotRecord {
   std::string program;
   int socket = -1;
   int page = -1;
-  int courier_end = -1;  // the forwarder's end of the pair; -1: packets are not forwarded
-  int process = -1;      // a pidfd; -1: an older agent wrote the record, or the kernel gave none
+  int forwarder_end = -1;  // the forwarder's end of the pair; -1: packets are not forwarded
+  int process = -1;        // a pidfd; -1: an older agent wrote the record, or the kernel gave none
 };
 
 // Keeps the agent's descriptors and leases alive after the agent's death. They are messages in flight in a

@@ -49,8 +49,8 @@ int stand_by() {
   StoppedAgent stopped_agent;
   TimePoint last_seen = MonotonicClock::now();
   while (MonotonicClock::now() - last_seen < kPatience) {
-    auto [agent, vault] = (*client)->vault();
-    stopped_agent.watch(agent, std::move(vault));
+    auto [agent, takeover_state] = (*client)->takeover_state();
+    stopped_agent.watch(agent, std::move(takeover_state));
     pollfd events{(*client)->event_fd(), POLLIN, 0};
     ::poll(&events, 1, -1);
     (*client)->next_links();

@@ -270,9 +270,10 @@ class CmProgram {
     connection_.emplace(std::move(*connection));
     protocol::HelloRequest hello{};
     std::strcpy(hello.program, "test");
-    const int vault = greeting_.size() == 3 ? greeting_[2].get() : -1;
-    auto greeting = connection_->call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2,
-                                                            deadline(), {&vault, vault >= 0 ? 1u : 0u});
+    const int takeover_state = greeting_.size() == 3 ? greeting_[2].get() : -1;
+    auto greeting =
+        connection_->call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2, deadline(),
+                                                {&takeover_state, takeover_state >= 0 ? 1u : 0u});
     ASSERT_TRUE(greeting);
     greeting_ = std::move(greeting->fds);
   }

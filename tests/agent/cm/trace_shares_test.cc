@@ -80,8 +80,8 @@ TEST_F(ConnectionTraceShares, AUserFindsItsOwnWithoutOthers) {
 TEST_F(ConnectionTraceShares, ATraceCountsUntilNoReaderHasItOpen) {
   auto one = trace(kUser);
   write(*one, 50);
-  auto first = traces_.lend(*one);
-  auto second = traces_.lend(*one);
+  auto first = traces_.lease(*one);
+  auto second = traces_.lease(*one);
   ASSERT_TRUE(first && second);
   first->reset();
   EXPECT_EQ(traces_.pages_of(kUser), 1u);
@@ -94,9 +94,9 @@ TEST_F(ConnectionTraceShares, ATraceCountsUntilNoReaderHasItOpen) {
 TEST_F(ConnectionTraceShares, AReaderThatHasClosedATraceDoesNotCountAfterItsEnd) {
   auto one = trace(kUser);
   write(*one, 50);
-  auto lent = traces_.lend(*one);
-  ASSERT_TRUE(lent);
-  lent->reset();
+  auto leased = traces_.lease(*one);
+  ASSERT_TRUE(leased);
+  leased->reset();
   EXPECT_EQ(traces_.pages_of(kUser), 1u);
   one.reset();
   EXPECT_EQ(traces_.pages_of(kUser), 0u);
@@ -104,19 +104,19 @@ TEST_F(ConnectionTraceShares, AReaderThatHasClosedATraceDoesNotCountAfterItsEnd)
 
 TEST_F(ConnectionTraceShares, ReadersOfOneUsersTracesLeaveOthersTheirs) {
   std::vector<UniqueFd> held;
-  Result<UniqueFd> lent = fail(EAGAIN);
+  Result<UniqueFd> leased = fail(EAGAIN);
   do {
     const auto one = trace(kUser);
     write(*one, 1);
-    lent = traces_.lend(*one);
-    if (lent) held.push_back(std::move(*lent));
-  } while (lent && held.size() < kReaders.all);
-  ASSERT_FALSE(lent);
-  EXPECT_EQ(lent.error().code, EDQUOT);
+    leased = traces_.lease(*one);
+    if (leased) held.push_back(std::move(*leased));
+  } while (leased && held.size() < kReaders.all);
+  ASSERT_FALSE(leased);
+  EXPECT_EQ(leased.error().code, EDQUOT);
   EXPECT_LT(held.size(), kReaders.all - kReaders.reserve);
   const auto others = trace(kOther);
   write(*others, 1);
-  EXPECT_TRUE(traces_.lend(*others));
+  EXPECT_TRUE(traces_.lease(*others));
 }
 
 // The agent has the file mapped: a shorter one would end it by SIGBUS.

@@ -560,12 +560,12 @@ int hold_slots_through_a_restart(int ready, int go_on) {
   if (test::received_tags(*one) != std::vector<uint32_t>{11}) return 5;
   if (test::received_tags(*two) != std::vector<uint32_t>{12}) return 6;
   control::Slot three;
-  const bool lent = eventually([&] {
+  const bool leased = eventually([&] {
     auto slot = (*client)->take_slot();
     if (slot) three = std::move(*slot);
     return slot.has_value();
   });
-  if (!lent || three.index != 3 || !three.is_forwarded) return 7;
+  if (!leased || three.index != 3 || !three.is_forwarded) return 7;
   for (uint32_t slot = 1; slot <= 3; ++slot) {
     if (!test::send_to_slot(slot, 20 + slot)) return 8;
   }

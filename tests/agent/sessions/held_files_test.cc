@@ -31,7 +31,7 @@ class HeldFilesTest : public ::testing::Test {
   // Takes files of this size until the user gets no more.
   std::vector<UniqueFd> take_all(uid_t user, size_t bytes = kLarge) {
     std::vector<UniqueFd> taken;
-    while (auto file = files_.lend(user, file_in_memory().get(), bytes)) taken.push_back(std::move(*file));
+    while (auto file = files_.lease(user, file_in_memory().get(), bytes)) taken.push_back(std::move(*file));
     return taken;
   }
 
@@ -40,11 +40,11 @@ class HeldFilesTest : public ::testing::Test {
 };
 
 TEST_F(HeldFilesTest, AFileCountsUntilNobodyHasItOpen) {
-  auto lent = files_.lend(kUser, file_in_memory().get(), kLarge);
-  ASSERT_TRUE(lent);
+  auto leased = files_.lease(kUser, file_in_memory().get(), kLarge);
+  ASSERT_TRUE(leased);
   EXPECT_EQ(files_.held_by(kUser), kLarge / HeldFiles::kBlockBytes);
-  UniqueFd copy(::fcntl(lent->get(), F_DUPFD_CLOEXEC, 0));
-  lent->reset();
+  UniqueFd copy(::fcntl(leased->get(), F_DUPFD_CLOEXEC, 0));
+  leased->reset();
   EXPECT_GT(files_.held_by(kUser), 0u) << "another process may have such a copy";
   void* const mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, copy.get(), 0);
   ASSERT_NE(mapped, MAP_FAILED);
@@ -55,24 +55,24 @@ TEST_F(HeldFilesTest, AFileCountsUntilNobodyHasItOpen) {
 }
 
 TEST_F(HeldFilesTest, CanBeReadOnly) {
-  const auto lent = files_.lend(kUser, file_in_memory().get(), 4096);
-  ASSERT_TRUE(lent);
-  EXPECT_LT(::write(lent->get(), "x", 1), 0);
+  const auto leased = files_.lease(kUser, file_in_memory().get(), 4096);
+  ASSERT_TRUE(leased);
+  EXPECT_LT(::write(leased->get(), "x", 1), 0);
   char byte = 1;
-  EXPECT_EQ(::pread(lent->get(), &byte, 1, 0), 1);
+  EXPECT_EQ(::pread(leased->get(), &byte, 1, 0), 1);
 }
 
 TEST_F(HeldFilesTest, AUserGetsAShareAndLeavesOthersTheirs) {
   auto taken = take_all(kUser);
   EXPECT_GT(taken.size(), 0u);
   EXPECT_LE(taken.size() * kLarge, size_t{20} << 20);
-  const auto refused = files_.lend(kUser, file_in_memory().get(), kLarge);
+  const auto refused = files_.lease(kUser, file_in_memory().get(), kLarge);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, EDQUOT);
-  EXPECT_TRUE(files_.lend(kOther, file_in_memory().get(), 4096));
-  EXPECT_TRUE(files_.lend(kOwn, file_in_memory().get(), 4096));
+  EXPECT_TRUE(files_.lease(kOther, file_in_memory().get(), 4096));
+  EXPECT_TRUE(files_.lease(kOwn, file_in_memory().get(), 4096));
   taken.pop_back();
-  EXPECT_TRUE(files_.lend(kUser, file_in_memory().get(), kLarge)) << "once it has closed one";
+  EXPECT_TRUE(files_.lease(kUser, file_in_memory().get(), kLarge)) << "once it has closed one";
 }
 
 TEST_F(HeldFilesTest, ManySmallFilesCount) {
@@ -82,24 +82,24 @@ TEST_F(HeldFilesTest, ManySmallFilesCount) {
 
 TEST_F(HeldFilesTest, TheSameFileCountsOnce) {
   const UniqueFd kept = file_in_memory();
-  std::vector<UniqueFd> lent;
+  std::vector<UniqueFd> leased;
   for (int i = 0; i < 100; ++i) {
-    auto file = files_.lend(kUser, kept.get(), kLarge);
+    auto file = files_.lease(kUser, kept.get(), kLarge);
     ASSERT_TRUE(file);
-    lent.push_back(std::move(*file));
+    leased.push_back(std::move(*file));
   }
   EXPECT_EQ(files_.held_by(kUser), kLarge / HeldFiles::kBlockBytes);
-  lent.clear();
+  leased.clear();
   EXPECT_EQ(files_.held_by(kUser), 0u) << "the agent's own is not counted";
 }
 
 TEST_F(HeldFilesTest, KnowsWhetherASessionHasOne) {
   EXPECT_FALSE(files_.holds(7));
-  auto lent = files_.lend(kUser, file_in_memory().get(), 4096, 7);
-  ASSERT_TRUE(lent);
+  auto leased = files_.lease(kUser, file_in_memory().get(), 4096, 7);
+  ASSERT_TRUE(leased);
   EXPECT_TRUE(files_.holds(7));
   EXPECT_FALSE(files_.holds(8));
-  lent->reset();
+  leased->reset();
   EXPECT_FALSE(files_.holds(7));
 }
 

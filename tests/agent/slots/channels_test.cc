@@ -41,9 +41,9 @@ struct Member {
     slot = take_slot();
   }
   control::Slot take_slot() {
-    auto lent = client->take_slot();
-    EXPECT_TRUE(lent);
-    return lent ? std::move(*lent) : control::Slot();
+    auto leased = client->take_slot();
+    EXPECT_TRUE(leased);
+    return leased ? std::move(*leased) : control::Slot();
   }
   // Waits for the next event about a channel.
   SlotChannel hear() {

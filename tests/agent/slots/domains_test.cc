@@ -35,9 +35,9 @@ struct Member {
     EXPECT_TRUE(connected);
     if (!connected) return;
     client = std::move(*connected);
-    auto lent = client->take_slot();
-    EXPECT_TRUE(lent);
-    if (lent) slot = std::move(*lent);
+    auto leased = client->take_slot();
+    EXPECT_TRUE(leased);
+    if (leased) slot = std::move(*leased);
   }
   // Returns 0 or the error.
   int open(uint64_t name, int fd, bool create = true, bool exclusive = false) {

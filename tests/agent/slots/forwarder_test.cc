@@ -39,8 +39,8 @@ class CourierTest : public test::NamespaceTest {
     wire_.open();
     for (uint32_t slot = 1; slot <= 2; ++slot) ASSERT_TRUE(wire_.add());
   }
-  UniqueFd hand_over(uint32_t slot) {
-    EXPECT_TRUE(wire_.hand_over(slot));
+  UniqueFd forward(uint32_t slot) {
+    EXPECT_TRUE(wire_.forward(slot));
     wire_.unmute(slot);
     return wire_.take_receiver(slot);
   }
@@ -48,7 +48,7 @@ class CourierTest : public test::NamespaceTest {
 };
 
 TEST_F(CourierTest, HandsOverWhatComesAndWhereFrom) {
-  const UniqueFd receiver = hand_over(1);
+  const UniqueFd receiver = forward(1);
   ASSERT_TRUE(receiver);
   ASSERT_TRUE(test::send_to_slot(1, 77));
   pollfd readable{receiver.get(), POLLIN, 0};
@@ -68,20 +68,20 @@ TEST_F(CourierTest, HandsOverWhatComesAndWhereFrom) {
 }
 
 TEST_F(CourierTest, HandsTheNextOwnerNothingOfTheLast) {
-  const UniqueFd first = hand_over(1);
+  const UniqueFd first = forward(1);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(tags_at(first.get()), ElementsAre(1u));
   ASSERT_TRUE(test::send_to_slot(1, 2));  // no process reads it
   wire_.mute(1);
   ASSERT_TRUE(test::send_to_slot(1, 3));
-  const UniqueFd second = hand_over(1);
+  const UniqueFd second = forward(1);
   ASSERT_TRUE(test::send_to_slot(1, 4));
   EXPECT_THAT(tags_at(second.get()), ElementsAre(4u));
 }
 
 TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
-  const UniqueFd idle = hand_over(1);
-  const UniqueFd busy = hand_over(2);
+  const UniqueFd idle = forward(1);
+  const UniqueFd busy = forward(2);
   constexpr uint32_t kFlood = 50'000;
   for (uint32_t tag = 0; tag < kFlood; ++tag) {
     ASSERT_TRUE(test::send_to_slot(1, tag));
@@ -101,7 +101,7 @@ TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
 
 // The receiver may be stopped, and the agent that answers for it reads the UDP socket.
 TEST_F(CourierTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
-  const UniqueFd receiver = hand_over(1);
+  const UniqueFd receiver = forward(1);
   uint32_t tag = 0;
   const auto lies_in_the_socket = [&] {
     int bytes = 0;
@@ -128,8 +128,8 @@ Duration processor_time() {
 }
 
 TEST_F(CourierTest, AReceiverThatIsGoneCostsNothing) {
-  UniqueFd gone = hand_over(1);
-  const UniqueFd there = hand_over(2);
+  UniqueFd gone = forward(1);
+  const UniqueFd there = forward(2);
   gone.reset();
   ASSERT_TRUE(test::send_to_slot(1, 1));
   ASSERT_TRUE(test::send_to_slot(2, 2));
@@ -141,7 +141,7 @@ TEST_F(CourierTest, AReceiverThatIsGoneCostsNothing) {
 }
 
 TEST_F(CourierTest, TakesNothingFromTheReceiver) {
-  const UniqueFd receiver = hand_over(1);
+  const UniqueFd receiver = forward(1);
   const int fd = receiver.get();
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fd)> control{};
   char byte = 0;

@@ -37,17 +37,17 @@ class Child {
   pid_t pid_;
 };
 
-LeasedSlot slot_of(uint32_t index, const Borrower& borrower) {
+LeasedSlot slot_of(uint32_t index, const Lessee& lessee) {
   LeasedSlot slot;
   slot.index = index;
-  slot.borrower = borrower;
+  slot.lessee = lessee;
   return slot;
 }
 
 class OrphansTest : public ::testing::Test {
  protected:
-  bool watch(Orphans& orphans, uint32_t index, const Borrower& borrower) {
-    return orphans.watch(slot_of(index, borrower), [this](uint32_t slot) { ended_ = slot; });
+  bool watch(Orphans& orphans, uint32_t index, const Lessee& lessee) {
+    return orphans.watch(slot_of(index, lessee), [this](uint32_t slot) { ended_ = slot; });
   }
   void run_until_one_ends() {
     while (ended_ == 0) loop_.run_round();
@@ -60,10 +60,10 @@ class OrphansTest : public ::testing::Test {
 
 TEST_F(OrphansTest, SeesTheEndOfAProcessByItsPidfdWhateverItsPidIsHere) {
   Orphans orphans(loop_);
-  Borrower borrower;
-  borrower.pid = 1;  // a different process
-  borrower.process = share_process(watch_process(child_.pid()));
-  ASSERT_TRUE(watch(orphans, 5, borrower));
+  Lessee lessee;
+  lessee.pid = 1;  // a different process
+  lessee.process = share_process(watch_process(child_.pid()));
+  ASSERT_TRUE(watch(orphans, 5, lessee));
   child_.end();
   run_until_one_ends();
   EXPECT_EQ(ended_, 5u);
@@ -73,26 +73,26 @@ TEST_F(OrphansTest, SeesTheEndOfAProcessByItsPidfdWhateverItsPidIsHere) {
 
 TEST_F(OrphansTest, SeesThatAProcessHasEndedAlready) {
   Orphans orphans(loop_);
-  Borrower borrower;
-  borrower.process = share_process(watch_process(child_.pid()));
+  Lessee lessee;
+  lessee.process = share_process(watch_process(child_.pid()));
   child_.end();
-  EXPECT_FALSE(watch(orphans, 5, borrower));
+  EXPECT_FALSE(watch(orphans, 5, lessee));
 }
 
 // An older agent's takeover state has pids without pidfds.
 TEST_F(OrphansTest, KnowsAProcessWithoutAPidfdByItsPidAndStart) {
   Orphans orphans(loop_);
-  Borrower borrower;
-  borrower.pid = child_.pid();
-  borrower.start_time = start_time_of(child_.pid());
-  EXPECT_TRUE(watch(orphans, 5, borrower));
-  borrower.start_time += 2;
-  EXPECT_FALSE(watch(orphans, 6, borrower)) << "a later process of this number";
+  Lessee lessee;
+  lessee.pid = child_.pid();
+  lessee.start_time = start_time_of(child_.pid());
+  EXPECT_TRUE(watch(orphans, 5, lessee));
+  lessee.start_time += 2;
+  EXPECT_FALSE(watch(orphans, 6, lessee)) << "a later process of this number";
 }
 
 TEST_F(OrphansTest, GivesUpAProcessThatItCannotSeeAfterAWhile) {
   Orphans orphans(loop_, Duration::zero());
-  ASSERT_TRUE(watch(orphans, 5, Borrower{}));
+  ASSERT_TRUE(watch(orphans, 5, Lessee{}));
   EXPECT_TRUE(orphans.contains(5));
   run_until_one_ends();
   EXPECT_EQ(ended_, 5u);
@@ -100,9 +100,9 @@ TEST_F(OrphansTest, GivesUpAProcessThatItCannotSeeAfterAWhile) {
 
 TEST_F(OrphansTest, DoesNotGiveUpOneThatHasComeBack) {
   Orphans orphans(loop_, Duration::zero());
-  ASSERT_TRUE(watch(orphans, 5, Borrower{}));
+  ASSERT_TRUE(watch(orphans, 5, Lessee{}));
   EXPECT_TRUE(orphans.remove(5));
-  ASSERT_TRUE(watch(orphans, 6, Borrower{}));
+  ASSERT_TRUE(watch(orphans, 6, Lessee{}));
   run_until_one_ends();
   EXPECT_EQ(ended_, 6u);
 }

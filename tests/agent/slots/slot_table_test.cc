@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 void take_back_all(SlotTable& slots, uint64_t session, TimePoint now) {
-  for (const LeasedSlot& slot : slots.lent_to(session)) {
+  for (const LeasedSlot& slot : slots.leased_to(session)) {
     EXPECT_TRUE(slots.take_back(slot.index, session, now));
   }
 }
@@ -31,18 +31,18 @@ void take_back_all(SlotTable& slots, uint64_t session, TimePoint now) {
 constexpr TimePoint kStart{std::chrono::hours(1)};
 constexpr uid_t kOwn = 500;
 
-Borrower borrower(uint64_t session, uid_t uid = 1000) {
-  Borrower borrower;
-  borrower.session = session;
-  borrower.uid = uid;
-  borrower.pid = 42;
-  borrower.program = "test";
-  return borrower;
+Lessee lessee(uint64_t session, uid_t uid = 1000) {
+  Lessee lessee;
+  lessee.session = session;
+  lessee.uid = uid;
+  lessee.pid = 42;
+  lessee.program = "test";
+  return lessee;
 }
 
 // A borrower whose process does not get the socket itself.
-Borrower without_socket(uint64_t session, uid_t uid) {
-  Borrower one = borrower(session, uid);
+Lessee without_socket(uint64_t session, uid_t uid) {
+  Lessee one = lessee(session, uid);
   one.shares_port = false;
   return one;
 }
@@ -58,26 +58,26 @@ class SlotTableTest : public test::NamespaceTest {
 };
 
 TEST_F(SlotTableTest, LendsTheLongestFreeSlotThatHasRested) {
-  for (uint32_t index = 1; index <= 3; ++index) EXPECT_EQ(slots_.lend(borrower(1), kStart)->index, index);
+  for (uint32_t index = 1; index <= 3; ++index) EXPECT_EQ(slots_.lease(lessee(1), kStart)->index, index);
   ASSERT_TRUE(slots_.take_back(2, 1, kStart + std::chrono::seconds(1)));
   ASSERT_TRUE(slots_.take_back(1, 1, kStart + std::chrono::seconds(2)));
-  EXPECT_EQ(slots_.lend(borrower(1), kStart + std::chrono::seconds(2))->index, 4u);
-  EXPECT_EQ(slots_.lend(borrower(1), kStart + std::chrono::seconds(5))->index, 2u);
-  EXPECT_EQ(slots_.lend(borrower(1), kStart + std::chrono::seconds(5))->index, 1u);
+  EXPECT_EQ(slots_.lease(lessee(1), kStart + std::chrono::seconds(2))->index, 4u);
+  EXPECT_EQ(slots_.lease(lessee(1), kStart + std::chrono::seconds(5))->index, 2u);
+  EXPECT_EQ(slots_.lease(lessee(1), kStart + std::chrono::seconds(5))->index, 1u);
 }
 
 TEST_F(SlotTableTest, NeverLendsOneUsersSocketToAnother) {
-  EXPECT_EQ(slots_.lend(borrower(1, 1000), kStart)->index, 1u);
+  EXPECT_EQ(slots_.lease(lessee(1, 1000), kStart)->index, 1u);
   ASSERT_TRUE(slots_.take_back(1, 1, kStart));
-  EXPECT_EQ(slots_.lend(borrower(2, 1001), kStart + std::chrono::hours(1))->index, 2u);
-  EXPECT_EQ(slots_.lend(borrower(3, 1000), kStart + std::chrono::hours(1))->index, 1u);
+  EXPECT_EQ(slots_.lease(lessee(2, 1001), kStart + std::chrono::hours(1))->index, 2u);
+  EXPECT_EQ(slots_.lease(lessee(3, 1000), kStart + std::chrono::hours(1))->index, 1u);
 }
 
 TEST_F(SlotTableTest, LendsASlotToAnotherUserAfterALongRestIfNobodyHasItsSocket) {
-  EXPECT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
+  EXPECT_EQ(slots_.lease(without_socket(1, 1000), kStart)->index, 1u);
   ASSERT_TRUE(slots_.take_back(1, 1, kStart));
-  EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(5))->index, 2u);
-  EXPECT_EQ(slots_.lend(without_socket(2, 1001), kStart + std::chrono::seconds(31))->index, 1u);
+  EXPECT_EQ(slots_.lease(without_socket(2, 1001), kStart + std::chrono::seconds(5))->index, 2u);
+  EXPECT_EQ(slots_.lease(without_socket(2, 1001), kStart + std::chrono::seconds(31))->index, 1u);
 }
 
 // Peers still know connections of its QPs.
@@ -86,47 +86,47 @@ TEST_F(SlotTableTest, KeepsASlotFromOthersWhileItsQpsAreConnected) {
   Wire none(roce::kUdpPort);
   SlotTable slots(none, kOwn,
                   [&](uint32_t, bool to_another_user) { return !to_another_user || !is_connected; });
-  const auto first = slots.lend(without_socket(1, 1000), kStart);
+  const auto first = slots.lease(without_socket(1, 1000), kStart);
   ASSERT_TRUE(first);
   ASSERT_TRUE(slots.take_back(first->index, 1, kStart));
   const TimePoint later = kStart + std::chrono::hours(1);
-  const auto others = slots.lend(without_socket(2, 1001), later);
+  const auto others = slots.lease(without_socket(2, 1001), later);
   ASSERT_TRUE(others);
   EXPECT_NE(others->index, first->index);
-  EXPECT_EQ(slots.lend(without_socket(3, 1000), later)->index, first->index) << "its own user may";
+  EXPECT_EQ(slots.lease(without_socket(3, 1000), later)->index, first->index) << "its own user may";
   ASSERT_TRUE(slots.take_back(first->index, 3, later));
   is_connected = false;
-  EXPECT_EQ(slots.lend(without_socket(2, 1001), later + std::chrono::minutes(1))->index, first->index);
+  EXPECT_EQ(slots.lease(without_socket(2, 1001), later + std::chrono::minutes(1))->index, first->index);
 }
 
 TEST_F(SlotTableTest, RemembersInTheVaultWhoseSocketsNobodyHas) {
-  auto vault = TakeoverState::create();
-  ASSERT_TRUE(vault);
-  ASSERT_TRUE(slots_.lend(without_socket(1, 1000), kStart));
-  ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
+  auto takeover_state = TakeoverState::create();
+  ASSERT_TRUE(takeover_state);
+  ASSERT_TRUE(slots_.lease(without_socket(1, 1000), kStart));
+  ASSERT_TRUE(slots_.lease(lessee(1, 1000), kStart));
   for (const uint32_t index : {1u, 2u}) ASSERT_TRUE(slots_.take_back(index, 1, kStart));
-  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+  ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
   const TimePoint later = kStart + std::chrono::minutes(1);
-  EXPECT_EQ(after.lend(borrower(2, 1001), later)->index, 1u);
-  EXPECT_EQ(after.lend(borrower(2, 1001), later)->index, 3u);
+  EXPECT_EQ(after.lease(lessee(2, 1001), later)->index, 1u);
+  EXPECT_EQ(after.lease(lessee(2, 1001), later)->index, 3u);
 }
 
 TEST_F(SlotTableTest, LeavesSlotsForOthersWhateverOneUserTakes) {
   Wire none(roce::kUdpPort);
   SlotTable slots(none, kOwn);
   size_t taken = 0;
-  Result<LeasedSlot> last = slots.lend(borrower(1), kStart);
-  for (; last; last = slots.lend(borrower(1), kStart)) ++taken;
+  Result<LeasedSlot> last = slots.lease(lessee(1), kStart);
+  for (; last; last = slots.lease(lessee(1), kStart)) ++taken;
   EXPECT_EQ(last.error().code, EDQUOT);
   EXPECT_LT(taken, SlotTable::kSize.all - SlotTable::kSize.reserve);
-  EXPECT_TRUE(slots.lend(borrower(2, 1001), kStart));
-  EXPECT_TRUE(slots.lend(borrower(3, kOwn), kStart));
+  EXPECT_TRUE(slots.lease(lessee(2, 1001), kStart));
+  EXPECT_TRUE(slots.lease(lessee(3, kOwn), kStart));
   take_back_all(slots, 1, kStart);
-  EXPECT_TRUE(slots.lend(borrower(1), kStart));
+  EXPECT_TRUE(slots.lease(lessee(1), kStart));
 }
 
 // Otherwise a user who leases and returns slots endlessly would keep all slots resting.
@@ -136,38 +136,38 @@ TEST_F(SlotTableTest, SlotsThatRestCountForTheUserWhoHadThem) {
   TimePoint now = kStart;
   for (int round = 0; round < 20; ++round, now += std::chrono::seconds(1)) {
     size_t taken = 0;
-    while (slots.lend(borrower(1), now)) ++taken;
+    while (slots.lease(lessee(1), now)) ++taken;
     EXPECT_GT(taken, 0u) << "its own, after a rest or without";
     take_back_all(slots, 1, now);
-    EXPECT_TRUE(slots.lend(borrower(2, 1001), now)) << round;
+    EXPECT_TRUE(slots.lease(lessee(2, 1001), now)) << round;
   }
   take_back_all(slots, 2, now);
   now += std::chrono::seconds(31);
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(slots.lend(borrower(3, 1002), now));
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(slots.lease(lessee(3, 1002), now));
 }
 
-Borrower stranger(uint64_t session, uid_t uid) {
-  Borrower stranger = borrower(session, uid);
+Lessee stranger(uint64_t session, uid_t uid) {
+  Lessee stranger = lessee(session, uid);
   stranger.shares_port = false;
   return stranger;
 }
 
 // Their processes never had the socket, so the slot needs no rest for another user.
 TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
-  const auto lent = slots_.lend(stranger(1, 1000), kStart);
-  ASSERT_TRUE(lent);
-  EXPECT_TRUE(lent->is_forwarded);
-  ASSERT_TRUE(slots_.take_back(lent->index, 1, kStart));
-  EXPECT_EQ(slots_.lend(stranger(2, 1001), kStart + std::chrono::hours(1))->index, lent->index);
-  ASSERT_TRUE(slots_.take_back(lent->index, 2, kStart + std::chrono::hours(1)));
-  const auto with_socket = slots_.lend(borrower(3, 0), kStart + std::chrono::hours(2));
-  EXPECT_EQ(with_socket->index, lent->index);
+  const auto leased = slots_.lease(stranger(1, 1000), kStart);
+  ASSERT_TRUE(leased);
+  EXPECT_TRUE(leased->is_forwarded);
+  ASSERT_TRUE(slots_.take_back(leased->index, 1, kStart));
+  EXPECT_EQ(slots_.lease(stranger(2, 1001), kStart + std::chrono::hours(1))->index, leased->index);
+  ASSERT_TRUE(slots_.take_back(leased->index, 2, kStart + std::chrono::hours(1)));
+  const auto with_socket = slots_.lease(lessee(3, 0), kStart + std::chrono::hours(2));
+  EXPECT_EQ(with_socket->index, leased->index);
   EXPECT_FALSE(with_socket->is_forwarded);
 }
 
 // The slot's socket exists by then, and is leased as soon as possible.
 TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
-  ASSERT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 1u);
+  ASSERT_EQ(slots_.lease(without_socket(1, 1000), kStart)->index, 1u);
   std::vector<UniqueFd> others;
   do {
     others.emplace_back(::dup(0));
@@ -177,53 +177,53 @@ TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
   rlimit few = before;
   few.rlim_cur = static_cast<rlim_t>(others.back().get()) + 3;  // enough for a status page and a socket
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  const auto refused = slots_.lend(without_socket(1, 1000), kStart);
+  const auto refused = slots_.lease(without_socket(1, 1000), kStart);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, EMFILE);
-  EXPECT_EQ(slots_.lend(without_socket(1, 1000), kStart)->index, 2u);
+  EXPECT_EQ(slots_.lease(without_socket(1, 1000), kStart)->index, 2u);
 }
 
 TEST_F(SlotTableTest, TheNextAgentGoesOnHandingOver) {
-  ASSERT_TRUE(slots_.lend(borrower(1, 0), kStart));
-  const auto lent = slots_.lend(stranger(2, 1000), kStart);
-  ASSERT_TRUE(lent);
+  ASSERT_TRUE(slots_.lease(lessee(1, 0), kStart));
+  const auto leased = slots_.lease(stranger(2, 1000), kStart);
+  ASSERT_TRUE(leased);
   control::Slot slot;
-  slot.is_forwarded = wire_.take_receiver(lent->index);
-  auto vault = TakeoverState::create();
-  ASSERT_TRUE(vault);
-  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  wire_.mute(lent->index);  // the agent's forwarder ends here
+  slot.is_forwarded = wire_.take_receiver(leased->index);
+  auto takeover_state = TakeoverState::create();
+  ASSERT_TRUE(takeover_state);
+  ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
+  wire_.mute(leased->index);  // the agent's forwarder ends here
   Wire next_wire(roce::kUdpPort);
   SlotTable next(next_wire, kOwn);
-  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
   ASSERT_TRUE(next.adopt(contents, kStart));
-  next_wire.unmute(lent->index);
-  EXPECT_TRUE(next.find_lent(lent->index)->is_forwarded);
-  EXPECT_FALSE(next.find_lent(1)->is_forwarded);
-  ASSERT_TRUE(test::send_to_slot(lent->index, 7));
+  next_wire.unmute(leased->index);
+  EXPECT_TRUE(next.find_leased(leased->index)->is_forwarded);
+  EXPECT_FALSE(next.find_leased(1)->is_forwarded);
+  ASSERT_TRUE(test::send_to_slot(leased->index, 7));
   EXPECT_THAT(test::received_tags(slot), ElementsAre(7u));
   // The agent after that can take over as well.
-  EXPECT_GE(next.record(lent->index).courier_end, 0);
+  EXPECT_GE(next.record(leased->index).forwarder_end, 0);
 }
 
 TEST_F(SlotTableTest, LendsASocketWithoutWhatCameForItsLastOwner) {
   control::Slot slot;
-  slot.socket = UniqueFd(::dup(slots_.lend(borrower(1), kStart)->socket));
+  slot.socket = UniqueFd(::dup(slots_.lease(lessee(1), kStart)->socket));
   ASSERT_TRUE(test::send_to_slot(1, 10));
   EXPECT_THAT(test::received_tags(slot), ElementsAre(10u));
   ASSERT_TRUE(test::send_to_slot(1, 11));
   ASSERT_TRUE(slots_.take_back(1, 1, kStart));
   ASSERT_TRUE(test::send_to_slot(1, 12));
   EXPECT_THAT(test::received_tags(slot), IsEmpty());
-  ASSERT_EQ(slots_.lend(borrower(2), kStart + std::chrono::hours(1))->index, 1u);
+  ASSERT_EQ(slots_.lease(lessee(2), kStart + std::chrono::hours(1))->index, 1u);
   EXPECT_THAT(test::received_tags(slot), IsEmpty());
   ASSERT_TRUE(test::send_to_slot(1, 13));
   EXPECT_THAT(test::received_tags(slot), ElementsAre(13u));
 }
 
 TEST_F(SlotTableTest, TakesASlotBackOnlyFromItsBorrower) {
-  ASSERT_TRUE(slots_.lend(borrower(1), kStart));
+  ASSERT_TRUE(slots_.lease(lessee(1), kStart));
   EXPECT_EQ(slots_.take_back(1, 2, kStart).error().code, ENOENT);
   EXPECT_EQ(slots_.take_back(2, 1, kStart).error().code, ENOENT);
   EXPECT_TRUE(slots_.take_back(1, 1, kStart));
@@ -238,64 +238,64 @@ std::vector<uint32_t> indexes_of(const std::vector<LeasedSlot>& slots) {
 
 // The agent needs this list whenever a client comes or goes, so it is maintained rather than counted.
 TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
-  for (const uint64_t session : {1, 2, 1}) ASSERT_TRUE(slots_.lend(borrower(session), kStart));
-  ASSERT_TRUE(slots_.lend(borrower(3, kOwn), kStart));
-  EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(1, 3));
-  EXPECT_THAT(indexes_of(slots_.lent_to(3)), ElementsAre(4));
-  EXPECT_EQ(slots_.lent_to_other_users(), 3u);
+  for (const uint64_t session : {1, 2, 1}) ASSERT_TRUE(slots_.lease(lessee(session), kStart));
+  ASSERT_TRUE(slots_.lease(lessee(3, kOwn), kStart));
+  EXPECT_THAT(indexes_of(slots_.leased_to(1)), ElementsAre(1, 3));
+  EXPECT_THAT(indexes_of(slots_.leased_to(3)), ElementsAre(4));
+  EXPECT_EQ(slots_.leased_to_other_users(), 3u);
   ASSERT_TRUE(slots_.take_back(1, 1, kStart));
   EXPECT_FALSE(slots_.take_back(2, 1, kStart)) << "not its own";
-  EXPECT_THAT(indexes_of(slots_.lent_to(1)), ElementsAre(3));
-  EXPECT_EQ(slots_.lent_to_other_users(), 2u);
+  EXPECT_THAT(indexes_of(slots_.leased_to(1)), ElementsAre(3));
+  EXPECT_EQ(slots_.leased_to_other_users(), 2u);
   take_back_all(slots_, 1, kStart);
   take_back_all(slots_, 3, kStart);
-  EXPECT_THAT(slots_.lent_to(1), IsEmpty());
+  EXPECT_THAT(slots_.leased_to(1), IsEmpty());
   EXPECT_FALSE(slots_.first_lent_to(1));
-  EXPECT_THAT(indexes_of(slots_.lent_to(2)), ElementsAre(2));
-  EXPECT_EQ(slots_.lent_to_other_users(), 1u);
+  EXPECT_THAT(indexes_of(slots_.leased_to(2)), ElementsAre(2));
+  EXPECT_EQ(slots_.leased_to_other_users(), 1u);
 }
 
 TEST_F(SlotTableTest, KnowsItOfTheSlotsOfAFormerAgentToo) {
-  ASSERT_TRUE(slots_.lend(borrower(1), kStart));
-  ASSERT_TRUE(slots_.lend(borrower(2, kOwn), kStart));
-  auto vault = TakeoverState::create();
-  ASSERT_TRUE(vault);
-  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+  ASSERT_TRUE(slots_.lease(lessee(1), kStart));
+  ASSERT_TRUE(slots_.lease(lessee(2, kOwn), kStart));
+  auto takeover_state = TakeoverState::create();
+  ASSERT_TRUE(takeover_state);
+  ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
-  EXPECT_EQ(after.lent_to_other_users(), 1u);
-  EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(1, 2));
-  ASSERT_TRUE(after.keep(1, borrower(7)));
-  EXPECT_THAT(indexes_of(after.lent_to(0)), ElementsAre(2));
-  EXPECT_THAT(indexes_of(after.lent_to(7)), ElementsAre(1));
-  EXPECT_EQ(after.lent_to_other_users(), 1u);
+  EXPECT_EQ(after.leased_to_other_users(), 1u);
+  EXPECT_THAT(indexes_of(after.leased_to(0)), ElementsAre(1, 2));
+  ASSERT_TRUE(after.keep(1, lessee(7)));
+  EXPECT_THAT(indexes_of(after.leased_to(0)), ElementsAre(2));
+  EXPECT_THAT(indexes_of(after.leased_to(7)), ElementsAre(1));
+  EXPECT_EQ(after.leased_to_other_users(), 1u);
   take_back_all(after, 7, kStart);
-  EXPECT_EQ(after.lent_to_other_users(), 0u);
+  EXPECT_EQ(after.leased_to_other_users(), 0u);
 }
 
 TEST_F(SlotTableTest, RunsOutAtTheMulticastSlotAndThenUsesWhatHasNotRested) {
   uint32_t last = 0;
   for (uint32_t i = 1; i < roce::Qpn::kSlots - 1; ++i) {
-    const auto slot = slots_.lend(borrower(1, kOwn), kStart);
+    const auto slot = slots_.lease(lessee(1, kOwn), kStart);
     if (!slot) GTEST_SKIP() << "not enough descriptors here";
     last = slot->index;
   }
   EXPECT_EQ(last, roce::Qpn::kSlots - 2);
-  EXPECT_EQ(slots_.lend(borrower(1, kOwn), kStart).error().code, ENOSPC);
+  EXPECT_EQ(slots_.lease(lessee(1, kOwn), kStart).error().code, ENOSPC);
   ASSERT_TRUE(slots_.take_back(500, 1, kStart));
-  EXPECT_EQ(slots_.lend(borrower(1, kOwn), kStart)->index, 500u);
+  EXPECT_EQ(slots_.lease(lessee(1, kOwn), kStart)->index, 500u);
 }
 
 TEST_F(SlotTableTest, NumbersSlotsWithoutAWireFromTheTop) {
   Wire none(roce::kUdpPort);  // never opened
   SlotTable slots(none, kOwn);
-  const auto slot = slots.lend(borrower(1), kStart);
+  const auto slot = slots.lease(lessee(1), kStart);
   ASSERT_TRUE(slot);
   EXPECT_EQ(slot->index, roce::Qpn::kSlots - 2);
   EXPECT_EQ(slot->socket, -1);
-  EXPECT_EQ(slots.lend(borrower(1), kStart)->index, roce::Qpn::kSlots - 3);
+  EXPECT_EQ(slots.lease(lessee(1), kStart)->index, roce::Qpn::kSlots - 3);
 }
 
 uint64_t cookie_of(int socket) {
@@ -306,28 +306,28 @@ uint64_t cookie_of(int socket) {
 }
 
 TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
-  auto vault = TakeoverState::create();
-  ASSERT_TRUE(vault);
-  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+  auto takeover_state = TakeoverState::create();
+  ASSERT_TRUE(takeover_state);
+  ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
   // Often enough that the takeover state is rewritten several times.
   TimePoint now = kStart;
   for (int i = 0; i < 300; ++i) {
     now += std::chrono::seconds(1);
-    const auto slot = slots_.lend(borrower(1), now);
+    const auto slot = slots_.lease(lessee(1), now);
     ASSERT_TRUE(slot);
-    ASSERT_TRUE(vault->put_slot(slots_.record(slot->index)));
+    ASSERT_TRUE(takeover_state->put_slot(slots_.record(slot->index)));
     if (i % 3 != 0) {
       ASSERT_TRUE(slots_.take_back(slot->index, 1, now));
-      ASSERT_TRUE(vault->put_slot(slots_.record(slot->index)));
+      ASSERT_TRUE(takeover_state->put_slot(slots_.record(slot->index)));
     }
-    if (!vault->is_long()) continue;
-    ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
+    if (!takeover_state->is_long()) continue;
+    ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
   }
   const auto expected = slots_.records();
   std::vector<uint64_t> cookies;
   for (const SlotRecord& slot : expected) cookies.push_back(cookie_of(slot.socket));
 
-  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
   ASSERT_EQ(contents.slots.size(), expected.size());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
@@ -336,40 +336,40 @@ TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
   const auto records = after.records();
   for (size_t i = 0; i < records.size(); ++i) {
     EXPECT_EQ(records[i].index, expected[i].index);
-    EXPECT_EQ(records[i].lent, expected[i].lent);
+    EXPECT_EQ(records[i].leased, expected[i].leased);
     EXPECT_EQ(records[i].uid, expected[i].uid);
     EXPECT_EQ(cookie_of(records[i].socket), cookies[i]);
   }
 }
 
 TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
-  auto vault = TakeoverState::create();
-  ASSERT_TRUE(vault);
-  ASSERT_TRUE(slots_.lend(borrower(1, 1000), kStart));
-  ASSERT_TRUE(vault->rewrite(slots_.records(), {}));
-  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+  auto takeover_state = TakeoverState::create();
+  ASSERT_TRUE(takeover_state);
+  ASSERT_TRUE(slots_.lease(lessee(1, 1000), kStart));
+  ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   ASSERT_TRUE(after.adopt(contents, kStart));
-  EXPECT_EQ(after.keep(1, borrower(7, 1001)).error().code, ENOENT);
-  EXPECT_EQ(after.keep(2, borrower(7, 1000)).error().code, ENOENT);
-  Borrower another = borrower(7, 1000);
+  EXPECT_EQ(after.keep(1, lessee(7, 1001)).error().code, ENOENT);
+  EXPECT_EQ(after.keep(2, lessee(7, 1000)).error().code, ENOENT);
+  Lessee another = lessee(7, 1000);
   another.pid = 43;
   EXPECT_EQ(after.keep(1, another).error().code, ENOENT) << "another process of the user";
-  Borrower later = borrower(7, 1000);
+  Lessee later = lessee(7, 1000);
   later.start_time = 12345;
   EXPECT_EQ(after.keep(1, later).error().code, ENOENT) << "a later process of the same number";
-  EXPECT_TRUE(after.keep(1, borrower(7, 1000)));
-  EXPECT_EQ(after.keep(1, borrower(8, 1000)).error().code, ENOENT);
+  EXPECT_TRUE(after.keep(1, lessee(7, 1000)));
+  EXPECT_EQ(after.keep(1, lessee(8, 1000)).error().code, ENOENT);
 }
 
 // The slot table of the next agent, restored from the takeover state.
 class NextAgent {
  public:
   explicit NextAgent(const SlotTable& before) {
-    auto vault = TakeoverState::create();
-    if (!vault || !vault->rewrite(before.records(), {})) return;
-    TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+    auto takeover_state = TakeoverState::create();
+    if (!takeover_state || !takeover_state->rewrite(before.records(), {})) return;
+    TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
     is_there_ = slots_.adopt(contents, kStart).has_value();
   }
   bool is_there() const { return is_there_; }
@@ -383,26 +383,26 @@ class NextAgent {
 
 // As in two containers of a pod: one agent's pid 42 is another process, or none, for the next agent.
 TEST_F(SlotTableTest, KnowsAProcessByItsStatusPageWhereItsPidIsAnother) {
-  const auto lent = slots_.lend(borrower(1, 1000), kStart);
-  ASSERT_TRUE(lent);
-  const protocol::SlotSecret secret = protocol::secret_in(lent->page);
+  const auto leased = slots_.lease(lessee(1, 1000), kStart);
+  ASSERT_TRUE(leased);
+  const protocol::SlotSecret secret = protocol::secret_in(leased->page);
   ASSERT_TRUE(protocol::is_set(secret));
   NextAgent next(slots_);
   ASSERT_TRUE(next.is_there());
-  Borrower unseen = borrower(7, 1000);
+  Lessee unseen = lessee(7, 1000);
   unseen.pid = 0;
   EXPECT_EQ(next.slots().claim(1, {}, unseen).error().code, ENOENT);
   EXPECT_EQ(next.slots().claim(1, {secret[0], secret[1] + 1}, unseen).error().code, ENOENT);
   EXPECT_EQ(next.slots().claim(2, secret, unseen).error().code, ENOENT);
-  EXPECT_EQ(next.slots().claim(1, secret, borrower(7, 1001)).error().code, ENOENT) << "another user";
+  EXPECT_EQ(next.slots().claim(1, secret, lessee(7, 1001)).error().code, ENOENT) << "another user";
   EXPECT_TRUE(next.slots().claim(1, secret, unseen));
   EXPECT_EQ(next.slots().claim(1, secret, unseen).error().code, ENOENT) << "it has come back already";
 }
 
 TEST_F(SlotTableTest, GivesASlotOfAProcessThatItDoesNotSeeToNoneThatDoesNotKnowTheSecret) {
-  Borrower unseen = borrower(1, 1000);
+  Lessee unseen = lessee(1, 1000);
   unseen.pid = 0;
-  ASSERT_TRUE(slots_.lend(unseen, kStart));
+  ASSERT_TRUE(slots_.lease(unseen, kStart));
   NextAgent next(slots_);
   ASSERT_TRUE(next.is_there());
   unseen.session = 7;
@@ -410,38 +410,38 @@ TEST_F(SlotTableTest, GivesASlotOfAProcessThatItDoesNotSeeToNoneThatDoesNotKnowT
 }
 
 TEST_F(SlotTableTest, GivesNoTwoSlotsTheSameSecret) {
-  const auto one = slots_.lend(borrower(1), kStart), other = slots_.lend(borrower(1), kStart);
+  const auto one = slots_.lease(lessee(1), kStart), other = slots_.lease(lessee(1), kStart);
   ASSERT_TRUE(one && other);
   EXPECT_NE(protocol::secret_in(one->page), protocol::secret_in(other->page));
 }
 
 TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
-  Borrower self = borrower(1, 1000);  // "pid 42", as it would be in another pid namespace
+  Lessee self = lessee(1, 1000);  // "pid 42", as it would be in another pid namespace
   self.process = share_process(watch_process(::getpid()));
   ASSERT_TRUE(self.process);
-  ASSERT_TRUE(slots_.lend(self, kStart));
-  ASSERT_TRUE(slots_.lend(without_socket(2, 1001), kStart)) << "a courier's end comes before it";
+  ASSERT_TRUE(slots_.lease(self, kStart));
+  ASSERT_TRUE(slots_.lease(without_socket(2, 1001), kStart)) << "a courier's end comes before it";
   NextAgent next(slots_);
   ASSERT_TRUE(next.is_there());
-  const Borrower adopted = next.slots().find_lent(1)->borrower;
+  const Lessee adopted = next.slots().find_leased(1)->lessee;
   ASSERT_TRUE(adopted.process);
   EXPECT_EQ(adopted.pid, ::getpid());
   EXPECT_TRUE(is_same_start(adopted.start_time, start_time_of(::getpid())));
-  EXPECT_FALSE(next.slots().find_lent(2)->borrower.process);
-  EXPECT_TRUE(next.slots().find_lent(2)->is_forwarded);
+  EXPECT_FALSE(next.slots().find_leased(2)->lessee.process);
+  EXPECT_TRUE(next.slots().find_leased(2)->is_forwarded);
   NextAgent after(next.slots());
   ASSERT_TRUE(after.is_there());
-  EXPECT_EQ(after.slots().find_lent(1)->borrower.pid, ::getpid());
+  EXPECT_EQ(after.slots().find_leased(1)->lessee.pid, ::getpid());
 }
 
 TEST_F(SlotTableTest, RefusesAVaultThatLacksASocket) {
-  auto vault = TakeoverState::create();
-  ASSERT_TRUE(vault);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(slots_.lend(borrower(1), kStart));
+  auto takeover_state = TakeoverState::create();
+  ASSERT_TRUE(takeover_state);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(slots_.lease(lessee(1), kStart));
   auto records = slots_.records();
   records.erase(records.begin() + 1);
-  ASSERT_TRUE(vault->rewrite(records, {}));
-  TakeoverState::Contents contents = TakeoverState::take(vault->client_end());
+  ASSERT_TRUE(takeover_state->rewrite(records, {}));
+  TakeoverState::Contents contents = TakeoverState::take(takeover_state->client_end());
   Wire wire(roce::kUdpPort);
   SlotTable after(wire, kOwn);
   EXPECT_FALSE(after.adopt(contents, kStart));

@@ -41,9 +41,9 @@ struct Member {
     slot = take_slot();
   }
   uint32_t take_slot() {
-    const auto lent = client->take_slot();
-    EXPECT_TRUE(lent);
-    return lent ? lent->index : 0;
+    const auto leased = client->take_slot();
+    EXPECT_TRUE(leased);
+    return leased ? leased->index : 0;
   }
   // Waits for the next event about a capture.
   SlotCapture hear() {

@@ -56,18 +56,18 @@ class CounterSweepTest : public ::testing::Test {
  protected:
   CounterSweepTest() { collector.set_devices({kDevice}); }
 
-  LeasedSlot lend(uint64_t session = 1, uid_t user = kUser) {
-    Borrower borrower;
-    borrower.session = session;
-    borrower.uid = user;
-    const auto slot = slots.lend(borrower, kStart);
+  LeasedSlot lease(uint64_t session = 1, uid_t user = kUser) {
+    Lessee lessee;
+    lessee.session = session;
+    lessee.uid = user;
+    const auto slot = slots.lease(lessee, kStart);
     EXPECT_TRUE(slot);
     return slot ? *slot : LeasedSlot();
   }
   // The slot is returned.
   void end(const LeasedSlot& slot) {
     sweep.finish(slot);
-    EXPECT_TRUE(slots.take_back(slot.index, slot.borrower.session, kStart));
+    EXPECT_TRUE(slots.take_back(slot.index, slot.lessee.session, kStart));
   }
   uint64_t sweep_all() {
     sweep.begin();
@@ -86,7 +86,7 @@ class CounterSweepTest : public ::testing::Test {
 };
 
 TEST_F(CounterSweepTest, SumsOnlyEverGrow) {
-  const LeasedSlot slot = lend();
+  const LeasedSlot slot = lease();
   Page page(slot);
   page.publish(7, 100);
   EXPECT_EQ(sweep_all(), 100u);
@@ -97,7 +97,7 @@ TEST_F(CounterSweepTest, SumsOnlyEverGrow) {
 }
 
 TEST_F(CounterSweepTest, ASlotThatComesBackIsCountedOnce) {
-  const LeasedSlot slot = lend();
+  const LeasedSlot slot = lease();
   {
     Page page(slot);
     page.publish(7, 100);
@@ -108,10 +108,10 @@ TEST_F(CounterSweepTest, ASlotThatComesBackIsCountedOnce) {
   EXPECT_EQ(sweep.unfinished(kUser), 1u);
   EXPECT_EQ(sweep_all(), 130u);
   EXPECT_EQ(sweep.unfinished(kUser), 0u);
-  Borrower next;
+  Lessee next;
   next.session = 2;
   next.uid = kUser;
-  const auto again = slots.lend(next, kStart + std::chrono::hours(1));
+  const auto again = slots.lease(next, kStart + std::chrono::hours(1));
   ASSERT_TRUE(again);
   ASSERT_EQ(again->index, slot.index) << "the same slot, of another process";
   Page page(*again);
@@ -120,8 +120,8 @@ TEST_F(CounterSweepTest, ASlotThatComesBackIsCountedOnce) {
 }
 
 TEST_F(CounterSweepTest, AProcessSpeaksForItsOwnQpsOnly) {
-  const LeasedSlot honest = lend(1, kUser);
-  const LeasedSlot forger = lend(2, kUser + 1);
+  const LeasedSlot honest = lease(1, kUser);
+  const LeasedSlot forger = lease(2, kUser + 1);
   Page of_honest(honest);
   Page of_forger(forger);
   of_honest.publish(7, 100);
@@ -136,7 +136,7 @@ TEST_F(CounterSweepTest, AProcessSpeaksForItsOwnQpsOnly) {
 }
 
 TEST_F(CounterSweepTest, NothingIsKeptOfDevicesThatThereAreNot) {
-  const LeasedSlot slot = lend();
+  const LeasedSlot slot = lease();
   Page page(slot);
   for (uint32_t place = 0; place < protocol::kQpsPerSlot; ++place) page.publish(place, 1, 1000 + place);
   EXPECT_EQ(sweep_all(), 0u);
@@ -150,7 +150,7 @@ TEST_F(CounterSweepTest, NothingIsKeptOfDevicesThatThereAreNot) {
 TEST_F(CounterSweepTest, ReadsFullPagesLittleByLittle) {
   std::vector<std::unique_ptr<Page>> pages;
   for (int i = 0; i < 3; ++i) {
-    pages.push_back(std::make_unique<Page>(lend()));
+    pages.push_back(std::make_unique<Page>(lease()));
     pages.back()->fill(2);
   }
   sweep.begin();
@@ -167,7 +167,7 @@ TEST_F(CounterSweepTest, ReadsFullPagesLittleByLittle) {
 // A user takes slots, fills their pages and returns them, again and again.
 TEST_F(CounterSweepTest, SlotsThatCameBackCountUntilTheyAreRead) {
   for (int i = 0; i < 5; ++i) {
-    const LeasedSlot slot = lend();
+    const LeasedSlot slot = lease();
     Page(slot).publish(1, 1);
     end(slot);
   }
@@ -181,11 +181,11 @@ TEST_F(CounterSweepTest, WhatIsKeptOfOneUsersQpsIsBounded) {
   std::vector<std::unique_ptr<Page>> pages;
   const size_t room = CounterCollector::kQps.all - CounterCollector::kQps.reserve;
   for (size_t i = 0; i <= room / protocol::kQpsPerSlot; ++i) {
-    pages.push_back(std::make_unique<Page>(lend()));
+    pages.push_back(std::make_unique<Page>(lease()));
     pages.back()->fill(1);
   }
   EXPECT_LE(sweep_all(), room * 2 / 3);
-  Page other(lend(2, kUser + 1));
+  Page other(lease(2, kUser + 1));
   const uint64_t before = sent();
   other.publish(1, 9);
   EXPECT_EQ(sweep_all(), before + 9);

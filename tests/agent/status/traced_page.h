@@ -43,10 +43,10 @@ inline LeasedSlot slot_of(const TracedPage& page, uint64_t session, uid_t uid = 
   LeasedSlot slot;
   slot.index = 7;
   slot.page = page.fd();
-  slot.borrower.session = session;
-  slot.borrower.pid = static_cast<pid_t>(session);
-  slot.borrower.uid = uid;
-  slot.borrower.program = "test";
+  slot.lessee.session = session;
+  slot.lessee.pid = static_cast<pid_t>(session);
+  slot.lessee.uid = uid;
+  slot.lessee.program = "test";
   return slot;
 }
 

@@ -37,20 +37,20 @@ class StoppedAgentTest : public test::NamespaceTest {
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     courier_end_.reset(ends[0]);
     receiver_.reset(ends[1]);
-    vault_ = std::move(*TakeoverState::create());
+    takeover_state_ = std::move(*TakeoverState::create());
     SlotRecord record;
     record.index = 1;
-    record.lent = true;
+    record.leased = true;
     record.socket = wire_.socket(1);
-    record.courier_end = courier_end_.get();
-    ASSERT_TRUE(vault_.put_slot(SlotRecord{}));
-    ASSERT_TRUE(vault_.put_slot(record));
+    record.forwarder_end = courier_end_.get();
+    ASSERT_TRUE(takeover_state_.put_slot(SlotRecord{}));
+    ASSERT_TRUE(takeover_state_.put_slot(record));
     agent_ = ::fork();
     if (agent_ == 0) {
       for (;;) ::pause();
     }
     ASSERT_GT(agent_, 0);
-    stopped_agent_.watch(agent_, UniqueFd(::fcntl(vault_.client_end(), F_DUPFD_CLOEXEC, 3)));
+    stopped_agent_.watch(agent_, UniqueFd(::fcntl(takeover_state_.client_end(), F_DUPFD_CLOEXEC, 3)));
   }
   void TearDown() override {
     if (agent_ <= 0) return;
@@ -70,7 +70,7 @@ class StoppedAgentTest : public test::NamespaceTest {
   Wire wire_{roce::kUdpPort};
   UniqueFd courier_end_;
   UniqueFd receiver_;
-  TakeoverState vault_;
+  TakeoverState takeover_state_;
   pid_t agent_ = -1;
   StoppedAgent stopped_agent_;
 };
@@ -98,17 +98,17 @@ TEST_F(StoppedAgentTest, LeavesTheVaultAsItIs) {
   signal_agent(SIGSTOP);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
-  const TakeoverState::Contents contents = TakeoverState::take(vault_.client_end());
+  const TakeoverState::Contents contents = TakeoverState::take(takeover_state_.client_end());
   ASSERT_EQ(contents.slots.size(), 2u);
   EXPECT_GE(contents.slots[1].socket, 0);
-  EXPECT_GE(contents.slots[1].courier_end, 0);
+  EXPECT_GE(contents.slots[1].forwarder_end, 0);
 }
 
 TEST_F(StoppedAgentTest, ReachesNobodyOnceTheSlotWasTakenBack) {
   signal_agent(SIGSTOP);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
-  ASSERT_TRUE(wire_.go_on_handing_over(1, UniqueFd(::fcntl(courier_end_.get(), F_DUPFD_CLOEXEC, 3))));
+  ASSERT_TRUE(wire_.go_on_forwarding(1, UniqueFd(::fcntl(courier_end_.get(), F_DUPFD_CLOEXEC, 3))));
   wire_.hang_up(1);  // as a resumed agent does, before the standby notices it
   wire_.mute(1);
   wire_.unmute(1);

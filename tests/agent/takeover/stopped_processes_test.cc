@@ -89,15 +89,15 @@ class StoppedProcessesTest : public test::NamespaceTest {
     sender_ = std::move(*sender);
     show(7);
     page_.show_peer(kQpn, loopback());
-    stopped_processes_.slot_changed(kSlot, lent());
+    stopped_processes_.slot_changed(kSlot, leased());
   }
-  LeasedSlot lent(uint32_t index = kSlot) const {
+  LeasedSlot leased(uint32_t index = kSlot) const {
     LeasedSlot slot;
     slot.index = index;
-    slot.lending = 1;
+    slot.lease = 1;
     slot.socket = wire_.socket(index);
     slot.page = page_.file();
-    slot.borrower.pid = ::getpid();
+    slot.lessee.pid = ::getpid();
     return slot;
   }
   void show(uint8_t rnr_retry) { page_.show(kQpn, rnr_retry); }
@@ -366,7 +366,7 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessOnceForAllItsSlots) {
   Page page;
   page.show(other, 7);
   page.show_peer(other, loopback());
-  LeasedSlot slot = lent(kSecond);
+  LeasedSlot slot = leased(kSecond);
   slot.page = page.file();
   stopped_processes_.slot_changed(kSecond, slot);
   send(205);

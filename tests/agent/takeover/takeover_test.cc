@@ -45,8 +45,8 @@ class SuccessionTest : public ::testing::Test {
     wire.open();
     ASSERT_FALSE(wire.has_sockets());
     ASSERT_TRUE(wire.may_be_ours());
-    succession.begin();
-    ASSERT_FALSE(succession.is_settled());
+    takeover.begin();
+    ASSERT_FALSE(takeover.is_settled());
   }
   void run_until_settled() {
     while (settled == 0) loop.run_round();
@@ -77,13 +77,13 @@ class SuccessionTest : public ::testing::Test {
                                    .is_orphan = [](uint32_t) { return false; }}};
   int settled = 0;
   ServedUsers served{};
-  Takeover succession{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};
+  Takeover takeover{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};
 };
 
 TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
   holder.close();
   run_until_settled();
-  EXPECT_TRUE(succession.is_settled());
+  EXPECT_TRUE(takeover.is_settled());
   EXPECT_TRUE(wire.has_sockets()) << wire.reason();
 }
 
@@ -98,7 +98,7 @@ TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
     loop.forget(knock.get());
     loop.watch(word.get(), EPOLLIN, [&](uint32_t) {
       loop.forget(word.get());
-      is_heard_in_time = !succession.is_settled();
+      is_heard_in_time = !takeover.is_settled();
     });
   });
   run_until_settled();
@@ -107,7 +107,7 @@ TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
 
 TEST_F(SuccessionTest, HasNoWireWhereTheHolderStaysAndBringsNothing) {
   run_until_settled();
-  EXPECT_TRUE(succession.is_settled());
+  EXPECT_TRUE(takeover.is_settled());
   EXPECT_FALSE(wire.has_sockets());
   EXPECT_THAT(wire.reason(), HasSubstr("is taken by"));
   EXPECT_EQ(settled, 1);
