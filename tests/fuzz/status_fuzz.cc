@@ -131,10 +131,10 @@ class Counting {
  public:
   Counting() {
     for (uint64_t session = 1; session <= 3; ++session) {
-      agent::Borrower borrower;
-      borrower.session = session;
-      borrower.uid = session == 1 ? kOwn : kHostile;
-      slots_.push_back(*table_.lend(borrower, TimePoint(std::chrono::hours(1))));
+      agent::Lessee lessee;
+      lessee.session = session;
+      lessee.uid = session == 1 ? kOwn : kHostile;
+      slots_.push_back(*table_.lease(lessee, TimePoint(std::chrono::hours(1))));
     }
   }
 

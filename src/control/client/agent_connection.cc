@@ -36,10 +36,11 @@ void AgentConnection::abandon() {
   lost_ = true;
 }
 
-AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const OwnFd& vault, TimePoint deadline) {
+AdminResult<Answer<protocol::HelloReply>> AgentConnection::say_hello(const OwnFd& takeover_state,
+                                                                     TimePoint deadline) {
   protocol::HelloRequest hello{};
   store_text(hello.program, program_invocation_short_name);
-  const int offered = vault.is_ours() ? vault.get() : -1;
+  const int offered = takeover_state.is_ours() ? takeover_state.get() : -1;
   const auto say = [&] {
     return call<protocol::HelloReply>(protocol::MessageType::kHello, hello, 2, deadline,
                                       std::span<const int>(&offered, offered >= 0 ? 1 : 0));

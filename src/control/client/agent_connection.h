@@ -29,10 +29,10 @@ class AgentConnection {
   // unknown.
   AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid = 0);
 
-  // Says hello for this program, and offers the agent the takeover state `vault`, if the process has it. From
-  // then on both sides speak the protocol version that both know. EPROTONOSUPPORT: there is none; EPERM: the
-  // agent serves another user. The process logs the first of these errors.
-  AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& vault, TimePoint deadline);
+  // Says hello for this program, and offers the agent the takeover state `takeover_state`, if the process has
+  // it. From then on both sides speak the protocol version that both know. EPROTONOSUPPORT: there is none;
+  // EPERM: the agent serves another user. The process logs the first of these errors.
+  AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& takeover_state, TimePoint deadline);
 
   // Sends the request and waits for its reply until the deadline (ETIMEDOUT); TimePoint::max(): as long as
   // the agent lives. REQUIRES: request.header was not yet filled in

@@ -20,7 +20,7 @@ constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
 // Intervals between attempts to reach the next agent, and to start one.
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kLongestRetry = std::chrono::seconds(1);
-constexpr Duration kLongestRetryWithVault = kSurvivorWait / 6;
+constexpr Duration kLongestRetryWithTakeoverState = kSurvivorWait / 6;
 constexpr Duration kStartRetry = std::chrono::seconds(1);
 constexpr Duration kRootGrace = std::chrono::seconds(1);
 
@@ -42,7 +42,7 @@ AgentSession::AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Rest
       restorers_(std::move(restorers)),
       listener_(listener),
       options_(options),
-      vault_of_(kNoAgentYet),
+      takeover_state_of_(kNoAgentYet),
       agent_uid_(kNoAgentYet),
       retry_(kFirstRetry) {}
 
@@ -85,8 +85,8 @@ Result<void> AgentSession::make_poll_set() {
 
 AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint deadline) {
   connection_ = std::move(connection);
-  if (vault_of_ != connection_->agent_uid()) vault_.reset();
-  auto answer = connection_->say_hello(vault_, deadline);
+  if (takeover_state_of_ != connection_->agent_uid()) takeover_state_.reset();
+  auto answer = connection_->say_hello(takeover_state_, deadline);
   if (!answer) {
     connection_.reset();
     return tl::unexpected(std::move(answer.error()));
@@ -94,8 +94,8 @@ AdminResult<void> AgentSession::greet(AgentConnection connection, TimePoint dead
   generation_.fetch_add(1);
   // The agent has taken everything out of the old takeover state. If it dies before the restorers are done,
   // the next agent needs the new one.
-  vault_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
-  vault_of_ = connection_->agent_uid();
+  takeover_state_ = answer->fds.size() > 2 ? std::move(answer->fds[2]) : UniqueFd();
+  takeover_state_of_ = connection_->agent_uid();
   capabilities_ = answer->message.capabilities;
   if (auto restored = restore(deadline, answer->fds[1].get()); !restored) {
     connection_.reset();
@@ -198,7 +198,7 @@ void AgentSession::seek_agent() {
 // agent waits for that for kSurvivorWait only. Later it serves without the wire, and the ports are free for
 // others.
 Duration AgentSession::longest_retry() const {
-  return vault_.is_ours() ? kLongestRetryWithVault : kLongestRetry;
+  return takeover_state_.is_ours() ? kLongestRetryWithTakeoverState : kLongestRetry;
 }
 
 bool AgentSession::needs_agent() const {
@@ -233,7 +233,7 @@ void AgentSession::abandon() {
   abandoned_ = true;
   if (connection_) connection_->abandon();
   // Only closed, not removed from the poll set, which is also the parent's.
-  for (OwnFd* each : {&events_, &timer_, &poll_set_, &vault_}) each->reset();
+  for (OwnFd* each : {&events_, &timer_, &poll_set_, &takeover_state_}) each->reset();
 }
 
 }  // namespace verbena::control

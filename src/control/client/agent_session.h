@@ -87,11 +87,11 @@ struct SessionOptions {
 // Thread-safe, with two locks, taken in this order. The lock of turns is held for as long as the agent takes.
 // The lock of events is never held across anything that waits.
 //
-// The takeover state (agent/takeover/takeover_state.h; here `vault`) is what the next agent needs to have the
-// wire again. An agent may entrust it to this process. The first process that greets a new agent should bring
-// it; without it the agent serves without the wire. The session passes it only to an agent of the user who
-// gave it, and drops it on meeting another user's agent: a process that root's agent trusted, and that has
-// changed its user since, may meet any program of that user under the agent's name.
+// The takeover state (agent/takeover/takeover_state.h; here `takeover_state`) is what the next agent needs to
+// have the wire again. An agent may entrust it to this process. The first process that greets a new agent
+// should bring it; without it the agent serves without the wire. The session passes it only to an agent of
+// the user who gave it, and drops it on meeting another user's agent: a process that root's agent trusted,
+// and that has changed its user since, may meet any program of that user under the agent's name.
 class AgentSession {
  public:
   // Calls the restorers in this order. `listener` may be null: events are read and dropped. REQUIRES:
@@ -138,7 +138,9 @@ class AgentSession {
     // The agent's process (0: unknown, or no agent), and the descriptor of the takeover state that it has
     // entrusted to this process (-1: none).
     pid_t agent_pid() const { return session_.connection_ ? session_.connection_->agent_pid() : 0; }
-    int vault() const { return session_.vault_.is_ours() ? session_.vault_.get() : -1; }
+    int takeover_state() const {
+      return session_.takeover_state_.is_ours() ? session_.takeover_state_.get() : -1;
+    }
 
    private:
     template <class Reply, class MakeRequest>
@@ -206,10 +208,10 @@ class AgentSession {
   std::mutex turn_mutex_;
   std::optional<AgentConnection> connection_;
   uint64_t capabilities_ = 0;
-  OwnFd vault_;
-  uid_t vault_of_;   // the user of the agent that gave it
-  OwnFd poll_set_;   // of events_ and timer_
-  uid_t agent_uid_;  // written under both locks
+  OwnFd takeover_state_;
+  uid_t takeover_state_of_;  // the user of the agent that gave it
+  OwnFd poll_set_;           // of events_ and timer_
+  uid_t agent_uid_;          // written under both locks
 
   std::mutex event_mutex_;  // taken after turn_mutex_
   OwnFd events_;            // shows the agent's end first

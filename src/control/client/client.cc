@@ -48,9 +48,9 @@ Result<DeviceCounters> Client::device_counters(uint32_t device_index) {
   return counters_in(answer->message);
 }
 
-Client::VaultEnd Client::vault() {
+Client::TakeoverEnd Client::takeover_state() {
   const Turn turn(session_);
-  return {turn.agent_pid(), UniqueFd(::fcntl(turn.vault(), F_DUPFD_CLOEXEC, 3))};
+  return {turn.agent_pid(), UniqueFd(::fcntl(turn.takeover_state(), F_DUPFD_CLOEXEC, 3))};
 }
 
 Result<Slot> Client::take_slot() {

@@ -97,11 +97,11 @@ class Client {
 
   // The agent's process (0: unknown, or no agent), and a copy of the descriptor of its takeover state
   // (agent/takeover/takeover_state.h), if the agent has entrusted it to this process.
-  struct VaultEnd {
+  struct TakeoverEnd {
     pid_t agent = 0;
     UniqueFd end;
   };
-  VaultEnd vault();
+  TakeoverEnd takeover_state();
 
   // In a child after fork(): drops descriptors without telling the agent anything.
   void abandon();
