@@ -87,7 +87,7 @@ struct SessionOptions {
 // Thread-safe, with two locks, taken in this order. The lock of turns is held for as long as the agent takes.
 // The lock of events is never held across anything that waits.
 //
-// The takeover state (agent/takeover/takeover_state.h; here `takeover_state`) is what the next agent needs to
+// The takeover state (agent/takeover/takeover_state.h) is what the next agent needs to
 // have the wire again. An agent may entrust it to this process. The first process that greets a new agent
 // should bring it; without it the agent serves without the wire. The session passes it only to an agent of
 // the user who gave it, and drops it on meeting another user's agent: a process that root's agent trusted,
