@@ -19,7 +19,7 @@ KERNEL_FRAMES = [bytes.fromhex(text) for text in (
     "52540077000152540077000286dd6000000000281140fd77000000000000000000000000000cfd77000000000000000000000000000bcf8112b7"
     "002800000a00ffff0000003f801234560000000037aa5000000030ea00000000785825e1",
 )]
-CAPTURES = sorted((pathlib.Path(__file__).resolve().parents[1] / "roce" / "captures").glob("*.pcap"))
+CAPTURES = sorted((pathlib.Path(__file__).resolve().parents[1] / "wire" / "roce" / "captures").glob("*.pcap"))
 
 
 def write_pcap(path, frames):

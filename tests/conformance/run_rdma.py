@@ -17,7 +17,7 @@ import sys
 import harness
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOOLS = HERE.parent / "tools"
+TOOLS = HERE.parent / "commands"
 PYTHON = "/usr/bin/python3"
 DEVICE, NETDEV = "rxe0", "eth0"
 

@@ -14,7 +14,7 @@ import kernel_vm
 from kernel_vm import harness
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "tests" / "tools"))
+sys.path.insert(0, str(TOP / "tests" / "commands"))
 import rdma_cases  # noqa: E402
 
 # In the machine: runs what it reads, so that a few hundred commands take one exchange.

@@ -209,6 +209,7 @@ void LocalLine::present_ourselves() {
   const Handshake kind = handshake(HandshakeType::kPresent);
   Presentation said{};
   std::memcpy(&said, &kind, sizeof kind);
+  said.board = 0;  // another field of a Handshake
   if (::prctl(PR_GET_DUMPABLE) == 1) {
     visitor_ = board_->admit(mapping_, *their_lane_);
     said.board = static_cast<uint32_t>(board_->file()) + 1;
