@@ -150,9 +150,11 @@ std::optional<LongMessages::Sending> LongMessages::answered(uint32_t device_inde
 
 template <class IsIt>
 void LongMessages::remove_if(IsIt is_it) {
+  const size_t before = sendings_.size();
   for (auto entry = sendings_.begin(); entry != sendings_.end();) {
     entry = is_it(entry->second.sending) ? erase(entry) : std::next(entry);
   }
+  if (sendings_.size() != before) surroundings_.on_room();  // for other ports of the user
 }
 
 void LongMessages::remove_port(uint64_t port) {

@@ -44,7 +44,7 @@ class LongMessages {
     // Called when the message has arrived, or (false) was given up after its retries. `first`: its first
     // datagram.
     std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
-    // Called after a message has ended: there may be room for more.
+    // Called after messages have ended: there may be room for more, also at other ports of the user.
     std::function<void()> on_room;
   };
   LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings);

@@ -137,6 +137,18 @@ TEST_F(LongMessagesTest, NeedNotArriveWhereTheAnswerDoes) {
   EXPECT_FALSE(messages_.awaits(kDevice, answer, peer().path.destination));
 }
 
+// A user's ports share its room: one that waits goes on when another is closed.
+TEST_F(LongMessagesTest, LeaveRoomForOtherPortsWhenTheirPortOrAgentIsGone) {
+  ASSERT_TRUE(messages_.send(sending(), message(10'000, 5)));
+  messages_.remove_agent(kPort, sending().header.agent + 1);
+  EXPECT_EQ(rooms_, 0) << "it had none";
+  messages_.remove_agent(kPort, sending().header.agent);
+  EXPECT_EQ(rooms_, 1);
+  ASSERT_TRUE(messages_.send(sending(), message(10'000, 6)));
+  messages_.remove_port(kPort);
+  EXPECT_EQ(rooms_, 2);
+}
+
 TEST_F(LongMessagesTest, AreBoundedForEachPortAndUser) {
   EXPECT_TRUE(messages_.has_room(kPort, kUser));
   messages_.send(sending(), message(mad::kMaxRmppBytes));
