@@ -96,9 +96,10 @@ class Bbr final : public Algorithm {
   TimePoint round_since_{};
   double lost_share_ = 0;     // of the bytes sent; smoothed over 16 rounds
   double lasting_share_ = 0;  // the same, smoothed over a second
-  // The window for nearby paths, and until the path's capacity is known.
+  // The window of nearby paths.
   FixedWindow near_;
-  // Bytes in flight at first: doubles each round trip, up to near_.
+  // The window in bytes until bandwidth and RTT are known, and the least window in startup. Doubles each
+  // round trip, up to that of near_.
   uint64_t first_;
   InflightCap inflight_cap_;
   Incast incast_;  // as reported last

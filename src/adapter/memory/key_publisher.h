@@ -7,8 +7,8 @@
 
 namespace verbena::memory {
 
-// Publishes the keys of a table beyond its readers: to other processes (adapter/shm/own_board.h). KeyTable
-// calls it at each change.
+// Shows the keys of a KeyTable to other processes (adapter/shm/own_board.h). The table calls it at each
+// change.
 class KeyPublisher {
  public:
   virtual ~KeyPublisher() = default;

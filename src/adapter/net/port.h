@@ -107,8 +107,8 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
   // returned false: the descriptor may differ each time.
   virtual int send_fd() const = 0;
 
-  // Whether the port still owns the descriptors that it receives by. False: the application has closed one,
-  // and its number may be another file's (base/own_fd.h).
+  // Whether the port still owns the descriptors that it receives by, and its pipe for sending without a copy.
+  // False: the application has closed one, and its number may be another file's (base/own_fd.h).
   virtual bool is_whole() const { return true; }
 
   // The properties of the network behind the port, which do not change.

@@ -23,7 +23,8 @@ struct AsyncEvent : queues::EventSource {
   std::atomic<uint32_t>* taken = nullptr;
 };
 
-// All kinds of asynchronous events that one object can raise. Thread-safe.
+// The asynchronous events of one object, one for each kind that it can raise. Posts them to an event channel,
+// and withdraws them when the object is destroyed. Thread-safe.
 template <size_t kKinds>
 class AsyncEvents {
  public:

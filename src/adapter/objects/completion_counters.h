@@ -24,9 +24,9 @@ struct CompletionCounter : provider::CompletionCounter {
   Uses uses;                                          // by attached QPs
 };
 
-// Creates and owns the completion counters of a context. The transport counts the completed requests and
-// receive requests of a QP, signaled or not. It does not count the peer's READs and WRITEs: on one host the
-// peer carries them out itself. Thread-safe.
+// Creates and owns the completion counters of a context. The transport counts a QP's completed SENDs, RDMA
+// READs, RDMA WRITEs and receive requests, signaled or not. It counts no READs and WRITEs of the peer: on one
+// host the peer carries them out itself. Thread-safe.
 class CompletionCounters {
  public:
   explicit CompletionCounters(OpenDevice& device) : device_(device) {}

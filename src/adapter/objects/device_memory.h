@@ -37,7 +37,8 @@ class DeviceMemories {
   // Returns the memory with this handle, to be imported by another context; null: there is none.
   std::shared_ptr<DeviceMemory> find(uint32_t handle);
   ibv_dm* import(std::shared_ptr<DeviceMemory> memory, uint32_t handle);
-  // Imports memory that another process allocated through the command file. ENOENT when there is none.
+  // Imports memory that another process has allocated in this context's command file. ENOENT: no memory in
+  // the file has this handle.
   Result<ibv_dm*> import_foreign(uint32_t handle);
   void unimport(ibv_dm* dm) { table_.destroy(Dm::of(dm)); }
 

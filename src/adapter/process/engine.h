@@ -53,8 +53,8 @@ class Engine {
  public:
   // Returns the process's engine, which is started if there is none, and stops when the last reference goes.
   static Result<std::shared_ptr<Engine>> acquire();
-  // Starts an engine that is not the process's, over a client of its own: for tests, whose agent may be a
-  // fake one. The handlers of fork() do not cover it.
+  // Starts an engine over the given client, for tests, whose agent may be a fake. It is not the process's
+  // engine: acquire() does not return it, and the handlers of fork() do not cover it.
   static Result<std::shared_ptr<Engine>> start_with(std::shared_ptr<control::Client> client,
                                                     net::PortFactory open_ports = net::open_ports);
   // Sets the factory that makes the ports of the engine that acquire() starts next; by default

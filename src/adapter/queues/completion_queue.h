@@ -16,8 +16,8 @@
 
 namespace verbena::queues {
 
-// Receives the events of a completion queue. Called without the queue's locks held, by the thread in push(),
-// moderate() or release_event().
+// Receives the events of a completion queue. Called without the queue's locks held, by the thread that calls
+// push(), push_all(), moderate() or release_event().
 class CompletionListener {
  public:
   virtual ~CompletionListener() = default;

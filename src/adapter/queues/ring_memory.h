@@ -17,7 +17,7 @@ class RingMemory {
   static inline std::byte* const kUseDefault = reinterpret_cast<std::byte*>(-1);
 
   virtual ~RingMemory() = default;
-  // Zeroed bytes, kUseDefault, or nullptr: out of memory.
+  // Returns memory with any contents, or kUseDefault. Returns nullptr if the application has no memory.
   virtual std::byte* allocate(size_t bytes, size_t alignment, RingKind kind) = 0;
   virtual void release(std::byte* at, RingKind kind) = 0;
 };

@@ -20,11 +20,11 @@ class LossScoreboard {
   // Max holes after some were split, as retransmissions and arrivals of parts do.
   static constexpr size_t kMaxParts = 2 * kMax;
 
-  // A retransmission of missing packets.
+  // A retransmission of missing packets, as passed to sent_again().
   struct Repair {
     TimePoint at;
     TimePoint answer_due{};
-    Duration together{0};  // parts that follow each other within this time become one hole
+    Duration together{0};  // the part joins the hole just before it if that was sent again this recently
     bool asked = false;    // a request was sent again; its response comes in PSN order, among others
   };
 

@@ -41,7 +41,8 @@ class ReceiveWorkQueue {
   // Flushes requests that were posted in ERR.
   void flush();
 
-  // False: the frame was dropped.
+  // Stores an Ethernet frame in the next receive request. False: the frame is dropped, because the queue is
+  // not in RDY, or the request is missing or too short.
   bool on_frame(const IncomingFrame& frame);
 
  private:

@@ -47,8 +47,8 @@ class Receives {
 
   // The tagged buffers, if the queue is for tag matching; else nullptr.
   queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
-  // Takes the buffer that the tag matches for the current message. False: none matches. REQUIRES: nothing is
-  // held
+  // Takes the oldest tagged buffer that matches the tag, as the request for the current message. False: none
+  // matches. REQUIRES: tags() is not null, and no request is held
   bool take_tagged(uint64_t tag) { return holding_ = tags()->take(tag, *held_); }
 
   // The request for the current message: the one begun, or the next. nullptr: none.

@@ -34,7 +34,7 @@ inline bool is_placement(const queues::SendWqe& wqe) {
 inline bool needs_response(const queues::SendWqe& wqe) {
   return is_read(wqe) || is_atomic(wqe) || is_placement(wqe);
 }
-// Whether the request's packets carry a message: SEND and RDMA WRITE.
+// Whether the request is a SEND or an RDMA WRITE, with or without immediate data or invalidation.
 inline bool is_data(const queues::SendWqe& wqe) {
   return wqe.opcode <= IBV_WR_SEND_WITH_IMM || wqe.opcode == IBV_WR_SEND_WITH_INV;
 }

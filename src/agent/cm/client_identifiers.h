@@ -17,8 +17,8 @@ namespace verbena::agent {
 
 class CmClient;
 
-// The identifiers of one client by number: those that its program has created, and those of requests that
-// came to them. For the agent's thread.
+// The identifiers of one client by number: those that its program has created, and one for each request that
+// came to its listeners. For the agent's thread.
 class ClientIdentifiers {
  public:
   // Ordered by number, so that an interrupted iteration finds the next one.

@@ -11,11 +11,14 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Ports of all port spaces on which a running program listened until a moment ago. The program may be about
-// to listen there again. perftest's -R exchanges its parameters over a first connection, ends that listener,
-// and listens again on the same port (for UD in another port space). Its client already connects meanwhile,
-// and may be far ahead if the server gets no processor. A refused client does not retry (up to 4.5-0.17 it
-// uses freed memory). For the agent's thread.
+// Remembers for a second the ports on which running programs have stopped listening. A program may listen
+// there again soon, so requests to these ports wait up to a second before they are refused. The port space
+// does not matter.
+//
+// A perftest server with -R exchanges parameters over a first connection, then ends that listener. It listens
+// again on the same port, for UD in another port space. Its client connects without waiting for that, and may
+// be far ahead if the server gets no processor. A refused perftest client does not retry; up to version
+// 4.5-0.17 it uses freed memory. For the agent's thread.
 class EndedListeners {
  public:
   static constexpr Duration kRemembered = std::chrono::seconds(1);

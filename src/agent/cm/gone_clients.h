@@ -14,9 +14,11 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Clients of connection management whose programs have ended. Destroying a program's identifiers, up to
-// 131,072, takes long. So it is done in steps, in turns of their user. For all other clients, these
-// identifiers are gone at once (PortOwner). For the agent's thread.
+// Clients of connection management whose programs have ended. A program may leave 131,072 identifiers, and
+// destroying them takes long. So it is done in steps, each in a turn of the program's user (UserTurns). For
+// other clients, the identifiers are gone at once: their ports count as free (PortOwner).
+//
+// For the agent's thread.
 class GoneClients {
  public:
   // Number of identifiers, channels and events that are cleared in one piece of a user's turn.

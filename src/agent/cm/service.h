@@ -68,8 +68,8 @@ class CmService final : private cm::Sink {
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
   // Whether datagrams reach the destination: without a wire only this host.
   bool reaches(const roce::Path& path) const;
-  // Stops sending and frees resources, but leaves the clients' connections alive for the next agent to
-  // restore.
+  // Destroys what gone clients have left, sends the staged messages, and then stops sending. Freezes the
+  // ledger, so that the next agent can restore the connections of the present clients.
   void abandon() {
     gone_clients_.clear_all();
     gsi_.flush();

@@ -22,8 +22,8 @@ namespace verbena::agent {
 // that can open the file may join; there is no other access check.
 class DomainTable {
  public:
-  // A process's membership in a domain: its slot, which holds its queues and targets, and its own name for
-  // the domain.
+  // A process's membership in a domain. The process's shared receive queues and XRC target QPs of the domain
+  // are in `slot`. `name` is the process's own number for the domain.
   struct Member {
     uint64_t session = 0;
     uint64_t name = 0;

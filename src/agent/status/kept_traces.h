@@ -25,9 +25,10 @@ class KeptTraces {
  public:
   static constexpr size_t kMaxProcesses = 16;
   static constexpr size_t kMaxBytes = 16 << 20;
-  // Each trace takes a descriptor. A process has a trace per slot, and one for its connections.
+  // Max traces of all processes: each keeps a descriptor open. A process has one trace per slot, and one for
+  // its connections.
   static constexpr size_t kMaxTraces = 64;
-  static constexpr Duration kQuietTime = std::chrono::minutes(1);
+  static constexpr Duration kQuietTime = std::chrono::minutes(1);  // how long an unremarkable trace is kept
 
   struct Kept {
     uint64_t number = 0;   // larger than those of all earlier traces
@@ -43,8 +44,8 @@ class KeptTraces {
     UniqueFd file{};  // TraceRings, read-only
   };
 
-  // Copies the trace of a slot whose process has ended or has returned the slot. Called before the page is
-  // closed.
+  // Copies the trace out of a slot's status page, before the page is closed. `in_order`: the process returned
+  // the slot; false: it ended without doing so.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
   // Copies the trace of the connections of a client that has gone.
   void keep(const ConnectionTrace& trace, TimePoint now);

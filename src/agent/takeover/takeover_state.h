@@ -32,10 +32,11 @@ struct SlotRecord {
   int process = -1;        // a pidfd; -1: an older agent wrote the record, or the kernel gave none
 };
 
-// Keeps the agent's descriptors and leases alive after the agent's death. They are messages in flight in a
-// Unix socket pair; every client of the agent's own user holds a copy of the receiving end. When the agent is
-// killed, all its sockets stay open. So their order in the SO_REUSEPORT group, which steers packets to slots,
-// does not change. The next agent receives all messages from the first of these clients that says hello.
+// Keeps the agent's descriptors and leases alive after the agent's death, as unread messages in a Unix socket
+// pair. Every client of the agent's own user, such as the standby, holds a copy of the receiving end. So the
+// sockets in the messages stay open when the agent is killed. Their order in the SO_REUSEPORT group, which
+// steers packets to slots, does not change. The first of these clients that says hello to the next agent
+// sends the receiving end along, and that agent reads all messages.
 //
 // The takeover state is a log: each put_…() appends a change. From time to time rewrite() appends the
 // complete state, then removes the old messages, so that the log is complete at any moment.

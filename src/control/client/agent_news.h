@@ -34,7 +34,7 @@ class AgentNews final : public Restorer, public AgentListener {
   std::optional<bool> take_trace_details();
 
   Result<void> restore(const NewAgent& agent) override;
-  // Only an agent reports changes of links.
+  // True, because without an agent the process learns of no changes of links.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
   // Takes the acknowledgements that are due now, for events that brought sockets of other processes. They

@@ -118,7 +118,7 @@ class AgentSession {
                                          size_t min_fds = 0, std::span<const int> fds = {}) {
       try {
         auto answer = call_one_or_the_next<Reply>(type, make_request, min_fds, fds);
-        // The agent's reason becomes that of the program's call.
+        // Records the agent's reason as the reason of the program's failed call, for the error log.
         if (!answer && !answer.error().text.empty()) because(answer.error().code, "{}", answer.error().text);
         return answer;
       } catch (const std::bad_alloc&) {

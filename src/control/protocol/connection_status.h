@@ -19,7 +19,7 @@ struct CmStatus {
   uint32_t identifiers;
   uint32_t listening;
   uint32_t resolving;
-  // Connections without a program that only wait until none of their packets can be under way.
+  // Connections of no program: in TIMEWAIT, or refused a short while ago.
   uint32_t waiting;
   uint32_t connections[kConnectionStates];  // of programs, by cm::State
   uint32_t reserved;

@@ -280,9 +280,10 @@ inline constexpr uint16_t kFirstVersionWithChannels = 3;
 // A socket for a channel between two slots. It connects their processes, which may belong to different users
 // or be the same. Each gets an end; the agent is not involved afterwards.
 struct ChannelMessage {
-  // header.error: why there is no socket. ENOENT: the other slot is not leased. EAGAIN: not now; its process
-  // has not reconnected after an agent's restart, or does not read its events. EOPNOTSUPP: its library is too
-  // old for channels. EINVAL: own_slot is not the asker's, or equals peer_slot.
+  // header.error: why there is no socket. ENOENT: no process leases the other slot. EOPNOTSUPP: the other
+  // process's library is too old for channels. EINVAL: own_slot is not the requester's, or equals peer_slot.
+  // EAGAIN: a later request may succeed. The other process has not reconnected after an agent's restart, or
+  // does not read its events, or the agent cannot make a socket.
   MessageHeader header;
   uint32_t own_slot;   // of the client that sends or receives this message
   uint32_t peer_slot;  // the other slot

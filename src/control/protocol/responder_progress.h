@@ -6,8 +6,8 @@
 namespace verbena::protocol {
 
 // The progress of a responder, as one number of the status page (kQpReceivePsn). The agent uses it to answer
-// for a stopped process. An RNR NAK for `expected` or an earlier PSN acknowledges only executed requests,
-// since the responder has acknowledged nothing beyond it.
+// for a stopped process. All requests before `expected` are executed. So an RNR NAK for `expected` or an
+// earlier PSN acknowledges only executed requests.
 struct ResponderProgress {
   uint32_t expected = 0;  // PSN; 24 bits
   uint32_t msn = 0;       // 24 bits

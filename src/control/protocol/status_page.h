@@ -158,7 +158,7 @@ static_assert(kStatusBytesWithoutMore == kStatusBytesWithoutTraces + sizeof(Trac
 // Size of the page before secrets were added.
 inline constexpr size_t kStatusBytesWithoutSecret = offsetof(StatusPage, secret);
 static_assert(kStatusBytesWithoutSecret == kStatusBytesWithoutMore + kQpsPerSlot * sizeof(QpMore));
-// That of one from before it had peers' addresses ends here.
+// Size of the page before peers' addresses were added.
 inline constexpr size_t kStatusBytesWithoutPeers = offsetof(StatusPage, peers);
 static_assert(kStatusBytesWithoutPeers == kStatusBytesWithoutSecret + 64);
 static_assert(sizeof(StatusPage) == kStatusBytesWithoutPeers + kQpsPerSlot * sizeof(QpPeer));

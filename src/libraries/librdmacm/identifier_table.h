@@ -44,12 +44,13 @@ class IdentifierTable {
   void begin_removal(const Identifier& identifier);
   // Removes the identifier: events do not find it any more.
   void remove(Identifier& identifier);
-  // Assigns a number of this process, for another agent; events with the old number still find the
-  // identifier. Only for visitors of for_each().
+  // Replaces a number that the last agent assigned by one of this process, so that the next agent can restore
+  // the identifier. Events with the old number still find it. Only for visitors of for_each(), which holds
+  // the lock.
   void renumber(Identifier& identifier);
 
   // Returns the identifier of an event, and counts the event as delivered, so the identifier lives until the
-  // acknowledgement. Null if the identifier was destroyed.
+  // acknowledgement. Null if the identifier was destroyed, or the event's multicast membership has ended.
   Identifier* deliver(const protocol::CmEvent& event);
 
   bool empty();

@@ -10,7 +10,8 @@
 
 namespace verbena::cm {
 
-// When to send an MRA: at once, or only as the answer to a duplicate request, as the kernel's rdma_cm does.
+// When to send an MRA: at once, or only in answer to a duplicate of the delayed message, as the kernel's
+// rdma_cm does.
 enum class MraTime : uint8_t { kNow, kOnDuplicate };
 
 // The role for MRAs, sent and received: a side needs more time to answer a REQ, REP or LAP. For its

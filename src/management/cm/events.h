@@ -104,7 +104,7 @@ class Handler {
   // The peer needs more time to answer.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;
   // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was pending, the manager has
-  // answered already, and on_time_wait_exit() follows as after on_disconnected().
+  // answered already. Then on_time_wait_exit() follows, and on_disconnected() is not called.
   virtual void on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) = 0;
   // Our DREQ was answered, or (nullptr) will not be. on_time_wait_exit() follows.
   virtual void on_disconnected(LocalId id, uint64_t context, const Drep* drep) = 0;

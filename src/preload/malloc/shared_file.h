@@ -29,7 +29,8 @@ class SharedFile {
   // Frees the memory of a part; all mappings of it then read zeros. `at`: the part's mapping here, used if
   // the descriptor is gone or fallocate(2) is forbidden.
   void discard(void* at, uint64_t offset, uint64_t bytes) const;
-  // Copies a part to zeroed memory. REQUIRES: is_there()
+  // Copies a part of the file, except its holes. False: the file cannot be read. REQUIRES: is_there(); the
+  // memory at `to` is zeroed
   bool copy(std::byte* to, uint64_t offset, uint64_t bytes) const;
 
   // Closes the file, and returns to the state before open(). Mappings stay.

@@ -84,8 +84,9 @@ const char* parse_error_name(ParseError error);
 struct Packet {
   Headers headers;
   ConstBytes payload;
-  // The number of consecutive packets of one message that this object stands for. The opcode tells whether
-  // the first begins the message and the last ends it; the PSN is the first packet's. Always 1 on a network.
+  // The number of packets that this object stands for: consecutive packets of one message. Always 1 for a
+  // packet from the wire. The opcode tells whether the first packet begins the message, and whether the last
+  // one ends it. The PSN is that of the first packet.
   uint32_t count = 1;
 };
 
@@ -134,8 +135,8 @@ struct PlainWords {
   static constexpr uint64_t kSolicited = uint64_t{0x80} << 48;
   static constexpr unsigned kPadShift = 52;
   static constexpr uint64_t kPartition = uint64_t{kDefaultPkey} << 32;
-  // All bits that are constant in a plain BTH: MigReq, version, partition, congestion marks and the reserved
-  // bits beside them.
+  // Mask of the bits that are the same in every plain BTH: MigReq, version, partition, congestion marks and
+  // the reserved bits beside them.
   static constexpr uint64_t kFixed = uint64_t{0x4f} << 48 | uint64_t{0xffff} << 32 | uint64_t{0xff} << 24;
   static constexpr uint32_t kAckRequest = 0x80000000;
 };

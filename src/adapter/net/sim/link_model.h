@@ -15,20 +15,21 @@ namespace verbena::net {
 // Probabilities are in parts per million, sizes in bytes of Ethernet frames without their check sequence. By
 // default a link has no faults.
 struct LinkSettings {
-  // The transmitter. A rate of 0 means no limit: nothing waits then, and the queue is never full.
+  // The transmitter. 0 bytes_per_second: no limit, so no packet waits and the queue is never full. With a
+  // `rate_turn`, the two rates alternate, and nothing is sent while the other rate is 0.
   uint64_t bytes_per_second = 0;
-  uint64_t other_bytes_per_second = 0;  // with rate_turn: the rate of every other turn; 0: nothing is sent
-  Duration rate_turn{0};                // how long each of the two rates lasts
+  uint64_t other_bytes_per_second = 0;  // the rate of every second turn
+  Duration rate_turn{0};                // how long each turn lasts; 0: bytes_per_second always applies
   uint32_t overhead_bytes = 24;    // preamble, check sequence and gap of Ethernet: take time, no queue space
   uint64_t queue_bytes = 1 << 20;  // waiting or being sent; an empty queue takes any packet
   uint64_t mark_above_bytes = 0;   // a packet that finds more than this in the queue is ECN-marked; 0: none
   uint32_t mtu = 0;                // of IP: larger packets are dropped; 0: no limit
 
-  // The wire.
+  // The wire. Each uint32_t is a probability per packet, in parts per million.
   Duration delay{0};
   Duration jitter{0};        // maximum additional delay; keeps the order
   Duration jitter_every{0};  // how long one random jitter lasts; 0: for one packet
-  uint32_t early = 0;        // arrives without the delay, before all that are on their way
+  uint32_t early = 0;        // arrives without the delay, before packets that are on the wire
   uint32_t late = 0;         // arrives up to `detour` late; others pass it
   Duration detour = std::chrono::microseconds(100);
   uint32_t loss = 0;

@@ -16,7 +16,8 @@ namespace verbena::net {
 // while it grows.
 class PendingFrames {
  public:
-  // Adds a frame that arrives no earlier than all frames added by this call before. REQUIRES: at >= latest()
+  // Adds a frame that arrives no earlier than any frame that add_in_order() has added before. REQUIRES:
+  // at >= latest()
   void add_in_order(TimePoint at, Frame* frame) {
     if (count_ == ring_.size()) grow();
     ring_[(first_ + count_++) & (ring_.size() - 1)] = {at, sequence_++, frame};

@@ -37,9 +37,10 @@ class SendRun {
              uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments);
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
-  // Whether the run can take a packet of this size. `more`: others of its size are certain to follow. Then a
-  // shorter packet does not join, and thereby end, a run of a single longer one, but begins a run that can
-  // take the others. The First packet of an RDMA WRITE, for example, is longer than the Middles.
+  // Whether the run can take a packet of this size. A shorter packet ends the run that it joins. `more`:
+  // others of its size are certain to follow. Then a shorter packet does not join a run of one packet, but
+  // begins a run that takes the others, too. For example, the First packet of an RDMA WRITE is longer than
+  // the Middles.
   bool accepts(uint32_t packet_bytes, bool more) const {
     return open_ && (packet_bytes == segment_bytes_ ||
                      (packet_bytes < segment_bytes_ && !(more && segments_ == 1) && fragments_ == nullptr));

@@ -35,7 +35,7 @@ class Sender {
   transport::TrainSent send_train(const transport::PacketTrain& train);
   // Passes all staged runs to the kernel. False: a socket is full and runs wait.
   bool flush();
-  // As Port::is_whole().
+  // Whether the sender still owns its pipe's descriptors (SplicePipe). Does not check its sockets.
   bool is_whole() const { return pipe_.is_whole(); }
   // The socket that made the last flush() return false; else -1.
   int blocked_fd() const { return blocked_fd_; }
