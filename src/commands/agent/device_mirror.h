@@ -16,7 +16,7 @@
 namespace verbena::agent {
 
 // Shows an agent's devices to programs that cannot see the agent's state directory, in a directory of the
-// mirror's own. These programs run in another container of the agent's pod: they share the agent's network
+// mirror's own. These programs run in another container of the agent's pod. They share the agent's network
 // namespace and connect to its abstract Unix socket, but have another file system.
 //
 // A mirror is a separate process and a client of the agent. A program that does not find the devices starts
@@ -27,9 +27,9 @@ namespace verbena::agent {
 // Single-threaded. The StateWriter has a thread of its own.
 class DeviceMirror {
  public:
-  // Returns once the directory is complete. Fails with EEXIST if the devices are shown already, ECONNREFUSED
-  // if no agent runs, and EBUSY if another mirror holds the directory's lock for 8 seconds. Other errors come
-  // from connecting to the agent or from creating the directory.
+  // Returns once the directory is complete. Fails with EEXIST if the devices are shown already, and
+  // ECONNREFUSED if no agent runs. Fails with EBUSY if another mirror holds the directory's lock for 8
+  // seconds. Other errors come from connecting to the agent or from creating the directory.
   static Result<std::unique_ptr<DeviceMirror>> create();
   ~DeviceMirror();
   DeviceMirror(const DeviceMirror&) = delete;

@@ -35,8 +35,8 @@ void look_at_limits(Findings& findings);
 // access to other processes' memory. Also checks for files of /proc that Verbena reads.
 void look_at_kernel(Findings& findings);
 
-// Checks for environment variables and files that make the loader prefer other libraries to Verbena's, for
-// missing files of the installation, and for wrong values of Verbena's own variables.
+// Checks for environment variables and files that make the loader prefer other libraries to Verbena's. Also
+// checks for missing files of the installation, and for wrong values of Verbena's own variables.
 void look_at_environment(Findings& findings);
 
 }  // namespace verbena::commands::doctor

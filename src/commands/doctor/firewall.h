@@ -11,8 +11,7 @@
 namespace verbena::commands::doctor {
 
 // A hypothetical RoCEv2 packet, to be judged by firewall rules. Connection tracking takes it for the first of
-// its flow: both ends send to port 4791 from ports of their own, so no packet is a reply to one of the
-// peer's.
+// its flow. Both ends send to port 4791 from ports of their own, so no packet looks like a reply.
 struct Probe {
   bool incoming = true;
   bool ipv6 = false;

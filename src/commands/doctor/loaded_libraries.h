@@ -22,8 +22,7 @@ struct LoadedLibraries {
 
 // Finds the libraries of `file` in the order of glibc's loader: RPATH, `library_path` (LD_LIBRARY_PATH),
 // RUNPATH, the loader's cache, the system's folders. Only reads files. Running the loader to list the
-// libraries would be unsafe: a hostile file can name a library in DT_AUDIT, and the loader would call that
-// library.
+// libraries would be unsafe: a hostile file can name a library in DT_AUDIT whose code the loader runs.
 //
 // Ignores sub-folders for newer processors (glibc-hwcaps), and folders that contain $LIB or $PLATFORM.
 LoadedLibraries find_loaded_libraries(const std::filesystem::path& file, const std::string& library_path);

@@ -19,8 +19,8 @@ inline constexpr std::array<std::string_view, 5> kVerbenaLibraries = {
 
 // Checks whether a program would run on Verbena, and with which libraries, without running any of its code.
 // `name` may also be a shared library. Searches for `name` in PATH if it has no '/', then in the current
-// folder. Fails with ENOENT if there is no such file, ENOEXEC if it is neither an ELF file nor a script, and
-// ELOOP after 4 levels of scripts.
+// folder. Fails with ENOENT if there is no such file, and with ENOEXEC if it is neither an ELF file nor a
+// script. Fails with ELOOP after 4 levels of scripts.
 Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings);
 
 // Whether look_at_program() would find a file for `name`.

@@ -9,19 +9,21 @@ namespace verbena::commands {
 
 // Examines program files as execve(2) and the loader would, without running them.
 
-// execvp(3)'s search path when PATH is unset or empty.
+// The search path that execvp(3) uses when PATH is unset or empty.
 inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
-// Returns the file that execvp(3) would run for `name`; empty if PATH has none.
+// Returns the file that execvp(3) would run for `name`, or an empty path if PATH has none. Returns a `name`
+// with '/' unchanged.
 std::filesystem::path find_program(const std::string& name);
 
-// Returns the program that reads a script: "python3" for "#!/usr/bin/env python3". Empty if the file is no
-// script.
+// Returns the program that executes a script: "python3" for "#!/usr/bin/env python3". Returns an empty string
+// if `file` is no script.
 std::string interpreter_of_script(const std::filesystem::path& file);
 
-// Names the privilege that this process would gain by running `file`, such as "set-user-ID"; nullptr if none.
-// With a gain of privilege the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE). There is no gain
-// for root from root's set-user-ID programs, on a file system mounted nosuid, or with no_new_privs.
+// Names the privilege that this process would gain by running `file`, such as "set-user-ID". Returns nullptr
+// if it gains none. With a gain of privilege the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE).
+// There is no gain for root from root's set-user-ID programs, on a file system mounted nosuid, or with
+// no_new_privs.
 const char* privilege_gained_by(const std::filesystem::path& file);
 
 }  // namespace verbena::commands
