@@ -19,13 +19,15 @@ struct PingPlan {
   bool verbose = false;
   bool validate = false;
   bool debug = false;
-  bool own_queue_pair = false;  // created by libibverbs and modified by us, not by librdmacm
-  int count = 0;                // 0: unlimited
+  // the queue pair is created by libibverbs and modified by us, not by librdmacm
+  bool own_queue_pair = false;
+  int count = 0;  // number of pings; 0 for no limit
   int bytes = 64;
   bool json = false;
 };
 
-// The state of a session. rping prints the numbers in messages about a missing step.
+// The state of a session. If a step does not come, rping prints the number of the current one, as rdma-core's
+// rping does.
 enum class Step {
   kIdle = 1,
   kConnectRequest,
@@ -41,30 +43,36 @@ enum class Step {
 };
 
 // One end of an rping connection, with all its objects. The server fetches a client's ping by RDMA READ and
-// returns it by WRITE. In between both ends send messages with buffer addresses. Each session is used by one
-// thread; the sessions of a persistent server have a thread and an event channel each.
+// returns it by RDMA WRITE. Between READ and WRITE, both ends send messages with buffer addresses. One thread
+// uses a session. Each session of a persistent server has a thread and an event channel of its own.
 //
 // Functions return true, or false after reporting the error.
 class Session {
  public:
-  // `id` is the connection's, or will be; `id` and its channel must outlive the session.
+  // `id` is the connection's identifier; the connection may not exist yet. `id` and `channel` must outlive
+  // the session.
   Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  bool prepare();  // call once the id has a device
+  bool prepare();  // creates all objects; call once the id has a device
+  // Waits until the session is in the state `wanted`. Fails if the connection ends; `name` is the state's
+  // name in the message.
   bool await(Step wanted, const char* name);
-  // Waits for the connection. The server may receive the client's first message before the ESTABLISHED event.
+  // Waits until the connection is established. The server may receive the client's first message before the
+  // ESTABLISHED event, and that message counts as well.
   bool await_connected();
   bool connect();  // client only
   bool accept();   // server only
+  // Disconnects, and waits until the peer has disconnected, too. Reports nothing if rdma_disconnect() fails.
   bool disconnect();
 
-  bool serve();  // until the client disconnects
-  bool ping();   // `plan.count` times, or until the server disconnects
+  bool serve();  // answers pings until the client disconnects
+  bool ping();   // sends `plan.count` pings, or pings until the server disconnects
 
-  // Whether an event of failure came; it has been reported.
+  // Whether the session failed by an event of librdmacm, such as a rejection. The session has reported the
+  // event.
   bool failed_by_event() const { return failed_by_event_; }
   int pings() const { return pings_; }
   void debug(const char* format, ...) const __attribute__((format(printf, 2, 3)));
@@ -79,7 +87,7 @@ class Session {
   bool make_queue_pair();
   bool make_buffers();
   bool make_buffer(Buffer& buffer, size_t bytes, int access, const char* name);
-  bool bring_up();  // for own_queue_pair
+  bool bring_up();  // moves an own queue pair to RTS
   rdma_conn_param connection() const;
 
   bool post_receive();
@@ -107,7 +115,7 @@ class Session {
   Queue queue_;
   QueuePair own_pair_;
   QueuePairOfId pair_of_id_;
-  Buffer received_;  // holds messages
+  Buffer received_;  // holds messages from the peer
   Buffer sent_;
   Buffer sink_;    // receives a ping: by READ at the server, by WRITE at the client
   Buffer source_;  // holds the client's ping

@@ -12,7 +12,8 @@
 namespace verbena::rdma_core {
 
 // One end of a pingpong over XRC: one shared receive queue, and for each peer a receiving and a sending queue
-// pair. A client has one peer, the server. Functions that fail report the error. Single-threaded.
+// pair. A client has one peer, the server. Functions return false or nullopt after reporting an error.
+// Single-threaded.
 class XrcEndpoint {
  public:
   XrcEndpoint(const PingpongProgram& program, const Settings& settings)
@@ -21,25 +22,30 @@ class XrcEndpoint {
   XrcEndpoint(const XrcEndpoint&) = delete;
   XrcEndpoint& operator=(const XrcEndpoint&) = delete;
 
-  // Creates all objects, makes the queue pairs able to receive, and posts a receive for each peer.
+  // Creates all objects, moves the queue pairs to INIT, and posts a receive for each peer.
   bool open(ibv_device* device);
 
-  // Returns the addresses of the queue pairs for the peer with this index.
+  // Returns the address to send to the peer with this index, with a new random PSN. Call it once for each
+  // peer, before connect().
   std::optional<XrcAddress> address(size_t index);
+  // Moves the queue pairs for the peer with this index to RTS.
   bool connect(size_t index, const XrcAddress& remote);
 
-  // Sends to a peer through the queue pair with this index. Only the last send to a peer is signaled.
+  // Sends to the peer `remote` through the sending queue pair with this index. `last` marks the last send to
+  // this peer; only that send is signaled.
   bool post_send(const XrcAddress& remote, size_t queue_pair, bool last);
   bool post_receive();
 
+  // With Settings::events: waits for an event of the receive CQ, and requests the next one.
   bool await_event();
-  // Polls for a received message. Sets `came`, and `from` to the index of its sender. False after reporting
-  // an error.
+  // Polls once for a received message. Sets `came` to whether there was one, and `from` to the index of its
+  // sender. Returns false after reporting an error.
   bool poll_received(bool& came, size_t& from);
-  // Busy-polls the send CQ until the last send to each peer (the only signaled ones) has completed. False on
-  // error.
+  // Busy-polls the send CQ until the last send to each peer (the only signaled one) has completed. Returns
+  // false after an error.
   bool await_sent();
 
+  // Destroys all objects. Returns false, after reporting the error, if one is still in use.
   bool close();
 
  private:
@@ -60,7 +66,7 @@ class XrcEndpoint {
               const char* state);
   bool ask_for_event();
 
-  // The number of peers; 1 for a client.
+  // Returns the number of peers: Settings::clients, which is 1 for a client.
   size_t ends() const { return settings_.clients; }
 
   const PingpongProgram& program_;
