@@ -11,8 +11,8 @@
 
 namespace verbena::commands::doctor {
 
-// The parts of a program or library file that the loader would read. The file is untrusted: every offset and
-// size in it is checked.
+// The parts of an untrusted program or library file that the loader would read. Offsets and sizes are
+// checked.
 struct ElfFile {
   // A symbol version that the file needs from a library.
   struct NeededVersion {

@@ -7,8 +7,7 @@
 
 namespace verbena::commands::doctor {
 
-// The shared libraries that a file would load, directly and through other libraries. The dynamic loader
-// itself is left out.
+// The shared libraries, without the loader, that a file would load, directly and through other libraries.
 struct LoadedLibraries {
   struct Library {
     std::string name;

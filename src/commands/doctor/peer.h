@@ -45,8 +45,7 @@ struct PeerLook {
   std::optional<uint32_t> widest{};
 };
 
-// Resolves a host's name or address. Prefers the first address that has a route. Returns nullopt if the name
-// is unknown.
+// Resolves a host's name or address to the first address that has a route. Returns nullopt for unknown names.
 std::optional<sockaddr_storage> find_peer(const std::string& name);
 
 // Finds the link that leads to the host, and queries the host over it with management datagrams and ICMP

@@ -26,8 +26,7 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
 // Whether look_at_program() would find a file for `name`.
 bool is_program(const std::string& name);
 
-// Returns the libraries that `library` needs and that the loader would find neither in the folder of
-// `library` nor elsewhere.
+// Returns the libraries that `library` needs and that are neither in its folder nor found by the loader.
 std::vector<std::string> missing_libraries(const std::filesystem::path& library);
 
 }  // namespace verbena::commands::doctor

@@ -17,8 +17,7 @@ class BatchLine {
   bool read(std::istream& lines);
   // Returns the command's words, or a message about a syntax error in the command.
   const tl::expected<std::vector<std::string>, std::string>& words() const { return words_; }
-  // Returns the command's line number in the file, from 1 on. For a command of several lines, returns the
-  // last one's number.
+  // Returns the number of the command's last line in the file, from 1 on.
   int number() const { return number_; }
 
  private:

@@ -43,8 +43,7 @@ class Command {
 
   // Adds `text` to the output as it is, in every output form.
   void say(std::string_view text) { out_ += text; }
-  // Prints the output so far, for commands that run long. Returns false if standard output is closed, so that
-  // the command should end.
+  // Prints the output so far, for commands that run long. Returns false if standard output is closed.
   bool flush() { return !flush_ || flush_(); }
   void set_flush(std::function<bool()> flush) { flush_ = std::move(flush); }
   // Adds a line to the error output. Returns kFailed.
@@ -54,8 +53,7 @@ class Command {
     return kFailed;
   }
   int complain_of(const control::AdminError& error);
-  // Reports an errno as iproute2 reports the kernel's: "error: Operation not supported (why)". Returns
-  // kFailed.
+  // Reports an errno as iproute2 does: "error: Operation not supported (why)". Returns kFailed.
   int refuse(int error, std::string_view why);
 
   // Returns the devices, QPs and other objects, with devices in the order of their indices. Asks the system
@@ -88,8 +86,7 @@ using Words = std::initializer_list<Word>;
 // no word remains. Returns the function's result. Reports an unknown word as "Unknown WHAT 'WORD'." and then
 // returns kDone, as iproute2 exits with 0.
 int choose(Command& command, const Function& otherwise, Words known, std::string_view what);
-// Whether no word remains. If one does, reports it as unknown. The caller then returns kDone, as iproute2
-// exits with 0.
+// Whether no word remains. If one does, reports it as unknown; the caller returns kDone, as iproute2 does.
 bool is_complete(Command& command);
 
 using OnDevice = std::function<int(const control::LinkStatus& device)>;
@@ -97,14 +94,12 @@ using OnDevice = std::function<int(const control::LinkStatus& device)>;
 using OnPort = std::function<int(const control::LinkStatus& device, uint32_t port)>;
 
 // Calls `visit` for the device that the next word names, or without a word for all devices. Prints the output
-// of all calls as one list. Stops at the first result other than kDone and returns it. Returns kFailed after
-// reporting an error.
+// of all calls as one list. Returns the first result other than kDone, or kFailed after reporting an error.
 int for_devices(Command& command, const OnDevice& visit);
 // Like for_devices(), but reports an error if no word names a device.
 int for_the_device(Command& command, const OnDevice& visit);
-// Like for_devices(), but calls `visit` for the port "DEV/PORT", for all ports of "DEV", or without a word
-// for all ports. With `strict`, ports begin at 1 and "DEV" without a port is an error. Otherwise port 0 is
-// included.
+// Like for_devices(), for the port "DEV/PORT", for all ports of "DEV", or without a word for all ports. With
+// `strict`, ports begin at 1 and "DEV" without a port is an error. Otherwise ports begin at 0.
 int for_ports(Command& command, bool strict, const OnPort& visit);
 
 // Parses filters in the remaining words, as in "show qp link rxe0/1 lqpn 17", into `filters`. Removes the
@@ -112,7 +107,7 @@ int for_ports(Command& command, bool strict, const OnPort& visit);
 // kFailed after reporting an error.
 int take_filters(Command& command, std::span<const FilterName> names, Filters& filters);
 
-// The functions for rdma's objects: dev, link, resource, statistic, system, monitor. Each returns kDone or
+// Carry out commands about rdma's objects: dev, link, resource, statistic, system, monitor. Return kDone or
 // kFailed.
 int show_or_change_devices(Command& command);
 int show_or_change_links(Command& command);

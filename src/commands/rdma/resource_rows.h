@@ -9,8 +9,7 @@
 namespace verbena::commands::rdma {
 
 // Return the objects of the device `link` as rows, in the order of their slots. qp_rows() and cm_id_rows()
-// return the objects of `port`. A `port` of 0 selects objects without a port, and QPs whose port the process
-// does not show.
+// return those of `port`. A `port` of 0 selects objects without a port, and QPs whose port is unknown.
 std::vector<Row> qp_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
 std::vector<Row> cm_id_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
 std::vector<Row> cq_rows(const control::AgentStatus& status, const control::Link& link);

@@ -16,8 +16,7 @@ namespace verbena::commands::rdma {
 // not outlive the Link from which it was made.
 class Row {
  public:
-  // Return a new row for a device ("dev rxe0 ...") or a port ("link rxe0/1 ...", or "link rxe0/- ..." for
-  // port 0).
+  // Return a new row for a device ("dev rxe0 ...") or a port ("link rxe0/1 ...", or "link rxe0/- ..." for 0).
   static Row of_device(const control::Link& link) { return Row(link, 0, false); }
   static Row of_port(const control::Link& link, uint32_t port) { return Row(link, port, true); }
 
@@ -43,8 +42,7 @@ class Row {
     return add({.key = key, .is_shown = false, .number = value, .text = {}});
   }
 
-  // Whether each filter matches a field of the row. Ignores filters "dev" and "link", by which the caller
-  // selected the device.
+  // Whether each filter matches a field of the row, except "dev" and "link", which the caller has applied.
   bool passes(const Filters& filters) const;
   void print(Printer& printer) const;
 

@@ -11,9 +11,8 @@ namespace verbena::commands {
 bool is_absence(const control::AdminError& error);
 
 // Returns the text that commands print if no agent runs. It is "No agent is running: nothing uses Verbena.",
-// or names up to 5 programs in this network namespace that still use Verbena. Finds the programs in /proc, as
-// far as this user may read there. These programs keep running without an agent; a program that needs an
-// agent starts one.
+// or names up to 5 programs in this network namespace that still use Verbena. Finds them in /proc, as far as
+// this user may read there. These programs keep running without an agent.
 std::string describe_absence();
 
 }  // namespace verbena::commands

@@ -11,7 +11,7 @@ namespace verbena::commands {
 
 // Lets a command that runs until Ctrl-C finish its output. After construction, SIGINT, SIGTERM and SIGHUP do
 // not end the process but make fd() readable. A write to a closed pipe fails with EPIPE instead of ending the
-// process. REQUIRES: no other threads have been started, since they inherit the signal mask.
+// process. REQUIRES: no other threads run yet, since they would not block the signals
 class EndSignals {
  public:
   EndSignals() {

@@ -8,8 +8,7 @@
 
 namespace verbena::commands {
 
-// A client of the metrics server, identified by what the kernel says about the client's socket. There are no
-// passwords.
+// A client of the metrics server, identified by the kernel's data on its socket. There are no passwords.
 struct MetricsReader {
   // The source to which the client's connection counts (MetricsServer::kMaxOfSource). At a Unix socket, a
   // source is a user. At TCP, a source is an IP address. The whole of 127.0.0.0/8 and each IPv6 /64 count as

@@ -17,8 +17,8 @@
 namespace verbena::commands {
 
 // Opens a socket that listens at `where`: "ADDRESS:PORT" (IPv6 addresses in brackets) or "unix:PATH".
-// Replaces a Unix socket that an ended server of this user has left, and no other file. On failure returns a
-// sentence for the user.
+// Replaces only a Unix socket that an ended server of this user has left. On failure returns a sentence for
+// the user.
 tl::expected<UniqueFd, std::string> listen_at(const std::string& where);
 
 // An HTTP server for the agent's metrics. Runs in a process of its own, so that bytes from untrusted clients
@@ -54,13 +54,12 @@ class MetricsServer {
   };
 
   void accept_some(TimePoint now);
-  // Closes one connection of `source`, or of any source if `source` is null. Prefers connections without a
-  // complete request, then those of the source with the most connections, then the oldest. REQUIRES: there is
-  // a connection of `source`.
+  // Closes a connection of `source`, or of any source if null. Prefers connections without a complete
+  // request, then those of the source with the most connections, then the oldest. REQUIRES: there is one
   void end_one(const std::string* source);
   size_t count_of(const std::string& source) const;
-  // Receives the request or sends the answer, as far as possible. Returns false if the connection is finished
-  // and can be closed.
+  // Receives the request or sends the answer, as far as possible. Returns false if the connection is to be
+  // closed.
   bool serve(Connection& connection, TimePoint now);
   bool receive(Connection& connection, TimePoint now);
   const MetricsTexts& metrics(TimePoint now);

@@ -12,18 +12,17 @@ namespace verbena::commands {
 // The search path that execvp(3) uses when PATH is unset or empty.
 inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
-// Returns the file that execvp(3) would run for `name`, or an empty path if PATH has none. Returns a `name`
-// with '/' unchanged.
+// Returns the file that execvp(3) would run for `name`, which with '/' is `name`. Returns an empty path if
+// none.
 std::filesystem::path find_program(const std::string& name);
 
 // Returns the program that executes a script: "python3" for "#!/usr/bin/env python3". Returns an empty string
 // if `file` is no script.
 std::string interpreter_of_script(const std::filesystem::path& file);
 
-// Names the privilege that this process would gain by running `file`, such as "set-user-ID". Returns nullptr
-// if it gains none. With a gain of privilege the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE).
-// There is no gain for root from root's set-user-ID programs, on a file system mounted nosuid, or with
-// no_new_privs.
+// Names the privilege that this process would gain by running `file`, such as "set-user-ID"; nullptr if none.
+// With a gain of privilege the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE). There is no gain
+// for root from root's set-user-ID programs, on a file system mounted nosuid, or with no_new_privs.
 const char* privilege_gained_by(const std::filesystem::path& file);
 
 }  // namespace verbena::commands

@@ -28,8 +28,8 @@ struct CaptureChoice {
   pid_t pid = 0;                  // packets that this process sends or receives; 0 for any process
   uint64_t count = std::numeric_limits<uint64_t>::max();
 
-  // Returns the payload bytes of a packet that fit into `snap_bytes` after the shortest headers, at most the
-  // largest path MTU.
+  // Returns the payload bytes that fit into `snap_bytes` after the shortest headers: 0 to the largest path
+  // MTU.
   uint32_t payload_snap_bytes() const;
 };
 
@@ -47,8 +47,7 @@ class Recorder {
   void end(uint32_t slot);
 
   // Writes packets with times up to `limit`, in the order of their times. Reads at most 1024 records, each of
-  // one or more packets. Returns the number of records read, including those that the choice excludes. `now`
-  // is the current time.
+  // one or more packets. Returns the number of records read, including those that the choice excludes.
   uint64_t record(TimePoint limit, TimePoint now);
   // Writes the capture's statistics at the end of the file. Call it after the last record().
   void finish();

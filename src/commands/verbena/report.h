@@ -14,7 +14,7 @@
 
 namespace verbena::commands {
 
-// Prints the error of a request to the agent to standard error. Returns kFailed, the exit status.
+// Prints the error of a failed request to the agent. Returns kFailed, the exit status.
 inline int report(const control::AdminError& error) {
   complain("{}", error.text);
   return kFailed;

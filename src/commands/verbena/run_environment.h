@@ -16,8 +16,8 @@ std::string library_path_with(const std::filesystem::path& libraries, std::strin
 // working directory. Uses kDefaultPath if `current` is empty.
 std::string path_with(const std::filesystem::path& commands, std::string_view current);
 
-// Returns a value for PATH: `current`, then the folder of our programs. So system programs of the same names
-// take precedence.
+// Returns a value for PATH: `current`, then the folder of our programs, so that the system's own programs
+// win.
 std::string path_with_last(const std::filesystem::path& programs, std::string_view current);
 
 // Returns a value for LD_PRELOAD: sanitizer runtimes (sanitizers.h) in `current`, then `preload`, then the
@@ -26,8 +26,7 @@ std::string path_with_last(const std::filesystem::path& programs, std::string_vi
 // loader finds through LD_LIBRARY_PATH.
 std::string preload_with(const std::filesystem::path& preload, std::string_view current);
 
-// Whether the value `current` of LD_PRELOAD names nothing but `preload` and sanitizer runtimes. Returns true
-// if it is empty.
+// Whether the value `current` of LD_PRELOAD names at most `preload` and sanitizer runtimes.
 bool preloads_only(const std::filesystem::path& preload, std::string_view current);
 
 }  // namespace verbena::commands

@@ -10,8 +10,7 @@
 
 namespace verbena::commands {
 
-// The sanitizer that a program is built with. `verbena run` needs it, since its preloads conflict with some
-// sanitizers.
+// The sanitizer that a program is built with. Some sanitizers conflict with the preloads of `verbena run`.
 //
 // AddressSanitizer's runtime ends a program if another library is loaded before it, as our preloads are. Its
 // option verify_asan_link_order=0 disables this check. The program then works: the runtime replaces functions
@@ -32,12 +31,10 @@ std::optional<Sanitizer> sanitizer_of(std::string_view library);
 // own malloc(). The runtime may be a shared library or linked into the program.
 std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program);
 
-// Whether the sanitizer's runtime has its own malloc(). Our preload with a malloc() (libverbena-memory.so)
-// conflicts with it.
+// Whether the sanitizer's runtime has its own malloc(), which conflicts with that of libverbena-memory.so.
 bool replaces_malloc(Sanitizer sanitizer);
 
-// Returns a value for ASAN_OPTIONS: `current` with verify_asan_link_order=0 added, unless the user has set
-// that option.
+// Returns a value for ASAN_OPTIONS: `current`, with verify_asan_link_order=0 added if the option is not set.
 std::string asan_options_with_preloads(std::string_view current);
 
 // Whether the user's ASAN_OPTIONS enables verify_asan_link_order, so that AddressSanitizer refuses our

@@ -17,8 +17,7 @@ class SendingQps {
  public:
   explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}
 
-  // Returns the number of the queue pair that sends to `destination`, or 0 if it is unknown. `now` is the
-  // current time.
+  // Returns the number of the queue pair that sends to `destination`, or 0 if it is unknown.
   roce::Qpn that_sends_to(roce::Qpn destination, TimePoint now);
 
  private:

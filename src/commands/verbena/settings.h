@@ -6,17 +6,15 @@
 
 namespace verbena::commands {
 
-// An environment variable with a wrong value or a mistyped name, which therefore does not have the intended
-// effect.
+// An environment variable with no effect or an unwanted one, since its value or its name is wrong.
 struct WrongSetting {
   std::string name;
-  // Verbena reads it and ignores the value; false for a mistyped name, or a bad path in VERBENA_AGENT
+  // true if Verbena ignores the value; false for a mistyped name or a bad path in VERBENA_AGENT
   bool is_ours;
   std::string what;  // the problem: "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
 };
 
-// Returns the wrong settings in this process's environment. Does not check VERBENA_LOG: the logger reports a
-// wrong value (base/log.h).
+// Returns the wrong settings in the environment, except VERBENA_LOG, which the logger reports (base/log.h).
 std::vector<WrongSetting> wrong_settings();
 
 }  // namespace verbena::commands

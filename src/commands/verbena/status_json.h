@@ -13,8 +13,7 @@ namespace verbena::commands {
 // empty. The text is always valid UTF-8.
 std::string status_as_json(const std::optional<control::AgentStatus>& status);
 
-// Formats the output of `verbena link show --json`: an array of links. Each link has the same members as in
-// status_as_json().
+// Formats the output of `verbena link show --json`: an array of links, with members as in status_as_json().
 std::string links_as_json(const control::AgentStatus& status);
 
 }  // namespace verbena::commands

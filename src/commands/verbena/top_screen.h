@@ -11,7 +11,7 @@
 
 namespace verbena::commands {
 
-// Returns the agent's current status. Returns an error, whose text is shown, if no agent runs or it does not
+// Returns the agent's status. An error, whose text is shown, means that no agent runs or that it does not
 // answer.
 using Look = std::function<control::AdminResult<control::AgentStatus>()>;
 

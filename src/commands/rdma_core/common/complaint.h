@@ -11,8 +11,7 @@ namespace verbena::rdma_core {
 // Prints "SENTENCE" or "SENTENCE (REMEDY)".
 void complain(const std::string& sentence, const std::string& remedy = {});
 
-// Prints "SENTENCE: STRERROR" or "SENTENCE: STRERROR (REMEDY)", where STRERROR is the text of the errno
-// `error`.
+// Prints "SENTENCE: STRERROR" or "SENTENCE: STRERROR (REMEDY)" for the errno `error`.
 void complain_of(int error, const std::string& sentence, const std::string& remedy = {});
 
 }  // namespace verbena::rdma_core

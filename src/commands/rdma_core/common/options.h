@@ -25,20 +25,17 @@ struct Option {
   std::function<Next(const char* value)> take;
 };
 
-// Parses a number as strtoll(3) does with base 0. Returns nullopt if the number is not the whole word, or not
-// from `least` to `most`.
+// Parses a number as strtoll(3) does with base 0. Returns nullopt for other words and numbers out of range.
 std::optional<long long> read_number(const std::string& word, long long least, long long most);
 
 // Return an option that sets the variable `given` or `value`. The variable must outlive the option.
 Option flag(char letter, const char* name, bool& given);
 Option text(char letter, const char* name, std::string& value);
 
-// Whether "--json" occurs anywhere on the command line. Needed for options that end the parsing, perhaps
-// before "--json".
+// Whether "--json" occurs anywhere. Needed for options that end the parsing, perhaps before "--json".
 bool asks_for_json(int argc, char** argv);
 
-// Returns an option that passes its number to `take`. Reports a word that is no number or out of range, as
-// wrong usage.
+// Returns an option that passes its number to `take`. Reports other words and numbers out of range.
 Option number_to(char letter, const char* name, long long least, long long most,
                  std::function<void(long long)> take);
 

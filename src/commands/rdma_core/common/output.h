@@ -13,15 +13,13 @@ class Output {
 
   bool json() const { return json_; }
 
-  // Prints text for people, with a printf(3) format as in rdma-core's programs. Prints nothing if JSON is
-  // chosen.
+  // Prints text with a printf(3) format, as in rdma-core's programs. Prints nothing if JSON is chosen.
   [[gnu::format(printf, 2, 3)]] void text(const char* format, ...) const;
 
   // Returns the JSON object, for the program to fill in.
   nlohmann::ordered_json& object() { return object_; }
 
-  // Prints the JSON object if JSON is chosen. Call it at the end of a successful run only, so that a failed
-  // program prints no half of an answer.
+  // Prints the JSON object if JSON is chosen. Call it only after success: a failed program prints no object.
   void finish() const;
 
  private:

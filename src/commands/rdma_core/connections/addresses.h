@@ -21,8 +21,7 @@ int find_addresses(const std::string& source, const std::string& destination, co
 // Finds the first address of a host by name or number. Returns 0 or an error for gai_strerror(3).
 int find_host(const std::string& name, sockaddr_storage& address);
 
-// Formats an address and its port: "10.0.0.1:7471" or "[fd00::1]:7471". Returns an empty string for other
-// address families.
+// Formats an address and its port: "10.0.0.1:7471" or "[fd00::1]:7471". Other families give an empty string.
 std::string shown(const sockaddr* address);
 
 // Handles the value of option -f, by its beginning and ignoring case. "ip" makes hosts numeric addresses,

@@ -14,8 +14,8 @@ namespace verbena::rdma_core {
 // device. On failure reports the error and returns null with errno set.
 Channel first_channel();
 
-// Tells the user what a program waits for that seems to hang. Prints one message on standard error if a
-// program waits for more than 10 seconds.
+// Prints one message on standard error if a program waits for more than 10 seconds, to tell the user the
+// reason.
 class Patience {
  public:
   explicit Patience(std::function<std::string()> words) : words_(std::move(words)) {}
@@ -37,12 +37,10 @@ Event next_event(rdma_event_channel* channel, Patience& patience);
 // Returns an event that is already pending on the channel, or null if there is none. Never blocks.
 Event event_at_hand(rdma_event_channel* channel);
 
-// Returns the likely reason and the remedy for an event that reports a failure. Returns an empty string for
-// other events.
+// Returns the likely reason and the remedy for an event of failure, or an empty string for other events.
 const char* remedy_for(rdma_cm_event_type type);
 
-// Returns the likely reason and the remedy for an errno of librdmacm's functions. Returns an empty string for
-// an unknown errno.
+// Returns the likely reason and the remedy for an errno of librdmacm, or an empty string for other errnos.
 const char* remedy_for_errno(int error);
 
 // Reports a failed call as `sentence`, the text of errno and the remedy. Returns -1.

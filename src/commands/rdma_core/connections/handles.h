@@ -7,9 +7,8 @@
 
 namespace verbena::rdma_core {
 
-// Owners of objects of librdmacm and libibverbs: smart pointers that destroy the object with its library's
-// function. Declare a derived object after the object from which it was made, so that the derived one is
-// destroyed first.
+// Smart pointers for objects of librdmacm and libibverbs. They destroy the object with its library's
+// function. Declare a derived object after the object from which it was made, so that it is destroyed first.
 template <auto End>
 struct Ender {
   template <class Object>

@@ -13,15 +13,13 @@ namespace verbena::rdma_core {
 // These functions parse command lines of programs that have only short options, with getopt(3). "--json" and
 // "--help" are handled before getopt().
 
-// Returns an option that sets `value` to a decimal number from `least` to `most`. Reports other words as
-// wrong usage. rdma-core's programs read decimal numbers, too.
+// Returns an option that sets `value` to a decimal number in this range. Reports other words as wrong usage.
 Option decimal(char letter, int& value, int least, int most = std::numeric_limits<int>::max());
 
 // Returns an option that passes its value to `take`.
 Option taken(char letter, std::function<void(const char* value)> take);
 
-// Returns an option that passes a number from 0 to 255 to `take`, in base 8, 10 or 16. An example is a type
-// of service.
+// Returns an option that passes a number from 0 to 255 to `take`, in base 8, 10 or 16.
 Option octet(char letter, std::function<void(unsigned char value)> take);
 
 // The result of parsing a command line. `next` is kStop for --help.

@@ -25,8 +25,7 @@ constexpr size_t kConnectSteps = 8;
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// The start and the end of a step. A step that did not finish has no duration: microseconds() returns
-// nullopt.
+// The start and the end of a step. microseconds() returns nullopt for a step that did not finish.
 struct Span {
   std::optional<TimePoint> begun;
   std::optional<TimePoint> done;
@@ -38,8 +37,7 @@ struct Span {
 
 using Spans = std::array<Span, kConnectSteps>;
 
-// The duration of a step: for all connections together, and of the slowest and the fastest connection. All
-// times are in microseconds.
+// The microseconds of a step: for all connections together, and of the slowest and the fastest connection.
 struct StepTimes {
   const char* name;
   double total;  // for all connections together
@@ -48,8 +46,7 @@ struct StepTimes {
   double each;  // `total` divided by the number of connections
 };
 
-// Computes the duration of each step. `whole` spans all connections, `connections` each one. `with_bind`
-// includes the step kBind.
+// Computes the durations. `whole` spans all connections. `with_bind` includes the step kBind.
 std::vector<StepTimes> evaluate(const Spans& whole, const std::vector<Spans>& connections, bool with_bind);
 
 // Prints the durations as a table and adds them to the JSON object.

@@ -8,8 +8,7 @@
 
 namespace verbena::rdma_core {
 
-// The options of cmtime. `milliseconds` is the timeout for resolving an address or a route, and `retries` how
-// often that is repeated.
+// The options of cmtime. `milliseconds` limits each resolving of an address or a route, `retries` repeats it.
 struct TimingLine {
   std::string destination;
   std::string source;

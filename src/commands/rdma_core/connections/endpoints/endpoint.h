@@ -30,12 +30,11 @@ int find_addresses(const std::string& node, const std::string& port, const rdma_
 // completion is successful, or -1 after reporting the error. `name` is the function's name in the message.
 int await_completion(rdma_cm_id* id, int (*call)(rdma_cm_id*, ibv_wc*), const char* name);
 
-// Decodes the number of the shared receive queue from the private data of a server's reply. Returns nullopt
-// if the data are too short.
+// Decodes the number of the shared receive queue in a server's private data. Returns nullopt if too short.
 std::optional<uint32_t> shared_queue_number(std::span<const uint8_t> private_data);
 
-// Prints "NAME: start", calls `run`, and prints "NAME: end STATUS". Returns the status of `run`, and prints
-// the JSON object if the status is 0.
+// Prints "NAME: start", calls `run`, prints "NAME: end STATUS", and after status 0 the JSON object. Returns
+// STATUS.
 int framed(const char* name, Output& output, const std::function<int()>& run);
 
 // Adds the endpoint's device, addresses, queue pair number and message size to the JSON object.

@@ -10,8 +10,7 @@
 
 namespace verbena::rdma_core {
 
-// The location of a buffer, which rping's ends send each other in 16 bytes. All numbers are in network order
-// there.
+// The location of a buffer, which rping's ends send each other as 16 bytes with numbers in network order.
 struct Advertisement {
   uint64_t address;
   uint32_t key;

@@ -26,8 +26,7 @@ struct PingPlan {
   bool json = false;
 };
 
-// The state of a session. If a step does not come, rping prints the number of the current one, as rdma-core's
-// rping does.
+// The state of a session. rping prints its number if the session does not reach an expected state.
 enum class Step {
   kIdle = 1,
   kConnectRequest,
@@ -49,16 +48,14 @@ enum class Step {
 // Functions return true, or false after reporting the error.
 class Session {
  public:
-  // `id` is the connection's identifier; the connection may not exist yet. `id` and `channel` must outlive
-  // the session.
+  // `id` is the identifier of the connection, present or future. `id` and `channel` must outlive the session.
   Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   bool prepare();  // creates all objects; call once the id has a device
-  // Waits until the session is in the state `wanted`. Fails if the connection ends; `name` is the state's
-  // name in the message.
+  // Waits for the state `wanted`, called `name` in messages. Fails if the connection ends.
   bool await(Step wanted, const char* name);
   // Waits until the connection is established. The server may receive the client's first message before the
   // ESTABLISHED event, and that message counts as well.
@@ -71,8 +68,7 @@ class Session {
   bool serve();  // answers pings until the client disconnects
   bool ping();   // sends `plan.count` pings, or pings until the server disconnects
 
-  // Whether the session failed by an event of librdmacm, such as a rejection. The session has reported the
-  // event.
+  // Whether an event of librdmacm ended the session, such as a rejection. The session has reported it.
   bool failed_by_event() const { return failed_by_event_; }
   int pings() const { return pings_; }
   void debug(const char* format, ...) const __attribute__((format(printf, 2, 3)));

@@ -75,8 +75,8 @@ class Node {
   AddressHandle remote_;
 };
 
-// Returns the number of the queue pair to reply to, which a datagram carries as immediate data. Returns
-// nullopt if the datagram has no immediate data.
+// Returns the queue pair number to reply to, the immediate data of a datagram. Returns nullopt if it has
+// none.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
 
 }  // namespace verbena::rdma_core

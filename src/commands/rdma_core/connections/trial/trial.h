@@ -15,8 +15,7 @@
 
 namespace verbena::rdma_core {
 
-// The options of ucmatose, udaddy and mckey. `messages` is a number per connection and direction, `bytes` the
-// payload of each.
+// The options of ucmatose, udaddy and mckey: messages per connection and direction, and bytes per message.
 struct Plan {
   int connections = 1;
   int messages = 10;
@@ -65,8 +64,8 @@ class Trial {
   int find_both_ends(const char* what);  // `what` is the function's name in messages
   int listen();
   int resolve_addresses();
-  // Handle events until a number of outstanding events is 0: connects_left_ or `left`. `words` returns the
-  // message for a long wait (Patience).
+  // Handle events until connects_left_ or `left` is 0. `words` returns the message for a long wait
+  // (Patience).
   int serve_until_connected();
   int serve_while(const int& left, const std::function<std::string()>& words);
   int fits_port(const Node& node) const;

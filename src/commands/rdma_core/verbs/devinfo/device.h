@@ -7,8 +7,7 @@
 
 namespace verbena::rdma_core {
 
-// Prints a device's attributes without its ports, and returns them as JSON. Prints limits and capabilities
-// only if `verbose`.
+// Prints a device's attributes without its ports, the limits only if `verbose`. Returns the same as JSON.
 Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_device_attr_ex& attributes,
                          bool verbose);
 

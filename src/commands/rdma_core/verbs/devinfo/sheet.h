@@ -26,8 +26,7 @@ class Sheet {
 
   explicit Sheet(const Output& output) : output_(output) {}
 
-  // Prints "NAME: VALUE" after `indent` tabs. The value begins at column `column`, or at the next tab stop if
-  // the name is longer.
+  // Prints "NAME: VALUE" after `indent` tabs. VALUE begins at column `column`, or behind a longer name.
   void row(int indent, const std::string& name, int column, const std::string& value) const;
 
   // Prints the name of each bit that is set, one per line, and returns the names as a JSON array. With

@@ -48,11 +48,10 @@ class Endpoint {
   bool post_send(size_t queue_pair);
 
   // With Settings::events: ask_for_event() requests an event for the next completion. await_event() waits for
-  // that event and requests the next one.
+  // it and requests the next one.
   bool ask_for_event();
   bool await_event();
-  // Polls once for completions, at most as many as fit. Returns their number, which may be 0, or nullopt
-  // after reporting an error.
+  // Polls once for completions. Returns their number, which may be 0, or nullopt after reporting an error.
   std::optional<size_t> poll(std::span<Completion> completions);
 
   // Returns the index of the queue pair with this number, or nullopt if there is none.
@@ -119,11 +118,10 @@ class Endpoint {
   AddressHandle handle_;
 };
 
-// Returns the path to the peer, by LID and, if the peer has a GID, with a GRH. `hops` is the hop limit of the
-// GRH.
+// Returns the path to the peer, with a GRH if the peer has a GID. `hops` is the hop limit of the GRH.
 ibv_ah_attr path_to(const Settings& settings, uint16_t lid, const ibv_gid& gid, uint8_t hops);
 
-// Returns a remedy for a queue pair that cannot be connected along the path to `remote`: another MTU or GID.
+// Returns a remedy if no queue pair can be connected along the path to `remote`: another MTU or GID.
 std::string path_remedy(ibv_context* context, const Settings& settings, const ibv_gid& remote);
 
 }  // namespace verbena::rdma_core

@@ -15,8 +15,7 @@ namespace verbena::rdma_core {
 size_t told_addresses(const PingpongProgram& program);
 
 // Exchanges addresses with the peer over TCP. Returns the peer's addresses, or nullopt after reporting an
-// error. A server calls `connect_server` with them before it replies, since the client may send as soon as it
-// has the reply.
+// error. A server calls `connect_server` with them before it replies, since the client may then send at once.
 std::optional<std::vector<Address>> exchange(
     const PingpongProgram& program, const Settings& settings, std::vector<Address> local,
     const std::function<bool(const std::vector<Address>&)>& connect_server);

@@ -36,8 +36,7 @@ class ReceiveClock {
 // Fills in the first members of the JSON object: program, role and settings.
 void describe(const PingpongProgram& program, const Settings& settings, ibv_device* device, Output& output);
 
-// Prints the results as text (two lines, and three more with `clock`), and adds them to the JSON object.
-// `clock` may be null.
+// Prints two lines of results, and three more if `clock` is not null. Adds the results to the JSON object.
 void report(const Settings& settings, std::chrono::duration<double> took, const ReceiveClock* clock,
             Output& output);
 

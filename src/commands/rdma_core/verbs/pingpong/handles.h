@@ -22,8 +22,7 @@ struct Destroy {
   }
 };
 
-// Wrappers for functions that verbs.h defines as static. Without the wrappers, each source file would get a
-// handle type of its own.
+// Wrappers for static functions of verbs.h, which would give each source file a handle type of its own.
 inline int free_device_memory(ibv_dm* memory) {
   return ibv_free_dm(memory);
 }
@@ -49,8 +48,7 @@ inline bool fail(const std::string& sentence) {
   return false;
 }
 
-// Destroys an object with `function` now, if there is one. Returns false, after a message, if that fails, as
-// with an object still in use.
+// Destroys an object now, if there is one. Returns false, after a message, if it is still in use.
 template <class Handle, class Function>
 bool destroy(Handle& handle, Function function, const std::string& sentence) {
   if (!handle) return true;

@@ -66,8 +66,7 @@ extern const PingpongProgram kUdPingpong;
 extern const PingpongProgram kSrqPingpong;
 extern const PingpongProgram kXsrqPingpong;
 
-// Parses a command line, and prints the help if requested. Returns nullopt, after a message, if the command
-// line is wrong.
+// Parses a command line, and prints the help if requested. Returns nullopt, after a message, if it is wrong.
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 }  // namespace verbena::rdma_core

@@ -12,8 +12,7 @@
 namespace verbena::rdma_core {
 
 // One end of a pingpong over XRC: one shared receive queue, and for each peer a receiving and a sending queue
-// pair. A client has one peer, the server. Functions return false or nullopt after reporting an error.
-// Single-threaded.
+// pair. A client has one peer, the server. Functions that fail report the error. Single-threaded.
 class XrcEndpoint {
  public:
   XrcEndpoint(const PingpongProgram& program, const Settings& settings)
@@ -25,8 +24,7 @@ class XrcEndpoint {
   // Creates all objects, moves the queue pairs to INIT, and posts a receive for each peer.
   bool open(ibv_device* device);
 
-  // Returns the address to send to the peer with this index, with a new random PSN. Call it once for each
-  // peer, before connect().
+  // Returns the address for the peer with this index, with a new random PSN. Call it once, before connect().
   std::optional<XrcAddress> address(size_t index);
   // Moves the queue pairs for the peer with this index to RTS.
   bool connect(size_t index, const XrcAddress& remote);
@@ -41,8 +39,7 @@ class XrcEndpoint {
   // Polls once for a received message. Sets `came` to whether there was one, and `from` to the index of its
   // sender. Returns false after reporting an error.
   bool poll_received(bool& came, size_t& from);
-  // Busy-polls the send CQ until the last send to each peer (the only signaled one) has completed. Returns
-  // false after an error.
+  // Busy-polls the send CQ until the last send to each peer, the only signaled one, has completed.
   bool await_sent();
 
   // Destroys all objects. Returns false, after reporting the error, if one is still in use.
