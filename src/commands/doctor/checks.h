@@ -23,7 +23,7 @@ void look_at_port(const std::optional<control::AgentStatus>& agent, Findings& fi
 // of these network devices. Only root may read the rules.
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings);
 
-// Checks link states, addresses, and whether MTUs of devices, bridge ports and routes fit the path MTU. Pure.
+// Checks link states and addresses, and that devices, ports and routes fit each link's path MTU. Pure.
 void look_at_links(const std::vector<control::LinkStatus>& links, const Netdevs& netdevs, Findings& findings);
 
 // Checks resource limits of this process, which its children inherit, the limits of socket buffers, and free

@@ -11,8 +11,7 @@
 
 namespace verbena::commands::doctor {
 
-// The parts of an untrusted program or library file that the loader would read. Offsets and sizes are
-// checked.
+// The parts of an untrusted program or library file that the loader would read. Every offset is checked.
 struct ElfFile {
   // A symbol version that the file needs from a library.
   struct NeededVersion {

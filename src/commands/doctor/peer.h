@@ -16,7 +16,7 @@ namespace verbena::commands::doctor {
 
 // The kind of RDMA stack that answers on UDP port 4791 of another host.
 enum class PeerKind : uint8_t {
-  // Nothing answers.
+  // Nothing answers on the port.
   kNone,
   kVerbena,      // reports its version
   kPerformance,  // has performance counters but reports no version, as an adapter or an older Verbena
@@ -38,10 +38,12 @@ struct PeerLook {
   PeerKind kind = PeerKind::kNone;
   mad::AgentInfo info{};  // set if `kind` is kVerbena
   Duration round_trip{};
-  // if `kind` is kNone: errno after a datagram to the port (ECONNREFUSED, EHOSTUNREACH, ...), or 0
+  // The errno after a datagram to the port (ECONNREFUSED, EHOSTUNREACH, ...), or 0. Tried only if `kind` is
+  // kNone.
   int udp_error = 0;
   std::optional<bool> echoes{};  // the host answers ICMP echoes; nullopt if this user may not send any
-  // largest path MTU whose packets return, in bytes; 0 if none do, nullopt without echoes
+  // The largest path MTU in bytes whose ICMP echoes return: 0 if none do, nullopt if not even small echoes
+  // return.
   std::optional<uint32_t> widest{};
 };
 

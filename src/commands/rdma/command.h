@@ -107,8 +107,7 @@ int for_ports(Command& command, bool strict, const OnPort& visit);
 // kFailed after reporting an error.
 int take_filters(Command& command, std::span<const FilterName> names, Filters& filters);
 
-// Carry out commands about rdma's objects: dev, link, resource, statistic, system, monitor. Return kDone or
-// kFailed.
+// Carry out commands on dev, link, resource, statistic, system and monitor. Return kDone or kFailed.
 int show_or_change_devices(Command& command);
 int show_or_change_links(Command& command);
 int show_resources(Command& command);

@@ -15,9 +15,8 @@
 
 namespace verbena::commands {
 
-// Finds the links of this host that have a GID, and the MAC address of the first. `verbena capture` uses it
-// to filter packets by link and to fill in Ethernet headers. Asks the agent about unknown GIDs, at most once
-// a second.
+// Finds the links of this host that have a GID, and the MAC address of the first, for `verbena capture`. Asks
+// the agent about unknown GIDs, at most once a second.
 class CaptureLinks {
  public:
   using Ask = std::function<std::vector<control::Link>()>;

@@ -20,7 +20,8 @@ struct HttpVerdict {
 // Returns the status for the bytes that a client has sent so far, or nullopt if the request is incomplete.
 std::optional<HttpVerdict> judge_request(std::string_view received);
 
-// Returns head and body of the answer. The body has `metrics` if the status is 200. The server then closes.
+// Returns head and body of the answer. The body is `metrics` if the status is 200. The server closes the
+// connection afterwards.
 std::string http_answer(const HttpVerdict& verdict, std::string_view metrics);
 
 }  // namespace verbena::commands

@@ -25,8 +25,7 @@ struct Installation {
   // Calls find() for this process's program. Returns nullopt also if /proc is not mounted.
   static std::optional<Installation> of_this_program();
 
-  // Returns the path of `name` in `commands` (for "rdma") or in `programs`. Returns an empty path if there is
-  // none.
+  // Returns the path of `name` in `commands` (for "rdma") or in `programs`. Returns an empty path if none.
   std::filesystem::path program(const std::string& name) const;
 };
 

@@ -17,8 +17,7 @@
 namespace verbena::commands {
 
 // Opens a socket that listens at `where`: "ADDRESS:PORT" (IPv6 addresses in brackets) or "unix:PATH".
-// Replaces only a Unix socket that an ended server of this user has left. On failure returns a sentence for
-// the user.
+// Replaces only a Unix socket that an ended server of this user has left. On failure returns a message.
 tl::expected<UniqueFd, std::string> listen_at(const std::string& where);
 
 // An HTTP server for the agent's metrics. Runs in a process of its own, so that bytes from untrusted clients
@@ -32,9 +31,9 @@ class MetricsServer {
   static constexpr size_t kMaxConnections = 32;
   // Maximum number of connections per MetricsReader::source.
   static constexpr size_t kMaxOfSource = 8;
-  // Maximum time of a connection.
+  // A connection that is idle when this time has passed since accept() is closed.
   static constexpr Duration kPatience = std::chrono::seconds(5);
-  // metrics younger than this are served again
+  // Metrics younger than this are served again, without asking the agent.
   static constexpr Duration kFreshness = std::chrono::seconds(1);
 
   MetricsServer(UniqueFd listener, std::function<MetricsTexts()> metrics)
@@ -55,11 +54,11 @@ class MetricsServer {
 
   void accept_some(TimePoint now);
   // Closes a connection of `source`, or of any source if null. Prefers connections without a complete
-  // request, then those of the source with the most connections, then the oldest. REQUIRES: there is one
+  // request, then those of the source with the most connections, then the oldest. REQUIRES: `source` has a
+  // connection
   void end_one(const std::string* source);
   size_t count_of(const std::string& source) const;
-  // Receives the request or sends the answer, as far as possible. Returns false if the connection is to be
-  // closed.
+  // Receives the request or sends the answer, as far as possible. Returns false to close the connection.
   bool serve(Connection& connection, TimePoint now);
   bool receive(Connection& connection, TimePoint now);
   const MetricsTexts& metrics(TimePoint now);

@@ -12,8 +12,7 @@ namespace verbena::commands {
 // The search path that execvp(3) uses when PATH is unset or empty.
 inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
-// Returns the file that execvp(3) would run for `name`, which with '/' is `name`. Returns an empty path if
-// none.
+// Returns the file that execvp(3) would run for `name`. Returns an empty path if PATH has none.
 std::filesystem::path find_program(const std::string& name);
 
 // Returns the program that executes a script: "python3" for "#!/usr/bin/env python3". Returns an empty string

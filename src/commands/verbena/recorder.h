@@ -28,8 +28,7 @@ struct CaptureChoice {
   pid_t pid = 0;                  // packets that this process sends or receives; 0 for any process
   uint64_t count = std::numeric_limits<uint64_t>::max();
 
-  // Returns the payload bytes that fit into `snap_bytes` after the shortest headers: 0 to the largest path
-  // MTU.
+  // Returns the payload bytes that fit into `snap_bytes` after the shortest headers, at most 4096.
   uint32_t payload_snap_bytes() const;
 };
 

@@ -16,8 +16,7 @@ std::string library_path_with(const std::filesystem::path& libraries, std::strin
 // working directory. Uses kDefaultPath if `current` is empty.
 std::string path_with(const std::filesystem::path& commands, std::string_view current);
 
-// Returns a value for PATH: `current`, then the folder of our programs, so that the system's own programs
-// win.
+// Returns a value for PATH: `current`, then the folder of our programs. The system's own programs win.
 std::string path_with_last(const std::filesystem::path& programs, std::string_view current);
 
 // Returns a value for LD_PRELOAD: sanitizer runtimes (sanitizers.h) in `current`, then `preload`, then the

@@ -6,10 +6,10 @@
 
 namespace verbena::commands {
 
-// An environment variable with no effect or an unwanted one, since its value or its name is wrong.
+// An environment variable that does not work as intended, because its value or its name is wrong.
 struct WrongSetting {
   std::string name;
-  // true if Verbena ignores the value; false for a mistyped name or a bad path in VERBENA_AGENT
+  // True if Verbena ignores the value. False for a mistyped name, or a bad path in VERBENA_AGENT.
   bool is_ours;
   std::string what;  // the problem: "VERBENA_SHARDS=99 has no effect: it has to be a number from 1 to 8"
 };

@@ -11,8 +11,8 @@
 
 namespace verbena::commands {
 
-// Returns the agent's status. An error, whose text is shown, means that no agent runs or that it does not
-// answer.
+// Returns the agent's status. An error means that no agent runs or that it does not answer; its text is
+// shown.
 using Look = std::function<control::AdminResult<control::AgentStatus>()>;
 
 // Shows the agent's status on the terminal until the user quits, and updates it every `interval`. REQUIRES:

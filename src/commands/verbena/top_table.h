@@ -22,8 +22,7 @@ struct TopSettings {
   std::string filter;  // show only rows with a name that contains this; empty for all rows
 };
 
-// Formats the table of `verbena top` from two successive statuses, `seconds` apart: a heading, then rows.
-// Pure.
+// Formats the table of `verbena top` from two statuses, `seconds` apart: a heading, then rows. Pure.
 //
 // Rates are differences of QP counters, per second. The counters of a QP that is new in `now` count from 0.
 std::vector<std::string> top_lines(const control::AgentStatus& before, const control::AgentStatus& now,

@@ -35,8 +35,7 @@ struct TraceStyle {
 };
 std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& style);
 
-// Format the list of processes that `verbena trace` without a PID prints. `now` is a time of the monotonic
-// clock.
+// Format the list of processes for `verbena trace` without a PID. `now` is a time of the monotonic clock.
 std::string traces_as_text(const std::vector<control::TraceSource>& sources, TimePoint now);
 std::string traces_as_json(const std::vector<control::TraceSource>& sources, TimePoint now);
 

@@ -14,8 +14,7 @@ namespace verbena::rdma_core {
 // device. On failure reports the error and returns null with errno set.
 Channel first_channel();
 
-// Prints one message on standard error if a program waits for more than 10 seconds, to tell the user the
-// reason.
+// Prints one message on standard error, with the reason, if a program waits for more than 10 seconds.
 class Patience {
  public:
   explicit Patience(std::function<std::string()> words) : words_(std::move(words)) {}

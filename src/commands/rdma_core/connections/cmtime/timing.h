@@ -8,7 +8,8 @@
 
 namespace verbena::rdma_core {
 
-// The options of cmtime. `milliseconds` limits each resolving of an address or a route, `retries` repeats it.
+// The options of cmtime. `milliseconds` is the timeout for resolving an address or a route. `retries` is how
+// often that is repeated, and the retry count of the QPs.
 struct TimingLine {
   std::string destination;
   std::string source;

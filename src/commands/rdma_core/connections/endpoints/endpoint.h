@@ -33,8 +33,8 @@ int await_completion(rdma_cm_id* id, int (*call)(rdma_cm_id*, ibv_wc*), const ch
 // Decodes the number of the shared receive queue in a server's private data. Returns nullopt if too short.
 std::optional<uint32_t> shared_queue_number(std::span<const uint8_t> private_data);
 
-// Prints "NAME: start", calls `run`, prints "NAME: end STATUS", and after status 0 the JSON object. Returns
-// STATUS.
+// Prints "NAME: start", calls `run`, and prints "NAME: end STATUS". Prints the JSON object if the status is
+// 0. Returns the status.
 int framed(const char* name, Output& output, const std::function<int()>& run);
 
 // Adds the endpoint's device, addresses, queue pair number and message size to the JSON object.

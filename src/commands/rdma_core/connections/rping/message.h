@@ -10,7 +10,7 @@
 
 namespace verbena::rdma_core {
 
-// The location of a buffer, which rping's ends send each other as 16 bytes with numbers in network order.
+// The location of a buffer, which a client of rping sends as 16 bytes with numbers in network order.
 struct Advertisement {
   uint64_t address;
   uint32_t key;

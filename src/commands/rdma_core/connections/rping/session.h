@@ -19,7 +19,7 @@ struct PingPlan {
   bool verbose = false;
   bool validate = false;
   bool debug = false;
-  // the queue pair is created by libibverbs and modified by us, not by librdmacm
+  // libibverbs creates the queue pair and we modify it; otherwise librdmacm does both.
   bool own_queue_pair = false;
   int count = 0;  // number of pings; 0 for no limit
   int bytes = 64;
@@ -42,8 +42,9 @@ enum class Step {
 };
 
 // One end of an rping connection, with all its objects. The server fetches a client's ping by RDMA READ and
-// returns it by RDMA WRITE. Between READ and WRITE, both ends send messages with buffer addresses. One thread
-// uses a session. Each session of a persistent server has a thread and an event channel of its own.
+// returns it by RDMA WRITE. Before each of these, the client sends a message with a buffer's address. After
+// each, the server sends a message whose content does not matter. One thread uses a session. Each session of
+// a persistent server has a thread and an event channel of its own.
 //
 // Functions return true, or false after reporting the error.
 class Session {

@@ -75,8 +75,7 @@ class Node {
   AddressHandle remote_;
 };
 
-// Returns the queue pair number to reply to, the immediate data of a datagram. Returns nullopt if it has
-// none.
+// Returns the queue pair number to reply to, which is a datagram's immediate data; nullopt if it has none.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
 
 }  // namespace verbena::rdma_core

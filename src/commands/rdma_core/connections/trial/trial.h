@@ -64,8 +64,7 @@ class Trial {
   int find_both_ends(const char* what);  // `what` is the function's name in messages
   int listen();
   int resolve_addresses();
-  // Handle events until connects_left_ or `left` is 0. `words` returns the message for a long wait
-  // (Patience).
+  // Handle events until connects_left_ or `left` is 0. `words` returns the message for a long wait.
   int serve_until_connected();
   int serve_while(const int& left, const std::function<std::string()>& words);
   int fits_port(const Node& node) const;

@@ -48,7 +48,7 @@ class Endpoint {
   bool post_send(size_t queue_pair);
 
   // With Settings::events: ask_for_event() requests an event for the next completion. await_event() waits for
-  // it and requests the next one.
+  // that event and requests the next one.
   bool ask_for_event();
   bool await_event();
   // Polls once for completions. Returns their number, which may be 0, or nullopt after reporting an error.
@@ -58,8 +58,8 @@ class Endpoint {
   std::optional<size_t> find(uint32_t qpn) const;
 
   // With Settings::check: mark_pages() writes a 0 into each page of the message that the client sends.
-  // wrong_pages() returns the pages without a 0 in the message that the server received last. The server's
-  // buffer initially holds other values there.
+  // wrong_pages() returns the indices of pages without a 0 in the message that the server received last. The
+  // server's buffer initially holds other values.
   void mark_pages();
   std::optional<std::vector<size_t>> wrong_pages();
   // Copies the buffer to device memory, if Settings::device_memory is set. Call it before the first send.
@@ -67,7 +67,7 @@ class Endpoint {
 
   uint64_t timestamp_mask() const { return timestamp_mask_; }
 
-  // Destroys all objects. Returns false, after reporting the error, if one is still in use.
+  // Destroys all objects. Returns false, after reporting the error, if one cannot be destroyed.
   bool close();
 
  private:

@@ -48,7 +48,8 @@ inline bool fail(const std::string& sentence) {
   return false;
 }
 
-// Destroys an object now, if there is one. Returns false, after a message, if it is still in use.
+// Destroys an object now, if there is one. Returns false, after printing `sentence` and the error, if that
+// fails.
 template <class Handle, class Function>
 bool destroy(Handle& handle, Function function, const std::string& sentence) {
   if (!handle) return true;

@@ -8,8 +8,7 @@
 namespace verbena::rdma_core {
 
 // Open the TCP connection over which the ends exchange addresses. On failure print the message of rdma-core's
-// program and return an empty descriptor. `waiting` is the backlog of listen(2); `for_whom` is added to the
-// message.
+// program and return an empty descriptor. `waiting` is the backlog of listen(2). `for_whom` ends the message.
 UniqueFd connect_to(const std::string& server, int port);
 UniqueFd listen_on(int port, int waiting);
 UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom = {});

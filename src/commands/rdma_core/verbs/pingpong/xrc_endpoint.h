@@ -42,7 +42,7 @@ class XrcEndpoint {
   // Busy-polls the send CQ until the last send to each peer, the only signaled one, has completed.
   bool await_sent();
 
-  // Destroys all objects. Returns false, after reporting the error, if one is still in use.
+  // Destroys all objects. Returns false, after reporting the error, if one cannot be destroyed.
   bool close();
 
  private:
