@@ -15,19 +15,21 @@
 
 namespace verbena::agent {
 
-// Shows an agent's devices in a directory of its own, for programs that do not see the agent's directory.
-// These programs run in another container of the agent's pod: they share its network namespace and reach it
-// by its abstract name, but have other files.
+// Shows an agent's devices to programs that cannot see the agent's state directory, in a directory of the
+// mirror's own. These programs run in another container of the agent's pod. They share the agent's network
+// namespace and connect to its abstract Unix socket, but have another file system.
 //
-// A mirror is a process of its own, and a client of the agent. The first program that needs it starts it
-// (control::show_devices_here()). Programs of its user trust it like an agent of their user. It ends when its
-// agent has ended without a successor, or when the agent's own directory becomes visible here.
+// A mirror is a separate process and a client of the agent. A program that does not find the devices starts
+// it (control::show_devices_here()). Programs of the mirror's user trust the mirror like an agent of their
+// user. The mirror ends when its agent has ended without a successor, or when the agent's own directory
+// becomes visible here.
 //
-// For one thread. The StateWriter has another.
+// Single-threaded. The StateWriter has a thread of its own.
 class DeviceMirror {
  public:
-  // Returns once the directory is complete. EEXIST: the devices are shown already. ECONNREFUSED: no agent
-  // runs. Other errors: the directory cannot be created.
+  // Returns once the directory is complete. Fails with EEXIST if the devices are shown already, and
+  // ECONNREFUSED if no agent runs. Fails with EBUSY if another mirror holds the directory's lock for 8
+  // seconds. Other errors come from connecting to the agent or from creating the directory.
   static Result<std::unique_ptr<DeviceMirror>> create();
   ~DeviceMirror();
   DeviceMirror(const DeviceMirror&) = delete;
@@ -41,7 +43,8 @@ class DeviceMirror {
     std::string directory;
     UniqueFd lock;
   };
-  // Locks the mirror's directory. Waits for another starting mirror to complete or end.
+  // Creates and locks the mirror's directory. Waits up to 8 seconds while another mirror holds the lock;
+  // fails with EEXIST once the devices are shown.
   static Result<Place> take_place();
   DeviceMirror(std::unique_ptr<control::Client> client, Place place);
 
@@ -49,7 +52,8 @@ class DeviceMirror {
   void on_news();
   void on_readers();
   void refresh();
-  // Whether an agent runs whose own directory is not visible here.
+  // Whether the mirror should go on: an agent runs, and the agent's own directory is not visible here. Checks
+  // at most once a second, and returns true between checks.
   bool is_needed();
   void read_counters();
   void refresh_later();
@@ -58,7 +62,7 @@ class DeviceMirror {
   const std::unique_ptr<control::Client> client_;
   const Place place_;
   StateWriter state_;
-  UniqueFd mark_;  // marks the directory as valid for programs
+  UniqueFd mark_;  // marks the directory as valid for programs, while open
   std::vector<control::Link> links_;
   std::optional<EventLoop::TimerId> timer_;
   TimePoint next_look_{};

@@ -3,13 +3,15 @@
 
 namespace verbena::agent {
 
-// Runs the agent's second process, and returns its exit status. A root agent that serves other users has one.
-// Other users must not get the takeover state, which holds all sockets. If they were the only clients and the
-// agent were killed, its sockets would be closed. The second process is an ordinary client of root's that
-// only holds the takeover state. It sends the state to the next agent, and starts that agent unless a
-// service manager does.
+// Runs the standby: a second process that keeps a root agent's takeover state while the agent serves other
+// users. Returns the exit status: 0 after a minute without an agent, 1 if it cannot connect to one.
 //
-// While the agent is stopped, the second process forwards packets in its place (stopped_agent.h).
+// Clients keep the takeover state for the next agent, but other users must not get it, since it holds all
+// sockets. If other users were the only clients and the agent were killed, the sockets would be closed. The
+// standby is an ordinary client of root's, which gets the state. It sends the state to the next agent, and
+// starts that agent unless a service manager does (NOTIFY_SOCKET is set).
+//
+// While the agent is stopped, the standby forwards packets in its place (stopped_agent.h).
 int stand_by();
 
 }  // namespace verbena::agent

@@ -10,15 +10,16 @@
 namespace verbena::commands::doctor {
 
 struct CommandOutput {
-  int status = 0;          // exit status; 128 + N after signal N
-  bool timed_out = false;  // it exceeded its time and was killed
+  int status = 0;          // exit status, or 128 + N after signal N
+  bool timed_out = false;  // the command exceeded its time limit and was killed
   std::string out;
   std::string errors;
 };
 
-// Runs a program without a shell and with empty standard input, for at most `patience`. Searches for it in
-// PATH, then in the sbin and bin folders. Keeps some megabytes of its output. `environment` holds NAME=VALUE
-// entries to add. Returns nullopt if there is no such program or it cannot be started.
+// Runs a command without a shell and with empty standard input, and kills it after `patience`. `words` are
+// the program and its arguments. Searches for a program without '/' in PATH, then in /usr/sbin, /sbin,
+// /usr/bin and /bin. Keeps the first 8 MiB of each output stream. `environment` holds NAME=VALUE entries to
+// add or replace. Returns nullopt if there is no such program or it cannot be started.
 std::optional<CommandOutput> run_command(const std::vector<std::string>& words, Duration patience,
                                          const std::vector<std::string>& environment = {});
 

@@ -16,11 +16,12 @@ namespace verbena::commands::doctor {
 // Packets are not fragmented, and the kernel's cached path MTU is ignored (IP_PMTUDISC_PROBE).
 class Echo {
  public:
-  // Opens a socket for `destination`. EACCES, EPERM: this user may not send ICMP (net.ipv4.ping_group_range).
+  // Opens a socket for `destination`. Fails with EACCES or EPERM if this user may not send ICMP
+  // (net.ipv4.ping_group_range).
   static Result<Echo> open(const sockaddr_storage& destination);
 
-  // Whether the host answers an IP packet of this size, headers included. Sends up to `tries` requests and
-  // waits `patience` for each.
+  // Whether the host answers an IP packet of `packet_bytes`, IP and ICMP headers included. Sends up to
+  // `tries` requests and waits `patience` for each reply.
   bool comes_back(size_t packet_bytes, int tries, Duration patience);
 
  private:

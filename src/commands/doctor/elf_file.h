@@ -11,8 +11,7 @@
 
 namespace verbena::commands::doctor {
 
-// The parts of a program or library file that the loader would read. The file is untrusted: no offset in it
-// is believed.
+// The parts of an untrusted program or library file that the loader would read. Every offset is checked.
 struct ElfFile {
   // A symbol version that the file needs from a library.
   struct NeededVersion {
@@ -26,21 +25,23 @@ struct ElfFile {
   std::string interpreter;  // the loader; empty for static programs and most libraries
   std::string soname;       // the name under which others need it; may be empty
   std::vector<std::string> needed;
-  std::vector<NeededVersion> needed_versions;  // without weak ones
+  std::vector<NeededVersion> needed_versions;  // without weak references
   std::vector<std::string> defined_versions;
   std::string rpath;    // searched before LD_LIBRARY_PATH
   std::string runpath;  // searched after LD_LIBRARY_PATH
-  // The dynamic string table, at most its first megabyte: names of exported and imported symbols among other
-  // texts, each ending with a zero byte.
+  // The dynamic string table, at most its first MiB. It holds the names of exported and imported symbols
+  // among other texts, each ending with a zero byte.
   std::string dynamic_names;
 
+  // Whether `name` is a whole entry of dynamic_names.
   bool has_dynamic_name(std::string_view name) const;
 };
 
-// Reads a file. ENOEXEC: it is no ELF file. For 32-bit files and the other byte order, reads the header only.
+// Reads a file. Fails with ENOEXEC if it is no ELF file. For a 32-bit file or the other byte order, fills in
+// only `is_64_bit` and `machine`.
 Result<ElfFile> read_elf_file(const std::filesystem::path& file);
 
-// The ELF machine number of this program.
+// Returns the ELF machine number of this program (EM_X86_64, ...), or EM_NONE if the program cannot be read.
 uint16_t own_machine();
 
 }  // namespace verbena::commands::doctor

@@ -11,18 +11,18 @@ namespace verbena::commands::doctor {
 enum class Level {
   kFine,    // correct
   kUnseen,  // could not be checked
-  kCost,    // works, but worse than it could
+  kCost,    // works, but slower or less conveniently than it could
   kFault,   // something does not work
 };
 
 struct Finding {
-  std::string subject;  // one word: the subject of the check
+  std::string subject;  // one word for the subject of the check, such as "links"
   Level level = Level::kFine;
-  std::string what;  // one sentence: the observation
-  std::string todo;  // one sentence: the remedy; empty if there is none
+  std::string what;  // the observation, in one sentence
+  std::string todo;  // the remedy, in one sentence; empty if there is none
 };
 
-// All findings of a run, in order.
+// The findings of one run of `verbena doctor`, in the order in which the checks added them.
 class Findings {
  public:
   void fine(std::string subject, std::string what) { add(std::move(subject), Level::kFine, std::move(what)); }
@@ -41,7 +41,7 @@ class Findings {
     return static_cast<size_t>(
         std::count_if(all_.begin(), all_.end(), [level](const Finding& one) { return one.level == level; }));
   }
-  // Whether there is a cost or a fault for this subject.
+  // Whether this subject has a finding of level kCost or kFault.
   bool amiss(const std::string& subject) const {
     return std::any_of(all_.begin(), all_.end(), [&](const Finding& one) {
       return one.subject == subject && (one.level == Level::kCost || one.level == Level::kFault);

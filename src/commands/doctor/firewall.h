@@ -10,13 +10,12 @@
 
 namespace verbena::commands::doctor {
 
-// A hypothetical packet, to be judged by firewall rules. It is the first of its flow, as all RoCEv2 packets
-// are: both ends send to port 4791 from ports of their own. So no packet is a reply in the eyes of connection
-// tracking.
+// A hypothetical RoCEv2 packet, to be judged by firewall rules. Connection tracking takes it for the first of
+// its flow. Both ends send to port 4791 from ports of their own, so no packet looks like a reply.
 struct Probe {
   bool incoming = true;
   bool ipv6 = false;
-  std::string netdev;  // through which it arrives or leaves
+  std::string netdev;  // network device through which the packet arrives or leaves
   uint16_t source_port = 49'200;
   uint16_t destination_port = 4791;
 };
@@ -31,13 +30,13 @@ enum class Field {
   kOutputNetdev,
   kConnectionState,
   kLoopbackAddress,  // source or destination is a loopback address
-  kOther,            // not part of a probe: an address, a rate, a mark
+  kOther,            // a property that Probe lacks: an address, a rate, a mark
 };
 
 struct Condition {
   Field field = Field::kOther;
-  std::vector<std::string> words;                      // names; network devices may end in '*'
-  std::vector<std::pair<uint32_t, uint32_t>> numbers;  // ranges, both ends included
+  std::vector<std::string> words;                      // accepted names; a network device's may end in '*'
+  std::vector<std::pair<uint32_t, uint32_t>> numbers;  // accepted ranges, both ends included
   bool negated = false;
 };
 
@@ -47,11 +46,11 @@ struct Rule {
   std::vector<Condition> conditions;  // all must hold
   Verdict verdict = Verdict::kNone;
   std::string target;  // the chain for kJump and kGoto
-  std::string text;    // as the administrator would recognize it
+  std::string text;    // as the administrator would recognize the rule
 };
 
 struct Chain {
-  std::string hook;  // "input", "output", "prerouting", "postrouting"; empty: reached by jumps only
+  std::string hook;  // "input", "output", "prerouting", ...; empty for a chain that only jumps reach
   int priority = 0;
   bool drops_the_rest = false;  // policy DROP
   std::string text;
@@ -65,10 +64,11 @@ struct Table {
 
 struct Outcome {
   enum Kind { kPasses, kMayBeDropped, kDropped } kind = kPasses;
-  std::string by;  // the rule or policy that drops it
+  std::string by;  // text of the rule or policy that drops the packet
 };
 
-// Judges the packet by the rules of all tables. Pure.
+// Returns the worst outcome of the packet in all tables. The outcome is kMayBeDropped if it depends on a
+// property that Probe lacks. Pure.
 Outcome judge(const std::vector<Table>& tables, const Probe& probe);
 
 // Parses the output of `nft -j list ruleset`. Throws nlohmann::json::exception if it is malformed.

@@ -7,22 +7,23 @@
 
 namespace verbena::commands::doctor {
 
-// The shared libraries that a file would load, directly and through other libraries.
+// The shared libraries, without the loader, that a file would load, directly and through other libraries.
 struct LoadedLibraries {
   struct Library {
     std::string name;
-    std::string path;  // empty: not found
+    std::string path;  // empty if the library is not found
   };
   std::vector<Library> libraries;
-  // A symbol version that a library lacks: "IBVERBS_9.9 of libibverbs.so.1, for /usr/bin/program".
+  // The first symbol version that a library lacks, such as "IBVERBS_9.9 of /usr/lib/libibverbs.so.1, for
+  // /usr/bin/program". Empty if none is missing.
   std::string missing_version;
 };
 
-// Finds libraries in the order of glibc's loader: RPATH, `library_path` (LD_LIBRARY_PATH), RUNPATH, the
-// loader's cache, the system's folders. It only reads files. The loader would run code of a hostile file even
-// to list its libraries, as DT_AUDIT names a library that it calls.
+// Finds the libraries of `file` in the order of glibc's loader: RPATH, `library_path` (LD_LIBRARY_PATH),
+// RUNPATH, the loader's cache, the system's folders. Only reads files. Running the loader to list the
+// libraries would be unsafe: a hostile file can name a library in DT_AUDIT whose code the loader runs.
 //
-// Ignores sub-folders for newer processors (glibc-hwcaps), and does not replace $LIB and $PLATFORM.
+// Ignores sub-folders for newer processors (glibc-hwcaps), and folders that contain $LIB or $PLATFORM.
 LoadedLibraries find_loaded_libraries(const std::filesystem::path& file, const std::string& library_path);
 
 }  // namespace verbena::commands::doctor

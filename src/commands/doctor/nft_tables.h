@@ -7,11 +7,12 @@
 
 namespace verbena::commands::doctor {
 
-// Asks the kernel for the number of nftables tables in this network namespace. EPERM: only root may ask.
-// Other errors: the kernel has no nftables.
+// Asks the kernel for the number of nftables tables in this network namespace. Fails with EPERM for users
+// other than root, and with other errors if the kernel has no nftables.
 Result<size_t> count_nft_tables();
 
-// Whether this network namespace has tables of legacy iptables. False also if their names cannot be read.
+// Whether this network namespace has tables of legacy iptables, which nftables does not list. Returns false
+// also if the tables' names cannot be read.
 bool has_legacy_tables();
 
 }  // namespace verbena::commands::doctor

@@ -14,41 +14,47 @@
 
 namespace verbena::commands::doctor {
 
-// The RDMA stack behind UDP port 4791 of another host.
+// The kind of RDMA stack that answers on UDP port 4791 of another host.
 enum class PeerKind : uint8_t {
+  // Nothing answers on the port.
   kNone,
-  kVerbena,      // it reports its version
-  kPerformance,  // it has performance counters but reports no version: an adapter, or an older Verbena
-  kOther,        // it answers with errors, as the kernel's rdma_rxe
+  kVerbena,      // reports its version
+  kPerformance,  // has performance counters but reports no version, as an adapter or an older Verbena
+  kOther,        // answers, but without performance counters, as the kernel's rdma_rxe
 };
 
 // Facts about another host and the path to it.
 struct PeerLook {
-  std::string address;      // as text
-  int route_error = 0;      // errno of a missing route
-  std::string source;       // our address on the path
-  std::string no_wire;      // why the agent has no UDP port 4791; empty if it has
-  bool has_link = false;    // `source` is an address of a link
-  std::string link;         // its name
-  uint32_t path_mtu = 0;    // of the link, in bytes
-  bool is_up = true;        // of the link
-  bool is_refused = false;  // the link rejects packets from the host
+  std::string address;      // the host's IP address as text
+  int route_error = 0;      // errno if the kernel has no route to the host; else 0
+  std::string source;       // this host's address on the path
+  std::string no_wire;      // why the agent does not have UDP port 4791; empty if it has
+  bool has_link = false;    // a link of this host has the address `source`
+  std::string link;         // name of that link
+  uint32_t path_mtu = 0;    // path MTU of the link, in bytes
+  bool is_up = true;        // the link is up
+  bool is_refused = false;  // the link's peer filter rejects packets from the host
 
   PeerKind kind = PeerKind::kNone;
-  mad::AgentInfo info{};  // for kVerbena
+  mad::AgentInfo info{};  // set if `kind` is kVerbena
   Duration round_trip{};
-  int udp_error = 0;                 // errno after a datagram to the port: ECONNREFUSED, EHOSTUNREACH, ...
-  std::optional<bool> echoes{};      // it answers ICMP echoes; nullopt: this user may not send any
-  std::optional<uint32_t> widest{};  // largest path MTU whose packets return; 0: none
+  // The errno after a datagram to the port (ECONNREFUSED, EHOSTUNREACH, ...), or 0. Tried only if `kind` is
+  // kNone.
+  int udp_error = 0;
+  std::optional<bool> echoes{};  // the host answers ICMP echoes; nullopt if this user may not send any
+  // The largest path MTU in bytes whose ICMP echoes return: 0 if none do, nullopt if not even small echoes
+  // return.
+  std::optional<uint32_t> widest{};
 };
 
-// Resolves a host's name or address; nullopt if unknown.
+// Resolves a host's name or address to the first address that has a route. Returns nullopt for unknown names.
 std::optional<sockaddr_storage> find_peer(const std::string& name);
 
-// Queries the host over the link that leads to it. Takes some seconds if the host does not answer.
+// Finds the link that leads to the host, and queries the host over it with management datagrams and ICMP
+// echoes. Takes some seconds if the host does not answer.
 PeerLook look_at(const sockaddr_storage& peer, const control::AgentStatus& agent);
 
-// Reports problems with the peer or the path, and remedies. Pure.
+// Adds findings about the peer and the path, with remedies. Pure.
 void report_peer(const PeerLook& look, Findings& findings);
 
 }  // namespace verbena::commands::doctor

@@ -13,18 +13,20 @@
 
 namespace verbena::commands::doctor {
 
-// The libraries of Verbena that replace those of rdma-core.
+// Verbena's libraries that replace those of rdma-core.
 inline constexpr std::array<std::string_view, 5> kVerbenaLibraries = {
     "libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libmlx5.so.1", "libefa.so.1"};
 
-// Checks whether a program would run on Verbena, and with which libraries, without running any code of it.
-// Searches for `name` in PATH if it has no '/'. Fails if there is no such program or it cannot be read.
+// Checks whether a program would run on Verbena, and with which libraries, without running any of its code.
+// `name` may also be a shared library. Searches for `name` in PATH if it has no '/', then in the current
+// folder. Fails with ENOENT if there is no such file, and with ENOEXEC if it is neither an ELF file nor a
+// script. Fails with ELOOP after 4 levels of scripts.
 Result<void> look_at_program(const std::string& name, const Installation& installation, Findings& findings);
 
-// Whether look_at_program() would find `name`.
+// Whether look_at_program() would find a file for `name`.
 bool is_program(const std::string& name);
 
-// Returns the libraries that a shared library needs and the loader would not find.
+// Returns the libraries that `library` needs and that are neither in its folder nor found by the loader.
 std::vector<std::string> missing_libraries(const std::filesystem::path& library);
 
 }  // namespace verbena::commands::doctor

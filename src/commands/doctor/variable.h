@@ -6,7 +6,7 @@
 
 namespace verbena::commands::doctor {
 
-// Returns an environment variable; empty if not set.
+// Returns the value of an environment variable, or an empty string if the variable is not set.
 inline std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;

@@ -9,12 +9,13 @@
 
 namespace verbena::commands::explanations {
 
-// Finds entries for the words of a command line. These may be a name or its end ("RETRY_EXC_ERR"), or a
-// number with or without its kind before it. They may also be a text of ibv_wc_status_str() or similar
-// functions, or words that occur in an entry. Returns all entries for no words.
+// Finds the entries that the words of a command line ask for, ignoring case. The words may be a name with or
+// without its prefix ("IBV_WC_RETRY_EXC_ERR", "RETRY_EXC_ERR"), or a number, optionally after a word for its
+// kind ("wc 12"). If they match no name or number, finds entries that contain the words, or whose text from
+// ibv_wc_status_str() or a similar function does. Returns all entries if `words` is empty.
 std::vector<const Entry*> search(const std::vector<std::string>& words);
 
-// Returns a name without its kind's common prefix: "RETRY_EXC_ERR".
+// Returns a name without the common prefix of its kind: "RETRY_EXC_ERR" for "IBV_WC_RETRY_EXC_ERR".
 std::string_view short_name(std::string_view name);
 
 }  // namespace verbena::commands::explanations

@@ -13,7 +13,7 @@ enum class Kind {
   kEvent,       // enum ibv_event_type
   kCmEvent,     // enum rdma_cm_event_type
   kErrno,       // errors of verbs and of librdmacm's functions
-  kReject,      // status of RDMA_CM_EVENT_REJECTED
+  kReject,      // `status` of an RDMA_CM_EVENT_REJECTED event
   kNak,         // syndrome of a NAK
   kTerm,        // a term of the specification, without a number
 };
@@ -24,21 +24,22 @@ inline constexpr std::array<std::string_view, 7> kKindNames = {"completion statu
                                                                "reject reason",
                                                                "AETH syndrome",
                                                                "term"};
-// Words for kinds on the command line, which distinguish equal numbers.
+// Words by which a command line names a kind, indexed by Kind. A word tells apart entries with the same
+// number: "wc 12" and "errno 12".
 inline constexpr std::array<std::string_view, 7> kKindWords = {"wc",     "event", "cm",  "errno",
                                                                "reject", "nak",   "term"};
 
 struct Entry {
   Kind kind;
-  int number;  // negative: none
+  int number;  // negative if the entry has none
   bool has_number() const { return number >= 0; }
   std::string_view name;
   std::string_view meaning;
-  std::array<std::string_view, 4> causes;  // the likeliest first; empty strings at the end
-  std::string_view look;                   // where to look; empty if nothing is wrong
+  std::array<std::string_view, 4> causes;  // the likeliest first; unused elements are empty and at the end
+  std::string_view look;                   // what the user should look at; empty if nothing is wrong
 };
 
-// All entries, by kind, then by number.
+// Returns all entries, ordered by kind, then by number.
 std::span<const Entry> table();
 
 }  // namespace verbena::commands::explanations

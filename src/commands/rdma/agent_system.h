@@ -8,8 +8,7 @@
 
 namespace verbena::commands::rdma {
 
-// The devices of the agent that programs of this user find. The first call connects, and starts an agent if
-// none runs.
+// The devices of the agent that serves this user's programs. The first call starts the agent if none runs.
 class AgentSystem final : public System {
  public:
   control::AdminResult<control::AgentStatus> status() override;

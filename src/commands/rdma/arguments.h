@@ -10,20 +10,20 @@
 
 namespace verbena::commands::rdma {
 
-// Whether `word` abbreviates `whole`. As in iproute2, any prefix counts, and an ambiguous one means the first
-// command that matches.
+// Whether `word` abbreviates `whole`, that is, is a prefix of it. As in iproute2, callers take the first
+// command that an ambiguous word abbreviates.
 inline bool abbreviates(std::string_view word, std::string_view whole) {
   return whole.starts_with(word);
 }
 
-// The words of a command that remain to be parsed.
+// The words of a command that remain to be parsed. Parsing removes words from the front.
 class Arguments {
  public:
   explicit Arguments(std::vector<std::string> words) : words_(std::move(words)) {}
 
   bool empty() const { return at_ == words_.size(); }
   size_t size() const { return words_.size() - at_; }
-  // REQUIRES: not empty()
+  // Returns the next word without removing it. REQUIRES: not empty()
   const std::string& word() const { return words_[at_]; }
   const std::string& operator[](size_t index) const { return words_[at_ + index]; }
   void drop() { at_ += empty() ? 0 : 1; }

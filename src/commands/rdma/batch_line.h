@@ -9,15 +9,15 @@
 
 namespace verbena::commands::rdma {
 
-// Reads the commands of a batch file, one by one. "#" begins a comment, "\" at the end of a line continues it
-// in the next one, and words with blanks are in quotation marks.
+// Reads the commands of a batch file, one by one. "#" begins a comment, and "\" at the end of a line
+// continues the command on the next line. Words with blanks are in single or double quotation marks.
 class BatchLine {
  public:
-  // Reads the next command. False at the end of the file.
+  // Reads the next command. Returns false at the end of the file.
   bool read(std::istream& lines);
-  // The command's words, or a message about a syntax error.
+  // Returns the command's words, or a message about a syntax error in the command.
   const tl::expected<std::vector<std::string>, std::string>& words() const { return words_; }
-  // The line number in the file; of the last line if the command has several.
+  // Returns the number of the command's last line in the file, from 1 on.
   int number() const { return number_; }
 
  private:

@@ -25,7 +25,7 @@ struct Options {
   std::string program = "rdma";
 };
 
-// A command that is being carried out: its remaining words, its output, and access to the devices.
+// A command of `rdma` that is being carried out: its remaining words, its output, and access to the devices.
 class Command {
  public:
   Command(const Options& options, System& system, Arguments words, std::string& out, std::string& complaints)
@@ -41,9 +41,9 @@ class Command {
   Arguments& words() { return words_; }
   Printer& printer() { return printer_; }
 
-  // Prints `text` as it is, in every output form.
+  // Adds `text` to the output as it is, in every output form.
   void say(std::string_view text) { out_ += text; }
-  // Shows the output so far. False: the output is closed.
+  // Prints the output so far, for commands that run long. Returns false if standard output is closed.
   bool flush() { return !flush_ || flush_(); }
   void set_flush(std::function<bool()> flush) { flush_ = std::move(flush); }
   // Adds a line to the error output. Returns kFailed.
@@ -53,12 +53,11 @@ class Command {
     return kFailed;
   }
   int complain_of(const control::AdminError& error);
-  // Reports an error as iproute2 reports the kernel's: "error: Operation not supported (why)". Returns
-  // kFailed.
+  // Reports an errno as iproute2 does: "error: Operation not supported (why)". Returns kFailed.
   int refuse(int error, std::string_view why);
 
-  // The current devices, QPs and other objects. Asks the system once. Returns nullptr after reporting an
-  // error.
+  // Returns the devices, QPs and other objects, with devices in the order of their indices. Asks the system
+  // at the first call and returns the same status afterwards. Returns nullptr after reporting an error.
   const control::AgentStatus* status();
 
   static constexpr int kDone = 0;
@@ -83,29 +82,32 @@ struct Word {
 };
 using Words = std::initializer_list<Word>;
 
-// Calls the function of the first word in `known` that the next word abbreviates, or `otherwise` if no word
-// remains. Reports an unknown word; the exit status is then 0, as iproute2's.
+// Calls the function of the first word in `known` that the command's next word abbreviates, or `otherwise` if
+// no word remains. Returns the function's result. Reports an unknown word as "Unknown WHAT 'WORD'." and then
+// returns kDone, as iproute2 exits with 0.
 int choose(Command& command, const Function& otherwise, Words known, std::string_view what);
-// Whether no word remains. If one does, reports it; the exit status is then 0, too.
+// Whether no word remains. If one does, reports it as unknown; the caller returns kDone, as iproute2 does.
 bool is_complete(Command& command);
 
 using OnDevice = std::function<int(const control::LinkStatus& device)>;
 // `port` is 0 for objects that belong to no port.
 using OnPort = std::function<int(const control::LinkStatus& device, uint32_t port)>;
 
-// Calls `visit` for the device that the next word names, or for all devices. The output is one list.
+// Calls `visit` for the device that the next word names, or without a word for all devices. Prints the output
+// of all calls as one list. Returns the first result other than kDone, or kFailed after reporting an error.
 int for_devices(Command& command, const OnDevice& visit);
-// The same, but the word is required.
+// Like for_devices(), but reports an error if no word names a device.
 int for_the_device(Command& command, const OnDevice& visit);
-// Calls `visit` for the port "DEV/PORT", for all ports of "DEV", or without a word for all ports. With
-// `strict`, ports begin at 1 and "DEV" without a port is an error; otherwise port 0 is included.
+// Like for_devices(), for the port "DEV/PORT", for all ports of "DEV", or without a word for all ports. With
+// `strict`, ports begin at 1 and "DEV" without a port is an error. Otherwise ports begin at 0.
 int for_ports(Command& command, bool strict, const OnPort& visit);
 
-// Parses filters, as in "show qp link rxe0/1 lqpn 17", and removes the words up to and including "dev" or
-// "link". The device's name and later words remain.
+// Parses filters in the remaining words, as in "show qp link rxe0/1 lqpn 17", into `filters`. Removes the
+// words up to and including "dev" or "link", so that the device's name is the next word. Returns kDone, or
+// kFailed after reporting an error.
 int take_filters(Command& command, std::span<const FilterName> names, Filters& filters);
 
-// The functions for rdma's objects: dev, link, resource, statistic, system, monitor.
+// Carry out commands on dev, link, resource, statistic, system and monitor. Return kDone or kFailed.
 int show_or_change_devices(Command& command);
 int show_or_change_links(Command& command);
 int show_resources(Command& command);

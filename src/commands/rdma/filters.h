@@ -14,7 +14,7 @@
 
 namespace verbena::commands::rdma {
 
-// The name of a filter, and the kind of its values.
+// The name of a filter, and whether its values are numbers and ranges or texts.
 struct FilterName {
   std::string_view name;
   bool is_number;
@@ -23,8 +23,8 @@ struct FilterName {
 // The user's selection of objects, such as "lqpn 5-9,17 type RC".
 class Filters {
  public:
-  // Parses pairs of a name, which may be abbreviated, and a list of values. An error is a sentence for the
-  // user.
+  // Parses pairs of a filter's name, which may be abbreviated, and a list of values. `names` are the known
+  // filters. On failure returns a sentence for the user.
   static tl::expected<Filters, std::string> parse(const Arguments& words, std::span<const FilterName> names);
 
   struct Filter {
@@ -38,9 +38,9 @@ class Filters {
   std::vector<Filter> filters_;
 };
 
-// Whether `number` is in a list of numbers and ranges, such as "5,7-9". Ranges include both ends.
+// Whether `number` is in `values`, a list of numbers and ranges such as "5,7-9". Ranges include both ends.
 bool contains_number(std::string_view values, uint64_t number);
-// Whether `text` is in a list "a,b". Ignores case.
+// Whether `text` is in `values`, a list such as "a,b". Ignores case.
 bool contains_text(std::string_view values, std::string_view text);
 
 }  // namespace verbena::commands::rdma

@@ -15,21 +15,21 @@ class Printer {
 
   bool is_json() const { return form_ != Form::kText; }
 
-  // Begin and end the list around the whole output; JSON only.
+  // Begin and end the list around the whole output in JSON. Print nothing as text.
   void begin_list();
   void end_list();
-  // Begin and end an object, which in text is one line.
+  // Begin and end an object. As text, an object is one line.
   void begin_object();
   void end_object();
 
-  // Prints "key value " as text, or a member in JSON.
+  // Print "key value " as text, or the member "key":value in JSON.
   void field(std::string_view key, uint64_t value);
   void field(std::string_view key, std::string_view value);
-  // Prints "key 0xff " as text, or a member "ff" in JSON.
+  // Prints "key 0xff " as text, or the member "key":"ff" in JSON.
   void hex(std::string_view key, uint64_t value);
-  // Prints "key on " as text, or a member `true` in JSON.
+  // Prints "key on " or "key off " as text, or the member "key":true or false in JSON.
   void on_off(std::string_view key, bool value);
-  // Print in one form only: text() as text, the others below in JSON.
+  // Print in one form only: text() prints as text, the functions below it print in JSON.
   void text(std::string_view text);
   void member(std::string_view key, uint64_t value);
   void member(std::string_view key, std::string_view value);
@@ -37,7 +37,7 @@ class Printer {
   void element(uint64_t value);
   void element(std::string_view value);
   void end_array();
-  // Continues the object on the next line; text only.
+  // Continues the object on the next line, indented, as text. Prints nothing in JSON.
   void continue_line() { text("\n    "); }
 
  private:

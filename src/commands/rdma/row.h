@@ -12,10 +12,11 @@
 
 namespace verbena::commands::rdma {
 
-// One object as `rdma` prints it: its device or port, then names and values in iproute2's order.
+// One object as `rdma` prints it: its device or port, then names and values in iproute2's order. A Row must
+// not outlive the Link from which it was made.
 class Row {
  public:
-  // Begin a row for a device ("dev rxe0 ...") or a port ("link rxe0/1 ...", or "link rxe0/- ..." for port 0).
+  // Return a new row for a device ("dev rxe0 ...") or a port ("link rxe0/1 ...", or "link rxe0/- ..." for 0).
   static Row of_device(const control::Link& link) { return Row(link, 0, false); }
   static Row of_port(const control::Link& link, uint32_t port) { return Row(link, port, true); }
 
@@ -29,11 +30,11 @@ class Row {
   Row& add_on_off(std::string_view key, bool value) {
     return add({.key = key, .form = Form::kOnOff, .number = value ? 1u : 0u, .text = {}});
   }
-  // Adds several numbers under one name.
+  // Adds several numbers under one name, printed as a list.
   Row& add_list(std::string_view key, std::vector<uint32_t> numbers) {
     return add({.key = key, .form = Form::kList, .text = {}, .numbers = std::move(numbers)});
   }
-  // Adds a hidden field that only filters use.
+  // Add a field that filters can match but print() leaves out.
   Row& know(std::string_view key, std::string_view value) {
     return add({.key = key, .form = Form::kText, .is_shown = false, .text = std::string(value)});
   }
@@ -41,6 +42,7 @@ class Row {
     return add({.key = key, .is_shown = false, .number = value, .text = {}});
   }
 
+  // Whether each filter matches a field of the row, except "dev" and "link", which the caller has applied.
   bool passes(const Filters& filters) const;
   void print(Printer& printer) const;
 

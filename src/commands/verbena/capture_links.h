@@ -15,17 +15,16 @@
 
 namespace verbena::commands {
 
-// Finds the links of this host by GID: their names, and their MAC address. Used to filter captured packets by
-// link and to fill in Ethernet headers. Asks the agent again for an unknown address, at most once a second.
+// Finds the links of this host that have a GID, and the MAC address of the first, for `verbena capture`. Asks
+// the agent about unknown GIDs, at most once a second.
 class CaptureLinks {
  public:
   using Ask = std::function<std::vector<control::Link>()>;
   explicit CaptureLinks(Ask ask) : ask_(std::move(ask)) {}
 
-  // The MAC address of the first link with this GID; zeros if no link has the GID, or if that link has no MAC
-  // address.
+  // Returns the MAC address of the first link with this GID, or zeros if there is no such link or address.
   capture::MacAddress mac_of(const roce::Address& address, TimePoint now);
-  // Whether the named link has the source or the destination address of `path`.
+  // Whether the link named `link` has the source or the destination address of `path` as a GID.
   bool is_on(const std::string& link, const roce::Path& path, TimePoint now);
 
  private:

@@ -12,12 +12,13 @@ namespace verbena::commands {
 // The destination of a capture: a file, or standard output if its name is "-".
 class CaptureOutput {
  public:
-  // Opens `file` for writing and empties it. From then on only its owner may read it, since it holds the data
-  // that programs send. Errors: EPERM, another user's file, pipe or link is there; EISDIR, a directory, or a
-  // terminal as standard output, which cannot show binary data.
+  // Opens `file` for writing and empties it. Makes this user's file readable for this user only, since a
+  // capture holds the data that programs send. Fails with EPERM if another user's file, pipe or link is
+  // there, and with EISDIR for a directory. Also fails with EISDIR for "-" if standard output is a terminal,
+  // which cannot show binary data.
   static Result<CaptureOutput> open(const std::string& file);
 
-  // Writes all bytes. EPIPE: the reader of the pipe has closed it.
+  // Writes all bytes. Fails with EPIPE if the reader of the pipe has closed it.
   Result<void> write(ConstBytes bytes);
   int fd() const { return fd_.get(); }
 

@@ -20,19 +20,21 @@ enum ExitStatus : int {
   kNotFound = 127,       // there is no such program; as in shells
 };
 
-// Runs `verbena` with these arguments. Returns the exit status.
+// Runs the `verbena` program with these arguments of main(). Returns the exit status.
 int run_command_line(int argc, char** argv);
 
-// The words of a command line in two parts: those that `verbena` interprets, and for `run` those of the
-// program, which stay as they are.
+// The two parts of a command line: words that `verbena` interprets, and the words of the program that
+// `verbena run` runs. `verbena` passes the latter on unchanged.
 struct Words {
-  std::vector<std::string> ours;     // without the command's own name
-  std::vector<std::string> program;  // from its name on
+  std::vector<std::string> ours;     // without the leading "verbena"
+  std::vector<std::string> program;  // the program's name and its arguments; empty for other commands
 };
+// Splits the words after "verbena". For `run`, `program` begins at the first word without '-', or after "--".
 Words cut_words(const std::vector<std::string>& words);
 
-// Runs `verbena NAME ARGUMENT...`, where NAME is `rdma` or one of our versions of rdma-core's programs, as
-// `verbena run` would. Returns an exit status if that fails, and nullopt if there is no program NAME.
+// Runs `verbena NAME ARGUMENT...` like `verbena run`, where NAME is `rdma` or one of our versions of
+// rdma-core's programs. On success the program replaces this process. Returns nullopt if there is no program
+// NAME, or an exit status if NAME cannot be started.
 std::optional<int> run_own_program(const std::vector<std::string>& words);
 
 // Each function adds its subcommand to the command line. A chosen subcommand does its work inside parse() and

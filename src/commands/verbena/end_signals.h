@@ -9,9 +9,9 @@
 
 namespace verbena::commands {
 
-// Lets a command that runs until Ctrl-C finish its output. From construction on, SIGINT, SIGTERM and SIGHUP
-// only make fd() readable, and a write to a closed pipe fails with EPIPE. Construct it before other threads
-// start.
+// Lets a command that runs until Ctrl-C finish its output. After construction, SIGINT, SIGTERM and SIGHUP do
+// not end the process but make fd() readable. A write to a closed pipe fails with EPIPE instead of ending the
+// process. REQUIRES: no other threads run yet, since they would not block the signals
 class EndSignals {
  public:
   EndSignals() {

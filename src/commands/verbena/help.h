@@ -10,7 +10,8 @@
 
 namespace verbena::commands {
 
-// Formats help texts with a usage line of our own: CLI11 2.1 cannot know which words follow a program's name.
+// Formats a command's help text with the usage line `usage`. CLI11 2.1 cannot derive that line, since it does
+// not know which words follow a program's name.
 class HelpWithUsage : public CLI::Formatter {
  public:
   explicit HelpWithUsage(std::string usage) : usage_(std::move(usage)) { column_width(kColumn); }
@@ -22,6 +23,7 @@ class HelpWithUsage : public CLI::Formatter {
   const std::string usage_;
 };
 
+// Sets a command's usage line, and the examples that follow its list of options.
 inline void explain(CLI::App& command, std::string usage, std::string examples) {
   command.formatter(std::make_shared<HelpWithUsage>(std::move(usage)));
   command.footer(std::move(examples));

@@ -7,24 +7,25 @@
 
 namespace verbena::commands {
 
-// Locations of Verbena's own files, derived from the path of the running program. So a program works
-// installed under any prefix and in its build folder.
+// Locations of Verbena's own files, derived from the path of the running program. So an installation works
+// under any prefix, and from its build folder.
 struct Installation {
   std::filesystem::path libraries;  // holds libibverbs.so.1 and its siblings
   std::filesystem::path preload;    // libverbena-sys.so; empty if not built
   std::filesystem::path memory;     // libverbena-memory.so; empty if not built
   std::filesystem::path agent;      // verbena-agent; empty if not found
-  // The folder of commands with the names of system commands, such as rdma; empty if not built.
+  // The folder of commands that have the names of system commands, such as rdma; empty if not built.
   std::filesystem::path commands;
   // The folder of our versions of rdma-core's programs, such as ibv_devinfo; empty if not built.
   std::filesystem::path programs;
 
-  // Finds the installation that `program` belongs to: the path of the running `verbena`, or of a file in
-  // `commands`. Nullopt if it has no libraries.
+  // Finds the installation that `program` belongs to. `program` is the path of the running `verbena`, or of a
+  // file in `commands`. Returns nullopt if the installation has no libibverbs.so.1.
   static std::optional<Installation> find(const std::filesystem::path& program);
+  // Calls find() for this process's program. Returns nullopt also if /proc is not mounted.
   static std::optional<Installation> of_this_program();
 
-  // Returns the path of `name` in `programs`, or of `rdma`; empty if there is none.
+  // Returns the path of `name` in `commands` (for "rdma") or in `programs`. Returns an empty path if none.
   std::filesystem::path program(const std::string& name) const;
 };
 

@@ -7,7 +7,7 @@
 
 namespace verbena::commands {
 
-// Prints one line to standard error, prefixed with the command's name: "verbena: ...".
+// Prints one line to standard error, prefixed with the program's name: "verbena: ...".
 template <class... Args>
 void complain(fmt::format_string<Args...> format, Args&&... args) {
   verbena::print(stderr, "verbena: {}\n", verbena::format(format, std::forward<Args>(args)...));

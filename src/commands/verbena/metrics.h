@@ -5,7 +5,8 @@
 
 namespace verbena::commands {
 
-// Serves the agent's metrics over HTTP at this listening socket. Never starts an agent.
+// Serves the agent's metrics over HTTP at this listening socket, until the process ends. Never starts an
+// agent; without one, the metric verbena_agent_up is 0.
 [[noreturn]] void serve_metrics(UniqueFd listener);
 
 }  // namespace verbena::commands

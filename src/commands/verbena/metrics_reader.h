@@ -10,15 +10,16 @@ namespace verbena::commands {
 
 // A client of the metrics server, identified by the kernel's data on its socket. There are no passwords.
 struct MetricsReader {
-  // The unit for connection limits. At a Unix socket: the user. At TCP: the IP address, where a network that
-  // one host may own counts as one address (127.0.0.0/8, an IPv6 /64).
+  // The source to which the client's connection counts (MetricsServer::kMaxOfSource). At a Unix socket, a
+  // source is a user. At TCP, a source is an IP address. The whole of 127.0.0.0/8 and each IPv6 /64 count as
+  // one address, since one host may own them.
   std::string source;
-  // Whether metrics of single processes are shown, as `verbena status` shows them: only to root and the
-  // agent's own user at a Unix socket.
+  // Whether the client sees metrics of single processes, as in `verbena status`. Only root and the agent's
+  // own user do, and only at a Unix socket.
   bool sees_processes = false;
 };
 
-// Identifies the client at a connected socket; nullopt if it has disconnected.
+// Identifies the client at a connected socket. Returns nullopt if the client has disconnected.
 std::optional<MetricsReader> reader_at(int connected_socket);
 
 std::string source_of(const ucred& peer);

@@ -16,27 +16,30 @@
 
 namespace verbena::commands {
 
-// Opens a socket that listens at "ADDRESS:PORT" (IPv6 addresses in brackets) or "unix:PATH". Replaces a Unix
-// socket that an ended server of this user has left, and no other file. An error is a sentence for the user.
+// Opens a socket that listens at `where`: "ADDRESS:PORT" (IPv6 addresses in brackets) or "unix:PATH".
+// Replaces only a Unix socket that an ended server of this user has left. On failure returns a message.
 tl::expected<UniqueFd, std::string> listen_at(const std::string& where);
 
-// An HTTP server for the agent's metrics. It runs in a process of its own, so that bytes from untrusted
-// clients never reach the agent. Single-threaded.
+// An HTTP server for the agent's metrics. Runs in a process of its own, so that bytes from untrusted clients
+// never reach the agent. Single-threaded.
 //
 // Clients are untrusted. Limits apply to connections (in total and per source), to the bytes of a request,
-// and to the time of a connection. When a limit is reached, a new connection replaces one without a complete
-// request, so clients that only wait cannot keep others out.
+// and to the time of a connection. At a limit on connections, a new connection replaces an old one,
+// preferably one without a complete request. So clients that only wait cannot keep others out.
 class MetricsServer {
  public:
   static constexpr size_t kMaxConnections = 32;
+  // Maximum number of connections per MetricsReader::source.
   static constexpr size_t kMaxOfSource = 8;
+  // A connection that is idle when this time has passed since accept() is closed.
   static constexpr Duration kPatience = std::chrono::seconds(5);
-  static constexpr Duration kFreshness = std::chrono::seconds(1);  // age of metrics that are served again
+  // Metrics younger than this are served again, without asking the agent.
+  static constexpr Duration kFreshness = std::chrono::seconds(1);
 
   MetricsServer(UniqueFd listener, std::function<MetricsTexts()> metrics)
       : listener_(std::move(listener)), metrics_(std::move(metrics)) {}
 
-  // Waits at most `at_most` for events and handles them.
+  // Waits at most `at_most` for events and handles them. Call it in a loop.
   void step(Duration at_most);
 
  private:
@@ -50,12 +53,12 @@ class MetricsServer {
   };
 
   void accept_some(TimePoint now);
-  // Closes one connection: of `source`, or of any source if that is null. It prefers connections without a
-  // complete request, then those of the source with the most connections, then the oldest. REQUIRES: such
-  // connections exist.
+  // Closes a connection of `source`, or of any source if null. Prefers connections without a complete
+  // request, then those of the source with the most connections, then the oldest. REQUIRES: `source` has a
+  // connection
   void end_one(const std::string* source);
   size_t count_of(const std::string& source) const;
-  // Makes progress on a connection. False: it is finished and can be closed.
+  // Receives the request or sends the answer, as far as possible. Returns false to close the connection.
   bool serve(Connection& connection, TimePoint now);
   bool receive(Connection& connection, TimePoint now);
   const MetricsTexts& metrics(TimePoint now);

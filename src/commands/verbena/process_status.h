@@ -11,7 +11,8 @@
 
 namespace verbena::commands {
 
-// The status of a process, summed over the slots of its shards.
+// The status of a process, which may have several slots: one for each shard. Port counters are summed over
+// the slots; QPs and other objects are listed together.
 struct ProcessStatus : control::SlotStatus {
   explicit ProcessStatus(const control::SlotStatus& first) : SlotStatus(first), slots{first.index} {}
 
@@ -27,15 +28,15 @@ struct ProcessStatus : control::SlotStatus {
   std::vector<uint32_t> slots;
 };
 
-// The number of the process's completion queues that have overrun.
+// Returns the number of the process's completion queues that have overrun.
 inline size_t overrun_cqs(const ProcessStatus& process) {
   return static_cast<size_t>(std::ranges::count_if(process.objects, [](const control::ObjectNumbers& one) {
     return one.kind == protocol::ObjectKind::kCq && one.values[protocol::kCqOverrun] != 0;
   }));
 }
 
-// Groups slots by process, in the order of each process's first slot. A slot without a known pid counts as a
-// process of its own.
+// Groups slots by process (PID and UID), in the order of each process's first slot. A slot without a known
+// PID counts as a process of its own.
 inline std::vector<ProcessStatus> processes_of(std::span<const control::SlotStatus> slots) {
   std::vector<ProcessStatus> processes;
   for (const control::SlotStatus& slot : slots) {

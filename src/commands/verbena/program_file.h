@@ -9,14 +9,14 @@ namespace verbena::commands {
 
 // Examines program files as execve(2) and the loader would, without running them.
 
-// execvp(3)'s search path when PATH is unset or empty.
+// The search path that execvp(3) uses when PATH is unset or empty.
 inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
-// Returns the file that execvp(3) would run for `name`; empty if PATH has none.
+// Returns the file that execvp(3) would run for `name`. Returns an empty path if PATH has none.
 std::filesystem::path find_program(const std::string& name);
 
-// Returns the program that reads a script: "python3" for "#!/usr/bin/env python3". Empty if the file is no
-// script.
+// Returns the program that executes a script: "python3" for "#!/usr/bin/env python3". Returns an empty string
+// if `file` is no script.
 std::string interpreter_of_script(const std::filesystem::path& file);
 
 // Names the privilege that this process would gain by running `file`, such as "set-user-ID"; nullptr if none.

@@ -21,43 +21,44 @@
 
 namespace verbena::commands {
 
-// Selects packets, and the number of bytes to keep of each.
+// The user's selection of packets, and the number of bytes to record of each.
 struct CaptureChoice {
-  uint32_t snap_bytes = 262'144;  // per frame, Ethernet header included
-  std::string link{};             // empty: any
-  pid_t pid = 0;                  // sender or receiver; 0: any
+  uint32_t snap_bytes = 262'144;  // maximum per frame, Ethernet header included
+  std::string link{};             // packets of this link; empty for any link
+  pid_t pid = 0;                  // packets that this process sends or receives; 0 for any process
   uint64_t count = std::numeric_limits<uint64_t>::max();
 
-  // The number of payload bytes to record for `snap_bytes`.
+  // Returns the payload bytes that fit into `snap_bytes` after the shortest headers, at most 4096.
   uint32_t payload_snap_bytes() const;
 };
 
-// Merges the packets in the capture rings of several processes into one pcapng file, ordered by time. It
-// never blocks. The caller decides when record() reads the rings, and writes writer()'s pending bytes to the
-// file. Single-threaded.
+// Merges the packets in the capture rings of several processes into one pcapng file, ordered by time. Never
+// blocks. The caller decides when record() reads the rings, and writes writer()'s pending bytes to the file.
+// Single-threaded.
 class Recorder {
  public:
   Recorder(CaptureChoice choice, CaptureLinks& links);
   ~Recorder();
 
-  // Starts or stops capturing a slot.
+  // Start and stop capturing a slot, when its process begins or ends. After end(), record() still reads the
+  // packets that are left in the slot's ring.
   void begin(control::CaptureNews news);
   void end(uint32_t slot);
 
-  // Writes packets with times up to `limit`, at most 1024 records, in the order of their times. Returns the
-  // number of records read, which includes those that the choice excludes.
+  // Writes packets with times up to `limit`, in the order of their times. Reads at most 1024 records, each of
+  // one or more packets. Returns the number of records read, including those that the choice excludes.
   uint64_t record(TimePoint limit, TimePoint now);
-  // Writes the final statistics. Call it after the last record().
+  // Writes the capture's statistics at the end of the file. Call it after the last record().
   void finish();
 
   capture::PcapngWriter& writer() { return writer_; }
   uint64_t written() const { return written_; }
   bool has_processes() const { return !sources_.empty(); }
   bool is_complete() const { return written_ >= choice_.count; }
-  // The number of packets that processes dropped because their ring was full.
+  // Returns the number of packets that processes could not record because their ring was full.
   uint64_t left_out() const;
-  // Returns messages about processes that cannot be captured: no ring, or a malformed one. Each is reported
-  // once.
+  // Returns the new messages about processes that cannot be captured, because they have no ring or a
+  // malformed one. Returns each message once.
   std::vector<std::string> take_complaints();
 
  private:
@@ -73,7 +74,7 @@ class Recorder {
 
   const CaptureChoice choice_;
   CaptureLinks& links_;
-  const capture::WallTime to_wall_;  // offset to the monotonic clock
+  const capture::WallTime to_wall_;  // wall-clock time minus monotonic time
   const TimePoint began_;
   capture::PcapngWriter writer_;
   capture::FrameBuilder builder_;

@@ -14,13 +14,13 @@
 
 namespace verbena::commands {
 
-// Reports an agent's refusal of a request on standard error. Returns the exit status.
+// Prints the error of a failed request to the agent. Returns kFailed, the exit status.
 inline int report(const control::AdminError& error) {
   complain("{}", error.text);
   return kFailed;
 }
 
-// Whether a link of this name exists; if not, prints an error with the names of the existing links.
+// Whether a link of this name exists. If not, prints an error with the names of the existing links.
 inline bool find_link(const control::AgentStatus& status, const std::string& name) {
   std::vector<std::string> names;
   for (const control::LinkStatus& one : status.links) names.push_back(one.link.name);

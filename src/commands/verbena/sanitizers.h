@@ -10,34 +10,35 @@
 
 namespace verbena::commands {
 
-// The sanitizers of programs and of libraries in LD_PRELOAD.
+// The sanitizer that a program is built with. Some sanitizers conflict with the preloads of `verbena run`.
 //
-// AddressSanitizer's runtime ends a program in which another library precedes it, as our preloads do. Its
-// option verify_asan_link_order=0 disables this check. That works: the runtime replaces functions of the C
-// library as any preload does, and calls the next definition. The runtime itself cannot go into LD_PRELOAD,
-// since children inherit it. Children built without it would report leaks (python, perl), or end
-// (ThreadSanitizer).
+// AddressSanitizer's runtime ends a program if another library is loaded before it, as our preloads are. Its
+// option verify_asan_link_order=0 disables this check. The program then works: the runtime replaces functions
+// of the C library as any preload does, and calls the next definition. The runtime itself cannot go into
+// LD_PRELOAD, since children inherit the variable. Children built without the sanitizer would report leaks
+// (python, perl), or end (ThreadSanitizer).
 enum class Sanitizer { kAddress, kHardwareAddress, kThread, kLeak, kUndefined };
 
-// "AddressSanitizer", ...
+// Returns the sanitizer's name, such as "AddressSanitizer".
 std::string_view name_of(Sanitizer sanitizer);
 
-// Returns the sanitizer whose shared runtime `library` is, judged by its file name: GCC's libasan.so.8,
-// Clang's libclang_rt.asan-x86_64.so, with or without a folder. By default, Clang links programs statically
-// with the runtime.
+// Returns the sanitizer that `library` is the shared runtime of, judged by its file name: GCC's libasan.so.8,
+// or Clang's libclang_rt.asan-x86_64.so, with or without a folder. Returns nullopt for other libraries. By
+// default, Clang links the runtime into programs statically.
 std::optional<Sanitizer> sanitizer_of(std::string_view library);
 
-// Returns the sanitizer that a program is built with; if there are several, preferably one with its own
-// malloc(). The runtime may be a shared library or linked into the program.
+// Returns the sanitizer that a program is built with, or nullopt. If there are several, prefers one with its
+// own malloc(). The runtime may be a shared library or linked into the program.
 std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program);
 
-// Whether the sanitizer's runtime has its own malloc(), which conflicts with that of another library.
+// Whether the sanitizer's runtime has its own malloc(), which conflicts with that of libverbena-memory.so.
 bool replaces_malloc(Sanitizer sanitizer);
 
-// Returns ASAN_OPTIONS with verify_asan_link_order=0 added, unless the user has set that option.
+// Returns a value for ASAN_OPTIONS: `current`, with verify_asan_link_order=0 added if the option is not set.
 std::string asan_options_with_preloads(std::string_view current);
 
-// Whether ASAN_OPTIONS makes AddressSanitizer refuse preloads.
+// Whether the user's ASAN_OPTIONS enables verify_asan_link_order, so that AddressSanitizer refuses our
+// preloads. Returns false if the option is not set, since `verbena run` then disables it.
 bool refuses_preloads(std::string_view asan_options);
 
 }  // namespace verbena::commands

@@ -10,14 +10,14 @@
 
 namespace verbena::commands {
 
-// Finds the queue pair of a slot that sends to a given one. Packets of connected QPs do not name their source
-// QP, so it reads the slot's status page. Results are cached for a second, so a QP that is reconnected within
-// that time may be mistaken for the former one.
+// Finds the sender of a captured packet: the queue pair of one slot that sends to a given queue pair. Packets
+// of connected QPs do not name their source QP, so it is looked up in the slot's status page. Results are
+// cached for a second. A QP that is reconnected within that time may be mistaken for the former one.
 class SendingQps {
  public:
   explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}
 
-  // Returns the number of the queue pair that sends to `destination`; 0 if unknown.
+  // Returns the number of the queue pair that sends to `destination`, or 0 if it is unknown.
   roce::Qpn that_sends_to(roce::Qpn destination, TimePoint now);
 
  private:

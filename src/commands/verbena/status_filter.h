@@ -11,7 +11,8 @@
 
 namespace verbena::commands {
 
-// The filters of `verbena status`. An object has to match one value of each filter that is not empty.
+// The filters of `verbena status`, one for each option. An object passes if it matches one value of each
+// filter that is not empty. An empty filter accepts all objects.
 struct StatusFilter {
   std::vector<std::string> links{};
   std::vector<pid_t> pids{};
@@ -20,13 +21,13 @@ struct StatusFilter {
   std::vector<std::string> states{};  // such as "RTS"
 
   bool wants_all() const { return links.empty() && !wants_processes(); }
-  // Whether particular processes or queue pairs are asked for.
+  // Whether the user asked for particular processes or queue pairs.
   bool wants_processes() const { return !pids.empty() || !programs.empty() || wants_queue_pairs(); }
   bool wants_queue_pairs() const { return !qpns.empty() || !states.empty(); }
 };
 
-// Returns the part of `status` that passes the filter. Host-wide counts, such as connections, are left out if
-// particular processes are asked for.
+// Returns the part of `status` that passes the filter. If any filter is set, leaves out the counts of
+// connection management, which belong to no single link or process.
 control::AgentStatus only(control::AgentStatus status, const StatusFilter& filter);
 
 }  // namespace verbena::commands

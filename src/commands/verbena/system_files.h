@@ -8,9 +8,9 @@
 
 namespace verbena::commands {
 
-// Finds a file of Verbena that users other than root can change. It checks all files that programs load or
-// run while `verbena system` is on: the agent, preloads, commands, and everything below the libraries'
-// folder, since the loader's cache takes all files there. Follows links to folders.
+// Finds a file of Verbena that users other than root can change; nullopt if there is none. `verbena system
+// on` calls it, since root's programs then load these files. Checks the agent, preloads, commands, and
+// everything below the libraries' folder, since the loader's cache lists all files there. Follows links.
 std::optional<paths::Changeable> find_changeable_file(const Installation& installation);
 
 }  // namespace verbena::commands

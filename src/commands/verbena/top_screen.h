@@ -11,11 +11,12 @@
 
 namespace verbena::commands {
 
-// Returns the agent's current status, or an error whose text is shown: no agent, or it does not answer.
+// Returns the agent's status. An error means that no agent runs or that it does not answer; its text is
+// shown.
 using Look = std::function<control::AdminResult<control::AgentStatus>()>;
 
-// Shows the agent's status on the terminal until the user quits. REQUIRES: standard input and output are a
-// terminal.
+// Shows the agent's status on the terminal until the user quits, and updates it every `interval`. REQUIRES:
+// standard input and output are a terminal
 void show_top(const Look& look, TopSettings settings, Duration interval);
 
 }  // namespace verbena::commands

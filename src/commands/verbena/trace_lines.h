@@ -14,28 +14,28 @@
 
 namespace verbena::commands {
 
-// Selects events.
+// The user's selection of events. An event has to match all members that are set.
 struct TraceChoice {
   std::optional<uint32_t> qpn{};
-  std::optional<Duration> since{};  // how far back from the reference time
-  std::optional<size_t> last{};     // count of the latest events among those
+  std::optional<Duration> since{};  // only events at most this long before the reference time
+  std::optional<size_t> last{};     // only this many of the latest events that the other members select
 };
-// Returns the selected events. `events` are in the order of time. `reference` is the current time, or the end
-// of the process.
+// Returns the events that `choice` selects. `events` are in the order of time. `reference` is the current
+// time, or the end of the process if it has ended. With `choice.qpn`, also returns events of the connection
+// identifiers that the QP has had.
 std::vector<trace::Event> chosen(std::vector<trace::Event> events, const TraceChoice& choice,
                                  TimePoint reference);
 
-// The format of events, one line each.
+// The output format of events, one line for each.
 struct TraceStyle {
   bool json = false;
   bool wall_clock = false;
-  TimePoint reference{};     // zero of the displayed times
-  Duration to_wall_clock{};  // offset from the monotonic clock
+  TimePoint reference{};     // displayed times are relative to this, unless wall_clock
+  Duration to_wall_clock{};  // wall-clock time minus monotonic time
 };
 std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& style);
 
-// Format the list of traces that `verbena trace` without a PID prints. `now` is a time of the monotonic
-// clock.
+// Format the list of processes for `verbena trace` without a PID. `now` is a time of the monotonic clock.
 std::string traces_as_text(const std::vector<control::TraceSource>& sources, TimePoint now);
 std::string traces_as_json(const std::vector<control::TraceSource>& sources, TimePoint now);
 

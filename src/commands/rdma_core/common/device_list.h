@@ -8,8 +8,8 @@
 
 namespace verbena::rdma_core {
 
-// The RDMA devices from ibv_get_device_list(). A device is valid as long as the list, and longer if it is
-// open.
+// The RDMA devices from ibv_get_device_list(). An ibv_device pointer is valid as long as the DeviceList
+// exists, or while the device is open.
 class DeviceList {
  public:
   DeviceList();  // on failure listed() is false and errno is set
@@ -20,7 +20,7 @@ class DeviceList {
   bool listed() const { return devices_ != nullptr; }
   std::span<ibv_device* const> all() const { return {devices_, static_cast<size_t>(count_)}; }
 
-  // Returns the device of that name, or the first one if `name` is empty. Null if there is none.
+  // Returns the device named `name`, or the first one if `name` is empty. Returns null if there is none.
   ibv_device* find(const std::string& name) const;
 
  private:
@@ -28,10 +28,10 @@ class DeviceList {
   ibv_device** devices_;
 };
 
-// Reports that the list could not be read, with errno.
+// Reports, with errno, that the device list could not be read. Call it if listed() is false.
 void complain_of_no_list();
 
-// The remedy where a program finds no device.
+// The remedy in messages about a missing device.
 inline constexpr const char* kNoDeviceRemedy =
     "'verbena link show' lists the links, 'verbena doctor' what is wrong";
 

@@ -19,24 +19,23 @@ enum class Next {
 // An option of a program, and the function that takes its value. A program lists its options in a table, in
 // the order of its usage text.
 struct Option {
-  char letter;       // 0: none
-  const char* name;  // long name; nullptr: none
+  char letter;       // 0 if the option has only a long name
+  const char* name;  // long name; nullptr if the option has only a letter
   bool has_value;
   std::function<Next(const char* value)> take;
 };
 
-// Parses a number as strtoll(3) with base 0. Nullopt if it is not the whole word, or not from `least` to
-// `most`.
+// Parses a number as strtoll(3) does with base 0. Returns nullopt for other words and numbers out of range.
 std::optional<long long> read_number(const std::string& word, long long least, long long most);
 
-// Options that set a variable, which must outlive them.
+// Return an option that sets the variable `given` or `value`. The variable must outlive the option.
 Option flag(char letter, const char* name, bool& given);
 Option text(char letter, const char* name, std::string& value);
 
-// Whether "--json" occurs anywhere, for options that end the parsing before it.
+// Whether "--json" occurs anywhere. Needed for options that end the parsing, perhaps before "--json".
 bool asks_for_json(int argc, char** argv);
 
-// Passes a number to `take`. Reports a word that is no number or out of range, as wrong usage.
+// Returns an option that passes its number to `take`. Reports other words and numbers out of range.
 Option number_to(char letter, const char* name, long long least, long long most,
                  std::function<void(long long)> take);
 
@@ -46,9 +45,9 @@ Option number(char letter, const char* name, T& value, long long least = std::nu
   return number_to(letter, name, least, most, [&value](long long read) { value = static_cast<T>(read); });
 }
 
-// The result of parsing a command line, with the words that are not options.
+// The result of parsing a command line, with the operands: the words that are not options.
 struct Parsed {
-  Next next;  // kGoOn: parsed to the end
+  Next next;  // kGoOn if the command line was parsed to the end
   std::vector<std::string> operands;
 };
 

@@ -6,21 +6,20 @@
 namespace verbena::rdma_core {
 
 // The standard output of a program: either lines of text, or one JSON object at the end. The program provides
-// both, and this class prints the form that the user chose.
+// both forms, and this class prints the one that the user chose.
 class Output {
  public:
   explicit Output(bool json) : json_(json) {}
 
   bool json() const { return json_; }
 
-  // Prints a line for people, with a printf(3) format as in rdma-core's programs.
+  // Prints text with a printf(3) format, as in rdma-core's programs. Prints nothing if JSON is chosen.
   [[gnu::format(printf, 2, 3)]] void text(const char* format, ...) const;
 
-  // The JSON object, to be filled in.
+  // Returns the JSON object, for the program to fill in.
   nlohmann::ordered_json& object() { return object_; }
 
-  // Prints the JSON object, if chosen. A program that failed does not call it, so as not to print half an
-  // answer.
+  // Prints the JSON object if JSON is chosen. Call it only after success: a failed program prints no object.
   void finish() const;
 
  private:

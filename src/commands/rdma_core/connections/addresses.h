@@ -13,18 +13,19 @@ namespace verbena::rdma_core {
 inline constexpr int kResolveMilliseconds = 2000;
 
 // Calls rdma_getaddrinfo() for one end of a connection. With RAI_PASSIVE in `hints` it finds the address to
-// listen on, `source`; without, those from `source` to `destination`. Empty strings are omitted. Returns 0 or
-// an error for gai_strerror(3), where -1 means errno.
+// listen on, `source`. Without, it finds those of a connection from `source` to `destination`. Empty strings
+// are omitted. Returns 0 or an error for gai_strerror(3), where -1 means that errno has the reason.
 int find_addresses(const std::string& source, const std::string& destination, const std::string& port,
                    const rdma_addrinfo& hints, AddressInfo& found);
 
-// Finds the first address of a host. Returns 0 or an error for gai_strerror(3).
+// Finds the first address of a host by name or number. Returns 0 or an error for gai_strerror(3).
 int find_host(const std::string& name, sockaddr_storage& address);
 
-// Formats "10.0.0.1:7471" or "[fd00::1]:7471"; empty for other address families.
+// Formats an address and its port: "10.0.0.1:7471" or "[fd00::1]:7471". Other families give an empty string.
 std::string shown(const sockaddr* address);
 
-// Handles option -f: "ip" or "gid" sets the address family, "name" changes nothing. Warns of other words.
+// Handles the value of option -f, by its beginning and ignoring case. "ip" makes hosts numeric addresses,
+// "gid" makes them GIDs (AF_IB), and "name" changes nothing. Warns of other words.
 void take_format(const char* word, rdma_addrinfo& hints);
 
 }  // namespace verbena::rdma_core

@@ -10,19 +10,18 @@
 
 namespace verbena::rdma_core {
 
-// Creates an event channel, the first call to librdmacm. On failure reports it, and returns null with errno
-// set.
+// Creates an event channel. This is a program's first call to librdmacm, so it also reports that there is no
+// device. On failure reports the error and returns null with errno set.
 Channel first_channel();
 
-// Prints one message on standard error while a program waits for more than 10 seconds. So the user learns
-// what a program waits for that seems to hang.
+// Prints one message on standard error, with the reason, if a program waits for more than 10 seconds.
 class Patience {
  public:
   explicit Patience(std::function<std::string()> words) : words_(std::move(words)) {}
 
-  // The timeout for poll(2): 10 seconds, or -1 once the message is printed.
+  // Returns the timeout for poll(2) in milliseconds: 10 seconds, or -1 once the message is printed.
   int milliseconds() const { return said_ ? -1 : kMilliseconds; }
-  // Prints the message, after the timeout.
+  // Prints the message. Call it when poll(2) has timed out.
   void say();
 
  private:
@@ -31,23 +30,23 @@ class Patience {
   bool said_ = false;
 };
 
-// Waits for the next event of a channel. Null, with errno set, after an error.
+// Waits for the next event of a channel. Returns null, with errno set, after an error.
 Event next_event(rdma_event_channel* channel, Patience& patience);
 
-// Returns an event that is already there, or null.
+// Returns an event that is already pending on the channel, or null if there is none. Never blocks.
 Event event_at_hand(rdma_event_channel* channel);
 
-// Returns the likely reason and remedy for an event of failure; empty for others.
+// Returns the likely reason and the remedy for an event of failure, or an empty string for other events.
 const char* remedy_for(rdma_cm_event_type type);
 
-// Returns the likely reason and remedy for an errno of librdmacm's functions; empty for others.
+// Returns the likely reason and the remedy for an errno of librdmacm, or an empty string for other errnos.
 const char* remedy_for_errno(int error);
 
-// Reports a failed call by errno, with the remedy. Returns -1.
+// Reports a failed call as `sentence`, the text of errno and the remedy. Returns -1.
 int failed(const std::string& sentence);
 
-// Reports a failure that rdma-core's program reports on standard output. With --json only the object may go
-// there, so the sentence then goes to standard error.
+// Reports a failure that rdma-core's program reports on standard output. With --json only the JSON object may
+// go there, so the sentence then goes to standard error.
 void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy = {});
 
 }  // namespace verbena::rdma_core

@@ -7,8 +7,8 @@
 
 namespace verbena::rdma_core {
 
-// Owners of objects of librdmacm and libibverbs, which destroy the object with its function. Declare a
-// derived object after the one it was made from, so that it is destroyed first.
+// Smart pointers for objects of librdmacm and libibverbs. They destroy the object with its library's
+// function. Declare a derived object after the object from which it was made, so that it is destroyed first.
 template <auto End>
 struct Ender {
   template <class Object>
@@ -32,7 +32,7 @@ using QueuePair = Handle<ibv_qp, ibv_destroy_qp>;
 using Region = Handle<ibv_mr, ibv_dereg_mr>;
 using AddressHandle = Handle<ibv_ah, ibv_destroy_ah>;
 
-// Owns the queue pair that rdma_create_qp() attached to this id.
+// Owns the queue pair that rdma_create_qp() attached to this id, but not the id.
 using QueuePairOfId = Handle<rdma_cm_id, rdma_destroy_qp>;
 
 }  // namespace verbena::rdma_core

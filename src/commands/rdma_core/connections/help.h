@@ -3,7 +3,7 @@
 
 namespace verbena::rdma_core {
 
-// Prints the part of --help after the usage text: options with their units, and examples.
+// Prints the part of `program`'s --help that follows the usage text: options with their units, and examples.
 void print_help(const char* program);
 
 }  // namespace verbena::rdma_core

@@ -10,24 +10,25 @@
 
 namespace verbena::rdma_core {
 
-// Parses command lines of programs that have only short options, with getopt(3). "--json" and "--help" are
-// handled before getopt().
+// These functions parse command lines of programs that have only short options, with getopt(3). "--json" and
+// "--help" are handled before getopt().
 
-// A decimal number from `least` to `most`; other words are wrong usage, as in rdma-core's programs.
+// Returns an option that sets `value` to a decimal number in this range. Reports other words as wrong usage.
 Option decimal(char letter, int& value, int least, int most = std::numeric_limits<int>::max());
 
-// An option whose value is passed to a function.
+// Returns an option that passes its value to `take`.
 Option taken(char letter, std::function<void(const char* value)> take);
 
-// An octet in any base, such as a type of service.
+// Returns an option that passes a number from 0 to 255 to `take`, in base 8, 10 or 16.
 Option octet(char letter, std::function<void(unsigned char value)> take);
 
+// The result of parsing a command line. `next` is kStop for --help.
 struct Letters {
   Next next = Next::kGoOn;
   bool json = false;
 };
 
-// Parses a command line. `quiet` suppresses getopt's own messages.
+// Parses a command line. `quiet` suppresses getopt(3)'s own messages about unknown options.
 Letters parse_letters(int argc, char** argv, const std::vector<Option>& options, bool quiet = false);
 
 // The line for --json in each usage text.

@@ -3,7 +3,7 @@
 
 namespace verbena::rdma_core {
 
-// The entry points of the programs; each returns the exit status.
+// The main functions of the programs that use librdmacm. Each returns the exit status.
 int rping(int argc, char** argv);
 int ucmatose(int argc, char** argv);
 int udaddy(int argc, char** argv);

@@ -3,7 +3,7 @@
 
 namespace verbena::rdma_core {
 
-// The entry points of the programs; each returns the exit status.
+// The main functions of the programs that use libibverbs. Each returns the exit status.
 int ibv_devices(int argc, char** argv);
 int ibv_devinfo(int argc, char** argv);
 int ibv_asyncwatch(int argc, char** argv);

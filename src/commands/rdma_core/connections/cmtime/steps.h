@@ -25,7 +25,7 @@ constexpr size_t kConnectSteps = 8;
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// The start and the end of a step. A step that did not finish has no duration.
+// The start and the end of a step. microseconds() returns nullopt for a step that did not finish.
 struct Span {
   std::optional<TimePoint> begun;
   std::optional<TimePoint> done;
@@ -37,18 +37,19 @@ struct Span {
 
 using Spans = std::array<Span, kConnectSteps>;
 
-// The duration of a step: for all connections together, and of the fastest and the slowest one.
+// The microseconds of a step: for all connections together, and of the slowest and the fastest connection.
 struct StepTimes {
   const char* name;
-  double total;  // microseconds for all connections
+  double total;  // for all connections together
   double longest;
   double shortest;
   double each;  // `total` divided by the number of connections
 };
 
+// Computes the durations. `whole` spans all connections. `with_bind` includes the step kBind.
 std::vector<StepTimes> evaluate(const Spans& whole, const std::vector<Spans>& connections, bool with_bind);
 
-// Prints the table and adds it to the object.
+// Prints the durations as a table and adds them to the JSON object.
 void report(const std::vector<StepTimes>& steps, Output& output);
 
 }  // namespace verbena::rdma_core

@@ -8,7 +8,8 @@
 
 namespace verbena::rdma_core {
 
-// The options of cmtime.
+// The options of cmtime. `milliseconds` is the timeout for resolving an address or a route. `retries` is how
+// often that is repeated, and the retry count of the QPs.
 struct TimingLine {
   std::string destination;
   std::string source;
@@ -19,11 +20,11 @@ struct TimingLine {
   bool json = false;
 };
 
-// The queue pair attributes of both ends.
+// Returns the attributes with which both ends create queue pairs: RC, with one work request per queue.
 ibv_qp_init_attr timed_queue_pair();
 
-// Finds the addresses of one end. Returns 0, or the exit status after reporting the error; `what` names the
-// failed function in the message.
+// Finds the addresses of one end: of the server if `passive`, else of the client. Returns 0, or the exit
+// status after reporting the error. `what` names the failed function in the message.
 int find_timed_addresses(const TimingLine& line, bool passive, const char* what, const Output& output,
                          AddressInfo& found);
 

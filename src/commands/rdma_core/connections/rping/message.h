@@ -10,7 +10,7 @@
 
 namespace verbena::rdma_core {
 
-// The location of a buffer, as rping's ends exchange it: 16 bytes, all numbers in network order.
+// The location of a buffer, which a client of rping sends as 16 bytes with numbers in network order.
 struct Advertisement {
   uint64_t address;
   uint32_t key;
@@ -22,14 +22,14 @@ using AdvertisementBytes = std::array<uint8_t, kAdvertisementBytes>;
 
 AdvertisementBytes encode(const Advertisement& advertisement);
 
-// Decodes a message; nullopt if its length is wrong.
+// Decodes a message from the peer. Returns nullopt if its length is wrong.
 std::optional<Advertisement> decode(std::span<const uint8_t> message);
 
 // Returns the text of a received ping up to its zero byte, or all bytes if there is none.
 std::string_view text_of(std::span<const char> ping);
 
-// Writes the ping with this number: its name, then letters whose start advances with each ping, and a zero
-// byte.
+// Fills the buffer with the ping of this number: "rdma-ping-NUMBER: ", then letters that begin one further
+// with each ping. The last byte is zero.
 void write_ping(std::span<char> buffer, int number);
 
 }  // namespace verbena::rdma_core

@@ -19,13 +19,14 @@ struct PingPlan {
   bool verbose = false;
   bool validate = false;
   bool debug = false;
-  bool own_queue_pair = false;  // created by libibverbs and modified by us, not by librdmacm
-  int count = 0;                // 0: unlimited
+  // libibverbs creates the queue pair and we modify it; otherwise librdmacm does both.
+  bool own_queue_pair = false;
+  int count = 0;  // number of pings; 0 for no limit
   int bytes = 64;
   bool json = false;
 };
 
-// The state of a session. rping prints the numbers in messages about a missing step.
+// The state of a session. rping prints its number if the session does not reach an expected state.
 enum class Step {
   kIdle = 1,
   kConnectRequest,
@@ -41,30 +42,34 @@ enum class Step {
 };
 
 // One end of an rping connection, with all its objects. The server fetches a client's ping by RDMA READ and
-// returns it by WRITE. In between both ends send messages with buffer addresses. Each session is used by one
-// thread; the sessions of a persistent server have a thread and an event channel each.
+// returns it by RDMA WRITE. Before each of these, the client sends a message with a buffer's address. After
+// each, the server sends a message whose content does not matter. One thread uses a session. Each session of
+// a persistent server has a thread and an event channel of its own.
 //
 // Functions return true, or false after reporting the error.
 class Session {
  public:
-  // `id` is the connection's, or will be; `id` and its channel must outlive the session.
+  // `id` is the identifier of the connection, present or future. `id` and `channel` must outlive the session.
   Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  bool prepare();  // call once the id has a device
+  bool prepare();  // creates all objects; call once the id has a device
+  // Waits for the state `wanted`, called `name` in messages. Fails if the connection ends.
   bool await(Step wanted, const char* name);
-  // Waits for the connection. The server may receive the client's first message before the ESTABLISHED event.
+  // Waits until the connection is established. The server may receive the client's first message before the
+  // ESTABLISHED event, and that message counts as well.
   bool await_connected();
   bool connect();  // client only
   bool accept();   // server only
+  // Disconnects, and waits until the peer has disconnected, too. Reports nothing if rdma_disconnect() fails.
   bool disconnect();
 
-  bool serve();  // until the client disconnects
-  bool ping();   // `plan.count` times, or until the server disconnects
+  bool serve();  // answers pings until the client disconnects
+  bool ping();   // sends `plan.count` pings, or pings until the server disconnects
 
-  // Whether an event of failure came; it has been reported.
+  // Whether an event of librdmacm ended the session, such as a rejection. The session has reported it.
   bool failed_by_event() const { return failed_by_event_; }
   int pings() const { return pings_; }
   void debug(const char* format, ...) const __attribute__((format(printf, 2, 3)));
@@ -79,7 +84,7 @@ class Session {
   bool make_queue_pair();
   bool make_buffers();
   bool make_buffer(Buffer& buffer, size_t bytes, int access, const char* name);
-  bool bring_up();  // for own_queue_pair
+  bool bring_up();  // moves an own queue pair to RTS
   rdma_conn_param connection() const;
 
   bool post_receive();
@@ -107,7 +112,7 @@ class Session {
   Queue queue_;
   QueuePair own_pair_;
   QueuePairOfId pair_of_id_;
-  Buffer received_;  // holds messages
+  Buffer received_;  // holds messages from the peer
   Buffer sent_;
   Buffer sink_;    // receives a ping: by READ at the server, by WRITE at the client
   Buffer source_;  // holds the client's ping

@@ -14,17 +14,17 @@
 
 namespace verbena::rdma_core {
 
-// The parameters of all nodes of a trial.
+// The parameters that all nodes of a trial have in common.
 struct Shape {
-  const char* program;       // name in messages
-  ibv_qp_type type;          // RC, or UD, whose buffers begin with room for a GRH
-  int messages;              // per direction
-  int bytes;                 // per message
-  bool hears_itself = true;  // receives its own multicast messages
+  const char* program;       // the program's name in messages
+  ibv_qp_type type;          // RC or UD; buffers of UD begin with room for a GRH
+  int messages;              // number of messages per node and direction
+  int bytes;                 // payload of a message, in bytes
+  bool hears_itself = true;  // a node receives its own multicast messages
 };
 
 // One connection of a trial, or one member of a multicast group: an id, its queue pair, and one buffer for
-// all messages, whose content is not checked. Owned by a trial, and used by the trial's thread only.
+// all messages. Nobody checks the content of messages. Owned by a trial, and used by the trial's thread only.
 //
 // Functions return 0, or the exit status after reporting the error.
 class Node {
@@ -35,7 +35,7 @@ class Node {
 
   Id id;
   bool connected = false;
-  // Destination of datagrams.
+  // Queue pair number and Q_Key of the peer, for datagrams.
   uint32_t remote_number = 0;
   uint32_t remote_key = 0;
 
@@ -43,8 +43,8 @@ class Node {
   int post_receives();
   int post_sends(unsigned flags);
 
-  // Poll until all messages of one direction are complete. `first` is called with the first completion of
-  // all.
+  // Poll until all messages of one direction are complete. Call `first`, if set, with the first of these
+  // completions. Print the message of `patience` after 10 seconds.
   int await_sends(Patience& patience) { return await(sends(), patience, "sent", {}); }
   int await_receives(Patience& patience, const std::function<int(ibv_wc&)>& first = {}) {
     return await(receives_.get(), patience, "received", first);
@@ -52,7 +52,7 @@ class Node {
 
   bool reaches_remote() const { return remote_ != nullptr; }
   int reach(ibv_ah_attr attributes);     // creates the address handle from an event's attributes
-  int reach_sender(ibv_wc& completion);  // creates it for the sender of a received message
+  int reach_sender(ibv_wc& completion);  // creates the address handle for the sender of a received message
 
   nlohmann::ordered_json description() const;
 
@@ -75,8 +75,7 @@ class Node {
   AddressHandle remote_;
 };
 
-// Returns the queue pair number to reply to, which a datagram carries as immediate data. Nullopt if it has
-// none.
+// Returns the queue pair number to reply to, which is a datagram's immediate data; nullopt if it has none.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
 
 }  // namespace verbena::rdma_core

@@ -15,7 +15,7 @@
 
 namespace verbena::rdma_core {
 
-// The options of ucmatose, udaddy and mckey.
+// The options of ucmatose, udaddy and mckey: messages per connection and direction, and bytes per message.
 struct Plan {
   int connections = 1;
   int messages = 10;
@@ -31,7 +31,8 @@ struct Plan {
   bool json = false;
 };
 
-// The options that all three programs have; -s is not among them.
+// Returns the options that ucmatose, udaddy and mckey have in common. They set members of `plan`. Option -s
+// differs between the programs, so it is not among them.
 std::vector<Option> common_options(Plan& plan);
 
 // The common part of ucmatose, udaddy and mckey: connects nodes by librdmacm's events and sends messages both
@@ -47,10 +48,10 @@ class Trial {
   int run();
 
  protected:
-  // Does the work between the lines "starting" and "test complete".
+  // Does the work of the program, before run() prints "test complete".
   virtual int perform() = 0;
 
-  // Handlers of events, overridden by the programs that expect them.
+  // Handlers of librdmacm's events. A subclass overrides those that its program expects.
   virtual int address_resolved(Node& node);
   virtual int route_resolved(Node& node);
   virtual int accept(Node&) { return 0; }
@@ -60,17 +61,17 @@ class Trial {
   virtual rdma_conn_param connection() const = 0;
 
   bool needs_ids() const { return !plan_.destination.empty(); }
-  int find_both_ends(const char* what);  // `what`: the function's name in messages
+  int find_both_ends(const char* what);  // `what` is the function's name in messages
   int listen();
   int resolve_addresses();
-  // Handles events until `left`, or connects_left_, is 0.
+  // Handle events until connects_left_ or `left` is 0. `words` returns the message for a long wait.
   int serve_until_connected();
   int serve_while(const int& left, const std::function<std::string()>& words);
   int fits_port(const Node& node) const;
   int complain_of_call(const std::string& what) const;  // prints the program's name and errno
   int for_each_node(const std::function<int(Node&)>& call);
 
-  const char* name_;  // of the program, for its output
+  const char* name_;  // the program's name in its output
   Plan plan_;
   Output output_;
   Shape shape_;

@@ -7,11 +7,12 @@
 
 namespace verbena::rdma_core {
 
-// Prints a device's attributes without its ports; capabilities only if `verbose`. Returns the same as JSON.
+// Prints a device's attributes without its ports, the limits only if `verbose`. Returns the same as JSON.
 Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_device_attr_ex& attributes,
                          bool verbose);
 
-// Prints a port and returns the same as JSON. Null, after a message, if the query fails.
+// Prints a port's attributes, with its GIDs if `verbose`, and returns them as JSON. Returns null, after a
+// message, if a query fails.
 Sheet::Json print_port(const Sheet& sheet, ibv_context* context, uint8_t port, bool verbose);
 
 }  // namespace verbena::rdma_core

@@ -15,22 +15,22 @@ struct Flag {
   const char* name;
 };
 
-// The column of a device's values.
+// The column, in characters, at which the values of a device's attributes begin.
 inline constexpr int kDeviceColumn = 40;
 
-// The text of ibv_devinfo: rows of name and value, aligned by tabs, and lines below them. The JSON object has
-// the same names.
+// Prints the text of ibv_devinfo: rows of name and value, aligned by tabs, and lines below them. Callers
+// build a JSON object with the same names beside it.
 class Sheet {
  public:
   using Json = nlohmann::ordered_json;
 
   explicit Sheet(const Output& output) : output_(output) {}
 
-  // Prints "NAME: VALUE" after `indent` tabs, with the value in column `column`.
+  // Prints "NAME: VALUE" after `indent` tabs. VALUE begins at column `column`, or behind a longer name.
   void row(int indent, const std::string& name, int column, const std::string& value) const;
 
-  // Prints the name of each bit that is set, one per line, and unknown bits as a number. Returns the same as
-  // JSON.
+  // Prints the name of each bit that is set, one per line, and returns the names as a JSON array. With
+  // `unknown_in_hex`, unknown bits follow as one hexadecimal number.
   Json flags(uint64_t value, std::span<const Flag> known, bool unknown_in_hex = true) const;
 
   const Output& output() const { return output_; }

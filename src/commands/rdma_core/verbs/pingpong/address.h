@@ -9,8 +9,8 @@
 
 namespace verbena::rdma_core {
 
-// The address of a queue pair, as the ends of a pingpong exchange it over TCP: hexadecimal numbers of fixed
-// length, separated by colons, with a zero byte at the end.
+// The address of a queue pair, which the ends of a pingpong exchange over TCP. The encoding is hexadecimal
+// numbers of fixed length, separated by colons, with a zero byte at the end.
 struct Address {
   static constexpr size_t kLength = sizeof "0000:000000:000000:00000000000000000000000000000000";
 
@@ -20,11 +20,12 @@ struct Address {
   ibv_gid gid = {};
 
   std::string encoded() const;  // has kLength bytes
-  // Decodes a message from an untrusted peer; nullopt if malformed.
+  // Decodes a message from an untrusted peer. Returns nullopt if it is malformed.
   static std::optional<Address> decode(std::string_view message);
 };
 
-// The same for XRC: a client has a queue pair for each direction, and a shared receive queue.
+// The address of an end of a pingpong over XRC: a queue pair for each direction, and a shared receive queue.
+// Encoded like Address.
 struct XrcAddress {
   static constexpr size_t kLength =
       sizeof "0000:000000:000000:000000:000000:00000000000000000000000000000000";

@@ -11,7 +11,7 @@
 
 namespace verbena::rdma_core {
 
-// The wr_id of requests, also used as bits for the completions that a queue pair still waits for.
+// The wr_id of work requests. The values are also bits for the completions that a queue pair still waits for.
 enum Work : uint64_t { kReceive = 1, kSend = 2 };
 
 // Q_Key of UD queue pairs, as in rdma-core's programs.
@@ -21,11 +21,11 @@ struct Completion {
   uint64_t id;
   ibv_wc_status status;
   uint32_t qpn;
-  uint64_t timestamp;  // 0 unless Settings::timestamps
+  uint64_t timestamp;  // in device clock cycles; 0 without Settings::timestamps
 };
 
 // One end of a pingpong over RC, UC or UD: a buffer, and queue pairs that send it and receive into it.
-// Functions that fail report the error; the program then ends. Single-threaded.
+// Functions return false or nullopt after reporting an error; the program then ends. Single-threaded.
 class Endpoint {
  public:
   Endpoint(const PingpongProgram& program, const Settings& settings);
@@ -33,38 +33,41 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // Creates all objects and makes the queue pairs able to receive.
+  // Creates all objects and moves the queue pairs to INIT, so that receives can be posted.
   bool open(ibv_device* device);
 
-  // Returns the address of each queue pair, with a random PSN.
+  // Returns the address of each queue pair, with a new random PSN. Call it once, before connect().
   std::optional<std::vector<Address>> addresses() const;
 
-  // Connects the queue pairs. `local` is the result of addresses().
+  // Moves the queue pairs to RTS. `local` is the result of addresses(), `remote` the peer's addresses.
   bool connect(std::span<const Address> local, std::span<const Address> remote);
 
-  // Posts up to `count` receives and returns the number posted.
+  // Posts up to `count` receives and returns the number posted. Reports no error.
   unsigned post_receives(unsigned count);
+  // Posts a signaled send of the buffer to the queue pair with this index.
   bool post_send(size_t queue_pair);
 
-  // With Settings::events: requests an event for the next completion. await_event() waits for it and requests
-  // the next one.
+  // With Settings::events: ask_for_event() requests an event for the next completion. await_event() waits for
+  // that event and requests the next one.
   bool ask_for_event();
   bool await_event();
-  // Polls for completions, as many as fit. Nullopt after reporting an error.
+  // Polls once for completions. Returns their number, which may be 0, or nullopt after reporting an error.
   std::optional<size_t> poll(std::span<Completion> completions);
 
-  // Returns the index of the queue pair with this number.
+  // Returns the index of the queue pair with this number, or nullopt if there is none.
   std::optional<size_t> find(uint32_t qpn) const;
 
-  // With Settings::check: mark_pages() writes a 0 into each page, and wrong_pages() lists the pages without
-  // it in the message received last. The receiver's buffer initially holds other values there.
+  // With Settings::check: mark_pages() writes a 0 into each page of the message that the client sends.
+  // wrong_pages() returns the indices of pages without a 0 in the message that the server received last. The
+  // server's buffer initially holds other values.
   void mark_pages();
   std::optional<std::vector<size_t>> wrong_pages();
-  // Copies the buffer to device memory if that is in use.
+  // Copies the buffer to device memory, if Settings::device_memory is set. Call it before the first send.
   bool load_device_memory();
 
   uint64_t timestamp_mask() const { return timestamp_mask_; }
 
+  // Destroys all objects. Returns false, after reporting the error, if one cannot be destroyed.
   bool close();
 
  private:
@@ -87,7 +90,7 @@ class Endpoint {
   std::optional<size_t> poll_with_timestamps(std::span<Completion> completions);
 
   bool datagrams() const { return program_.type == IBV_QPT_UD; }
-  // The size of the GRH, which precedes received datagrams; otherwise 0.
+  // Returns the bytes of the GRH that precedes a received datagram; 0 for RC and UC.
   size_t headroom() const;
   ibv_sge piece(bool sent) const;
   std::string name_of(size_t index) const;  // "QP", or "QP[index]"
@@ -98,7 +101,7 @@ class Endpoint {
   int access_ = IBV_ACCESS_LOCAL_WRITE;
   unsigned send_flags_ = IBV_SEND_SIGNALED;
   unsigned events_ = 0;
-  uint32_t remote_qpn_ = 0;  // for datagrams
+  uint32_t remote_qpn_ = 0;  // destination of datagrams
   uint64_t timestamp_mask_ = 0;
   std::vector<ibv_wc> polled_;
 
@@ -109,16 +112,16 @@ class Endpoint {
   DeviceMemory device_memory_;
   Region region_;
   CompletionQueue completions_;
-  ibv_cq_ex* extended_ = nullptr;  // completions_ with timestamps
+  ibv_cq_ex* extended_ = nullptr;  // the same CQ as completions_, for timestamps; null without them
   SharedQueue shared_;
   std::vector<QueuePair> queue_pairs_;
   AddressHandle handle_;
 };
 
-// Returns the path to the peer: by GID if it sent one.
+// Returns the path to the peer, with a GRH if the peer has a GID. `hops` is the hop limit of the GRH.
 ibv_ah_attr path_to(const Settings& settings, uint16_t lid, const ibv_gid& gid, uint8_t hops);
 
-// Suggests a remedy when no queue pair can be connected along the path.
+// Returns a remedy if no queue pair can be connected along the path to `remote`: another MTU or GID.
 std::string path_remedy(ibv_context* context, const Settings& settings, const ibv_gid& remote);
 
 }  // namespace verbena::rdma_core

@@ -10,12 +10,13 @@
 
 namespace verbena::rdma_core {
 
-// Statistics of device clock cycles between successive received messages.
+// Statistics of the time between successive received messages, in cycles of the device's clock.
 class ReceiveClock {
  public:
-  // `mask`: the valid bits of the clock.
+  // `mask` has the valid bits of the clock (ibv_device_attr_ex::completion_timestamp_mask).
   explicit ReceiveClock(uint64_t mask) : mask_(mask) {}
 
+  // Adds a received message. The first message only begins the first interval.
   void received(uint64_t timestamp);
 
   uint64_t count() const { return count_; }
@@ -32,10 +33,10 @@ class ReceiveClock {
   uint64_t total_ = 0;
 };
 
-// Fills in the object's first members: program, role and settings.
+// Fills in the first members of the JSON object: program, role and settings.
 void describe(const PingpongProgram& program, const Settings& settings, ibv_device* device, Output& output);
 
-// Prints the two lines of results, and with `clock` three more.
+// Prints two lines of results, and three more if `clock` is not null. Adds the results to the JSON object.
 void report(const Settings& settings, std::chrono::duration<double> took, const ReceiveClock* clock,
             Output& output);
 

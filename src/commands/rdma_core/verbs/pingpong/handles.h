@@ -12,8 +12,8 @@
 
 namespace verbena::rdma_core {
 
-// Owners of verbs objects. A struct that holds several lists them in the order of creation, so that they are
-// destroyed in reverse.
+// Owners of verbs objects: smart pointers that destroy the object. A struct with several owners lists them in
+// the order of creation, so that the objects are destroyed in reverse order.
 template <auto kDestroy>
 struct Destroy {
   template <class Object>
@@ -22,7 +22,7 @@ struct Destroy {
   }
 };
 
-// Wrappers for functions that verbs.h defines as static, which would give each file a handle type of its own.
+// Wrappers for static functions of verbs.h, which would give each source file a handle type of its own.
 inline int free_device_memory(ibv_dm* memory) {
   return ibv_free_dm(memory);
 }
@@ -42,13 +42,14 @@ using AddressHandle = std::unique_ptr<ibv_ah, Destroy<ibv_destroy_ah>>;
 using XrcDomain = std::unique_ptr<ibv_xrcd, Destroy<close_xrc_domain>>;
 using Memory = std::unique_ptr<char, Destroy<std::free>>;
 
-// Reports a failed step with errno. Returns false.
+// Reports a failed step as `sentence` and the text of errno. Returns false.
 inline bool fail(const std::string& sentence) {
   complain_of(errno, sentence);
   return false;
 }
 
-// Destroys an object now. False, after a message, if that fails because the object is still in use.
+// Destroys an object now, if there is one. Returns false, after printing `sentence` and the error, if that
+// fails.
 template <class Handle, class Function>
 bool destroy(Handle& handle, Function function, const std::string& sentence) {
   if (!handle) return true;

@@ -9,7 +9,7 @@ namespace verbena::rdma_core {
 // addresses over TCP; then each queue pair sends a message for each one received.
 int run_pingpong(const PingpongProgram& program, int argc, char** argv);
 
-// Returns the device that the user chose, or null after a message.
+// Returns the device that the user chose, or null after reporting that there is none.
 class DeviceList;
 ibv_device* choose_device(const DeviceList& devices, const Settings& settings);
 

@@ -9,10 +9,10 @@
 
 namespace verbena::rdma_core {
 
-// The options of a pingpong. The defaults are those of most programs.
+// The options of a pingpong. The default values are those of most programs; sizes are in bytes.
 struct Settings {
-  std::string server;  // empty: be the server
-  std::string device;  // empty: the first one
+  std::string server;  // the client's peer; empty for the server itself
+  std::string device;  // empty for the first device
   int tcp_port = 18515;
   int ib_port = 1;
   unsigned size = 4096;
@@ -22,17 +22,17 @@ struct Settings {
   unsigned iterations = 1000;
   unsigned clients = 1;
   int service_level = 0;
-  int gid_index = -1;  // negative: none
+  int gid_index = -1;  // negative if no GID is used
   bool events = false;
   bool on_demand = false;
-  bool implicit = false;  // with on_demand: for the whole address space
+  bool implicit = false;  // with on_demand, the region is the whole address space
   bool prefetch = false;
   bool timestamps = false;
   bool check = false;
   bool device_memory = false;
   bool new_send = false;
   bool json = false;
-  bool help = false;  // help was printed; exit
+  bool help = false;  // help was printed; the program should exit with 0
 
   bool serves() const { return server.empty(); }
 };
@@ -44,7 +44,7 @@ struct ProgramOption {
   const char* usage;
 };
 
-// The properties of one of the pingpong programs, a row of the table in programs.cc.
+// The properties of one of the five pingpong programs, a row of the table in programs.cc.
 struct PingpongProgram {
   const char* name;
   const char* transport;
@@ -52,8 +52,8 @@ struct PingpongProgram {
   bool shared_receives;
   Settings defaults;
   std::span<const ProgramOption> options;
-  const char* odp_refusal;    // the error for devices without on-demand paging for this transport
-  uint32_t odp_needs;         // ibv_odp_transport_cap_bits
+  const char* odp_refusal;    // the message for devices without on-demand paging for this transport
+  uint32_t odp_needs;         // required bits of ibv_odp_transport_cap_bits
   bool numbered;              // messages name queue pairs by number: "QP[0]"
   int first_byte;             // initial value of the buffer's bytes
   const char* gid_complaint;  // message for a wrong GID index, without the index
@@ -66,8 +66,7 @@ extern const PingpongProgram kUdPingpong;
 extern const PingpongProgram kSrqPingpong;
 extern const PingpongProgram kXsrqPingpong;
 
-// Parses a command line, and prints the help if requested. Nullopt, after a message and the usage text, if it
-// is wrong.
+// Parses a command line, and prints the help if requested. Returns nullopt, after a message, if it is wrong.
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 }  // namespace verbena::rdma_core

@@ -21,25 +21,28 @@ class XrcEndpoint {
   XrcEndpoint(const XrcEndpoint&) = delete;
   XrcEndpoint& operator=(const XrcEndpoint&) = delete;
 
-  // Creates all objects, makes the queue pairs able to receive, and posts a receive for each peer.
+  // Creates all objects, moves the queue pairs to INIT, and posts a receive for each peer.
   bool open(ibv_device* device);
 
-  // Returns the addresses of the queue pairs for the peer with this index.
+  // Returns the address for the peer with this index, with a new random PSN. Call it once, before connect().
   std::optional<XrcAddress> address(size_t index);
+  // Moves the queue pairs for the peer with this index to RTS.
   bool connect(size_t index, const XrcAddress& remote);
 
-  // Sends to a peer through the queue pair with this index. Only the last send to a peer is signaled.
+  // Sends to the peer `remote` through the sending queue pair with this index. `last` marks the last send to
+  // this peer; only that send is signaled.
   bool post_send(const XrcAddress& remote, size_t queue_pair, bool last);
   bool post_receive();
 
+  // With Settings::events: waits for an event of the receive CQ, and requests the next one.
   bool await_event();
-  // Polls for a received message. Sets `came`, and `from` to the index of its sender. False after reporting
-  // an error.
+  // Polls once for a received message. Sets `came` to whether there was one, and `from` to the index of its
+  // sender. Returns false after reporting an error.
   bool poll_received(bool& came, size_t& from);
-  // Busy-polls the send CQ until the last send to each peer (the only signaled ones) has completed. False on
-  // error.
+  // Busy-polls the send CQ until the last send to each peer, the only signaled one, has completed.
   bool await_sent();
 
+  // Destroys all objects. Returns false, after reporting the error, if one cannot be destroyed.
   bool close();
 
  private:
@@ -60,7 +63,7 @@ class XrcEndpoint {
               const char* state);
   bool ask_for_event();
 
-  // The number of peers; 1 for a client.
+  // Returns the number of peers: Settings::clients, which is 1 for a client.
   size_t ends() const { return settings_.clients; }
 
   const PingpongProgram& program_;

@@ -5,7 +5,7 @@
 
 namespace verbena::rdma_core {
 
-// Runs the pingpong over XRC, with a server and `Settings::clients` clients, and returns the exit status. The
+// Runs the pingpong over XRC between a server and `Settings::clients` clients. Returns the exit status. The
 // server sends to each client's shared receive queue through the queue pairs of all clients in turn.
 int run_xrc_pingpong(const PingpongProgram& program, int argc, char** argv);
 
