@@ -20,7 +20,7 @@ using verbena::answer_pointer;
 using verbena::because;
 using verbena::without_exceptions;
 
-// Returns `code` for a pointer that is no live object, and records the reason.
+// Returns `code` for a pointer that is null or no live object, and records the reason for the log.
 template <class Object>
 int unknown(const Object* object, int code) {
   const char* const kind = provider::name_of(provider::kind_of(object));
@@ -39,12 +39,14 @@ provider::Context* owner(const Object* object) {
   return context;
 }
 
-// Returns EINVAL for a null pointer to a struct that the call needs, and records the reason.
+// Returns EINVAL for a null pointer to a struct that the call needs, and records `argument` as the reason for
+// the log.
 inline int is_null(const char* argument) {
   return because(EINVAL, "{} is null", argument);
 }
 
-// Returns action(provider::Context&) for the context of `object`, or EINVAL if there is none.
+// Returns action(provider::Context&) for the context of `object`. Returns EINVAL if `object` is null or not
+// alive.
 template <class Object, class Action>
 auto with_owner(const Object* object, Action action) {
   using Answer = decltype(action(std::declval<provider::Context&>()));
@@ -57,8 +59,8 @@ auto with_owner(const Object* object, Action action) {
   }
 }
 
-// Like with_owner(), for calls that destroy the object: an invalid object gives ENOENT, as a handle unknown
-// to the kernel does. A null pointer still gives EINVAL.
+// Like with_owner(), for calls that destroy the object. Returns ENOENT instead of EINVAL for an object that
+// is not alive, as the kernel does for an unknown handle. A null pointer still gives EINVAL.
 template <class Object, class Action>
 int destroy(Object* object, Action action) {
   provider::Context* const context = owner(object);

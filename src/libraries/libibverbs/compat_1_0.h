@@ -7,8 +7,8 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
-// The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). Each is a wrapper that the application sees;
-// `real` points to the current object behind it. The layouts are ABI and must not change.
+// The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). The application sees these structs; `real` in
+// each points to the object of the current ABI behind it. The layouts are ABI and must not change.
 namespace verbena::verbs::compat_1_0 {
 
 struct Context;
@@ -130,8 +130,8 @@ struct RecvWr {
   int num_sge;
 };
 
-// Operations of a context. Only those that inline functions of the 1.0 headers call have a type; no other
-// code ever called the rest.
+// Operations of a context. Only the five that inline functions of the 1.0 headers call have a type. No
+// program calls the others, which are left null.
 struct ContextOps {
   void* before_poll_cq[7];  // query_device, query_port, alloc_pd, dealloc_pd, reg_mr, dereg_mr, create_cq
   int (*poll_cq)(CompletionQueue*, int, ibv_wc*);
