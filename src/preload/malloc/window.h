@@ -15,10 +15,11 @@ struct Window {
   static constexpr uint64_t kAlignment = uint64_t{1} << 30;
 
   std::byte* begin = nullptr;
-  uint64_t bytes = 0;  // 0: there is no window
+  uint64_t bytes = 0;  // 0 if there is no window
 };
 
-// Chooses a window; clobbers errno.
+// Chooses a window. Returns one of 0 bytes if the address space is too small or there is no random number.
+// Clobbers errno.
 Window choose_window();
 
 }  // namespace verbena::heap

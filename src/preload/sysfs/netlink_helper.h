@@ -11,15 +11,17 @@ namespace verbena::sysfs {
 
 extern constinit std::atomic<uint32_t> netlink_helper;
 
-// Returns the port of the helper's NETLINK_USERSOCK socket; 0 if there is no helper.
+// Returns the port of the last helper's NETLINK_USERSOCK socket; 0 if this process never had a helper. That
+// helper may have ended.
 inline uint32_t netlink_helper_port() {
   return netlink_helper.load(std::memory_order_acquire);
 }
 
-// Returns the port of this process's helper, whose socket is there now; 0 if none can be started. Starts a
-// helper if there is none, the one with port `gone` has ended, the helper is that of a fork's parent, or the
-// user ID has changed, because a helper serves one user. Any user can bind a free port, so each question
-// begins here. Keeps errno.
+// Returns the port of a helper that is running for this process; 0 if none can be started. Starts another
+// helper if there is none, if the caller saw that the helper with port `gone` has ended, or if the helper is
+// that of a fork's parent. A changed user ID also needs another helper, because a helper serves one user.
+// Checks that the helper's socket still has the port, because any user can bind a free one. So call this
+// before each request. Preserves errno.
 uint32_t start_netlink_helper(uint32_t gone);
 
 }  // namespace verbena::sysfs
