@@ -15,14 +15,14 @@ inline constexpr int kPortNumber = 1;
 // Returns all adapters, except those whose names are too long for libibumad's structs. Thread-safe.
 Result<std::vector<control::Link>> adapters();
 
-// An adapter, and the number of a port: the number that the program gave, or 0 if it gave none.
+// An adapter, and the number of a port; 0 if the program named an adapter but no port.
 struct Choice {
   control::Link link;
   int port = 0;
 };
 // Selects an adapter and a port as libibumad does. Returns a named adapter as is, even if its port is down,
-// unless `port` is 0. Otherwise selects an active adapter, preferably one with an address that is not
-// link-local. Errors: ENODEV if there is none.
+// unless `port` is 0. Otherwise selects an active adapter that matches, preferably one with an address that
+// is not link-local. Errors: ENODEV if there is none.
 Result<Choice> choose(const char* name, std::optional<int> port);
 
 }  // namespace verbena::umad

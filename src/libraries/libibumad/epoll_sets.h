@@ -8,9 +8,9 @@
 
 namespace verbena::umad {
 
-// Keeps a descriptor in this process's epoll sets while another file replaces the one behind it. An epoll set
-// watches a file and not a number, so it would lose the descriptor. The constructor finds the watches in
-// /proc/self/fdinfo; if that folder is not readable, the sets lose the descriptor.
+// Keeps a descriptor in this process's epoll sets while another file replaces the file behind the descriptor.
+// An epoll set watches files and not numbers, so the set would lose the descriptor. The constructor finds the
+// watches in /proc/self/fdinfo; if that folder is not readable, the sets lose the descriptor.
 class EpollSets {
  public:
   // Removes the descriptor, a socket, from all sets.

@@ -55,8 +55,9 @@ class OpenPorts {
 
   void add_agent(int socket, uint32_t agent, const protocol::MadRegisterRequest& request);
   void remove_agent(int socket, uint32_t agent);
-  // sent() stores a request that expects a response. received() forgets it when its response or its timeout
-  // arrives, not_sent() when sending has failed. sent() and not_sent() need a `mad` with at least the header.
+  // sent() stores a request that expects a response. received() forgets the request when its response or its
+  // timeout arrives, not_sent() when sending has failed. sent() and not_sent() need a `mad` with at least the
+  // header.
   void sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void not_sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void received(int socket, const protocol::UserMad& header, ConstBytes mad);

@@ -31,7 +31,7 @@ int unknown(const Object* object, int code) {
 
 // Returns the context of an object, or of a context itself. Returns null, and records EINVAL, for a null
 // pointer (the most frequent mistake), for a destroyed object, and if the program has changed the object's
-// `context` or handle. Reads the object's memory only once it is known to be alive.
+// `context` or handle. Reads the object's memory only after the object was found alive.
 template <class Object>
 provider::Context* owner(const Object* object) {
   provider::Context* const context = provider::find_owner(object);

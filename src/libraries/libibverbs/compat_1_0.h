@@ -153,8 +153,8 @@ struct Context {
   int num_comp_vectors;
   ibv_context* real;
   // Makes a 1.0 context as long as a current one. ibv_create_comp_channel() has only one version, and gets
-  // contexts of both ABIs. Its test of abi_compat, which is all ones in current contexts, must read other
-  // bytes here.
+  // contexts of both ABIs. That function tests abi_compat, which is all ones in current contexts, and must
+  // read other bytes here.
   std::byte tail[sizeof(ibv_context)];
 };
 static_assert(sizeof(Context) >= sizeof(ibv_context));

@@ -120,13 +120,13 @@ class AgentLink final : private control::Restorer {
 
   IdentifierTable& identifiers_;
   control::AgentSession session_;
-  // Only used in turns of the session:
+  // Used only by the thread that has the session (Turn):
   Identifier* calling_ = nullptr;
   State before_call_{};
   bool monitored_ = false;
 
   std::mutex wakeup_mutex_;
-  OwnFd wakeup_;  // of the monitor thread; closed: the thread ends, since it cannot be woken any more
+  OwnFd wakeup_;           // wakes the monitor thread, which ends if the application closes wakeup_
   uint32_t monitors_ = 0;  // the number of monitor threads started so far
 };
 

@@ -14,8 +14,8 @@ inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rd
 inline constexpr char kNoIdentifier[] = "rdma_cm_id {} was destroyed, or never existed";
 
 // Runs a call about an identifier: returns 0, or -1 and the errno value that body(identifier) returned. Sets
-// EINVAL if `id` is null or no live identifier, ENODEV if it is the parent process's. Sets ECONNRESET if the
-// identifier was lost with the agent that knew it.
+// EINVAL if `id` is null or no live identifier, ENODEV if the identifier belongs to the parent process. Sets
+// ECONNRESET if the identifier was lost with the agent that knew it.
 template <class Body>
 int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer(

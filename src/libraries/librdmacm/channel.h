@@ -53,9 +53,8 @@ class Channel : public rdma_event_channel {
   // Removes and returns, in order, all events for which `wanted` is true.
   std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
 
-  // Ends the channel. If threads are in next(), the last of them closes the application's descriptor;
-  // otherwise close() does. Else a thread about to wait could read from another file with the same descriptor
-  // number.
+  // Ends the channel. Closes the application's descriptor at once, or when the last thread leaves next(): a
+  // thread about to wait must not read from another file with the same descriptor number.
   void close();
 
  private:

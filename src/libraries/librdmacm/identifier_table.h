@@ -17,17 +17,16 @@ namespace verbena::rdmacm {
 
 class Identifier;
 
-// The identifiers and event channels of a process, by the numbers that events carry. Thread-safe. Its lock is
-// taken before an identifier's mutex. Under its lock the agent gets no requests except those that restore
-// identifiers.
+// The identifiers and event channels of a process, by the numbers that events carry. Thread-safe. The table's
+// lock is taken before an identifier's mutex. Under the table's lock, the agent gets no requests except those
+// that restore identifiers.
 class IdentifierTable {
  public:
   // Assigns numbers after `last_number`.
   explicit IdentifierTable(uint32_t last_number = 0) : last_number_(last_number) {}
 
-  // Returns a new number for an identifier, a channel or a membership, unequal to those of all live
-  // identifiers and channels. Numbers wrap around after two billion, which programs with a connection for
-  // each request reach.
+  // Returns a number for a new identifier, channel or membership that no live identifier or channel has.
+  // Numbers wrap around after two billion, which programs with a connection for each request reach.
   uint32_t draw_number();
 
   void add(std::shared_ptr<Channel> channel);
@@ -42,7 +41,8 @@ class IdentifierTable {
   Result<std::shared_ptr<Channel>> find(const rdma_event_channel* channel);
 
   void add(Identifier& identifier);
-  // Excludes the identifier from restorations, before the agent is asked to destroy it. Events still find it.
+  // Excludes the identifier from restorations, before the agent is asked to destroy it. Events still find the
+  // identifier.
   void begin_removal(const Identifier& identifier);
   // Removes the identifier: events do not find it any more.
   void remove(Identifier& identifier);

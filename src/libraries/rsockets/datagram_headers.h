@@ -29,8 +29,8 @@ struct DatagramHeader {
   static Result<DatagramHeader> decode(ConstBytes from);
 };
 
-// Precedes each datagram through the UDP socket, used while the sender does not know the receiver's queue
-// pair. Names the queue pair for replies. 16 bytes for IPv4, 28 for IPv6.
+// Precedes each datagram through the UDP socket, which carries datagrams while the sender does not know the
+// receiver's queue pair, and large ones. Names the queue pair for replies. 16 bytes for IPv4, 28 for IPv6.
 struct UdpHeader {
   static constexpr size_t kMaxBytes = 28;
   // kData: application data follow. kControl: only announces the queue pair number.

@@ -46,9 +46,9 @@ class DatagramQp final : public CmHandler {
   // may_send(), header_size() + from.size() <= min(mtu(), kDatagramBytes)
   Result<void> send(Buffers from, ibv_ah* to, uint32_t number);
 
+  using Arrived = std::function<void(uint32_t slot, const DatagramHeader& header, ConstBytes payload)>;
   // Handles completions, at most as many as the completion queue holds. Calls arrived(slot, header, payload)
   // for each datagram. The payload stays valid until the callee returns the slot with give_back().
-  using Arrived = std::function<void(uint32_t slot, const DatagramHeader& header, ConstBytes payload)>;
   void poll(const Arrived& arrived);
   void give_back(uint32_t slot);
   void arm();

@@ -17,7 +17,7 @@ namespace verbena::rsockets {
 // The path that UD packets take to an address.
 struct UdPath {
   ibv_ah_attr attributes{};
-  uint32_t mtu = 0;  // bytes
+  uint32_t mtu = 0;  // path MTU in bytes
 };
 
 // Resolves the path of UD packets from a local address to a remote one through the connection manager. Calls

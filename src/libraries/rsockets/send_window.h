@@ -82,8 +82,8 @@ class SendWindow {
   }
   // Poller: sets the sequence number of the first message that the peer does not accept yet.
   void set_limit(uint16_t limit) { limit_.store(limit, std::memory_order_release); }
-  // Poller: adds a buffer that the peer has granted. False if the peer grants more than two at a time, which
-  // the protocol forbids. REQUIRES: buffer.length > 0
+  // Poller: adds a buffer that the peer has granted. Returns false if the peer has granted more than two at a
+  // time, which the protocol forbids. REQUIRES: buffer.length > 0
   bool grant(const BufferAddress& buffer) {
     const uint32_t at = grants_made_.load(std::memory_order_relaxed);
     if (at - grants_taken_.load(std::memory_order_acquire) == grants_.size()) return false;

@@ -66,7 +66,7 @@ class Stream final : public Socket,
     kResolvingRoute,
     kConnecting,
     kAccepting,
-    kConnected,  // or was connected before: StreamQp knows
+    kConnected,  // connected now or before: StreamQp knows which
     kFailed,     // the connection could not be set up
     kClosed,     // the application closed the stream
   };

@@ -71,7 +71,7 @@ class StreamQp {
   // does. Handles no completions.
   Interest look(Interest interest) const;
   int event_descriptor() const { return channel_->fd; }
-  // Makes the next completion signal event_descriptor().
+  // Requests an event: the next completion makes event_descriptor() readable.
   void arm();
   // Consumes an event of event_descriptor(). If `again` is true, arms the next event, because other threads
   // wait for it.
@@ -95,7 +95,8 @@ class StreamQp {
   // Sends a control message. Returns false if the connection is down, or kControlSlots control messages are
   // still in flight.
   Result<bool> control(Control what);
-  // Posts an empty RDMA WRITE. If the peer is gone, its retries fail, which breaks the connection.
+  // Posts an empty RDMA WRITE. If the peer is gone, the retries of the WRITE fail, which breaks the
+  // connection.
   void keep_alive();
 
   const IomapTable& mapped_by_peer() const { return *iomaps_; }

@@ -17,7 +17,7 @@ enum class Use : uint8_t {
 struct Extent {
   uint32_t page = 0;
   uint32_t pages = 0;  // pages that have memory
-  uint32_t room = 0;   // the number of pages to which it may grow in place; at least `pages`
+  uint32_t room = 0;   // all pages reserved for it, to grow in place; at least `pages`
   uint32_t freed = 0;  // of a kept extent: a number that grows with each freed extent
   Use use = Use::kProgram;
   bool is_private = false;  // a child's copy of its parent's block
@@ -25,8 +25,8 @@ struct Extent {
 
 // The table of extents in a window of addresses: allocates, grows and frees ranges of pages. Pure: does not
 // touch the memory that the table describes. Page numbers are indexes into the window; the window's first
-// page has any alignment that callers request. The table itself lies in memory that the caller provides,
-// sorted by address.
+// page is aligned to every alignment that callers request. The table itself lies in memory that the caller
+// provides, sorted by address.
 //
 // A search starts at the table's beginning, and an insertion moves the entries behind it. Both take some
 // microseconds for thousands of entries, less than the system calls for each block. Not thread-safe. A

@@ -27,14 +27,14 @@ struct Wish {
 // malloc(3) without knowing it. So if the heap has no block, the caller allocates ordinary memory instead. A
 // block behaves like any other block of malloc(3), also at fork(2): the child gets its own copy.
 //
-// Freed blocks are kept for later ones within limits, as malloc(3) does; the excess is returned to the kernel
-// at once.
+// Keeps freed blocks for later calls within limits, as malloc(3) does; returns the excess to the kernel at
+// once.
 //
 // Thread-safe while the program runs, also before main() and after exit(), but like malloc(3) not
-// async-signal-safe. Preserves errno. Allocates no memory for itself on any heap.
+// async-signal-safe. Preserves errno. Never calls malloc(3) itself.
 class Heap {
  public:
-  // Limits of freed blocks that are kept: bytes of all, bytes of one, and number.
+  // Limits of kept freed blocks: total bytes, bytes of one block, number of blocks.
   static constexpr uint64_t kMaxKept = uint64_t{64} << 20;
   static constexpr uint64_t kMaxKeptBlock = uint64_t{32} << 20;
   static constexpr size_t kMaxKeptBlocks = 256;
@@ -103,7 +103,7 @@ class Heap {
   std::atomic<uintptr_t> begin_{0};
   std::atomic<uint64_t> bytes_{0};
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards all fields below
-  pid_t process_ = 0;                                  // 0: not enabled
+  pid_t process_ = 0;                                  // the owner of the blocks; 0 before enable()
   uint64_t page_ = 4096;
   SharedFile file_;
   Extents extents_;

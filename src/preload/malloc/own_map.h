@@ -36,7 +36,7 @@ class OwnMap {
   bool is_open() const { return file_ >= 0; }
   // Returns the next mapping in the order of addresses; nullopt at the end, or if the file cannot be read.
   std::optional<Mapping> next();
-  // After next() has returned nullopt: whether the whole file was read.
+  // Whether the whole file was read. Valid after next() has returned nullopt.
   bool is_whole() const { return whole_; }
 
  private:

@@ -9,7 +9,7 @@ namespace verbena::heap {
 // A range of addresses that contains all blocks, so that one comparison tells blocks from other memory. The
 // range is not reserved, because reserved memory counts against the program's limits (ulimit -v) and
 // mlockall(2) would populate it. The range lies far from where the kernel puts mappings, at a random address.
-// Nevertheless other memory may lie in it.
+// Nevertheless other memory may lie in the range.
 struct Window {
   // The alignment of the window's beginning, and the largest alignment of a block.
   static constexpr uint64_t kAlignment = uint64_t{1} << 30;

@@ -32,7 +32,7 @@ struct Exchange {
 Attributes handle_of(const control::Link& link);
 
 // Carries out a request: gets or changes one object, or lists several (dump). If the operation refuses the
-// request, the program gets its error and reason.
+// request, the program gets the returned error and reason.
 using Operation = Outcome (*)(Exchange& exchange);
 
 Outcome get_device(Exchange& exchange);

@@ -11,7 +11,7 @@
 namespace verbena::rdma_netlink {
 
 // Responds to requests on NETLINK_RDMA sockets for Verbena's devices, in place of the kernel's RDMA
-// subsystem. Turns messages into messages: performs no I/O except in `devices`. Not thread-safe.
+// subsystem. Performs no I/O except in `devices`. Not thread-safe.
 //
 // Supports the commands of RDMA_NL_NLDEV, which iproute2's `rdma` uses. Like the kernel, responds with
 // EOPNOTSUPP to commands without meaning for Verbena, and with EINVAL to unknown commands.

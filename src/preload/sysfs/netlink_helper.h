@@ -9,7 +9,7 @@ namespace verbena::sysfs {
 // The helper process that responds on this program's NETLINK_RDMA sockets: verbena-rdma-netlink, installed
 // beside this library. The helper ends with the program. Functions are thread-safe and async-signal-safe.
 
-extern constinit std::atomic<uint32_t> netlink_helper;
+extern constinit std::atomic<uint32_t> netlink_helper;  // use netlink_helper_port()
 
 // Returns the port of the last helper's NETLINK_USERSOCK socket; 0 if this process never had a helper. That
 // helper may have ended.

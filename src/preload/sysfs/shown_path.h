@@ -36,7 +36,7 @@ inline bool may_be_shown(const char* path) {
 // shows both kinds of devices, and the agent's names take precedence.
 //
 // Paths are interpreted as the kernel does: relative to a working directory or descriptor, with doubled
-// slashes, "." and "..". Symbolic links outside the roots that lead into them are not followed. Performs no
+// slashes, "." and "..". Symbolic links outside the roots that lead into a root are not followed. Performs no
 // allocation and preserves errno.
 class ShownPath {
  public:

@@ -38,7 +38,7 @@ enum class ObjectKind : uint8_t {
   kAh,
 };
 
-// Returns the C type's name, for error messages.
+// Returns the name of a kind's C type, such as "ibv_qp", for error messages.
 const char* name_of(ObjectKind kind);
 
 // The table entry of one object, in the table from enter() to leave(). Lies inside the object, so that
@@ -71,8 +71,8 @@ class LiveObject {
   void enter(const void* object, ObjectKind kind, const Identity& identity, Context& owner);
   template <class Abi>
   friend Context* find_owner(const Abi* object);
-  // Returns the owner, and sets `identity` to its value at enter(). Returns null if no object of this kind is
-  // entered under this pointer.
+  // Returns the owner, and sets `identity` to the object's identity at enter(). Returns null if no object of
+  // this kind is entered under this pointer.
   static Context* find(const void* object, ObjectKind kind, Identity& identity);
 
   const void* object_ = nullptr;  // null if not entered

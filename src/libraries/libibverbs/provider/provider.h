@@ -21,18 +21,18 @@ namespace verbena::provider {
 // error of the application, as with libibverbs.
 //
 // Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), inside larger structs that the provider allocates.
-// The provider fills all public fields and enters the object in the table of live objects (live_objects.h). A
-// call reaches the provider only while its object is in that table. The provider checks the other objects
-// that a call names, such as the CQ of a new QP. An int result is 0 or an errno value. The default
-// implementations return EOPNOTSUPP.
+// The provider fills all public fields and enters the object in the table of live objects (live_objects.h).
+// Apart from the data path, a call reaches the provider only while the call's object is in that table. The
+// provider checks the other objects that a call names, such as the CQ of a new QP. An int result is 0 or an
+// errno value. The default implementations return EOPNOTSUPP.
 
 struct DeviceInfo {
-  std::string name;        // ibv_device::name: rxe_eth0
-  std::string dev_name;    // uverbs0
-  std::string dev_path;    // /sys/class/infiniband_verbs/uverbs0
-  std::string ibdev_path;  // /sys/class/infiniband/rxe_eth0
-  uint64_t guid = 0;       // network byte order
-  int index = 0;           // ibv_get_device_index()
+  std::string name;        // ibv_device::name, for example rxe_eth0
+  std::string dev_name;    // for example uverbs0
+  std::string dev_path;    // for example /sys/class/infiniband_verbs/uverbs0
+  std::string ibdev_path;  // for example /sys/class/infiniband/rxe_eth0
+  uint64_t guid = 0;       // in network byte order
+  int index = 0;           // the result of ibv_get_device_index(3)
   ibv_node_type node_type = IBV_NODE_CA;
   ibv_transport_type transport = IBV_TRANSPORT_IB;
 };
@@ -58,7 +58,7 @@ class Context {
   // query_port on. The provider sets the operations that it supports: the data path's in `context.ops` (such
   // as poll_cq), and extended ones. fill_operations() (context_ops.h) sets the others.
   verbs_context& abi() { return abi_; }
-  // REQUIRES: the context was opened by this library
+  // Returns the object behind an application's ibv_context. REQUIRES: this library opened the context
   static Context& of(ibv_context* context);
 
   // ---- queries
@@ -184,12 +184,12 @@ class Provider {
   virtual ~Provider() = default;
   // Returns the current devices, in the order in which programs see them.
   virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
-  // Opens the device behind another context's cmd_fd, to share that context's objects. The new context owns
-  // the descriptor. Errors: EBADF; EINVAL if the descriptor is not this provider's; ENODEV.
   struct Imported {
     std::shared_ptr<Device> device;
     std::unique_ptr<Context> context;
   };
+  // Opens the device behind another context's cmd_fd, to share that context's objects. The new context owns
+  // the descriptor. Errors: EBADF; EINVAL if the descriptor is not this provider's; ENODEV.
   virtual Result<Imported> import(int cmd_fd);
 };
 
