@@ -27,8 +27,8 @@ class AgentLink {
   Result<UniqueFd> open(const control::Link& link);
   // Moves a port whose agent has ended to the next agent. The port keeps its descriptor, which stays in its
   // epoll sets. Unanswered requests return to the program as timed out. If no agent can be started, waits up
-  // to 2 s for an agent to appear; a port for which an earlier wait has failed is tried only once. Errors:
-  // EIO if there is no agent or the agent cannot serve the port.
+  // to 2 s for an agent to appear. After a wait without success, later calls for the port try once and do not
+  // wait. Errors: EIO if there is no agent or the agent cannot serve the port.
   Result<void> revive(int socket);
   // add_agent() registers a MAD agent of the program with the socket's port, after reviving the port if
   // necessary, and returns the MAD agent's number. remove_agent() unregisters a MAD agent, and also succeeds

@@ -29,9 +29,10 @@ int unknown(const Object* object, int code) {
                  static_cast<const void*>(object));
 }
 
-// Returns the context of an object, or of a context itself. Returns null, and records EINVAL, for a null
-// pointer (the most frequent mistake), for a destroyed object, and if the program has changed the object's
-// `context` or handle. Reads the object's memory only after the object was found alive.
+// Returns the context of an object, or of a context itself. Returns null, and records EINVAL with the reason,
+// if the pointer is null (the most frequent mistake) or the object was destroyed. Does the same if the
+// program has changed the object's `context` or handle. Reads the object's memory only after the object was
+// found alive.
 template <class Object>
 provider::Context* owner(const Object* object) {
   provider::Context* const context = provider::find_owner(object);

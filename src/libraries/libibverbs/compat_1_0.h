@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 // The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). The application sees these structs; `real` in
-// each points to the object of the current ABI behind it. The layouts are ABI and must not change.
+// each points to the corresponding object of the current ABI. The layouts are ABI and must not change.
 namespace verbena::verbs::compat_1_0 {
 
 struct Context;

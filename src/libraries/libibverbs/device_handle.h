@@ -15,7 +15,7 @@ namespace verbena::verbs {
 
 // The object behind an application's ibv_device*. Reference-counted: each device list, each open context, and
 // the list of known devices hold a reference. So a device has the same pointer as long as the device exists
-// (UCX compares the pointers), and the pointer stays valid while a list or context refers to the device.
+// (UCX compares the pointers). The pointer stays valid while a list or context refers to the device.
 // Thread-safe.
 class DeviceHandle : public ibv_device {
  public:

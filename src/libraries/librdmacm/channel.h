@@ -22,8 +22,8 @@ namespace verbena::rdmacm {
 //
 // The class can take events back out, for an identifier that is destroyed or moves to another channel. The
 // other events must keep their order, and `fd` must be readable if and only if there is an event. So events
-// that were read too early wait in `early_`, and each of them has a token in the socket: a message that
-// stands for the first event in `early_`. Each message in the socket is thus worth one event.
+// that were read too early wait in `early_`, and the socket holds a token for each of them. A token is a
+// message whose reader gets the first event of `early_`. Each message in the socket thus yields one event.
 //
 // Thread-safe. A channel lives as long as an identifier uses it, even after the application destroyed it.
 class Channel : public rdma_event_channel {
@@ -53,8 +53,8 @@ class Channel : public rdma_event_channel {
   // Removes and returns, in order, all events for which `wanted` is true.
   std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
 
-  // Ends the channel. Closes the application's descriptor at once, or when the last thread leaves next(): a
-  // thread about to wait must not read from another file with the same descriptor number.
+  // Ends the channel. Closes the application's descriptor at once, or when the last thread leaves next(). So
+  // a thread about to wait cannot read from another file with the same descriptor number.
   void close();
 
  private:

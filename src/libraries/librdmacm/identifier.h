@@ -107,7 +107,8 @@ class Identifier : public rdma_cm_id {
 
   std::shared_ptr<Device> device;       // the device of `verbs` and of the default `pd`
   std::vector<std::byte> connect_data;  // of rdma_create_ep(3): the start of the REQ's private data
-  std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
+  std::optional<ibv_qp_init_attr>
+      request_attributes;  // of rdma_create_ep(3), for a listener: for the QPs of requests
   // Receive queues that librdmacm created before an XRC SRQ brought its own.
   std::vector<std::pair<ibv_comp_channel*, ibv_cq*>> superseded_queues;
   protocol::ConnectionParameters own{};    // our parameters in the last REQ or REP
@@ -119,7 +120,7 @@ class Identifier : public rdma_cm_id {
   std::mutex mutex;
   std::condition_variable acknowledged_one;
   uint32_t number = 0;
-  // Generation of the agent that assigned the number; 0: this process assigned it, for all agents.
+  // Generation of the agent that assigned the number; 0 if this process assigned it, for all agents.
   uint32_t numbered_by = 0;
   std::vector<uint64_t> keys;  // keys of events for this identifier
   State state = State::kIdle;

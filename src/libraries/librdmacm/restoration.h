@@ -34,7 +34,7 @@ bool still_concerns(State state, rdma_cm_event_type type);
 // Recreates the process's channels and identifiers at a new agent. Connection requests that the program has
 // not answered cannot be restored and get state kLost. Resolutions and connection setups in progress when the
 // last agent died are lost; their identifiers get an error event. AgentLink uses one object for each
-// restoration, while it has its session for itself.
+// restoration, while no other thread uses the session.
 class Restoration {
  public:
   Restoration(const control::NewAgent& agent, IdentifierTable& identifiers)

@@ -21,8 +21,8 @@ class Buffers {
 
   // The number of bytes that are still ahead of the cursor.
   size_t size() const { return bytes_; }
-  // Return the address and the number of the contiguous bytes from the cursor to the end of the current
-  // buffer; nullptr and 0 at the end of the list.
+  // Return the address and the number of the bytes from the cursor to the end of the current buffer. At the
+  // end of the list, return nullptr and 0.
   std::byte* data() const { return left_ == 0 ? nullptr : static_cast<std::byte*>(piece_->iov_base) + at_; }
   size_t in_a_row() const { return left_ == 0 ? 0 : piece_->iov_len - at_; }
 

@@ -15,10 +15,10 @@ namespace verbena::rsockets {
 inline constexpr uint32_t kSendLowWater = 2048;
 
 // Flow control of the sending direction: decides whether a message may be sent now. A message needs a free
-// entry in the send queue, room in the send ring, a credit of the peer, and a buffer that the peer has
-// granted. Two threads may use a window at the same time: the *sender*, which takes these resources, and the
-// *poller*, which handles completions and returns the resources. There is at most one thread at a time in
-// each role. Each counter but has_buffer_ has one writer.
+// entry in the send queue, kSendLowWater free bytes in the send ring, a credit of the peer, and a buffer
+// granted by the peer. Two threads may use a window at the same time: the *sender*, which takes these
+// resources, and the *poller*, which handles completions and returns the resources. There is at most one
+// thread at a time in each role. Each counter but has_buffer_ has one writer.
 class SendWindow {
  public:
   // REQUIRES: requests > 0

@@ -47,8 +47,8 @@ class StreamQp {
 
   // ---- state of the connection
 
-  // While the connection is up, control messages can be sent. While it is readable, more data may arrive.
-  // While it is writable, the application may send data.
+  // An up connection can send control messages. More data may arrive on a readable connection. The
+  // application may send data on a writable connection.
   bool is_up() const { return has(kUp); }
   bool is_readable() const { return has(kReadable); }
   bool is_writable() const { return has(kWritable); }
@@ -82,8 +82,8 @@ class StreamQp {
   // sender only. REQUIRES: from.size() > 0; window().may_send() for send(), window().has_room() for write()
   Result<uint32_t> send(Buffers& from, uint32_t most);
   Result<uint32_t> write(Buffers& from, uint32_t most, const BufferAddress& to);
-  // Writes the entry of a mapped buffer to place `index` of the peer's table, with a message that tells the
-  // peer. For the sender only. REQUIRES: window().has_room() and window().has_credit()
+  // Writes `entry`, which describes a mapped buffer, to entry `index` of the peer's table, and announces the
+  // entry with a message. For the sender only. REQUIRES: window().has_room() and window().has_credit()
   Result<void> announce(uint32_t index, const IomapEntry& entry);
   const SendWindow& window() const { return *send_window_; }
 

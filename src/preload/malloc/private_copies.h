@@ -20,7 +20,8 @@ class PrivateCopies {
   // failure.
   bool make(const SharedFile& file, std::byte* window);
 
-  // Moves the copies to the addresses of the originals. Called in the child. Returns false on failure.
+  // Moves the copies to the addresses of the originals. Called in the child, and before the fork for the
+  // block that holds the current stack. Returns false on failure.
   bool move_in();
   // Clears the list, and unmaps copies that have not been moved.
   void drop();

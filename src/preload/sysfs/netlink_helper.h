@@ -18,10 +18,10 @@ inline uint32_t netlink_helper_port() {
 }
 
 // Returns the port of a helper that is running for this process; 0 if none can be started. Starts another
-// helper if there is none, if the caller saw that the helper with port `gone` has ended, or if the helper is
-// that of a fork's parent. A changed user ID also needs another helper, because a helper serves one user.
-// Checks that the helper's socket still has the port, because any user can bind a free one. So call this
-// before each request. Preserves errno.
+// helper if there is none, or if its port is `gone`: the caller saw that this helper has ended. A child of
+// fork(), and a program that has changed its user ID, also get another helper. Checks that the helper's
+// socket still has the port, because any user can bind a free one. So call this before each request.
+// Preserves errno.
 uint32_t start_netlink_helper(uint32_t gone);
 
 }  // namespace verbena::sysfs

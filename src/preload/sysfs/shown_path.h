@@ -32,8 +32,8 @@ inline bool may_be_shown(const char* path) {
 //
 // The agent's directory mirrors the *roots*: /sys/class/infiniband (and _verbs, _mad, _cm), the directories
 // to which their links lead, /sys/class/misc/rdma_cm and /dev/infiniband. A path below a root leads into the
-// agent's directory if its name exists there; other paths are unchanged. So a machine with RDMA hardware
-// shows both kinds of devices, and the agent's names take precedence.
+// agent's directory if the first name below the root exists there; other paths are unchanged. So a machine
+// with RDMA hardware shows both kinds of devices, and the agent's names take precedence.
 //
 // Paths are interpreted as the kernel does: relative to a working directory or descriptor, with doubled
 // slashes, "." and "..". Symbolic links outside the roots that lead into a root are not followed. Performs no
