@@ -14,24 +14,25 @@
 
 namespace verbena::umad {
 
-// This process's connection to the agent (the daemon), for management datagrams (MADs): asks which links
-// exist, and opens ports. Thread-safe. A child after fork() opens a connection of its own; both processes
-// keep inherited ports open.
+// This process's connection to the agent (the daemon), for management datagrams (MADs): lists links, and
+// opens ports. Thread-safe. A child after fork() opens a connection of its own; both processes keep inherited
+// ports open.
 class AgentLink {
  public:
   static AgentLink& current();
 
   Result<std::vector<control::Link>> links();
   Result<protocol::MadPortReply> port(uint32_t device_index);
-  // Opens a port for management datagrams and adds it to OpenPorts.
+  // Opens a port for management datagrams and adds the port to OpenPorts. Returns the port's socket.
   Result<UniqueFd> open(const control::Link& link);
-  // Moves a port whose agent has ended to the next agent, under the same descriptor, which also stays in its
+  // Moves a port whose agent has ended to the next agent. The port keeps its descriptor, which stays in its
   // epoll sets. Unanswered requests return to the program as timed out. If no agent can be started, waits up
-  // to 2 s for one to appear, but not again after a wait without success. EIO: there is no agent, or it
-  // cannot serve the port.
+  // to 2 s for an agent to appear. After a wait without success, later calls for the port try once and do not
+  // wait. Errors: EIO if there is no agent or the agent cannot serve the port.
   Result<void> revive(int socket);
-  // Register and unregister a MAD agent of the program with the port of the socket. Revive the port if
-  // necessary. add_agent() returns the MAD agent's number.
+  // add_agent() registers a MAD agent of the program with the socket's port, after reviving the port if
+  // necessary, and returns the MAD agent's number. remove_agent() unregisters a MAD agent, and also succeeds
+  // if the port's agent has ended.
   Result<uint32_t> add_agent(int socket, protocol::MadRegisterRequest request);
   Result<void> remove_agent(int socket, uint32_t agent);
 

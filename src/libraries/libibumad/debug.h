@@ -3,7 +3,7 @@
 
 namespace verbena::umad {
 
-// Returns the level set by umad_debug(3); 0 is silent.
+// Returns the level that the program set with umad_debug(3); at level 0, nothing is written.
 int debug_level();
 
 // Writes a line to standard error, in libibumad's format.

@@ -8,8 +8,9 @@
 
 namespace verbena::umad {
 
-// struct umad_ca_pair of umad.h since rdma-core 56: the devices that serve a port's SMI (subnet management)
-// and its GSI (all other classes), and the port number on each. A name is empty if there is no such device.
+// struct umad_ca_pair of umad.h since rdma-core 56. Names the devices that serve a port's SMI (subnet
+// management) and GSI (all other classes), with the port number on each device. A name is empty if there is
+// no such device.
 struct CaPair {
   char smi_name[UMAD_CA_NAME_LEN];
   uint32_t smi_port;

@@ -15,20 +15,21 @@
 
 namespace verbena::umad {
 
-// A request whose response has not arrived: the part that returns to the program if the agent ends.
+// The beginning of a request whose response has not arrived. If the agent ends, the program gets this part
+// back as timed out.
 struct AwaitedAnswer {
   protocol::UserMad header{};
   std::array<std::byte, protocol::kLeastSentMadBytes> mad{};
 };
 
-// A port that this process has open, with all that the next agent must be told about it.
+// A port that this process has open, with the data to open the port at the next agent.
 struct OpenedPort {
   uint64_t number = 0;  // the agent's number for the port
   std::string device;
-  bool takes_long = false;                                  // the agent accepts messages longer than a MAD
-  bool is_lost = false;                                     // no agent could be reached for it
+  bool takes_long = false;  // the agent accepts messages longer than a MAD
+  bool is_lost = false;     // the last attempt to move the port to another agent has failed
   std::map<uint32_t, protocol::MadRegisterRequest> agents;  // MAD agents, by the program's numbers
-  // MAD agent, class, low half of the transaction ID.
+  // Identifies a request by MAD agent, management class, and low 32 bits of the transaction ID.
   using AnswerKey = std::tuple<uint32_t, uint8_t, uint32_t>;
   std::map<AnswerKey, AwaitedAnswer> awaited;
 };
@@ -44,16 +45,19 @@ class OpenPorts {
   // Stores the port's number with its new agent, and forgets the awaited responses.
   void renumber(int socket, uint64_t number);
   void set_lost(int socket, bool is_lost);
-  // Returns a copy of the port's data; nothing if the port was not opened here.
+  // Returns a copy of the port's data; nullopt if this process does not have the port open.
   std::optional<OpenedPort> find(int socket);
-  // Whether the port takes long messages, and whether this MAD agent leaves RMPP segmentation of messages to
-  // the daemon. False for an unknown port or MAD agent.
+  // takes_long() tells whether the agent accepts messages longer than a MAD for the port. cuts_for() tells
+  // whether this MAD agent leaves RMPP segmentation to the daemon. Both return false for an unknown port or
+  // MAD agent.
   bool takes_long(int socket);
   bool cuts_for(int socket, uint32_t agent);
 
   void add_agent(int socket, uint32_t agent, const protocol::MadRegisterRequest& request);
   void remove_agent(int socket, uint32_t agent);
-  // Track requests and their responses. `mad` holds at least the header.
+  // sent() stores a request that expects a response. received() forgets the request when its response or its
+  // timeout arrives, not_sent() when sending has failed. sent() and not_sent() need a `mad` with at least the
+  // header.
   void sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void not_sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void received(int socket, const protocol::UserMad& header, ConstBytes mad);

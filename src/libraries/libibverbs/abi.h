@@ -20,7 +20,7 @@ using verbena::answer_pointer;
 using verbena::because;
 using verbena::without_exceptions;
 
-// Returns `code` for a pointer that is no live object, and records the reason.
+// Returns `code` for a pointer that is null or no live object, and records the reason for the log.
 template <class Object>
 int unknown(const Object* object, int code) {
   const char* const kind = provider::name_of(provider::kind_of(object));
@@ -29,9 +29,10 @@ int unknown(const Object* object, int code) {
                  static_cast<const void*>(object));
 }
 
-// Returns the context of an object, or of a context itself. Returns null, and records EINVAL, for a null
-// pointer (the most frequent mistake), for a destroyed object, and if the program has changed the object's
-// `context` or handle. Reads the object's memory only once it is known to be alive.
+// Returns the context of an object, or of a context itself. Returns null, and records EINVAL with the reason,
+// if the pointer is null (the most frequent mistake) or the object was destroyed. Does the same if the
+// program has changed the object's `context` or handle. Reads the object's memory only after the object was
+// found alive.
 template <class Object>
 provider::Context* owner(const Object* object) {
   provider::Context* const context = provider::find_owner(object);
@@ -39,12 +40,14 @@ provider::Context* owner(const Object* object) {
   return context;
 }
 
-// Returns EINVAL for a null pointer to a struct that the call needs, and records the reason.
+// Returns EINVAL for a null pointer to a struct that the call needs, and records `argument` as the reason for
+// the log.
 inline int is_null(const char* argument) {
   return because(EINVAL, "{} is null", argument);
 }
 
-// Returns action(provider::Context&) for the context of `object`, or EINVAL if there is none.
+// Returns action(provider::Context&) for the context of `object`. Returns EINVAL if `object` is null or not
+// alive.
 template <class Object, class Action>
 auto with_owner(const Object* object, Action action) {
   using Answer = decltype(action(std::declval<provider::Context&>()));
@@ -57,8 +60,8 @@ auto with_owner(const Object* object, Action action) {
   }
 }
 
-// Like with_owner(), for calls that destroy the object: an invalid object gives ENOENT, as a handle unknown
-// to the kernel does. A null pointer still gives EINVAL.
+// Like with_owner(), for calls that destroy the object. Returns ENOENT instead of EINVAL for an object that
+// is not alive, as the kernel does for an unknown handle. A null pointer still gives EINVAL.
 template <class Object, class Action>
 int destroy(Object* object, Action action) {
   provider::Context* const context = owner(object);

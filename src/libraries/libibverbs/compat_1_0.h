@@ -7,8 +7,8 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
-// The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). Each is a wrapper that the application sees;
-// `real` points to the current object behind it. The layouts are ABI and must not change.
+// The structs of the IBVERBS_1.0 ABI (libibverbs 1.0, 2006). The application sees these structs; `real` in
+// each points to the corresponding object of the current ABI. The layouts are ABI and must not change.
 namespace verbena::verbs::compat_1_0 {
 
 struct Context;
@@ -130,8 +130,8 @@ struct RecvWr {
   int num_sge;
 };
 
-// Operations of a context. Only those that inline functions of the 1.0 headers call have a type; no other
-// code ever called the rest.
+// Operations of a context. Only the five that inline functions of the 1.0 headers call have a type. No
+// program calls the others, which are left null.
 struct ContextOps {
   void* before_poll_cq[7];  // query_device, query_port, alloc_pd, dealloc_pd, reg_mr, dereg_mr, create_cq
   int (*poll_cq)(CompletionQueue*, int, ibv_wc*);
@@ -153,8 +153,8 @@ struct Context {
   int num_comp_vectors;
   ibv_context* real;
   // Makes a 1.0 context as long as a current one. ibv_create_comp_channel() has only one version, and gets
-  // contexts of both ABIs. Its test of abi_compat, which is all ones in current contexts, must read other
-  // bytes here.
+  // contexts of both ABIs. That function tests abi_compat, which is all ones in current contexts, and must
+  // read other bytes here.
   std::byte tail[sizeof(ibv_context)];
 };
 static_assert(sizeof(Context) >= sizeof(ibv_context));

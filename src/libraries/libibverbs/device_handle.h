@@ -14,18 +14,21 @@
 namespace verbena::verbs {
 
 // The object behind an application's ibv_device*. Reference-counted: each device list, each open context, and
-// the list of known devices hold a reference. So a device keeps its pointer as long as it exists (UCX
-// compares the pointers), and the pointer stays valid while anything uses it. Thread-safe.
+// the list of known devices hold a reference. So a device has the same pointer as long as the device exists
+// (UCX compares the pointers). The pointer stays valid while a list or context refers to the device.
+// Thread-safe.
 class DeviceHandle : public ibv_device {
  public:
-  // Returns null if a name is too long for the ABI.
+  // Creates a handle with one reference, which the caller owns. Returns null if a name or path of the device
+  // is too long for the ABI.
   static DeviceHandle* make(std::shared_ptr<provider::Device> device);
   static DeviceHandle& of(ibv_device* device) { return *static_cast<DeviceHandle*>(device); }
 
   const provider::DeviceInfo& info() const { return info_; }
+  // Whether `other` describes the same device: equal index, names and GUID.
   bool is(const provider::DeviceInfo& other) const;
-  // Swaps in the new object that the provider made for this device; `device` gets the old one. REQUIRES:
-  // the known devices are locked
+  // Replaces the provider's object for this device by `device`, which gets the old object. Called when the
+  // provider lists its devices again. REQUIRES: the list of known devices is locked
   void renew(std::shared_ptr<provider::Device>& device);
   Result<std::unique_ptr<provider::Context>> open();
 
@@ -41,12 +44,12 @@ class DeviceHandle : public ibv_device {
   [[maybe_unused]] const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
   const provider::DeviceInfo info_;
-  std::shared_ptr<provider::Device> device_;  // guarded by the mutex of the known devices
+  std::shared_ptr<provider::Device> device_;  // guarded by the mutex of the list of known devices
 };
 
 static_assert(sizeof(ibv_device) == 664 && sizeof(DeviceHandle) >= 672);
 
-// Returns the current devices, with a reference each for the caller. Thread-safe.
+// Returns the current devices. The caller must release() each of them. Thread-safe.
 Result<std::vector<DeviceHandle*>> hold_devices();
 
 }  // namespace verbena::verbs

@@ -11,7 +11,8 @@ namespace verbena::verbs {
 
 // ibv_buf: opaque to applications
 struct Buffer {
-  // Identifies the protection domain. A parent domain shares the handle of the domain it was made of.
+  // `context` and `pd_handle` identify the protection domain. A parent domain has the handle of the domain
+  // that it was made of.
   ibv_context* context;
   uint32_t pd_handle;
   void* addr;

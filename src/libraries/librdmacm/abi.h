@@ -19,8 +19,8 @@ int answer(Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer_minus_one(std::forward<Body>(body), call);
 }
 
-// Returns the result of a libibverbs function as an errno value: some functions return it, others return -1
-// and set errno.
+// Converts the result of a libibverbs function to an errno value. Some of these functions return an errno
+// value, others return -1 and set errno.
 inline int verbs_error(int answered) {
   if (answered >= 0) return answered;
   return errno != 0 ? errno : EIO;

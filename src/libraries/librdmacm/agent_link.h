@@ -18,11 +18,11 @@
 
 namespace verbena::rdmacm {
 
-// This process's connection to the agent, for connection management: requests about its channels and
-// identifiers. The first use opens the session. When the agent dies, the next call or the monitor thread
-// reaches or starts another agent, and restores the channels and identifiers there (restoration.h).
+// This process's connection to the agent, for connection management: sends requests about event channels and
+// identifiers. The first request connects to the agent. When the agent dies, the next call or the monitor
+// thread reaches or starts another agent, and restores the channels and identifiers there (restoration.h).
 //
-// Thread-safe; calls are serialized. Lock order: a turn of the session, then the table of identifiers.
+// Thread-safe; calls are serialized. Lock order: the session (Turn), then IdentifierTable's lock.
 class AgentLink final : private control::Restorer {
  public:
   explicit AgentLink(IdentifierTable& identifiers, std::unique_ptr<control::AgentDialer> dialer =
@@ -40,8 +40,8 @@ class AgentLink final : private control::Restorer {
     return exchange<Reply>(turn, type, [&]() -> Result<Request> { return request; });
   }
 
-  // Like call(), for an object that only the agent of `generation` knows. ECONNRESET: that agent is dead, and
-  // its successor uses its numbers for other objects.
+  // Like call(), for an object that only the agent of `generation` knows. Returns ECONNRESET if that agent is
+  // dead: the next agent uses the same numbers for other objects.
   template <class Reply = protocol::PlainReply, class Request>
   Result<Reply> call_agent_of(uint32_t generation, protocol::MessageType type, const Request& request) {
     Turn turn(session_);
@@ -51,8 +51,9 @@ class AgentLink final : private control::Restorer {
     });
   }
 
-  // Like call(), for an identifier; fills in its number. Sets the state `during` before the request, because
-  // the resulting event may arrive before the reply. Restores the old state if the request fails.
+  // Like call(), for an identifier; sets `request.id` to the identifier's number. Sets the identifier's state
+  // to `during` before the request, because the resulting event may arrive before the reply. Restores the old
+  // state if the request fails. Returns ECONNRESET if the agent that knew the identifier is dead.
   template <class Reply = protocol::PlainReply, class Request>
   Result<Reply> call(Identifier& identifier, protocol::MessageType type, Request request,
                      std::optional<State> during = {}) {
@@ -70,17 +71,19 @@ class AgentLink final : private control::Restorer {
     return reply;
   }
 
-  // Puts an event of our own into a channel, at once or when there is room.
+  // Puts an event that this process generates into a channel. If the channel is full, the monitor thread adds
+  // the event when there is room.
   void post(Channel& channel, const protocol::CmEvent& event);
   uint32_t generation() const { return session_.generation(); }
 
-  // For a child after fork(): closes the session. Otherwise the agent would not notice the end of the parent.
+  // Closes a child's copy of the session after fork(), because the agent would otherwise not notice the end
+  // of the parent. Called in the child only.
   void close_in_child() { session_.abandon(); }
 
  private:
   using Turn = control::AgentSession::Turn;
 
-  // Records the identifier of the current request, for a restoration that happens during the request.
+  // Records the identifier and its old state during a request, for a restoration that happens meanwhile.
   class InCall {
    public:
     InCall(AgentLink& link, Identifier& identifier, std::optional<State> during);
@@ -95,7 +98,8 @@ class AgentLink final : private control::Restorer {
     const std::optional<State> during_;
   };
 
-  // Sends a request. `make_request` returns a Result, made for the agent that is connected at that time.
+  // Sends the request that make_request() returns for the connected agent. If that agent is found dead, calls
+  // make_request() again for the next agent, once. An error of make_request() ends the exchange.
   template <class Reply, class MakeRequest>
   static Result<Reply> exchange(Turn& turn, protocol::MessageType type, const MakeRequest& make_request,
                                 std::span<const int> fds = {}) {
@@ -116,13 +120,13 @@ class AgentLink final : private control::Restorer {
 
   IdentifierTable& identifiers_;
   control::AgentSession session_;
-  // Only used in turns of the session:
+  // Used only by the thread that has the session (Turn):
   Identifier* calling_ = nullptr;
   State before_call_{};
   bool monitored_ = false;
 
   std::mutex wakeup_mutex_;
-  OwnFd wakeup_;  // of the monitor thread; closed: the thread ends, since it cannot be woken any more
+  OwnFd wakeup_;           // wakes the monitor thread, which ends if the application closes wakeup_
   uint32_t monitors_ = 0;  // the number of monitor threads started so far
 };
 

@@ -6,9 +6,9 @@
 
 namespace verbena::rdmacm {
 
-// Explains a failed call in the log: names the identifier and its addresses. If the call does not fit the
-// identifier's state (kCmWrongState), also names the state and the call that must come first. Does nothing
-// unless errors are logged.
+// Explains a failed call in the log: names the identifier and its addresses. `code` is the errno value of the
+// function `call`; if it is 0, does nothing. If the call does not fit the identifier's state (kCmWrongState),
+// also names the state and the call that must come first. Does nothing unless errors are logged.
 void explain_failure(Identifier& identifier, const char* call, int code) noexcept;
 
 // Returns EINVAL and records that the identifier's state does not allow the current call.

@@ -8,14 +8,14 @@
 
 namespace verbena::rdmacm {
 
-// The reason for failures of calls that need a device.
+// The logged reason if a call needs a device and the identifier has none.
 inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one";
 
 inline constexpr char kNoIdentifier[] = "rdma_cm_id {} was destroyed, or never existed";
 
-// Runs body(identifier), which returns an errno value, for a call about an identifier. EINVAL: the identifier
-// was destroyed. ENODEV: it belongs to the parent process. ECONNRESET: it was lost with the agent that knew
-// it.
+// Runs a call about an identifier: returns 0, or -1 and the errno value that body(identifier) returned. Sets
+// EINVAL if `id` is null or no live identifier, ENODEV if the identifier belongs to the parent process. Sets
+// ECONNRESET if the identifier was lost with the agent that knew it.
 template <class Body>
 int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer(

@@ -22,8 +22,8 @@ namespace verbena::rdmacm {
 //
 // The class can take events back out, for an identifier that is destroyed or moves to another channel. The
 // other events must keep their order, and `fd` must be readable if and only if there is an event. So events
-// that were read too early wait in `early_`, and each of them has a token in the socket: a message that
-// stands for the first event in `early_`. Each message in the socket is thus worth one event.
+// that were read too early wait in `early_`, and the socket holds a token for each of them. A token is a
+// message whose reader gets the first event of `early_`. Each message in the socket thus yields one event.
 //
 // Thread-safe. A channel lives as long as an identifier uses it, even after the application destroyed it.
 class Channel : public rdma_event_channel {
@@ -36,28 +36,30 @@ class Channel : public rdma_event_channel {
   uint32_t number() const { return number_; }
   int agents_end() const { return agents_end_.get(); }
 
-  // Returns the next event. Blocks unless the application has set O_NONBLOCK (EAGAIN). Errors: EINTR as with
-  // read(2); EBADF if the channel is closed.
+  // Waits for the next event, and removes it from the channel. Errors: EAGAIN if there is none and the
+  // application has set O_NONBLOCK on `fd`; EINTR as with read(2); EBADF if the channel is closed.
   Result<protocol::CmEvent> next();
 
-  // Appends an event of our own. False if there is no room now: the caller must call flush() when
-  // agents_end() is writable.
+  // post() appends an event that this process generates. Returns false if the socket is full: the caller must
+  // then call flush() when agents_end() is writable. flush() returns false if events are still unsent;
+  // waits_for_room() tells whether there are unsent events.
   bool post(const protocol::CmEvent& event);
   bool flush();
   bool waits_for_room();
 
-  // Whether post() was ever called: events of our own may be in the channel.
+  // Whether post() was ever called, so that events of this process may be in the channel.
   bool has_own_events();
 
   // Removes and returns, in order, all events for which `wanted` is true.
   std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
 
-  // Ends the channel. The application's descriptor is closed now, or by the last reader if threads are
-  // reading. A thread about to wait must not find another file under the same number and read from it.
+  // Ends the channel. Closes the application's descriptor at once, or when the last thread leaves next(). So
+  // a thread about to wait cannot read from another file with the same descriptor number.
   void close();
 
  private:
-  // Marks a thread as being in next(), where it may be cancelled.
+  // Counts a thread as a reader while it is in next(). The destructor also runs if the thread is cancelled
+  // there.
   class Reading {
    public:
     explicit Reading(Channel& channel);

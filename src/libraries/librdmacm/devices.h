@@ -15,9 +15,10 @@
 
 namespace verbena::rdmacm {
 
-// An open device, and what its identifiers share: rdma_cm_id::verbs, the default protection domain, the XRC
-// domain. The domains exist while identifiers use the device. The context is never closed, because
-// applications keep using rdma_cm_id::verbs after the identifier is gone (rdma_get_devices(3)).
+// An open device, and the objects that its identifiers share: rdma_cm_id::verbs, the default protection
+// domain, the XRC domain. The domains exist while identifiers use the device, or while objects of the
+// application use them. The context is never closed, because applications keep using rdma_cm_id::verbs after
+// the identifier is gone (rdma_get_devices(3)).
 struct Device {
   ibv_context* context = nullptr;
   int index = 0;
@@ -29,7 +30,9 @@ struct Device {
   ibv_pd* domain = nullptr;
   ibv_xrcd* xrc_domain = nullptr;
 
-  // Counts a user, and returns the default domain, which exists from the first use() to the last leave().
+  // use() counts an identifier that uses the device, and returns the default protection domain. leave() ends
+  // one use; the last leave() frees both domains. shared_xrc_domain() creates the XRC domain at the first
+  // call.
   Result<ibv_pd*> use();
   void leave();
   Result<ibv_xrcd*> shared_xrc_domain();
@@ -38,12 +41,14 @@ struct Device {
 // The devices of a process, opened at first use. Thread-safe.
 class Devices {
  public:
-  // ENODEV if there is no device. librdmacm checks this before anything else.
+  // Returns ENODEV if there is no RDMA device. Called before a channel or an identifier is created. Once
+  // successful, always succeeds.
   Result<void> require_any();
-  // Returns the device of a name (protocol::CmRoute::link). If several have that name because one is gone,
-  // prefers the one with this index.
+  // Returns the device of this name (protocol::CmRoute::link); ENODEV if there is none. If several devices
+  // have the name because one is gone, prefers the one with this index.
   Result<std::shared_ptr<Device>> find(const std::string& name, uint32_t index);
-  // Returns all current devices, in the order of their indices.
+  // Returns all current devices that can be opened, in the order of their indices; ENODEV if there is no
+  // device.
   Result<std::vector<std::shared_ptr<Device>>> all();
 
  private:

@@ -7,7 +7,7 @@
 
 namespace verbena::rdmacm {
 
-// Logs the event if applications regard it as an error.
+// Logs the event as an error if its type reports a failure, such as RDMA_CM_EVENT_REJECTED.
 void say_failure(const Event& event) noexcept;
 
 // Describes a failure event for the log: the event, the peer's address, the status and its most probable

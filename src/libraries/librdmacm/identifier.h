@@ -40,7 +40,7 @@ enum class State : uint8_t {
   kFailed,         // CONNECT_ERROR was delivered; further events about the end are suppressed
   kOver,           // disconnected, refused or unreachable
   kListening,
-  kLost,  // the agent that knew it is dead, and no other agent can restore it
+  kLost,  // the agent that knew the identifier is dead, and no other agent can restore it
 };
 
 // A multicast group that an identifier has joined or is joining. Guarded by the identifier's mutex.
@@ -52,7 +52,7 @@ struct Membership {
   ibv_gid group{};
   uint16_t lid = 0;
   bool joined = false;
-  uint64_t delivered = 0, acknowledged = 0;
+  uint64_t delivered = 0, acknowledged = 0;  // numbers of events about the group
 };
 
 // The application's rdma_cm_id, and the state behind it.
@@ -70,30 +70,32 @@ class Identifier : public rdma_cm_id {
 
   static Identifier& of(rdma_cm_id* id) { return *static_cast<Identifier*>(id); }
 
-  // Whether a program's pointer is an identifier, of this process or of its parent before fork(). Does not
-  // read the memory it points to.
+  // Whether `id` is a live identifier of this process, or of its parent before fork(). Does not read the
+  // memory at `id`.
   static bool is_one(const rdma_cm_id* id);
 
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 
-  // Returns the key in the table of identifiers for a number with the agent of `generation`. Numbers that the
-  // program assigned hold for every agent.
+  // Returns the key in IdentifierTable of an identifier's number in events of the agent of `generation`. A
+  // number that an agent assigned is valid only with that agent; numbers of this process are valid with every
+  // agent.
   static uint64_t key(uint32_t number, uint32_t generation) {
     const bool agents = (number & protocol::kCmAgentsNumber) != 0;
     return (agents ? static_cast<uint64_t>(generation) << 32 : 0) | number;
   }
 
-  // Count delivered events (rdma_get_cm_event(3)) and acknowledged ones (rdma_ack_cm_event(3)). Destruction
-  // waits until the counts match; after 2 s the log says that `call` waits. count_delivery() returns false
-  // for an event about a multicast membership that has ended.
+  // Count delivered events (rdma_get_cm_event(3)) and acknowledged ones (rdma_ack_cm_event(3)).
+  // wait_until_acknowledged() returns when the counts match; after 2 s it logs that `call` waits.
+  // count_delivery() returns false, and counts nothing, if the event's multicast membership has ended.
   bool count_delivery(const protocol::CmEvent& message);
   void acknowledge(uint32_t membership);
   void wait_until_acknowledged(const char* call);
-  // Whether all `sent` events that the agent of `generation` has sent were delivered.
+  // Whether all events of the agent of `generation` about this identifier, `sent` in number, were delivered.
+  // Used when the identifier is destroyed.
   bool has_all_events(uint32_t sent, uint32_t generation);
 
-  // Whether the restoration with the agent of `generation` was the last one to post an event to this
-  // identifier.
+  // Whether the last event that a restoration posted to this identifier is from the restoration at the agent
+  // of `generation`.
   bool was_told_by(uint32_t generation);
 
   State current_state();
@@ -101,11 +103,12 @@ class Identifier : public rdma_cm_id {
 
   Process& process;
   std::shared_ptr<Channel> events;
-  bool synchronous = false;  // has a channel of its own, and calls wait for their events
+  bool synchronous = false;  // has its own channel, and calls wait for their events
 
   std::shared_ptr<Device> device;       // the device of `verbs` and of the default `pd`
   std::vector<std::byte> connect_data;  // of rdma_create_ep(3): the start of the REQ's private data
-  std::optional<ibv_qp_init_attr> request_attributes;  // rdma_create_ep(3): for the QPs of its requests
+  std::optional<ibv_qp_init_attr>
+      request_attributes;  // of rdma_create_ep(3), for a listener: for the QPs of requests
   // Receive queues that librdmacm created before an XRC SRQ brought its own.
   std::vector<std::pair<ibv_comp_channel*, ibv_cq*>> superseded_queues;
   protocol::ConnectionParameters own{};    // our parameters in the last REQ or REP
@@ -117,7 +120,7 @@ class Identifier : public rdma_cm_id {
   std::mutex mutex;
   std::condition_variable acknowledged_one;
   uint32_t number = 0;
-  // Generation of the agent that assigned the number; 0: this process assigned it, for all agents.
+  // Generation of the agent that assigned the number; 0 if this process assigned it, for all agents.
   uint32_t numbered_by = 0;
   std::vector<uint64_t> keys;  // keys of events for this identifier
   State state = State::kIdle;
@@ -127,10 +130,10 @@ class Identifier : public rdma_cm_id {
   protocol::CmRoute path{};
   protocol::CmConnection connection{};
   std::list<Membership> memberships;
-  uint32_t told_by = 0;  // generation of the last restoration that posted an event to it
+  uint32_t told_by = 0;  // agent generation of the last restoration that posted an event
   uint64_t delivered = 0, acknowledged = 0;
-  uint32_t agents_events = 0;      // delivered events that came from the agent
-  uint32_t agents_generation = 0;  // the generation of that agent
+  uint32_t agents_events = 0;  // the number of delivered events from the agent of agents_generation
+  uint32_t agents_generation = 0;
 };
 
 }  // namespace verbena::rdmacm

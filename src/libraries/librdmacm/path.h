@@ -11,11 +11,12 @@ namespace verbena::rdmacm {
 inline constexpr uint8_t kPort = 1;
 inline constexpr uint16_t kDefaultPartition = 0xffff;
 
-// Stores the agent's data about addresses and device: rdma_cm_id::route.addr and, once the device is known,
-// `verbs`, `pd` and `port_num`. ENODEV if libibverbs does not know the device.
+// Stores the agent's data about addresses and device in the rdma_cm_id: `route.addr` and, once the device is
+// known, `verbs`, `pd` and `port_num`. Errors: ENODEV if libibverbs does not know the device; those of
+// opening it.
 Result<void> set_path(Identifier& identifier, const protocol::CmRoute& path);
 
-// Fills rdma_cm_id::route.path_rec, as the kernel does for a RoCE path.
+// Fills rdma_cm_id::route.path_rec from the stored path, as the kernel does for a RoCE path. Errors: ENOMEM.
 Result<void> set_path_record(Identifier& identifier);
 
 // Returns the address handle attributes of a path.

@@ -8,7 +8,8 @@
 namespace verbena::rdmacm {
 
 // The state of librdmacm in a process. A child after fork() gets a new one: inherited identifiers and
-// channels belong to its parent, and calls about them fail with ENODEV in the child.
+// channels belong to its parent. In the child, calls about inherited identifiers fail with ENODEV, except
+// rdma_destroy_id(3); calls about inherited channels fail with EBADF.
 class Process {
  public:
   static Process& current();

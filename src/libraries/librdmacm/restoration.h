@@ -16,22 +16,25 @@
 
 namespace verbena::rdmacm {
 
+// Return the requests that create a channel or an identifier at the agent.
 protocol::CmChannelRequest open_request(const Channel& channel, uint32_t generation);
 protocol::CmCreateRequest create_request(const Identifier& identifier);
 
-// An event to put into a channel, for an identifier whose operation the agent's death has interrupted.
+// An event to put into a channel: the agent's death has interrupted an operation of the identifier, or the
+// next agent could not restore the identifier.
 struct Told {
   std::shared_ptr<Channel> channel;
   protocol::CmEvent event;
 };
 
-// Whether an event that a restoration posted is still news: the application may first have read events that
-// the dead agent sent.
+// Whether the application should still get an event of `type` that a restoration posted, now that the
+// identifier is in `state`. Events of the dead agent, read before that event, may have ended the operation.
 bool still_concerns(State state, rdma_cm_event_type type);
 
-// Tells a new agent about the process's channels, and about identifiers that are bound, listen or are
-// connected. Operations in progress when the last agent died are lost; their identifiers get an error event.
-// Used once, by AgentLink in a turn of its session.
+// Recreates the process's channels and identifiers at a new agent. Connection requests that the program has
+// not answered cannot be restored and get state kLost. Resolutions and connection setups in progress when the
+// last agent died are lost; their identifiers get an error event. AgentLink uses one object for each
+// restoration, while no other thread uses the session.
 class Restoration {
  public:
   Restoration(const control::NewAgent& agent, IdentifierTable& identifiers)
@@ -40,11 +43,12 @@ class Restoration {
         generation_(agent.generation),
         deadline_(agent.deadline) {}
 
-  // Restores this identifier in the state `before`: a request about it is in progress and will be repeated.
+  // Makes run() restore this identifier in the state `before`, because a request about the identifier is in
+  // progress and will be repeated.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
-  // ECONNRESET: this agent is dead, too. ETIMEDOUT: this agent does not answer.
+  // Restores everything. Returns ECONNRESET if this agent is dead, too, and ETIMEDOUT if it does not answer.
   Result<void> run();
-  // The events to post, whatever run() returned.
+  // The events to post after run(), whether or not run() has failed.
   const std::vector<Told>& told() const { return told_; }
 
  private:

@@ -13,27 +13,29 @@
 namespace verbena::rsockets {
 
 // The queues of a listening rsocket: unanswered connection requests, streams that are being connected, and
-// streams ready for accept(). As with TCP, the backlog limits the last two together. A request beyond the
-// backlog stays in the first queue while its sender repeats it, and uses no other resources. Thread-safe.
+// streams ready for accept(). As with TCP, the backlog limits the streams in the last two queues together. A
+// request beyond the backlog waits in the first queue, without a queue pair, until its sender gives up.
+// Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
   explicit AcceptQueue(size_t backlog) : backlog_(backlog) {}
-  static constexpr size_t kMaxRequests = 1024;
+  static constexpr size_t kMaxRequests = 1024;  // unanswered requests; more are rejected
 
   void set_backlog(size_t backlog) {
     const std::lock_guard lock(mutex_);
     backlog_ = backlog;
   }
 
-  // Queues a connection request. False if kMaxRequests requests are queued or the listener is closed.
+  // Queues a connection request. Returns false if kMaxRequests requests are queued or the listener is closed.
   bool add_request(Request request) {
     const std::lock_guard lock(mutex_);
     if (closed_ || requests_.size() == kMaxRequests) return false;
     requests_.push_back(std::move(request));
     return true;
   }
-  // Removes and returns the first request that matches the predicate, for a sender that gave up.
+  // Removes and returns the first request for which `wanted` is true; nullopt if there is none. Called when
+  // the sender of a request has given up.
   template <class Predicate>
   std::optional<Request> withdraw(Predicate wanted) {
     const std::lock_guard lock(mutex_);
@@ -43,8 +45,9 @@ class AcceptQueue {
     requests_.erase(found);
     return request;
   }
-  // Takes the next request to answer, and reserves a place in the backlog for it. Returns nothing if the
-  // backlog is full. The caller must then call opening() or given_up().
+  // Takes the next request to answer, and reserves a place for it in the backlog. Returns nullopt if there is
+  // no request or the backlog is full. The caller must call opening() or given_up() for each request that it
+  // gets.
   std::optional<Request> next_request() {
     const std::lock_guard lock(mutex_);
     if (requests_.empty() || reserved_ + opening_.size() + ready_.size() >= backlog_) return std::nullopt;
@@ -53,12 +56,13 @@ class AcceptQueue {
     ++reserved_;
     return request;
   }
+  // Releases the reserved place: no stream was created for the request.
   void given_up() {
     const std::lock_guard lock(mutex_);
     --reserved_;
   }
-  // Queues a stream that is being connected, in the place that next_request() reserved. False if the listener
-  // was closed meanwhile.
+  // Queues a stream that is being connected, in the place that next_request() reserved. Returns false if the
+  // listener was closed meanwhile.
   bool opening(std::shared_ptr<Stream> stream) {
     const std::lock_guard lock(mutex_);
     --reserved_;
@@ -67,8 +71,8 @@ class AcceptQueue {
     return true;
   }
 
-  // Makes the stream ready for accept(): its connection is established. False if the stream is not in the
-  // queue.
+  // Makes a stream ready for accept(). Called when the stream's connection is established. Returns false if
+  // the stream is not among those being connected.
   bool opened(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     auto taken = take_opening(stream);
@@ -76,7 +80,8 @@ class AcceptQueue {
     ready_.push_back(std::move(taken));
     return true;
   }
-  // Removes and returns a stream that could not be connected; null if it is not in the queue.
+  // Removes and returns a stream whose connection could not be established; null if the stream is not among
+  // those being connected.
   std::shared_ptr<Stream> failed(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     return take_opening(stream);
@@ -86,6 +91,7 @@ class AcceptQueue {
     const std::lock_guard lock(mutex_);
     return !ready_.empty();
   }
+  // Removes and returns the stream that has been ready for the longest time; null if no stream is ready.
   std::shared_ptr<Stream> accept() {
     const std::lock_guard lock(mutex_);
     if (ready_.empty()) return nullptr;
@@ -98,7 +104,8 @@ class AcceptQueue {
     std::deque<Request> requests;
     std::vector<std::shared_ptr<Stream>> streams;
   };
-  // Closes the queues, and passes all they hold to the caller.
+  // Closes the queues, so that nothing can be added any more. Returns the requests and streams that were in
+  // the queues, for the caller to reject or destroy.
   Rest close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

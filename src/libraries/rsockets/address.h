@@ -17,27 +17,30 @@ class Address {
  public:
   Address() { std::memset(&storage_, 0, sizeof storage_); }
 
-  // Errors: EINVAL if `length` is too short for the family; EAFNOSUPPORT if it is neither IPv4 nor IPv6.
+  // Copies a socket address. Errors: EINVAL if `address` is null or `length` is too short for the family;
+  // EAFNOSUPPORT if the family is neither IPv4 nor IPv6.
   static Result<Address> from(const sockaddr* address, socklen_t length);
-  // Returns no address for a family other than IPv4 and IPv6. REQUIRES: `address` is complete for its family
+  // Copies a socket address. Returns an Address of family 0 for a family other than IPv4 and IPv6. REQUIRES:
+  // `address` is complete for its family
   static Address from(const sockaddr* address);
   static Address ipv4(in_addr_t address, in_port_t port);
   static Address ipv6(const in6_addr& address, in_port_t port, uint32_t flow_info = 0);
-  // The wildcard address of a family.
+  // Returns the wildcard address of a family, with port 0.
   static Address any(int family);
 
   const sockaddr* get() const { return &storage_.any; }
   sockaddr* get() { return &storage_.any; }
   socklen_t size() const;
   int family() const { return storage_.any.sa_family; }
-  // In network byte order. IPv4 and IPv6 addresses have the port at the same offset.
+  // Returns the port in network byte order. IPv4 and IPv6 addresses have the port at the same offset.
   in_port_t port() const { return storage_.v4.sin_port; }
   void set_port(in_port_t port) { storage_.v4.sin_port = port; }
   const sockaddr_in& v4() const { return storage_.v4; }
   const sockaddr_in6& v6() const { return storage_.v6; }
   bool is_wildcard() const;
 
-  // Copies the address as getsockname(2) does: truncated to `*length`, which then gets the full length.
+  // Copies the address as getsockname(2) does: at most `*length` bytes. Sets `*length` to the address's full
+  // length.
   void copy_to(sockaddr* to, socklen_t* length) const;
 
   // Compares family, address, port and IPv6 scope. Ignores flow labels, which do not identify an endpoint.

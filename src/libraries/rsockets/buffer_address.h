@@ -11,8 +11,8 @@
 
 namespace verbena::rsockets {
 
-// The byte order of a table that the peer writes: always the owner's, so that the owner reads it without
-// conversion. Each side announces its byte order in the connection data.
+// The byte order of a table in memory. A table that the peer writes has its owner's byte order, so that the
+// owner reads it without conversion. Each side announces its byte order in the connection data.
 enum class ByteOrder : uint8_t { kLittle, kBig };
 inline constexpr ByteOrder kOwnOrder =
     std::endian::native == std::endian::little ? ByteOrder::kLittle : ByteOrder::kBig;
@@ -27,7 +27,7 @@ struct BufferAddress {
   static constexpr size_t kBytes = 16;
   uint64_t address = 0;
   uint32_t key = 0;
-  uint32_t length = 0;  // in bytes; for a table: in entries
+  uint32_t length = 0;  // in bytes; the length of a table is in entries
 
   std::array<std::byte, kBytes> encode(ByteOrder order) const {
     const uint64_t address_word = in_order(address, order);

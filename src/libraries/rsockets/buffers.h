@@ -11,7 +11,7 @@
 namespace verbena::rsockets {
 
 // A cursor over the application's list of buffers (struct iovec): reads or writes them from beginning to end.
-// Refers to the list and does not copy it. Not thread-safe.
+// Refers to the list, which must outlive the cursor. Not thread-safe.
 class Buffers {
  public:
   Buffers(const iovec* pieces, size_t count) : piece_(pieces), left_(count) {
@@ -21,17 +21,19 @@ class Buffers {
 
   // The number of bytes that are still ahead of the cursor.
   size_t size() const { return bytes_; }
-  // The contiguous bytes at the cursor: their address, and their number up to the end of the current buffer.
+  // Return the address and the number of the bytes from the cursor to the end of the current buffer. At the
+  // end of the list, return nullptr and 0.
   std::byte* data() const { return left_ == 0 ? nullptr : static_cast<std::byte*>(piece_->iov_base) + at_; }
   size_t in_a_row() const { return left_ == 0 ? 0 : piece_->iov_len - at_; }
 
-  // REQUIRES: bytes <= in_a_row()
+  // Advances the cursor. REQUIRES: bytes <= in_a_row()
   void skip(size_t bytes) {
     at_ += bytes;
     bytes_ -= bytes;
     settle();
   }
-  // REQUIRES: bytes <= size()
+  // read() copies bytes from the buffers to `to`; write() copies bytes from `from` into the buffers. Both
+  // advance the cursor. REQUIRES: bytes <= size()
   void read(void* to, size_t bytes) {
     for (auto* at = static_cast<std::byte*>(to); bytes > 0;) {
       const size_t part = std::min(bytes, in_a_row());

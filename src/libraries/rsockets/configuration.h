@@ -7,17 +7,18 @@
 
 namespace verbena::rsockets {
 
-// Default sizes and times of new rsockets. The administrator can override each one in a file that holds one
-// number, in /etc/rdma/rsocket (rsocket(7)); the comments name the files.
+// Default sizes and times of new rsockets; queue sizes are in entries. The administrator can set another
+// value in a file in /etc/rdma/rsocket that holds one number (rsocket(7)). The comments name the files.
+// Values out of range are clamped; files without a number are ignored.
 struct Configuration {
-  uint32_t receive_bytes = 1 << 17;                             // mem_default
-  uint32_t send_bytes = 1 << 17;                                // wmem_default
-  uint32_t send_queue = 384;                                    // sqsize_default
-  uint32_t receive_queue = 384;                                 // rqsize_default
-  uint32_t inline_bytes = 64;                                   // inline_default
-  uint32_t iomap_entries = 0;                                   // iomap_size
-  Duration polling_time = std::chrono::microseconds(10);        // polling_time: busy polling before a sleep
-  Duration wake_up_interval = std::chrono::milliseconds(5000);  // wake_up_interval: the longest sleep
+  uint32_t receive_bytes = 1 << 17;                       // from mem_default
+  uint32_t send_bytes = 1 << 17;                          // from wmem_default
+  uint32_t send_queue = 384;                              // from sqsize_default
+  uint32_t receive_queue = 384;                           // from rqsize_default
+  uint32_t inline_bytes = 64;                             // from inline_default
+  uint32_t iomap_entries = 0;                             // from iomap_size
+  Duration polling_time = std::chrono::microseconds(10);  // from polling_time (us): busy polling before sleep
+  Duration wake_up_interval = std::chrono::milliseconds(5000);  // from wake_up_interval (ms): longest sleep
 
   static Configuration read(const char* folder);
 };

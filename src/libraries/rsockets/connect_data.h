@@ -11,7 +11,8 @@
 
 namespace verbena::rsockets {
 
-// The number of entries in each side's table of granted buffers. The peer writes the table.
+// The number of entries in each side's table of granted buffers (GrantTable). The other side writes the
+// table.
 inline constexpr uint32_t kTableEntries = 2;
 
 // The private data of a connection request and of its reply: introduces each side's buffers to the other.
@@ -20,14 +21,15 @@ struct ConnectData {
   static constexpr uint8_t kVersion = 1;
 
   uint16_t credits = 0;         // messages that the peer may send before it gets more credits
-  uint32_t iomap_entries = 0;   // entries for mapped buffers, which follow the table; see iomap_scale.h
+  uint32_t iomap_entries = 0;   // entries for mapped buffers, which follow `table` in memory
   ByteOrder order = kOwnOrder;  // the byte order of the side that sends these data
   BufferAddress table;          // the sender's table, in which the receiver announces granted buffers
   BufferAddress buffer;         // the first buffer that the sender grants
 
   std::array<std::byte, kBytes> encode() const;
 
-  // Errors: EPROTO if the data are too short or the table is too small, EOPNOTSUPP for another version.
+  // Errors: EPROTO if the data are too short or the table has fewer than kTableEntries entries; EOPNOTSUPP
+  // for another version.
   static Result<ConnectData> decode(ConstBytes from);
 };
 

@@ -51,10 +51,10 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   struct Destination {
     Address address;
     DatagramQp* qp;
-    AddressHandle handle;  // null: reachable only through the UDP socket so far
-    uint32_t number = 0;   // the peer's queue pair number
-    uint32_t mtu = 0;
-    std::shared_ptr<PathQuery> query;
+    AddressHandle handle;              // null while only the UDP socket reaches the peer
+    uint32_t number = 0;               // the peer's queue pair number
+    uint32_t mtu = 0;                  // of the path, in bytes; valid if `handle` is not null
+    std::shared_ptr<PathQuery> query;  // null unless a query is running
   };
   // A datagram that waits for receive(): its payload lies in a receive slot of `qp`, or in `copy` if `qp` is
   // null.
@@ -91,7 +91,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   OwnFd epoll_;  // polls the completion channels of all queue pairs
   std::atomic<bool> closed_{false};
   std::atomic<bool> reading_shut_{false};
-  std::atomic<int> udp_looks_{0};  // empty reads left, in which application threads look at the UDP socket
+  std::atomic<int> udp_looks_{0};  // empty reads after which application threads stop reading udp_
 
   std::mutex mutex_;
   bool started_ = false;
@@ -102,7 +102,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   std::mutex poll_mutex_;
   std::vector<std::unique_ptr<DatagramQp>> queue_pairs_;  // grows under both locks
   std::deque<Arrival> arrivals_;
-  Address heard_;  // the only source that receive() accepts, once connected; set under both locks
+  Address heard_;  // if connected, the only source that receive() accepts; set under both locks
 
   std::mutex receive_mutex_;
 };

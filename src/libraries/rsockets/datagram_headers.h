@@ -11,7 +11,8 @@
 
 namespace verbena::rsockets {
 
-// The size of each receive buffer: the longest datagram including its header, on either route.
+// The size of each receive buffer, in bytes: the longest datagram including its header, through queue pairs
+// or the UDP socket.
 inline constexpr size_t kDatagramBytes = 2048;
 
 // Precedes each datagram between UD queue pairs: names the sender's UDP address. 8 bytes for IPv4, 24 for
@@ -24,12 +25,12 @@ struct DatagramHeader {
   size_t size() const { return size(source.family()); }
   // Writes the header to `to`, which has room for kMaxBytes. Returns the length written.
   size_t encode(std::byte* to) const;
-  // Errors: EPROTO if the bytes are not such a header.
+  // Parses the header at the beginning of `from`. Errors: EPROTO if there is no valid header.
   static Result<DatagramHeader> decode(ConstBytes from);
 };
 
-// Precedes each datagram through the UDP socket, used while the sender does not know the receiver's queue
-// pair. Names the queue pair for replies. 16 bytes for IPv4, 28 for IPv6.
+// Precedes each datagram through the UDP socket, which carries datagrams while the sender does not know the
+// receiver's queue pair, and large ones. Names the queue pair for replies. 16 bytes for IPv4, 28 for IPv6.
 struct UdpHeader {
   static constexpr size_t kMaxBytes = 28;
   // kData: application data follow. kControl: only announces the queue pair number.
@@ -37,11 +38,12 @@ struct UdpHeader {
 
   Kind kind = Kind::kData;
   uint32_t qpn = 0;
-  Address source;  // the sender's own view; the receiver uses the source that its UDP socket reports
+  Address source;  // the sender's local address; the receiver uses the one that recvfrom() reports
 
   size_t size() const { return source.family() == AF_INET ? 16 : 28; }
   size_t encode(std::byte* to) const;
-  // `family`: that of the source address. Errors: EPROTO.
+  // Parses the header at the beginning of `from`, which came from an address of `family`. Errors: EPROTO if
+  // there is no valid header.
   static Result<UdpHeader> decode(ConstBytes from, int family);
 };
 

@@ -25,8 +25,8 @@ namespace verbena::rsockets {
 // datagrams sent to it. Thread rules: at most one thread polls at a time, and at most one sends.
 class DatagramQp final : public CmHandler {
  public:
-  // `local` includes the port of the UDP socket. Errors: those of the connection manager and the verbs;
-  // ENODEV if the address belongs to no device.
+  // Creates the queue pair of the address `local`, which includes the port of the UDP socket. Errors: those
+  // of the connection manager and the verbs; ENODEV if the address belongs to no device.
   static Result<std::unique_ptr<DatagramQp>> create(Service& service, const Address& local,
                                                     const Sizes& sizes);
   ~DatagramQp() override;
@@ -42,12 +42,13 @@ class DatagramQp final : public CmHandler {
 
   bool may_send() const { return free_slots_.load(std::memory_order_acquire) > 0; }
   bool all_sent() const { return free_slots_.load(std::memory_order_acquire) == sends_; }
-  // REQUIRES: may_send(), header_size() + from.size() <= min(mtu(), kDatagramBytes)
+  // Sends a datagram, our header and the bytes of `from`, to queue pair `number` behind `to`. REQUIRES:
+  // may_send(), header_size() + from.size() <= min(mtu(), kDatagramBytes)
   Result<void> send(Buffers from, ibv_ah* to, uint32_t number);
 
-  // Handles completions, at most as many as the completion queue holds. Calls arrived(slot, header, payload)
-  // for each datagram; the callee owns the slot and returns it with give_back().
   using Arrived = std::function<void(uint32_t slot, const DatagramHeader& header, ConstBytes payload)>;
+  // Handles completions, at most as many as the completion queue holds. Calls arrived(slot, header, payload)
+  // for each datagram. The payload stays valid until the callee returns the slot with give_back().
   void poll(const Arrived& arrived);
   void give_back(uint32_t slot);
   void arm();

@@ -20,14 +20,15 @@ class DestinationTable {
   // `most`: the maximum number of destinations. REQUIRES: most > 0
   explicit DestinationTable(size_t most) : max_(most) {}
 
-  // Null if there is none.
+  // Returns the destination with this address; null if it is unknown.
   Destination* find(const Address& address) const {
     const auto found = by_address_.find(address);
     return found != by_address_.end() ? found->second.get() : nullptr;
   }
 
-  // Adds a destination, and evicts an old one if the table is full. Returns null if none may be evicted:
-  // may_go(destination) decides. REQUIRES: find(address) is null
+  // Adds a destination. If the table is full, first evicts the oldest destination for which
+  // may_go(destination) is true. Returns null if none of the kMaxLooks oldest may be evicted. REQUIRES:
+  // find(address) is null
   template <class MayGo>
   Destination* add(const Address& address, std::unique_ptr<Destination> fresh, MayGo may_go) {
     if (by_address_.size() >= max_ && !make_room(may_go)) return nullptr;
@@ -42,8 +43,8 @@ class DestinationTable {
   }
 
  private:
-  // Entries examined for one eviction. An entry that must stay moves to the end, so one datagram costs a
-  // bounded number of looks.
+  // The maximum number of entries examined for one eviction, so that each datagram has a bounded cost. An
+  // entry that may not be evicted becomes the newest.
   static constexpr int kMaxLooks = 64;
 
   template <class MayGo>

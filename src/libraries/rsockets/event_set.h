@@ -14,22 +14,22 @@
 
 namespace verbena::rsockets {
 
-// An epoll(7) set for rsockets and plain descriptors mixed: remembers what each descriptor is watched for
-// between calls that wait. Level-triggered; supports EPOLLONESHOT but not EPOLLET. Thread-safe. A change does
-// not affect a call that already waits.
+// An epoll(7) set for rsockets and plain descriptors mixed: stores the watched events of each descriptor.
+// Level-triggered; supports EPOLLONESHOT but not EPOLLET. Thread-safe. A change has no effect on calls of
+// wait() that are already running.
 class EventSet {
  public:
   static Result<std::shared_ptr<EventSet>> create();
-  // Null if there is no such set.
+  // Returns the set with this descriptor number; null if there is no such set.
   static std::shared_ptr<EventSet> find(int number);
-  // Removes the set. False if there is no such set.
+  // Removes the set. Returns false if there is no such set.
   static bool close(int number);
 
   int number() const { return number_.get(); }
   // Changes the set as epoll_ctl(2) does. Errors: EEXIST, ENOENT, EINVAL, EBADF, EFAULT; EOPNOTSUPP for
   // EPOLLET.
   Result<void> control(int operation, int fd, const epoll_event* event);
-  // Waits as epoll_wait(2) does.
+  // Waits as epoll_wait(2) does, and returns the number of events; 0 at the deadline.
   Result<int> wait(std::span<epoll_event> events, TimePoint deadline);
 
  private:

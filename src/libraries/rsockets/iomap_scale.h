@@ -6,8 +6,9 @@
 
 namespace verbena::rsockets {
 
-// Encodes the size of the table of mapped buffers in one byte. Sizes up to 128 are stored as is, larger ones
-// in units of 256 with the top bit set, rounded down.
+// The maximum size of a table of mapped buffers, in entries. The connection data encode the size in one byte.
+// Sizes up to 128 are stored as is; larger sizes are stored in units of 256, rounded down, with the top bit
+// set.
 inline constexpr uint32_t kMaxIomapEntries = 127 * 256;
 
 constexpr uint8_t scale_iomap_entries(uint32_t entries) {
@@ -19,7 +20,7 @@ constexpr uint32_t unscale_iomap_entries(uint8_t scaled) {
   return scaled <= 128 ? scaled : (scaled & 127u) << 8;
 }
 
-// Returns the table size that the peer decodes from the encoding of `entries`.
+// Returns `entries` rounded down to a table size that the encoding can represent.
 constexpr uint32_t representable_iomap_entries(uint32_t entries) {
   return unscale_iomap_entries(scale_iomap_entries(entries));
 }

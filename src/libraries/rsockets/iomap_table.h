@@ -11,7 +11,8 @@
 
 namespace verbena::rsockets {
 
-// An entry in a table of mapped buffers: maps offsets from `offset` on to `buffer`.
+// An entry in a table of mapped buffers: the writer's offsets from `offset` on stand for the bytes of
+// `buffer`.
 struct IomapEntry {
   static constexpr size_t kBytes = 24;
   uint64_t offset = 0;
@@ -32,7 +33,8 @@ class IomapTable {
  public:
   IomapTable(const std::byte* memory, uint32_t entries) : memory_(memory), entries_(entries) {}
 
-  // Returns the rest of the mapped buffer that contains `offset`, from `offset` on.
+  // Returns the part of a mapped buffer from `offset` to the buffer's end; nullopt if no mapped buffer
+  // contains `offset`.
   std::optional<BufferAddress> find(uint64_t offset) const {
     for (uint32_t i = 0; i < entries_; ++i) {
       std::array<std::byte, IomapEntry::kBytes> copy;

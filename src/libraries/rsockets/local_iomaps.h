@@ -16,8 +16,8 @@
 
 namespace verbena::rsockets {
 
-// The buffers that the application has mapped into a connection with riomap(). The next send announces a new
-// mapping to the peer. Thread-safe.
+// The buffers that the application has mapped into a connection with riomap(). The next send announces new
+// mappings with PROT_WRITE to the peer, which may write to them. Thread-safe.
 class LocalIomaps {
  public:
   struct News {
@@ -25,15 +25,17 @@ class LocalIomaps {
     IomapEntry entry;
   };
 
-  // Maps `length` bytes at `offset`, or at the memory's own address if `offset` is -1. A mapping with
-  // PROT_WRITE takes one of the `places` entries in the peer's table. Errors: EINVAL, ENOMEM (no entry left),
-  // those of ibv_reg_mr(3).
+  // Registers `length` bytes at `memory`, and maps them at `offset`, or at their own address if `offset` is
+  // -1. Returns the offset. A mapping with PROT_WRITE takes one of the `places` entries in the peer's table.
+  // Errors: EINVAL for other protection bits and for a length of 0 or at least 4 GiB; ENOMEM if no entry is
+  // left; those of ibv_reg_mr(3).
   Result<off_t> map(ibv_pd* domain, void* memory, size_t length, int protection, off_t offset,
                     uint32_t places);
-  // Errors: EINVAL if no mapping has this address and length.
+  // Deregisters a mapping. Errors: EINVAL if no mapping has this address and length.
   Result<void> unmap(void* memory, size_t length);
 
-  // Mappings to announce to the peer: whether there are any, and the next one, which the caller then sends.
+  // has_news() tells whether mappings wait to be announced to the peer. next_news() removes and returns the
+  // next of them, for the caller to announce; nullopt if there is none.
   bool has_news() const { return news_count_.load(std::memory_order_acquire) > 0; }
   std::optional<News> next_news();
 
@@ -42,7 +44,7 @@ class LocalIomaps {
  private:
   struct Mapping {
     Region region;
-    std::optional<uint32_t> index;  // in the peer's table; none for a local mapping
+    std::optional<uint32_t> index;  // in the peer's table; nullopt without PROT_WRITE
     uint64_t offset;
   };
   std::optional<uint32_t> free_place(uint32_t places) const;

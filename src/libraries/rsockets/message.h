@@ -18,9 +18,9 @@ enum class Operation : uint32_t {
 };
 
 enum class Control : uint32_t {
-  kDisconnect = 0,  // neither sends nor receives any more
+  kDisconnect = 0,  // the sender neither sends nor receives data any more
   kKeepalive = 1,   // an empty WRITE without immediate data; never in a message
-  kShutdown = 2,    // sends no more data
+  kShutdown = 2,    // the sender sends no more data
 };
 
 inline constexpr uint32_t kMaxMessageValue = (1u << 29) - 1;
@@ -32,7 +32,7 @@ struct Message {
   // REQUIRES: value <= kMaxMessageValue
   constexpr uint32_t encode() const { return static_cast<uint32_t>(operation) << 29 | value; }
 
-  // Returns nothing for reserved operations and for those that are never in a message.
+  // Returns nullopt for reserved operations and for those that are never in a message.
   static constexpr std::optional<Message> decode(uint32_t word) {
     const auto operation = static_cast<Operation>(word >> 29);
     switch (operation) {

@@ -17,16 +17,17 @@ namespace verbena::rsockets {
 // The path that UD packets take to an address.
 struct UdPath {
   ibv_ah_attr attributes{};
-  uint32_t mtu = 0;  // bytes
+  uint32_t mtu = 0;  // path MTU in bytes
 };
 
-// Resolves the path from a local address to a remote one through the connection manager. Calls the answer
-// exactly once, in the service's thread. The query may be dropped before or after that; in the service's
-// thread only with Service::retire().
+// Resolves the path of UD packets from a local address to a remote one through the connection manager. Calls
+// `answer` at most once, in the service's thread, with the path or an error. Destroying the query cancels it.
+// The service's thread must destroy a query only through Service::retire().
 class PathQuery final : public CmHandler {
  public:
   using Answer = std::function<void(Result<UdPath>)>;
 
+  // Starts a query. If start() returns an error, `answer` is not called.
   static Result<std::shared_ptr<PathQuery>> start(Service& service, const Address& from, const Address& to,
                                                   Answer answer);
   ~PathQuery() override;

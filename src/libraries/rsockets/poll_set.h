@@ -13,13 +13,15 @@
 
 namespace verbena::rsockets {
 
-// The descriptors of one rpoll() call: rsockets and plain descriptors mixed. For one thread.
+// Polls rsockets and plain descriptors together, for one call of rpoll() or a similar function. For one
+// thread.
 class PollSet {
  public:
   explicit PollSet(std::span<pollfd> wanted);
 
-  // Waits until a descriptor is ready or the deadline passes. Returns how many are ready, with their revents
-  // set. Busy-polls for the configured time, then sleeps. Errors: EINTR and the others of poll(2).
+  // Waits until a descriptor is ready or the deadline passes. Sets `revents` of all descriptors, and returns
+  // the number of ready ones; 0 at the deadline. Busy-polls for Configuration::polling_time, then sleeps.
+  // Errors: those of poll(2), such as EINTR; ENOMEM if the thread has no Waker.
   Result<int> wait(TimePoint deadline);
 
  private:
@@ -33,7 +35,7 @@ class PollSet {
   std::span<pollfd> wanted_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // null for plain descriptors
   std::vector<pollfd> plain_;                     // the plain descriptors of `wanted_`, in order
-  std::vector<pollfd> asleep_;  // what sleep() polls: the waker, then one entry for each of `wanted_`
+  std::vector<pollfd> asleep_;  // polled by sleep(): the waker, then one entry for each of `wanted_`
 };
 
 }  // namespace verbena::rsockets

@@ -8,14 +8,16 @@
 
 namespace verbena::rsockets {
 
-// Flow control of the receiving direction: bytes that arrived, and the buffers and credits to grant to the
-// peer. The receive buffer is a ring of two halves. The peer gets one half at a time, fills it from beginning
-// to end, and gets it again after the application has read it.
-// Two threads use a window: the *reader* and the *poller* (which handles completions); one thread at a time
-// each. Each number has one writer.
+// Flow control of the receiving direction: counts the bytes that arrived, and decides when to grant buffers
+// and credits to the peer. The receive buffer is a ring of two halves. Each grant gives the peer one half,
+// which the peer fills from beginning to end. The same half is granted again after the application has read
+// all its bytes. Two threads may use a window at the same time: the *reader*, which takes data out, and the
+// *poller*, which handles completions. There is at most one thread at a time in each role. Each counter has
+// one writer.
 class ReceiveWindow {
  public:
-  // REQUIRES: messages > 0, half_bytes > 0
+  // `messages`: the maximum number of unread messages, which limits the peer's credits. REQUIRES: messages >
+  // 0, half_bytes > 0
   ReceiveWindow(uint32_t messages, uint32_t half_bytes)
       : half_(half_bytes), ends_(messages), announce_at_(static_cast<uint16_t>(messages / 2)) {}
 
@@ -30,8 +32,8 @@ class ReceiveWindow {
     return arrived_bytes_.load(std::memory_order_acquire) - read_bytes_.load(std::memory_order_relaxed);
   }
 
-  // Reader: returns at most `wanted` contiguous bytes after the first `skip` ones; length 0 if there are
-  // none.
+  // Reader: returns the place of at most `wanted` contiguous unread bytes, after skipping the first `skip`
+  // unread bytes. The length is 0 if there are none.
   Piece peek(uint64_t wanted, uint64_t skip = 0) const {
     const uint64_t at_hand = available();
     if (skip >= at_hand) return {0, 0};
@@ -40,7 +42,8 @@ class ReceiveWindow {
     const uint64_t in_a_row = std::min<uint64_t>(at_hand - skip, ring_bytes() - offset);
     return {offset, static_cast<uint32_t>(std::min(wanted, in_a_row))};
   }
-  // Reader: releases bytes that were read. REQUIRES: bytes <= available()
+  // Reader: releases the first `bytes` unread bytes, so that their space and credits can be granted again.
+  // REQUIRES: bytes <= available()
   void consume(uint64_t bytes) {
     const uint64_t read = read_bytes_.load(std::memory_order_relaxed) + bytes;
     uint32_t messages = messages_read_.load(std::memory_order_relaxed);
@@ -50,8 +53,9 @@ class ReceiveWindow {
     read_bytes_.store(read, std::memory_order_release);
   }
 
-  // Poller: accounts for a message that announces `bytes` written bytes. False if that is impossible: the
-  // peer violates the protocol, and the connection must end.
+  // Poller: accounts for a message that announces `bytes` written bytes. Returns false if the peer had no
+  // credit or no granted buffer for the message, or `bytes` is 0. The peer then violates the protocol, and
+  // the caller must end the connection.
   bool arrive(uint32_t bytes) {
     const uint32_t count = messages_arrived_.load(std::memory_order_relaxed);
     if (count - messages_read_.load(std::memory_order_acquire) == ends_.size()) return false;
@@ -63,7 +67,9 @@ class ReceiveWindow {
     return true;
   }
 
-  // Whether the peer is due a buffer or credits. Exact for the poller, a hint for other threads.
+  // owes_buffer() tells whether a half of the ring is free and not granted. owes_credits() tells whether half
+  // of the maximum number of messages were read since the last announcement of credits. Both are exact for
+  // the poller, and hints for other threads.
   bool owes_buffer() const {
     return granted_bytes_.load(std::memory_order_relaxed) + half_ <=
            read_bytes_.load(std::memory_order_acquire) + ring_bytes();
@@ -77,7 +83,8 @@ class ReceiveWindow {
     granted_bytes_.store(granted + half_, std::memory_order_relaxed);
     return static_cast<uint32_t>(granted % ring_bytes());
   }
-  // Poller: returns the new credit limit to announce to the peer.
+  // Poller: returns the new credit limit to announce to the peer, the sequence number of the first message
+  // that the peer may not send.
   uint16_t grant_credits() {
     const uint16_t read = sequence();
     announce_at_.store(static_cast<uint16_t>(read + ends_.size() / 2), std::memory_order_relaxed);
@@ -88,7 +95,7 @@ class ReceiveWindow {
   uint16_t sequence() const { return static_cast<uint16_t>(messages_read_.load(std::memory_order_acquire)); }
 
   const uint32_t half_;
-  std::vector<uint64_t> ends_;  // for each unread message: the total of bytes up to its end
+  std::vector<uint64_t> ends_;  // for each unread message: all bytes received up to the message's end
 
   // Written by the reader only.
   std::atomic<uint64_t> read_bytes_{0};

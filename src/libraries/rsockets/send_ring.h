@@ -7,8 +7,8 @@
 
 namespace verbena::rsockets {
 
-// Allocates places for outgoing data in the ring of send buffers, in order. Does not track free space, which
-// SendWindow does. For the sender only.
+// Allocates space for outgoing data in the ring of send buffers, in order. Does not check that the space is
+// free: SendWindow tracks the free bytes. For the sending thread only.
 class SendRing {
  public:
   explicit SendRing(uint32_t bytes) : bytes_(bytes) {}
@@ -22,7 +22,7 @@ class SendRing {
     uint32_t count;
   };
 
-  // REQUIRES: 0 < length <= the ring's size
+  // Takes the next `length` bytes of the ring. REQUIRES: 0 < length <= the ring's size
   Place take(uint32_t length) {
     const uint32_t first = std::min(length, bytes_ - at_);
     Place place{{{{at_, first}, {0, length - first}}}, length == first ? 1u : 2u};

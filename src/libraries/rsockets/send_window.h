@@ -10,14 +10,15 @@
 
 namespace verbena::rsockets {
 
-// The minimum room in the send ring, in bytes, to start a transfer: less would make small packets.
+// The minimum free space in the send ring, in bytes, to start a transfer. Less space would lead to small
+// packets.
 inline constexpr uint32_t kSendLowWater = 2048;
 
 // Flow control of the sending direction: decides whether a message may be sent now. A message needs a free
-// entry in the send queue, room in the send ring, a credit of the peer, and a buffer that the peer has
-// granted.
-// Two threads use a window, one at a time each: the *sender* takes; the *poller* (which handles completions)
-// gives back and grants. Each number has one writer.
+// entry in the send queue, kSendLowWater free bytes in the send ring, a credit of the peer, and a buffer
+// granted by the peer. Two threads may use a window at the same time: the *sender*, which takes these
+// resources, and the *poller*, which handles completions and returns the resources. There is at most one
+// thread at a time in each role. Each counter but has_buffer_ has one writer.
 class SendWindow {
  public:
   // REQUIRES: requests > 0
@@ -28,7 +29,8 @@ class SendWindow {
     return has_room() && sent_.load(std::memory_order_relaxed) != limit_.load(std::memory_order_acquire) &&
            has_buffer_.load(std::memory_order_acquire) != 0;
   }
-  // Whether a WRITE into mapped memory may be posted: it needs no buffer and no credit of the peer.
+  // Whether a WRITE into mapped memory may be posted: the send queue has a free entry, and the send ring has
+  // kSendLowWater free bytes. A WRITE needs no buffer and no credit of the peer.
   bool has_room() const {
     return requests_posted_.load(std::memory_order_relaxed) - requests_done_.load(std::memory_order_acquire) <
                requests_ &&
@@ -45,8 +47,9 @@ class SendWindow {
     return requests_posted_.load(std::memory_order_acquire) == requests_done_.load(std::memory_order_acquire);
   }
 
-  // Sender: takes up to `wanted` bytes of the peer's current buffer, and one credit. The length returned is
-  // that of the message. The caller then calls post(). REQUIRES: may_send(), wanted > 0
+  // Sender: takes up to `wanted` bytes of the peer's current buffer, and one credit. Returns where the
+  // message's bytes go, with the message's length. The caller then calls post(). REQUIRES: may_send(), wanted
+  // > 0
   BufferAddress take(uint32_t wanted) {
     if (current_.length == 0) {
       const uint32_t at = grants_taken_.load(std::memory_order_relaxed);
@@ -79,8 +82,8 @@ class SendWindow {
   }
   // Poller: sets the sequence number of the first message that the peer does not accept yet.
   void set_limit(uint16_t limit) { limit_.store(limit, std::memory_order_release); }
-  // Poller: adds a buffer that the peer has granted. False if the peer grants more than two at a time, which
-  // the protocol forbids. REQUIRES: buffer.length > 0
+  // Poller: adds a buffer that the peer has granted. Returns false if the peer has granted more than two at a
+  // time, which the protocol forbids. REQUIRES: buffer.length > 0
   bool grant(const BufferAddress& buffer) {
     const uint32_t at = grants_made_.load(std::memory_order_relaxed);
     if (at - grants_taken_.load(std::memory_order_acquire) == grants_.size()) return false;

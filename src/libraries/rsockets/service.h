@@ -22,7 +22,7 @@ class CmHandler {
  public:
   virtual ~CmHandler() = default;
   // Called in the service's thread. The identifier lives until the call returns, and must not be destroyed
-  // within it.
+  // during the call.
   virtual void on_cm_event(const rdma_cm_event& event) = 0;
 };
 
@@ -35,9 +35,10 @@ class ServiceClient {
 };
 
 // The background thread of rsockets: handles connection events, reads the UDP sockets of datagram rsockets,
-// and runs keep-alive timers. A process has at most one, started with its first rsocket and never ended. A
-// child after fork() has none until its next rsocket starts one. The thread blocks all signals but those of
-// faults. Public functions are thread-safe.
+// and runs timers (keep-alive of streams, start of listeners). A process has at most one such thread. The
+// first rsocket starts the thread, which runs until the process ends or the application closes the thread's
+// descriptors. After fork(), the child has no such thread until its next rsocket starts one. The thread
+// blocks all signals but those of faults. Public functions are thread-safe.
 class Service {
  public:
   // Returns the service, which the first call starts. Errors: those of rdma_create_event_channel(3) and of
@@ -47,15 +48,16 @@ class Service {
   // The event channel of all identifiers of rsockets.
   rdma_event_channel* channel() { return channel_; }
 
-  // Calls on_readable() of the client whenever `fd` is readable, until forget().
+  // Calls on_readable() of the client whenever `fd` is readable, until forget() or the client's destruction.
   Result<void> watch(int fd, std::weak_ptr<ServiceClient> client);
   void forget(int fd);
 
-  // Calls on_timer() every `period` from now on. Replaces the client's earlier timer; zero stops it.
+  // Calls on_timer() every `period` from now on. Replaces the client's earlier timer. A period of zero only
+  // stops the earlier timer.
   void set_timer(const std::shared_ptr<ServiceClient>& client, Duration period);
 
-  // Releases the object after the current event: an identifier cannot be destroyed while one of its events is
-  // handled. In any other thread than the service's, releases it at once.
+  // In the service's thread, releases `what` after the current event, because an identifier cannot be
+  // destroyed while one of its events is handled. In any other thread, releases `what` at once.
   void retire(std::shared_ptr<void> what);
 
  private:

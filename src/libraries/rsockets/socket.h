@@ -18,7 +18,8 @@
 
 namespace verbena::rsockets {
 
-// The output buffer of rgetsockopt(). Errors: EINVAL if it is too small, EFAULT if it is null.
+// Stores an option's value in the output buffer of rgetsockopt(). set() fails with EINVAL if the buffer is
+// too small, and EFAULT if the buffer is null.
 class OptionValue {
  public:
   OptionValue(void* to, socklen_t* length) : to_(to), length_(length) {}
@@ -34,10 +35,12 @@ class OptionValue {
   socklen_t* length_;
 };
 
-// Reads an int from an option's value. Errors: EINVAL, EFAULT.
+// Reads an int from an option's value. Errors: EINVAL if the value is shorter than an int; EFAULT if `value`
+// is null.
 Result<int> int_option(const void* value, socklen_t length);
 
-// The sizes with which an rsocket is created. The application may change them before connecting.
+// The sizes of an rsocket's queues, in entries, and of its buffers. A new rsocket has the configured
+// defaults; the application may change them before connecting.
 struct Sizes {
   uint32_t send_queue = configuration().send_queue;
   uint32_t receive_queue = configuration().receive_queue;
@@ -56,7 +59,7 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  // The descriptor by which the application knows the rsocket.
+  // Returns the descriptor number that the application uses for the rsocket.
   virtual int number() const = 0;
 
   virtual Result<void> bind(const Address& address) = 0;
@@ -64,12 +67,14 @@ class Socket {
   virtual Result<std::shared_ptr<Socket>> accept();
   virtual Result<void> connect(const Address& address) = 0;
   virtual Result<void> shutdown(int how) = 0;
-  // The last call on an rsocket; calls of other threads that still run fail soon.
+  // Closes the rsocket. Waits, for at most 60 s, until sent data have arrived. No call may follow; running
+  // calls of other threads return soon.
   virtual void close() = 0;
 
-  // Receives data. Sets `*source` to the sender's address, unless `source` is null.
+  // Receives data, and returns the number of bytes; 0 at the end of a stream. Sets `*source` to the sender's
+  // address, unless `source` is null.
   virtual Result<size_t> receive(Buffers into, int flags, Address* source) = 0;
-  // Sends data. `destination`: null on a connected rsocket.
+  // Sends data, and returns the number of bytes taken. A null `destination` means the connected peer.
   virtual Result<size_t> send(Buffers from, int flags, const Address* destination) = 0;
 
   virtual Result<Address> local_address() = 0;
@@ -89,12 +94,13 @@ class Socket {
 
   // ---- waiting
 
-  // Handles completions, then returns those of `interest` that are ready.
+  // Handles completions, then returns the conditions in `interest` that hold. May add POLLERR, POLLHUP and
+  // POLLNVAL, as poll(2) does.
   virtual Interest ready(Interest interest) = 0;
-  // Like ready(), but arms notifications first. From then on a change makes event_descriptor() readable or
-  // wakes the calling thread's waker. REQUIRES: the caller is in waiters()
+  // Like ready(), but arms notifications first. From then on, a change makes event_descriptor() readable or
+  // wakes the calling thread's Waker. REQUIRES: the calling thread is in waiters()
   virtual Interest arm(Interest interest) = 0;
-  // A descriptor to poll in addition to the waker, or -1.
+  // Returns a descriptor to poll in addition to the thread's Waker; -1 if there is none.
   virtual int event_descriptor() = 0;
   // Consumes the event that made event_descriptor() readable.
   virtual void take_event() = 0;

@@ -15,19 +15,20 @@ namespace verbena::rsockets {
 
 // Maps descriptor numbers to rsockets. Thread-safe; a lookup takes only the lock of its entry.
 //
-// An rsocket does not survive fork(): its queue pair and its connection belong to the parent. The child finds
-// an inherited entry only to close the descriptor.
+// An rsocket does not survive fork(): its queue pair and its connection belong to the parent. In the child,
+// find() and remove() skip inherited entries; the child closes their descriptors with remove_inherited().
 class SocketTable {
  public:
   static SocketTable& instance();
 
   // Adds the rsocket under its number. Errors: EMFILE if the number is too large for the table.
   Result<void> insert(std::shared_ptr<Socket> socket);
-  // Null if there is none, or if the parent process created it.
+  // Returns the rsocket with this number; null if there is none or the parent process created it.
   std::shared_ptr<Socket> find(int number);
-  // Removes and returns the rsocket; null as with find().
+  // Removes and returns the rsocket that find() returns; null if find() returns null.
   std::shared_ptr<Socket> remove(int number);
-  // Removes an rsocket that a parent process created. False if there is none.
+  // Removes an rsocket that a parent process created, without destroying the parent's resources. Returns
+  // false if there is no such rsocket.
   bool remove_inherited(int number);
 
   // For a child after fork(): releases all locks, which threads of the parent may have held.

@@ -23,10 +23,10 @@ namespace verbena::rsockets {
 
 // A stream rsocket: the semantics of a TCP socket over one reliable connection.
 //
-// The service's thread sets a connection up; after that the application's threads do all work (stream_qp.h).
-// Lock order: `event_mutex_` (held while an event is handled), then `mutex_` (phase and identifier). Senders
-// and readers have one lock each, held while its owner waits. No lock is held while an identifier is
-// destroyed.
+// The service's thread handles connection events and timers; the application's threads move the data
+// (stream_qp.h). Lock order: `event_mutex_` (held while an event is handled), then `mutex_` (phase and
+// identifier). send_mutex_ and receive_mutex_ serialize senders and readers; a call holds them while it
+// waits. No lock is held while an identifier is destroyed.
 class Stream final : public Socket,
                      public CmHandler,
                      public ServiceClient,
@@ -66,11 +66,11 @@ class Stream final : public Socket,
     kResolvingRoute,
     kConnecting,
     kAccepting,
-    kConnected,  // or was connected: StreamQp knows
+    kConnected,  // connected now or before: StreamQp knows which
     kFailed,     // the connection could not be set up
     kClosed,     // the application closed the stream
   };
-  // An unanswered connection request.
+  // A connection request that was neither accepted nor rejected yet.
   struct Request {
     rdma_cm_id* id;
     ConnectData peer;
@@ -85,7 +85,7 @@ class Stream final : public Socket,
 
   // ---- setting up a connection, in the service's thread and in connect()
 
-  // REQUIRES: mutex_ is held
+  // REQUIRES for the functions up to fail_opening(): mutex_ is held
   Result<void> resolve_address();
   Result<void> resolve_route();
   Result<void> request_connection();
@@ -121,7 +121,7 @@ class Stream final : public Socket,
   void wake_waiters();
   void part_if_broken();
 
-  // REQUIRES: mutex_ is held
+  // REQUIRES for these three: mutex_ is held
   StreamOptions::Stage stage() const;
   tcp_info information() const;
   uint32_t largest_segment() const;
@@ -131,7 +131,7 @@ class Stream final : public Socket,
   OwnFd number_;  // reserves the descriptor number; an accepted stream gets it in accept()
 
   std::mutex event_mutex_;
-  bool detached_ = false;  // events are ignored
+  bool detached_ = false;  // set by the destructor: ignore further events
 
   std::mutex mutex_;
   std::atomic<Phase> phase_{Phase::kNew};
@@ -150,8 +150,8 @@ class Stream final : public Socket,
   std::mutex receive_mutex_;
 
   std::unique_ptr<Queue> queue_;      // only for a listener
-  std::atomic<bool> serving_{false};  // the listener answers its requests
-  std::weak_ptr<Stream> listener_;    // of a stream that is being accepted
+  std::atomic<bool> serving_{false};  // as a listener, answers requests; false right after listen()
+  std::weak_ptr<Stream> listener_;    // null unless this stream is being accepted
 };
 
 }  // namespace verbena::rsockets

@@ -14,11 +14,12 @@
 
 namespace verbena::rsockets {
 
-// The socket options of a stream, except those about its state, errors and segment size, which the stream
-// answers. Most only store a value. SO_REUSEADDR and IPV6_V6ONLY also act on the rdma_cm_id, keep-alive
-// through Effect; TCP_KEEPCNT, TCP_KEEPINTVL and TCP_MAXSEG are accepted without effect. Unknown options fail
-// with EOPNOTSUPP as in rdma-core: programs that then fall back to a plain socket rely on it. Not
-// thread-safe: used under the stream's lock.
+// Stores and returns the socket options of a stream, except state, errors and segment size, which class
+// Stream returns. Sizes of buffers and queues take effect when a connection is set up. SO_REUSEADDR and
+// IPV6_V6ONLY also act on the rdma_cm_id; the keep-alive options need a timer (Effect). SO_LINGER,
+// SO_OOBINLINE and TCP_NODELAY are only stored; TCP_KEEPCNT, TCP_KEEPINTVL and TCP_MAXSEG are ignored.
+// Unknown options fail with EOPNOTSUPP as in rdma-core: programs that then fall back to a plain socket rely
+// on it. Not thread-safe: used under the stream's lock.
 class StreamOptions {
  public:
   // The state of the stream, as far as options depend on it.
@@ -26,22 +27,24 @@ class StreamOptions {
     rdma_cm_id* id;      // never null
     bool is_new;         // neither bound nor connected
     bool may_be_sized;   // no connection was requested or accepted yet
-    const Sizes* sizes;  // those of the queue pair; null before it exists
+    const Sizes* sizes;  // sizes of the queue pair; null before it exists
   };
-  // The action that the stream must take after an option was set.
+  // The action that the stream must take after an option was set. kKeepAlive: set the timer to
+  // keep_alive_period().
   enum class Effect : uint8_t { kNone, kKeepAlive };
 
   Result<Effect> set(const Stage& stage, int level, int name, const void* value, socklen_t length);
   Result<void> get(const Stage& stage, int level, int name, OptionValue& value) const;
 
-  // The interval at which to check that the peer is there; 0: never.
+  // Returns the interval at which to check that the peer is alive; 0 if keep-alive is off.
   std::chrono::seconds keep_alive_period() const {
     return std::chrono::seconds(keep_alive_ ? keep_alive_seconds_ : 0);
   }
   const Sizes& sizes() const { return sizes_; }
   // Copies the sizes that an accepted stream inherits from its listener.
   void take_sizes_of(const StreamOptions& listener) { sizes_ = listener.sizes_; }
-  // Sets the path given by RDMA_ROUTE on the identifier. False if none was given or the path is refused.
+  // Sets the path that the application gave with RDMA_ROUTE on the identifier, instead of resolving a route.
+  // Returns false if no path was given or librdmacm refuses the path.
   bool set_route_of(rdma_cm_id& id);
 
  private:
@@ -56,14 +59,14 @@ class StreamOptions {
   const Sizes& sizes_at(const Stage& stage) const { return stage.sizes != nullptr ? *stage.sizes : sizes_; }
 
   Sizes sizes_;
-  std::vector<std::byte> route_;  // RDMA_ROUTE; empty: not set
+  std::vector<std::byte> route_;  // RDMA_ROUTE; empty if not set
   bool reuse_address_ = false;
   bool keep_alive_ = false;
   bool inline_urgent_ = false;
   bool no_delay_ = false;
   bool own_family_ = false;
   bool lingers_ = true;
-  int keep_alive_seconds_ = 0;  // 0: not read from the system yet
+  int keep_alive_seconds_ = 0;  // 0 until the system's default is read
 };
 
 }  // namespace verbena::rsockets

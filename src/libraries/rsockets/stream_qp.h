@@ -24,63 +24,79 @@
 
 namespace verbena::rsockets {
 
-// The data path of a stream rsocket: a queue pair, its buffers, and the flow control of both directions.
+// Moves the data of a stream rsocket: owns the queue pair, the buffers, and the flow control of both
+// directions.
 //
-// Three roles, one thread at a time each: the sender, the reader, and the thread that handles completions,
-// which may be any thread (poll_mutex_). No function blocks.
+// Threads act in three roles, with at most one thread at a time in each role. The *sender* calls send(),
+// write() and announce(). The *reader* calls read() and peek(). The *poller* handles completions under
+// poll_mutex_, and may be any thread. No function sleeps.
 class StreamQp {
  public:
-  // Creates a queue pair on the identifier and posts its receives. Errors: those of the verbs.
-  // REQUIRES: the identifier is bound to a device
+  // Creates a queue pair on `id`, registers its buffers, and posts its receives. Errors: those of the verbs;
+  // ENOMEM if there is no memory for the buffers. REQUIRES: `id` is bound to a device
   static Result<std::unique_ptr<StreamQp>> create(rdma_cm_id* id, const Sizes& wanted);
-  // REQUIRES: the identifier still exists
+  // REQUIRES: the identifier that create() got still exists
   ~StreamQp();
   StreamQp(const StreamQp&) = delete;
   StreamQp& operator=(const StreamQp&) = delete;
 
-  // Our connection data for the peer, and the peer's for us. REQUIRES: meet() precedes all calls below
+  // introduction() returns the connection data for the peer; meet() stores the peer's connection data and
+  // opens the connection. REQUIRES: meet() was called before any function declared below
   ConnectData introduction() const;
   void meet(const ConnectData& peer);
 
   // ---- state of the connection
 
-  // Up: may send control messages. Readable: more data may arrive. Writable: data may be sent.
+  // An up connection can send control messages. More data may arrive on a readable connection. The
+  // application may send data on a writable connection.
   bool is_up() const { return has(kUp); }
   bool is_readable() const { return has(kReadable); }
   bool is_writable() const { return has(kWritable); }
   void stop_reading() { drop(kReadable); }
   void stop_writing() { drop(kWritable); }
-  // Ends the connection because the peer is gone, after handling the data that still arrive.
+  // Ends the connection after the peer has ended it. First polls, at most 1,000 times, for data that have
+  // reached our port but have no completion yet.
   void end();
-  // Ends the connection for good; SO_ERROR will return `error`.
+  // Ends the connection at once. If the connection was up and `error` is not 0, marks the connection as
+  // broken, and stores `error` for take_error() unless an earlier error waits there.
   void break_off(int error);
   bool is_broken() const { return broken_.load(std::memory_order_acquire); }
-  // Returns the error that broke the connection, once; then 0.
+  // Returns the error that broke the connection, for SO_ERROR, and clears it: the next call returns 0.
   int take_error() { return error_.exchange(0, std::memory_order_acq_rel); }
 
-  // Any thread: handles completions. True if there were any.
+  // Handles all completions in the queue, posts receives again, and grants credits to the peer. Returns true
+  // if there were completions. Any thread may call.
   bool progress();
-  // Returns those of `interest` that are ready.
+  // Returns the conditions in `interest` that hold now. Adds POLLERR and POLLHUP if they hold, as poll(2)
+  // does. Handles no completions.
   Interest look(Interest interest) const;
   int event_descriptor() const { return channel_->fd; }
+  // Requests an event: the next completion makes event_descriptor() readable.
   void arm();
-  // Consumes an event of event_descriptor(). `again`: other threads wait for the next event, so re-arm.
+  // Consumes an event of event_descriptor(). If `again` is true, arms the next event, because other threads
+  // wait for it.
   void take_event(bool again);
 
-  // Sender: sends a message, or writes to mapped memory, with at most `most` bytes. Returns the bytes taken.
-  // REQUIRES: from.size() > 0, and window().may_send() or, for write(), window().has_room()
+  // send() sends the next bytes of `from` in one message; write() writes them to memory `to` that the peer
+  // has mapped. Both take at most `most` bytes, advance `from`, and return the number of bytes taken. For the
+  // sender only. REQUIRES: from.size() > 0; window().may_send() for send(), window().has_room() for write()
   Result<uint32_t> send(Buffers& from, uint32_t most);
   Result<uint32_t> write(Buffers& from, uint32_t most, const BufferAddress& to);
-  // Sender: announces a buffer mapped under this index to the peer. REQUIRES: has_room() and has_credit()
+  // Writes `entry`, which describes a mapped buffer, to entry `index` of the peer's table, and announces the
+  // entry with a message. For the sender only. REQUIRES: window().has_room() and window().has_credit()
   Result<void> announce(uint32_t index, const IomapEntry& entry);
   const SendWindow& window() const { return *send_window_; }
 
-  // Reader: copies the bytes at hand, at most as many as `into` takes. peek() leaves them unread.
+  // Copy received bytes to `into`, as many as are available and fit, and return their number. read() advances
+  // `into` and releases the bytes; peek() leaves them unread. For the reader only.
   size_t read(Buffers& into);
   size_t peek(Buffers into) const;
 
-  // Sends a control message. False if the connection is down or has no room for one.
+  // Sends a control message. Returns false if the connection is down, or kControlSlots control messages are
+  // still in flight.
   Result<bool> control(Control what);
+  // Posts an empty RDMA WRITE. If the peer is gone, the retries of the WRITE fail, which breaks the
+  // connection.
   void keep_alive();
 
   const IomapTable& mapped_by_peer() const { return *iomaps_; }
@@ -88,13 +104,13 @@ class StreamQp {
   const Sizes& sizes() const { return sizes_; }
 
  private:
-  static constexpr uint32_t kControlSlots = 4;
+  static constexpr uint32_t kControlSlots = 4;  // the maximum number of control messages in flight
   static constexpr uint32_t kUp = 1, kReadable = 2, kWritable = 4;
 
   // An RDMA WRITE to post, with immediate data if there is a message.
   struct Write {
     Operation operation;  // `operation` and `bytes` come back in the completion's wr_id
-    uint32_t bytes = 0;   // bytes of the send ring; of kControl: the Control
+    uint32_t bytes = 0;   // used bytes of the send ring; for kControl, the Control value
     std::optional<Message> message;
     BufferAddress to{};
   };
@@ -106,7 +122,7 @@ class StreamQp {
   Result<void> open_buffers();
   Result<void> post_receives(uint32_t count);
   Result<void> post(const Write& write, const ibv_sge* pieces, int count, unsigned flags);
-  // Data prepared for a request.
+  // The gather list of one request: data in the send ring, or inline data.
   struct Staged {
     std::array<ibv_sge, 2> pieces;
     int count;
@@ -116,7 +132,7 @@ class StreamQp {
   Staged stage(Buffers& from, uint32_t length);
   Staged stage(const void* from, uint32_t length);
 
-  // REQUIRES, for all of these: poll_mutex_ is held
+  // REQUIRES for the functions up to grant(): poll_mutex_ is held
   bool poll();
   void handle(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion);
@@ -137,7 +153,7 @@ class StreamQp {
   CompletionQueue queue_;
   RegisteredPages send_memory_;     // the send ring, then slots for the data of control messages
   RegisteredPages receive_memory_;  // the two halves of the receive ring
-  RegisteredPages table_memory_;    // granted buffers, then mapped ones; written by the peer
+  RegisteredPages table_memory_;    // GrantTable, then IomapTable; written by the peer
   std::unique_ptr<SendWindow> send_window_;
   std::unique_ptr<ReceiveWindow> receive_window_;
   std::unique_ptr<SendRing> ring_;
@@ -151,7 +167,7 @@ class StreamQp {
 
   std::mutex poll_mutex_;
   std::atomic<uint32_t> controls_posted_{0}, controls_done_{0};
-  uint32_t peers_entry_ = 1;  // the peer's table entry for our next buffer; the first was in the connect data
+  uint32_t peers_entry_ = 1;  // entry of the peer's table for our next grant; the connect data had the first
   uint32_t events_ = 0;       // events taken but not acknowledged yet
   uint32_t receives_to_post_ = 0;
 };

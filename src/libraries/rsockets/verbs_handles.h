@@ -13,7 +13,7 @@
 
 namespace verbena::rsockets {
 
-// Owning handles of verbs objects.
+// Smart pointers that own a verbs object and destroy it.
 
 struct CloseChannel {
   void operator()(ibv_comp_channel* channel) const { ibv_destroy_comp_channel(channel); }

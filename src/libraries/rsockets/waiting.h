@@ -16,11 +16,12 @@ namespace verbena::rsockets {
 
 class Socket;
 
-// A set of conditions to wait for, or that hold: the event bits of poll(2), and our own bits above them.
+// A set of conditions, to wait for or to report: the event bits of poll(2), and our own bits above these.
 using Interest = uint32_t;
-inline constexpr Interest kOpened = 1u << 16;       // a connection is no longer being set up
-inline constexpr Interest kFlushed = 1u << 17;      // everything sent has arrived, or never will
-inline constexpr Interest kControlRoom = 1u << 18;  // a control message can be sent, or never can
+inline constexpr Interest kOpened = 1u << 16;   // the setup of the connection has succeeded or failed
+inline constexpr Interest kFlushed = 1u << 17;  // all sent data have arrived, or the connection is down
+inline constexpr Interest kControlRoom = 1u
+                                         << 18;  // a control message can be sent, or the connection is down
 
 // Wakes one thread that sleeps in poll(2). Any thread may call wake().
 class Waker {
@@ -49,16 +50,16 @@ class Waiter {
   Interest interest_;
 };
 
-// The threads that wait for one socket. All of them share its completions and connection events: the thread
-// that handles an event wakes those whose condition has become true. Thread-safe.
+// The threads that wait for one socket. These threads share the socket's completions and connection events:
+// the thread that handles an event wakes the other threads whose conditions hold now. Thread-safe.
 class WaitList {
  public:
   void add(Waiter& waiter);
   void remove(Waiter& waiter);
-  // Wakes all waiting threads but the caller for the conditions `ready`. REQUIRES: `ready` was computed after
-  // the change that causes it
+  // Wakes the threads, except the caller, that wait for a condition in `ready`. REQUIRES: the caller computed
+  // `ready` after the change that made the conditions true
   void wake(Interest ready);
-  // Whether several threads wait. Then a thread that consumes an event must re-arm the notification.
+  // Whether more than one thread waits. If so, a thread that consumes an event must re-arm the notification.
   bool is_shared();
 
  private:
@@ -67,7 +68,7 @@ class WaitList {
   std::atomic<uint32_t> count_{0};
 };
 
-// Keeps an entry in a WaitList during its lifetime.
+// Adds a thread to a WaitList, and removes the thread at the end of the scope.
 class Standing {
  public:
   Standing(WaitList& list, Waker& waker, Interest interest) : list_(list), waiter_(waker, interest) {
@@ -82,19 +83,20 @@ class Standing {
   Waiter waiter_;
 };
 
-// Waits until the socket fulfills one of `interest`. Busy-polls for the configured time, then sleeps. Errors:
-// EINTR, ETIMEDOUT at the deadline, those of poll(2).
+// Waits until a condition in `interest`, POLLERR or POLLHUP holds for the socket, and returns the conditions
+// that hold. Busy-polls for Configuration::polling_time, then sleeps. Errors: EINTR, ETIMEDOUT at the
+// deadline, ENOMEM if the thread has no Waker, those of poll(2).
 Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline = kNever);
 
-// Like wait_for(), without a deadline. With `may_block` false: fails with EAGAIN instead of waiting.
+// Like wait_for(), without a deadline. If `may_block` is false, fails with EAGAIN instead of waiting.
 Result<void> await(Socket& socket, Interest interest, bool may_block);
 
-// Waits until a plain descriptor is writable, or the wake-up interval has passed. The caller then checks
-// again. Errors: EINTR, those of poll(2).
+// Waits until a plain descriptor is writable, or Configuration::wake_up_interval has passed. The caller then
+// tries to write again. Errors: EINTR, those of poll(2).
 Result<void> await_room(int fd);
 
-// Returns the timeout for poll(2): milliseconds until the deadline, rounded up, at most the configured
-// wake-up interval.
+// Returns the timeout for poll(2): the milliseconds until the deadline, rounded up, at most
+// Configuration::wake_up_interval.
 int sleep_time(TimePoint deadline);
 
 }  // namespace verbena::rsockets

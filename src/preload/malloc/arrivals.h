@@ -10,11 +10,11 @@ namespace verbena::heap {
 // record such calls.
 enum class Arrival : unsigned { kFree = 1, kRealloc = 2, kReallocArray = 4, kUsableSize = 8 };
 
-// Records that our function was called with a null pointer.
+// Records that this function of ours was called with a null pointer.
 void note_arrival(Arrival arrival);
 
-// Whether the program's free(), realloc(), reallocarray() and malloc_usable_size() are this library's. If
-// not, two small blocks are leaked. Called once, before a second thread exists.
+// Returns whether the program's free(), realloc(), reallocarray() and malloc_usable_size() are this
+// library's; if not, leaks two small blocks. Called once, before a second thread exists.
 bool all_arrive_here();
 
 }  // namespace verbena::heap

@@ -17,36 +17,38 @@ enum class Use : uint8_t {
 struct Extent {
   uint32_t page = 0;
   uint32_t pages = 0;  // pages that have memory
-  uint32_t room = 0;   // the number of pages to which it may grow in place; at least `pages`
-  uint32_t freed = 0;  // of a kept extent: the order in which extents were freed
+  uint32_t room = 0;   // all pages reserved for it, to grow in place; at least `pages`
+  uint32_t freed = 0;  // of a kept extent: a number that grows with each freed extent
   Use use = Use::kProgram;
   bool is_private = false;  // a child's copy of its parent's block
 };
 
 // The table of extents in a window of addresses: allocates, grows and frees ranges of pages. Pure: does not
 // touch the memory that the table describes. Page numbers are indexes into the window; the window's first
-// page has any alignment that callers request. The table itself lies in memory that the caller provides,
-// sorted by address.
+// page is aligned to every alignment that callers request. The table itself lies in memory that the caller
+// provides, sorted by address.
 //
 // A search starts at the table's beginning, and an insertion moves the entries behind it. Both take some
 // microseconds for thousands of entries, less than the system calls for each block. Not thread-safe. A
 // pointer to an extent is valid until the next call that adds or removes one.
 class Extents {
  public:
-  // The divisor for idle memory: at most 1/8 of a block's pages may be unused.
+  // A block may have at most 1/kMaxIdle of its pages unused, after a kept extent is reused or a block
+  // shrinks.
   static constexpr uint32_t kMaxIdle = 8;
 
   struct Taken {
     uint32_t page;
-    bool was_kept;  // the block was kept and has its old contents; else it has no memory yet
+    bool was_kept;  // a kept extent, with its old contents; otherwise without memory yet
   };
 
   constexpr Extents(Extent* memory, size_t most) : table_(memory), max_(most) {}
-  // REQUIRES: nothing has been taken
+  // Sets the window's size in pages. REQUIRES: nothing was taken yet
   void set_window(uint32_t pages) { window_ = pages; }
 
-  // Allocates a block of at least `pages` pages at a multiple of `alignment`: a kept one that is not much
-  // larger, or the first free place for `room` pages. Nothing if there is none. REQUIRES: 0 < pages <= room,
+  // Allocates a block of at least `pages` pages at a multiple of `alignment` pages. Reuses the smallest kept
+  // extent that fits, if at most 1/kMaxIdle of its pages stay unused. Otherwise takes the first free range of
+  // `room` pages. Returns nullopt if there is none or the table is full. REQUIRES: 0 < pages <= room,
   // alignment > 0
   std::optional<Taken> take(uint32_t pages, uint32_t room, uint32_t alignment);
   // Returns the extent that begins at the page, or nullptr.
@@ -55,8 +57,8 @@ class Extents {
   Extent* find(uint32_t page);
   // Returns the program's block that contains the page, or nullptr.
   Extent* containing(uint32_t page);
-  // Grows the extent in place to `pages` pages in total. False if the next extent or the window's end is in
-  // the way. REQUIRES: pages >= extent.pages
+  // Grows the extent in place to `pages` pages in total. Returns false if the next extent or the window's end
+  // is in the way. REQUIRES: pages >= extent.pages
   bool grow(Extent& extent, uint32_t pages);
 
   // Marks a freed block as kept: a later take() may return it with its contents.
@@ -67,7 +69,7 @@ class Extents {
   Extent* oldest_kept();
   // Returns the kept extent with the highest address, which can be erased fastest, or nullptr.
   Extent* last_kept();
-  // Makes the place unusable until it is erased.
+  // Makes the extent's pages unusable until erase().
   void bar(Extent& extent);
   void erase(Extent& extent);
 
@@ -77,7 +79,7 @@ class Extents {
 
  private:
   Extent* best_kept(uint32_t pages, uint32_t alignment);
-  // Removes the extent from the kept ones.
+  // Takes the extent out of the kept ones, and gives it the use `use`.
   void take_from_kept(Extent& extent, Use use);
   // Returns the page at which the next extent begins or the window ends.
   uint32_t limit(const Extent& extent);

@@ -15,24 +15,26 @@
 
 namespace verbena::heap {
 
+// A request for a block.
 struct Wish {
   size_t bytes = 0;  // > 0
   size_t alignment = 1;
   bool zeroed = false;
-  bool grows = false;  // has grown before, and may grow again
+  bool grows = false;  // was resized before: keep room for twice the size
 };
 
 // Allocates blocks of whole pages in a memfd, which peer processes can map. Programs get these blocks from
-// malloc(3) without knowing it. So every failure means "not here", and the caller allocates ordinary memory
-// instead. A block behaves like any other block of malloc(3), also at fork(2): the child gets its own copy.
+// malloc(3) without knowing it. So if the heap has no block, the caller allocates ordinary memory instead. A
+// block behaves like any other block of malloc(3), also at fork(2): the child gets its own copy.
 //
-// Freed blocks are kept for later ones within limits, as malloc(3) does; the excess is returned to the kernel
-// at once.
+// Keeps freed blocks for later calls within limits, as malloc(3) does; returns the excess to the kernel at
+// once.
 //
-// Thread-safe from the program's loading to its end, but not for signal handlers, as malloc(3). Keeps errno.
-// Performs no allocation itself.
+// Thread-safe while the program runs, also before main() and after exit(), but like malloc(3) not
+// async-signal-safe. Preserves errno. Never calls malloc(3) itself.
 class Heap {
  public:
+  // Limits of kept freed blocks: total bytes, bytes of one block, number of blocks.
   static constexpr uint64_t kMaxKept = uint64_t{64} << 20;
   static constexpr uint64_t kMaxKeptBlock = uint64_t{32} << 20;
   static constexpr size_t kMaxKeptBlocks = 256;
@@ -46,26 +48,28 @@ class Heap {
   // REQUIRES: there is only one thread
   void enable();
 
-  // Whether `at` may be a block or lie in one. Costs one comparison.
+  // Whether `at` lies in the window, outside which there are no blocks. Costs one comparison.
   bool may_hold(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - begin_.load(std::memory_order_relaxed) <
            bytes_.load(std::memory_order_relaxed);
   }
 
-  // Returns a block, or nullptr: not here.
+  // Returns a block; nullptr if the heap has none, and the caller must allocate elsewhere.
   void* allocate(const Wish& wish);
-  // Frees a block. False if no block begins at `at`.
+  // Frees a block. Returns false if no block begins at `at`.
   bool release(void* at);
-  // Resizes a block in place. False if no block begins there or there is no room.
+  // Resizes a block in place. Returns false, and changes nothing, if no block begins at `at` or the block
+  // cannot grow there.
   bool resize(void* at, size_t bytes);
-  // Returns the size of a block; 0 if no block begins there.
+  // Returns the size of a block in bytes; 0 if no block begins at `at`.
   size_t usable_size(const void* at);
-  // Zeros the bytes, as MADV_DONTNEED does with private memory. Only affects blocks in the memfd. REQUIRES:
-  // `at` and `bytes` are multiples of the page size
+  // Zeros the bytes, as MADV_DONTNEED does with private memory. Called after the program's madvise(2). Only
+  // affects blocks in the memfd. REQUIRES: `at` and `bytes` are multiples of the page size
   void make_zeros(void* at, size_t bytes);
 
-  // Handlers for pthread_atfork(3). before_fork() takes the lock; the others release it. Kills a child for
-  // which the parent's memory could not be copied.
+  // Handlers for pthread_atfork(3). before_fork() takes the lock and copies the blocks for the child; the
+  // others release the lock. Without copies, after_fork_in_child() kills the child, which would write to its
+  // parent's memory.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
@@ -74,7 +78,8 @@ class Heap {
   class Unnoticed;
   class Locked;
 
-  // False in a child that was created without fork(3) and its handlers: the blocks also belong to its parent.
+  // Returns false in a child that was created without the handlers of fork(3): the blocks also belong to the
+  // child's parent.
   bool are_ours() const;
   bool is_ready();
   bool choose();
@@ -98,7 +103,7 @@ class Heap {
   std::atomic<uintptr_t> begin_{0};
   std::atomic<uint64_t> bytes_{0};
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards all fields below
-  pid_t process_ = 0;                                  // 0: not enabled
+  pid_t process_ = 0;                                  // the owner of the blocks; 0 before enable()
   uint64_t page_ = 4096;
   SharedFile file_;
   Extents extents_;

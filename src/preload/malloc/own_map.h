@@ -21,7 +21,8 @@ struct Mapping {
   ino_t inode = 0;
 };
 
-// Parses a line of /proc/PID/maps, or its beginning.
+// Parses a line of /proc/PID/maps; the file name at its end may be cut off. Returns nullopt if the line is
+// malformed.
 std::optional<Mapping> parse_mapping(std::string_view line);
 
 // Reads /proc/self/maps without allocating memory. Not thread-safe.
@@ -33,13 +34,13 @@ class OwnMap {
   OwnMap& operator=(const OwnMap&) = delete;
 
   bool is_open() const { return file_ >= 0; }
-  // Returns the next mapping in the order of addresses. Nothing at the end, or if the file cannot be read.
+  // Returns the next mapping in the order of addresses; nullopt at the end, or if the file cannot be read.
   std::optional<Mapping> next();
-  // Whether the whole file was read.
+  // Whether the whole file was read. Valid after next() has returned nullopt.
   bool is_whole() const { return whole_; }
 
  private:
-  // The part of a line before the file name, which may be long.
+  // The bytes used of each line: enough for the part before the file name.
   static constexpr size_t kMaxOfLine = 160;
 
   bool fill();

@@ -13,12 +13,15 @@ namespace verbena::heap {
 // pages that have been touched. Clobbers errno. Not thread-safe.
 class PrivateCopies {
  public:
-  // Adds a range to copy; ranges are in ascending order. False if there is no memory for the list.
+  // Adds a range to copy, which gets `protection` in the child. Returns false if the list is full or has no
+  // memory. REQUIRES: ranges are added in ascending order
   bool add(std::byte* at, uint64_t bytes, int protection);
-  // Copies all ranges. `window`: the address of offset 0 of the file. False on failure.
+  // Copies all ranges in the parent. `window` is the address of offset 0 of the file. Returns false on
+  // failure.
   bool make(const SharedFile& file, std::byte* window);
 
-  // In the child: moves the copies to the addresses of the originals. False on failure.
+  // Moves the copies to the addresses of the originals. Called in the child, and before the fork for the
+  // block that holds the current stack. Returns false on failure.
   bool move_in();
   // Clears the list, and unmaps copies that have not been moved.
   void drop();

@@ -15,7 +15,8 @@ namespace verbena::heap {
 // first checks which file the descriptor is. Clobbers errno. Not thread-safe.
 class SharedFile {
  public:
-  // Creates the file. False if it cannot be created at present.
+  // Creates the file, of `bytes` bytes. Returns false if that fails, a resource limit restricts memory or
+  // file sizes, or strict overcommit is on.
   bool open(uint64_t bytes);
   bool was_opened() const { return fd_ >= 0; }
   // Whether the descriptor still refers to the file.
@@ -23,14 +24,14 @@ class SharedFile {
   // Whether a device and inode, as the kernel reports them, are those of this file.
   bool is(dev_t device, ino_t inode) const { return device == device_ && inode == inode_; }
 
-  // Maps a part of the file at `at`, readable and writable. On failure returns false with errno set and
-  // changes nothing; EEXIST: other memory lies there.
+  // Maps a part of the file at `at`, readable and writable. On failure returns false with errno set, and
+  // changes nothing. EEXIST means that other memory lies at `at`.
   bool map(void* at, uint64_t offset, uint64_t bytes) const;
-  // Frees the memory of a part; all mappings of it then read zeros. `at`: the part's mapping here, used if
-  // the descriptor is gone or fallocate(2) is forbidden.
+  // Frees the memory of a part of the file; all mappings of the part then read zeros. `at` is this process's
+  // mapping of the part, used if the descriptor is gone or fallocate(2) is forbidden.
   void discard(void* at, uint64_t offset, uint64_t bytes) const;
-  // Copies a part of the file, except its holes. False: the file cannot be read. REQUIRES: is_there(); the
-  // memory at `to` is zeroed
+  // Copies a part of the file, except its holes, to `to`. Returns false if the file cannot be read. REQUIRES:
+  // is_there(); the memory at `to` is zeroed
   bool copy(std::byte* to, uint64_t offset, uint64_t bytes) const;
 
   // Closes the file, and returns to the state before open(). Mappings stay.

@@ -21,7 +21,7 @@ class Attributes {
   // Adds a string with its terminating zero.
   Attributes& put_text(uint16_t type, std::string_view text);
   Attributes& put_nest(uint16_t type, const Attributes& inner);
-  // REQUIRES: the attribute's length fits in 16 bits
+  // Adds an attribute with any value. REQUIRES: the attribute's length fits in 16 bits
   Attributes& put(uint16_t type, std::span<const std::byte> value);
 
   const Bytes& bytes() const { return bytes_; }

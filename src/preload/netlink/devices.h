@@ -8,8 +8,8 @@
 
 namespace verbena::rdma_netlink {
 
-// The devices as the netlink service sees and changes them. The commands' implementation asks the agent
-// (commands/rdma/system.h).
+// Gives the netlink service access to the devices: lists, adds, deletes and renames them. Programs implement
+// it by requests to the agent (commands/rdma/system.h).
 class Devices {
  public:
   virtual ~Devices() = default;

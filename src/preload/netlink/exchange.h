@@ -23,16 +23,16 @@ struct Exchange {
   Devices& devices;
   Answer& answer;
   control::AgentStatus status{};
-  // the device that the request names; nullptr: all devices
+  // The device that the request names; nullptr if the request is about all devices or none.
   const control::LinkStatus* device = nullptr;
-  uint32_t port = 0;  // 0: the request names no port
+  uint32_t port = 0;  // 0 if the request names no port
 };
 
-// Returns the attributes with which every message about a device begins.
+// Returns the device's index and name, the attributes with which every message about a device begins.
 Attributes handle_of(const control::Link& link);
 
-// Carries out a request: gets or changes one object, or lists several (dump). The program gets the error of a
-// refused request.
+// Carries out a request: gets or changes one object, or lists several (dump). If the operation refuses the
+// request, the program gets the returned error and reason.
 using Operation = Outcome (*)(Exchange& exchange);
 
 Outcome get_device(Exchange& exchange);

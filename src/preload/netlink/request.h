@@ -25,7 +25,7 @@ class Request {
     uint32_t sequence = 0;
   };
 
-  // Parses `payload`, which follows the message's header. EINVAL if an attribute is malformed.
+  // Parses `payload`, which follows the message's header. Returns EINVAL if an attribute is malformed.
   static Result<Request> parse(const Header& header, std::span<const std::byte> payload);
 
   const Header& header() const { return header_; }
@@ -34,10 +34,10 @@ class Request {
   bool wants_dump() const { return (header_.flags & NLM_F_DUMP) == NLM_F_DUMP; }
 
   bool has(rdma_nldev_attr type) const { return attributes_[type].data() != nullptr; }
-  // Return an attribute's number; nothing if it is absent. REQUIRES: the attribute is a number of this size
+  // Return an attribute's number; nullopt if the attribute is absent or has another size.
   std::optional<uint32_t> u32(rdma_nldev_attr type) const;
   std::optional<uint8_t> u8(rdma_nldev_attr type) const;
-  // Returns an attribute's text up to its first zero; nothing if it is absent.
+  // Returns an attribute's text up to its first zero; nullopt if the attribute is absent.
   std::optional<std::string> text(rdma_nldev_attr type) const;
   std::span<const std::byte> nest(rdma_nldev_attr type) const { return attributes_[type]; }
 

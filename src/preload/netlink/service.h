@@ -11,7 +11,7 @@
 namespace verbena::rdma_netlink {
 
 // Responds to requests on NETLINK_RDMA sockets for Verbena's devices, in place of the kernel's RDMA
-// subsystem. Messages come in, messages go out: performs no I/O except in `devices`. Not thread-safe.
+// subsystem. Performs no I/O except in `devices`. Not thread-safe.
 //
 // Supports the commands of RDMA_NL_NLDEV, which iproute2's `rdma` uses. Like the kernel, responds with
 // EOPNOTSUPP to commands without meaning for Verbena, and with EINVAL to unknown commands.
@@ -19,8 +19,9 @@ class Service {
  public:
   explicit Service(Devices& devices) : devices_(devices) {}
 
-  // Returns the datagrams to send, in this order, to the socket with this port, from which `datagram` with
-  // requests came. Like the kernel, ignores what is not a request.
+  // Carries out the requests in `datagram`, which came from the socket with netlink port `port`. Returns the
+  // datagrams to send back to that socket, in this order. Like the kernel, ignores messages that are not
+  // requests.
   std::vector<Bytes> answer(std::span<const std::byte> datagram, uint32_t port);
 
  private:

@@ -5,7 +5,8 @@
 
 namespace verbena::sysfs {
 
-// This library's own versions, for functions of the C library that take callbacks.
+// Open, read and close a directory as opendir(3), readdir(3) and closedir(3) do, with the agent's entries
+// included. glob(3) gets these functions as callbacks.
 DIR* open_shown_directory(const char* path);
 dirent* read_shown_directory(DIR* directory);
 void close_shown_directory(DIR* directory);

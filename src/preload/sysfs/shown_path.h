@@ -12,12 +12,12 @@
 
 namespace verbena::sysfs {
 
-// Set once a relative path may lead to the agent's directory. That is so if the working directory is in a
-// root (see ShownPath), or the program asked for a root that the machine also has.
+// Whether relative paths may lead to the agent's directory; never reset. Set when the working directory
+// enters a root (see ShownPath), or when the program asks for a root that the machine also has.
 extern constinit std::atomic<bool> relative_paths_matter;
 
-// Whether a path may lead to the agent's directory. Every intercepted call of every program makes this check.
-// All such paths contain "infiniband", or start with /sys/ and contain "rdma_cm".
+// Whether a path may lead to the agent's directory. Every intercepted call of every program makes this cheap
+// check. All such paths contain "infiniband", or start with /sys/ and contain "rdma_cm".
 inline bool may_be_shown(const char* path) {
   if (path == nullptr) return false;
   if (__builtin_expect(relative_paths_matter.load(std::memory_order_relaxed), 0) && path[0] != '/') {
@@ -28,19 +28,20 @@ inline bool may_be_shown(const char* path) {
   return __builtin_expect(std::strstr(path, "infiniband") != nullptr, 0);
 }
 
-// The place to which a path of the program really leads.
+// Translates a path of the program to the path that the system gets.
 //
 // The agent's directory mirrors the *roots*: /sys/class/infiniband (and _verbs, _mad, _cm), the directories
 // to which their links lead, /sys/class/misc/rdma_cm and /dev/infiniband. A path below a root leads into the
-// agent's directory if its name exists there; other paths are unchanged. So a machine with RDMA hardware
-// shows both kinds of devices, and the agent's names take precedence.
+// agent's directory if the first name below the root exists there; other paths are unchanged. So a machine
+// with RDMA hardware shows both kinds of devices, and the agent's names take precedence.
 //
 // Paths are interpreted as the kernel does: relative to a working directory or descriptor, with doubled
-// slashes, "." and "..". Symbolic links outside the roots that lead into them are not followed. Performs no
-// allocation and keeps errno.
+// slashes, "." and "..". Symbolic links outside the roots that lead into a root are not followed. Performs no
+// allocation and preserves errno.
 class ShownPath {
  public:
-  // `chosen`: the value of VERBENA_SYS_DIR, nullptr if not set. `directory`: as in openat(2).
+  // `chosen` is the value of VERBENA_SYS_DIR, or nullptr if not set. `directory` is a descriptor or AT_FDCWD,
+  // as in openat(2).
   ShownPath(const char* chosen, int directory, const char* path);
 
   // Whether the path leads into the agent's directory.
@@ -69,26 +70,30 @@ class ShownPath {
   bool through_root_ = false;
 };
 
-// Returns the root in which the path lies, nullptr if in none. REQUIRES: the path is absolute and in its
-// simplest form
+// Returns the root in which the path lies; nullptr if the path lies in no root. REQUIRES: the path is
+// absolute, without double slashes, "." and ".."
 const char* root_of(std::string_view path);
 
-// Returns the parent directory of roots, such as /sys/class, that `path` names, absolutely or as the working
-// directory; nullptr if none. Its listing must include the roots in addition to the machine's own entries.
+// If `path` names a parent directory of roots, such as /sys/class, returns that directory. `path` may be
+// absolute, or "." for the working directory. Otherwise returns nullptr. A listing of that directory must
+// show the roots in addition to the machine's entries.
 const char* parent_of_root(const char* path);
-// Call after the working directory has changed to `path`.
+// Records for later relative paths that the working directory is `path` now. Call after each chdir(2).
 void note_working_directory(const char* path);
-// Returns the directory with the entries that the agent adds to `parent`. Invalid if there is no agent.
+// Returns the directory with the entries that the agent adds to `parent`. The path is invalid if no directory
+// of an agent is found.
 paths::PathText shown_beside(const char* parent);
 
-// Returns the root that the directory `fd` is, if its listing must be merged, else nullptr. Costs one load as
-// long as the program never asked for such a root.
+// If the directory `fd` is a root that the machine also has, whose listing must be merged, returns the root;
+// otherwise nullptr. Costs one load while relative_paths_matter is false.
 const char* merged_root_open_as(int fd);
 
-// Returns the value of VERBENA_SYS_DIR at the first call; nullptr if it was not set.
+// Returns the value that VERBENA_SYS_DIR had at the first call, with symbolic links resolved. Returns nullptr
+// if the variable was not set, or in a set-user-ID program.
 const char* chosen_directory();
 
-// Calls function(directory, path) with the place to which the path leads.
+// Calls function(directory, path) with the translated path (ShownPath), and returns its result.
+// with_path_at() first makes the cheap check.
 template <class Function>
 [[gnu::noinline]] auto call_with_shown(int directory, const char* path, Function function) {
   const ShownPath where(chosen_directory(), directory, path);

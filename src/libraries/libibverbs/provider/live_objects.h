@@ -12,7 +12,7 @@ namespace verbena::provider {
 
 class Context;
 
-// The table of live verbs objects: tells whether a pointer that a program passes stands for an object. The
+// The table of live verbs objects: tells whether a pointer that a program passes points to a live object. The
 // table plays the role that the kernel's table of handles has for rdma-core. An object that was destroyed or
 // never existed is recognized without reading its memory, so a second destruction is an error and not a
 // crash. Too slow for the data path. Thread-safe.
@@ -38,7 +38,7 @@ enum class ObjectKind : uint8_t {
   kAh,
 };
 
-// Returns the C type's name, for error messages.
+// Returns the name of a kind's C type, such as "ibv_qp", for error messages.
 const char* name_of(ObjectKind kind);
 
 // The table entry of one object, in the table from enter() to leave(). Lies inside the object, so that
@@ -53,14 +53,14 @@ class LiveObject {
   // Enters `object`, made by `owner`, into the table. REQUIRES: no other object is entered under this pointer
   template <class Abi>
   void enter(const Abi* object, Context& owner);
-  // Removes the entry: from now on the pointer stands for no object. Call before freeing the object.
+  // Removes the entry: from now on, find_owner() does not find the object. Call before freeing the object.
   void leave();
 
  private:
   friend class LiveObjectTable;
 
-  // The fields by which the kernel would know an object: its context's file, and its handle in that file's
-  // table. Programs can see and change both.
+  // The public fields by which rdma-core would name an object to the kernel: `context` and `handle`. Programs
+  // can change both, so find_owner() compares them with their values at enter().
   struct Identity {
     const ibv_context* context = nullptr;
     uint32_t handle = 0;
@@ -71,18 +71,18 @@ class LiveObject {
   void enter(const void* object, ObjectKind kind, const Identity& identity, Context& owner);
   template <class Abi>
   friend Context* find_owner(const Abi* object);
-  // Returns the owner, and sets `identity` to its value at enter(). Null: no object of this kind is entered
-  // under this pointer.
+  // Returns the owner, and sets `identity` to the object's identity at enter(). Returns null if no object of
+  // this kind is entered under this pointer.
   static Context* find(const void* object, ObjectKind kind, Identity& identity);
 
-  const void* object_ = nullptr;  // null: not entered
+  const void* object_ = nullptr;  // null if not entered
   Context* owner_ = nullptr;
   LiveObject* next_ = nullptr;
   Identity identity_;
   ObjectKind kind_ = ObjectKind::kContext;
 };
 
-// Maps a C type to its kind.
+// Map a C type to its kind.
 constexpr ObjectKind kind_of(const ibv_context*) {
   return ObjectKind::kContext;
 }
@@ -154,8 +154,8 @@ void LiveObject::enter(const Abi* object, Context& owner) {
   enter(object, kind_of(object), identity_in(*object), owner);
 }
 
-// Returns the context that made this object. Null if there is no such object, it is of another kind, or its
-// `context` or handle has changed since enter().
+// Returns the context that made this object. Returns null if there is no live object of this kind at the
+// pointer, or if the object's `context` or handle has changed since enter().
 template <class Abi>
 Context* find_owner(const Abi* object) {
   LiveObject::Identity identity;

@@ -6,11 +6,11 @@
 
 #include <infiniband/verbs.h>
 
-// Structs and enumerators that verbs.h has since rdma-core 59 and 65, under our own names, because the
-// headers of the build may or may not have them.
+// Structs and enumerators that verbs.h has since rdma-core 59 and 65. They have names of our own, because the
+// headers of the build may or may not define them.
 namespace verbena::provider {
 
-// ibv_dmah: a DMA handle, which tells a device how to write to memory (PCIe TLP processing hints).
+// ibv_dmah: a DMA handle. Tells a device how to write to a memory region (PCIe TLP processing hints).
 struct DmaHandle {
   ibv_context* context;
 };

@@ -21,18 +21,18 @@ namespace verbena::provider {
 // error of the application, as with libibverbs.
 //
 // Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), inside larger structs that the provider allocates.
-// The provider fills all public fields and enters the object in the table of live objects (live_objects.h). A
-// call reaches the provider only while its object is in that table. The provider checks the other objects
-// that a call names, such as the CQ of a new QP. An int result is 0 or an errno value. The default
-// implementations return EOPNOTSUPP.
+// The provider fills all public fields and enters the object in the table of live objects (live_objects.h).
+// Apart from the data path, a call reaches the provider only while the call's object is in that table. The
+// provider checks the other objects that a call names, such as the CQ of a new QP. An int result is 0 or an
+// errno value. The default implementations return EOPNOTSUPP.
 
 struct DeviceInfo {
-  std::string name;        // ibv_device::name: rxe_eth0
-  std::string dev_name;    // uverbs0
-  std::string dev_path;    // /sys/class/infiniband_verbs/uverbs0
-  std::string ibdev_path;  // /sys/class/infiniband/rxe_eth0
-  uint64_t guid = 0;       // network byte order
-  int index = 0;           // ibv_get_device_index()
+  std::string name;        // ibv_device::name, for example rxe_eth0
+  std::string dev_name;    // for example uverbs0
+  std::string dev_path;    // for example /sys/class/infiniband_verbs/uverbs0
+  std::string ibdev_path;  // for example /sys/class/infiniband/rxe_eth0
+  uint64_t guid = 0;       // in network byte order
+  int index = 0;           // the result of ibv_get_device_index(3)
   ibv_node_type node_type = IBV_NODE_CA;
   ibv_transport_type transport = IBV_TRANSPORT_IB;
 };
@@ -55,29 +55,29 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   // The C struct of this context. `priv` points back to this object, and `sz` covers the operations from
-  // query_port on. `context.ops` has the eight operations that verbs.h calls directly; supported extended
-  // operations are set.
+  // query_port on. The provider sets the operations that it supports: the data path's in `context.ops` (such
+  // as poll_cq), and extended ones. fill_operations() (context_ops.h) sets the others.
   verbs_context& abi() { return abi_; }
-  // REQUIRES: the context was opened by this library
+  // Returns the object behind an application's ibv_context. REQUIRES: this library opened the context
   static Context& of(ibv_context* context);
 
   // ---- queries
   virtual int query_device(ibv_device_attr_ex* attr, size_t attr_size) = 0;  // fills attr_size bytes at most
   virtual int query_port(uint8_t port, ibv_port_attr* attr) = 0;
-  virtual int query_gid(uint8_t port, int index, ibv_gid* gid) = 0;  // 0 and zeros for an empty index
+  virtual int query_gid(uint8_t port, int index, ibv_gid* gid) = 0;  // an empty index: 0, with a GID of zeros
   virtual int query_gid_entry(uint8_t port, uint32_t index,
                               ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
   virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
-  virtual std::vector<ibv_gid_entry> gid_table() = 0;  // without holes
-  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: in: wanted values; out: filled ones
+  virtual std::vector<ibv_gid_entry> gid_table() = 0;  // only entries that are in use
+  virtual int query_rt_values(ibv_values_ex* values);  // comp_mask: the wanted values, then the filled ones
 
   // Processes all packets that have already arrived for the context's queue pairs. A hardware adapter does so
-  // without this call.
+  // without this call. For example, librdmacm calls settle() before it reports a disconnect.
   virtual void settle() {}
 
   // ---- protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;
-  virtual int dealloc_pd(ibv_pd* pd) = 0;  // or a parent domain
+  virtual int dealloc_pd(ibv_pd* pd) = 0;  // `pd` may be a parent domain
   virtual Result<ibv_pd*> alloc_parent_domain(ibv_parent_domain_init_attr* attr);
   virtual Result<ibv_td*> alloc_td(ibv_td_init_attr* attr);
   virtual int dealloc_td(ibv_td* td);
@@ -91,16 +91,17 @@ class Context {
                         std::span<const ibv_sge> list);
   virtual Result<ibv_mw*> alloc_mw(ibv_pd* pd, ibv_mw_type type);
   virtual int dealloc_mw(ibv_mw* mw);
-  virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // with its copying operations filled in
+  virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr);  // sets memcpy_to_dm and memcpy_from_dm
   virtual int free_dm(ibv_dm* dm);
   virtual Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access);
-  virtual Result<UniqueFd> export_dm(ibv_dm* dm);  // as a dma-buf
+  virtual Result<UniqueFd> export_dm(ibv_dm* dm);  // returns a dma-buf
   virtual Result<DmaHandle*> alloc_dmah(const DmaHandleInitAttr& attr);
   virtual int dealloc_dmah(DmaHandle* handle);
-  // Ties the handle to the region, until the region is deregistered.
+  // Records that the region uses the handle, until the region is deregistered.
   virtual void use_dmah(ibv_mr* mr, DmaHandle* handle);
 
-  // Import objects of the context's command descriptor by handle, whichever context created them.
+  // Import an object by its handle from any context that was opened on this context's cmd_fd. Unimporting
+  // ends only the importer's use of the object.
   virtual Result<ibv_pd*> import_pd(uint32_t handle);
   virtual void unimport_pd(ibv_pd* pd);
   virtual Result<ibv_mr*> import_mr(ibv_pd* pd, uint32_t handle);
@@ -117,8 +118,9 @@ class Context {
   virtual int resize_cq(ibv_cq* cq, int cqe) = 0;
   virtual int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
   virtual int destroy_cq(ibv_cq* cq) = 0;
-  // Blocks unless the channel's descriptor is O_NONBLOCK (then EAGAIN). A thread may be cancelled while it
-  // sleeps in this call or in get_async_event() (CancellationAllowed), and in no other call.
+  // Waits for an event; if the channel's descriptor is O_NONBLOCK, returns EAGAIN instead. A thread may be
+  // cancelled while it sleeps in this call or in get_async_event() (CancellationAllowed), and in no other
+  // call.
   virtual int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) = 0;
   virtual void ack_cq_events(ibv_cq* cq, unsigned count) = 0;
   virtual int get_async_event(ibv_async_event* event) = 0;
@@ -150,8 +152,8 @@ class Context {
   virtual int query_comp_cntr_caps(CompletionCounterCaps& caps);
   virtual Result<CompletionCounter*> create_comp_cntr(const CompletionCounterInitAttr& attr);
   virtual int destroy_comp_cntr(CompletionCounter* counter);
-  // The counter's number of completions or bytes, or its number of errors. REQUIRES: create_comp_cntr() made
-  // the counter
+  // Returns the counter's value, in completions or bytes; with `errors`, the counter's number of errors.
+  // REQUIRES: create_comp_cntr() made the counter
   virtual std::atomic<uint64_t>& comp_cntr_value(CompletionCounter* counter, bool errors);
   virtual int attach_comp_cntr(ibv_qp* qp, CompletionCounter* counter, uint32_t requests);
 
@@ -182,12 +184,12 @@ class Provider {
   virtual ~Provider() = default;
   // Returns the current devices, in the order in which programs see them.
   virtual Result<std::vector<std::shared_ptr<Device>>> devices() = 0;
-  // Opens the device behind another context's cmd_fd, to share that context's objects. The new context owns
-  // the descriptor. Errors: EBADF; EINVAL if the descriptor is not this provider's; ENODEV.
   struct Imported {
     std::shared_ptr<Device> device;
     std::unique_ptr<Context> context;
   };
+  // Opens the device behind another context's cmd_fd, to share that context's objects. The new context owns
+  // the descriptor. Errors: EBADF; EINVAL if the descriptor is not this provider's; ENODEV.
   virtual Result<Imported> import(int cmd_fd);
 };
 

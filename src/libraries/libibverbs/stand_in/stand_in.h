@@ -7,9 +7,10 @@
 
 /*
  * Macros that define the functions of a stand-in for a vendor's library. perftest, UCX, libfabric and pyverbs
- * are linked to the library even without such a device. Every function fails with "not my device"; the macro
- * depends on the kind of value it returns. A test compares the kinds with the vendor's header. The functions
- * ignore their arguments, which the caller removes in the C calling conventions.
+ * are linked to the library even without such a device. There is a macro for each kind of return value. A
+ * function that can report an error fails with EOPNOTSUPP; a bool function returns false. A test compares the
+ * kinds with the vendor's header. The functions ignore their arguments: in the C calling conventions, the
+ * caller removes them.
  */
 #define STAND_IN __attribute__((visibility("default")))
 
@@ -18,20 +19,20 @@ static inline int stand_in_refuse(void) {
   return EOPNOTSUPP;
 }
 
-/* Returns an errno value. */
+/* For a function that returns 0 or an errno value: returns EOPNOTSUPP. */
 #define STAND_IN_CODE(name)   \
   STAND_IN int name(void);    \
   STAND_IN int name(void) {   \
     return stand_in_refuse(); \
   }
-/* For a function that returns a descriptor or a size: returns -1 and sets errno. */
+/* For a function that returns a descriptor or a size: returns -1 and sets errno to EOPNOTSUPP. */
 #define STAND_IN_MINUS_ONE(name) \
   STAND_IN long name(void);      \
   STAND_IN long name(void) {     \
     stand_in_refuse();           \
     return -1;                   \
   }
-/* Returns NULL and sets errno. */
+/* For a function that returns a pointer: returns NULL and sets errno to EOPNOTSUPP. */
 #define STAND_IN_POINTER(name) \
   STAND_IN void* name(void);   \
   STAND_IN void* name(void) {  \
