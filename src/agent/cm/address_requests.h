@@ -12,7 +12,8 @@
 
 namespace verbena::agent {
 
-// Carries out a client's requests about addresses: bind, resolve, listen.
+// Carries out a client's requests about addresses: bind, resolve an address or a route, and listen. CmClient
+// calls one method per request.
 class AddressRequests : private ClientRole {
  public:
   explicit AddressRequests(const ClientParts& parts)
