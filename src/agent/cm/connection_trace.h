@@ -39,8 +39,9 @@ struct TracedProcess {
 
 // Records the connection events of one client for `verbena trace`: calls of its program, messages to and from
 // its peers, and events sent to it (protocol::TraceKind). The events are in a memfd, which readers get
-// read-only. No further events are recorded if memory is short, or once the traces of the client's user have
-// used their share. A trace lasts until its client's last identifier is destroyed. For the agent's thread.
+// read-only. An event is not recorded if the memfd must grow for it and memory is short, or the traces of the
+// client's user have used their share. A trace lasts until its client's last identifier is destroyed. For the
+// agent's thread.
 class ConnectionTrace {
  public:
   // REQUIRES: traces outlives this object

@@ -22,7 +22,7 @@ namespace verbena::agent {
 // learn of the end. For the agent's thread.
 class EarlyMessages {
  public:
-  static constexpr Duration kPatience = std::chrono::milliseconds(100);  // how long a message waits at least
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);  // wait for a listener, at least
   static constexpr size_t kMax = 64;                                     // maximum number of messages
 
   struct Message {
