@@ -14,9 +14,8 @@
 
 namespace verbena::agent {
 
-// Binds an identifier to a source address, a port and a device, and makes it listen. Bind and listen requests
-// use it, resolve requests (which bind implicitly), and restore requests after an agent's restart. For the
-// agent's thread.
+// Binds identifiers to a source address, a port and a device, and makes them listen. For bind, listen and
+// resolve requests (which bind implicitly), and for restored identifiers. For the agent's thread.
 class Binding {
  public:
   using Outcome = control::AdminResult<void>;
@@ -33,8 +32,7 @@ class Binding {
   // Takes the port in id.source, or an ephemeral port if that is 0, and records it in the ledger. Fails with
   // EACCES for a port below net.ipv4.ip_unprivileged_port_start, unless the user is root.
   Outcome take_port(CmIdentifier& id, PortIs port);
-  // Makes the identifier a listener. A backlog of 0 or above 1,024 becomes 1,024. REQUIRES: id.state is
-  // kBound
+  // Makes the identifier a listener. A backlog of 0 or above 1,024 becomes 1,024. REQUIRES: state kBound
   Outcome listen(CmIdentifier& id, uint32_t backlog);
 
  private:

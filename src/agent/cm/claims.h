@@ -40,18 +40,16 @@ class Claims {
   void take_over(std::span<const LedgerEntry> entries, TimePoint until);
   // Permits restoring connections without a ledger entry, up to `until`.
   void take_over_without_ledger(TimePoint until);
-  // Returns whether clients of a former agent may still reclaim their ports and connections: `now` is before
-  // until().
+  // Returns whether clients of a former agent may still reclaim ports and connections (`now` < until()).
   bool hold(TimePoint now) const { return now < until_; }
   TimePoint until() const { return until_; }
 
   // Releases the user's claims that conflict with `to`, the port to which the user is about to bind.
   void yield_port(uint16_t port_space, const PortBinding& to, uid_t user);
   // Checks that the user had this connection with the former agent, and removes the claim. Returns false if
-  // the user has no such claim or the claim has expired. `is_awaited`: the process with the connection's QP
-  // has not reconnected yet, so the claim has not expired. Sets connection.peer_has_roce_port from the
-  // ledger, because the program is not trusted to set it. Without a ledger, only checks time and
-  // kMaxWithoutLedger.
+  // the user has no such claim or the claim has expired. `is_awaited`: the process with the QP has not
+  // reconnected yet, so the claim has not expired. Sets connection.peer_has_roce_port from the ledger,
+  // because the program is not trusted to. Without a ledger, only checks time and kMaxWithoutLedger.
   bool take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now);
   // Ends all claims except those to connections for which `is_awaited` returns true: their process lives but
   // has not reconnected (it may be stopped). Returns whether any claim is left.

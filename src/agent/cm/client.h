@@ -45,7 +45,6 @@ class CmClient : public PortOwner {
 
   // Returns the size in bytes of requests of this type, or 0 if the type is not one of connection management.
   static size_t request_bytes(uint16_t type);
-  // Returns whether a descriptor may come with a request of this type.
   static bool takes_descriptor(uint16_t type);
   // Carries out a request and replies. Work that takes long is only begun; is_busy() is then true. REQUIRES:
   // `message` has request_bytes() bytes, and is_busy() is false
@@ -62,8 +61,7 @@ class CmClient : public PortOwner {
   const std::shared_ptr<ConnectionTrace>& trace() const { return trace_; }
 
   // Marks the program as ended. From now on the client gets no messages, is missing from
-  // CmService::clients(), and its ports count as free. Afterwards the host may be destroyed. Called by
-  // GoneClients.
+  // CmService::clients(), and its ports count as free. The host may be destroyed. Called by GoneClients.
   void go();
   // Destroys up to `most` identifiers, channels and queued events. Returns their number, which is less than
   // `most` if none are left. REQUIRES: go() was called
@@ -71,8 +69,7 @@ class CmClient : public PortOwner {
 
   // ---- for the service, which reports events of peers
 
-  // Returns whether the listener may get another connection request: its backlog and the client's identifier
-  // limit allow one.
+  // Returns whether the listener's backlog and the client's limit of identifiers allow another request.
   bool has_room(CmIdentifier& listener);
   // Adds the identifier of an incoming request and sends CONNECT_REQUEST. REQUIRES: id->number is the
   // listener's number, which is replaced

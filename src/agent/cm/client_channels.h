@@ -39,8 +39,7 @@ class ClientChannels {
   EventChannel* find(uint32_t number);
   // Makes send() drop all further events. Called when the client has gone.
   void hang_up() { hung_up_ = true; }
-  // Closes channels and drops their queued events, up to `most` in total. Returns their number. REQUIRES:
-  // hang_up() was called
+  // Closes channels and drops queued events, up to `most` in total. Returns their number. REQUIRES: hang_up()
   size_t clear(size_t most);
 
   // Sends the event on the identifier's channel. Returns the event's number on that channel. Returns 0 if the

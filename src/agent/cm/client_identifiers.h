@@ -38,10 +38,8 @@ class ClientIdentifiers {
   // Creates an idle identifier, with number and channel from the request. Fails with EINVAL (number or port
   // space), ENOENT (no such channel) or ENOMEM (too many identifiers).
   control::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
-  // Adds the identifier of an incoming request to the listener's channel, and assigns it a number with
-  // kCmAgentsNumber set.
+  // Adds the identifier of an incoming request to the listener's channel. Sets a number with kCmAgentsNumber.
   CmIdentifier& add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener);
-  // Returns whether the client may have another identifier (ClientLimits).
   bool has_room() const { return limits_.make_room_for_identifier(ids_.size()); }
 
   // Destroys the identifier, and releases its port, connection and groups. The connection manager still sends

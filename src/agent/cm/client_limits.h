@@ -9,9 +9,9 @@
 
 namespace verbena::agent {
 
-// Limits the identifiers, event channels, queued events and multicast groups that the agent holds for one
-// client. Further limits apply to all programs of its user together, unless the user is root or the agent's
-// own. For the agent's thread.
+// Limits the identifiers, event channels, queued events and multicast groups of one client in the agent. A
+// user other than root and the agent's own also has limits for all its programs together. For the agent's
+// thread.
 class ClientLimits {
  public:
   // Maximum numbers for one client.
@@ -31,12 +31,11 @@ class ClientLimits {
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Returns whether the client's `waiting` queued events, and the queued events of its user, are within their
+  // Returns whether the `waiting` queued events of the client, and those of its user, are within their
   // limits.
   bool allow_waiting_events(size_t waiting) const;
 
-  // Like allows_identifier(). If the limit is reached, first destroys some identifiers of the user's ended
-  // programs (GoneClients).
+  // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.
   bool make_room_for_identifier(size_t held) const;
   CmService::Usage& usage() const { return service_.usage_of(user_); }
   void take_channel() const { service_.channels().take(user_); }

@@ -24,9 +24,8 @@ struct ClientParts {
   ClientIdentifiers& identifiers;
 };
 
-// The result of a request: the content of the reply, or the error for which the request is refused. An event
-// that the request causes is part of the result. CmClient sends it after the reply, when the program's own
-// state is up to date.
+// The result of a request: the content of the reply, or the error for which the request is refused. CmClient
+// sends an event that the request causes after the reply, when the program's own state is up to date.
 using Outcome = control::AdminResult<void>;
 using RouteOutcome = control::AdminResult<protocol::CmRoute>;
 struct Done {

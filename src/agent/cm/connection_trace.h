@@ -39,8 +39,8 @@ struct TracedProcess {
 
 // Records the connection events of one client for `verbena trace`: calls of its program, messages to and from
 // its peers, and events sent to it (protocol::TraceKind). The events are in a memfd, which readers get
-// read-only. An event is not recorded if the memfd must grow for it and memory is short, or the traces of the
-// client's user have used their share. A trace lasts until its client's last identifier is destroyed. For the
+// read-only. An event is lost if the memfd must grow for it and memory is short, or the traces of the
+// client's user have used their share. A trace lasts until its client's last identifier is gone. For the
 // agent's thread.
 class ConnectionTrace {
  public:
@@ -63,7 +63,6 @@ class ConnectionTrace {
   void called(const CmIdentifier& id, protocol::TraceCall call, uint32_t qpn, const protocol::CmAddress* to);
   // Records that the agent has refused a call with this errno.
   void refused(const CmIdentifier& id, protocol::TraceCall call, int error);
-  // Record a message to or from the peer.
   void sent(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
   void received(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
   // Records an event about the identifier that was sent to the program.
@@ -77,8 +76,7 @@ class ConnectionTrace {
               const cm::Passage& passage);
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
   Result<void> make_file();
-  // Returns whether the next event fits into this trace's memory pages, or another page may be taken from the
-  // user's share.
+  // Returns whether the next event fits into the file, which takes pages from the user's share if needed.
   bool has_room();
 
   ConnectionTraces& traces_;
@@ -91,8 +89,7 @@ class ConnectionTrace {
   size_t pages_ = 0;  // memory pages that count for the user
 };
 
-// Returns a number that stands for the trace in messages about traces, where a QP's trace has its slot. Bit
-// 31 is set.
+// Returns a number that stands for the trace where a QP's trace has its slot. Bit 31 is set.
 inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
@@ -112,8 +109,7 @@ class ConnectionTraces {
   ConnectionTraces(EventLoop& loop, uid_t own, Quota::Size readers, OnEnd on_end)
       : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
 
-  // Returns a descriptor of the trace's file for a reader. Fails with EDQUOT if readers have too many traces
-  // of the traced user open.
+  // Returns a descriptor of the trace's file for a reader. EDQUOT if too many traces of the user are open.
   Result<UniqueFd> lease(const ConnectionTrace& trace);
 
   // Returns the first trace numbered `from` or higher that has events, of `user` or (nullopt) of any user.
@@ -122,7 +118,6 @@ class ConnectionTraces {
   // Maximum size of all traces together: kPages pages, 32 MiB. Nearly all processes need one page.
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
-  // Returns the number of pages that count for the user.
   size_t pages_of(uid_t user);
 
  private:
@@ -141,8 +136,7 @@ class ConnectionTraces {
   uint64_t last_ = 0;
   Traces traces_;
   std::map<uid_t, Traces> of_user_;  // no empty maps
-  // Traces that a reader has open, by number. `pages`: the pages that still count for the user after the
-  // trace has ended.
+  // Traces that a reader has open. `pages`: those that still count for the user after the trace has ended.
   struct Read {
     uid_t uid = 0;
     size_t pages = 0;

@@ -32,8 +32,7 @@ class EarlyMessages {
     TimePoint deadline;  // when to process the message again, which may keep it again
   };
 
-  // Returns whether another message may be kept. Messages that have already waited for kPatience may use only
-  // half of kMax.
+  // Returns whether another message may be kept. Those that have waited for kPatience get only half of kMax.
   bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMax : kMax / 2); }
   // Keeps a message, unless the same bytes from the same address are kept already. REQUIRES: `mad` is a whole
   // MAD; deadlines never decrease
@@ -42,8 +41,7 @@ class EarlyMessages {
   TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
   // Removes and returns the first message if its deadline has passed, otherwise returns nullopt.
   std::optional<Message> take_overdue(TimePoint now);
-  // Drops a kept REQ if `mad` is a REJ by which its sender gives it up. Called with each datagram that
-  // arrives.
+  // Drops a kept REQ if `mad` is the REJ by which its sender gives it up. Called for each arriving datagram.
   void hear_rejection(ConstBytes mad, const cm::Arrival& arrival);
   // Removes and returns all messages. Called after a listener or a connection has appeared.
   std::deque<Message> take_all() { return std::exchange(messages_, {}); }

@@ -16,8 +16,7 @@ class CmClient;
 
 // Destroys the identifiers, channels and events of clients whose programs have ended. A program may leave
 // 131,072 identifiers, and destroying them takes long. So they are destroyed in steps, each in a turn of the
-// program's user (UserTurns). For other clients, the identifiers are gone at once: their ports count as free
-// (PortOwner).
+// program's user (UserTurns). Other clients do not notice: the ports count as free (PortOwner).
 //
 // For the agent's thread.
 class GoneClients {
@@ -31,8 +30,7 @@ class GoneClients {
   GoneClients(const GoneClients&) = delete;
   GoneClients& operator=(const GoneClients&) = delete;
 
-  // Calls the client's go() and adds the client. A client with fewer than kAtOnce items is destroyed before
-  // this call returns.
+  // Calls client->go(). Destroys the client before returning if it has fewer than kAtOnce items.
   void add(std::unique_ptr<CmClient> client);
   bool empty() const { return users_.empty(); }
   // Destroys up to kAtOnce items that the user's ended programs have left. Called when the user has reached a

@@ -60,8 +60,7 @@ class GsiPort final : private net::PacketHandler {
   // Sends the staged packets. While the socket is full, tries again every millisecond.
   void flush();
   // Sets two handlers. `on_other` gets the datagrams of all classes except communication management.
-  // `on_heard` is called for each datagram of communication management, before `on_mad`, and learns its
-  // sender.
+  // `on_heard` learns the sender of each datagram of communication management, before `on_mad` gets it.
   void give_others_to(OnOther on_other, OnHeard on_heard) {
     on_other_ = std::move(on_other);
     on_heard_ = std::move(on_heard);

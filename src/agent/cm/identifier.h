@@ -35,8 +35,7 @@ const char* cm_state_name(CmState state);
 
 // The agent's counterpart of the kernel's rdma_cm_id. Belongs to one client.
 struct CmIdentifier : PortBinding {
-  // A listener's backlog, and the CONNECT_REQUEST events that count against it because the application may
-  // not have read them yet.
+  // A listener's backlog, and the CONNECT_REQUEST events that the application may not have read yet.
   struct Listening {
     uint32_t backlog = 0;
     std::deque<uint64_t> unseen;  // numbers of these events on the channel

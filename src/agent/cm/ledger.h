@@ -55,7 +55,6 @@ class Ledger {
   Number add(const LedgerEntry& entry);
   void change(Number number, const LedgerEntry& entry);
   void remove(Number number);
-  // Returns whether users other than the agent's own have entries.
   bool has_others() const { return others_ > 0; }
   // Makes later changes have no effect. Called when the agent ends, so that the next agent finds the ports
   // and connections of its clients.

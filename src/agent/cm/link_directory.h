@@ -12,8 +12,7 @@
 
 namespace verbena::agent {
 
-// Finds links by GID, device index or netdev index. Pure: no system calls. Results are valid until the next
-// update().
+// Finds links by GID, device index or netdev index. Pure. Results are valid until the next update().
 class LinkDirectory {
  public:
   // A link, and the index of the found address in its GID table.

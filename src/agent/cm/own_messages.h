@@ -11,8 +11,7 @@ namespace verbena::agent {
 
 // Detects forged messages of connection management that come from an address of this host. Every program of
 // this host can send a datagram from such an address to QP1, and so forge messages of any connection whose
-// IDs it knows. Only the agent may send such messages for this host, so a message that it has not sent is
-// forged.
+// IDs it knows. Only the agent may send such messages here, so one that it has not sent is forged.
 //
 // Keeps a keyed digest of each sent message until the message arrives here. There is room for 32,768 digests;
 // newer ones replace the oldest. For one thread.
@@ -22,8 +21,7 @@ class OwnMessages {
 
   // Records a message that the agent is sending.
   void said(ConstBytes mad);
-  // Returns whether the agent has sent this message and it has not arrived yet. Removes the record, so that a
-  // replay counts as forged.
+  // Returns whether the agent sent this message and it has not arrived yet. A later copy counts as forged.
   bool heard(ConstBytes mad);
 
  private:

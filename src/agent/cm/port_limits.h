@@ -16,8 +16,7 @@ class PortLimits {
   PortRange ephemeral();
   // Returns the lowest port that unprivileged programs may use (net.ipv4.ip_unprivileged_port_start).
   uint16_t first_unprivileged();
-  // Returns net.ipv6.bindv6only: true if the IPv6 wildcard does not include IPv4, unless the program sets
-  // RDMA_OPTION_ID_AFONLY.
+  // Returns net.ipv6.bindv6only: the IPv6 wildcard excludes IPv4, unless the program sets AFONLY.
   bool ipv6_only();
 
  private:

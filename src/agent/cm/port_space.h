@@ -59,9 +59,8 @@ class PortSpace {
   // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Unlike with bind(), others may
   // have the port, too, as long as their connections differ in an address or a port.
   Result<void> resume(PortBinding& holder, PortRange ephemeral = {});
-  // Sets a port of `range` in holder.source and binds the holder to it, starting at a random port. Holders
-  // may share the port if their connections differ in an address or a port. Fails with EADDRNOTAVAIL if no
-  // port is left.
+  // Sets a random port of `range` in holder.source and binds the holder to it. Holders may share the port if
+  // their connections differ in an address or a port. Fails with EADDRNOTAVAIL if no port is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
   // Makes the holder the only one of its port and address, as a listener must be: sets reuse_address to
   // false. Fails like bind() if others share them. REQUIRES: the holder is bound

@@ -67,12 +67,11 @@ class CmService final : private cm::Sink {
   // Returns whether QP1 is open, so that datagrams can be sent to other hosts.
   bool has_wire() const { return gsi_.is_open(); }
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
-  // Returns whether datagrams can reach path.destination. Without has_wire(), only addresses of this host can
-  // be reached.
+  // Returns whether datagrams can reach path.destination. Without has_wire(), only this host is reached.
   bool reaches(const roce::Path& path) const;
-  // Prepares for the agent's end. Destroys what gone clients have left, sends the staged messages, and then
-  // stops sending. Freezes the ledger, so that the next agent can restore the connections of the present
-  // clients.
+  // Destroys what gone clients have left, sends the staged messages, and then stops sending. Freezes the
+  // ledger, so that the next agent can restore the connections of present clients. Called when the agent
+  // ends.
   void abandon() {
     gone_clients_.clear_all();
     gsi_.flush();
@@ -83,8 +82,7 @@ class CmService final : private cm::Sink {
   // @param failed_over device indexes of bonds that have switched to another port
   void links_changed(const std::vector<control::Link>& links, std::span<const uint32_t> failed_over);
   // Sets until when clients of a killed agent may restore their objects. Until then no peer is told that a
-  // connection or a listener does not exist. Its message is kept, or gets no answer so that the peer repeats
-  // it.
+  // connection or a listener does not exist. Its message is kept, or ignored so that the peer repeats it.
   void expect_returns(TimePoint until);
   // Extends the time of expect_returns() to `until`, because another client may be about to reconnect.
   // Extends it by 5 seconds at most: a user who has many clients would delay the answers to all peers.
@@ -98,9 +96,8 @@ class CmService final : private cm::Sink {
   const Ledger& ledger() const { return ledger_; }
   // Whether the process that had this QP with a former agent lives and has not reconnected yet.
   bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
-  // Returns whether messages to peers may be outstanding, so that the agent must not end yet. That is so
-  // while a gone client has identifiers, or a connection exists that is neither in TIMEWAIT nor lingering
-  // after a refusal.
+  // Returns whether the agent must not end yet, because messages to peers may be outstanding: a gone client
+  // has identifiers, or a connection is neither in TIMEWAIT nor lingering after a refusal.
   bool owes_farewells() const;
 
   // Clients by number, in the order of their arrival.
@@ -123,7 +120,6 @@ class CmService final : private cm::Sink {
   // REQUIRES for neighbours() and routes(): can_resolve()
   Neighbours& neighbours() { return *neighbours_; }
   RouteQuery& routes() { return *routes_; }
-  // Returns whether rtnetlink could be opened at the start.
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   Claims& claims() { return claims_; }
@@ -133,8 +129,7 @@ class CmService final : private cm::Sink {
   // Remove the entry from the ledger. release_port() also releases the port in its port space.
   void release_port(CmIdentifier& id);
   void release_connection(CmIdentifier& id);
-  // Processes kept messages again (EarlyMessages), after a program has started to listen or a connection was
-  // restored.
+  // Processes kept messages (EarlyMessages) again: a program listens, or a connection was restored.
   void look_again();
   // Notes that a running program has ended a listener.
   void listener_ended(const CmIdentifier& id);
@@ -164,7 +159,6 @@ class CmService final : private cm::Sink {
   GsiPort& gsi() { return gsi_; }
   std::shared_ptr<ConnectionTrace> make_trace(const CmClientHost& client);
   ConnectionTraces& traces() { return traces_; }
-  // Returns a number other than 0 for CmIdentifier::listed_number.
   uint32_t next_listed_number() { return ++listed_number_ != 0 ? listed_number_ : ++listed_number_; }
 
  private:
@@ -174,8 +168,8 @@ class CmService final : private cm::Sink {
   void loop_back(const cm::Mad& mad, const roce::Path& path);
   // Returns whether a datagram's source is an address of this host. If so, the agent must have sent it.
   bool is_of_this_host(const roce::Path& path) const;
-  // Passes a message to the manager. Keeps it if its listener or connection does not exist yet. `came`: when
-  // the message arrived.
+  // Passes a message that arrived at `came` to the manager. Keeps it if its listener or connection is
+  // missing.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();

@@ -5,8 +5,7 @@
 
 namespace verbena::agent {
 
-// Counters of identifiers, updated at each change, so that reading them does not need a loop over all
-// identifiers.
+// Counters of identifiers, updated at each change, so that nobody needs to loop over all identifiers.
 struct CmTally {
   size_t identifiers = 0;
   size_t listening = 0;

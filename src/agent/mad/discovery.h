@@ -31,7 +31,7 @@ class Discovery {
     std::function<bool()> has_wire;
     // Sends a datagram to all members of the multicast group path.destination.
     std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
-    // Restricts a socket to packets that the link accepts (Wire::guard()). Returns false on failure.
+    // Applies the UDP port's packet filter to a socket (Wire::guard()). Returns false on failure.
     std::function<bool(int socket)> guard;
   };
   // `port`: the agents' UDP port. REQUIRES: loop and fabrics outlive this object

@@ -63,16 +63,15 @@ class MadDispatcher {
   // user has too many ports open, or ENODEV if there is no such link.
   Result<UniqueFd> open(uint32_t device_index, uid_t user, bool takes_long);
   // Registers a MAD agent at a port of the user and returns the MAD agent's ID, which is `number` if given.
-  // Fails with EBADF if the user has no such port, EPERM if the class is not for programs, or an error of
+  // Fails with EBADF if the user has no such port, EPERM if the class is not for programs, or as
   // Registrations::add().
   Result<uint32_t> add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number);
   // Removes a MAD agent, and forgets its unanswered requests. Fails with EBADF if the user has no such port,
   // or ENOENT if the port has no such MAD agent.
   Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
 
-  // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver, so that its
-  // sender may get an error. Returns true for any RMPP segment: the sender would take an error for a segment
-  // of the answer.
+  // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver and its sender
+  // may get an error. RMPP segments get none: the sender would take it for a segment of the answer.
   bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
   // Records the sender of a datagram as a neighbour. Called for datagrams that on_mad() does not get.
   void heard(const cm::Arrival& arrival);
@@ -100,8 +99,8 @@ class MadDispatcher {
   void ask_switch(LinkFabric& fabric, const mad::Mad& request);
   // Handles a datagram for this link from any sender. Returns false if the datagram has no receiver.
   bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // Handles an RMPP segment. Returns nullopt if no message is reassembled here for the receiver, otherwise
-  // the same as take().
+  // Handles an RMPP segment. Returns nullopt if its receiver reassembles messages itself, otherwise as
+  // take().
   std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
   // Handles a request for this link. Returns false if the request has no receiver.
   bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);

@@ -36,7 +36,6 @@ class LinkFabrics {
   explicit LinkFabrics(std::string host) : host_(std::move(host)) {}
 
   void links_changed(const std::vector<control::Link>& links);
-  // Returns nullptr if there is no such link.
   LinkFabric* find(uint32_t device_index);
   std::map<uint32_t, LinkFabric>& all() { return fabrics_; }
 
@@ -45,7 +44,6 @@ class LinkFabrics {
   std::map<uint32_t, LinkFabric> fabrics_;  // by device index
 };
 
-// Returns a link's properties as those of an InfiniBand adapter.
 mad::Adapter adapter_of(const control::Link& link, const std::string& host);
 // Returns a link's counters in InfiniBand's form, which counts words of four bytes instead of octets.
 mad::PortCounters port_counters_of(const control::DeviceCounters& counters);

@@ -43,10 +43,9 @@ class LongMessages {
     // MadAgent::transaction of the message's receiver.
     std::function<void(uint32_t transaction, const roce::Address& to, const mad::Mad& mad)> abort;
     // Called when sending has ended. `arrived`: true if the receiver acknowledged the whole message, false if
-    // the message was given up after its retries. Not called if the receiver refused the message. `first`:
-    // the message's first datagram.
+    // it was given up after its retries. Not called after a refusal. `first`: the message's first datagram.
     std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
-    // Called after the sending of messages has ended: all ports of the user may have room for more.
+    // Called after the sending of messages has ended: any port may have room for more.
     std::function<void()> on_room;
   };
   LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings);
@@ -56,15 +55,12 @@ class LongMessages {
   // Returns whether a program of the user may send one more message by that port now.
   bool has_room(uint64_t port, uid_t user) const;
   // Starts to send a message. Returns false if a message with the same transaction ID, class and method is
-  // being sent to the same destination. REQUIRES: `message` meets the requirements of RmppSender's
-  // constructor
+  // being sent to the same destination. REQUIRES: `message` is valid for RmppSender
   bool send(Sending sending, std::vector<std::byte> message);
 
-  // Handles an ACK, STOP or ABORT for a link. Returns false if the datagram belongs to no message that is
-  // sent from here.
+  // Handles an ACK, STOP or ABORT for a link. Returns false if it belongs to no message that is being sent.
   bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
-  // Handles a data segment for a MAD agent. Returns the whole message if this segment completes it, otherwise
-  // an empty vector.
+  // Handles a data segment for a MAD agent. Returns the message if it is complete now, else an empty vector.
   std::vector<std::byte> on_segment(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from);
   // Returns whether the segment belongs to a message whose reception has begun.
   bool knows(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from) const;

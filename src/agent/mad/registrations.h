@@ -16,8 +16,7 @@
 
 namespace verbena::agent {
 
-// A program's registration for management datagrams of one class. InfiniBand calls this an agent; it is not
-// the Verbena agent.
+// A program's registration for management datagrams of one class: InfiniBand's agent, not the Verbena agent.
 struct MadAgent {
   uint64_t port = 0;  // the open port that it belongs to
   uint32_t id = 0;    // unique within the port
@@ -29,8 +28,7 @@ struct MadAgent {
   uint8_t queue_pair = 1;
   uint32_t oui = 0;
   std::bitset<128> methods;  // of the requests that it receives; none: it receives only answers
-  // The upper half of the transaction IDs of this agent's requests. An answer with the same upper half goes
-  // to this agent.
+  // The upper half of the transaction IDs of the agent's requests and their answers.
   uint32_t transaction = 0;
 
   // Returns whether the dispatcher splits and reassembles this agent's long messages.
@@ -63,8 +61,8 @@ class Registrations {
   size_t size() const { return by_transaction_.size(); }
 
  private:
-  // Key of a group of agents, one of which gets a request. Agents in a group have disjoint methods, so a
-  // group has at most 128.
+  // Key of a group of agents, one of which gets a request. Their methods are disjoint, so there are at most
+  // 128.
   struct Class {
     uint32_t device_index = 0;
     uint8_t management_class = 0;

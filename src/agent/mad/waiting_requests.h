@@ -36,10 +36,8 @@ class WaitingRequests {
   // Maximum number of waiting requests of a port. Further datagrams of the program wait in the port's socket.
   static constexpr size_t kMaxOfPort = 256;
 
-  // Adds a request whose timeout starts at `now`. Returns false if a request with the same transaction ID is
-  // waiting already.
+  // Adds a request whose timeout starts at `now`. Returns false if its transaction ID is waiting already.
   bool add(WaitingRequest request, TimePoint now);
-  // Returns whether the port has fewer than kMaxOfPort waiting requests.
   bool has_room(uint64_t port) const;
   // Removes and returns the request that the datagram answers, or returns nullopt. An answer has the
   // transaction ID and class of the request, and comes from the request's destination.
