@@ -14,8 +14,8 @@
 
 namespace verbena::agent {
 
-// Binds identifiers to a source address, a port and a device, and makes them listen. For bind, listen and
-// resolve requests (which bind implicitly), and for restored identifiers. For the agent's thread.
+// Binds identifiers to a source address, a port and a device, and makes them listen. Used for bind, listen
+// and resolve requests (which bind implicitly), and for restored identifiers. For the agent's thread.
 class Binding {
  public:
   using Outcome = control::AdminResult<void>;

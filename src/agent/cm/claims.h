@@ -30,7 +30,7 @@ class Claims {
   static constexpr size_t kMaxWithoutLedger = 16384;
 
   // `ledger`: this agent's own ledger. Claims are added to it, so that they remain valid if this agent dies,
-  // too. REQUIRES: both outlive this object
+  // too. REQUIRES: spaces and ledger outlive this object
   Claims(Spaces& spaces, Ledger& ledger) : spaces_(spaces), ledger_(ledger) {}
   ~Claims() { release_ports(); }
   Claims(const Claims&) = delete;

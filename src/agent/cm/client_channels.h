@@ -19,11 +19,11 @@
 
 namespace verbena::agent {
 
-// Owns the event channels of one client, and sends its events through them. Disconnects a client that has too
-// many unread events (ClientLimits). For the agent's thread.
+// Owns the event channels of one client, and sends its events through them. Disconnects a client whose queued
+// events exceed its limits (ClientLimits). For the agent's thread.
 class ClientChannels {
  public:
-  // REQUIRES: all of them outlive this object
+  // REQUIRES: loop, host and limits outlive this object
   ClientChannels(EventLoop& loop, CmClientHost& host, const ClientLimits& limits,
                  std::shared_ptr<ConnectionTrace> trace)
       : loop_(loop), host_(host), limits_(limits), trace_(std::move(trace)) {}

@@ -18,7 +18,7 @@ class CmClientHost {
   virtual ~CmClientHost() = default;
   virtual void send_reply(ConstBytes message) = 0;
   virtual void send_error(const protocol::MessageHeader& request, int error, std::string_view text) = 0;
-  // Disconnects the client. Called when the client has too many unread events.
+  // Disconnects the client. Called when the client has too many queued events.
   virtual void hang_up() = 0;
   virtual uid_t user() const = 0;
   // Returns the client's pid for lists and traces, or 0 if the pid is unknown.

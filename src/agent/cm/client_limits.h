@@ -9,9 +9,8 @@
 
 namespace verbena::agent {
 
-// Limits the identifiers, event channels, queued events and multicast groups of one client in the agent. A
-// user other than root and the agent's own also has limits for all its programs together. For the agent's
-// thread.
+// Limits the identifiers, event channels, queued events and multicast groups of one client. A user other than
+// root and the agent's own has limits for all its programs together, too. For the agent's thread.
 class ClientLimits {
  public:
   // Maximum numbers for one client.
@@ -31,8 +30,7 @@ class ClientLimits {
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Returns whether the `waiting` queued events of the client, and those of its user, are within their
-  // limits.
+  // Returns whether `waiting`, the client's queued events, and those of its user are within the limits.
   bool allow_waiting_events(size_t waiting) const;
 
   // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.

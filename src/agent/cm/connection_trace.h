@@ -89,7 +89,8 @@ class ConnectionTrace {
   size_t pages_ = 0;  // memory pages that count for the user
 };
 
-// Returns a number that stands for the trace where a QP's trace has its slot. Bit 31 is set.
+// Returns the number that stands for the trace in messages and lists where a QP's trace has its slot index.
+// Bit 31 is set.
 inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }

@@ -22,7 +22,7 @@ namespace verbena::agent {
 // learn of the end. For the agent's thread.
 class EarlyMessages {
  public:
-  static constexpr Duration kPatience = std::chrono::milliseconds(100);  // wait for a listener, at least
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);  // minimum wait for a listener
   static constexpr size_t kMax = 64;                                     // maximum number of messages
 
   struct Message {
@@ -32,7 +32,7 @@ class EarlyMessages {
     TimePoint deadline;  // when to process the message again, which may keep it again
   };
 
-  // Returns whether another message may be kept. Those that have waited for kPatience get only half of kMax.
+  // Returns whether another message may be kept. One that has waited for kPatience may use only half of kMax.
   bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMax : kMax / 2); }
   // Keeps a message, unless the same bytes from the same address are kept already. REQUIRES: `mad` is a whole
   // MAD; deadlines never decrease

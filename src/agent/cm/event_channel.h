@@ -46,7 +46,7 @@ class EventChannel {
   // Drops up to `most` queued events about the identifier, the oldest first. Returns their number.
   // CONNECT_REQUEST events of a listener are about other identifiers and stay.
   size_t drop_events(uint32_t id, size_t most = SIZE_MAX);
-  // Drops the oldest `most` queued events. Returns the number of dropped events.
+  // Drops up to `most` queued events of any identifier, the oldest first. Returns their number.
   size_t drop_some(size_t most);
 
  private:

@@ -19,7 +19,7 @@ namespace verbena::agent {
 struct GsiCounters {
   uint64_t received = 0;  // datagrams to QP1 with the right operation, Q_Key and size
   uint64_t sent = 0;
-  uint64_t not_ud = 0;  // another operation than UD SEND
+  uint64_t not_ud = 0;  // an opcode other than UD SEND Only
   uint64_t bad_qkey = 0;
   uint64_t bad_size = 0;       // not 256 bytes
   uint64_t unknown_class = 0;  // of a management class without a handler

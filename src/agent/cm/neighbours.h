@@ -28,7 +28,7 @@ class Neighbours {
   using Done = std::function<void(int error)>;
   using Ticket = uint64_t;  // 0: none
 
-  // REQUIRES: both outlive this object
+  // REQUIRES: loop and routes outlive this object
   Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
   ~Neighbours();
   Neighbours(const Neighbours&) = delete;

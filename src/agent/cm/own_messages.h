@@ -32,7 +32,7 @@ class OwnMessages {
   uint64_t* set_of(uint64_t digest) { return &digests_[(digest & (kSets - 1)) * kWays]; }
 
   const uint64_t secret_;
-  std::vector<uint64_t> digests_;  // in each set the oldest first, which is replaced; 0: free
+  std::vector<uint64_t> digests_;  // each set: the oldest comes first, and is replaced first; 0: free
 };
 
 }  // namespace verbena::agent

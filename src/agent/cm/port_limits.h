@@ -16,7 +16,7 @@ class PortLimits {
   PortRange ephemeral();
   // Returns the lowest port that unprivileged programs may use (net.ipv4.ip_unprivileged_port_start).
   uint16_t first_unprivileged();
-  // Returns net.ipv6.bindv6only: the IPv6 wildcard excludes IPv4, unless the program sets AFONLY.
+  // Returns net.ipv6.bindv6only: the IPv6 wildcard excludes IPv4. RDMA_OPTION_ID_AFONLY overrides it.
   bool ipv6_only();
 
  private:

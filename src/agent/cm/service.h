@@ -69,9 +69,8 @@ class CmService final : private cm::Sink {
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
   // Returns whether datagrams can reach path.destination. Without has_wire(), only this host is reached.
   bool reaches(const roce::Path& path) const;
-  // Destroys what gone clients have left, sends the staged messages, and then stops sending. Freezes the
-  // ledger, so that the next agent can restore the connections of present clients. Called when the agent
-  // ends.
+  // Called when the agent ends. Destroys what gone clients have left, sends the staged messages, and stops
+  // sending. Freezes the ledger, so that the next agent can restore the present clients' connections.
   void abandon() {
     gone_clients_.clear_all();
     gsi_.flush();
@@ -85,7 +84,7 @@ class CmService final : private cm::Sink {
   // connection or a listener does not exist. Its message is kept, or ignored so that the peer repeats it.
   void expect_returns(TimePoint until);
   // Extends the time of expect_returns() to `until`, because another client may be about to reconnect.
-  // Extends it by 5 seconds at most: a user who has many clients would delay the answers to all peers.
+  // Extends it by 5 seconds in all: a user who has many clients would delay the answers to all peers.
   void expect_one_return(TimePoint until);
   TimePoint returns_until() const { return returns_until_; }
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
@@ -168,8 +167,7 @@ class CmService final : private cm::Sink {
   void loop_back(const cm::Mad& mad, const roce::Path& path);
   // Returns whether a datagram's source is an address of this host. If so, the agent must have sent it.
   bool is_of_this_host(const roce::Path& path) const;
-  // Passes a message that arrived at `came` to the manager. Keeps it if its listener or connection is
-  // missing.
+  // Passes a message that came at `came` to the manager. Keeps it if its listener or connection is missing.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();

@@ -21,7 +21,7 @@ protocol::CmStatus status_of(CmService& service);
 // there are at the start, and at most protocol::kMaxCmIdRecords.
 class CmIdListing {
  public:
-  // `user`: whose identifiers to list; nullopt: all users'. REQUIRES: the service outlives this object
+  // `user`: lists only this user's identifiers; nullopt: all. REQUIRES: the service outlives this object
   CmIdListing(const CmService& service, std::optional<uid_t> user);
 
   // Returns the next records. Looks at up to `most` identifiers and clients.

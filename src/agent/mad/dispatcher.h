@@ -71,9 +71,9 @@ class MadDispatcher {
   Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
 
   // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver and its sender
-  // may get an error. RMPP segments get none: the sender would take it for a segment of the answer.
+  // may get an error. For an RMPP segment, the sender would take the error for a segment of the answer.
   bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
-  // Records the sender of a datagram as a neighbour. Called for datagrams that on_mad() does not get.
+  // Records the sender of a datagram as a neighbour. Called for datagrams of communication management.
   void heard(const cm::Arrival& arrival);
 
  private:
@@ -99,8 +99,8 @@ class MadDispatcher {
   void ask_switch(LinkFabric& fabric, const mad::Mad& request);
   // Handles a datagram for this link from any sender. Returns false if the datagram has no receiver.
   bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // Handles an RMPP segment. Returns nullopt if its receiver reassembles messages itself, otherwise as
-  // take().
+  // Handles an RMPP segment. Returns nullopt if no message is reassembled here, because the receiver does
+  // that itself or there is none. Otherwise the same as take().
   std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
   // Handles a request for this link. Returns false if the request has no receiver.
   bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);

@@ -61,8 +61,7 @@ class Registrations {
   size_t size() const { return by_transaction_.size(); }
 
  private:
-  // Key of a group of agents, one of which gets a request. Their methods are disjoint, so there are at most
-  // 128.
+  // Key of a group of agents, one of which gets a request. Their methods are disjoint: at most 128 agents.
   struct Class {
     uint32_t device_index = 0;
     uint8_t management_class = 0;

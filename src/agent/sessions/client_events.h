@@ -30,7 +30,7 @@ class ClientEvents {
     std::function<void(uint64_t domain, uint32_t slot)> on_ask_peer;
     // The client asks for a channel between its slot and a peer's.
     std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
-    std::function<void()> on_end;  // the client has closed its end
+    std::function<void()> on_end;  // the client has closed its end, or sent descriptors
   };
   // `user`: the client's user.
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,

@@ -45,8 +45,7 @@ class ClientSockets {
   ForeignCloser& closer() { return closer_; }
   // Returns the counter of the memory of files that were sent to clients.
   HeldFiles& files() { return files_; }
-  // Returns the maximum number of unread descriptors: half of `descriptors`. The takeover state uses the
-  // rest.
+  // Returns the maximum number of unread descriptors: half of `descriptors`. The takeover state has the rest.
   static Quota::Size room_with(size_t descriptors);
   // Returns the part of `room` for replies to hello and other requests: at most 1,536 descriptors. That is
   // below 2,024 (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). With more, the kernel makes each sender of a

@@ -42,7 +42,7 @@ class ClientTable {
   // Stops accepting clients.
   void stop_listening() { listeners_.clear(); }
   // Accepts or refuses the next client. An accepted client's session starts in a turn of its user
-  // (UserTurns). Returns false if no client is waiting.
+  // (UserTurns). Returns false if no client is waiting, or the agent has no descriptors left for one.
   bool accept_one();
   // Destroys the session later, in a turn of its user.
   void close(uint64_t id);

@@ -19,8 +19,8 @@
 namespace verbena::agent {
 
 // Counts the memory of files that were made for clients: lists, traces, long messages. A file uses the
-// agent's memory while any process has it open or mapped, or leaves it in a socket. Users get shares
-// (base/quota.h).
+// agent's memory while any process has it open or mapped, or leaves it in a socket. Users get shares of the
+// memory (base/quota.h).
 //
 // The kernel tells whether any process has a file open: it grants a write lease (fcntl(2), F_SETLEASE) only
 // on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create().

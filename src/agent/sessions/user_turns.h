@@ -15,8 +15,8 @@ namespace verbena::agent {
 
 // Divides the agent's time among users: deficit round robin, in which users that had no work go first
 // (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
-// requests take. A user with little work waits for one piece of another user's work, whatever the others have
-// queued.
+// requests take. A user with little work waits for at most one piece of another user's work, whatever the
+// others have queued.
 //
 // Has no clock: the caller measures. For the agent's thread.
 class UserTurns {
