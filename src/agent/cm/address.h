@@ -12,16 +12,18 @@ namespace verbena::agent {
 
 using protocol::CmAddress;
 
-// The rules of the kernel's rdma_cm about socket addresses, for addresses of the agent protocol. Ports are in
-// host order here. Pure.
+// These functions apply the kernel rdma_cm's rules about socket addresses to the agent protocol's CmAddress.
+// They take and return ports in host order; CmAddress::port is in network order. Pure: no system calls.
 
 inline bool has_known_family(const CmAddress& address) {
   return address.family == AF_INET || address.family == AF_INET6;
 }
 
-// Returns the address in the form of a GID. REQUIRES: has_known_family(address)
+// Returns the IP address as a GID, an IPv4 address in mapped form (::ffff:a.b.c.d). Ignores port and scope
+// ID. REQUIRES: has_known_family(address)
 roce::Address gid_of(const CmAddress& address);
-// Returns the address in the GID's family: a mapped GID becomes an IPv4 address.
+// Returns the GID as a socket address: AF_INET if the GID is an IPv4-mapped one, otherwise AF_INET6.
+// `scope_id`, a netdev's index, is used only for a link-local GID.
 CmAddress address_of(const roce::Address& gid, uint16_t port = 0, uint32_t scope_id = 0);
 
 uint16_t port_of(const CmAddress& address);
@@ -29,13 +31,14 @@ void set_port(CmAddress& address, uint16_t port);
 
 bool is_wildcard(const CmAddress& address);
 bool is_loopback(const CmAddress& address);
-// Whether the address names no device: the wildcard or loopback. The kernel's rdma_cm treats both alike
-// (cma_any_addr()): an identifier that is bound to 127.0.0.1 is reached by every link, and libfabric chooses
-// its devices by that.
+// Returns whether the address is the wildcard or a loopback address, neither of which names a device. The
+// kernel's rdma_cm treats both alike (cma_any_addr()): an identifier that is bound to 127.0.0.1 is tied to no
+// link. libfabric relies on that when it chooses devices.
 bool is_any_address(const CmAddress& address);
-// Whether it is an IPv6 address that needs an interface.
+// Returns whether the address is an IPv6 link-local address, whose scope ID must name a netdev.
 bool is_link_local(const CmAddress& address);
-// Ignores ports. Link-local addresses with different interfaces are different.
+// Returns whether both have the same family and IP address. Ignores ports. Link-local addresses with
+// different scope IDs are different.
 bool is_same_host(const CmAddress& a, const CmAddress& b);
 
 }  // namespace verbena::agent

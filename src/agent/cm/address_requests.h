@@ -12,7 +12,7 @@
 
 namespace verbena::agent {
 
-// Carries out a client's requests about addresses: bind, resolve, listen.
+// Carries out a client's requests about addresses: bind, resolve an address or a route, and listen.
 class AddressRequests : private ClientRole {
  public:
   explicit AddressRequests(const ClientParts& parts)

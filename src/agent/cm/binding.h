@@ -14,22 +14,25 @@
 
 namespace verbena::agent {
 
-// Assigns an identifier its own address, port and device, and makes it listen. Shared by requests that ask
-// for that, requests that imply it, and restored identifiers. For the agent's thread.
+// Binds identifiers to a source address, a port and a device, and makes them listen. Used for bind, listen
+// and resolve requests (which bind implicitly), and for restored identifiers. For the agent's thread.
 class Binding {
  public:
   using Outcome = control::AdminResult<void>;
-  // Whether the identifier held the port with a former agent.
+  // Tells whether a former agent had assigned the port to the identifier. Then the port may have other
+  // holders, too, as long as their connections differ (PortSpace::resume()).
   enum class PortIs : uint8_t { kNew, kHeldBefore };
 
-  // `user`: owner of the identifiers. REQUIRES: service outlives this object
+  // `user`: the owner of the identifiers. REQUIRES: service outlives this object
   Binding(CmService& service, uid_t user) : service_(service), user_(user) {}
 
-  // REQUIRES: the identifier is idle
+  // Sets the source address, takes its port (0: any ephemeral port), and sets the device if the address
+  // belongs to a link. REQUIRES: id.state is kIdle
   Outcome bind(CmIdentifier& id, const CmAddress& address, PortIs port = PortIs::kNew);
-  // Takes the port of id.source, or any free port if that is 0.
+  // Takes the port in id.source, or an ephemeral port if that is 0, and records it in the ledger. Fails with
+  // EACCES for a port below net.ipv4.ip_unprivileged_port_start, unless the user is root.
   Outcome take_port(CmIdentifier& id, PortIs port);
-  // REQUIRES: the identifier is bound
+  // Makes the identifier a listener. A backlog of 0 or above 1,024 becomes 1,024. REQUIRES: state kBound
   Outcome listen(CmIdentifier& id, uint32_t backlog);
 
  private:
@@ -39,12 +42,15 @@ class Binding {
   const uid_t user_;
 };
 
+// Returns the wildcard address of the family, with port 0.
 CmAddress wildcard(uint16_t family);
 
-// Sets the identifier's device to the one at `place`, which has its source address.
+// Sets the link, the GID index, the source GID and the path MTU in id.route. REQUIRES: `place` is the link
+// that has the address in id.source
 void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
 
-// Returns the path for the connection manager. REQUIRES: id.has_device()
+// Returns the path of the identifier's packets, as cm::Manager takes it. Its interface_index is 0 if the
+// device is gone. REQUIRES: id.has_device()
 roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
 
 }  // namespace verbena::agent

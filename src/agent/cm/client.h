@@ -30,10 +30,10 @@
 
 namespace verbena::agent {
 
-// A client's part of connection management. Passes each request of control/protocol/connection_messages.h to
-// the role that handles it, replies, and sends the client events about its identifiers. Trusts nothing in
-// requests. After the client has gone, GoneClients destroys its identifiers (cm/gone_clients.h). For the
-// agent's thread.
+// Handles connection management for one client. Passes each request of control/protocol/connection_messages.h
+// to the class that carries it out (ClientRole), replies, and sends the client events about its identifiers.
+// Trusts nothing in requests. After the client has gone, GoneClients destroys its identifiers
+// (cm/gone_clients.h). For the agent's thread.
 class CmClient : public PortOwner {
  public:
   using Host = CmClientHost;
@@ -43,14 +43,15 @@ class CmClient : public PortOwner {
   CmClient(const CmClient&) = delete;
   CmClient& operator=(const CmClient&) = delete;
 
-  // Returns the length of a request for connection management, or 0 for other requests.
+  // Returns the size in bytes of requests of this type, or 0 if the type is not one of connection management.
   static size_t request_bytes(uint16_t type);
   static bool takes_descriptor(uint16_t type);
-  // Carries out a request and replies, or starts to. REQUIRES: `message` has request_bytes() bytes, and
-  // is_busy() is false
+  // Carries out a request and replies. Work that takes long is only begun; is_busy() is then true. REQUIRES:
+  // `message` has request_bytes() bytes, and is_busy() is false
   void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
-  // Whether a request is in progress. go_on() carries it out in steps.
+  // Returns whether a request is unfinished. The caller then calls go_on() until is_busy() is false.
   bool is_busy() const { return unfinished_.has_value(); }
+  // Does the next step of the unfinished request, and replies after the last step. REQUIRES: is_busy()
   void go_on();
 
   uid_t user() const { return user_; }
@@ -59,33 +60,36 @@ class CmClient : public PortOwner {
 
   const std::shared_ptr<ConnectionTrace>& trace() const { return trace_; }
 
-  // Marks the program as ended. From now on it gets no messages, no lookup finds its identifiers, and the
-  // host may be destroyed.
+  // Marks the program as ended. From now on the client gets no messages, is missing from
+  // CmService::clients(), and its ports count as free. The host may be destroyed. Called by GoneClients.
   void go();
-  // Destroys up to `most` identifiers, channels and events. Returns their number, which is less than `most`
-  // if none are left.
+  // Destroys up to `most` identifiers, channels and queued events. Returns their number, which is less than
+  // `most` if none are left. REQUIRES: go() was called
   size_t clear(size_t most);
 
   // ---- for the service, which reports events of peers
 
-  // Whether a listener can take another request now.
+  // Returns whether the listener's backlog and the client's limit of identifiers allow another request.
   bool has_room(CmIdentifier& listener);
-  // Adds a new connection and sends the event. REQUIRES: its number is its listener's
-  // @param request type of its message
+  // Adds the identifier of an incoming request and sends CONNECT_REQUEST. REQUIRES: id->number is the
+  // listener's number, which is replaced
+  // @param request the message type of the request, for the trace
   void add_request(std::unique_ptr<CmIdentifier> id, const protocol::ConnectionParameters& parameters,
                    cm::MessageType request);
+  // Sends an event about the identifier to the program, unless the identifier is_unanswered.
   void emit(CmIdentifier& id, int type, int status = 0,
             const protocol::ConnectionParameters* parameters = nullptr);
-  // REQUIRES: the service's links are up to date
-  // @param failed_over device indexes of bonds of which another port has taken over
+  // Sends DEVICE_REMOVAL for identifiers whose device is gone, and ADDR_CHANGE for those on `failed_over`
+  // devices. REQUIRES: the service's links are up to date
+  // @param failed_over device indexes of bonds that have switched to another port
   void links_changed(std::span<const uint32_t> failed_over);
 
   const ClientIdentifiers::Map& identifiers() const { return identifiers_.all(); }
-  // Updates the counts after an identifier was added or is about to go, or its listening or resolving state
-  // has changed.
+  // Updates the counts of the client, its user and the service (CmTally). Called after an identifier was
+  // added or its listening or resolving state has changed, and (`is_there` false) before its destruction.
   void recount(CmIdentifier& id, bool is_there = true);
 
-  uint64_t listed_number = 0;  // set by the service: the client's number in the service's list
+  uint64_t listed_number = 0;  // set by CmService: key of this client in CmService::clients()
 
  private:
   struct Request;
@@ -98,7 +102,7 @@ class CmClient : public PortOwner {
   template <class Message>
   void trace_call(protocol::TraceCall call, const Message& request);
   void trace_refusal(protocol::TraceCall call, uint32_t id, int error);
-  // Sends the reply, and the event that follows it.
+  // Sends the reply with the outcome, and then the event in the outcome, if any.
   template <class Result>
   void answer(const protocol::MessageHeader& header, const control::AdminResult<Result>& outcome);
   template <class Reply>
@@ -113,13 +117,13 @@ class CmClient : public PortOwner {
   const uid_t user_;
   const std::shared_ptr<ConnectionTrace> trace_;
   CmTally tally_;
-  // Does a part of work that would take too long in one piece. False: that was the rest.
+  // Does one step of work that would take too long in one piece. Returns false after the last step.
   using Preparation = std::function<bool()>;
   Preparation preparation_of(const protocol::MessageHeader& header, ConstBytes message);
   Preparation close_little_by_little(uint32_t channel);
   Preparation drop_events_of(uint32_t id);
   Preparation move_events_of(uint32_t id, uint32_t channel);
-  // A request that waits for its preparation.
+  // A request that is carried out once `prepare` has returned false.
   struct Unfinished {
     Preparation prepare;
     protocol::MessageHeader header;

@@ -19,11 +19,11 @@
 
 namespace verbena::agent {
 
-// The event channels of one client; sends its events. Disconnects a client that does not read them. For the
-// agent's thread.
+// Owns the event channels of one client, and sends its events through them. Disconnects a client whose queued
+// events exceed its limits (ClientLimits). For the agent's thread.
 class ClientChannels {
  public:
-  // REQUIRES: all of them outlive this object
+  // REQUIRES: loop, host and limits outlive this object
   ClientChannels(EventLoop& loop, CmClientHost& host, const ClientLimits& limits,
                  std::shared_ptr<ConnectionTrace> trace)
       : loop_(loop), host_(host), limits_(limits), trace_(std::move(trace)) {}
@@ -31,18 +31,22 @@ class ClientChannels {
   ClientChannels(const ClientChannels&) = delete;
   ClientChannels& operator=(const ClientChannels&) = delete;
 
+  // Opens a channel. `events`: the agent's end of a socket pair that the program has created. Fails with
+  // EEXIST, EMFILE (too many channels) or EINVAL (no SOCK_SEQPACKET socket).
   control::AdminResult<void> open(const protocol::CmChannelRequest& request, ClientFile events);
-  // REQUIRES: the channel exists and has no identifiers
+  // Closes the channel and drops its queued events. REQUIRES: the channel exists and has no identifiers
   void close(uint32_t number);
   EventChannel* find(uint32_t number);
-  // Stops sending, after the client has gone.
+  // Makes send() drop all further events. Called when the client has gone.
   void hang_up() { hung_up_ = true; }
-  // After hang_up(): closes channels and drops waiting events, up to `most`. Returns their number.
+  // Closes channels and drops queued events, up to `most` in total. Returns their number. REQUIRES: hang_up()
   size_t clear(size_t most);
 
-  // Sends the event by the identifier's channel. Returns the event's number there, or 0 if it was not sent.
+  // Sends the event on the identifier's channel. Returns the event's number on that channel. Returns 0 if the
+  // event was not sent: the channel does not exist, or the client is being disconnected.
   uint64_t send(CmIdentifier& id, const protocol::CmEvent& event) { return send(id, event, id); }
-  // Like send(id, event), for an event about another identifier: a request to a listener.
+  // Like send(id, event), but traces the event as one of `about`. Used for CONNECT_REQUEST, which goes to the
+  // listener's channel and is about the request's identifier.
   uint64_t send(CmIdentifier& id, const protocol::CmEvent& event, const CmIdentifier& about);
 
  private:

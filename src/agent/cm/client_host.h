@@ -11,21 +11,22 @@
 
 namespace verbena::agent {
 
-// The agent's connection to a client of connection management. For the agent's thread.
+// Gives CmClient access to its client's session: to reply, to disconnect, and to learn who the client is.
+// Implemented by Session. For the agent's thread.
 class CmClientHost {
  public:
   virtual ~CmClientHost() = default;
   virtual void send_reply(ConstBytes message) = 0;
   virtual void send_error(const protocol::MessageHeader& request, int error, std::string_view text) = 0;
-  // Called when the client does not read its events.
+  // Disconnects the client. Called when the client has too many queued events.
   virtual void hang_up() = 0;
   virtual uid_t user() const = 0;
-  // The process, for lists of identifiers; 0: unknown.
+  // Returns the client's pid for lists and traces, or 0 if the pid is unknown.
   virtual pid_t process() const { return 0; }
   virtual std::string_view program() const { return {}; }
-  // process_number(): the same for all clients of one process.
+  // Returns process_number() of the client, which is the same for all clients of one process.
   virtual uint64_t process_identity() const { return 0; }
-  // Whether the user may use this QP in requests.
+  // Returns whether the client may name this QPN in requests: the QP is its user's, or the client is trusted.
   virtual bool may_use_qpn(uint32_t qpn) const = 0;
 };
 

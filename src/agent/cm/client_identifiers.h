@@ -17,14 +17,14 @@ namespace verbena::agent {
 
 class CmClient;
 
-// The identifiers of one client by number: those that its program has created, and one for each request that
-// came to its listeners. For the agent's thread.
+// Owns the identifiers of one client, by number: those that its program has created, and one for each request
+// that came to its listeners. For the agent's thread.
 class ClientIdentifiers {
  public:
-  // Ordered by number, so that an interrupted iteration finds the next one.
+  // Ordered by number, so that an iteration in steps can continue after the last number.
   using Map = std::map<uint32_t, std::unique_ptr<CmIdentifier>>;
 
-  // `client` owns the identifiers. REQUIRES: all of them outlive this object
+  // `client`: the client of these identifiers. REQUIRES: all arguments outlive this object
   ClientIdentifiers(CmClient& client, CmService& service, const ClientLimits& limits,
                     ClientChannels& channels)
       : client_(client), service_(service), limits_(limits), channels_(channels) {}
@@ -35,19 +35,21 @@ class ClientIdentifiers {
   CmIdentifier* find(uint32_t number);
   const Map& all() const { return ids_; }
 
-  // Creates an idle identifier.
+  // Creates an idle identifier, with number and channel from the request. Fails with EINVAL (number or port
+  // space), ENOENT (no such channel) or ENOMEM (too many identifiers).
   control::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
-  // Adds the identifier of a request that came to the listener, with a number from the agent's range.
+  // Adds the identifier of an incoming request to the listener's channel. Sets a number with kCmAgentsNumber.
   CmIdentifier& add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener);
   bool has_room() const { return limits_.make_room_for_identifier(ids_.size()); }
 
-  // Releases what the identifier holds and destroys it. The connection manager still sends the messages that
-  // its peer must get.
+  // Destroys the identifier, and releases its port, connection and groups. The connection manager still sends
+  // the peer the message that ends the connection.
   void erase(CmIdentifier& id);
-  // Erases identifiers of the channel, starting at number `from`; looks at up to `most`. Returns the number
-  // at which to continue, or 0 at the end.
+  // Erases identifiers of the channel, starting at number `from`. Examines at most `most` identifiers of any
+  // channel. Returns the number at which to continue, or 0 if all were examined.
   uint32_t erase_some_of(uint32_t channel, uint32_t from, size_t most);
-  // Destroys up to `most` identifiers, after the client has gone. Returns their number.
+  // Destroys up to `most` identifiers of a client that has gone. Unlike erase(), also disconnects XRC
+  // targets. Returns the number of destroyed identifiers.
   size_t clear(size_t most);
 
  private:

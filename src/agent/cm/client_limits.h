@@ -9,29 +9,31 @@
 
 namespace verbena::agent {
 
-// The limits of a client, and of its user for all programs together. Everything that a program can make the
-// agent hold is counted here. For the agent's thread.
+// Limits the identifiers, event channels, queued events and multicast groups of one client. A user other than
+// root and the agent's own has limits for all its programs together, too. For the agent's thread.
 class ClientLimits {
  public:
+  // Maximum numbers for one client.
   static constexpr size_t kMaxIdentifiers = 131072;
   static constexpr size_t kMaxChannels = 16384;
-  static constexpr size_t kMaxWaitingEvents = 65536;  // in all channels of the client
+  static constexpr size_t kMaxWaitingEvents = 65536;  // queued in the agent, in all channels of the client
   static constexpr size_t kMaxGroups = 4096;          // of one identifier
-  // Event channels of all clients, where the agent may open so many descriptors: each costs one.
+  // Returns the quota of event channels for all clients, if the agent may open `descriptors` descriptors.
+  // Channels may use a quarter of them, one each.
   static constexpr Quota::Size channels_with(size_t descriptors) { return Quota::Size::of(descriptors / 4); }
 
   // REQUIRES: service outlives this object
   ClientLimits(CmService& service, uid_t user) : service_(service), user_(user) {}
 
-  // Whether the client may have one more, if it has `held` now.
+  // Return whether the client may have one more item, given the number that it has now: `held` by the client,
+  // or `held_by_identifier` for groups.
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Whether `waiting` unread events are within the limits of the client and its user.
+  // Returns whether `waiting`, the client's queued events, and those of its user are within the limits.
   bool allow_waiting_events(size_t waiting) const;
 
-  // Whether the client may have another identifier. If not at first, clears a part of what ended programs of
-  // its user have left.
+  // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.
   bool make_room_for_identifier(size_t held) const;
   CmService::Usage& usage() const { return service_.usage_of(user_); }
   void take_channel() const { service_.channels().take(user_); }

@@ -15,7 +15,7 @@
 
 namespace verbena::agent {
 
-// The parts of a client that its request handlers share.
+// The parts of a CmClient that all ClientRole classes use.
 struct ClientParts {
   CmService& service;
   CmClientHost& host;
@@ -24,8 +24,8 @@ struct ClientParts {
   ClientIdentifiers& identifiers;
 };
 
-// The result of a request: a reply, or a reason for its refusal. If the request causes an event, that is in
-// the result and is sent after the reply, when the program's own state is up to date.
+// The result of a request: the content of the reply, or the error for which the request is refused. CmClient
+// sends an event that the request causes after the reply, when the program's own state is up to date.
 using Outcome = control::AdminResult<void>;
 using RouteOutcome = control::AdminResult<protocol::CmRoute>;
 struct Done {
@@ -38,12 +38,12 @@ struct DoneWithRoute {
 };
 using RouteAndEventOutcome = control::AdminResult<DoneWithRoute>;
 struct Destroyed {
-  uint32_t events;  // number of events that the identifier was sent
+  uint32_t events;  // number of events sent to the identifier, without those still queued
 };
 using DestroyOutcome = control::AdminResult<Destroyed>;
 
-// Base of the classes that handle the requests of one subject. Roles do not use each other: shared code is in
-// ClientParts or binding.h. They trust nothing in a request.
+// Base of the classes that carry out the requests of one subject, such as AddressRequests. These classes do
+// not use each other: shared code is in ClientParts or binding.h. They trust nothing in a request.
 class ClientRole {
  protected:
   explicit ClientRole(const ClientParts& parts)
@@ -56,7 +56,7 @@ class ClientRole {
 
   CmIdentifier* find(uint32_t number) { return identifiers_.find(number); }
   cm::Manager& manager() { return service_.manager(); }
-  // Whether the client may use this QP in requests.
+  // Fails with EINVAL if `qpn` exceeds 24 bits, or EPERM if the QP belongs to another user.
   Outcome check_qpn(uint32_t qpn) const;
 
   CmService& service_;

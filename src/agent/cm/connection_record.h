@@ -7,12 +7,12 @@
 
 namespace verbena::agent {
 
-// Returns the connection manager's data of a connection. Events send it to the program, which keeps it for
-// the next agent. `id`: the connection's identifier.
+// Returns a connection's data in the form of the agent protocol. Events carry this record to the program,
+// which restores the connection from it with the next agent. `id`: the connection's identifier.
 protocol::CmConnection record_of(const cm::ConnectionInfo& info, const CmIdentifier& id);
 
-// Returns the connection manager's data for a connection that a program restores. Nothing in `record` is
-// trusted; path and path MTU come from the identifier.
+// Returns the data with which the connection manager restores a connection. `record` comes from the program
+// and is untrusted: numbers are cut to their width. Role, QP type, receive PSN and path MTU come from `id`.
 cm::ConnectionInfo agreed_in(const protocol::CmConnection& record, const CmIdentifier& id,
                              const roce::Path& path);
 

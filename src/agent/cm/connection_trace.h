@@ -29,7 +29,7 @@ namespace verbena::agent {
 
 class ConnectionTraces;
 
-// The process that is traced.
+// Identifies the process whose connection events are traced.
 struct TracedProcess {
   uint64_t process = 0;  // process_number()
   pid_t pid = 0;
@@ -38,9 +38,10 @@ struct TracedProcess {
 };
 
 // Records the connection events of one client for `verbena trace`: calls of its program, messages to and from
-// its peers, and events sent to it (protocol::TraceKind). The ring is in a memfd, which readers get
-// read-only. Nothing is recorded if there is no memory, or if its user's traces have used their share. A
-// trace lasts as long as any identifier of the client. For the agent's thread.
+// its peers, and events sent to it (protocol::TraceKind). The events are in a memfd, which readers get
+// read-only. An event is lost if the memfd must grow for it and memory is short, or the traces of the
+// client's user have used their share. A trace lasts until its client's last identifier is gone. For the
+// agent's thread.
 class ConnectionTrace {
  public:
   // REQUIRES: traces outlives this object
@@ -51,18 +52,20 @@ class ConnectionTrace {
 
   uint64_t number() const { return number_; }
   const TracedProcess& process() const { return process_; }
-  // Returns the file, with TraceRings at offset 0; -1: nothing was recorded.
+  // Returns the descriptor of the memfd, which has TraceRings at offset 0, or -1 if nothing was recorded.
   int file() const { return file_.get(); }
-  // The program has ended and had no identifiers left.
+  // True once the program has ended without leaving identifiers. Set by CmClient::go().
   bool ended_in_order = false;
 
-  // @param qpn 0 if unknown yet
+  // Records a call of the program.
+  // @param qpn local QPN, or 0 if it is unknown yet
   // @param to the address in the call, or nullptr
   void called(const CmIdentifier& id, protocol::TraceCall call, uint32_t qpn, const protocol::CmAddress* to);
+  // Records that the agent has refused a call with this errno.
   void refused(const CmIdentifier& id, protocol::TraceCall call, int error);
   void sent(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
   void received(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
-  // Records an event that was sent for the identifier.
+  // Records an event about the identifier that was sent to the program.
   void told(const CmIdentifier& id, const protocol::CmEvent& event);
 
  private:
@@ -73,7 +76,7 @@ class ConnectionTrace {
               const cm::Passage& passage);
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
   Result<void> make_file();
-  // Whether there is memory for the next event.
+  // Returns whether the next event fits into the file, which takes pages from the user's share if needed.
   bool has_room();
 
   ConnectionTraces& traces_;
@@ -83,33 +86,37 @@ class ConnectionTrace {
   std::unique_ptr<Rings> rings_;
   std::optional<trace::Recorder> recorder_;
   bool has_failed_ = false;
-  size_t pages_ = 0;  // in use, and counted for the user
+  size_t pages_ = 0;  // memory pages that count for the user
 };
 
-// Returns the number that a trace has in place of a slot, among the traces of its process.
+// Returns the number that stands for the trace in messages and lists where a QP's trace has its slot index.
+// Bit 31 is set.
 inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
 
-// The traces of all clients by number. A trace outlives its client if the client has left many identifiers.
-// Its memory counts until no reader has the file open any more.
+// Indexes the traces of all clients by number. A trace's memory counts for its user until the trace has ended
+// and no reader has its file open any more.
 class ConnectionTraces {
  public:
+  // Called when a trace that has recorded events ends.
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  // Traces that readers have open, where the agent may open so many descriptors: each costs one.
+  // Returns how many traces readers may have open, if the agent may open `descriptors` descriptors: a 64th,
+  // at most 1,024. Each open trace takes one descriptor.
   static constexpr Quota::Size readers_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));
   }
-  // REQUIRES: the loop outlives this
+  // `own`: the agent's own user. REQUIRES: the loop outlives this object
   ConnectionTraces(EventLoop& loop, uid_t own, Quota::Size readers, OnEnd on_end)
       : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
 
-  // Opens the trace's file for a reader. EDQUOT: readers have too many traces of that user open.
+  // Returns a descriptor of the trace's file for a reader. EDQUOT if too many traces of the user are open.
   Result<UniqueFd> lease(const ConnectionTrace& trace);
 
-  // Returns the first trace with this or a higher number that has events, of one user or any; nullptr: none.
+  // Returns the first trace numbered `from` or higher that has events, of `user` or (nullopt) of any user.
+  // Returns nullptr if there is none.
   const ConnectionTrace* find(uint64_t from, std::optional<uid_t> user) const;
-  // Maximum size of all traces together: 32 MiB. Nearly all processes need one page.
+  // Maximum size of all traces together: kPages pages, 32 MiB. Nearly all processes need one page.
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
   size_t pages_of(uid_t user);
@@ -117,10 +124,10 @@ class ConnectionTraces {
  private:
   friend class ConnectionTrace;
 
-  // Adds a trace that has a file now.
+  // Makes find() return the trace. Called when the trace has created its file.
   void show(ConnectionTrace& trace);
   void end(ConnectionTrace& trace);
-  // No reader has it open any more.
+  // Stops counting the pages of a trace that has ended. Called when no reader has its file open any more.
   void closed(uint64_t trace);
 
   using Traces = std::map<uint64_t, ConnectionTrace*>;
@@ -130,7 +137,7 @@ class ConnectionTraces {
   uint64_t last_ = 0;
   Traces traces_;
   std::map<uid_t, Traces> of_user_;  // no empty maps
-  // By number, those that a reader has open: what counts for the user on their behalf, once they have ended.
+  // Traces that a reader has open. `pages`: those that still count for the user after the trace has ended.
   struct Read {
     uid_t uid = 0;
     size_t pages = 0;

@@ -13,33 +13,37 @@
 
 namespace verbena::agent {
 
-// Keeps messages for a listener or a connection that does not exist yet, for a moment, because it may appear
-// soon. Programs that agree on a port over another connection (perftest's -R) race: one is about to listen,
-// the other to connect. In the kernel the listener wins, because an answer takes less time there than here. A
-// late refusal does no harm, while perftest fails at an early one. After an agent was killed, its clients
-// restore their listeners and connections with the next one. A peer that ends a connection meanwhile must not
-// be told that it is unknown. Otherwise the program would never learn of the end. For the agent's thread.
+// Keeps messages for listeners and connections that do not exist yet, for 100 ms or longer, because they may
+// appear soon. Programs that agree on a port over another connection (perftest's -R) race: one is about to
+// listen, the other to connect. In the kernel the listener wins, because its calls are answered faster than
+// by this agent. A late refusal does no harm, while perftest fails at an early one. After an agent was
+// killed, its clients restore their listeners and connections with the next one. A peer that ends a
+// connection meanwhile must not be told that the connection is unknown. Otherwise the program would never
+// learn of the end. For the agent's thread.
 class EarlyMessages {
  public:
-  static constexpr Duration kPatience = std::chrono::milliseconds(100);
-  static constexpr size_t kMax = 64;  // maximum number of messages
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);  // minimum wait for a listener
+  static constexpr size_t kMax = 64;                                     // maximum number of messages
 
   struct Message {
     cm::Mad mad;
     cm::Arrival arrival;
-    TimePoint came;
-    TimePoint deadline;  // when to process the message; it may have to wait longer then
+    TimePoint came;      // when the message arrived
+    TimePoint deadline;  // when to process the message again, which may keep it again
   };
 
-  // Whether there is room for a message. Messages that have waited for kPatience may only use half of it.
+  // Returns whether another message may be kept. One that has waited for kPatience may use only half of kMax.
   bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMax : kMax / 2); }
-  // Keeps a message; a repeated one only once. REQUIRES: a whole MAD; deadlines never decrease
+  // Keeps a message, unless the same bytes from the same address are kept already. REQUIRES: `mad` is a whole
+  // MAD; deadlines never decrease
   void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
-  // Returns the deadline of the first message; kNever: there is none.
+  // Returns the earliest deadline, or kNever if no message is kept.
   TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
+  // Removes and returns the first message if its deadline has passed, otherwise returns nullopt.
   std::optional<Message> take_overdue(TimePoint now);
-  // Drops a request that its sender gives up by this REJ before it was answered.
+  // Drops a kept REQ if `mad` is the REJ by which its sender gives it up. Called for each arriving datagram.
   void hear_rejection(ConstBytes mad, const cm::Arrival& arrival);
+  // Removes and returns all messages. Called after a listener or a connection has appeared.
   std::deque<Message> take_all() { return std::exchange(messages_, {}); }
 
  private:

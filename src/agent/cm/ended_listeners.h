@@ -22,10 +22,11 @@ class CmClient;
 class EndedListeners {
  public:
   static constexpr Duration kRemembered = std::chrono::seconds(1);
-  static constexpr size_t kMax = 64;  // further ones replace the oldest
+  static constexpr size_t kMax = 64;  // maximum number of ports; a further one replaces the oldest
 
-  // REQUIRES: `now` never decreases
+  // Adds a port on which the client has stopped listening. REQUIRES: `now` never decreases
   void add(const CmClient& client, uint16_t port, TimePoint now);
+  // Returns whether a running program stopped listening on the port less than kRemembered ago.
   bool has(uint16_t port, TimePoint now) const;
   // Drops the ports of a program that has ended.
   void forget(const CmClient& client);

@@ -7,9 +7,10 @@
 
 namespace verbena::agent {
 
-// Returns the identifier's route, as its program gets it in replies and events.
+// Returns id.route with the identifier's addresses filled in, as replies and events contain it.
 protocol::CmRoute route_of(const CmIdentifier& id);
-// Returns an event of the identifier for its program.
+// Returns an event about the identifier, with route and connection data if known. `type`: RDMA_CM_EVENT_*.
+// `status`: rdma_cm_event::status, which is 0, a negative errno value or the reason of a REJ.
 protocol::CmEvent event_of(const CmIdentifier& id, const cm::Manager& manager, int type, int status = 0,
                            const protocol::ConnectionParameters* parameters = nullptr);
 

@@ -14,14 +14,14 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Clients of connection management whose programs have ended. A program may leave 131,072 identifiers, and
-// destroying them takes long. So it is done in steps, each in a turn of the program's user (UserTurns). For
-// other clients, the identifiers are gone at once: their ports count as free (PortOwner).
+// Destroys the identifiers, channels and events of clients whose programs have ended. A program may leave
+// 131,072 identifiers, and destroying them takes long. So they are destroyed in steps, each in a turn of the
+// program's user (UserTurns). Other clients do not notice: the ports count as free (PortOwner).
 //
 // For the agent's thread.
 class GoneClients {
  public:
-  // Number of identifiers, channels and events that are cleared in one piece of a user's turn.
+  // Number of identifiers, channels and queued events that are destroyed in one step.
   static constexpr size_t kAtOnce = 256;
 
   // REQUIRES: loop outlives this object
@@ -30,12 +30,13 @@ class GoneClients {
   GoneClients(const GoneClients&) = delete;
   GoneClients& operator=(const GoneClients&) = delete;
 
-  // Adds a client. One that has less than kAtOnce is destroyed before this returns.
+  // Calls client->go(). Destroys the client before returning if it has fewer than kAtOnce items.
   void add(std::unique_ptr<CmClient> client);
   bool empty() const { return users_.empty(); }
-  // Clears some of what the user's ended programs have left, because the user needs room. False: there is
-  // nothing left.
+  // Destroys up to kAtOnce items that the user's ended programs have left. Called when the user has reached a
+  // limit. Returns false if there was nothing to destroy.
   bool clear_some_of(uid_t user);
+  // Destroys all clients at once. Called when the agent ends.
   void clear_all();
 
  private:
@@ -44,7 +45,7 @@ class GoneClients {
     bool goes_on = false;  // queued for the user's turns
   };
 
-  // Clears a part of the user's first client, and destroys the client if nothing is left.
+  // Destroys up to kAtOnce items of the user's first client, and destroys the client if nothing is left.
   void clear_some(uid_t user);
   void go_on(uid_t user);
 

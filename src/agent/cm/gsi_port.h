@@ -15,50 +15,52 @@
 
 namespace verbena::agent {
 
-// Counts of QP1's packets, beside the connection manager's own counts.
+// Counters of datagrams to and from QP1. The connection manager has counters of its own messages.
 struct GsiCounters {
   uint64_t received = 0;  // datagrams to QP1 with the right operation, Q_Key and size
   uint64_t sent = 0;
-  uint64_t not_ud = 0;  // another operation than UD SEND
+  uint64_t not_ud = 0;  // an opcode other than UD SEND Only
   uint64_t bad_qkey = 0;
   uint64_t bad_size = 0;       // not 256 bytes
   uint64_t unknown_class = 0;  // of a management class without a handler
-  uint64_t answered = 0;       // those of `unknown_class` that got an answer
+  uint64_t answered = 0;       // datagrams in `unknown_class` that got an error answer
   uint64_t forged = 0;         // with a source address of this host, but not sent by the agent
 };
 
 // QP1, the General Services Interface (IBTA volume 1, 13.5): sends and receives management datagrams through
 // slot 0's socket. There is one for all devices: the IP address of a RoCEv2 packet names its device.
-// Datagrams are sent from UDP port 4791 itself. Only the agent can send from it, so other agents know that no
-// other program of this host has sent them. For the agent's thread.
+// Datagrams are sent from UDP port 4791 itself. Untrusted programs cannot send from that port, so other
+// agents know that such a datagram comes from an agent. For the agent's thread.
 class GsiPort final : private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
-  // Handles a datagram. False: it has no handler.
+  // Handles a datagram. Returns false if the datagram has no receiver.
   using OnOther = std::function<bool(ConstBytes mad, const cm::Arrival& arrival)>;
   using OnHeard = std::function<void(const cm::Arrival& arrival)>;
 
-  // `on_mad` gets the datagrams of communication management.
+  // `on_mad`: called with each datagram of communication management.
   GsiPort(EventLoop& loop, OnMad on_mad);
   ~GsiPort() override;
   GsiPort(const GsiPort&) = delete;
   GsiPort& operator=(const GsiPort&) = delete;
 
-  // Opens the port with a copy of slot 0's socket, and starts to receive.
+  // Opens the UDP port `port` with a copy of slot 0's socket, and starts to receive.
   Result<void> open(int slot_socket, uint16_t port);
   bool is_open() const { return port_ != nullptr; }
   // Stops sending and receiving.
   void close();
 
-  // Stages a datagram to QP1 of path.destination, to be sent at flush(). Lost if there is no room.
+  // Stages a datagram to QP1 of path.destination; flush() sends it. Flushes first if no more datagrams can be
+  // staged. The datagram is lost if that does not help, or if the port is closed.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
-  // Stages a packet without payload: an answer for another QP of the port.
+  // Stages a packet without payload. Used to answer for QPs whose process is stopped (StoppedProcesses).
   void send_headers(const roce::Headers& headers, const roce::Path& path);
+  // Sends the staged packets. While the socket is full, tries again every millisecond.
   void flush();
-  // Sets the handlers: `on_other` for datagrams of all other classes, `on_heard` for the arrival of those of
-  // communication management.
+  // Sets two handlers. `on_other` gets the datagrams of all classes except communication management.
+  // `on_heard` learns the sender of each datagram of communication management, before `on_mad` gets it.
   void give_others_to(OnOther on_other, OnHeard on_heard) {
     on_other_ = std::move(on_other);
     on_heard_ = std::move(on_heard);

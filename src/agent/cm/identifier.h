@@ -33,48 +33,48 @@ enum class CmState : uint8_t {
 inline constexpr size_t kCmStates = 9;
 const char* cm_state_name(CmState state);
 
-// The kernel's rdma_cm_id. Belongs to one client.
+// The agent's counterpart of the kernel's rdma_cm_id. Belongs to one client.
 struct CmIdentifier : PortBinding {
-  // The CONNECT_REQUEST events that the application may not have read yet, for the backlog.
+  // A listener's backlog, and the CONNECT_REQUEST events that the application may not have read yet.
   struct Listening {
     uint32_t backlog = 0;
-    std::deque<uint64_t> unseen;  // their numbers in the channel
+    std::deque<uint64_t> unseen;  // numbers of these events on the channel
   };
 
   CmClient* client = nullptr;
-  uint32_t number = 0;
-  uint32_t listed_number = 0;  // unique in the service
+  uint32_t number = 0;         // set by the program, or by the agent for an incoming request
+  uint32_t listed_number = 0;  // unique among all clients, for lists and traces
   uint32_t channel = 0;
   uint16_t port_space = 0;
   uint8_t qp_type = 0;
   CmState state = CmState::kIdle;
   bool holds_port = false;
-  bool is_active = false;
-  // True for a request that its program has neither accepted nor rejected. The program gets no events about
-  // it, and finds out when it answers. The kernel's ucma does the same; and a channel must not be readable
-  // for an event that rdma_get_cm_event() would not return.
+  bool is_active = false;  // this side sent the REQ
+  // True for an incoming request that its program has neither accepted nor rejected. Meanwhile the program
+  // gets no further events about the request, and learns of its end when it answers. The kernel's ucma does
+  // the same. A channel must not be readable for an event that rdma_get_cm_event() would not return.
   bool is_unanswered = false;
   bool family_option_set = false;
 
   std::optional<uint8_t> type_of_service;
   std::optional<uint8_t> ack_timeout;
 
-  // The device and the path, once known: then route.link is not empty. Its addresses are only filled in for
-  // messages; `source` and `destination` above count.
+  // The device and the path. route.link is empty until the device is known. The addresses in `route` are
+  // filled in only for messages: use PortBinding::source and destination.
   protocol::CmRoute route{};
-  bool may_connect = false;  // the route was resolved with a former agent
+  bool may_connect = false;  // connect() is allowed in kAddressResolved: a former agent resolved the route
 
   Neighbours::Ticket resolving = 0;
   uint32_t starting_psn = 0;
   cm::LocalId connection = 0;  // 0: none
   std::unique_ptr<Listening> listening_state;
-  uint32_t events_sent = 0;  // sent or queued in its channels
-  uint32_t port_entry = 0;   // in the ledger; 0: none
+  uint32_t events_sent = 0;  // events sent on or queued in its channels
+  uint32_t port_entry = 0;   // Ledger::Number of the port; 0: none
   uint32_t connection_entry = 0;
-  bool is_counted = false;  // in CmTally as an identifier; below: as listening, resolving
+  bool is_counted = false;  // in CmTally::identifiers; the next two: in listening, resolving
   bool is_counted_listening = false;
   bool is_counted_resolving = false;
-  uint8_t traced_messages = 0;   // of its connection, up to a limit
+  uint8_t traced_messages = 0;   // messages of its connection in the trace, counted up to 64
   std::vector<uint32_t> groups;  // multicast groups, by the client's numbers
 
   bool has_device() const { return route.link[0] != '\0'; }

@@ -15,7 +15,7 @@
 
 namespace verbena::agent {
 
-// A port that a user holds, or an established connection, for the next agent.
+// Describes to the next agent a port that a user holds, or an established connection.
 struct LedgerEntry {
   enum Kind : uint32_t { kFree = 0, kPort = 1, kConnection = 2 };
   static constexpr uint16_t kSharesAddress = 1;    // of kPort: RDMA_OPTION_ID_REUSEADDR
@@ -26,10 +26,10 @@ struct LedgerEntry {
   uint32_t user = 0;
   uint16_t port_space = 0;
   uint16_t flags = 0;
-  uint32_t local_id = 0;  // kConnection only, as the next two
+  uint32_t local_id = 0;  // kConnection only, as remote_id and local_qpn
   uint32_t remote_id = 0;
   uint32_t local_qpn = 0;
-  protocol::CmAddress source{};  // kPort only, as the next one
+  protocol::CmAddress source{};  // kPort only, as destination
   protocol::CmAddress destination{};
   uint8_t peer[16] = {};  // kConnection only: the peer's GID
   uint8_t reserved[40] = {};
@@ -38,27 +38,29 @@ static_assert(sizeof(LedgerEntry) == 128 && std::is_trivially_copyable_v<LedgerE
 
 // Records which user has which ports and connections, in a memfd that is part of the takeover state. So the
 // next agent knows them before any client asks for them. An entry is written with one call and never crosses
-// a page boundary: after a kill, each entry is there or not. For the agent's thread.
+// a page boundary: if the agent is killed, no entry is half written. For the agent's thread.
 class Ledger {
  public:
-  // Number of an entry, from 1; 0: none.
+  // The position of an entry in the file, counted from 1. 0 means that there is no entry.
   using Number = uint32_t;
-  static constexpr Number kMax = 1048576;
+  static constexpr Number kMax = 1048576;  // maximum number of entries
 
-  // `on_others`: called when the first entry of a user other than the agent's own appears, or the last one
-  // goes. If the file cannot be created, fd() is -1 and nothing is recorded.
+  // `on_others`: called when the first entry of a user other than the agent's own is added, and when the last
+  // such entry is removed. If the file cannot be created, fd() is -1 and nothing is recorded.
   explicit Ledger(std::function<void()> on_others);
 
   int fd() const { return file_.get(); }
-  // Adds an entry. 0: the user, or all users together, have too many; then the next agent does not know it.
+  // Adds an entry and returns its number. Returns 0 if the entry is not recorded: the quota (of the user or
+  // of all) is used up, there is no file, a write failed, or freeze() was called.
   Number add(const LedgerEntry& entry);
   void change(Number number, const LedgerEntry& entry);
   void remove(Number number);
   bool has_others() const { return others_ > 0; }
-  // Stops all changes: the agent ends, and the next one must find what its clients have.
+  // Makes later changes have no effect. Called when the agent ends, so that the next agent finds the ports
+  // and connections of its clients.
   void freeze() { frozen_ = true; }
 
-  // Returns the entries in a former agent's file; empty if it is no ledger.
+  // Returns the entries in a former agent's file, or no entries if `file` is not a ledger of this version.
   static std::vector<LedgerEntry> read(int file);
 
  private:

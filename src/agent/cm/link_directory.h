@@ -12,9 +12,10 @@
 
 namespace verbena::agent {
 
-// Finds links by the data that connection management has. Pure. Results are valid until the next update().
+// Finds links by GID, device index or netdev index. Pure. Results are valid until the next update().
 class LinkDirectory {
  public:
+  // A link, and the index of the found address in its GID table.
   struct Place {
     const control::Link* link;
     uint32_t gid_index;
@@ -22,16 +23,18 @@ class LinkDirectory {
 
   void update(std::vector<control::Link> links);
 
-  // Returns the link that has the address. If several have it (link-local ones), the one over this netdev.
+  // Returns the link that has the address, or nullopt. If several links have it (as a link-local address),
+  // returns the one over netdev `interface_index`, or else the one with the lowest device index.
   std::optional<Place> find(const roce::Address& gid, uint32_t interface_index = 0) const;
   const control::Link* by_device(uint32_t device_index) const;
-  // The link and address by which this host reaches itself if only the family is known (as in the kernel's
-  // cma_bind_loopback()). Preferred is a loopback address, then an address of a link that is up, and there
-  // one that is not link-local. The last choice is a link that is down.
+  // The link and address by which this host reaches itself if only the address family is known (as in the
+  // kernel's cma_bind_loopback()). The order of preference is: a loopback address, another address that is
+  // not link-local, a link-local address, an address of a link that is down.
   struct Loopback {
     const control::Link* link;
     roce::Address address;
   };
+  // Returns nullopt if no link has an address of the family.
   std::optional<Loopback> loopback(bool ipv4) const;
   const control::Link* by_interface(uint32_t interface_index) const;
   const std::vector<control::Link>& links() const { return links_; }

@@ -6,7 +6,8 @@
 
 namespace verbena::agent {
 
-// Carries out a client's requests about multicast groups.
+// Carries out a client's requests to join and leave multicast groups. Joining has no effect on the network:
+// the process that attaches a QP joins the group on the netdev.
 class MulticastRequests : private ClientRole {
  public:
   explicit MulticastRequests(const ClientParts& parts) : ClientRole(parts) {}

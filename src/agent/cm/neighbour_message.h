@@ -16,11 +16,11 @@ struct NeighbourMessage {
   CmAddress address{};
   uint16_t state = 0;  // NUD_*
 
-  // Whether its hardware address may be used (NUD_VALID).
+  // Returns whether the neighbour's hardware address may be used, even if it is stale (NUD_VALID).
   bool is_valid() const;
 };
 
-// Returns nothing for a message of another type or family.
+// Reads an RTM_NEWNEIGH message about an IPv4 or IPv6 neighbour. Returns nullopt for any other message.
 std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message);
 
 }  // namespace verbena::agent

@@ -19,25 +19,25 @@ struct mnl_socket;
 
 namespace verbena::agent {
 
-// Waits until the hardware addresses of neighbours are known, for any number at a time. The kernel looks for
-// a neighbour when a packet is sent to it. So this sends an empty datagram to the neighbour's discard port,
-// and rtnetlink reports the result. For the agent's thread.
+// Resolves the hardware addresses of neighbours, any number at a time. The kernel looks for a neighbour when
+// a packet is sent to it. So this class sends an empty datagram to the neighbour's discard port, and
+// rtnetlink reports the result. If the kernel gives up, the search starts again. For the agent's thread.
 class Neighbours {
  public:
-  // 0, or an errno value.
+  // Called with 0 if the hardware address is known, or with ETIMEDOUT.
   using Done = std::function<void(int error)>;
   using Ticket = uint64_t;  // 0: none
 
-  // REQUIRES: both outlive this object
+  // REQUIRES: loop and routes outlive this object
   Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
   ~Neighbours();
   Neighbours(const Neighbours&) = delete;
   Neighbours& operator=(const Neighbours&) = delete;
 
-  // Calls `done` when the neighbour is known, or at the deadline with ETIMEDOUT. Never calls it before
-  // returning.
+  // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called from
+  // the event loop, never before await() returns. Returns a ticket for cancel().
   Ticket await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline, Done done);
-  // Drops the wait: `done` is not called.
+  // Ends the wait without calling `done`. Ignores the ticket of a wait that has ended.
   void cancel(Ticket ticket);
   size_t waiting() const { return waiting_.size(); }
 
@@ -68,7 +68,7 @@ class Neighbours {
   RouteQuery& routes_;
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
-  // Any number may wait for one neighbour. The ticket makes each entry unique.
+  // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<Key, Ticket>> by_neighbour_;
   std::unique_ptr<mnl_socket, Closer> events_;  // open while any wait is pending
   UniqueFd ipv4_;

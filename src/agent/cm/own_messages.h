@@ -9,20 +9,19 @@
 
 namespace verbena::agent {
 
-// Remembers the agent's own messages, to recognize them when they arrive from an address of this host. Every
-// program of this host can send a datagram from such an address to QP1, and so forge messages of any
-// connection whose IDs it knows. Connection management of this host is the agent's alone, so a message that
-// the agent has not sent is forged.
+// Detects forged messages of connection management that come from an address of this host. Every program of
+// this host can send a datagram from such an address to QP1, and so forge messages of any connection whose
+// IDs it knows. Only the agent may send such messages here, so one that it has not sent is forged.
 //
-// Keeps keyed digests, one for each sent datagram until it arrives, with room for all datagrams in flight.
-// For one thread.
+// Keeps a keyed digest of each sent message until the message arrives here. There is room for 32,768 digests;
+// newer ones replace the oldest. For one thread.
 class OwnMessages {
  public:
   explicit OwnMessages(uint64_t secret) : secret_(secret), digests_(kSets * kWays) {}
 
-  // Records a message that is being sent.
+  // Records a message that the agent is sending.
   void said(ConstBytes mad);
-  // Whether the message was sent and has not arrived yet. Forgets it.
+  // Returns whether the agent sent this message and it has not arrived yet. A later copy counts as forged.
   bool heard(ConstBytes mad);
 
  private:
@@ -33,7 +32,7 @@ class OwnMessages {
   uint64_t* set_of(uint64_t digest) { return &digests_[(digest & (kSets - 1)) * kWays]; }
 
   const uint64_t secret_;
-  std::vector<uint64_t> digests_;  // in each set the oldest first, which is replaced; 0: free
+  std::vector<uint64_t> digests_;  // each set: the oldest comes first, and is replaced first; 0: free
 };
 
 }  // namespace verbena::agent

@@ -13,9 +13,9 @@ namespace verbena::agent {
 
 class CmService;
 
-// Turns messages of peers and timeouts into events of the agent protocol: those that the kernel's rdma_cm
-// makes of the same messages, with the same status. Also records the messages in the trace of the
-// connection's client. For the agent's thread.
+// Turns messages of peers and timeouts into events for programs: the events that the kernel's rdma_cm makes
+// of the same messages, with the same status. Also records the messages in the trace of the connection's
+// client. For the agent's thread.
 class PeerEvents final : public cm::Handler, public cm::Observer {
  public:
   // REQUIRES: service outlives this object

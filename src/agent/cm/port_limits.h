@@ -8,14 +8,15 @@
 
 namespace verbena::agent {
 
-// The network namespace's settings for ports, such as net.ipv4.ip_local_port_range. Reads them again after a
-// second, because they may change.
+// Reads the network namespace's settings for ports from /proc/sys. Reads them again when they are more than a
+// second old, because they may change.
 class PortLimits {
  public:
+  // Returns net.ipv4.ip_local_port_range.
   PortRange ephemeral();
-  // Returns the lowest port that unprivileged programs may use.
+  // Returns the lowest port that unprivileged programs may use (net.ipv4.ip_unprivileged_port_start).
   uint16_t first_unprivileged();
-  // Returns net.ipv6.bindv6only: IPv6's wildcard does not include IPv4, unless the program sets the option.
+  // Returns net.ipv6.bindv6only: the IPv6 wildcard excludes IPv4. RDMA_OPTION_ID_AFONLY overrides it.
   bool ipv6_only();
 
  private:

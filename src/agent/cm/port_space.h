@@ -13,36 +13,36 @@
 
 namespace verbena::agent {
 
-// The owner of ports. Once the owner has gone, its ports conflict with no others and get no requests,
-// although they are released only later, in steps.
+// The client that owns ports. Once has_gone is true, the client's ports conflict with no others and get no
+// requests, although they are released only later, in steps (GoneClients).
 struct PortOwner {
   bool has_gone = false;
 };
 
-// A port's holder, as its port space sees it: an identifier.
+// The holder of a port, as PortSpace sees it: an identifier, or a claim of a former agent's client (Claims).
 struct PortBinding {
-  CmAddress source{};       // with the port, once assigned
+  CmAddress source{};       // port 0 until a port is assigned
   CmAddress destination{};  // family 0: none yet
   bool reuse_address = false;
   bool own_family_only = false;
   bool listening = false;
   uid_t user = 0;
-  const PortOwner* owner = nullptr;  // nullptr: stays until it is released
+  const PortOwner* owner = nullptr;  // nullptr for a claim, which has no client
   bool is_counted = false;           // set by PortSpace: this holder's port is counted in the user's share
 };
 
-// net.ipv4.ip_local_port_range.
+// A range of ephemeral ports, including both ends (net.ipv4.ip_local_port_range).
 struct PortRange {
   uint16_t first = 32768;
   uint16_t last = 60999;
 };
 
-// The ports of one RDMA port space and their holders. Pure. Rules and errors are those of the kernel's
+// Assigns the ports of one RDMA port space to holders. Pure. Rules and errors are those of the kernel's
 // rdma_cm. Several holders may share a port if all have set RDMA_OPTION_ID_REUSEADDR, or if their addresses
 // or families differ. A listener must be the only holder for its addresses.
 //
-// Each user gets a share of the ephemeral ports (base/quota.h), so that no user can take all and leave none
-// to others.
+// Each user except root and the agent's own gets a share of the ephemeral ports (base/quota.h), so that no
+// user can take all and leave none to others.
 class PortSpace {
  public:
   // Maximum number of holders of one port.
@@ -51,27 +51,29 @@ class PortSpace {
   // `own`: the agent's own user, which like root may take all ports.
   explicit PortSpace(uid_t own = 0) : shares_({.all = 0, .reserve = 0}, own) {}
 
-  // Binds the holder to the port of holder.source. Errors as in rdma_bind_addr(3): EADDRINUSE for the same
-  // address. EADDRNOTAVAIL if one of the two addresses names no device (is_any_address()), or the user has
-  // its share of ephemeral ports. REQUIRES: holder.source is set with a port other than 0; the holder has no
-  // port
+  // Binds the holder to the port in holder.source. Fails with EADDRINUSE if another holder has the port at
+  // the same address. Fails with EADDRNOTAVAIL if another holder has the port and one of the two addresses
+  // names no device (is_any_address()), if the port has kMaxHolders, or if the user's share of ephemeral
+  // ports is used up. REQUIRES: holder.source has a port other than 0; the holder has no port
   Result<void> bind(PortBinding& holder, PortRange ephemeral = {});
-  // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Others may have the port, too,
-  // as long as their connections differ in an address or a port.
+  // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Unlike with bind(), others may
+  // have the port, too, as long as their connections differ in an address or a port.
   Result<void> resume(PortBinding& holder, PortRange ephemeral = {});
-  // Binds to a port that distinguishes the holder's connection from all others. EADDRNOTAVAIL: none is left.
+  // Sets a random port of `range` in holder.source and binds the holder to it. Holders may share the port if
+  // their connections differ in an address or a port. Fails with EADDRNOTAVAIL if no port is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
-  // Ends sharing, as a listener must. Errors as bind(). REQUIRES: the holder is bound
+  // Makes the holder the only one of its port and address, as a listener must be: sets reuse_address to
+  // false. Fails like bind() if others share them. REQUIRES: the holder is bound
   Result<void> claim(PortBinding& holder) const;
-  // REQUIRES: the holder is bound
+  // Releases the holder's port. REQUIRES: the holder is bound
   void release(PortBinding& holder);
 
-  // Returns the best matching listener for a request to `destination` (address and port). A listener on a
-  // loopback address only gets requests of this host, by any link. The kernel also gives it requests of other
-  // hosts, which no program that binds to 127.0.0.1 wants.
+  // Returns the best matching listener for a request to `destination` (address and port), or nullptr. A
+  // listener on a loopback address only gets requests of this host, by any link. The kernel also gives it
+  // requests of other hosts, which no program that binds to 127.0.0.1 wants.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
-  // Whether any holder for which `counts` is true listens on the port.
+  // Returns whether any listener on the port satisfies `counts`.
   bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:
@@ -87,7 +89,7 @@ class PortSpace {
 
   Quota shares_;
   std::unordered_map<uint16_t, Holders> ports_;
-  uint16_t last_ = 0;  // latest port that bind_any() assigned
+  uint16_t last_ = 0;  // latest port that bind_any() assigned; the next call tries it last
 };
 
 }  // namespace verbena::agent

@@ -12,7 +12,7 @@
 
 namespace verbena::agent {
 
-// The reason why a request is refused: an errno value and a sentence.
+// Returns the error of a refused request: an errno value and a sentence for the user.
 inline tl::unexpected<control::AdminError> refuse(int code, std::string_view text) {
   return tl::unexpected(control::AdminError{code, std::string(text)});
 }

@@ -7,7 +7,8 @@
 
 namespace verbena::agent {
 
-// Restores a client's identifiers and connections after an agent has died.
+// Restores a client's identifiers and connections after the client has connected to a new agent. The client
+// sends one request for each identifier.
 class RestoreRequests : private ClientRole {
  public:
   explicit RestoreRequests(const ClientParts& parts)

@@ -14,10 +14,11 @@ struct mnl_socket;
 
 namespace verbena::agent {
 
+// A route lookup, like that of `ip route get`.
 struct RouteQuestion {
-  CmAddress source{};  // family 0 or a wildcard: from the route
+  CmAddress source{};  // family 0 or a wildcard: the kernel chooses
   CmAddress destination{};
-  uint32_t interface_index = 0;  // 0: from the route
+  uint32_t interface_index = 0;  // outgoing netdev; 0: the kernel chooses
   uint8_t type_of_service = 0;
 };
 
@@ -29,20 +30,20 @@ struct RouteAnswer {
   uint8_t hop_limit = 64;
 };
 
-// Requests routes from the kernel (rtnetlink's RTM_GETROUTE). The kernel answers at once, so this never
-// waits. For one thread.
+// Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
+// at once, so this class never waits. For one thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();
 
-  // Errors are the kernel's: ENETUNREACH, EHOSTUNREACH, EACCES (prohibited), EINVAL (the source is no address
-  // of this host).
+  // Returns the kernel's route. Errors are the kernel's: ENETUNREACH, EHOSTUNREACH, EACCES (prohibited),
+  // EINVAL (the source is no address of this host).
   Result<RouteAnswer> ask(const RouteQuestion& question);
 
-  // Whether the neighbour's hardware address is known, even if it is stale, or the netdev needs none: the
-  // condition of the kernel's rdma_cm. REQUIRES: has_known_family(neighbour)
+  // Returns whether the neighbour's hardware address is known, even if it is stale, or the netdev needs none.
+  // The kernel's rdma_cm has the same condition. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
-  // Returns all neighbours that the kernel knows.
+  // Returns all IPv4 and IPv6 neighbours that the kernel knows, on all netdevs.
   std::vector<NeighbourMessage> neighbours();
 
  private:

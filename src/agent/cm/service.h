@@ -40,104 +40,111 @@ namespace verbena::agent {
 
 class CmClient;
 
-// Connection management of a network namespace: owns QP1, the connection manager behind it, the port spaces,
-// and the means to resolve addresses. Passes datagrams and timeouts to the manager, and keeps messages that
-// come too early. Clients (cm/client.h) own the identifiers; PeerEvents reports what peers do to them. For
-// the agent's thread.
+// Runs connection management for a network namespace. Owns QP1, the connection manager behind it, the port
+// spaces, and the means to resolve addresses. Passes datagrams and timeouts to the manager, and keeps
+// messages that come too early (EarlyMessages). Clients (cm/client.h) own the identifiers; PeerEvents reports
+// what peers do to them. For the agent's thread.
 class CmService final : private cm::Sink {
  public:
   struct Host {
-    std::function<std::string()> no_wire_reason;  // empty while there is a wire
-    // Called after an operation while there was no client: owes_farewells() may have changed.
+    std::function<std::string()> no_wire_reason;  // why the UDP port is not open; empty if it is
+    // Called after an operation if there is no client: owes_farewells() may have changed.
     std::function<void()> on_quiet;
     // Whether the process that had this QP with a former agent lives and has not reconnected yet.
     std::function<bool(uint32_t qpn)> is_orphan;
-    // Called when users other than the agent's start to have ports or connections, or have none any more; may
-    // be empty.
+    // Called when the first port or connection of a user other than the agent's own is recorded, and when the
+    // last one is removed; may be empty.
     std::function<void()> on_others = {};
-    // Called when a client has gone and its connections have ended; may be empty.
+    // Called when a trace with events ends: its client has gone and has no identifiers left. May be empty.
     ConnectionTraces::OnEnd on_trace_end = {};
   };
 
   CmService(EventLoop& loop, uint16_t udp_port, Host host);
   ~CmService() override;
 
-  // Starts to receive from slot 0's socket, unless it does already.
+  // Opens QP1 with slot 0's socket, unless it is open or the argument is negative. Logs a failure.
   void open_wire(int slot_socket);
+  // Returns whether QP1 is open, so that datagrams can be sent to other hosts.
   bool has_wire() const { return gsi_.is_open(); }
   std::string no_wire_reason() const { return host_.no_wire_reason(); }
-  // Whether datagrams reach the destination: without a wire only this host.
+  // Returns whether datagrams can reach path.destination. Without has_wire(), only this host is reached.
   bool reaches(const roce::Path& path) const;
-  // Destroys what gone clients have left, sends the staged messages, and then stops sending. Freezes the
-  // ledger, so that the next agent can restore the connections of the present clients.
+  // Called when the agent ends. Destroys what gone clients have left, sends the staged messages, and stops
+  // sending. Freezes the ledger, so that the next agent can restore the present clients' connections.
   void abandon() {
     gone_clients_.clear_all();
     gsi_.flush();
     gsi_.close();
     ledger_.freeze();
   }
-  // @param failed_over device indexes of bonds of which another port has taken over
+  // Updates the links, and sends clients the events about removed or failed-over devices.
+  // @param failed_over device indexes of bonds that have switched to another port
   void links_changed(const std::vector<control::Link>& links, std::span<const uint32_t> failed_over);
   // Sets until when clients of a killed agent may restore their objects. Until then no peer is told that a
-  // connection or a listener does not exist. These messages are kept, or the peer must repeat them.
+  // connection or a listener does not exist. Its message is kept, or ignored so that the peer repeats it.
   void expect_returns(TimePoint until);
-  // A client may be about to come back, which is waited for until then; but not for long after
-  // expect_returns() says: a user who has many clients would delay the answers to all peers.
+  // Extends the time of expect_returns() to `until`, because another client may be about to reconnect.
+  // Extends it by 5 seconds in all: a user who has many clients would delay the answers to all peers.
   void expect_one_return(TimePoint until);
   TimePoint returns_until() const { return returns_until_; }
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
-  // Reserves what clients of a former agent had, by its ledger; -1: it had none.
+  // Reserves for 30 seconds the ports and connections of a former agent's clients (Claims). `ledger`: the
+  // former agent's ledger file, or -1 if it had none.
   void take_over(int ledger);
-  // Returns the ledger, for the next agent.
+  // Returns this agent's ledger, whose file the takeover state keeps for the next agent.
   const Ledger& ledger() const { return ledger_; }
   // Whether the process that had this QP with a former agent lives and has not reconnected yet.
   bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
-  // Whether messages to peers are outstanding for identifiers that are gone or going: the agent must not end
-  // yet. Connections that only wait for the end of TIMEWAIT do not count.
+  // Returns whether the agent must not end yet, because messages to peers may be outstanding: a gone client
+  // has identifiers, or a connection is neither in TIMEWAIT nor lingering after a refusal.
   bool owes_farewells() const;
 
   // Clients by number, in the order of their arrival.
   using Clients = std::map<uint64_t, CmClient*>;
 
   // ---- for clients
+  // Add a client to clients(), and remove it when its program has ended.
   void join(CmClient& client);
   void leave(CmClient& client);
   EventLoop& loop() { return loop_; }
-  // The connection manager. After an operation, call settle().
+  // Returns the connection manager. Call settle() after each operation on it.
   cm::Manager& manager() { return manager_; }
   const cm::Manager& manager() const { return manager_; }
+  // Makes the service send staged datagrams and set its timer at the end of this round of the event loop.
   void settle();
-  // Returns the port space. EPROTONOSUPPORT: it does not exist.
+  // Returns the port space with this RDMA_PS_* number. Fails with EPROTONOSUPPORT if there is none.
   Result<PortSpace*> port_space(uint16_t number);
   PortLimits& port_limits() { return port_limits_; }
   const LinkDirectory& links() const { return links_; }
+  // REQUIRES for neighbours() and routes(): can_resolve()
   Neighbours& neighbours() { return *neighbours_; }
   RouteQuery& routes() { return *routes_; }
   bool can_resolve() const { return routes_.has_value(); }
   Random& random() { return random_; }
   Claims& claims() { return claims_; }
-  // Record the identifier's port or connection in the ledger, or update it.
+  // Record the identifier's port or connection in the ledger. note_port() also updates an existing entry.
   void note_port(CmIdentifier& id);
   void note_connection(CmIdentifier& id);
+  // Remove the entry from the ledger. release_port() also releases the port in its port space.
   void release_port(CmIdentifier& id);
   void release_connection(CmIdentifier& id);
-  // Processes early messages again after a program has started to listen, or a connection was restored.
+  // Processes kept messages (EarlyMessages) again: a program listens, or a connection was restored.
   void look_again();
   // Notes that a running program has ended a listener.
   void listener_ended(const CmIdentifier& id);
-  // Whether a listener may still appear on the port for a request that has waited this long.
+  // Returns whether a listener may still appear on the port for a request that has waited this long.
   bool may_listen_soon(uint16_t port, Duration waited) const;
   // Resources of all programs of a user.
   struct Usage {
     size_t identifiers = 0;
-    size_t waiting_events = 0;  // not read by the programs
+    size_t waiting_events = 0;  // events queued in the agent, because sockets are full
     size_t groups = 0;
-    Clients clients{};  // without ended ones
+    Clients clients{};  // those whose program has not ended
     CmTally tally{};    // of `clients`
   };
   Usage& usage_of(uid_t user) { return usage_[user]; }
   const Usage* find_usage(uid_t user) const;
-  // Clients without ended ones.
+  // Returns all clients whose program has not ended.
   const Clients& clients() const { return clients_; }
   CmTally& tally() { return tally_; }
   const CmTally& tally() const { return tally_; }
@@ -156,11 +163,11 @@ class CmService final : private cm::Sink {
  private:
   // cm::Sink
   void send(const cm::Mad& mad, const roce::Path& path) override;
-  // Delivers a datagram to this host itself while there is no wire. Drops it if it is for another host.
+  // Delivers a datagram to this host itself while QP1 is not open. Drops a datagram for another host.
   void loop_back(const cm::Mad& mad, const roce::Path& path);
-  // Whether a datagram's source is an address of this host: then it must be one of the agent's own.
+  // Returns whether a datagram's source is an address of this host. If so, the agent must have sent it.
   bool is_of_this_host(const roce::Path& path) const;
-  // Passes a message to the manager. Keeps it if its listener or connection does not exist yet.
+  // Passes a message that came at `came` to the manager. Keeps it if its listener or connection is missing.
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
@@ -193,7 +200,7 @@ class CmService final : private cm::Sink {
   EndedListeners ended_listeners_;
   EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
-  TimePoint last_return_{};  // nothing prolongs that beyond it
+  TimePoint last_return_{};  // expect_one_return() does not extend returns_until_ beyond it
   bool looking_again_ = false;
   std::optional<EventLoop::TimerId> early_timer_;
   bool settling_ = false;

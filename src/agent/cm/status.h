@@ -13,15 +13,15 @@
 
 namespace verbena::agent {
 
-// Returns the service's counters and the current state of its identifiers.
+// Returns the service's counters, and how many identifiers and connections are in each state.
 protocol::CmStatus status_of(CmService& service);
 
-// Lists identifiers of programs, of one user or all, in steps: a program may have 131,072. Identifiers that
-// come or go meanwhile may be listed or not. Lists at most as many as there are at the start, and
-// protocol::kMaxCmIdRecords.
+// Lists the identifiers of one user's programs or of all programs. Works in steps, because a program may have
+// 131,072 identifiers. Identifiers that come or go meanwhile may be listed or not. Lists at most as many as
+// there are at the start, and at most protocol::kMaxCmIdRecords.
 class CmIdListing {
  public:
-  // REQUIRES: the service outlives this object
+  // `user`: lists only this user's identifiers; nullopt: all. REQUIRES: the service outlives this object
   CmIdListing(const CmService& service, std::optional<uid_t> user);
 
   // Returns the next records. Looks at up to `most` identifiers and clients.

@@ -5,12 +5,11 @@
 
 namespace verbena::agent {
 
-// Counts of identifiers, updated at each change, so that reading them does not need a loop over all
-// identifiers.
+// Counters of identifiers, updated at each change, so that nobody needs to loop over all identifiers.
 struct CmTally {
   size_t identifiers = 0;
   size_t listening = 0;
-  size_t resolving = 0;  // waiting for a neighbour
+  size_t resolving = 0;  // waiting for a neighbour's hardware address
 
   CmTally& operator+=(const CmTally& other) {
     identifiers += other.identifiers;

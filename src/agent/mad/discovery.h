@@ -22,26 +22,28 @@
 namespace verbena::agent {
 
 // Finds the agents of other hosts on each link's network, and announces this one. Each agent sends its
-// adapter's data every 7.5 to 10 seconds to a multicast group that no router forwards. A new agent asks for
-// answers, so that it knows the others at once. A link answers at most ten times a second, however many ask.
-// For the agent's thread.
+// adapter's data every 7.5 to 10 seconds, to a multicast group that no router forwards. A new agent asks for
+// answers, so that it knows the others at once. A link answers at most ten times a second, however many
+// agents ask. For the agent's thread.
 class Discovery {
  public:
   struct Surroundings {
     std::function<bool()> has_wire;
-    // Sends to all members of a multicast group.
+    // Sends a datagram to all members of the multicast group path.destination.
     std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
-    // As Wire::guard().
+    // Applies the UDP port's packet filter to a socket (Wire::guard()). Returns false on failure.
     std::function<bool(int socket)> guard;
   };
+  // `port`: the agents' UDP port. REQUIRES: loop and fabrics outlive this object
   Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, Surroundings surroundings);
   ~Discovery();
   Discovery(const Discovery&) = delete;
   Discovery& operator=(const Discovery&) = delete;
 
-  // Updates the links on which it listens and announces. Also called once there is a wire.
+  // Starts to listen and announce on new and changed links, and stops on removed ones. Has no effect until
+  // the agent's UDP port is open, so call it again then.
   void links_changed();
-  // Until then, neighbours of some link may not have had the time to answer.
+  // Returns the time at which neighbours on all links will have had 300 ms to answer the first announcement.
   TimePoint settled() const { return settled_; }
 
  private:

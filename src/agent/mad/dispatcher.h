@@ -31,42 +31,49 @@
 namespace verbena::agent {
 
 // Dispatches management datagrams of all classes except communication management: those that programs send,
-// and those that arrive at QP1. A datagram goes to the fabric, which answers at once, to a program that has
-// registered for it or that awaits it, or to another host. Handles timeouts and retries of requests, as the
-// kernel does for its users. For the agent's thread.
+// and those that arrive at QP1. A datagram goes to the link's simulated subnet, which answers at once, or to
+// another host, or to a program. The program has registered for the datagram, or awaits it as an answer.
+// Handles timeouts and retries of requests, as the kernel does for its users. For the agent's thread.
 class MadDispatcher {
  public:
   struct Surroundings {
     // Sends to QP1 of another host. A datagram that cannot be sent is lost.
     std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
-    // Returns the link that has the address. If several have it, the one over this netdev.
+    // Returns the device index of the link that has the address, or nullopt. If several links have the
+    // address, prefers the one over netdev `interface_index`.
     std::function<std::optional<uint32_t>(const roce::Address& address, uint32_t interface_index)>
         device_with;
     std::function<control::DeviceCounters(uint32_t device_index)> counters;
     std::function<void()> on_ports;      // the number of open ports has changed
-    std::function<TimePoint()> settled;  // when all neighbours will have had the time to answer
+    std::function<TimePoint()> settled;  // Discovery::settled(): programs may not send before
   };
+  // `own`: the agent's own user. `host`: this host's name, which describes its adapters in the subnet.
   MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
                 Surroundings surroundings);
   MadDispatcher(const MadDispatcher&) = delete;
   MadDispatcher& operator=(const MadDispatcher&) = delete;
 
+  // Updates the subnets. Closes the ports of removed links.
   void links_changed(const std::vector<control::Link>& links);
   LinkFabrics& fabrics() { return fabrics_; }
   size_t open_ports() const { return ports_.size(); }
 
   // Opens a port for a program and returns the program's end of its socket. The inode of that socket is the
-  // port's number. `takes_long`: the program supports long messages. EMFILE: the user has too many open.
-  // ENODEV: there is no such link.
+  // port's number. `takes_long`: the program supports messages of several datagrams. Fails with EMFILE if the
+  // user has too many ports open, or ENODEV if there is no such link.
   Result<UniqueFd> open(uint32_t device_index, uid_t user, bool takes_long);
-  // Registers an agent at a port of the user. EBADF: there is no such port. EPERM: the class is not for
-  // programs.
+  // Registers a MAD agent at a port of the user and returns the MAD agent's ID, which is `number` if given.
+  // Fails with EBADF if the user has no such port, EPERM if the class is not for programs, or as
+  // Registrations::add().
   Result<uint32_t> add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number);
+  // Removes a MAD agent, and forgets its unanswered requests. Fails with EBADF if the user has no such port,
+  // or ENOENT if the port has no such MAD agent.
   Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
 
-  // Handles a datagram that has arrived at QP1. False: it has no receiver.
+  // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver and its sender
+  // may get an error. For an RMPP segment, the sender would take the error for a segment of the answer.
   bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
-  // Records the sender of a datagram of any class as a neighbour.
+  // Records the sender of a datagram as a neighbour. Called for datagrams of communication management.
   void heard(const cm::Arrival& arrival);
 
  private:
@@ -90,14 +97,15 @@ class MadDispatcher {
   std::optional<Correspondent> destination_of(LinkFabric& fabric, const protocol::UserMad& header);
   void ask_administration(LinkFabric& fabric, const mad::Mad& request);
   void ask_switch(LinkFabric& fabric, const mad::Mad& request);
-  // Handles a datagram for this link from any sender. False: it has no receiver.
+  // Handles a datagram for this link from any sender. Returns false if the datagram has no receiver.
   bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // Handles an RMPP segment. Nothing: the message is not reassembled here. Otherwise as take().
+  // Handles an RMPP segment. Returns nullopt if no message is reassembled here, because the receiver does
+  // that itself or there is none. Otherwise the same as take().
   std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // False: the request has no receiver.
+  // Handles a request for this link. Returns false if the request has no receiver.
   bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);
   void answer(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& to);
-  // Delivers an answer to the program that awaits it; drops it if there is none.
+  // Delivers an answer to the program that awaits it. Drops an answer that no program awaits.
   void take_answer(uint32_t device_index, ConstBytes mad, const Correspondent& from);
   void deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from);
   void send(const mad::Mad& mad, const Correspondent& to);

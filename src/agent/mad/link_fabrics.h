@@ -16,23 +16,23 @@
 
 namespace verbena::agent {
 
-// A link with the fabric that it sees, and the performance managers of its port and of the switch port in
-// front of it.
+// A link, the simulated subnet that programs see on it, and the performance management of two ports: the
+// link's own and the switch port in front of it.
 struct LinkFabric {
   control::Link link;
   mad::Subnet subnet;
   mad::Performance own_performance{};
   mad::Performance switch_performance{};
 
-  // Returns the path to an address, from an address of the same kind of this link. Nothing if the link has
-  // none.
+  // Returns the path to `destination`, or nullopt. The source is an address of this link of the same kind:
+  // IPv4, IPv6 link-local, or other IPv6.
   std::optional<roce::Path> path_to(const roce::Address& destination) const;
 };
 
-// The fabrics of all links. Pure.
+// Owns the LinkFabric of each link. Pure: no system calls.
 class LinkFabrics {
  public:
-  // `host`: the name of this host's adapters.
+  // `host`: this host's name. An adapter's description is the host's name and the link's.
   explicit LinkFabrics(std::string host) : host_(std::move(host)) {}
 
   void links_changed(const std::vector<control::Link>& links);
@@ -45,6 +45,7 @@ class LinkFabrics {
 };
 
 mad::Adapter adapter_of(const control::Link& link, const std::string& host);
+// Returns a link's counters in InfiniBand's form, which counts words of four bytes instead of octets.
 mad::PortCounters port_counters_of(const control::DeviceCounters& counters);
 
 }  // namespace verbena::agent

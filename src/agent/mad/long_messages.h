@@ -21,59 +21,63 @@
 
 namespace verbena::agent {
 
-// RMPP: sends and receives messages of several datagrams for programs. Splits, reassembles, acknowledges and
-// repeats, as the kernel does for its users. For the agent's thread.
+// Sends and receives messages of several datagrams (RMPP) for programs. Splits, reassembles, acknowledges and
+// retransmits the messages, as the kernel does for its users. For the agent's thread.
 class LongMessages {
  public:
   // A message that is being sent, and its sender.
   struct Sending {
-    uint64_t port = 0;  // 0: no program's port; an answer of the agent's simulated subnet
+    uint64_t port = 0;  // 0: the sender is the agent's simulated subnet, not a program
     uid_t user = 0;
-    protocol::UserMad header{};  // as in the program's datagram
+    protocol::UserMad header{};  // the header of the program's datagram
     uint32_t device_index = 0;
     uint16_t lid = 0;                 // of the destination
-    std::optional<Correspondent> to;  // nothing: there is no path to it
+    std::optional<Correspondent> to;  // nullopt: there is no path to the destination
   };
   struct Surroundings {
     // Sends one datagram of a message.
     std::function<void(const Sending& sending, const mad::Mad& mad)> send;
     // Sends a reply to the sender of a datagram.
     std::function<void(uint32_t device_index, const mad::Mad& mad, const Correspondent& to)> reply;
-    // Sends an ABORT for an agent's message that took too long, to the message's sender.
+    // Sends an ABORT to the sender of a message whose reception took too long. `transaction`:
+    // MadAgent::transaction of the message's receiver.
     std::function<void(uint32_t transaction, const roce::Address& to, const mad::Mad& mad)> abort;
-    // Called when the message has arrived, or (false) was given up after its retries. `first`: its first
-    // datagram.
+    // Called when sending has ended. `arrived`: true if the receiver acknowledged the whole message, false if
+    // it was given up after its retries. Not called after a refusal. `first`: the message's first datagram.
     std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
-    // Called after messages have ended: there may be room for more, also at other ports of the user.
+    // Called after the sending of messages has ended: any port may have room for more.
     std::function<void()> on_room;
   };
   LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings);
   LongMessages(const LongMessages&) = delete;
   LongMessages& operator=(const LongMessages&) = delete;
 
-  // Whether the user may send one more message by that port now.
+  // Returns whether a program of the user may send one more message by that port now.
   bool has_room(uint64_t port, uid_t user) const;
-  // Starts to send a message. REQUIRES: as RmppSender. False: a message with its transaction is being sent
+  // Starts to send a message. Returns false if a message with the same transaction ID, class and method is
+  // being sent to the same destination. REQUIRES: `message` is valid for RmppSender
   bool send(Sending sending, std::vector<std::byte> message);
 
-  // Handles an ACK, STOP or ABORT for a link. False: it belongs to no message that is sent from here.
+  // Handles an ACK, STOP or ABORT for a link. Returns false if it belongs to no message that is being sent.
   bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
-  // Handles a segment for an agent. Returns the message if this segment completes it, else an empty one.
+  // Handles a data segment for a MAD agent. Returns the message if it is complete now, else an empty vector.
   std::vector<std::byte> on_segment(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from);
-  // Whether the segment belongs to a message whose reception has begun.
+  // Returns whether the segment belongs to a message whose reception has begun.
   bool knows(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from) const;
+  // Drops the partly received message that `abort` ends. Called for an ABORT from the message's sender.
   void forget(const MadAgent& agent, const mad::Mad& abort, const Correspondent& from);
 
-  // Returns the message that `answer` answers while it is still being sent, and stops sending it. awaits()
-  // only tells whether there is one.
+  // Stops sending and returns the request that `answer` answers. Returns nullopt if no request that is still
+  // being sent has this answer. awaits() only returns whether there is such a request.
   std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const roce::Address& from);
   bool awaits(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const {
     return find(device_index, answer, from) != sendings_.end();
   }
 
+  // Stop sending the messages of a port, or of one MAD agent of a port.
   void remove_port(uint64_t port);
   void remove_agent(uint64_t port, uint32_t agent);
-  // Drops messages that are being received for the agent with this transaction number.
+  // Drops partly received messages for the MAD agent with this MadAgent::transaction.
   void forget_receiver(uint32_t transaction) { receiver_.forget_owner(transaction); }
 
  private:
@@ -91,7 +95,7 @@ class LongMessages {
   void pump_later(const mad::RmppKey& key, Entry& entry);
   void pump(const mad::RmppKey& key);
   void settle(Map::iterator entry);
-  // Returns the message that this answers, or the end.
+  // Returns the request that `answer` answers, or sendings_.end().
   Map::const_iterator find(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const;
   Map::iterator erase(Map::const_iterator entry);
   template <class IsIt>
@@ -101,7 +105,7 @@ class LongMessages {
 
   EventLoop& loop_;
   const Surroundings surroundings_;
-  Quota quota_;  // blocks of messages that are being sent
+  Quota quota_;  // memory of messages that are being sent, in blocks of 64 KiB
   Map sendings_;
   std::map<uint64_t, Load> load_of_port_;
   mad::RmppReceiver receiver_;

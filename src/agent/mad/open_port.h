@@ -15,21 +15,21 @@
 
 namespace verbena::agent {
 
-// A port of a link that a program has open for management datagrams: the agent's end of its socket. Trusts no
-// input. For the agent's thread.
+// A link's port that a program has open for management datagrams: the agent's end of the port's socket.
+// Trusts no input. For the agent's thread.
 class OpenPort {
  public:
   struct Owner {
-    // Called with a datagram and its header, or a message of several datagrams. REQUIRES: the callback does
-    // not destroy the port
+    // Called with a datagram, or a whole message of several datagrams, and its header. REQUIRES: the callback
+    // does not destroy the port
     std::function<void(const protocol::UserMad& header, ConstBytes mad)> on_datagram;
-    // Whether the port may receive more now. If not, the owner calls resume() later.
+    // Returns whether the port may read another datagram now. If not, the owner calls resume() later.
     std::function<bool()> has_room;
-    // Called when the other end is closed or has sent invalid input. The owner then destroys the port, in the
-    // next round.
+    // Called once, when the program has closed its end or sent invalid input. The owner destroys the port
+    // after the callback has returned.
     std::function<void()> on_end;
   };
-  // `takes_files`: the program supports long messages, which come in files.
+  // `takes_files`: the program supports messages of several datagrams, which come in files.
   OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index, UniqueFd socket,
            bool takes_files, Owner owner);
   ~OpenPort();
@@ -38,15 +38,17 @@ class OpenPort {
 
   uid_t user() const { return user_; }
   uint32_t device_index() const { return device_index_; }
+  // Reads again after has_room() has returned false.
   void resume();
-  // Sends a message to the program. It is lost if the program does not receive it, as in the kernel. A long
-  // message is also lost if the user's programs hold too many already.
+  // Sends a datagram or a message of several to the program. The message is lost if the program's socket is
+  // full, as in the kernel. A message that needs a file is also lost if the user's programs hold too many
+  // files, or the program does not support files.
   void deliver(protocol::UserMad header, ConstBytes mad);
 
  private:
-  // Receives one datagram. False: there is none now, or the owner has no room.
+  // Receives one datagram. Returns false if there is none now, the owner has no room, or the port has ended.
   bool on_readable();
-  // False: the file is invalid.
+  // Passes a received message to the owner. Returns false if the message's file is invalid.
   bool take(ConstBytes message, ClientFile file);
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();

@@ -9,7 +9,8 @@
 
 namespace verbena::agent {
 
-// Carries out clients' requests for management datagrams.
+// Carries out clients' requests about ports for management datagrams and MAD agents.
+// control/protocol/mad_messages.h describes the requests and their errors.
 class MadRequests {
  public:
   explicit MadRequests(MadDispatcher& dispatcher) : dispatcher_(dispatcher) {}

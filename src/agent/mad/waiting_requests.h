@@ -16,45 +16,48 @@
 
 namespace verbena::agent {
 
-// Maximum number of retries that a program can have.
+// Maximum number of retries of one request. A program that asks for more gets this number.
 inline constexpr uint32_t kMaxRetries = 100;
 
 // A request of a program that awaits an answer.
 struct WaitingRequest {
   uint64_t port = 0;
-  protocol::UserMad header{};  // as in the program's datagram
-  mad::Mad mad;                // with the agent's transaction ID
-  roce::Path path;             // to another host; destination zero: the request did not leave this one
+  protocol::UserMad header{};  // the header of the program's datagram
+  mad::Mad mad;                // its transaction ID has MadAgent::transaction as the upper half
+  roce::Path path;             // to another host; destination zero: the request did not leave this host
   Duration timeout{};
   uint32_t retries = 0;  // remaining
 };
 
-// The requests of all ports that await answers. Finds the request for an answer, and the requests that must
-// be repeated or given up. Pure.
+// Holds the requests of all ports that await answers. Finds the request for an answer, and the requests that
+// must be repeated or given up. Pure: gets the time as a parameter.
 class WaitingRequests {
  public:
-  // Maximum number of requests of a port. Further ones wait in its socket.
+  // Maximum number of waiting requests of a port. Further datagrams of the program wait in the port's socket.
   static constexpr size_t kMaxOfPort = 256;
 
-  // False: there is a request with this transaction ID already.
+  // Adds a request whose timeout starts at `now`. Returns false if its transaction ID is waiting already.
   bool add(WaitingRequest request, TimePoint now);
   bool has_room(uint64_t port) const;
-  // Removes and returns the request that the datagram answers. They have the same transaction ID and class,
-  // and the answer comes from the request's destination.
+  // Removes and returns the request that the datagram answers, or returns nullopt. An answer has the
+  // transaction ID and class of the request, and comes from the request's destination.
   std::optional<WaitingRequest> answered(const mad::MadHeader& header, const roce::Address& from);
-  // Whether the datagram answers a request.
+  // Returns whether answered() would return a request.
   bool awaits(const mad::MadHeader& header, const roce::Address& from) const {
     return find(header, from) != entries_.end();
   }
 
+  // Returns when the next timeout expires, or kNever if no request is waiting.
   TimePoint deadline() const { return by_deadline_.empty() ? kNever : by_deadline_.begin()->first; }
-  // A request whose timeout has expired: it must be repeated, and waits again, or it has no retries left and
-  // was removed.
+  // A request whose timeout has expired. If `given_up` is false, the caller repeats the request, which goes
+  // on waiting. Otherwise the request had no retries left and was removed.
   struct Due {
     WaitingRequest request;
     bool given_up = false;
   };
+  // Returns one request whose timeout has expired at `now`, or nullopt if there is none.
   std::optional<Due> take_due(TimePoint now);
+  // Remove the waiting requests of a port, or of one MAD agent of a port.
   void remove_port(uint64_t port);
   void remove_agent(uint64_t port, uint32_t agent);
 
@@ -64,7 +67,7 @@ class WaitingRequests {
     TimePoint deadline;
   };
   using Map = std::map<uint64_t, Entry>;  // by transaction ID
-  // Returns the request that the datagram answers, or the end.
+  // Returns the request that the datagram answers, or entries_.end().
   Map::const_iterator find(const mad::MadHeader& header, const roce::Address& from) const;
   void erase(Map::const_iterator entry);
   template <class IsIt>

@@ -8,8 +8,8 @@
 
 namespace verbena::agent {
 
-// Marks this thread as acting for a user for the object's lifetime: lines that it logs count as the user's
-// (LogLimit).
+// Marks this thread as acting for a user while the object exists. Lines that the thread logs count against
+// the user's share of the log (LogLimit).
 class ActingFor {
  public:
   explicit ActingFor(uid_t user) : before_(std::exchange(current_, user)) {}
@@ -17,7 +17,7 @@ class ActingFor {
   ActingFor(const ActingFor&) = delete;
   ActingFor& operator=(const ActingFor&) = delete;
 
-  // Returns nothing if the thread acts for the agent itself.
+  // Returns the user for whom this thread acts, or nullopt if the thread acts for the agent itself.
   static std::optional<uid_t> user() { return current_; }
 
  private:

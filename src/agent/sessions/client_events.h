@@ -20,14 +20,17 @@
 
 namespace verbena::agent {
 
-// A client's event socket: sends unrequested messages and receives the client's answers. A client that does
-// not read costs one links message and a limited number of peer, channel, capture and trace messages.
+// The agent's end of a client's event socket: sends messages that the client did not request, and receives
+// the client's answers. The socket of a client that does not read holds at most one links message, and a
+// limited number of peer, channel, capture and trace messages.
 class ClientEvents {
  public:
   struct Surroundings {
+    // The client asks for a socket to the process with this slot in an XRC domain.
     std::function<void(uint64_t domain, uint32_t slot)> on_ask_peer;
+    // The client asks for a channel between its slot and a peer's.
     std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
-    std::function<void()> on_end;  // the client has closed its end
+    std::function<void()> on_end;  // the client has closed its end, or sent descriptors
   };
   // `user`: the client's user.
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
@@ -36,37 +39,41 @@ class ClientEvents {
   ClientEvents(const ClientEvents&) = delete;
   ClientEvents& operator=(const ClientEvents&) = delete;
 
-  // Creates the socket and returns the client's end. `version`: the protocol version that both sides know.
+  // Creates the sockets and returns the client's end. `version`: the protocol version that both sides know.
   Result<UniqueFd> open(uint16_t version);
-  // Stops reading and sending.
+  // Stops reading and sending. Called when the session is about to end.
   void stop() { stopped_ = true; }
 
-  // Sends the new link table once the client has acknowledged the previous one.
+  // Sends the new link table, if necessary after the client has acknowledged the previous one.
   void links_changed();
-  // Sends the link to another process in an XRC domain, or an error. False: the client has not acknowledged
-  // earlier messages, and does not get this one. `other`: the user at the other end of the socket.
+  // Sends the client a socket to another process in an XRC domain, or an error. Returns false if the message
+  // is not sent, for example because the client has not acknowledged earlier ones. `other`: the user of the
+  // process at the socket's other end.
   bool tell_peer(control::DomainPeer peer, uid_t other);
-  // Sends the client's end of a channel to another slot, or an error. False: as for tell_peer(), or the
-  // client's version has no channels.
+  // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
+  // sent: for the reasons of tell_peer(), or because the client's version has no channels. `other`: the user
+  // of the other slot's process.
   bool tell_channel(control::SlotChannel channel, uid_t other);
-  // Starts or ends the capture of a slot. False: as for tell_channel(). The end of a capture is always sent:
-  // there are no more ends than starts.
+  // Tells the client that the capture of a slot starts, if capture.ring is valid, or ends. Returns false if
+  // the message is not sent, as tell_channel() does. An end is sent even if earlier messages are not
+  // acknowledged: there are no more ends than starts.
   bool tell_capture(control::SlotCapture capture);
-  // Starts or ends the tracing of each packet. False: as for tell_capture(); an end is always sent, too.
+  // Tells the client to start or end the tracing of each packet. Returns false if the message is not sent, as
+  // tell_capture() does. An end is sent even if earlier messages are not acknowledged.
   bool tell_trace(bool on);
 
  private:
   bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
   bool knows_captures() const { return version_ >= protocol::kFirstVersionWithCaptures; }
   bool knows_traces() const { return version_ >= protocol::kFirstVersionWithTraces; }
-  // Handles one message. False if there is none.
+  // Handles one message. Returns false if there is none, or the client must be disconnected.
   bool on_readable();
   void take(ConstBytes message);
   void push_links();
   bool say_peer(const control::DomainPeer& peer);
   bool say_channel(const control::SlotChannel& channel);
-  // Sends the message with `file`, if valid, and increments `unseen`, which the client's acknowledgement
-  // decrements.
+  // Sends the message, with `file` if it is valid. Increments `unseen`, which the client's acknowledgement
+  // decrements. Returns false if the message is not sent.
   template <class Message>
   bool say(const Message& message, const UniqueFd& file, uint32_t& unseen);
 

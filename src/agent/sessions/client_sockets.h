@@ -22,10 +22,10 @@
 
 namespace verbena::agent {
 
-// State that all client sockets share: the number of sent descriptors that clients have not received yet, the
-// memory of sent files, and threads for slow closes. The kernel passes no descriptors for a user with more
-// than RLIMIT_NOFILE of them in flight. For the agent, all descriptors that its clients leave in sockets
-// count. So each user gets a share.
+// Holds the state that all client sockets share: the number of sent descriptors that clients have not
+// received yet, the memory of sent files, and threads for slow closes. The kernel passes no descriptors for a
+// user with more than RLIMIT_NOFILE of them in flight. All descriptors that the agent's clients leave in
+// sockets count for the agent's user. So each client's user gets a share.
 //
 // For the agent's thread.
 class ClientSockets {
@@ -43,30 +43,31 @@ class ClientSockets {
   ClientSockets& operator=(const ClientSockets&) = delete;
 
   ForeignCloser& closer() { return closer_; }
-  // The memory of files that were sent to clients.
+  // Returns the counter of the memory of files that were sent to clients.
   HeldFiles& files() { return files_; }
-  // Returns the maximum of unread descriptors for an agent with this RLIMIT_NOFILE. The takeover state uses
-  // the rest.
+  // Returns the maximum number of unread descriptors: half of `descriptors`. The takeover state has the rest.
   static Quota::Size room_with(size_t descriptors);
-  // Returns the part of that maximum for replies to hello and other requests. It is below 2,024
-  // (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). With more, the kernel makes each sender of a socket wait
-  // for a search through all sockets in flight, and each hello reply sends one.
+  // Returns the part of `room` for replies to hello and other requests: at most 1,536 descriptors. That is
+  // below 2,024 (UNIX_INFLIGHT_SANE_USER in net/unix/garbage.c). With more, the kernel makes each sender of a
+  // socket wait for a search through all sockets in flight, and each hello reply sends a socket.
   static Quota::Size room_for_replies(Quota::Size room);
-  // Descriptors that were sent to clients and not received yet.
+  // Returns the quota of descriptors that were sent to clients and not received yet.
   const Quota& unread() const { return unread_; }
-  // A client has one socket for replies, and one for events that it did not request.
+  // The purpose of a socket. A client has one socket for replies, and one for events that it did not request.
   enum class For : uint8_t { kReplies, kEvents };
+  // Returns whether `files` more descriptors may be sent to clients of the user.
   bool allows(uid_t user, size_t files, For what) const {
     return unread_.allows(user, files) && (what == For::kEvents || replies_.allows(user, files));
   }
+  // Counts descriptors that were sent.
   void sent(uid_t user, size_t files, For what);
-  // Records that the descriptors were received. Wakes one waiting socket of each user.
+  // Stops counting descriptors that were received. Wakes one waiting socket of each user (await_room()).
   void taken(uid_t user, size_t files, For what);
-  // Registers the socket to be read again once there may be room. Returns a ticket for cancel_wait(), never
-  // 0.
+  // Registers a socket that must wait because allows() returned false. The event loop reads it again once
+  // there may be room. Returns a ticket for cancel_wait(), never 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
-  // Closes a socket. Its sent descriptors count until the client has received them or is gone.
+  // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.
   void close(uid_t user, ForeignSocket socket, size_t unread, For what);
 
  private:
@@ -92,12 +93,12 @@ class ClientSockets {
 
 // The agent's end of a socket to a client. A client may send descriptors with each message: the agent
 // receives them only where it expects one (base/foreign_socket.h). A client that receives nothing costs a
-// limited number of descriptors.
+// limited number of descriptors (kMaxUnread).
 //
 // For the agent's thread. Never blocks.
 class ClientSocket {
  public:
-  // Maximum number of descriptors that a client may leave unread, beside those that are always sent.
+  // Maximum number of unread descriptors in one socket. A link table is sent even beyond that.
   static constexpr size_t kMaxUnread = 256;
 
   // REQUIRES: no other process has a copy of `socket`
@@ -110,27 +111,28 @@ class ClientSocket {
 
   int get() const { return socket_.get(); }
 
-  // A message that was looked at and stays in the socket.
+  // A message that look() has read, and that stays in the socket.
   struct Message {
     size_t bytes = 0;        // 0: the client has closed its end
     bool is_longer = false;  // the message is longer than the buffer
-    bool has_files = false;  // descriptors beside `file`
+    bool has_files = false;  // the message has descriptors besides `file`
     ClientFile file;
   };
-  // Returns the next message. `with_file`: also receives its first descriptor. EAGAIN: there is no message;
-  // other errors: the kernel's.
+  // Reads the next message into `buffer` without removing it from the socket. `with_file`: also receives the
+  // message's first descriptor. Fails with EAGAIN if there is no message, otherwise with the kernel's errno.
   Result<Message> look(Bytes buffer, bool with_file = false) const;
-  // Removes the message that was looked at last. REQUIRES: it has no descriptors beside the received one
+  // Removes the message that look() read last. REQUIRES: it has no descriptors besides the received one
   void drop() const { socket_.drop(); }
 
-  // Whether the client may be sent `files` descriptors now, given what it and its user have not received.
+  // Returns whether the client may be sent `files` more descriptors: this socket has at most kMaxUnread then,
+  // and the share of the client's user allows them.
   bool may_send(size_t files);
-  // Whether the client has received all descriptors that it was sent.
+  // Returns whether the client has received all descriptors. If so, they do not count any more.
   bool is_read() { return unread() == 0; }
-  // Whether the client seems to receive no descriptors: it has kMaxUnread in its socket.
+  // Returns whether the client seems to receive no descriptors: kMaxUnread or more are in its socket.
   bool is_clogged() { return unread() >= kMaxUnread; }
-  // Sends one message without waiting. EAGAIN: it does not fit. ETOOMANYREFS: the kernel accepts no more
-  // descriptors.
+  // Sends one message without waiting. Fails with EAGAIN if the message does not fit, or ETOOMANYREFS if the
+  // kernel accepts no more descriptors.
   Result<void> send(ConstBytes message, std::span<const int> fds = {});
 
  private:

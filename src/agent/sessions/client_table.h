@@ -28,27 +28,30 @@ class ClientTable {
     std::function<void(uint64_t id)> on_come;  // the session exists now
     std::function<void(uint64_t id)> on_go;    // the session is destroyed
   };
+  // Descriptors that the agent needs for one client: two sockets and a pidfd.
   static constexpr size_t kDescriptorsOfClient = 3;
-  // Returns the maximum number of clients for an agent with this RLIMIT_NOFILE. Clients may use half of the
-  // descriptors; slots and the takeover state use the rest that other tables leave (descriptors_test.cc).
+  // Returns the quota of clients for an agent whose RLIMIT_NOFILE is `descriptors`: at most 8,192. Clients
+  // may use half of the descriptors; slots and the takeover state use the rest that other tables leave
+  // (descriptors_test.cc).
   static Quota::Size room_with(size_t descriptors);
   // `room`: maximum number of sessions
   ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);
 
-  // Starts to listen on these sockets, which have the agent's names.
+  // Starts to listen on these sockets, which are bound to the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
   // Stops accepting clients.
   void stop_listening() { listeners_.clear(); }
-  // Accepts the next client, whose session starts in a turn of its user. False if no client is waiting.
+  // Accepts or refuses the next client. An accepted client's session starts in a turn of its user
+  // (UserTurns). Returns false if no client is waiting, or the agent has no descriptors left for one.
   bool accept_one();
-  // Destroys the session, in a turn of its user.
+  // Destroys the session later, in a turn of its user.
   void close(uint64_t id);
-  // Closes the listening sockets first, and then all connections: clients that see theirs close find the name
-  // free.
+  // Closes the listening sockets first, and then all connections. So a client whose connection closes finds
+  // the agent's name free. Called when the agent ends.
   void clear();
 
   Session* find(uint64_t id) const;
-  // Includes clients whose session has not started.
+  // Returns the number of clients, including those whose session has not started.
   size_t size() const { return sessions_.size() + coming_.size(); }
   template <class Visit>
   void for_each(Visit visit) const {

@@ -15,16 +15,16 @@
 namespace verbena::agent {
 
 // Closes descriptors that users' processes have sent to the agent or have copies of. A close may take as long
-// as the descriptor's maker likes (base/discard.h). So each user has a thread for it, and none waits for
-// another user's descriptors. A thread starts when there is something to close, and ends after the last
-// close. The close of a lingering socket is interrupted within 20 ms. A file whose server does not answer
-// blocks its user's thread, with all later descriptors of that user.
+// as the descriptor's maker likes (base/discard.h). So each user's descriptors are closed on a thread of
+// their own, and no user waits for another. A thread starts when there is something to close, and ends after
+// the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does not
+// answer blocks its user's thread, with all later descriptors of that user.
 //
 // For the agent's thread. Never blocks.
 class ForeignCloser {
  public:
-  // A user is behind if at least kMaxOfUser descriptors wait and none was closed for kPatience. Nothing more
-  // should be accepted from such users.
+  // is_behind() is true if at least kMaxOfUser descriptors of the user wait and none was closed for
+  // kPatience. Then the agent accepts no more clients of that user.
   static constexpr size_t kMaxOfUser = 256;
   static constexpr Duration kPatience = std::chrono::seconds(1);
 
@@ -34,9 +34,11 @@ class ForeignCloser {
   ForeignCloser(const ForeignCloser&) = delete;
   ForeignCloser& operator=(const ForeignCloser&) = delete;
 
+  // Closes the descriptor on the user's thread.
   void close(uid_t user, UniqueFd fd);
   // Returns the number of the user's descriptors that are not closed yet.
   size_t waiting(uid_t user) const;
+  // Returns whether the user's descriptors are closed too slowly (kMaxOfUser).
   bool is_behind(uid_t user) const;
 
  private:
@@ -47,8 +49,8 @@ class ForeignCloser {
   std::map<uid_t, std::shared_ptr<Work>> users_;
 };
 
-// Owns a descriptor that a client has sent, of any kind. Callers may only use calls that wait for no kind of
-// file (base/foreign_fd.h).
+// Owns a descriptor that a client has sent, of any kind. The destructor passes it to a ForeignCloser. Callers
+// may only use system calls that block for no kind of file (base/foreign_fd.h).
 class ClientFile {
  public:
   ClientFile() = default;
@@ -68,7 +70,8 @@ class ClientFile {
 
   int get() const { return fd_.get(); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
-  // REQUIRES: the descriptor comes from a trusted user
+  // Releases the descriptor, which the caller may then close. REQUIRES: it comes from a trusted user, or it
+  // is known to be of a kind whose close() does not block
   UniqueFd take_trusted() { return std::move(fd_); }
 
  private:

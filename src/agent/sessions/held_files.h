@@ -18,20 +18,21 @@
 
 namespace verbena::agent {
 
-// Counts the memory of files that were made for clients: lists, traces, long messages. The file uses the
-// agent's memory while any process has it open or mapped, or leaves it in a socket. Each user gets a share
-// (base/quota.h).
+// Counts the memory of files that were made for clients: lists, traces, long messages. A file uses the
+// agent's memory while any process has it open or mapped, or leaves it in a socket. Users get shares of the
+// memory (base/quota.h).
 //
-// The kernel tells whether a file is open: it grants a write lease (fcntl(2), F_SETLEASE) only on a file that
-// is not open elsewhere. The lease ignores the descriptor from memfd_create().
+// The kernel tells whether any process has a file open: it grants a write lease (fcntl(2), F_SETLEASE) only
+// on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create().
 //
 // For the agent's thread.
 class HeldFiles {
  public:
+  // Memory counts in blocks. All users together may hold 32 MiB.
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr Quota::Size kBlocks = Quota::Size::of(512);
-  // Their number where the agent may open so many descriptors: each file takes one, and counts a block at
-  // least.
+  // Returns the quota of blocks for an agent that may open `descriptors` descriptors. Each file takes a
+  // descriptor and counts as one block at least.
   static constexpr Quota::Size room_with(size_t descriptors) {
     return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
   }
@@ -42,14 +43,15 @@ class HeldFiles {
   HeldFiles(const HeldFiles&) = delete;
   HeldFiles& operator=(const HeldFiles&) = delete;
 
-  // Whether the user's programs may hold `bytes` more.
+  // Returns whether the user's programs may hold `bytes` more. Looks for closed files first if necessary.
   bool allows(uid_t user, size_t bytes);
-  // Opens a memfd again, read-only, for a client. It counts as `bytes` until no process has it open. EDQUOT:
-  // the user's programs hold too much. `session` is for holds(); 0: none. `on_closed` is called soon after
-  // the last process has closed it. Only the first call for a file counts it.
+  // Returns a new, read-only descriptor of a memfd, for a client. The file counts as `bytes` for the user
+  // until no process has it open; then `on_closed` is called, within about a second. Further calls for the
+  // same file neither count it again nor use their `on_closed`. `session`: the session for holds(), or 0.
+  // Fails with EDQUOT if the user's programs hold too much.
   Result<UniqueFd> lease(uid_t user, int file, size_t bytes, uint64_t session = 0,
                          std::function<void()> on_closed = {});
-  // Whether a file that was made for the session is open in any process.
+  // Returns whether any process has a file open for which lease() was called with this session.
   bool holds(uint64_t session);
   // Returns the number of blocks that the user's programs hold.
   size_t held_by(uid_t user);

@@ -6,9 +6,9 @@
 namespace verbena::agent {
 
 // Returns the socket on which a service manager listens for the agent (sd_listen_fds(3)), so that clients can
-// connect before the agent starts. Empty if there is none, or if it does not listen at this user's agent
-// name. Call on the main thread before there are others. Clears the environment variables, so that no child
-// process uses them.
+// connect before the agent starts. Returns an empty descriptor if there is none, or if it does not listen at
+// this user's agent name. Clears the environment variables, so that no child process uses them. Call before
+// other threads are started.
 UniqueFd take_passed_socket();
 
 }  // namespace verbena::agent

@@ -8,8 +8,8 @@
 
 namespace verbena::agent {
 
-// Opens the file of `fd` again, read-only: only its owner writes to a status page. Empty on failure, with
-// errno set.
+// Returns a new, read-only descriptor of the file that `fd` refers to, for clients that must not write to it,
+// for example to another process's status page. Returns an empty descriptor and sets errno on failure.
 inline UniqueFd reopen_read_only(int fd) {
   return UniqueFd(::open(verbena::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
 }

@@ -7,7 +7,7 @@
 
 namespace verbena::agent {
 
-// Programs that were refused because of their protocol version.
+// Counts the programs that were refused because of their protocol version, and describes the last one.
 struct RefusedPrograms {
   uint32_t count = 0;
   pid_t last_pid = 0;

@@ -11,8 +11,8 @@
 namespace verbena::agent {
 
 // Decides which users an agent serves, and which of them get sockets of UDP port 4791. A process with one of
-// these sockets controls all of them. So only users that would not harm others get one: root, the agent's own
-// user, or the one user that root's agent serves.
+// these sockets has control of the whole port. So only users that would not harm others get one: root, the
+// agent's own user, or the one user that root's agent serves.
 class ServedUsers {
  public:
   // `only`: root's agent serves only root and this user. This must be set at the start: a leased socket
@@ -28,7 +28,7 @@ class ServedUsers {
   bool leases_sockets_to(uid_t user) const { return user == 0 || user == own_ || user == only_; }
 
   std::optional<uid_t> only() const { return only_; }
-  // Adopts the setting of a former agent, unless this agent has its own.
+  // Adopts `only` from a former agent, unless this agent has its own setting.
   void adopt(uid_t only) {
     if (!only_) only_ = only;
   }

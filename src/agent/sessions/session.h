@@ -45,9 +45,9 @@ struct Requests {
   TraceRequests traces;
 };
 
-// A client's connection: checks each request, passes it to the class that carries it out, and sends the
-// reply. Trusts no input: an invalid message gets an error reply. A client that does not receive its replies
-// is disconnected, and so is one that sends unexpected descriptors.
+// Handles a client's connection: checks each request, passes it to the class that carries it out, and sends
+// the reply. Trusts no input: an invalid message gets an error reply. A client that does not receive its
+// replies is disconnected, and so is one that sends unexpected descriptors.
 class Session : private CmClient::Host {
  public:
   // The parts of the agent that a session uses.
@@ -62,15 +62,15 @@ class Session : private CmClient::Host {
     CmService& connection_management;
     RefusedPrograms& refused;
     const ServedUsers& served;
-    std::function<void(const Session& session)> on_greeted;
-    std::function<void(uint64_t session)> close;
+    std::function<void(const Session& session)> on_greeted;  // hello has been answered
+    std::function<void(uint64_t session)> close;             // makes the owner destroy the session
   };
   Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer);
   ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Answers a pending hello once the takeover is complete.
+  // Answers the client's hello, if it has waited for the takeover. Called when the takeover has ended.
   void resume();
   ClientEvents& events() { return events_; }
   bool is_greeted() const { return greeted_; }
@@ -79,7 +79,7 @@ class Session : private CmClient::Host {
   pid_t pid() const { return client_.pid; }
   // Whether the client is the agent's second process (standby.h).
   bool is_standby() const;
-  // Whether the client is a mirror, which lives no longer than its agent.
+  // Returns whether the client is a mirror (device_mirror.h), which lives no longer than its agent.
   bool is_mirror() const;
 
  private:
@@ -102,7 +102,7 @@ class Session : private CmClient::Host {
     std::string_view text;
   };
 
-  // Handles one message. False if there is none.
+  // Handles one message, or one step of an unfinished request. Returns false if there is neither.
   bool on_readable(uint32_t events);
   void listen();
   void receive(ConstBytes message, bool is_longer, bool has_files);
@@ -130,12 +130,12 @@ class Session : private CmClient::Host {
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
-  // Whether the next message may be handled: its reply's descriptors have room, or the client has waited for
-  // kPatience. Starts to wait otherwise.
+  // Returns whether the next request may be handled. Otherwise starts to wait until the descriptors of a
+  // reply may be sent, for 5 seconds at most.
   bool may_go_on();
   void end_wait();
-  // Does a piece of a request that is carried out in steps, if there is one. Returns whether there was one:
-  // such a request comes before the next message.
+  // Does one step of the unfinished request, if there is one. Returns whether there was one. The next message
+  // must wait until there is none.
   bool go_on();
   void send(ConstBytes message, std::span<const int> fds = {});
   void close();
@@ -147,8 +147,8 @@ class Session : private CmClient::Host {
   bool greeted_ = false;
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
-  std::function<bool()> going_on_;  // returns false when done
-  // The session waits until the user's programs receive the descriptors that they were sent.
+  std::function<bool()> going_on_;  // does one step of the unfinished request; returns false after the last
+  // A wait until programs of the user receive the descriptors that they were sent.
   struct Wait {
     uint64_t ticket;
     TimePoint until;

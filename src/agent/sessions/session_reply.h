@@ -12,19 +12,19 @@
 
 namespace verbena::agent {
 
-// A reply: a message, whose header the session fills in, and descriptors.
+// A reply: a message, whose header the session fills in, and the descriptors that are sent with it.
 template <class Message = protocol::PlainReply>
 struct Reply {
   Message message{};
-  std::vector<int> fds{};  // owned by others, who keep them open until the reply is sent
-  UniqueFd last_fd{};      // owned by the reply; sent after the others
+  std::vector<int> fds{};  // owned by others, and open until the reply is sent
+  UniqueFd last_fd{};      // owned by the reply; sent after `fds`
 };
 
 // The reply to a request that was carried out, or an error.
 template <class Message = protocol::PlainReply>
 using RequestResult = control::AdminResult<Reply<Message>>;
 
-// Carries out a request in steps. Called until it returns a result. Destroyed early if the session ends.
+// Carries out a request in steps. Called until it returns a result, unless the session ends earlier.
 template <class Message = protocol::PlainReply>
 using SlicedResult = std::function<std::optional<RequestResult<Message>>()>;
 

@@ -15,8 +15,8 @@ namespace verbena::agent {
 
 // Divides the agent's time among users: deficit round robin, in which users that had no work go first
 // (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
-// requests take. A user with little work waits for one piece of another user's work, whatever the others have
-// queued.
+// requests take. A user with little work waits for at most one piece of another user's work, whatever the
+// others have queued.
 //
 // Has no clock: the caller measures. For the agent's thread.
 class UserTurns {
@@ -30,7 +30,8 @@ class UserTurns {
 
   // Queues the piece after the user's earlier ones.
   void add(uid_t user, Piece piece);
-  // Runs pieces until none is left or `most` has passed, but at least one. Pieces may add others.
+  // Runs at least one piece, if there is any, and stops when none is left or `most` has passed. Pieces may
+  // add others. `clock`: returns the current time.
   void run(Duration most, const Clock& clock);
 
   bool empty() const { return pieces_ == 0; }
@@ -39,7 +40,7 @@ class UserTurns {
  private:
   struct User {
     std::deque<Piece> pieces;
-    Duration credit{};  // below zero: the user has exceeded its turn, and pays in the next ones
+    Duration credit{};  // time left in this turn; below zero, it is taken off the next turns
   };
 
   // Returns the user whose turn it is. REQUIRES: there are pieces

@@ -10,8 +10,8 @@
 
 namespace verbena::agent {
 
-// Whether the user may see all processes: root and the agent's own user. Others see only their own, because a
-// process that knows a QPN can interfere with its owner.
+// Returns whether the user may see all processes: root and the agent's own user may. Others see only their
+// own processes, because a process that knows a QPN can interfere with the QP's owner.
 inline bool sees_all(uid_t user) {
   return user == 0 || user == ::geteuid();
 }
