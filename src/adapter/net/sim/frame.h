@@ -13,7 +13,8 @@
 
 namespace verbena::net {
 
-// A packet on the simulated wire: its UDP payload, and the path and flow that its headers would carry.
+// A packet on the simulated wire: its UDP payload, and the path and flow that its IP and UDP headers would
+// carry.
 struct Frame {
   static constexpr uint32_t kMaxBytes = roce::kMaxHeaderBytes + roce::kMaxPathMtu + 3 + roce::kIcrcBytes;
 
@@ -25,7 +26,8 @@ struct Frame {
   std::array<std::byte, kMaxBytes> bytes;
 };
 
-// A pool of frames. Returns the frame first that was given back last, as it is still in the cache.
+// A pool of frames, which grows as needed. get() returns the frame that was put back last, because it is
+// still in the CPU cache.
 class FramePool {
  public:
   Frame* get() {
