@@ -68,9 +68,9 @@ class PacketHandler {
 
 // Sends and receives batches of RoCEv2 packets for one shard.
 //
-// Only the thread that holds the shard's lock may call a port, except for check(). send() stages packets, and
-// flush() sends the staged packets at the latest. Packets of one path and destination slot leave in the order
-// of send(). No memory is allocated per packet.
+// Only the thread that holds the shard's lock may call a port, except for check(). A packet is staged by
+// send(), and leaves at the next flush() at the latest. Packets of one path and destination slot leave in the
+// order of send(). No memory is allocated per packet.
 class alignas(kCacheLine) Port : public transport::PacketSink {
  public:
   // Whether packets of the path can leave by this port. A shard sends packets of a path by its first port

@@ -11,12 +11,11 @@
 namespace verbena::net {
 
 // The sockets by which a shard reaches other hosts, from the agent's answer when it leases a slot to the
-// shard.
+// shard. Without either socket, the shard reaches only peers on this host.
 struct Ways {
   uint32_t slot = 0;
   UniqueFd udp_socket;      // bound to UDP port 4791; may be empty
-  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets; without both, no other
-                            // host is reached
+  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets, or empty
 };
 
 // Opens the ports of a shard, in order of preference. Returns an empty list if `ways` has no socket. The

@@ -36,8 +36,9 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   // (ibv_modify_cq(3)). With a `count` of 0, events are not delayed.
   void moderate(uint32_t count, uint32_t microseconds);
 
-  // Add or remove the shard of one QP, SRQ or work queue that completes here, also in the completion channel.
-  // Each joined_by() is undone by one left_by() with the same shard.
+  // Add or remove the shard of one QP, SRQ or work queue that completes into this queue. The queue's
+  // completion channel gets or loses the shard, too. Each joined_by() is undone by one left_by() with the
+  // same shard.
   void joined_by(engine::Shard& shard);
   void left_by(engine::Shard& shard);
 

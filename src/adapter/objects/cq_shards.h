@@ -19,7 +19,7 @@ namespace verbena::adapter {
 // polls all shards of the set. Each shard has an alarm that ends the delay of a completion event
 // (Cq::moderate()).
 //
-// Thread-safe. Iterating takes no lock; in the usual case of one shard it is one step.
+// Thread-safe. for_each() takes no lock, and visits one member in the usual case of one shard.
 class CqShards {
  public:
   // Add and remove one use of the shard, which is in the set while it has any use. Each join() is undone by
@@ -64,7 +64,7 @@ class CqShards {
     std::atomic<engine::Shard*> shard{nullptr};
     uint32_t users = 0;                        // under lock_
     queues::CompletionQueue* queue = nullptr;  // under the shard's lock
-    std::atomic<bool> may_be_set{false};       // whether an alarm was ever set
+    std::atomic<bool> may_be_set{false};       // whether this alarm was ever set
   };
   Member* find(const engine::Shard& shard);
 

@@ -21,7 +21,7 @@ inline constexpr uint64_t kDeviceCapabilities =
     kDeviceFlushGlobal | kDeviceAtomicWrite;
 // Flags for raw packets. They appear in device_cap_flags but not in device_cap_flags_ex.
 inline constexpr uint64_t kRawPacketCapabilities = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RAW_IP_CSUM;
-// All flags of a device on a host where programs may send raw packets.
+// All capability flags of a device, as netlink reports them (RDMA_NLDEV_ATTR_CAP_FLAGS).
 inline constexpr uint64_t kAllCapabilities = kDeviceCapabilities | kRawPacketCapabilities;
 // The fw_ver that all devices report.
 inline constexpr const char* kFirmwareVersion = "0.1.0";

@@ -27,7 +27,7 @@ class DeviceMemoryFile {
 
   // One allocation of consecutive whole pages.
   struct Allocation {
-    uint64_t offset = 0;
+    uint64_t offset = 0;  // in bytes, from the first page behind the table
     uint64_t length = 0;  // in bytes, as requested
   };
 

@@ -12,7 +12,7 @@ namespace verbena::adapter {
 
 struct Qp;
 
-// An installed flow rule (ibv_create_flow(3)), which steers received frames to a raw QP.
+// An installed flow rule (ibv_create_flow(3)), which steers received frames to a raw QP or drops them.
 struct Flow : ibv_flow {
   using Abi = ibv_flow;
   static Flow& of(ibv_flow* flow) { return *static_cast<Flow*>(flow); }

@@ -12,7 +12,7 @@ namespace verbena::adapter {
 
 struct Pd;
 
-// A memory window as the application knows it.
+// A memory window as the application knows it (ibv_alloc_mw(3)).
 struct Mw : ibv_mw {
   using Abi = ibv_mw;
   static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }

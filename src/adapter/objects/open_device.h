@@ -51,7 +51,7 @@ class OpenDevice {
   // Returns a handle for a new object, unique among all objects that are created through the command file.
   uint32_t next_handle() const { return command_file_->next_handle(); }
 
-  // Whether `object`, a pointer from the application, is a live object that was created from this device.
+  // Whether `object`, a pointer from the application, is a live object that was created with this context.
   template <class Object>
   bool made(const Object* object) const {
     const provider::Context* const maker = provider::find_owner(object);
@@ -62,7 +62,7 @@ class OpenDevice {
   // descriptors with the parent, so it must not post or withdraw events.
   bool inherited() const { return engine_->inherited(); }
 
-  // Whether the link was deleted, so that no new objects can be created.
+  // Whether the link was deleted. Then most calls that create or modify objects return EIO.
   bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
   // Marks the link as deleted. Returns false if the link was marked before.
   bool become_gone() { return !gone_.exchange(true); }

@@ -38,11 +38,10 @@ struct Pd : ibv_pd {
   const std::shared_ptr<PdState> state;
   const memory::PdId id;
   UserCount& users;
-  // Set in parent domains only.
+  // The following members are set in parent domains only.
   Pd* parent_of = nullptr;
   Td* thread = nullptr;
-  std::unique_ptr<CustomMemory>
-      memory;  // allocates the rings of the domain's objects; if null, the adapter does
+  std::unique_ptr<CustomMemory> memory;  // allocates rings of the objects in the domain, or null
 };
 
 // Creates and owns the protection domains and parent domains of a context. Thread-safe.

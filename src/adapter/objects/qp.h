@@ -75,9 +75,9 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   AsyncEvents<kQpEvents.size()> async_events;
   std::unique_ptr<RawSide> raw;  // for raw packets only, else null
   const std::shared_ptr<QpCore> core;
-  transport::QueuePair* const transport;  // owned by the core
-  ibv_qp_attr& attributes;                // of the core
-  std::mutex& modifying;                  // of the core
+  transport::QueuePair* const transport;  // core->transport
+  ibv_qp_attr& attributes;                // core->attributes
+  std::mutex& modifying;                  // core->modifying
   ibv_qp_init_attr init{};
   // The objects that the QP uses; null where it has none. The adapter uses these members and not the fields
   // of ibv_qp, because programs can write those fields.
@@ -86,11 +86,11 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
   Cq* recv_cq = nullptr;
   Srq* srq = nullptr;
   std::vector<MulticastBinding> multicast;  // the groups to which this handle is attached
-  ibv_xrcd* xrcd = nullptr;                 // of an XRC target only
+  ibv_xrcd* xrcd = nullptr;                 // set for an XRC target only
   uint32_t send_opcodes = 0;                // bit mask of the opcodes that may be posted (send_rules.h)
   uint32_t create_flags = 0;                // enum ibv_qp_create_flags
   bool one_thread = false;                  // in a thread domain, so posting takes no lock
-  bool extended = false;                    // created for ibv_wr_*
+  bool extended = false;                    // created with send_ops_flags, for ibv_wr_*()
   SendBatch batch;
   std::vector<Uses::Use> counters;  // the attached completion counters
 };

@@ -12,8 +12,9 @@ namespace verbena::adapter {
 // Checks the requested capacities. Returns EINVAL if one exceeds the device's limit, else 0.
 int check_capacities(const ibv_qp_cap& cap);
 
-// Raises the requested capacities to those that a QP gets. The number of requests becomes a power of two.
-// Inline data gets at least the 16 bytes of each gather entry, whose space it uses.
+// Raises the requested capacities to those that a QP gets. The numbers of requests become powers of two.
+// max_inline_data becomes at least 16 bytes for each send gather entry, because inline data uses the space of
+// the gather list.
 void round_up(ibv_qp_cap& cap);
 
 // The send ring and the receive ring of a QP.

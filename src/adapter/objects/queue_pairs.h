@@ -75,8 +75,9 @@ class QueuePairs {
   int check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
 
-  // Removes the handle `qp` and its pending events. With the last handle, also unregisters the queue pair:
-  // then no packet reaches it, and its CQs hold no completions of it.
+  // Leaves the multicast groups of the handle `qp` and drops its pending events. Called before the handle is
+  // destroyed. If `qp` is the last handle, also unregisters the queue pair: then no packet reaches it, and
+  // its CQs hold no completions of it.
   void retire(Qp& qp);
 
   OpenDevice& device_;

@@ -12,8 +12,8 @@ namespace verbena::adapter {
 
 // The result of posting a list of receive requests.
 struct Posted {
-  uint32_t count = 0;  // requests in the ring that only publish() makes visible
-  int error = 0;       // errno value for `failed`; 0 if all succeeded
+  uint32_t count = 0;  // requests copied to the ring, which publish() has yet to make visible
+  int error = 0;       // errno value of the request `failed`; 0 if all succeeded
   ibv_recv_wr* failed = nullptr;
 };
 

@@ -40,7 +40,7 @@ struct Wq : ibv_wq, transport::WorkQueueListener {
   Cq* completions = nullptr;
   uint32_t max_sge = 0;
   std::mutex modifying;
-  std::atomic<uint32_t> users{0};  // entries of indirection tables
+  std::atomic<uint32_t> users{0};  // entries of indirection tables that refer to this queue
 };
 
 // Creates and owns the work queues of a context. Thread-safe.
@@ -58,8 +58,8 @@ class ReceiveWorkQueues {
 
  private:
   int check(const ibv_wq_init_attr& attr) const;
-  // Releases the queue's number, and removes the queue's completions from the CQ and its pending events.
-  // Called before the queue is destroyed.
+  // Releases the queue's number, removes the queue's completions from the CQ, and drops the queue's pending
+  // events. Called before the queue is destroyed.
   void retire(Wq& wq);
 
   OpenDevice& device_;

@@ -46,7 +46,7 @@ class DeviceMemory {
 
   const DeviceMemoryFile::Allocation allocation;
   const memory::FileMapping mapping;
-  std::atomic<uint32_t> users{0};  // MRs
+  std::atomic<uint32_t> users{0};  // MRs that register this memory
 
  private:
   const std::shared_ptr<DeviceMemoryFile> file_;
@@ -80,7 +80,7 @@ class Registration {
   std::shared_ptr<PdState> pd;
   memory::FileMapping dma_buf;
   std::shared_ptr<DeviceMemory> device_memory;
-  Uses::Use dma_handle;               // of ibv_reg_mr_ex(3), or null
+  Uses::Use dma_handle;               // marks the DMA handle of ibv_reg_mr_ex(3) as used, or null
   engine::ShownObjects::Entry shown;  // set after enter()
 
  private:

@@ -44,11 +44,11 @@ struct SendBatch {
   queues::SendQueue* ring = nullptr;
   SpinLock* lock = nullptr;        // null if the QP is in a thread domain
   queues::SendWqe* wqe = nullptr;  // the latest request, to which setters apply
-  uint32_t first = 0;              // index of the first request
+  uint32_t first = 0;              // ring index of the batch's first request
   uint32_t filled = 0;
   uint32_t room = 0;  // free entries in the ring when last read
-  int error =
-      kNotOpen;  // errno value of the first error, or kNotOpen; while not 0, requests and setters do nothing
+  // The errno value of the first error, or kNotOpen. While not 0, requests and setters do nothing.
+  int error = kNotOpen;
   Data data = Data::kNone;   // the kind of data that the latest request takes
   bool unaddressed = false;  // the latest request lacks its UD address or SRQ number
 };

@@ -43,17 +43,17 @@ enum class Operand : uint8_t {
   kRemote,      // a remote address and key
   kAtomic,      // a remote address, a key and the atomic operands; the responder checks the alignment
   kInvalidate,  // the local or remote key to invalidate
-  kWindow,      // a memory window and what to bind it to
+  kWindow,      // a memory window, and the region and range to bind it to
   kFlush,       // a remote range, its key and how to flush it
 };
 
-// The purpose of a request's gather list.
+// The use of a request's gather list, and its allowed length in bytes.
 enum class Data : uint8_t {
-  kNone,  // must be empty
-  kSent,  // the adapter reads the data, which may be inline
-  kReceived,
+  kNone,      // the list must be empty
+  kSent,      // the adapter reads the data, which may be inline
+  kReceived,  // the adapter writes the data
   kWord,      // exactly eight bytes, which the adapter reads; may be inline
-  kOriginal,  // at least eight bytes, written with the result of an atomic operation
+  kOriginal,  // at least eight bytes, to which the adapter writes the original value of an atomic operation
 };
 
 // The rules for one opcode of a send request. The table kSendRules alone decides which transport service may

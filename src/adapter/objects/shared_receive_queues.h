@@ -17,7 +17,7 @@ namespace verbena::adapter {
 
 struct Pd;
 
-// A shared receive queue as the application knows it: basic, set for XRC, or with tag matching.
+// A shared receive queue as the application knows it: basic, for XRC, or with tag matching.
 struct Srq : ibv_srq, queues::LimitListener {
   using Abi = ibv_srq;
   explicit Srq(OpenDevice& device);
@@ -37,8 +37,8 @@ struct Srq : ibv_srq, queues::LimitListener {
   std::unique_ptr<queues::SharedReceiveQueue> queue;
   Pd* domain = nullptr;
   ibv_cq* cq = nullptr;            // set for XRC and tag matching
-  ibv_xrcd* xrcd = nullptr;        // for XRC
-  std::atomic<uint32_t> users{0};  // QPs
+  ibv_xrcd* xrcd = nullptr;        // set for XRC
+  std::atomic<uint32_t> users{0};  // QPs that receive from the SRQ
 };
 
 // Creates and owns the shared receive queues of a context. Thread-safe.

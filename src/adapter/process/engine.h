@@ -40,12 +40,12 @@ class LinkListener {
 // engine thread.
 //
 // QPs are distributed by thread: all QPs that one thread creates are on one shard, so that threads which use
-// their own QPs share no lock. (If a shard already fills one of a QP's completion queues, the adapter puts
-// the QP on that shard instead, so that polling the queue makes progress on one shard only.) The CPU of a
-// thread is no criterion, because threads move, and often start on one CPU. Each further thread gets an
-// unused shard, else a newly started shard, else the shard with the smallest number of QPs and threads.
-// VERBENA_SHARDS limits the number of shards (shard_dealing.h). If the agent has no further slot, threads
-// share the running shards.
+// their own QPs share no lock. If a shard already fills one of a QP's completion queues, the adapter puts the
+// QP on that shard instead. Then polling the queue makes progress on one shard only. The CPU of a thread is
+// no criterion, because threads move, and often start on one CPU. Each further thread gets an unused shard,
+// else a newly started shard, else the shard with the smallest number of QPs and threads. VERBENA_SHARDS
+// limits the number of shards (shard_dealing.h). If the agent has no further slot, threads share the running
+// shards.
 //
 // The first shard, home(), has everything that exists once per process: the agent's events, XRC targets and
 // their queues, tag matching and raw Ethernet. Other processes know the XRC targets and queues by the slot of
@@ -162,8 +162,7 @@ class Engine {
   const uint64_t id_;
   const size_t max_;
   std::atomic<bool> inherited_{false};
-  const std::unique_ptr<OwnBoard>
-      board_;  // export table; null if other processes access no memory of this one directly
+  const std::unique_ptr<OwnBoard> board_;  // export table; null: no direct access by others
   memory::KeyTable keys_;
   transport::IncastMeter incast_;
 
@@ -193,7 +192,7 @@ class Engine {
 
   std::atomic<bool> traces_details_{false};
 
-  std::mutex dealing_;  // held while the agent is asked for a slot
+  std::mutex dealing_;  // held while a thread gets its shard, which may wait for the agent
   std::array<uint32_t, kMaxShards> threads_{};
   TimePoint next_start_{};
 };

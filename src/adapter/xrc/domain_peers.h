@@ -30,14 +30,14 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   DomainPeers(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues, Ask ask);
   ~DomainPeers() override;
 
-  // ---- any thread, not inside Shard::exclusively()
+  // ---- any thread that holds no shard's lock
 
   // Takes a link that the agent has made, or the agent's answer that it makes none.
   void connect(control::DomainPeer news);
   // Closes the links that belong to a domain. Called when this process closes the domain.
   void leave(uint64_t domain);
 
-  // ---- inside Shard::exclusively()
+  // ---- with the shard's lock held (Shard::exclusively())
 
   // Removes all references to a queue of this process. Called when the queue is destroyed.
   void forget(const queues::SharedReceiveQueue& queue);

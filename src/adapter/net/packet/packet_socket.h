@@ -94,7 +94,7 @@ class PacketSocket {
   std::span<const iovec> sent_frame(uint32_t index) const;
 
  private:
-  static constexpr uint32_t kBatch = 64;         // frames
+  static constexpr uint32_t kBatch = 64;         // maximum number of frames
   static constexpr uint32_t kBatchPieces = 256;  // pieces of all these frames together
   static constexpr uint32_t kReads = 16;
   // Buffer size for one frame: a merged frame has up to 64 KiB of IP, and an Ethernet header.

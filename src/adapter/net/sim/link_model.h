@@ -66,7 +66,7 @@ struct Passage {
   bool corrupted = false;  // the caller changes bits, selected by `damage`
   uint8_t copies = 1;      // number of arrivals
   std::array<TimePoint, 2> arrives{};
-  uint64_t damage = 0;  // random
+  uint64_t damage = 0;  // random number, by which the caller chooses the bits
 
   bool arrived() const { return fate == LinkFate::kArrives; }
 };

@@ -67,7 +67,7 @@ class SimulatedNetwork {
   TimePoint now() const { return now_; }
   // Returns the time when the next packet arrives at any port, or kNever if none is on its way.
   TimePoint next_arrival() const;
-  // REQUIRES: to >= now()
+  // Sets the network's clock. REQUIRES: to >= now()
   void advance_to(TimePoint to) { now_ = to; }
 
  private:

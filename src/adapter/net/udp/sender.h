@@ -91,9 +91,9 @@ class Sender {
   SplicePipe pipe_;
   std::array<SendRun, kRuns> runs_;
   std::array<transport::BlockPin, kRuns> pins_;  // keep the pool's blocks that runs use in use
-  std::array<uint8_t, kRuns> free_{};            // a stack
+  std::array<uint8_t, kRuns> free_{};            // indexes of free runs, a stack
   uint32_t free_count_ = 0;
-  std::array<uint8_t, kRuns> staged_{};  // oldest first
+  std::array<uint8_t, kRuns> staged_{};  // indexes of runs with packets, oldest first
   uint32_t staged_count_ = 0;
   int blocked_fd_ = -1;
   std::array<mmsghdr, kRuns> messages_{};

@@ -12,8 +12,8 @@ namespace verbena::net {
 struct UdpPortOptions {
   uint32_t slot = 0;  // of this port's QPs; drops packets to QPNs of other slots (kForeignSlot)
   uint16_t port = roce::kUdpPort;
-  uint32_t receive_buffer_bytes =
-      4u << 20;  // the kernel may grant less: at most net.core.rmem_max without CAP_NET_ADMIN
+  // Requested size. Without CAP_NET_ADMIN, the kernel grants at most net.core.rmem_max.
+  uint32_t receive_buffer_bytes = 4u << 20;
   uint32_t send_buffer_bytes = 4u << 20;
   // Sends packets to slot 0 and to multicast groups from `port`, by the receive socket. Only processes of the
   // user whose socket is bound to `port` can send from it, so receivers know that this user sent the packet.
@@ -27,8 +27,8 @@ struct UdpPortOptions {
 // directions (GSO, GRO). docs/wire.md describes the method.
 class UdpPort : public Port {
  public:
-  // Makes a port that receives by `receive_socket`: a bound socket (AF_INET6 dual stack, or AF_INET) that the
-  // agent opened with open_receive_socket(). Returns EINVAL if options.slot is out of range.
+  // Makes a port that receives by `receive_socket`: a bound socket (AF_INET6 dual stack, or AF_INET), as
+  // open_receive_socket() returns it to the agent. Returns EINVAL if options.slot is out of range.
   static Result<std::unique_ptr<UdpPort>> create(UniqueFd receive_socket, const UdpPortOptions& options);
 };
 
