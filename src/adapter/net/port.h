@@ -33,8 +33,7 @@ enum class DropReason : uint8_t {
 };
 const char* drop_reason_name(DropReason reason);
 
-// A counter with one writer at a time and any number of concurrent readers. Writing costs as little as with a
-// plain integer.
+// A counter with one writer at a time and any number of readers. Writing is as cheap as to a plain integer.
 class Count {
  public:
   operator uint64_t() const { return value_.load(std::memory_order_relaxed); }
@@ -88,8 +87,7 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
     return {};
   }
 
-  // Sends all staged packets. Returns false if some packets still wait because a socket is full; call again
-  // later.
+  // Sends all staged packets. Returns false if a socket is full and packets wait; call again later.
   virtual bool flush() = 0;
 
   // Receives about `budget` packets at most (the last batch that was read is finished) and passes the valid

@@ -60,8 +60,7 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
-  // Events that the application has taken. The C struct counts the events that the application has
-  // acknowledged.
+  // Events that the application has taken. The C struct counts the acknowledged events.
   std::atomic<uint32_t> comp_events_taken{0};
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kCqEvents.size()> async_events;

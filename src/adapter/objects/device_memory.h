@@ -34,8 +34,7 @@ class DeviceMemories {
   Result<ibv_dm*> alloc(const ibv_alloc_dm_attr& attr);
   int free(ibv_dm* dm);
 
-  // Returns the device memory with this handle, so that another context can import it. Returns null if this
-  // context has none with this handle.
+  // Returns the device memory with this handle, for import by another context, or null if there is none.
   std::shared_ptr<DeviceMemory> find(uint32_t handle);
   ibv_dm* import(std::shared_ptr<DeviceMemory> memory, uint32_t handle);
   // Imports memory that another process has allocated in this context's command file. Returns ENOENT if no

@@ -36,8 +36,7 @@ class Flows {
   int destroy(ibv_flow* flow);
 
  private:
-  // Removes the rule from the steering table, so that no more frames follow it. Called before the Flow is
-  // destroyed.
+  // Removes the rule from the steering table. Called before the Flow is destroyed.
   void uproot(Flow& flow);
 
   OpenDevice& device_;

@@ -12,8 +12,7 @@
 
 namespace verbena::adapter {
 
-// The limits that the device reports. The limits are generous, because rings and tables take memory only when
-// used.
+// The limits that the device reports. Large limits cost nothing: rings and tables take memory only when used.
 inline constexpr int kMaxQp = 16'000;  // per process: one slot's share of the QPN space
 inline constexpr int kMaxQpWr = 1 << 20;
 inline constexpr int kMaxSge = static_cast<int>(queues::kMaxSge);

@@ -16,8 +16,7 @@ namespace verbena::adapter {
 // that exist can still be destroyed.
 class LinkWatch : private engine::LinkListener {
  public:
-  // Watches the link until the LinkWatch is destroyed. When the link is deleted, `on_gone` is called once, in
-  // a thread of the engine.
+  // Watches the link until destroyed. If the link is deleted, `on_gone` runs once, in a thread of the engine.
   LinkWatch(OpenDevice& device, std::function<void()> on_gone);
   ~LinkWatch() override;
 

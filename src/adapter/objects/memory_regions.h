@@ -14,8 +14,7 @@
 
 namespace verbena::adapter {
 
-// A memory region as the application knows it. Several Mr objects can share one Registration
-// (ibv_import_mr(3)).
+// A memory region as the application knows it. With ibv_import_mr(3), several Mr share one Registration.
 struct Mr : ibv_mr {
   using Abi = ibv_mr;
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
@@ -40,12 +39,10 @@ class MemoryRegions {
   int dereg(ibv_mr* mr);
   int advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, std::span<const ibv_sge> list);
 
-  // Lists up to three regions of this PD for an error message, as "MR with lkey 0x11". More than three end in
-  // ", ...".
+  // Lists up to three regions of this PD for an error message, as "MR with lkey 0x11, MR with lkey 0x12".
   std::string regions_of(const ibv_pd* pd);
 
-  // Returns the registration of the region with this handle, so that another context can import it. Returns
-  // null if this context has no such region.
+  // Returns the registration with this handle, for import by another context, or null if there is none.
   std::shared_ptr<Registration> find(uint32_t handle);
   ibv_mr* import(std::shared_ptr<Registration> registration, ibv_pd* pd, uint32_t handle);
   void unimport(ibv_mr* mr) { table_.destroy(Mr::of(mr)); }

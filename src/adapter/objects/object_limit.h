@@ -15,8 +15,7 @@ class ObjectLimit {
  public:
   explicit ObjectLimit(uint32_t most) : max_(most) {}
 
-  // Counts one object against the limit until the Place is destroyed. A default-constructed Place counts
-  // nothing.
+  // Counts one object against the limit until destroyed. A default-constructed Place counts nothing.
   class Place {
    public:
     Place() = default;

@@ -52,8 +52,7 @@ class ObjectTable {
     return object.release();
   }
 
-  // Removes the object from the table, makes it invalid for the application's calls, and passes its ownership
-  // to the caller.
+  // Removes the object from the table, makes it invalid for the application's calls, and returns it.
   std::unique_ptr<Object> take(Object& object) {
     object.live.leave();
     const std::lock_guard guard(mutex_);

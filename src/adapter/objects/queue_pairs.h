@@ -31,8 +31,7 @@ class QueuePairs {
   int query(ibv_qp* qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr);
   int destroy(ibv_qp* qp);
 
-  // Lists up to three QPs that use this Cq, Pd or Srq, for an error message: "QP 0x000011, QP 0x000012". More
-  // than three end in ", ...".
+  // Lists up to three QPs that use this Cq, Pd or Srq, for an error message: "QP 0x000011, QP 0x000012".
   std::string users_of(const void* object);
 
   // Moves all QPs to the error state (except QPs in RESET), which flushes their requests. Called when the

@@ -21,8 +21,7 @@ struct RawSide {
   RwqIndTable* table = nullptr;    // if set, received packets go to the queues of this table
   std::atomic<uint32_t> flows{0};  // flow rules that steer to this QP
 
-  // Resumes reception if frames wait for receive requests. Call after posting receive requests. `qp` owns
-  // this RawSide.
+  // Resumes reception if frames wait. Call after posting receive requests. `qp` owns this RawSide.
   void after_receives(Qp& qp);
   // Limits the sending rate to `rate` kilobits per second (0: no limit) and bursts to `burst` bytes (0: the
   // default). REQUIRES: the caller holds the shard's lock (Shard::exclusively())

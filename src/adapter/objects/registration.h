@@ -19,8 +19,7 @@ struct PdState;
 // ibv_dm that imports the memory (ibv_import_dm(3)), and with registrations of the memory. Thread-safe.
 class DeviceMemory {
  public:
-  // If `ours`, this process allocated the memory, and the destructor frees the memory if free() was not
-  // called.
+  // If `ours`, this process allocated the memory, and the destructor frees it unless free() was called.
   DeviceMemory(std::shared_ptr<DeviceMemoryFile> from, const DeviceMemoryFile::Allocation& what,
                memory::FileMapping mapped, bool ours)
       : allocation(what), mapping(std::move(mapped)), file_(std::move(from)), allocated_(true), ours_(ours) {}
@@ -30,8 +29,7 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Returns the memory to the device's free pages; mappings stay valid. Returns false if free() was called
-  // before.
+  // Frees the memory's pages in the file; mappings stay valid. Returns false if free() was called before.
   bool free() {
     if (!allocated_.exchange(false)) return false;
     file_->free(allocation);
@@ -40,8 +38,7 @@ class DeviceMemory {
   // Leaves the memory to the parent, so that the destructor does not free it. Called in a child after fork().
   void abandon() { ours_ = false; }
 
-  // Exports the pages as a dma-buf, for other devices. Returns EOPNOTSUPP if this process cannot open
-  // /dev/udmabuf.
+  // Exports the pages as a dma-buf, for other devices. Returns EOPNOTSUPP if /dev/udmabuf cannot be opened.
   Result<UniqueFd> export_dma_buf() const { return file_->export_dma_buf(allocation); }
 
   const DeviceMemoryFile::Allocation allocation;

@@ -53,8 +53,7 @@ struct SendBatch {
   bool unaddressed = false;  // the latest request lacks its UD address or SRQ number
 };
 
-// Returns the operations (enum ibv_qp_create_send_ops_flags) that the adapter carries out for a transport
-// service (one ServiceBit).
+// Returns the operations (enum ibv_qp_create_send_ops_flags) that the adapter carries out for one ServiceBit.
 constexpr uint64_t executed_operations(uint8_t service) {
   uint64_t operations = 0;
   for (const SendRule& rule : kSendRules) {

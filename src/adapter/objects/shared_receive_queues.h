@@ -56,14 +56,12 @@ class SharedReceiveQueues {
   int number(ibv_srq* srq, uint32_t& number) const;
   int destroy(ibv_srq* srq);
 
-  // Adds and removes tagged buffers of an SRQ with tag matching (ibv_post_srq_ops(3)); defined in
-  // tag_operations.cc.
+  // Adds and removes tagged buffers of an SRQ (ibv_post_srq_ops(3)). Defined in tag_operations.cc.
   int post_operations(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr);
 
  private:
   Result<ibv_srq_type> check(const ibv_srq_init_attr_ex& attr) const;
-  // Creates the receive queue of `srq`, of the type that `srq` has. REQUIRES: srq.type is the result of
-  // check(attr)
+  // Creates the receive queue of `srq`. REQUIRES: srq.type is the result of check(attr)
   Result<std::unique_ptr<queues::SharedReceiveQueue>> make_queue(const ibv_srq_init_attr_ex& attr, Srq& srq);
   // Removes the SRQ's pending events. For XRC, also removes the SRQ from the table of XRC queues, so that no
   // QP and no other process can find it. Called before the SRQ is destroyed.

@@ -29,8 +29,7 @@ class XrcDomain {
   // Returns a new domain for a handle without a file descriptor.
   static std::shared_ptr<XrcDomain> anonymous();
 
-  // `shared_by` is the engine through which other processes share the domain, or null if this process alone
-  // has it.
+  // `shared_by` is the engine through which other processes share the domain, or null if none does.
   XrcDomain(uint64_t id, std::shared_ptr<engine::Engine> shared_by)
       : id_(id), shared_by_(std::move(shared_by)) {}
   ~XrcDomain();

@@ -48,8 +48,7 @@ class Peer {
   uint32_t receive(uint32_t budget);
 
  protected:
-  // Handles one message. Returns false if the message is malformed; the link is then lost, and later messages
-  // are not read.
+  // Handles one message. Returns false if the message is malformed, which makes the link lost.
   virtual bool take(ConstBytes message) = 0;
   // Sends a message that consists of these pieces. Returns false if too many messages wait already
   // (PeerLink::kMaxWaiting) or the link is lost.

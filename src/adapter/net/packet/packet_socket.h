@@ -51,8 +51,7 @@ class PacketSocket {
 
   // Returns a descriptor that is readable when receive() would find a frame, unless the socket is paused.
   int readable_fd() const { return epoll_.get(); }
-  // Returns false if the application has closed one of the two descriptors, whose number may now be another
-  // file's (base/own_fd.h).
+  // Returns false if the application has closed one of the descriptors or reused its number (base/own_fd.h).
   bool is_whole() const { return socket_.is_ours() && epoll_.is_ours(); }
   // While paused, frames wait in the kernel and readable_fd() does not become readable.
   void pause(bool on);

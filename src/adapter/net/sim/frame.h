@@ -13,8 +13,7 @@
 
 namespace verbena::net {
 
-// A packet on the simulated wire: its UDP payload, and the path and flow that its IP and UDP headers would
-// carry.
+// A packet on the simulated wire: its UDP payload, and the path and flow that its headers would carry.
 struct Frame {
   static constexpr uint32_t kMaxBytes = roce::kMaxHeaderBytes + roce::kMaxPathMtu + 3 + roce::kIcrcBytes;
 

@@ -26,8 +26,7 @@ struct LinkSettings {
   uint64_t mark_above_bytes = 0;   // a packet that finds more than this in the queue is ECN-marked; 0: none
   uint32_t mtu = 0;                // of IP, in bytes; larger packets are dropped; 0: no limit
 
-  // The wire. Each uint32_t is a probability that the bad state begins or ends, per packet, in parts per
-  // million.
+  // The wire. Each uint32_t is a probability per packet, in parts per million.
   Duration delay{0};
   Duration jitter{0};        // maximum additional delay; keeps the order
   Duration jitter_every{0};  // how long one random jitter value applies; 0: to one packet
@@ -40,8 +39,8 @@ struct LinkSettings {
 
   // Loss bursts by packets (Gilbert's model): in its bad state, a link loses each packet with probability
   // `bad_loss`.
-  uint32_t bad_begins = 0;  // probability per packet
-  uint32_t bad_ends = 0;
+  uint32_t bad_begins = 0;  // probability per packet that the bad state begins
+  uint32_t bad_ends = 0;    // probability per packet that the bad state ends
   uint32_t bad_loss = 1'000'000;
 
   // Loss bursts by time: in the last `burst_length` of each period `burst_every`, a packet is lost with

@@ -36,8 +36,7 @@ class ControlWriter {
   size_t used_;
 };
 
-// Returns the value of a received control message. REQUIRES: messages of this level and type hold at least a
-// T
+// Returns the value of a received control message. REQUIRES: its level and type are those of a T
 template <class T>
 T control_value(const cmsghdr* message) {
   T value;

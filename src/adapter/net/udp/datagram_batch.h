@@ -22,8 +22,7 @@ namespace verbena::net {
 class ReadAhead {
  public:
   uint32_t wanted() const { return wanted_; }
-  // Notes the result of a read that asked for `asked` datagrams and got `got`, the largest of `largest`
-  // bytes.
+  // Notes a read that asked for `asked` datagrams and got `got`, the largest of `largest` bytes.
   void adapt(uint32_t asked, uint32_t got, uint32_t largest);
 
  private:

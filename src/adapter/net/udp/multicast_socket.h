@@ -20,8 +20,7 @@ namespace verbena::net {
 // group.is_multicast(), interface_index != 0
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port);
 
-// Ends the membership of a socket of open_multicast_socket(), even if other processes have descriptors of the
-// socket.
+// Ends the membership of a socket of open_multicast_socket(), even if other processes have descriptors of it.
 void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index);
 
 // Makes a socket receive no packets of multicast groups that only other sockets have joined. By default,

@@ -99,8 +99,7 @@ class SendRun {
   // ICRC for identification 0. Used if the run cannot leave as a super-packet.
   void describe_single(uint32_t index, msghdr& message, iovec& data);
 
-  // Whether the run's packets carry an IPv6 flow label, which the kernel may refuse to send. IPv4 has no flow
-  // label.
+  // Whether packets carry an IPv6 flow label, which the kernel may refuse to send. IPv4 has no flow label.
   bool has_flow_label() const { return !is_ipv4() && name_.ipv6.sin6_flowinfo != 0; }
   // Makes the run's packets leave without the flow label.
   void drop_flow_label() {

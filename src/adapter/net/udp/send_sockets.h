@@ -18,8 +18,7 @@ struct SendSocket {
   bool is_for(const roce::Path& path) const {
     return source == path.source && interface_index == path.interface_index;
   }
-  // Whether packets of the path leave with the right source address and device even without a control
-  // message.
+  // Whether packets of the path leave with the right source and device without a control message.
   bool implies(const roce::Path& path) const { return is_for(path) && bound_to_interface; }
 
   OwnFd fd;

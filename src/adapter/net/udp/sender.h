@@ -36,8 +36,7 @@ class Sender {
   transport::TrainSent send_train(const transport::PacketTrain& train);
   // Passes all staged runs to the kernel. Returns false if a socket is full and some runs still wait.
   bool flush();
-  // Returns false if the application has closed the descriptors of the sender's pipe (SplicePipe). Does not
-  // check the sender's sockets.
+  // Returns false if the application has closed the sender's pipe (SplicePipe). Does not check the sockets.
   bool is_whole() const { return pipe_.is_whole(); }
   // Returns a socket that was full at the last flush(), or -1 if the last flush() returned true.
   int blocked_fd() const { return blocked_fd_; }

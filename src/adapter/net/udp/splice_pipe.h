@@ -19,8 +19,7 @@ namespace verbena::net {
 // the calls, or a user's limit for pipe memory (pipe(7)). One thread at a time.
 class SplicePipe {
  public:
-  // Minimum size in bytes for callers to send without a copy: for less, a copy is cheaper than two more
-  // system calls.
+  // Minimum size in bytes for sending without a copy: for less, a copy is cheaper than two system calls.
   static constexpr size_t kLeastBytes = 16384;
   // After a splice failure, this many datagrams are sent by copy before splicing is tried again.
   static constexpr uint32_t kBackOff = 10'000;
