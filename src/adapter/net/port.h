@@ -16,7 +16,7 @@
 
 namespace verbena::net {
 
-// Reasons to drop received packets before they reach a QP, in the order of PortCounters::dropped.
+// Reasons to drop received packets before they reach a QP. The values index PortCounters::dropped.
 enum class DropReason : uint8_t {
   kTruncated,
   kUnknownOpcode,
@@ -24,17 +24,16 @@ enum class DropReason : uint8_t {
   kBadPadding,
   kUnexpectedPayload,
   kBadIcrc,
-  kForeignSlot,   // the QPN is of another slot, though it was steered here
+  kForeignSlot,   // steered to this port, but the QPN is of another slot
   kNoQueuePair,   // no such QPN, or the QP is not ready to receive
-  kWrongService,  // an opcode of another transport service than the QP's
+  kWrongService,  // the opcode is not of the QP's transport service
   kBadPkey,
-  kBadSource,  // not from the address of the QP's peer to the QP's own
+  kBadSource,  // source or destination address is not that of the QP's connection
   kCount,
 };
 const char* drop_reason_name(DropReason reason);
 
-// A counter with one writer at a time and any number of readers. For the writer it costs as little as a plain
-// number.
+// A counter with one writer at a time and any number of readers. Writing is as cheap as to a plain integer.
 class Count {
  public:
   operator uint64_t() const { return value_.load(std::memory_order_relaxed); }
@@ -48,18 +47,18 @@ class Count {
   std::atomic<uint64_t> value_{0};
 };
 
-// The counters of a shard's ports. May be in memory shared with other processes: see
+// The counters of a shard's ports. The counters may be in memory that is shared with other processes: see
 // adapter/engine/port_counters.h.
 struct PortCounters {
   Count sent_packets;
   Count sent_bytes;        // UDP payload
-  Count received_packets;  // dropped ones included
+  Count received_packets;  // including dropped packets
   Count received_bytes;
-  Count send_errors;  // refused by the kernel (no route, too long); a loss to the peer
+  Count send_errors;  // packets that the kernel refused (no route, too long) and that are lost
   std::array<Count, static_cast<size_t>(DropReason::kCount)> dropped;
 };
 
-// Takes the packets that a Port has received, verified and parsed.
+// Takes each packet that a Port has received, verified and parsed. A packet is valid during the call only.
 class PacketHandler {
  public:
   virtual ~PacketHandler() = default;
@@ -68,50 +67,52 @@ class PacketHandler {
 
 // Sends and receives batches of RoCEv2 packets for one shard.
 //
-// One thread at a time: the holder of the shard's lock. send() stages packets, which leave at flush() at the
-// latest. Packets of one path and destination slot leave in the order of send(). Nothing is allocated per
-// packet.
+// Only the thread that holds the shard's lock may call a port, except for check(). A packet is staged by
+// send(), and leaves at the next flush() at the latest. Packets of one path and destination slot leave in the
+// order of send(). No memory is allocated per packet.
 class alignas(kCacheLine) Port : public transport::PacketSink {
  public:
-  // Whether packets of the path may leave by this port. A shard uses the first of its ports for which it is
-  // true.
+  // Whether packets of the path can leave by this port. A shard sends packets of a path by its first port
+  // that returns true.
   virtual bool leads_to(const roce::Path& path) const {
     (void)path;
     return true;
   }
 
-  // Checks before sending whether packets of the path have a route and a neighbour to go to. Waits at most
-  // for `patience` until the neighbour is found; with 0 the neighbour is not searched for. Errors, with a
-  // reason: ENETUNREACH, ETIMEDOUT and others. Any thread.
+  // Checks before sending whether the kernel has a route for packets of the path, and a hardware address for
+  // their next hop. Waits at most for `patience` until the next hop answers; with 0, the port does not search
+  // for the address. Errors, with a reason: ENETUNREACH, ETIMEDOUT and others. Any thread.
   virtual Result<void> check(const roce::Path& path, Duration patience) const {
     (void)path, (void)patience;
     return {};
   }
 
-  // Sends staged packets to the wire. False: the wire is full and some packets wait; call again later.
+  // Sends all staged packets. Returns false if a socket is full and packets wait; call again later.
   virtual bool flush() = 0;
 
-  // Receives at most about `budget` packets (a batch that was begun is finished) and passes valid ones to the
-  // handler. Never blocks. Returns the number of packets read, invalid ones included; 0: nothing was there.
+  // Receives about `budget` packets at most (the last batch that was read is finished) and passes the valid
+  // packets to the handler. Never blocks. Returns the number of packets read, including invalid ones, or 0 if
+  // none had arrived.
   virtual uint32_t receive(PacketHandler& handler, uint32_t budget) = 0;
 
-  // Whether received packets need their traffic class, hop limit and flow label. Only datagram QPs show them,
-  // in a GRH, and they cost about 0.1 us per datagram. Otherwise a received Path has the defaults. Initially
-  // they are wanted.
+  // Sets whether received packets need their traffic class, hop limit and flow label; initially they do. Only
+  // UD QPs show these values, in a GRH, and reading them costs about 0.1 us per datagram. If not `wanted`,
+  // the Path of a received packet has default values.
   virtual void want_ip_details(bool wanted) { (void)wanted; }
 
-  // A descriptor that is readable when receive() would find packets; -1: there is none, and receive() must be
-  // polled.
+  // Returns a descriptor that is readable when receive() would find packets, or -1 if the port has none and
+  // receive() must be polled.
   virtual int receive_fd() const = 0;
-  // A descriptor that becomes writable when flush() can continue; -1: none. Call after each flush() that
-  // returned false: the descriptor may differ each time.
+  // Returns a descriptor that becomes writable when flush() can continue, or -1 if there is none. Call after
+  // each flush() that returned false, because the descriptor may differ each time.
   virtual int send_fd() const = 0;
 
-  // Whether the port still owns the descriptors that it receives by, and its pipe for sending without a copy.
-  // False: the application has closed one, and its number may be another file's (base/own_fd.h).
+  // Returns false if the application has closed one of the port's descriptors, whose number may now be
+  // another file's (base/own_fd.h). Checks the descriptors for receiving, and the pipe for sending without a
+  // copy.
   virtual bool is_whole() const { return true; }
 
-  // The properties of the network behind the port, which do not change.
+  // Returns the properties of the network behind the port, which do not change.
   virtual const transport::Traits& traits() const = 0;
 
   virtual PortCounters& counters() = 0;

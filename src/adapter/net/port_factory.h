@@ -10,15 +10,16 @@
 
 namespace verbena::net {
 
-// How a shard reaches the wire, as the agent answers when it leases a slot.
+// The sockets by which a shard reaches other hosts, from the agent's answer when it leases a slot to the
+// shard. Without either socket, the shard reaches only peers on this host.
 struct Ways {
   uint32_t slot = 0;
-  UniqueFd udp_socket;      // bound to RoCEv2's port
-  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets; neither: there is no wire
+  UniqueFd udp_socket;      // bound to UDP port 4791; may be empty
+  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets, or empty
 };
 
-// Opens the ports of a shard, in order of preference; none without a wire. They count in `counters`, which
-// outlives them.
+// Opens the ports of a shard, in order of preference. Returns an empty list if `ways` has no socket. The
+// ports add to `counters`, which must outlive them.
 Result<PortList> open_ports(Ways ways, PortCounters& counters);
 
 // open_ports(), or a replacement that makes simulated ports for tests and benchmarks.

@@ -12,8 +12,8 @@ namespace verbena::adapter {
 
 struct Pd;
 
-// An address handle. Like the other objects, it keeps the values that it uses in members of its own, because
-// programs can write the fields of ibv_ah.
+// An address handle (ibv_create_ah(3)). Like the other objects, an Ah keeps the values that the adapter uses
+// in its own members, because programs can write the fields of ibv_ah.
 struct Ah : ibv_ah {
   using Abi = ibv_ah;
   static Ah& of(ibv_ah* ah) { return *static_cast<Ah*>(ah); }
@@ -33,9 +33,10 @@ class AddressHandles {
   Result<ibv_ah*> create(ibv_pd* pd, const ibv_ah_attr& attr);
   int destroy(ibv_ah* ah);
 
-  // Fills in a MAC address and a VLAN (ibv_resolve_eth_l2_from_gid(3)): `mac` is that of the device's own
-  // netdev, `vlan` is 0xffff (none). Packets leave by UDP sockets, so the kernel resolves addresses itself
-  // and the values are not used. Errors: those of OpenDevice::resolve(); ENODEV when the link is gone.
+  // Answers ibv_resolve_eth_l2_from_gid(3): writes the MAC address of the device's own netdev to `mac`, and
+  // 0xffff (no VLAN) to `vlan`, which may be null. The adapter uses neither value: packets leave by UDP
+  // sockets, for which the kernel resolves addresses. Returns 0, an error of OpenDevice::resolve(), or ENODEV
+  // if the link was deleted.
   int resolve_ethernet(const ibv_ah_attr& attr, uint8_t mac[6], uint16_t* vlan) const;
 
  private:

@@ -7,12 +7,12 @@
 
 namespace verbena::adapter {
 
-// Takes the oldest asynchronous event (ibv_get_async_event(3)). Blocks unless the channel's descriptor is
-// O_NONBLOCK. Returns 0 or an errno value.
+// Takes the oldest asynchronous event from the channel (ibv_get_async_event(3)). Blocks while there is none,
+// unless the channel's descriptor is O_NONBLOCK. Returns 0 or an errno value.
 int get_async_event(queues::EventChannel& channel, ibv_async_event* event);
 
-// Acknowledges the event (ibv_ack_async_event(3)), so that a call that destroys the event's object can
-// return.
+// Acknowledges the event (ibv_ack_async_event(3)). The call that destroys the event's object waits for this.
+// For events of the port, nothing happens.
 void acknowledge_async_event(const ibv_async_event& event);
 
 }  // namespace verbena::adapter

@@ -12,23 +12,25 @@
 
 namespace verbena::adapter {
 
-// One kind of asynchronous event of one object or of the port. It is a member of the object, so posting it
-// allocates nothing. An event that happens twice is pending twice.
+// One kind of asynchronous event of one object (for example a QP) or of the port. An AsyncEvent is a member
+// of the object, so posting the event allocates no memory. If the event happens twice before the application
+// takes it, the application gets it twice.
 struct AsyncEvent : queues::EventSource {
   static AsyncEvent& of(queues::EventSource& source) { return static_cast<AsyncEvent&>(source); }
 
   ibv_async_event event{};
-  // The object's count of events that the application has taken. All of them must be acknowledged before the
-  // object can be destroyed. Null for events of the port.
+  // The object's count of events that the application has taken. All taken events must be acknowledged before
+  // the object can be destroyed. Null for events of the port.
   std::atomic<uint32_t>* taken = nullptr;
 };
 
-// The asynchronous events of one object, one for each kind that it can raise. Posts them to an event channel,
-// and withdraws them when the object is destroyed. Thread-safe.
+// The asynchronous events of one object, one for each kind that the object can raise. post() puts an event
+// into a channel. withdraw() removes all pending events, when the object is destroyed. Thread-safe.
 template <size_t kKinds>
 class AsyncEvents {
  public:
-  // `prototype` names the object; its event_type is ignored.
+  // `prototype.element` names the object or the port. `prototype.event_type` is ignored, since each event
+  // gets one of `kinds`.
   AsyncEvents(const std::array<ibv_event_type, kKinds>& kinds, ibv_async_event prototype,
               std::atomic<uint32_t>* taken) {
     for (size_t i = 0; i < kKinds; ++i) {

@@ -11,19 +11,21 @@ namespace verbena::adapter {
 
 class SoftwareContext;
 
-// The file behind a context's cmd_fd, as the kernel has one behind /dev/infiniband/uverbs0. All contexts
-// imported from the descriptor (ibv_import_device(3)) share the objects that were created through it.
+// The file behind a context's descriptor cmd_fd, in place of the kernel's file behind
+// /dev/infiniband/uverbs0. All contexts that were imported from the descriptor (ibv_import_device(3)) share
+// the objects that were created through the file.
 //
-// Within a process, all kinds of objects that can be imported are shared. Between processes only device
-// memory is: a protection domain or memory region belongs to the process whose memory it describes.
+// Contexts of one process share protection domains, memory regions and device memory. Contexts of different
+// processes share device memory only, since protection domains and memory regions describe the memory of one
+// process.
 //
 // Thread-safe.
 class CommandFile {
  public:
   static Result<std::shared_ptr<CommandFile>> create(const std::string& device);
-  // Finds or makes the CommandFile of a descriptor. It may be a file of this process, or of another process,
-  // with which it shares only device memory. Does not take the descriptor. Errors: EBADF; EINVAL when it is
-  // no cmd_fd.
+  // Returns the CommandFile of a descriptor. If this process has created or imported the file before, the
+  // existing CommandFile is returned, else a new one for a file of another process. The caller keeps the
+  // descriptor. Errors: EBADF; EINVAL if the descriptor is no cmd_fd; EMFILE.
   static Result<std::shared_ptr<CommandFile>> import(int fd);
 
   CommandFile(std::shared_ptr<DeviceMemoryFile> device_memory, bool foreign)
@@ -35,13 +37,13 @@ class CommandFile {
   const std::shared_ptr<DeviceMemoryFile>& device_memory() const { return device_memory_; }
   uint32_t next_handle() { return device_memory_->next_handle(); }
 
-  // Add and remove a context that shares the file. A context joins once it is open and leaves before it
-  // destroys any object.
+  // Add and remove a context whose objects find_in_contexts() can find. A context joins once it is open, and
+  // leaves before it destroys any object.
   void join(SoftwareContext& context);
   void leave(SoftwareContext& context);
 
-  // Calls find(context) for the contexts in turn. Returns the first result that converts to true, else a
-  // default-constructed one.
+  // Calls find(context) for each joined context until a result converts to true. Returns that result, or a
+  // default-constructed one if there is none. Used to find an object that is imported by its handle.
   template <class Find>
   auto find_in_contexts(Find find) -> decltype(find(std::declval<SoftwareContext&>())) {
     const std::lock_guard guard(mutex_);

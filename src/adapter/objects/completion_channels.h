@@ -18,8 +18,8 @@ struct CompChannel : ibv_comp_channel {
   using Abi = ibv_comp_channel;
   static CompChannel& of(ibv_comp_channel* channel) { return *static_cast<CompChannel*>(channel); }
 
-  // Count the completion queues that report their events here. The count is the C struct's `refcnt`, because
-  // programs may read it.
+  // Count the completion queues that report their events to this channel; while there are any, the channel
+  // cannot be destroyed. The count is the C struct's `refcnt`, because programs may read that field.
   void add_user() { std::atomic_ref(refcnt).fetch_add(1); }
   void remove_user() { std::atomic_ref(refcnt).fetch_sub(1); }
   bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
@@ -27,7 +27,7 @@ struct CompChannel : ibv_comp_channel {
   ListHook owned;
   provider::LiveObject live;
   std::shared_ptr<queues::EventChannel> events;
-  CqShards shards;  // the shards that fill the completion queues of the channel
+  CqShards shards;  // the shards that add completions to the channel's CQs
 };
 
 // Creates and owns the completion channels of a context. Thread-safe.

@@ -21,24 +21,26 @@ struct CompletionCounter : provider::CompletionCounter {
   provider::LiveObject live;
   ObjectLimit::Place place;
   std::shared_ptr<transport::CompletionCount> count;  // shared with the transport of each attached QP
-  Uses uses;                                          // by attached QPs
+  Uses uses;                                          // one for each attach(), held by the QP
 };
 
-// Creates and owns the completion counters of a context. The transport counts a QP's completed SENDs, RDMA
-// READs, RDMA WRITEs and receive requests, signaled or not. It counts no READs and WRITEs of the peer: on one
-// host the peer carries them out itself. Thread-safe.
+// Creates and owns the completion counters of a context. A counter adds up the requests, or the bytes, of
+// completed SENDs, RDMA READs, RDMA WRITEs and receive requests of its QPs, signaled or not. READs and WRITEs
+// that the peer requests are not counted, because on one host the peer carries them out without this process.
+// Thread-safe.
 class CompletionCounters {
  public:
   explicit CompletionCounters(OpenDevice& device) : device_(device) {}
 
   static provider::CompletionCounterCaps caps();
-  // EOPNOTSUPP: unknown fields, flags or type.
+  // Creates a counter. Errors: EOPNOTSUPP if `attr` has unknown fields, flags or type; EIO if the link was
+  // deleted; ENOMEM at kMaxCompletionCounters.
   Result<provider::CompletionCounter*> create(const provider::CompletionCounterInitAttr& attr);
-  // EBUSY while the counter is attached to a QP.
+  // Destroys the counter. Returns EBUSY while the counter is attached to a QP, else 0.
   int destroy(provider::CompletionCounter* counter);
-  // Makes the QP's requests of the kinds in `requests` add to the counter. EINVAL: the QP is in neither RESET
-  // nor INIT, or `requests` is 0. EBUSY: another counter has one of these kinds. EOPNOTSUPP: unknown kinds,
-  // or a raw QP.
+  // Attaches the counter to the QP for the kinds of requests in the bit mask `requests`. Returns EINVAL if
+  // `requests` is 0 or the QP is in neither RESET nor INIT. Returns EBUSY if the QP already has a counter for
+  // one of the kinds. Returns EOPNOTSUPP for unknown kinds or a raw QP.
   int attach(ibv_qp* qp, provider::CompletionCounter* counter, uint32_t requests);
 
  private:

@@ -20,8 +20,8 @@
 
 namespace verbena::adapter {
 
-// A completion queue as the application knows it. The C struct is an ibv_cq_ex, whose first part is an
-// ibv_cq.
+// A completion queue as the application knows it. The C struct is an ibv_cq_ex. An ibv_cq_ex begins with the
+// fields of an ibv_cq, so the same pointer serves as an ibv_cq*.
 struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener {
   explicit Cq(OpenDevice& device);
   static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
@@ -32,21 +32,25 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   void on_overflow() override;
   void on_event_held() override;
 
-  // Holds completion events back until `count` entries have come or `microseconds` have passed. With a count
-  // of 0, events are not held back.
+  // Delays completion events until `count` completions have come or `microseconds` have passed
+  // (ibv_modify_cq(3)). With a `count` of 0, events are not delayed.
   void moderate(uint32_t count, uint32_t microseconds);
 
-  // Add or remove the shard of one QP or queue that completes here.
+  // Add or remove the shard of one QP, SRQ or work queue that completes into this queue. The queue's
+  // completion channel gets or loses the shard, too. Each joined_by() is undone by one left_by() with the
+  // same shard.
   void joined_by(engine::Shard& shard);
   void left_by(engine::Shard& shard);
 
-  // Runs on_event_held() inside a shard, for an event that req_notify_cq() found to be held back.
+  // Starts the delay of an event that req_notify_cq() found pending but moderated (see moderate()). Calls
+  // on_event_held() with the lock of a shard that fills the queue, or of the home shard if there is none.
   void hold_event() {
     engine::Shard* shard = shards.first();
     (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });
   }
 
-  // Makes progress on all shards that fill the queue, for an application thread that found the queue empty.
+  // Polls all shards that fill the queue, so that they process arrived packets. Called by an application
+  // thread that found the queue empty.
   void drive() {
     shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
   }
@@ -56,15 +60,15 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   provider::LiveObject live;
   ObjectLimit::Place place;
   EventAccount account;
-  // Events that the application has taken. The C struct counts those that it has acknowledged.
+  // Events that the application has taken. The C struct counts the acknowledged events.
   std::atomic<uint32_t> comp_events_taken{0};
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kCqEvents.size()> async_events;
   CompChannel* comp_channel = nullptr;
   Pd* parent_domain = nullptr;
   std::unique_ptr<queues::CompletionQueue> queue;
-  const queues::Completion* current = nullptr;  // the entry that extended polling shows now
-  std::atomic<int64_t> moderation_ns{0};  // the longest time for which an event is held back; 0: not at all
+  const queues::Completion* current = nullptr;  // the completion that ibv_wc_read_*() read
+  std::atomic<int64_t> moderation_ns{0};        // maximum delay of an event; 0 if events are not delayed
   CqShards shards;
   engine::ShownObjects::Entry shown;
   UserCount users;  // QPs (counted once per role), SRQs and work queues
@@ -84,13 +88,15 @@ class CompletionQueues {
   int modify(ibv_cq* cq, const ibv_modify_cq_attr& attr);
   int destroy(ibv_cq* cq);
 
-  // ibv_get_cq_event(3). Blocks unless the channel's descriptor is O_NONBLOCK.
+  // Takes the oldest completion event of the channel (ibv_get_cq_event(3)). Blocks while there is none,
+  // unless the channel's descriptor is O_NONBLOCK. Returns 0 or an errno value.
   static int get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
   static void acknowledge_events(ibv_cq* cq, unsigned count);
 
  private:
   Result<Cq*> make(const ibv_cq_init_attr_ex& attr);
-  // Drops the queue's events that the application has not taken yet.
+  // Cancels the queue's delayed events and removes pending ones, which the application has not taken yet.
+  // Called before the queue is destroyed.
   void withdraw_events(Cq& cq);
 
   OpenDevice& device_;

@@ -13,7 +13,7 @@
 
 namespace verbena::adapter {
 
-// A set of counters that flows add to (ibv_create_counters(3)).
+// A set of packet and byte counters to which flow rules add (ibv_create_counters(3)).
 struct Counters : ibv_counters {
   using Abi = ibv_counters;
   static Counters& of(ibv_counters* counters) { return *static_cast<Counters*>(counters); }
@@ -29,7 +29,7 @@ struct Counters : ibv_counters {
   engine::FlowTotals totals;
   std::mutex attaching;
   std::vector<Point> points;
-  std::atomic<uint32_t> users{0};  // flows
+  std::atomic<uint32_t> users{0};  // flow rules that count here
 };
 
 // Creates and owns the flow counters of a context. Thread-safe.

@@ -14,21 +14,23 @@
 
 namespace verbena::adapter {
 
-// The set of shards that fill a completion queue: those of the QPs and queues that complete there. Polling
-// the queue makes progress on all of them. Each shard can hold the queue's event back with an alarm of its
-// own.
+// The set of shards that add completions to one completion queue, or to the queues of one completion channel.
+// A shard is in the set while one of its QPs, SRQs or work queues completes there. Polling an empty queue
+// polls all shards of the set. Each shard has an alarm that ends the delay of a completion event
+// (Cq::moderate()).
 //
-// Thread-safe. Iterating takes no lock; in the usual case of one shard it is one step.
+// Thread-safe. for_each() takes no lock, and visits one member in the usual case of one shard.
 class CqShards {
  public:
-  // Count the shard's users: each join() is undone by one leave() with the same shard.
+  // Add and remove one use of the shard, which is in the set while it has any use. Each join() is undone by
+  // one leave() with the same shard.
   void join(engine::Shard& shard);
   void leave(engine::Shard& shard);
 
-  // The member in the first used place, usually the one that joined first; nullptr when there is none.
+  // Returns a shard of the set, usually the one that joined first, or nullptr if the set is empty.
   engine::Shard* first() const;
 
-  // The only member; nullptr when there are none or several.
+  // Returns the shard if the set contains exactly one, else nullptr.
   engine::Shard* only() const;
 
   // Calls visit() for each shard of the set, or for `otherwise` if the set is empty.
@@ -45,13 +47,14 @@ class CqShards {
     if (!any) visit(otherwise);
   }
 
-  // ---- events that are held back
+  // ---- delayed completion events
 
-  // Sets the shard's alarm, which releases the queue's event after `after`. False: the shard is no member.
-  // REQUIRES: inside the shard's exclusively()
+  // Set and cancel the shard's alarm. When `after` has passed, the alarm posts the delayed event of `queue`.
+  // set_alarm() returns false if the shard is not in the set. REQUIRES: the caller holds the shard's lock
+  // (Shard::exclusively())
   bool set_alarm(engine::Shard& shard, queues::CompletionQueue& queue, Duration after);
   void cancel_alarm(engine::Shard& shard);
-  // Cancels the alarms of all members. REQUIRES: the calling thread does not hold a shard's lock
+  // Cancels the alarms of all shards in the set. REQUIRES: the calling thread does not hold a shard's lock
   void cancel_alarms();
 
  private:
@@ -61,12 +64,12 @@ class CqShards {
     std::atomic<engine::Shard*> shard{nullptr};
     uint32_t users = 0;                        // under lock_
     queues::CompletionQueue* queue = nullptr;  // under the shard's lock
-    std::atomic<bool> may_be_set{false};       // whether an alarm was ever set
+    std::atomic<bool> may_be_set{false};       // whether this alarm was ever set
   };
   Member* find(const engine::Shard& shard);
 
   std::array<Member, engine::kMaxShards> members_;
-  std::atomic<uint32_t> used_{0};  // members from here on were never used
+  std::atomic<uint32_t> used_{0};  // members from this index on were never used
   SpinLock lock_;
 };
 

@@ -7,14 +7,14 @@
 
 namespace verbena::adapter {
 
-// Allocates rings with the functions that an application gave to a parent domain
-// (ibv_alloc_parent_domain(3)).
+// Allocates the rings of CQs, QPs and other queues with the functions that the application gave to a parent
+// domain (ibv_alloc_parent_domain(3)).
 class CustomMemory final : public queues::RingMemory {
  public:
   using Allocate = decltype(ibv_parent_domain_init_attr::alloc);
   using Free = decltype(ibv_parent_domain_init_attr::free);
 
-  // REQUIRES: neither function is null; the domain outlives the rings
+  // REQUIRES: both functions are set, and the domain outlives the rings
   CustomMemory(ibv_pd* domain, Allocate allocator, Free deallocator, void* context)
       : domain_(domain), allocate_(allocator), free_(deallocator), context_(context) {}
 
@@ -26,8 +26,9 @@ class CustomMemory final : public queues::RingMemory {
   }
 
  private:
-  // The resource type that the application's functions get. The upper half is the driver's number (enum
-  // rdma_driver_id), of which this adapter has none; the lower half is the kind of ring.
+  // Returns the resource type that is passed to the application's functions. The upper 32 bits are the
+  // driver's number (enum rdma_driver_id), here 0 because this adapter has none. The lower 32 bits are the
+  // kind of ring.
   static uint64_t resource_type(queues::RingKind kind) { return static_cast<uint64_t>(kind); }
 
   ibv_pd* const domain_;

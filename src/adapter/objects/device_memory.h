@@ -34,11 +34,11 @@ class DeviceMemories {
   Result<ibv_dm*> alloc(const ibv_alloc_dm_attr& attr);
   int free(ibv_dm* dm);
 
-  // Returns the memory with this handle, to be imported by another context; null: there is none.
+  // Returns the device memory with this handle, for import by another context, or null if there is none.
   std::shared_ptr<DeviceMemory> find(uint32_t handle);
   ibv_dm* import(std::shared_ptr<DeviceMemory> memory, uint32_t handle);
-  // Imports memory that another process has allocated in this context's command file. ENOENT: no memory in
-  // the file has this handle.
+  // Imports memory that another process has allocated in this context's command file. Returns ENOENT if no
+  // memory in the file has this handle.
   Result<ibv_dm*> import_foreign(uint32_t handle);
   void unimport(ibv_dm* dm) { table_.destroy(Dm::of(dm)); }
 

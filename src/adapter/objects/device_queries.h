@@ -10,13 +10,13 @@
 
 namespace verbena::adapter {
 
-// Answers queries about a device, its port and its GID table. The calls return 0 or an errno value.
-// Thread-safe.
+// Answers queries about a device, its port and its GID table. Calls that return an int return 0 or an errno
+// value. Thread-safe.
 class DeviceQueries {
  public:
   explicit DeviceQueries(const OpenDevice& device) : device_(device) {}
 
-  // The caller adds the attributes of memory and of raw packets.
+  // Returns the device's attributes without those of memory and of raw packets, which the caller fills in.
   ibv_device_attr_ex device() const;
   int port(uint8_t port, ibv_port_attr& attr) const;
   int gid(uint8_t port, int index, ibv_gid& gid) const;

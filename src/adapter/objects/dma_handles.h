@@ -8,15 +8,16 @@
 
 namespace verbena::adapter {
 
-// A DMA handle (ibv_alloc_dmah(3)). It has no effect: writes of a CPU carry no processing hints. Its
-// attributes are checked as the kernel and mlx5 check them.
+// A DMA handle (ibv_alloc_dmah(3)), with which a program asks for PCIe processing hints. The handle has no
+// effect here, because the CPU writes the memory and needs no hints. alloc() checks the attributes as the
+// kernel and mlx5 do.
 struct Dmah : provider::DmaHandle {
   using Abi = provider::DmaHandle;
   static Dmah& of(provider::DmaHandle* handle) { return *static_cast<Dmah*>(handle); }
 
   ListHook owned;
   provider::LiveObject live;
-  Uses uses;  // by memory regions
+  Uses uses;  // one for each memory region with this handle
 };
 
 // Creates and owns the DMA handles of a context. Thread-safe.
@@ -24,10 +25,11 @@ class DmaHandles {
  public:
   explicit DmaHandles(OpenDevice& device) : device_(device) {}
 
-  // EOPNOTSUPP: unknown fields. EINVAL: a value out of range, no `ph`, or only one of `cpu_id` and
-  // `tph_mem_type`. EPERM: the calling thread may not run on that CPU.
+  // Returns EOPNOTSUPP for unknown fields. Returns EINVAL if a value is out of range, `ph` is missing, or
+  // only one of `cpu_id` and `tph_mem_type` is given. Returns EPERM if the calling thread may not run on CPU
+  // `cpu_id`, and EIO if the link was deleted.
   Result<provider::DmaHandle*> alloc(const provider::DmaHandleInitAttr& attr);
-  // EBUSY while a memory region uses the handle.
+  // Returns EBUSY while a memory region uses the handle, else 0.
   int dealloc(provider::DmaHandle* handle);
 
  private:

@@ -12,8 +12,9 @@
 
 namespace verbena::adapter {
 
-// Counts acknowledged events, and lets the call that destroys an object wait for them. Owns the mutex and the
-// condition variable in the object's C struct.
+// Counts the events of an object that the application has acknowledged. The call that destroys the object
+// waits here until all taken events are acknowledged. Initializes and destroys the mutex and the condition
+// variable in the object's C struct.
 class EventAccount {
  public:
   EventAccount(pthread_mutex_t& mutex, pthread_cond_t& cond) : mutex_(mutex), cond_(cond) {
@@ -34,8 +35,9 @@ class EventAccount {
     ::pthread_mutex_unlock(&mutex_);
   }
 
-  // Waits until all taken events are acknowledged, for any time. After kPatienceSeconds it logs an error: the
-  // program has probably forgotten to call `missing`. `call` is the waiting call, `object` its object.
+  // Waits without a timeout until all taken events are acknowledged: `completed` equals `taken`. After
+  // kPatienceSeconds, await() logs an error, because the program has probably forgotten to call the function
+  // `missing`. The error names the waiting function, `call`, and the object that it destroys.
   void await(const uint32_t& completed, const std::atomic<uint32_t>& taken, const char* call,
              const void* object, const char* missing) {
     ::pthread_mutex_lock(&mutex_);
@@ -51,8 +53,8 @@ class EventAccount {
  private:
   static constexpr time_t kPatienceSeconds = 2;
 
-  // Waits for up to kPatienceSeconds, which is enough for a program that is just handling an event. True: all
-  // are acknowledged. REQUIRES: mutex_ is held
+  // Waits for up to kPatienceSeconds, which is enough for a program that is just handling an event. Returns
+  // true if all taken events are acknowledged then. REQUIRES: mutex_ is held
   bool is_soon(const uint32_t& completed, const std::atomic<uint32_t>& taken) {
     timespec until{};
     ::clock_gettime(CLOCK_MONOTONIC, &until);

@@ -12,7 +12,7 @@ namespace verbena::adapter {
 
 struct Qp;
 
-// A flow rule in place (ibv_create_flow(3)).
+// An installed flow rule (ibv_create_flow(3)), which steers received frames to a raw QP or drops them.
 struct Flow : ibv_flow {
   using Abi = ibv_flow;
   static Flow& of(ibv_flow* flow) { return *static_cast<Flow*>(flow); }
@@ -24,7 +24,7 @@ struct Flow : ibv_flow {
   Counters* counters = nullptr;
 };
 
-// Creates and owns the flow rules of a context, which steer received frames to raw QPs. Thread-safe.
+// Creates and owns the flow rules of a context. Thread-safe.
 class Flows {
  public:
   explicit Flows(OpenDevice& device) : device_(device) {}
@@ -36,7 +36,7 @@ class Flows {
   int destroy(ibv_flow* flow);
 
  private:
-  // Takes the rule out of the steering table.
+  // Removes the rule from the steering table. Called before the Flow is destroyed.
   void uproot(Flow& flow);
 
   OpenDevice& device_;

@@ -21,8 +21,8 @@ struct RwqIndTable : ibv_rwq_ind_table {
   ListHook owned;
   provider::LiveObject live;
   ObjectLimit::Place place;
-  std::vector<Wq*> queues;         // a power of two of them
-  std::atomic<uint32_t> users{0};  // QPs
+  std::vector<Wq*> queues;         // their number is a power of two
+  std::atomic<uint32_t> users{0};  // QPs that spread packets over this table
 };
 
 // Creates and owns the indirection tables of a context. Thread-safe.

@@ -12,7 +12,7 @@
 
 namespace verbena::adapter {
 
-// The limits that the device reports. They are generous: rings and tables take memory only when used.
+// The limits that the device reports. Large limits cost nothing: rings and tables take memory only when used.
 inline constexpr int kMaxQp = 16'000;  // per process: one slot's share of the QPN space
 inline constexpr int kMaxQpWr = 1 << 20;
 inline constexpr int kMaxSge = static_cast<int>(queues::kMaxSge);
@@ -26,12 +26,12 @@ inline constexpr int kMaxAh = 1 << 20;
 inline constexpr uint32_t kMaxWq = 1u << 14;  // QPs and work queues share one range of numbers
 inline constexpr uint32_t kMaxRwqTables = 1u << 20;
 inline constexpr uint32_t kMaxLogRwqTable = 12;
-inline constexpr int kMaxSrq = 16'000;  // per process, too: the numbers of SRQs for XRC come from one slot
+inline constexpr int kMaxSrq = 16'000;  // per process: SRQs for XRC take numbers of one slot
 inline constexpr int kMaxSrqWr = 1 << 20;
-inline constexpr uint32_t kMaxTags = 1u << 14;  // of a shared receive queue with tag matching
+inline constexpr uint32_t kMaxTags = 1u << 14;  // tagged buffers of an SRQ with tag matching
 inline constexpr uint32_t kMaxTagOperations = 1u << 14;
-// READs that a shared receive queue with tag matching may have outstanding on each QP, to fetch rendezvous
-// data.
+// Maximum number of outstanding RDMA READs on each QP of a shared receive queue with tag matching. The READs
+// fetch rendezvous data.
 inline constexpr uint32_t kTagMatchingSends = 128;
 inline constexpr uint32_t kMaxCompletionCounters = 1u << 20;
 inline constexpr int kMaxReadAtomic = 128;
@@ -40,11 +40,13 @@ inline constexpr uint8_t kPorts = 1;
 inline constexpr uint16_t kPkeyTableLength = 1;
 
 static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMaxRegions, "one table holds both");
-// Slot 0 reserves two numbers and the last slot one. A process may have one shard only, and so one slot.
+// Slot 0 reserves two QPNs, and the last slot reserves one. A process may have only one shard, and so only
+// one slot for its kMaxQp QPs.
 static_assert(kMaxQp + 3 <= roce::Qpn::kPerSlot);
 
-// The objects of this process, counted per kind for which ibv_query_device() reports a maximum. The limits
-// hold for all devices and contexts together, because the process's keys and numbers are shared by them, too.
+// The numbers of objects of this process and their limits, for each kind that has a maximum in
+// ibv_query_device(). All devices and contexts of the process share the limits, because they share the
+// process's keys and QPNs.
 struct ObjectLimits {
   ObjectLimit pds{kMaxPd};
   ObjectLimit mrs{kMaxMr};

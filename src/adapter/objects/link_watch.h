@@ -10,12 +10,13 @@
 
 namespace verbena::adapter {
 
-// Watches the link of an opened device and raises events for the application: port events, GID changes, and
-// IBV_EVENT_DEVICE_FATAL when the link is deleted. After that, as when the kernel removes a device, requests
-// are flushed and new calls fail with EIO. Objects that exist can still be destroyed.
+// Watches the link of an opened device and posts asynchronous events to the application: port events, GID
+// changes, and IBV_EVENT_DEVICE_FATAL when the link is deleted. After a deletion, as when the kernel removes
+// a device, posted requests are flushed, and most calls that create or modify objects return EIO. Objects
+// that exist can still be destroyed.
 class LinkWatch : private engine::LinkListener {
  public:
-  // Watches until destroyed. Calls `on_gone` once when the link is deleted, from any thread.
+  // Watches the link until destroyed. If the link is deleted, `on_gone` runs once, in a thread of the engine.
   LinkWatch(OpenDevice& device, std::function<void()> on_gone);
   ~LinkWatch() override;
 

@@ -14,7 +14,7 @@
 
 namespace verbena::adapter {
 
-// A memory region as the application knows it. Several can share one registration (ibv_import_mr(3)).
+// A memory region as the application knows it. With ibv_import_mr(3), several Mr share one Registration.
 struct Mr : ibv_mr {
   using Abi = ibv_mr;
   static Mr& of(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
@@ -39,19 +39,20 @@ class MemoryRegions {
   int dereg(ibv_mr* mr);
   int advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, std::span<const ibv_sge> list);
 
-  // For error messages: the keys of up to three regions of this PD, as "MR with lkey 0x11".
+  // Lists up to three regions of this PD for an error message, as "MR with lkey 0x11, MR with lkey 0x12".
   std::string regions_of(const ibv_pd* pd);
 
-  // Returns the registration with this handle, to be imported by another context; null: there is none.
+  // Returns the registration with this handle, for import by another context, or null if there is none.
   std::shared_ptr<Registration> find(uint32_t handle);
   ibv_mr* import(std::shared_ptr<Registration> registration, ibv_pd* pd, uint32_t handle);
   void unimport(ibv_mr* mr) { table_.destroy(Mr::of(mr)); }
 
-  // Fills in the attributes of the device that concern memory.
+  // Fills in the memory attributes of the device: limits, on-demand paging and the size of device memory.
   void fill_attributes(ibv_device_attr_ex& attr) const;
 
  private:
-  // Enters the filled-in registration into the key table and creates the application's ibv_mr for it.
+  // Enters the registration into the key table and creates the application's ibv_mr for it. REQUIRES:
+  // registration->region is filled in
   Result<ibv_mr*> enter(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr);
   ibv_mr* add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr,
               uint32_t handle);

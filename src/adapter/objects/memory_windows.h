@@ -12,7 +12,7 @@ namespace verbena::adapter {
 
 struct Pd;
 
-// A memory window as the application knows it.
+// A memory window as the application knows it (ibv_alloc_mw(3)).
 struct Mw : ibv_mw {
   using Abi = ibv_mw;
   static Mw& of(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
@@ -24,8 +24,8 @@ struct Mw : ibv_mw {
   memory::Region window;
 };
 
-// Creates and owns the memory windows of a context. Send requests bind and invalidate windows;
-// adapter/memory/window.h has the rules. Thread-safe.
+// Creates and owns the memory windows of a context. Send requests bind and invalidate the windows, by the
+// rules in adapter/memory/window.h. Thread-safe.
 class MemoryWindows {
  public:
   explicit MemoryWindows(OpenDevice& device) : device_(device) {}
@@ -37,14 +37,15 @@ class MemoryWindows {
   int dealloc(ibv_mw* mw);
 
  private:
-  // Invalidates the window's key and frees it. When retire() returns, no thread uses the window.
+  // Unbinds the window and frees its key. When retire() returns, no thread uses the window.
   void retire(Mw& mw);
 
   OpenDevice& device_;
   ObjectTable<Mw> table_{object_limits().mws};
 };
 
-// Binds a window of type 1 (ibv_bind_mw(3)).
+// Binds a window of type 1 by posting a BIND_MW request (ibv_bind_mw(3)). On success the window has its new
+// R_Key at once, before the request completes. Returns 0 or an errno value.
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 
 }  // namespace verbena::adapter

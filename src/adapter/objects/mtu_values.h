@@ -9,13 +9,13 @@
 
 namespace verbena::adapter {
 
-// The path MTU, as an enum value, that fits a netdev's MTU. As in the kernel's rxe, IP, UDP and all transport
-// headers are subtracted.
+// Returns the largest path MTU whose packets fit a netdev MTU of `netdev_mtu` bytes, but at least
+// IBV_MTU_256. As in the kernel's rxe, 80 bytes are subtracted for IP, UDP and all transport headers.
 inline ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
   return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
 }
 
-// The path MTU in bytes; 0 for any value that is not an ibv_mtu.
+// Returns the path MTU in bytes, or 0 for a value that is not an ibv_mtu.
 inline uint32_t mtu_bytes(ibv_mtu mtu) {
   return mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ? 0 : 128u << mtu;
 }

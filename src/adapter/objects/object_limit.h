@@ -10,13 +10,12 @@
 
 namespace verbena::adapter {
 
-// Limits the number of objects of one kind. Thread-safe.
+// Limits the number of objects of one kind, such as QPs, in the process. Thread-safe.
 class ObjectLimit {
  public:
   explicit ObjectLimit(uint32_t most) : max_(most) {}
 
-  // One object's share of the limit, given back when the Place is destroyed. A default-constructed Place has
-  // none.
+  // Counts one object against the limit until destroyed. A default-constructed Place counts nothing.
   class Place {
    public:
     Place() = default;
@@ -38,7 +37,7 @@ class ObjectLimit {
 
   uint32_t most() const { return max_; }
 
-  // ENOMEM when the limit is reached, as the kernel's drivers answer.
+  // Counts one more object. Returns ENOMEM if the limit is reached, as the kernel's drivers do.
   Result<Place> take() {
     if (taken_.fetch_add(1, std::memory_order_relaxed) < max_) return Place(this);
     taken_.fetch_sub(1, std::memory_order_relaxed);

@@ -13,13 +13,13 @@
 
 namespace verbena::adapter {
 
-// The objects of one kind that belong to one context. The table owns them; the application holds pointers to
-// their first part, the C struct. An Object has a hook `owned`, an entry `live` in the process's table of
-// live objects and, if the number of objects is limited, a `place`.
+// The objects of one kind that belong to one context. The table owns the objects; the application holds
+// pointers to their C structs. An Object has a hook `owned`, an entry `live` in the process's table of live
+// objects and, if the number of objects is limited, a `place`.
 //
-// Thread-safe. The lock is held only while an object is linked or unlinked. It is never held while one is
-// destroyed: that may call the application's allocator or the agent. In a child after fork() the lock is
-// free, so the child can destroy inherited objects.
+// Thread-safe. The lock is held while an object is linked, unlinked or visited. The lock is never held while
+// an object is destroyed, because the destructor may call the application's allocator or the agent. In a
+// child after fork() the lock is free, so the child can destroy inherited objects.
 template <class Object>
 class ObjectTable {
  public:
@@ -31,8 +31,8 @@ class ObjectTable {
     destroy_all([](Object&) {});
   }
 
-  // Makes an object that counts against the limit. ENOMEM when the limit is reached. REQUIRES: there is a
-  // limit
+  // Constructs an object that counts against the limit, without adding the object to the table. Returns
+  // ENOMEM if the limit is reached. REQUIRES: the table has a limit
   template <class... Args>
   Result<std::unique_ptr<Object>> make(Args&&... args) {
     auto place = limit_->take();
@@ -42,7 +42,8 @@ class ObjectTable {
     return object;
   }
 
-  // Takes over the object and makes it valid for the application's calls. REQUIRES: its C struct is filled in
+  // Takes ownership of the object and makes the object valid for the application's calls. REQUIRES: the
+  // object's C struct is filled in
   Object* add(std::unique_ptr<Object> object) {
     const auto* abi = abi_of(*object);
     object->live.enter(abi, provider::Context::of(abi->context));
@@ -51,7 +52,7 @@ class ObjectTable {
     return object.release();
   }
 
-  // Gives the object back to the caller and makes it invalid for the application's calls.
+  // Removes the object from the table, makes it invalid for the application's calls, and returns it.
   std::unique_ptr<Object> take(Object& object) {
     object.live.leave();
     const std::lock_guard guard(mutex_);
@@ -61,7 +62,7 @@ class ObjectTable {
 
   void destroy(Object& object) { take(object); }
 
-  // Destroys all objects, calling before(object) ahead of each.
+  // Destroys all objects. Calls before(object) before each object is destroyed, without the lock.
   template <class Before>
   void destroy_all(Before before) {
     while (Object* object = first()) {
@@ -70,14 +71,15 @@ class ObjectTable {
     }
   }
 
+  // Calls visit(object) for each object, with the table's lock held.
   template <class Visit>
   void for_each(Visit visit) {
     const std::lock_guard guard(mutex_);
     for (Object& object : objects_) visit(object);
   }
 
-  // Returns state(object) for the object with this handle, or a default-constructed result when there is
-  // none.
+  // Returns state(object) for the object with this handle, or a default-constructed result if there is none.
+  // The table's lock is held while state() runs.
   template <class State>
   auto find_by_handle(uint32_t handle, State state) -> decltype(state(std::declval<Object&>())) {
     const std::lock_guard guard(mutex_);
@@ -93,7 +95,7 @@ class ObjectTable {
     return objects_.empty() ? nullptr : &*objects_.begin();
   }
 
-  // The C struct of an object.
+  // Returns the C struct of an object.
   static const auto* abi_of(Object& object) {
     if constexpr (requires { object.abi(); }) {
       return object.abi();

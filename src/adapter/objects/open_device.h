@@ -16,13 +16,14 @@
 
 namespace verbena::adapter {
 
-// An opened device as its objects see it: the engine, the link, the command file and the channel for
-// asynchronous events. Each context has one, which outlives the context's objects.
+// The state that all objects of one context share: the engine, the device's link, the command file and the
+// channel for asynchronous events. Each context has one OpenDevice, which outlives the context's objects.
 //
 // Thread-safe.
 class OpenDevice {
  public:
-  // Errors: those of starting the engine; ENODEV when the link was deleted meanwhile.
+  // Opens the device with this index, and starts the process's engine if none runs. Errors: those of starting
+  // the engine; ENODEV if the link was deleted meanwhile.
   static Result<std::unique_ptr<OpenDevice>> open(uint32_t index, uint64_t guid,
                                                   std::shared_ptr<CommandFile> command_file);
 
@@ -33,45 +34,47 @@ class OpenDevice {
   uint64_t guid() const { return guid_; }
 
   const std::shared_ptr<engine::Engine>& engine() const { return engine_; }
-  // The shard for objects that exist once per process; see engine::Engine.
+  // Returns the first shard, which has the objects that exist once per process; see engine::Engine.
   engine::Shard& home() const { return engine_->home(); }
-  // Lists an object of this device for `rdma resource`.
+  // Shows an object of this device in `rdma resource` until the returned Entry is destroyed.
   engine::ShownObjects::Entry show(protocol::ObjectKind kind,
                                    const engine::ShownObjects::Values& values) const {
     return home().shown_objects().add(kind, index_, values);
   }
-  // Lists the context itself. Call once, before any object is created.
+  // Shows the context itself in `rdma resource`. Call once, before any object is created.
   void show_context() { shown_ = show(protocol::ObjectKind::kContext, {}); }
   uint32_t context_number() const { return shown_.number(); }
   memory::KeyTable& keys() const { return engine_->keys(); }
   queues::EventChannel& events() const { return *events_; }
   CommandFile& command_file() const { return *command_file_; }
 
-  // A handle for a new object, unique among all objects created through the command file.
+  // Returns a handle for a new object, unique among all objects that are created through the command file.
   uint32_t next_handle() const { return command_file_->next_handle(); }
 
-  // Whether `object`, a pointer from the application, is a live object that was created from this device.
+  // Whether `object`, a pointer from the application, is a live object that was created with this context.
   template <class Object>
   bool made(const Object* object) const {
     const provider::Context* const maker = provider::find_owner(object);
     return maker != nullptr && maker == &provider::Context::of(context_);
   }
 
-  // Whether this process is a child after fork() that inherited the device. Its descriptors then notify the
-  // parent.
+  // Whether this process is a child after fork() that inherited the device. The child shares the device's
+  // descriptors with the parent, so it must not post or withdraw events.
   bool inherited() const { return engine_->inherited(); }
 
-  // Whether the link was deleted, so that no new objects can be created.
+  // Whether the link was deleted. Then most calls that create or modify objects return EIO.
   bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
-  // Marks the link as deleted. False: it was marked before.
+  // Marks the link as deleted. Returns false if the link was marked before.
   bool become_gone() { return !gone_.exchange(true); }
 
-  // The present state of the link; nullptr when it is deleted.
+  // Returns the newest known state of the link, or nullptr if the link was deleted.
   std::shared_ptr<const control::Link> link() const { return engine_->link(index_); }
-  // Whether the port is active: the link is, and the engine reaches the wire.
+  // Whether the device's port is active: `link` is active, and the agent has UDP port 4791, so the engine can
+  // reach other hosts.
   bool is_up(const control::Link& link) const { return link.is_active() && engine_->reaches_wire(); }
 
-  // Resolves an address vector to a path. EINVAL when it names no GID of the device or no valid destination.
+  // Converts an address vector to a path. Returns EINVAL if the address vector names no GID of the device or
+  // no valid destination, and ENODEV if the link was deleted.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
 
  private:

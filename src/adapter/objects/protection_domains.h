@@ -15,15 +15,17 @@
 
 namespace verbena::adapter {
 
-// The state that the ibv_pd of a protection domain shares with those that import it (ibv_import_pd(3)).
+// The state of a protection domain. The ibv_pd that allocated the domain shares the state with every ibv_pd
+// that imports the domain (ibv_import_pd(3)).
 struct PdState {
   memory::PdId id = 0;
   engine::ShownObjects::Entry shown;
   UserCount users;  // MRs, MWs, QPs, AHs, SRQs, WQs, CQs and parent domains
 };
 
-// A protection domain or a parent domain, which extends a protection domain (ibv_alloc_parent_domain(3)). A
-// parent domain has the id, and so the rights, of the domain that it extends: compare ids, never pointers.
+// A protection domain, or a parent domain, which extends a protection domain (ibv_alloc_parent_domain(3)). A
+// parent domain has the id of the protection domain that it extends, and so the same rights. To compare
+// domains, compare ids, never pointers.
 struct Pd : ibv_pd {
   using Abi = ibv_pd;
   explicit Pd(std::shared_ptr<PdState> shared)
@@ -36,10 +38,10 @@ struct Pd : ibv_pd {
   const std::shared_ptr<PdState> state;
   const memory::PdId id;
   UserCount& users;
-  // Set in parent domains only.
+  // The following members are set in parent domains only.
   Pd* parent_of = nullptr;
   Td* thread = nullptr;
-  std::unique_ptr<CustomMemory> memory;  // allocates the rings of the domain's objects; null: the system does
+  std::unique_ptr<CustomMemory> memory;  // allocates rings of the objects in the domain, or null
 };
 
 // Creates and owns the protection domains and parent domains of a context. Thread-safe.
@@ -51,7 +53,8 @@ class ProtectionDomains {
   Result<ibv_pd*> alloc_parent(const ibv_parent_domain_init_attr& attr);
   int dealloc(ibv_pd* pd);
 
-  // Returns the state of the domain with this handle, to be imported by another context; null: there is none.
+  // Returns the state of the domain with this handle, so that another context can import it. Returns null if
+  // this context has no such domain.
   std::shared_ptr<PdState> find(uint32_t handle);
   ibv_pd* import(std::shared_ptr<PdState> state, uint32_t handle);
   void unimport(ibv_pd* pd) { table_.destroy(Pd::of(pd)); }

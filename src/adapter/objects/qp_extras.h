@@ -9,11 +9,11 @@ namespace verbena::adapter {
 
 // ---- the features of ibv_create_qp_ex(3) beyond ibv_create_qp(3)
 
-// Checks the additional fields that comp_mask names. EINVAL for values that no device takes, EOPNOTSUPP for
-// features that this adapter lacks.
+// Checks the additional fields that attr.comp_mask names. Returns EINVAL for values that every device
+// refuses, EOPNOTSUPP for features that this adapter lacks, else 0.
 int check_extras(const ibv_qp_init_attr_ex& attr);
 
-// Applies the additional fields to the QP. REQUIRES: check_extras() returned 0, qp.init is filled in
+// Applies the additional fields to a new QP. REQUIRES: check_extras() returned 0, and qp.init is filled in
 void apply_extras(Qp& qp, const ibv_qp_init_attr_ex& attr);
 
 }  // namespace verbena::adapter

@@ -22,23 +22,24 @@ class QueuePairs {
     table_.destroy_all([&](Qp& qp) { retire(qp); });
   }
 
-  // Writes the granted capacities back to attr.cap.
+  // Creates a QP of any type, and writes the granted capacities back to attr.cap.
   Result<ibv_qp*> create(ibv_qp_init_attr_ex& attr);
-  // Opens a further handle of an XRC target.
+  // Opens another handle of an XRC target of this process (ibv_open_qp(3)).
   Result<ibv_qp*> open(const ibv_qp_open_attr& attr);
   int modify(ibv_qp* qp, const ibv_qp_attr& attr, int mask);
   int modify_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr& attr);
   int query(ibv_qp* qp, ibv_qp_attr& attr, int mask, ibv_qp_init_attr& init_attr);
   int destroy(ibv_qp* qp);
 
-  // For error messages: up to three QPs that use this CQ, PD or SRQ, as "QP 0x000011, QP 0x000012".
+  // Lists up to three QPs that use this Cq, Pd or Srq, for an error message: "QP 0x000011, QP 0x000012".
   std::string users_of(const void* object);
 
-  // Moves all QPs to the error state, which flushes their requests. Called when the device is gone.
+  // Moves all QPs to the error state (except QPs in RESET), which flushes their requests. Called when the
+  // link is deleted.
   void fail_all();
 
  private:
-  // The parts from which a QP of any type is made.
+  // The resources from which a QP of any type is built.
   struct Parts {
     engine::Shard& shard;
     ibv_pd* pd;  // null for an XRC target
@@ -48,16 +49,15 @@ class QueuePairs {
     transport::QpConfig config;
   };
 
-  // Creates a QP of any type but raw packets.
+  // Creates a QP of any type except IBV_QPT_RAW_PACKET.
   Result<ibv_qp*> create_transport(ibv_qp_init_attr_ex& attr);
   int check_raw(const ibv_qp_init_attr_ex& attr) const;
   Result<ibv_qp*> create_raw(ibv_qp_init_attr_ex& attr);
   Result<ibv_qp*> create_plain_raw(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw);
-  // Creates a QP that spreads received packets over the receive queues of an indirection table.
+  // Creates a raw QP that spreads received packets over the receive queues of an indirection table.
   Result<ibv_qp*> create_scaling(ibv_qp_init_attr_ex& attr, std::unique_ptr<RawSide> raw);
 
-  // Allocates the parts of a new QP, with rings of these capacities. The QP gives its number back when it
-  // ends.
+  // Allocates the parts of a new QP: a QP number, and rings of the capacities `rings`.
   Result<Parts> reserve(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, const ibv_qp_cap& rings);
   // Builds the Qp from `parts` and writes the granted capacities to `attr.cap`. REQUIRES:
   // parts.core->transport is set
@@ -66,15 +66,17 @@ class QueuePairs {
   Result<roce::Qpn> reserve_number(engine::Shard& shard, ibv_qp_type type);
   transport::QpConfig common_config(const ibv_qp_init_attr_ex& attr, ibv_pd* pd, roce::Qpn qpn, QpCore& core,
                                     engine::Shard& shard);
-  // Fills in the common fields of the C struct and registers the QP with its shard: packets can reach it from
-  // now on.
+  // Fills in the common fields of the C struct and registers the QP with its shard. From then on, packets can
+  // reach the QP.
   ibv_qp* add(std::unique_ptr<Qp> qp, const ibv_qp_init_attr_ex& attr);
 
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   int check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
 
-  // Unregisters the QP: no packet reaches it any more, and its CQs hold no entries of it.
+  // Leaves the multicast groups of the handle `qp` and drops its pending events. Called before the handle is
+  // destroyed. If `qp` is the last handle, also unregisters the queue pair: then no packet reaches it, and
+  // its CQs hold no completions of it.
   void retire(Qp& qp);
 
   OpenDevice& device_;

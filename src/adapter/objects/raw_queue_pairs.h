@@ -5,7 +5,7 @@
 
 namespace verbena::adapter {
 
-// Fills in the attributes of the device that concern raw packets.
+// Fills in the raw-packet attributes of the device: flags, receive scaling, work queues and packet pacing.
 void fill_raw_packet_capabilities(ibv_device_attr_ex& attr);
 
 }  // namespace verbena::adapter

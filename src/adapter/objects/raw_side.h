@@ -11,20 +11,20 @@ namespace verbena::adapter {
 struct Qp;
 struct RwqIndTable;
 
-// The additional state of a QP for raw packets.
+// The additional state of a QP of type IBV_QPT_RAW_PACKET.
 struct RawSide {
   explicit RawSide(std::shared_ptr<engine::EthernetLink> ethernet)
       : link(std::move(ethernet)), sender(*link) {}
 
   const std::shared_ptr<engine::EthernetLink> link;
   engine::EthernetLink::Sender sender;
-  RwqIndTable* table = nullptr;    // if set, received packets are spread over the queues of this table
-  std::atomic<uint32_t> flows{0};  // rules that lead to this QP
+  RwqIndTable* table = nullptr;    // if set, received packets go to the queues of this table
+  std::atomic<uint32_t> flows{0};  // flow rules that steer to this QP
 
-  // Resumes reception after receive requests were posted, if frames wait for them. `qp` owns this RawSide.
+  // Resumes reception if frames wait. Call after posting receive requests. `qp` owns this RawSide.
   void after_receives(Qp& qp);
   // Limits the sending rate to `rate` kilobits per second (0: no limit) and bursts to `burst` bytes (0: the
-  // default). REQUIRES: inside Shard::exclusively()
+  // default). REQUIRES: the caller holds the shard's lock (Shard::exclusively())
   void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
 };
 

@@ -12,13 +12,14 @@ namespace verbena::adapter {
 
 // The result of posting a list of receive requests.
 struct Posted {
-  uint32_t count = 0;  // requests in the ring that publish() has yet to make visible
-  int error = 0;       // errno value for `failed`; 0 if all succeeded
+  uint32_t count = 0;  // requests copied to the ring, which publish() has yet to make visible
+  int error = 0;       // errno value of the request `failed`; 0 if all succeeded
   ibv_recv_wr* failed = nullptr;
 };
 
-// Copies receive requests into the ring, up to the first that fails: EINVAL for a scatter list that is too
-// long, ENOMEM when the ring is full. REQUIRES: the caller is the only producer
+// Copies receive requests into the ring, up to the first that fails; the caller then publishes them. A
+// request fails with EINVAL if its scatter list is longer than `max_sge`, and with ENOMEM if the ring is
+// full. REQUIRES: the caller is the only producer
 inline Posted fill_receives(queues::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr) {
   Posted posted;
   for (; wr != nullptr; wr = wr->next, ++posted.count) {

@@ -19,7 +19,7 @@ namespace verbena::adapter {
 struct Cq;
 struct Pd;
 
-// A receive queue that is not part of a QP (ibv_create_wq(3)).
+// A receive queue that is not part of a QP (ibv_create_wq(3)). Indirection tables refer to such queues.
 struct Wq : ibv_wq, transport::WorkQueueListener {
   using Abi = ibv_wq;
   explicit Wq(OpenDevice& device);
@@ -40,7 +40,7 @@ struct Wq : ibv_wq, transport::WorkQueueListener {
   Cq* completions = nullptr;
   uint32_t max_sge = 0;
   std::mutex modifying;
-  std::atomic<uint32_t> users{0};  // entries of indirection tables
+  std::atomic<uint32_t> users{0};  // entries of indirection tables that refer to this queue
 };
 
 // Creates and owns the work queues of a context. Thread-safe.
@@ -51,14 +51,15 @@ class ReceiveWorkQueues {
     table_.destroy_all([&](Wq& wq) { retire(wq); });
   }
 
-  // Writes the granted capacities back to attr.max_wr and attr.max_sge.
+  // Creates a work queue, and writes the granted capacities back to attr.max_wr and attr.max_sge.
   Result<ibv_wq*> create(ibv_wq_init_attr& attr);
   int modify(ibv_wq* wq, const ibv_wq_attr& attr);
   int destroy(ibv_wq* wq);
 
  private:
   int check(const ibv_wq_init_attr& attr) const;
-  // Gives the queue's number back and removes its entries from the CQ.
+  // Releases the queue's number, removes the queue's completions from the CQ, and drops the queue's pending
+  // events. Called before the queue is destroyed.
   void retire(Wq& wq);
 
   OpenDevice& device_;

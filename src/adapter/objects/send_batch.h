@@ -14,9 +14,9 @@ namespace verbena::adapter {
 
 struct Qp;
 
-// struct ibv_qp_ex as in verbs.h of rdma-core 45 and later. Older headers lack its last operation, wr_flush;
-// then it is appended here, at the same offset. Programs that asked for it at creation call it without a
-// check.
+// struct ibv_qp_ex as in verbs.h of rdma-core 45 and later. Older headers lack its last member, wr_flush, so
+// WithFlush appends wr_flush at the same offset. A program that requested FLUSH when it created the QP calls
+// wr_flush without checking that the member exists.
 template <class AbiQp>
 struct WithFlush : AbiQp {
   void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_address, size_t length, uint8_t placement,
@@ -36,23 +36,24 @@ using ExtendedQp = WithFlush<ibv_qp_ex>;
 static_assert(ExtendedQp::kFlushOffset == offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*));
 
 // The state of a batch of requests between ibv_wr_start() and ibv_wr_complete() or ibv_wr_abort(). The
-// requests are written into the ring behind those already posted, and are published together. The batch
-// belongs to the thread that started it, which holds the send queue's lock meanwhile.
+// requests are written into the ring behind the posted requests, and ibv_wr_complete() publishes them
+// together. The thread that called ibv_wr_start() holds the send queue's lock until the batch ends.
 struct SendBatch {
   static constexpr int kNotOpen = -1;
 
   queues::SendQueue* ring = nullptr;
-  SpinLock* lock = nullptr;        // null for a QP of a thread domain
+  SpinLock* lock = nullptr;        // null if the QP is in a thread domain
   queues::SendWqe* wqe = nullptr;  // the latest request, to which setters apply
-  uint32_t first = 0;              // index of the first request
+  uint32_t first = 0;              // ring index of the batch's first request
   uint32_t filled = 0;
-  uint32_t room = 0;         // free entries in the ring when last read
-  int error = kNotOpen;      // the first error, or kNotOpen: while not 0, all calls do nothing
+  uint32_t room = 0;  // free entries in the ring when last read
+  // The errno value of the first error, or kNotOpen. While not 0, requests and setters do nothing.
+  int error = kNotOpen;
   Data data = Data::kNone;   // the kind of data that the latest request takes
-  bool unaddressed = false;  // the latest request still lacks its UD or XRC address
+  bool unaddressed = false;  // the latest request lacks its UD address or SRQ number
 };
 
-// The operations (enum ibv_qp_create_send_ops_flags) that a service carries out.
+// Returns the operations (enum ibv_qp_create_send_ops_flags) that the adapter carries out for one ServiceBit.
 constexpr uint64_t executed_operations(uint8_t service) {
   uint64_t operations = 0;
   for (const SendRule& rule : kSendRules) {
@@ -61,9 +62,9 @@ constexpr uint64_t executed_operations(uint8_t service) {
   return operations;
 }
 
-// Fills in the functions of struct ibv_qp_ex. Operations that were not requested at creation get functions
-// that fail the batch, because a program might call them anyway. REQUIRES: qp.init.qp_type and qp.one_thread
-// are set; `operations` is a subset of executed_operations()
+// Fills in the function pointers of struct ibv_qp_ex. An operation that is not in `operations` gets a
+// function that fails the batch, because a program might call the operation without having requested it.
+// REQUIRES: qp.init.qp_type and qp.one_thread are set, and `operations` is a subset of executed_operations()
 void fill_send_operations(Qp& qp, uint64_t operations);
 
 }  // namespace verbena::adapter

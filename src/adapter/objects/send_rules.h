@@ -11,7 +11,7 @@
 
 namespace verbena::adapter {
 
-// Transport services as bits, for the table below.
+// Transport services as bits, for sets of services in kSendRules.
 enum ServiceBit : uint8_t {
   kRcService = 1 << 0,
   kUcService = 1 << 1,
@@ -43,31 +43,32 @@ enum class Operand : uint8_t {
   kRemote,      // a remote address and key
   kAtomic,      // a remote address, a key and the atomic operands; the responder checks the alignment
   kInvalidate,  // the local or remote key to invalidate
-  kWindow,      // a memory window and what to bind it to
-  kFlush,       // a range and how to flush it
+  kWindow,      // a memory window, and the region and range to bind it to
+  kFlush,       // a remote range, its key and how to flush it
 };
 
-// The purpose of a request's gather list.
+// The use of a request's gather list, and its allowed length in bytes.
 enum class Data : uint8_t {
-  kNone,  // must be empty
-  kSent,  // read; may be inline
-  kReceived,
-  kWord,      // exactly eight bytes, read; may be inline
-  kOriginal,  // at least eight bytes, written with the result of an atomic operation
+  kNone,      // the list must be empty
+  kSent,      // the adapter reads the data, which may be inline
+  kReceived,  // the adapter writes the data
+  kWord,      // exactly eight bytes, which the adapter reads; may be inline
+  kOriginal,  // at least eight bytes, to which the adapter writes the original value of an atomic operation
 };
 
-// The rules for one opcode of a send request. This table alone decides which service may post which opcode. A
-// service in `services` but not in `executed` answers EOPNOTSUPP; a transport that learns the operation gets
-// the bit. Any other service answers EINVAL. Both are immediate errors, "invalid operation type" (IBTA volume
-// 1, 11.4.1.1).
+// The rules for one opcode of a send request. The table kSendRules alone decides which transport service may
+// post which opcode. If a service is in `services` but in neither `executed` nor `fails`, posting returns
+// EOPNOTSUPP; a transport that learns the operation gets its bit in `executed`. If a service is in none of
+// the three, posting returns EINVAL. Both are immediate errors, "invalid operation type" (IBTA volume 1,
+// 11.4.1.1).
 //
-// A service in `fails` accepts the request and completes it with IBV_WC_LOC_QP_OP_ERR. The kernel's rxe does
-// the same (rxe_requester()), because its post checks lengths only, and so does mlx5, because the adapter
-// finds out.
+// If a service is in `fails`, posting succeeds and the request completes with IBV_WC_LOC_QP_OP_ERR. The
+// kernel's rxe does the same (rxe_requester()), because it checks only lengths when posting. mlx5 does so,
+// too, because only the hardware detects the error.
 struct SendRule {
-  uint8_t services = 0;  // for which the verbs define it (ibv_post_send(3), ibv_wr_post(3))
-  uint8_t executed = 0;  // subset of `services` for which this adapter carries it out
-  uint8_t fails = 0;     // for which it completes with an error
+  uint8_t services = 0;  // that the verbs allow (ibv_post_send(3), ibv_wr_post(3))
+  uint8_t executed = 0;  // subset of `services` that this adapter implements
+  uint8_t fails = 0;     // whose requests complete with an error
   Operand operand = Operand::kNone;
   Data data = Data::kSent;
   uint32_t operation = 0;  // flag in enum ibv_qp_create_send_ops_flags
@@ -75,7 +76,7 @@ struct SendRule {
 
 inline constexpr size_t kSendOpcodes = IBV_WR_ATOMIC_WRITE + 1;
 
-// By enum ibv_wr_opcode.
+// The rules of all opcodes, indexed by enum ibv_wr_opcode.
 inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   constexpr uint8_t kReliable = kRcService | kXrcService;
   constexpr uint8_t kConnected = kReliable | kUcService;
@@ -129,7 +130,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
                                  .fails = kUdService,
                                  .operand = Operand::kInvalidate,
                                  .operation = IBV_QP_EX_WITH_SEND_WITH_INV};
-  // Segmentation is for network adapters; a driver's own opcode needs that driver.
+  // TSO needs a network adapter that segments, and a driver's own opcode needs that driver.
   rules[IBV_WR_TSO] = {.services = kUdService | kRawService, .executed = 0, .operation = IBV_QP_EX_WITH_TSO};
   rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
   rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
@@ -146,7 +147,7 @@ inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   return rules;
 }();
 
-// The opcodes that a service carries out, as a bit mask.
+// Returns the opcodes that this adapter implements for a service, as a bit mask (bit n for opcode n).
 constexpr uint32_t executed_opcodes(uint8_t service) {
   uint32_t opcodes = 0;
   for (uint32_t opcode = 0; opcode < kSendOpcodes; ++opcode) {
@@ -155,12 +156,13 @@ constexpr uint32_t executed_opcodes(uint8_t service) {
   return opcodes;
 }
 
-// Whether a service accepts an opcode only to complete it with an error.
+// Whether a request with this opcode is accepted by a service and then completes with an error.
 constexpr bool completes_with_error(uint32_t opcode, uint8_t service) {
   return opcode < kSendOpcodes && (kSendRules[opcode].fails & service) != 0;
 }
 
-// The errno value for an opcode that a service does not take. REQUIRES: it is not among executed_opcodes()
+// Returns the errno value for posting an opcode that a service refuses: EOPNOTSUPP if the verbs allow the
+// opcode, else EINVAL. REQUIRES: the opcode is not in executed_opcodes()
 constexpr int refusal_of(uint32_t opcode, uint8_t service) {
   return opcode < kSendOpcodes && (kSendRules[opcode].services & service) != 0 ? EOPNOTSUPP : EINVAL;
 }

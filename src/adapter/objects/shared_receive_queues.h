@@ -17,7 +17,7 @@ namespace verbena::adapter {
 
 struct Pd;
 
-// A shared receive queue as the application knows it.
+// A shared receive queue as the application knows it: basic, for XRC, or with tag matching.
 struct Srq : ibv_srq, queues::LimitListener {
   using Abi = ibv_srq;
   explicit Srq(OpenDevice& device);
@@ -36,9 +36,9 @@ struct Srq : ibv_srq, queues::LimitListener {
   ibv_srq_type type = IBV_SRQT_BASIC;
   std::unique_ptr<queues::SharedReceiveQueue> queue;
   Pd* domain = nullptr;
-  ibv_cq* cq = nullptr;            // for XRC and tag matching
-  ibv_xrcd* xrcd = nullptr;        // for XRC
-  std::atomic<uint32_t> users{0};  // QPs
+  ibv_cq* cq = nullptr;            // set for XRC and tag matching
+  ibv_xrcd* xrcd = nullptr;        // set for XRC
+  std::atomic<uint32_t> users{0};  // QPs that receive from the SRQ
 };
 
 // Creates and owns the shared receive queues of a context. Thread-safe.
@@ -49,21 +49,22 @@ class SharedReceiveQueues {
     table_.destroy_all([&](Srq& srq) { retire(srq); });
   }
 
-  // Writes the granted capacities back to attr.attr.
+  // Creates an SRQ, and writes the granted capacities back to attr.attr.
   Result<ibv_srq*> create(ibv_srq_init_attr_ex& attr);
   int modify(ibv_srq* srq, const ibv_srq_attr& attr, int mask);
   int query(ibv_srq* srq, ibv_srq_attr& attr) const;
   int number(ibv_srq* srq, uint32_t& number) const;
   int destroy(ibv_srq* srq);
 
-  // Changes the list of tagged buffers (ibv_post_srq_ops(3)). See tag_operations.cc.
+  // Adds and removes tagged buffers of an SRQ (ibv_post_srq_ops(3)). Defined in tag_operations.cc.
   int post_operations(ibv_srq* srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr);
 
  private:
   Result<ibv_srq_type> check(const ibv_srq_init_attr_ex& attr) const;
-  // Makes the queue itself. REQUIRES: srq.type is what check() returned for `attr`
+  // Creates the receive queue of `srq`. REQUIRES: srq.type is the result of check(attr)
   Result<std::unique_ptr<queues::SharedReceiveQueue>> make_queue(const ibv_srq_init_attr_ex& attr, Srq& srq);
-  // Withdraws the SRQ's events; in XRC, also makes it unknown to QPs and other processes.
+  // Removes the SRQ's pending events. For XRC, also removes the SRQ from the table of XRC queues, so that no
+  // QP and no other process can find it. Called before the SRQ is destroyed.
   void retire(Srq& srq);
 
   OpenDevice& device_;

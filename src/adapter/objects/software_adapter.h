@@ -5,8 +5,8 @@
 
 namespace verbena::adapter {
 
-// The software adapter, whose devices are the agent's links. One per process: created by the first call, and
-// never destroyed, because threads of the application may outlive static objects.
+// Returns the process's software adapter, whose devices are the agent's links. The first call creates the
+// adapter. It is never destroyed, because threads of the application may outlive static objects.
 provider::Provider& software_adapter();
 
 }  // namespace verbena::adapter

@@ -31,12 +31,13 @@
 
 namespace verbena::adapter {
 
-// An opened device of the software adapter. Passes each call on to the class for that kind of object, which
-// makes the checks of the kernel, owns the objects and calls the engine. Thread-safe.
+// An opened device of the software adapter. Passes each verbs call on to the class for that kind of object.
+// The class makes the checks that the kernel would make, owns the objects and calls the engine. Thread-safe.
 class SoftwareContext : public provider::Context {
  public:
   static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
-  // Opens a context that shares the objects of a command file. Takes the descriptor on success only.
+  // Opens a context that shares the objects of the command file `file` (ibv_import_device(3)). On success the
+  // context owns the descriptor `cmd_fd`; on failure the caller keeps it.
   static Result<std::unique_ptr<provider::Context>> import(const control::Link& link, uint64_t guid,
                                                            std::shared_ptr<CommandFile> file, int cmd_fd);
   ~SoftwareContext() override;
@@ -140,11 +141,11 @@ class SoftwareContext : public provider::Context {
                                                        std::shared_ptr<CommandFile> file);
 
   const std::unique_ptr<OpenDevice> device_;
-  OwnFd imported_fd_;  // set if the context was imported; else the command file owns the cmd_fd
+  OwnFd imported_fd_;  // set if the context was imported; else the command file owns cmd_fd
 
-  // The objects that the application has not destroyed are destroyed with the context. Members are destroyed
-  // in reverse order, so each object's users go before it. The destructor does not wait for events to be
-  // acknowledged: a program that closes a device has given them up.
+  // Objects that the application has not destroyed are destroyed with the context. C++ destroys the members
+  // in reverse order, so an object is destroyed after the objects that use it. The destructor does not wait
+  // for acknowledgements of events, because a program that closes a device no longer acknowledges them.
   ThreadDomains threads_;
   ProtectionDomains domains_;
   DeviceMemories device_memories_;

@@ -10,7 +10,8 @@
 
 namespace verbena::adapter {
 
-// A thread domain: a promise that one thread at a time uses the objects created under it.
+// A thread domain (ibv_alloc_td(3)): the application promises that only one thread at a time uses the objects
+// in the domain. So posting to and polling these objects takes no lock of a queue.
 struct Td : ibv_td {
   using Abi = ibv_td;
   static Td& of(ibv_td* td) { return *static_cast<Td*>(td); }

@@ -9,11 +9,12 @@
 
 namespace verbena::adapter {
 
-// Counts the objects that use another one, which cannot be destroyed before them. The count can be shown in
-// `rdma resource`. Thread-safe.
+// Counts the users of an object: other objects that refer to it. While the count is not 0, destroying the
+// object fails with EBUSY. The count can be shown in `rdma resource`. Thread-safe.
 class UserCount {
  public:
-  // Also counts in this value of the entry. REQUIRES: there are no users yet; the entry lives as long
+  // Also keeps the count in the value with this index of `entry`. REQUIRES: there are no users yet, and
+  // `entry` lives as long as the UserCount
   void show_in(engine::ShownObjects::Entry& entry, size_t value) {
     entry_ = &entry;
     value_ = value;
@@ -36,8 +37,8 @@ class UserCount {
   size_t value_ = 0;
 };
 
-// Like UserCount, for an object whose users may outlive it when its context is closed: each user keeps a Use
-// until it ends. Thread-safe.
+// Counts users like UserCount, for an object that may be destroyed before its users when its context is
+// closed. Each user keeps a Use until the user is destroyed. Thread-safe.
 class Uses {
  public:
   using Use = std::shared_ptr<const void>;

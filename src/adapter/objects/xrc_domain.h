@@ -13,21 +13,23 @@ namespace verbena::adapter {
 
 struct QpCore;
 
-// An extended connection domain: its targets may deliver to its shared receive queues (IBTA volume 1, annex
-// A14). All handles opened on the same inode of the same device share one domain, in this process and,
-// through the agent, in others. A handle without a descriptor has a domain of its own. Thread-safe.
+// An extended reliable connection (XRC) domain: its XRC target QPs may deliver to its shared receive queues
+// (IBTA volume 1, annex A14). All handles that were opened on the same inode for the same device share one
+// domain, in this process and, through the agent, in other processes. A handle without a file descriptor has
+// a domain of its own. Thread-safe.
 class XrcDomain {
  public:
   using File = control::Client::DomainFile;
 
-  // Returns the domain of a descriptor's inode; creates one if there is none and `file.create` is set.
-  // Errors: EBADF and others of fstat(2); those of the agent. As the kernel answers, EAGAIN when there is
-  // none and `create` is not set, and EINVAL when there is one and `exclusive` is set.
+  // Returns the domain of the inode of `file.fd`. Creates a domain if there is none and `file.create` is set.
+  // As in the kernel, returns EAGAIN if there is none and `file.create` is not set, and EINVAL if there is
+  // one and `file.exclusive` is set. Other errors: EBADF and others of fstat(2); those of the agent.
   static Result<std::shared_ptr<XrcDomain>> of_file(const std::shared_ptr<engine::Engine>& engine,
                                                     const File& file);
+  // Returns a new domain for a handle without a file descriptor.
   static std::shared_ptr<XrcDomain> anonymous();
 
-  // `shared_by`: the engine through which other processes share the domain; null: they do not.
+  // `shared_by` is the engine through which other processes share the domain, or null if none does.
   XrcDomain(uint64_t id, std::shared_ptr<engine::Engine> shared_by)
       : id_(id), shared_by_(std::move(shared_by)) {}
   ~XrcDomain();
@@ -35,12 +37,14 @@ class XrcDomain {
   XrcDomain& operator=(const XrcDomain&) = delete;
 
   uint64_t id() const { return id_; }  // never 0
-  // Finds the domain's queues in other processes; null: the domain is not shared.
+  // Returns the object that forwards requests to the domain's queues in other processes, or null if the
+  // domain is not shared.
   transport::QueueOwners* owners() const {
     return shared_by_ != nullptr ? &shared_by_->domain_peers() : nullptr;
   }
 
-  // The targets in the domain, for ibv_open_qp(3).
+  // Add, remove and find the domain's targets of this process, by QP number, for ibv_open_qp(3). target()
+  // returns null if there is none.
   void add_target(uint32_t qpn, const std::shared_ptr<QpCore>& core);
   void remove_target(uint32_t qpn);
   std::shared_ptr<QpCore> target(uint32_t qpn);

@@ -20,7 +20,7 @@ struct Xrcd : ibv_xrcd {
   ListHook owned;
   provider::LiveObject live;
   std::shared_ptr<XrcDomain> domain;
-  std::atomic<uint32_t> users{0};  // SRQs and QPs created or opened through this handle
+  std::atomic<uint32_t> users{0};  // SRQs and QPs that were created or opened with this handle
 };
 
 // Creates and owns the XRC domain handles of a context. Thread-safe.

@@ -8,8 +8,8 @@
 
 namespace verbena::engine {
 
-// The GIDs of links that are up and are addresses of this host. A link's default GID is made from its MAC
-// address and need not be an address of the host; then nothing that is sent to it arrives.
+// Returns the GIDs that are addresses of this host, of links that are up. A link's default GID is made from
+// its MAC address, and need not be an address of the host. Packets to such a GID do not arrive.
 std::vector<roce::Address> host_addresses(const std::vector<control::Link>& links);
 
 }  // namespace verbena::engine

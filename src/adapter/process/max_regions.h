@@ -5,7 +5,7 @@
 
 namespace verbena::engine {
 
-// Maximum number of memory regions and windows of a process, together.
+// Maximum number of memory regions plus memory windows of a process: the size of its key table.
 inline constexpr uint32_t kMaxRegions = 1u << 23;
 
 }  // namespace verbena::engine

@@ -16,28 +16,30 @@
 
 namespace verbena::engine {
 
-// The other processes that share XRC domains with this one and exchange messages with it. Forwards requests
-// for their queues to them, and takes requests for this process's queues. The agent knows the domains and
-// their members, and makes the links between processes when they are first needed.
+// The other processes on this host that share XRC domains with this one. An XRC target QP of one process may
+// deliver to shared receive queues of another. DomainPeers forwards requests for queues of other processes to
+// them, and takes requests for queues of this process. The agent knows which processes have a domain open,
+// and makes a link between two of them when it is first needed.
 class DomainPeers final : public Input, public transport::QueueOwners, private PeerKeeper {
  public:
-  // Asks the agent for a link to an owner of queues. Never blocks; connect() brings the answer.
+  // Asks the agent for a link to a process that owns queues. Never blocks; the agent's answer is passed to
+  // connect().
   using Ask = std::function<void(const Peer::Key&)>;
 
-  // `queues`: this process's, for XRC.
+  // `queues` is the table of this process's shared receive queues for XRC.
   DomainPeers(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues, Ask ask);
   ~DomainPeers() override;
 
-  // ---- any thread, not inside Shard::exclusively()
+  // ---- any thread that holds no shard's lock
 
-  // Takes a link from the agent, or the answer that there is none.
+  // Takes a link that the agent has made, or the agent's answer that it makes none.
   void connect(control::DomainPeer news);
-  // Ends the links of a domain that this process has closed.
+  // Closes the links that belong to a domain. Called when this process closes the domain.
   void leave(uint64_t domain);
 
-  // ---- inside Shard::exclusively()
+  // ---- with the shard's lock held (Shard::exclusively())
 
-  // Forgets a queue of this process that is being destroyed.
+  // Removes all references to a queue of this process. Called when the queue is destroyed.
   void forget(const queues::SharedReceiveQueue& queue);
 
   // QueueOwners
@@ -78,7 +80,7 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   memory::KeyTable& keys_;
   const queues::SharedReceiveQueueTable& queues_;
   const Ask ask_;
-  OwnFd poll_set_;  // of the links' sockets; made for the first one
+  OwnFd poll_set_;  // epoll set of the links' sockets; made for the first link
   bool is_input_ = false;
   uint32_t last_run_ = 0;
   std::map<Peer::Key, std::unique_ptr<OwnerPeer>> owners_;

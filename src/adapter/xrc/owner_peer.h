@@ -9,8 +9,8 @@
 
 namespace verbena::engine {
 
-// A process that owns shared receive queues to which XRC targets of this process deliver. Forwarded requests
-// wait until the agent has provided the link.
+// Another process that owns shared receive queues to which XRC targets of this process deliver. Forwarded
+// requests wait here until the agent has made the link to that process.
 class OwnerPeer final : public Peer {
  public:
   OwnerPeer(Shard& shard, transport::QueueOwners& owners, const Key& key, PeerKeeper& keeper)
@@ -19,7 +19,7 @@ class OwnerPeer final : public Peer {
   bool pass(const transport::ForwardedRequest& request);
   void end(roce::Qpn target);
 
-  // How often the agent was asked for the link.
+  // How many times the agent was asked for the link.
   uint32_t asked = 0;
 
  private:

@@ -11,20 +11,22 @@ namespace verbena::engine {
 
 class Peer;
 
-// Is notified that a peer's link is lost or has messages waiting, and has to look at the link again.
+// Is notified when a peer's link is lost or has messages waiting. Then it flushes the link again later, or
+// removes the peer.
 class PeerKeeper {
  public:
   virtual ~PeerKeeper() = default;
   virtual void needs_care() = 0;
 };
 
-// Another process that has an XRC domain of this process open, in one of two roles: it owns queues to which
-// targets of this process deliver (owner_peer.h), or has targets that deliver to queues of this process
-// (target_peer.h). A process with both roles has a link for each. For the holder of the shard's lock.
+// Another process that has an XRC domain of this process open, in one of two roles. The other process owns
+// queues to which targets of this process deliver (owner_peer.h), or it has targets that deliver to queues of
+// this process (target_peer.h). A process with both roles has one link for each role. Call only with the
+// shard's lock held.
 class Peer {
  public:
   struct Key {
-    uint64_t domain = 0;  // this process's number for it
+    uint64_t domain = 0;  // this process's number for the XRC domain
     uint32_t slot = 0;    // of the other process
     friend auto operator<=>(const Key&, const Key&) = default;
   };
@@ -37,18 +39,19 @@ class Peer {
   const Key& key() const { return key_; }
   PeerLink& link() { return link_; }
 
-  // Adds the link to this epoll set, with a Peer* as its data. The set must outlive the peer. False on
-  // failure.
+  // Adds the link's socket to an epoll set, with a Peer* as the event data. Returns false on failure.
+  // REQUIRES: the set outlives the peer
   bool announce_in(int poll_set) { return entry_.join(poll_set, link_.fd(), this); }
-  // In a child after fork(): leaves the link and the epoll set to the parent.
+  // Leaves the link and the epoll set to the parent. Called in a child after fork().
   void abandon();
-  // Takes the messages that have arrived, at most `budget`; returns how many.
+  // Handles the messages that have arrived, at most `budget`, and returns their number.
   uint32_t receive(uint32_t budget);
 
  protected:
-  // Handles a message. False: it is malformed, and later messages will not be read.
+  // Handles one message. Returns false if the message is malformed, which makes the link lost.
   virtual bool take(ConstBytes message) = 0;
-  // Sends a message. False: there is no room, or the link is lost.
+  // Sends a message that consists of these pieces. Returns false if too many messages wait already
+  // (PeerLink::kMaxWaiting) or the link is lost.
   bool say(std::span<const iovec> pieces);
 
  private:

@@ -6,23 +6,24 @@
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
 
-// The messages of two processes that share an XRC domain, over a SOCK_SEQPACKET pair from the agent. One
-// process has a target, the other the shared receive queue of a request. Host byte order: both are on one
-// machine. Each checks the other's messages like packets from the network.
+// The messages between two processes that share an XRC domain, over a SOCK_SEQPACKET pair that the agent
+// makes. One process has an XRC target, the other owns the shared receive queue that a request names. Numbers
+// are in host byte order, because both processes are on one machine. Each process checks the other's messages
+// like packets from the network.
 namespace verbena::engine {
 
 inline constexpr uint32_t kPeerMagic = 0x31637278;  // "xrc1"; changes with the layout
 
 enum class PeerMessage : uint8_t {
-  kRequest,  // target to queue: RequestMessage, and a packet as on the wire with a zero ICRC
-  kEnd,      // target to queue: RequestMessage, of which only the QPN counts
-  kAnswer,   // queue to target: AnswerMessage
+  kRequest,  // target to queue owner: RequestMessage, then a packet as on the wire but with a zero ICRC
+  kEnd,  // target to queue owner: the target has ended; of RequestMessage only magic, type and qpn are used
+  kAnswer,  // queue owner to target: AnswerMessage
 };
 
 struct RequestMessage {
   uint32_t magic;
   PeerMessage type;
-  uint8_t repeated;  // see transport::ForwardedRequest
+  uint8_t repeated;  // 0 or 1; see transport::ForwardedRequest
   uint8_t max_dest_rd_atomic;
   uint8_t min_rnr_timer;
   uint32_t run;

@@ -12,21 +12,22 @@
 
 namespace verbena::engine {
 
-// A process with XRC targets that deliver to shared receive queues of this process. A StandIn represents each
-// target here. When the process ends, messages that it was delivering end with an error.
+// Another process with XRC targets that deliver to shared receive queues of this process. A StandIn
+// represents each of these targets in this process. When the other process ends, receive requests that it had
+// begun to fill complete with an error.
 class TargetPeer final : public Peer, private transport::StandInAnswers {
  public:
-  // The objects that stand-ins use.
+  // The objects of this process that stand-ins use.
   struct Surroundings {
     Shard& shard;
     memory::KeyTable& keys;
-    const queues::SharedReceiveQueueTable& queues;  // this process's, for XRC
+    const queues::SharedReceiveQueueTable& queues;  // this process's queues for XRC
   };
 
   TargetPeer(const Surroundings& surroundings, const Key& key, PeerKeeper& keeper, ForeignSocket socket);
   ~TargetPeer() override;
 
-  // Forgets a queue that is being destroyed.
+  // Removes all references to a queue. Called when the queue is destroyed.
   void forget(const queues::SharedReceiveQueue& queue);
 
  private:
@@ -43,7 +44,7 @@ class TargetPeer final : public Peer, private transport::StandInAnswers {
   Shard& shard_;
   memory::KeyTable& keys_;
   const queues::SharedReceiveQueueTable& queues_;
-  StandIns stand_ins_;  // by the target's QPN
+  StandIns stand_ins_;  // key: the target's QPN
 };
 
 }  // namespace verbena::engine

@@ -25,7 +25,8 @@ struct Frame {
   std::array<std::byte, kMaxBytes> bytes;
 };
 
-// A pool of frames. Returns the frame first that was given back last, as it is still in the cache.
+// A pool of frames, which grows as needed. get() returns the frame that was put back last, because it is
+// still in the CPU cache.
 class FramePool {
  public:
   Frame* get() {

@@ -11,64 +11,67 @@
 
 namespace verbena::net {
 
-// The settings of one direction of a link: a transmitter with a queue in front of it and a wire behind it.
-// Probabilities are in parts per million, sizes in bytes of Ethernet frames without their check sequence. By
-// default a link has no faults.
+// The settings of one direction of a link: a queue, then a transmitter, then a wire. Probabilities are in
+// parts per million. Sizes are in bytes of Ethernet frames without their check sequence, unless stated
+// otherwise. By default a link has no faults.
 struct LinkSettings {
-  // The transmitter. 0 bytes_per_second: no limit, so no packet waits and the queue is never full. With a
-  // `rate_turn`, the two rates alternate, and nothing is sent while the other rate is 0.
+  // The transmitter. If bytes_per_second is 0, there is no limit, so no packet waits and the queue is never
+  // full. With a `rate_turn`, bytes_per_second and other_bytes_per_second alternate; nothing is sent while
+  // the other rate is 0.
   uint64_t bytes_per_second = 0;
   uint64_t other_bytes_per_second = 0;  // the rate of every second turn
-  Duration rate_turn{0};                // how long each turn lasts; 0: bytes_per_second always applies
-  uint32_t overhead_bytes = 24;    // preamble, check sequence and gap of Ethernet: take time, no queue space
+  Duration rate_turn{0};                // duration of each rate; 0: bytes_per_second always applies
+  uint32_t overhead_bytes = 24;  // Ethernet's preamble, check sequence and gap: take time but no queue space
   uint64_t queue_bytes = 1 << 20;  // waiting or being sent; an empty queue takes any packet
   uint64_t mark_above_bytes = 0;   // a packet that finds more than this in the queue is ECN-marked; 0: none
-  uint32_t mtu = 0;                // of IP: larger packets are dropped; 0: no limit
+  uint32_t mtu = 0;                // of IP, in bytes; larger packets are dropped; 0: no limit
 
   // The wire. Each uint32_t is a probability per packet, in parts per million.
   Duration delay{0};
   Duration jitter{0};        // maximum additional delay; keeps the order
-  Duration jitter_every{0};  // how long one random jitter lasts; 0: for one packet
-  uint32_t early = 0;        // arrives without the delay, before packets that are on the wire
-  uint32_t late = 0;         // arrives up to `detour` late; others pass it
+  Duration jitter_every{0};  // how long one random jitter value applies; 0: to one packet
+  uint32_t early = 0;        // skips `delay` and overtakes packets that are on the wire
+  uint32_t late = 0;         // arrives up to `detour` late, overtaken by later packets
   Duration detour = std::chrono::microseconds(100);
   uint32_t loss = 0;
   uint32_t duplication = 0;  // arrives twice, the second time up to `detour` later
   uint32_t corruption = 0;   // arrives with changed bits
 
-  // Loss bursts by packets (Gilbert's model): in its bad state a link loses `bad_loss` of the packets.
-  uint32_t bad_begins = 0;  // probability per packet
-  uint32_t bad_ends = 0;
+  // Loss bursts by packets (Gilbert's model): in its bad state, a link loses each packet with probability
+  // `bad_loss`.
+  uint32_t bad_begins = 0;  // probability per packet that the bad state begins
+  uint32_t bad_ends = 0;    // probability per packet that the bad state ends
   uint32_t bad_loss = 1'000'000;
 
-  // Loss bursts by time: for `burst_length` at the end of each `burst_every`.
+  // Loss bursts by time: in the last `burst_length` of each period `burst_every`, a packet is lost with
+  // probability `burst_loss`.
   Duration burst_every{0};
   Duration burst_length{0};
   uint32_t burst_loss = 0;
 };
 
-// The fate of a packet: it arrives, or the place and reason of its loss.
+// The fate of a packet: it arrives, or it is lost for one of these reasons.
 enum class LinkFate : uint8_t {
   kArrives,
   kLost,        // on the wire, by chance
   kOverflowed,  // no room in the queue
-  kTooLarge,    // for the MTU
+  kTooLarge,    // larger than the MTU
 };
 
-// The fate of one packet.
+// The result of LinkModel::pass() for one packet.
 struct Passage {
   LinkFate fate = LinkFate::kArrives;
-  bool marked = false;     // congestion experienced; matters for ECN-capable packets only
+  bool marked = false;     // if the packet is ECN-capable, the caller sets "congestion experienced"
   bool corrupted = false;  // the caller changes bits, selected by `damage`
   uint8_t copies = 1;      // number of arrivals
   std::array<TimePoint, 2> arrives{};
-  uint64_t damage = 0;  // random
+  uint64_t damage = 0;  // random number, by which the caller chooses the bits
 
   bool arrived() const { return fate == LinkFate::kArrives; }
 };
 
 struct LinkCounters {
-  uint64_t packets = 0;  // all that were sent, whatever their fate
+  uint64_t packets = 0;  // all sent packets, whatever their fate
   uint64_t bytes = 0;
   uint64_t lost = 0;
   uint64_t overflowed = 0;
@@ -81,22 +84,24 @@ struct LinkCounters {
   uint64_t longest_queue_bytes = 0;
 };
 
-// Models a link without handling packets: given the time and size of each sent packet, returns whether and
-// when it arrives. Pure: the same settings, seed, times and sizes give the same results. The random fate of
-// the n-th packet does not depend on the times, except for jitter and bursts by time. So a seed gives the
-// same losses over a real clock, too.
+// Computes whether and when packets arrive over a link, from the time and size of each sent packet; it
+// handles no packet data. Pure: the same settings, seed, times and sizes give the same results. The random
+// decisions about the n-th packet do not depend on the times, except for jitter and bursts by time. So a seed
+// gives the same random losses over a real clock, too.
 //
 // Used by simulations and by the emulator of tests/network. Not thread-safe. Allocates only while its queue
 // grows.
 class LinkModel {
  public:
-  // `begin`: the time from which turns of the rate and bursts are counted.
+  // Rate turns and loss bursts are counted from the time `begin`.
   LinkModel(const LinkSettings& settings, uint64_t seed, TimePoint begin = TimePoint{});
 
-  // Sends a packet. REQUIRES: `now` is not before that of an earlier call, nor before `begin`
+  // Sends a packet of `bytes` at the time `now` and returns its fate. REQUIRES: `now` does not decrease from
+  // call to call, and is at or after `begin`
   Passage pass(TimePoint now, size_t bytes);
 
-  // The bytes in the queue at that time. REQUIRES: as for pass()
+  // Returns the number of bytes in the queue at the time `now`. REQUIRES: `now` does not decrease from call
+  // to call, and is at or after `begin`
   uint64_t queue_bytes(TimePoint now);
 
   const LinkSettings& settings() const { return settings_; }
@@ -145,7 +150,7 @@ class LinkModel {
   TimePoint free_at_;  // when the transmitter will have sent the whole queue
 
   bool bad_ = false;
-  TimePoint latest_;  // latest arrival of packets that kept the order
+  TimePoint latest_;  // latest arrival among packets that kept the order
   Duration jitter_now_{0};
   TimePoint jitter_until_;
 };

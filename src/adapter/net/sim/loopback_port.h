@@ -11,15 +11,15 @@
 
 namespace verbena::net {
 
-// A Port that leads back to its own shard: sent packets can be received at once, in order. Nothing is lost; a
-// full port returns kBusy. It makes no system call and shares no memory with another port, so benchmarks over
-// it measure the work above ports.
+// A Port that leads back to its own shard: sent packets can be received at once, in order. No packet is lost;
+// send() returns kBusy if the port is full. The port makes no system calls and shares no memory with another
+// port, so benchmarks over it measure the code above the ports.
 class LoopbackPort : public Port {
  public:
   explicit LoopbackPort(PortCounters& counters, uint32_t max_payload = roce::kMaxPathMtu);
 
   transport::SendStatus send(const transport::OutgoingPacket& packet) override;
-  // Whether there is room for another packet.
+  // Returns whether there is room for another packet.
   bool flush() override;
   uint32_t receive(PacketHandler& handler, uint32_t budget) override;
   int receive_fd() const override { return -1; }
@@ -28,7 +28,7 @@ class LoopbackPort : public Port {
   PortCounters& counters() override { return counters_; }
 
  private:
-  // A packet on its way: the position of its UDP payload in room_.
+  // A packet that was sent and not yet received: the position of its UDP payload in room_.
   struct Sent {
     roce::Path path;
     uint32_t begins = 0;
@@ -37,11 +37,12 @@ class LoopbackPort : public Port {
 
   const transport::Traits traits_;
   PortCounters& counters_;
-  // Filled from the front until everything in it has been received.
+  // Buffer of the UDP payloads, filled from the front. Reused from the front when all packets in it have been
+  // received.
   const std::unique_ptr<std::byte[]> room_;
   std::vector<Sent> sent_;
-  size_t received_ = 0;  // how many of sent_
-  uint32_t used_ = 0;    // bytes of room_
+  size_t received_ = 0;  // how many of sent_ have been received
+  uint32_t used_ = 0;    // bytes of room_ that are used
 };
 
 }  // namespace verbena::net

@@ -11,13 +11,13 @@
 
 namespace verbena::net {
 
-// The frames on their way to one port, by arrival time; at the same time, the one added first arrives first.
-// Most frames arrive in the order of sending and go to a ring; the others go through a heap. Allocates only
-// while it grows.
+// The frames on their way to one port, ordered by arrival time. If frames arrive at the same time, the one
+// added first comes first. Most frames arrive in the order of sending and go to a ring; the others go to a
+// heap. Allocates memory only while it grows.
 class PendingFrames {
  public:
-  // Adds a frame that arrives no earlier than any frame that add_in_order() has added before. REQUIRES:
-  // at >= latest()
+  // Adds a frame that arrives at the time `at`, not before frames that add_in_order() added earlier.
+  // REQUIRES: at >= latest()
   void add_in_order(TimePoint at, Frame* frame) {
     if (count_ == ring_.size()) grow();
     ring_[(first_ + count_++) & (ring_.size() - 1)] = {at, sequence_++, frame};
@@ -34,7 +34,7 @@ class PendingFrames {
     return heap_.empty() ? in_order : std::min(in_order, heap_.front().at);
   }
 
-  // Takes the first frame that has arrived by `now`; nullptr: none has.
+  // Removes and returns the first frame if it has arrived by `now`, else returns nullptr.
   Frame* take(TimePoint now) {
     const bool from_heap = !heap_.empty() && (count_ == 0 || Later{}(ring_[first_], heap_.front()));
     if (from_heap) {

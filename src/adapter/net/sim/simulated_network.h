@@ -13,37 +13,38 @@
 
 namespace verbena::net {
 
-// The faults and delays of a network. Probabilities are in parts per million; at most one of the first four
-// befalls a packet.
+// The faults and delays of a network. Each of the first five members is a probability per packet, in parts
+// per million. At most one of the first four faults happens to a packet.
 struct Conditions {
   uint32_t loss = 0;
-  uint32_t duplication = 0;  // the copy arrives up to `detour` later
+  uint32_t duplication = 0;  // a copy arrives up to `detour` later
   uint32_t reordering = 0;   // arrives up to `detour` later than in order
   uint32_t corruption = 0;
-  uint32_t busy = 0;  // sends that return kBusy
+  uint32_t busy = 0;  // send() returns kBusy
   Duration delay = std::chrono::microseconds(5);
   Duration jitter{0};  // maximum additional delay; does not reorder
   Duration detour = std::chrono::microseconds(100);
-  uint64_t bytes_per_second = 0;   // of each sending port; 0: no limit
-  uint32_t queue_bytes = 1 << 20;  // waiting to leave, with a rate limit; beyond that packets are lost
+  uint64_t bytes_per_second = 0;   // sending rate of each port; 0: no limit
+  uint32_t queue_bytes = 1 << 20;  // with a rate limit: packets are lost while more than this waits to leave
 };
 
 struct NetworkCounters {
   uint64_t sent = 0;
   uint64_t lost = 0;        // by chance
-  uint64_t overflowed = 0;  // by a full queue
+  uint64_t overflowed = 0;  // by a full queue, or larger than a link's MTU
   uint64_t cut_off = 0;     // to or from an isolated port, or to an unknown address
   uint64_t duplicated = 0;
   uint64_t reordered = 0;
   uint64_t corrupted = 0;
 };
 
-// A simulated network with its own clock and a seed: the same calls give the same packets, arrivals and
-// faults.
+// A simulated network with its own clock and random numbers: the same seed and calls give the same packets,
+// arrivals and faults. For tests.
 //
-// Packets are real: encoded with their ICRC when sent, checked and parsed when received. So corruption is
-// detected as on a wire. It changes only what the ICRC is certain to detect: with IPv4, where the receiver
-// does not know the identification, bursts of up to three bits; with IPv6 any number of bits, and truncation.
+// Packets are real: they are encoded with their ICRC when sent, and checked and parsed when received. So
+// corruption is detected as on a wire. Corruption makes only changes that the ICRC is certain to detect. With
+// IPv4, where the receiver does not know the identification, these are up to three adjacent bits; with IPv6,
+// up to 20 bits anywhere, or truncation.
 //
 // Not thread-safe.
 class SimulatedNetwork {
@@ -52,11 +53,11 @@ class SimulatedNetwork {
   SimulatedNetwork(const SimulatedNetwork&) = delete;
   SimulatedNetwork& operator=(const SimulatedNetwork&) = delete;
 
-  // Adds a port, which lives as long as the network. REQUIRES: no other port has the address
+  // Adds a port, which lives as long as the network. REQUIRES: no other port of the network has this address
   SimulatedPort& add_port(const roce::Address& address);
 
-  // Delivers packets to the group to this port as well, also those that the port sends. Each copy has its own
-  // fate.
+  // Makes packets to the multicast group arrive at this port, too, including those that the port itself
+  // sends. Each copy of a packet has its own faults and delay.
   void join(SimulatedPort& port, const roce::Address& group) { memberships_.push_back({&port, group}); }
   void leave(SimulatedPort& port, const roce::Address& group);
 
@@ -64,9 +65,9 @@ class SimulatedNetwork {
   const NetworkCounters& counters() const { return counters_; }
 
   TimePoint now() const { return now_; }
-  // When the next packet arrives at any port; kNever if none is on its way.
+  // Returns the time when the next packet arrives at any port, or kNever if none is on its way.
   TimePoint next_arrival() const;
-  // REQUIRES: to >= now()
+  // Sets the network's clock. REQUIRES: to >= now()
   void advance_to(TimePoint to) { now_ = to; }
 
  private:

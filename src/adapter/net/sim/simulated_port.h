@@ -15,21 +15,22 @@ namespace verbena::net {
 
 class SimulatedNetwork;
 
-// A Port on a simulated network, in place of a UDP port and with its traits. Packets leave at once; those
-// that have arrived by the network's time can be received.
+// A Port on a simulated network, in place of a UdpPort and with the traits of a UdpPort. Packets leave at
+// once. receive() returns the packets that have arrived by the network's clock.
 class SimulatedPort : public Port {
  public:
   SimulatedPort(SimulatedNetwork& network, const roce::Address& address)
       : network_(network), address_(address) {}
 
   const roce::Address& address() const { return address_; }
-  // While isolated, the port sends and receives nothing.
+  // While `on`, all packets that this port sends, and all that others send to it, are lost. Packets already
+  // on their way to the port still arrive.
   void isolate(bool on) { isolated_ = on; }
-  // Sends the port's packets over this link from now on. The network's conditions no longer apply to
-  // them, except for `busy`.
+  // Sends the port's packets over a link with these settings from now on. The network's Conditions no longer
+  // apply to packets of this port, except for `busy`.
   void set_link(const LinkSettings& settings, uint64_t seed);
-  // Uses another port's link, as if a switch had one link to the peers of both. REQUIRES: the other port has
-  // a link
+  // Sends this port's packets over the link of another port, as if both ports were behind one switch with one
+  // link to their peers. REQUIRES: the other port has a link
   void share_link(const SimulatedPort& other) { link_ = other.link_; }
   // REQUIRES: the port has a link
   LinkModel& link() { return *link_; }
@@ -56,8 +57,8 @@ class SimulatedPort : public Port {
   PendingFrames pending_;
   bool isolated_ = false;
   std::shared_ptr<LinkModel> link_;
-  TimePoint leaves_at_{};  // when the waiting packets will have left
-  uint16_t segment_ = 0;   // packets since the last flush(): the identification that segmentation would give
+  TimePoint leaves_at_{};  // when all waiting packets will have left
+  uint16_t segment_ = 0;   // index of the next packet in a super-packet, which is its IPv4 identification
   roce::Path path_;        // of the last packet
   roce::IcrcFlow flow_;    // of path_
 };

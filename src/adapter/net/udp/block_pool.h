@@ -11,28 +11,29 @@
 
 namespace verbena::net {
 
-// A pool of memory blocks for a Sender's runs that may leave without a copy (SplicePipe). A block is free
-// when nobody holds a pin on it. The first free block is taken, so that few blocks occupy the cache.
+// A pool of memory blocks for a Sender's super-packets (SendRun) that may be sent without a copy
+// (SplicePipe). A block is free when nobody holds a pin on it. take() returns the first free block, so that
+// few blocks occupy the CPU cache.
 //
-// The pool is two huge pages where these are available: the kernel finds their parts faster. take() is for
-// one thread at a time.
+// The pool consists of two huge pages where these are available, since the kernel looks up parts of a huge
+// page faster. take() is for one thread at a time.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  // The first bytes of a run, which are copied. The rest then occupies whole pages, at most fifteen. A packet
-  // of the kernel refers to at most seventeen pieces, and the copied bytes take two where they cross the end
-  // of its own memory.
+  // Number of bytes at the beginning of a run that are copied. The rest then occupies at most fifteen whole
+  // pages. This fits a packet of the kernel, which refers to at most seventeen pieces of memory: the copied
+  // bytes take up to two of them.
   static constexpr size_t kCopiedBytes = 64 + 4096;
   static constexpr uint32_t kBlocks = 60;
 
-  // Null: there is no memory for the pool.
+  // Returns null if there is no memory for the pool.
   static std::shared_ptr<BlockPool> make() noexcept;
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
   struct Block {
-    std::byte* begin = nullptr;  // SendRun::kBlockBytes long
-    transport::BlockPin pin;     // empty: all blocks are in use
+    std::byte* begin = nullptr;  // SendRun::kBlockBytes long; null if none is free
+    transport::BlockPin pin;     // empty if all blocks are in use
   };
   Block take();
 

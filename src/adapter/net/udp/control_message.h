@@ -8,11 +8,12 @@
 
 namespace verbena::net {
 
-// Room for all control messages of one direction: packet information, traffic class, hop limit, flow label
-// and segment size.
+// Buffer size for all control messages of one datagram: packet information, traffic class, hop limit, flow
+// label and segment size.
 inline constexpr size_t kControlBytes = 192;
 
-// Appends control messages to a buffer, which is aligned as cmsghdr is.
+// Appends control messages to a buffer for sendmsg(2), behind its first `used` bytes. REQUIRES: the buffer is
+// aligned as cmsghdr is, and has room for the messages
 class ControlWriter {
  public:
   ControlWriter(std::byte* buffer, size_t used) : buffer_(buffer), used_(used) {}
@@ -35,7 +36,7 @@ class ControlWriter {
   size_t used_;
 };
 
-// The value of a received control message. REQUIRES: its type says that it holds at least a T
+// Returns the value of a received control message. REQUIRES: its level and type are those of a T
 template <class T>
 T control_value(const cmsghdr* message) {
   T value;

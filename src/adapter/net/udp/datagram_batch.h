@@ -16,23 +16,24 @@
 
 namespace verbena::net {
 
-// Decides how many datagrams to ask for in the next read. An idle socket is asked for one: an empty read
-// costs one failed call, and a successful one none. While small datagrams keep coming, several are read at a
-// time.
+// Decides how many datagrams to ask for in the next read of a socket. On an idle socket a read asks for one
+// datagram, so that a successful read is not followed by a system call that finds nothing. While small
+// datagrams keep coming, a read asks for several, to save system calls.
 class ReadAhead {
  public:
   uint32_t wanted() const { return wanted_; }
+  // Notes a read that asked for `asked` datagrams and got `got`, the largest of `largest` bytes.
   void adapt(uint32_t asked, uint32_t got, uint32_t largest);
 
  private:
-  // A read of at least this is worth a system call of its own, and is still in the cache when it is
-  // processed.
+  // A datagram of at least this many bytes is read by a system call of its own. So it is still in the CPU
+  // cache when it is processed.
   static constexpr uint32_t kLargeMessage = 8192;
-  // Successful reads of one small datagram, in a row, after which several are asked for at once.
+  // After this many successive reads of one small datagram each, a read asks for several.
   static constexpr uint32_t kStreak = 4;
 
   uint32_t wanted_ = 1;
-  uint32_t streak_ = 0;  // reads of small datagrams in a row that found as many as they asked for
+  uint32_t streak_ = 0;  // successive reads of small datagrams that got as many as they asked for
 };
 
 // Buffers for several datagrams, filled by one read. One thread at a time.
@@ -40,13 +41,13 @@ class DatagramBatch {
  public:
   static constexpr uint32_t kMax = 8;
 
-  // `longest`: longer datagrams are truncated.
+  // Datagrams longer than `longest` bytes are truncated.
   explicit DatagramBatch(size_t longest = 65536);
 
   // Reads up to `wanted` datagrams from a socket and returns how many. Never blocks. REQUIRES: wanted <= kMax
   uint32_t read(int socket, uint32_t wanted);
 
-  // The datagrams of the last read().
+  // The data and the header of a datagram of the last read().
   ConstBytes data(uint32_t index) const {
     return {static_cast<std::byte*>(data_[index].iov_base), messages_[index].msg_len};
   }
@@ -65,9 +66,10 @@ class DatagramBatch {
   std::array<Control, kMax> controls_{};
 };
 
-// Reads datagrams from a socket until `budget` packets have come. Stops earlier after a read that found fewer
-// datagrams than it asked for, or that asked for one only. Calls take(index) for each datagram of the batch,
-// which returns its number of packets; a negative number ends the call at once.
+// Reads datagrams from a socket until they contained at least `budget` packets, and returns the number of
+// packets. Stops earlier after a read that got fewer datagrams than it asked for, or that asked for only one.
+// Calls take(index) for each datagram, which returns the number of packets in the datagram. A negative number
+// makes receive_batches() return at once.
 template <class Take>
 uint32_t receive_batches(int socket, uint32_t budget, ReadAhead& ahead, DatagramBatch& batch, Take take) {
   uint32_t packets = 0;

@@ -10,10 +10,10 @@
 
 namespace verbena::net {
 
-// Makes a port for a process without a socket of UDP port 4791. It sends like a UdpPort, by sockets of its
-// own, and receives the datagrams that the agent forwards on `socket` (SOCK_SEQPACKET). While `socket` is
-// full, datagrams wait in the agent's socket; when that is full, too, they are lost.
-// `options.receive_buffer_bytes` is not used: the agent chooses the buffer.
+// Makes a port for a process that has no socket of UDP port 4791. The port sends like a UdpPort, by sockets
+// of its own, and receives the datagrams that the agent forwards on `socket` (SOCK_SEQPACKET). While `socket`
+// is full, datagrams wait in the agent's UDP socket; when that socket is full, too, datagrams are lost.
+// `options.receive_buffer_bytes` is not used, because the agent chooses the buffer size.
 Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options);
 
 }  // namespace verbena::net

@@ -10,16 +10,17 @@
 
 namespace verbena::net {
 
-// The receiving half of a port of make_forwarded_port(): like a Receiver, for datagrams that the agent has
-// received and forwards (control/protocol/forwarded_datagram.h). Their content is checked like that of
-// datagrams from the network. One thread at a time.
+// The receiving half of a port of make_forwarded_port(). Reads datagrams that the agent has received and
+// forwards (control/protocol/forwarded_datagram.h), and passes on valid RoCEv2 packets as a Receiver does.
+// The content of forwarded datagrams is checked like that of datagrams from the network. One thread at a
+// time.
 class ForwardedReceiver {
  public:
-  // `port`: the UDP port at which the datagrams arrived.
+  // `port` is the UDP port at which the agent received the datagrams.
   ForwardedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);
-  // The same for the life of the receiver.
+  // Returns the socket's descriptor number, which stays the same as long as the receiver lives.
   int fd() const { return socket_.get(); }
   bool is_whole() const { return socket_.is_ours(); }
 

@@ -9,22 +9,22 @@
 
 namespace verbena::net {
 
-// Opens a socket for the packets of one multicast group. It is bound to the group's address and `port`, has
-// joined the group on the interface (IGMP, MLD), and receives nothing else. Each packet to the group reaches
-// every such socket of the machine. The membership ends with leave_multicast(), or with the socket's last
-// descriptor.
+// Opens a socket that receives the packets of one multicast group. The socket is bound to the group's address
+// and `port`, has joined the group on the interface (IGMP, MLD), and receives nothing else. Each packet to
+// the group reaches every such socket of the machine. The membership ends with leave_multicast(), or when the
+// socket's last descriptor is closed.
 //
-// The socket shares the port with those of open_receive_socket(), so the same user must open it. It cannot
-// send (EPIPE), since it may be given to another user: a firewall that filters by owner (iptables -m owner)
-// would take its packets for those of the user who opened it. REQUIRES: group.is_multicast(), interface_index
-// != 0
+// The socket shares the port with the sockets of open_receive_socket(), so the same user must open both. The
+// socket cannot send (EPIPE), because it may be passed to a process of another user. A firewall that filters
+// by owner (iptables -m owner) would take sent packets for those of the user who opened the socket. REQUIRES:
+// group.is_multicast(), interface_index != 0
 Result<UniqueFd> open_multicast_socket(const roce::Address& group, uint32_t interface_index, uint16_t port);
 
-// Ends the membership of such a socket, also while other processes have descriptors of it.
+// Ends the membership of a socket of open_multicast_socket(), even if other processes have descriptors of it.
 void leave_multicast(int fd, const roce::Address& group, uint32_t interface_index);
 
-// Keeps a socket that is bound to no group from receiving packets to groups that other sockets of the machine
-// have joined. Linux delivers them by default.
+// Makes a socket receive no packets of multicast groups that only other sockets have joined. By default,
+// Linux delivers such packets to a socket that is bound to no group.
 void refuse_multicast(int fd);
 
 }  // namespace verbena::net

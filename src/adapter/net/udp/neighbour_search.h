@@ -10,13 +10,13 @@ namespace verbena::net {
 
 // ---- makes the kernel look for a neighbour's hardware address (ARP, neighbour discovery)
 
-// Opens a socket for search_neighbour(). Empty on failure: errno says why.
+// Opens a socket for search_neighbour(). Returns an empty UniqueFd on failure, with the reason in errno.
 UniqueFd open_neighbour_search(bool ipv4);
 
 // Sends an empty datagram to the neighbour's discard port (RFC 863), so that the kernel looks for the
-// neighbour's hardware address. It leaves by this network device whatever the routes say. Needs no privilege.
-// Returns 0, or an errno value: the kernel does not look. REQUIRES: the socket is of the neighbour's address
-// family
+// neighbour's hardware address. The datagram leaves by the network device `interface_index`, whatever the
+// routes say. Needs no privilege. Returns 0, or an errno value if the kernel does not look. REQUIRES: the
+// socket and the neighbour are of the same address family
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 }  // namespace verbena::net

@@ -12,18 +12,19 @@
 
 namespace verbena::net {
 
-// A link that accepts packets from some hosts only.
+// A link that accepts packets only from the hosts in `peers`.
 struct GuardedLink {
   uint32_t interface_index = 0;
   std::vector<roce::Address> addresses;  // of the link
-  std::vector<roce::Prefix> peers;       // the hosts that it accepts
+  std::vector<roce::Prefix> peers;       // address ranges of the accepted hosts
 };
 
-// Makes a program for SO_ATTACH_FILTER on a socket of the RoCEv2 port, so that the kernel drops packets of
-// strangers before any process reads them. It drops packets that came in by a guarded link's netdev, or are
-// addressed to such a link, if the link does not accept their source. Loopback packets pass, as they are of
-// this host. Returns an empty program if there is nothing to drop. A program that would exceed the kernel's
-// limit (4,096 instructions) is replaced by one that drops everything from outside.
+// Makes a program for SO_ATTACH_FILTER on a socket of the RoCEv2 port. With the program, the kernel drops
+// packets from hosts that are not accepted, before any process reads them. The program drops a packet if the
+// link does not accept the packet's source. The link is one whose netdev received the packet, or to which the
+// packet is addressed. Loopback packets pass, because they are from this host. Returns an empty program if
+// there is nothing to drop. If the program would exceed the kernel's limit of 4,096 instructions, returns a
+// program that drops all packets from other hosts.
 std::vector<sock_filter> peer_filter(std::span<const GuardedLink> links);
 
 }  // namespace verbena::net

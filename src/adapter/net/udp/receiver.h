@@ -10,11 +10,12 @@
 
 namespace verbena::net {
 
-// The receiving half of a UdpPort and of a multicast group: reads datagrams, splits those that GRO has
-// merged, and passes on valid RoCEv2 packets for the slot or for the multicast QPN. One thread at a time.
+// The receiving half of a UdpPort, also used for the socket of a multicast group. Reads datagrams, splits
+// datagrams that GRO has merged, and passes on valid RoCEv2 packets whose destination QPN is in the slot or
+// is the multicast QPN. One thread at a time.
 class Receiver {
  public:
-  // `port`: the socket's UDP port, which the ICRC covers.
+  // `port` is the socket's UDP port, which the ICRC covers.
   Receiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
 
   uint32_t receive(PacketHandler& handler, uint32_t budget);

@@ -9,27 +9,28 @@
 
 namespace verbena::net {
 
-// The neighbour to which packets of a path go first.
+// The next hop of a path: the router or the destination itself, and the network device that leads there.
 struct NextHop {
-  roce::Address address;  // zero: none, as the destination is an address of this host
+  roce::Address address;  // zero if the destination is an address of this host
   uint32_t interface_index = 0;
 };
 
-// Asks the kernel's routing one question at a time (rtnetlink). The kernel answers before the call that asks
-// returns, so nothing here waits. Needs no privilege. One thread at a time.
+// Queries the kernel's routes, neighbours and network devices, one query at a time (rtnetlink). The kernel
+// answers during the system call that sends the query, so no function here waits. Needs no privilege. One
+// thread at a time.
 //
-// Errors: EAGAIN: the kernel cannot be asked; others are the kernel's answers.
+// Errors: EAGAIN if the kernel cannot be asked; other errors are the kernel's answers.
 class RouteSocket {
  public:
   RouteSocket();
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
-  // The next hop of a path. ENETUNREACH, EHOSTUNREACH, EACCES: there is no route. REQUIRES: both addresses
-  // are of one family
+  // Returns the next hop of a path. Errors: ENETUNREACH, EHOSTUNREACH or EACCES if there is no route.
+  // REQUIRES: the path's source and destination are of one address family
   Result<NextHop> next_hop(const roce::Path& path);
-  // The neighbour's state (NUD_*). ENOENT: the kernel has not looked for it.
+  // Returns the state of the neighbour `neighbour` (NUD_*), or ENOENT if the kernel has not searched for it.
   Result<uint16_t> neighbour_state(const NextHop& neighbour);
-  // A network device's IFF_* flags.
+  // Returns the IFF_* flags of a network device.
   Result<unsigned> device_flags(uint32_t interface_index);
 
  private:

@@ -21,89 +21,94 @@
 
 namespace verbena::net {
 
-// A super-packet being built: consecutive packets of one path and one destination slot, stored contiguously,
-// which one sendmsg() with UDP_SEGMENT sends. All have the size of the first; a shorter one may come last.
-// Each has the exact ICRC for the IPv4 identification that the kernel will give it: its index in the run.
+// A super-packet being built: consecutive packets of one path and one destination slot, stored contiguously.
+// One sendmsg() with UDP_SEGMENT sends the whole run. All packets have the size of the first, except that the
+// last one may be shorter. Each packet has the exact ICRC for the IPv4 identification that the kernel will
+// give it, which is the packet's index in the run.
 class SendRun {
  public:
   static constexpr uint32_t kMaxSegments = kUdpMaxSegments;
   static constexpr uint32_t kMaxBytes = kMaxSuperPacketBytes;
-  // Size of a run's block; encode() may ask for room for the longest headers.
+  // Size of a run's memory block in bytes. The 64 bytes beyond 65536 are room for encode(), which may ask for
+  // the longest headers.
   static constexpr size_t kBlockBytes = 65536 + 64;
 
-  // Begins a run of packets of `packet_bytes` each in that block. REQUIRES: packet_bytes <= kMaxBytes;
-  // `block` has kBlockBytes and lives until the run begins again
+  // Begins an empty run in `block`, for at most `max_segments` packets of `packet_bytes` each. REQUIRES:
+  // packet_bytes <= kMaxBytes, and `block` has kBlockBytes and lives until the next begin()
   void begin(std::byte* block, const roce::Path& path, uint32_t slot, const SendSocket& socket,
              uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments);
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
-  // Whether the run can take a packet of this size. A shorter packet ends the run that it joins. `more`:
-  // others of its size are certain to follow. Then a shorter packet does not join a run of one packet, but
-  // begins a run that takes the others, too. For example, the First packet of an RDMA WRITE is longer than
-  // the Middles.
+  // Whether the run can take a packet of this size. A packet that is shorter than the others ends the run. If
+  // `more`, further packets of the same size are certain to follow. Then a shorter packet does not join a run
+  // of one packet, but begins a new run that takes the following packets, too. For example, the First packet
+  // of an RDMA WRITE is longer than the Middle packets.
   bool accepts(uint32_t packet_bytes, bool more) const {
     return open_ && (packet_bytes == segment_bytes_ ||
                      (packet_bytes < segment_bytes_ && !(more && segments_ == 1) && fragments_ == nullptr));
   }
-  // Whether the run should leave now, as it takes no more packets. A single packet waits for others, to leave
-  // with them in one sendmmsg().
+  // Whether the run should be sent now, because it takes no more packets. A run of a single packet is not
+  // sent for this reason: it waits, to be sent with other runs by one sendmmsg().
   bool is_full() const { return segments_ > 1 && !open_; }
 
-  // Copies a packet in. False: its payload faulted, and the run is unchanged. REQUIRES:
-  // accepts(packet_bytes); packet_bytes is the packet's whole length, ICRC included
+  // Copies a packet into the run. Returns false if reading the packet's payload faulted; then the run is
+  // unchanged. REQUIRES: accepts(packet_bytes), and packet_bytes is the packet's whole length, including the
+  // ICRC
   bool append(const transport::OutgoingPacket& packet, uint32_t packet_bytes);
 
-  // Copies the packets of a train in. Returns how many: all, or those before the one that faulted. REQUIRES:
-  // accepts(packet_bytes), train.count <= room(packet_bytes), packet_bytes is the whole length of each
+  // Copies the packets of a train into the run. Returns their number, which is less than train.count if
+  // reading a payload faulted. REQUIRES: accepts(packet_bytes), train.count <= room(packet_bytes),
+  // packet_bytes is the whole length of each packet
   uint32_t append(const transport::PacketTrain& train, uint32_t packet_bytes);
-  // How many packets of this size the run can take. REQUIRES: accepts(packet_bytes)
+  // Returns how many packets of this size the run can still take. REQUIRES: accepts(packet_bytes)
   uint32_t room(uint32_t packet_bytes) const {
     return packet_bytes == segment_bytes_ ? max_segments_ - segments_ : 1;
   }
 
-  // Notes that a train was appended. `keeps_block`: its sender keeps the block unchanged until the train has
-  // arrived. Other packets of the run need no such promise: they leave together with the train.
+  // Notes that a train was appended. If `keeps_block`, the train's sender has promised to keep the block
+  // unchanged until the train has arrived. If all trains of the run have this promise, the run may be sent
+  // without a copy. Packets that belong to no train need no such promise, since they leave together with the
+  // trains.
   void note_train(bool keeps_block) {
     keeps_block_ = keeps_block && (keeps_block_ || !has_train_);
     has_train_ = true;
   }
-  // Whether the run leaves without being copied.
+  // Whether the run will be sent without being copied (SplicePipe).
   bool is_spliced() const { return keeps_block_ && bytes_ >= SplicePipe::kLeastBytes; }
 
-  // Passes the run to the kernel. Returns what sendmsg() returns.
+  // Passes the run to the kernel, without a copy if is_spliced(). Returns what sendmsg() returns.
   ssize_t transmit(SplicePipe& pipe);
-  // Fills in the arguments of sendmsg(); valid until the run changes.
+  // Fills in `message` for sendmsg(). The message is valid until the run changes.
   void describe(msghdr& message);
 
-  // Makes the run leave by that socket, packet by packet and in IP fragments. From now on it accepts no
-  // shorter packets, which might fit the path unfragmented.
+  // Makes the run leave by `socket`, packet by packet and in IP fragments. From now on the run accepts no
+  // shorter packets, because these might fit the path unfragmented.
   void set_fragments(FragmentSocket& socket);
   FragmentSocket* fragments() const { return fragments_; }
   // Whether the last packet is shorter than the others.
   bool has_shorter_last() const { return bytes_ < segments_ * segment_bytes_; }
-  // How many of its packets have left in this way.
+  // How many packets of the run were sent or given up, if the run leaves packet by packet (set_fragments()).
   uint32_t left() const { return left_; }
   void note_left(uint32_t packets) { left_ += packets; }
-  // Computes the packet's ICRC for that identification and describes the packet. Nothing: the identification
-  // is unknown.
+  // Computes the ICRC of packet `index` for this IPv4 identification, and fills in `message` and `data` for
+  // sendmsg(). If the identification is nullopt, the ICRC is that of a packet that must not be fragmented.
   void describe_fragmented(uint32_t index, std::optional<uint16_t> identification, msghdr& message,
                            iovec& data);
 
-  // Describes segment `index` as a datagram of its own, with the ICRC for identification 0. Used if the run
-  // cannot leave as a super-packet.
+  // Fills in `message` and `data` for sendmsg() to send packet `index` as a datagram of its own, with the
+  // ICRC for identification 0. Used if the run cannot leave as a super-packet.
   void describe_single(uint32_t index, msghdr& message, iovec& data);
 
-  // Whether packets carry a flow label, which the kernel may refuse. IPv4 has no field for the label of a
-  // path.
+  // Whether packets carry an IPv6 flow label, which the kernel may refuse to send. IPv4 has no flow label.
   bool has_flow_label() const { return !is_ipv4() && name_.ipv6.sin6_flowinfo != 0; }
-  // Sends without the flow label from now on.
+  // Makes the run's packets leave without the flow label.
   void drop_flow_label() {
     if (!is_ipv4()) name_.ipv6.sin6_flowinfo = 0;
   }
 
   const roce::Path& path() const { return path_; }
   int fd() const { return fragments_ != nullptr ? fragments_->socket().fd.get() : whole_fd(); }
-  // The socket for packets that must not be fragmented.
+  // Returns the socket for packets that must not be fragmented.
   int whole_fd() const { return socket_->fd.get(); }
   uint32_t bytes() const { return bytes_; }
   uint32_t segments() const { return segments_; }
@@ -125,7 +130,7 @@ class SendRun {
   uint32_t segments_ = 0;
   uint32_t segment_bytes_ = 0;
   uint32_t max_segments_ = 0;
-  uint32_t icrc_prefix_ = 0;  // for a packet of segment_bytes_ with identification 0
+  uint32_t icrc_prefix_ = 0;  // initial ICRC state for segment_bytes_ and identification 0
   bool open_ = false;
   bool has_train_ = false;
   bool keeps_block_ = false;
@@ -137,7 +142,7 @@ class SendRun {
   roce::IcrcFlow flow_;
   SocketAddress name_{};
   iovec data_{};
-  size_t control_bytes_ = 0;  // without UDP_SEGMENT, which comes last
+  size_t control_bytes_ = 0;  // without the message UDP_SEGMENT, which comes last
   alignas(cmsghdr) std::array<std::byte, kControlBytes> control_{};
 };
 

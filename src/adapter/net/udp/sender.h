@@ -16,35 +16,36 @@
 
 namespace verbena::net {
 
-// The sending half of a UdpPort: collects packets into super-packets (SendRun) and passes these to the
-// kernel.
+// The sending half of a UdpPort: collects packets into super-packets (class SendRun) and passes these runs to
+// the kernel.
 //
-// The number of runs is fixed, and each has a block of memory of its own. The run that was released last is
-// reused first, so that few blocks occupy the cache. Runs of long messages use blocks of a pool, if
-// available, and leave without a copy (SplicePipe) if their senders keep these blocks unchanged. Several runs
-// can be open, one per path and slot. A full run leaves at once, so that the receiver processes it while the
-// next is staged. One thread at a time.
+// There are 16 runs, and each has a block of memory of its own. The run that was released last is reused
+// first, so that few blocks occupy the CPU cache. Runs of long messages use blocks of a pool instead, if one
+// is free. A run in a pool's block is sent without a copy (SplicePipe) if the QPs that sent its packets keep
+// the block unchanged. Several runs can be open, one per path and slot. A full run is sent at once, so that
+// the receiver processes it while the next run is filled. One thread at a time.
 class Sender {
  public:
-  // `management` sends packets to slot 0 and to multicast groups (UdpPortOptions::sends_from_port); null: the
-  // sockets of the slots do.
+  // The socket `management` sends packets to slot 0 and to multicast groups
+  // (UdpPortOptions::sends_from_port). If `management` is null, the Sender opens sockets for these packets as
+  // for others.
   Sender(const UdpPortOptions& options, PortCounters& counters,
          std::unique_ptr<SendSocket> management = nullptr);
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
   transport::TrainSent send_train(const transport::PacketTrain& train);
-  // Passes all staged runs to the kernel. False: a socket is full and runs wait.
+  // Passes all staged runs to the kernel. Returns false if a socket is full and some runs still wait.
   bool flush();
-  // Whether the sender still owns its pipe's descriptors (SplicePipe). Does not check its sockets.
+  // Returns false if the application has closed the sender's pipe (SplicePipe). Does not check the sockets.
   bool is_whole() const { return pipe_.is_whole(); }
-  // The socket that made the last flush() return false; else -1.
+  // Returns a socket that was full at the last flush(), or -1 if the last flush() returned true.
   int blocked_fd() const { return blocked_fd_; }
 
  private:
   static constexpr uint32_t kRuns = 16;
   static constexpr uint32_t kRemembered = 8;
 
-  // The run in which a packet is staged. Null: the packet is lost (kSent) or has to wait (kBusy).
+  // The run that a packet joins. If `run` is null, the packet is lost (kSent) or has to wait (kBusy).
   struct Place {
     SendRun* run;
     transport::SendStatus status;
@@ -88,10 +89,10 @@ class Sender {
   std::shared_ptr<BlockPool> pool_;  // made for the first long message
   SplicePipe pipe_;
   std::array<SendRun, kRuns> runs_;
-  std::array<transport::BlockPin, kRuns> pins_;  // hold the pool's blocks that runs use
-  std::array<uint8_t, kRuns> free_{};            // a stack
+  std::array<transport::BlockPin, kRuns> pins_;  // keep the pool's blocks that runs use in use
+  std::array<uint8_t, kRuns> free_{};            // indexes of free runs, a stack
   uint32_t free_count_ = 0;
-  std::array<uint8_t, kRuns> staged_{};  // oldest first
+  std::array<uint8_t, kRuns> staged_{};  // indexes of runs with packets, oldest first
   uint32_t staged_count_ = 0;
   int blocked_fd_ = -1;
   std::array<mmsghdr, kRuns> messages_{};
@@ -100,7 +101,7 @@ class Sender {
   std::array<roce::Address, kRemembered> without_segmentation_{};
   uint32_t without_segmentation_count_ = 0;
 
-  // Destinations whose path has refused a packet for its length.
+  // Destinations for which the kernel refused a packet as too long for the path MTU.
   struct TooLong {
     roce::Address destination;
     PathMtu mtu;

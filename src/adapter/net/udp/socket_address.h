@@ -10,14 +10,15 @@
 
 namespace verbena::net {
 
-// The TTL or hop limit of send sockets; packets of a path with another limit carry it in a control message.
+// The TTL or hop limit of send sockets. For packets of a path with another limit, a control message sets the
+// limit.
 inline constexpr int kDefaultHopLimit = 64;
 
 // Constants of linux/in6.h, which cannot be included beside netinet/in.h.
 inline constexpr int kIpv6Flowinfo = 11;
 inline constexpr int kIpv6FlowinfoSend = 33;
 
-// IP_RECVFRAGSIZE, Linux 4.10: the fragment size of a datagram that was reassembled.
+// IP_RECVFRAGSIZE (Linux 4.10): asks for the fragment size of datagrams that were reassembled.
 inline constexpr int kIpReceiveFragmentSize = 25;
 
 // An IPv4 or IPv6 socket address, as the kernel takes and returns it.
@@ -29,10 +30,11 @@ union SocketAddress {
   socklen_t length() const { return generic.sa_family == AF_INET ? sizeof ipv4 : sizeof ipv6; }
 };
 
-// The socket address of the path's destination.
+// Returns the socket address of the path's destination, with this UDP port.
 SocketAddress destination_of(const roce::Path& path, uint16_t port);
 
-// The address in GID form: an IPv4 address is returned mapped, whichever family the socket has.
+// Returns the address as a GID. An IPv4 address becomes an IPv4-mapped one (::ffff:a.b.c.d), whether the
+// socket is an IPv4 or an IPv6 one.
 roce::Address address_of(const SocketAddress& address);
 uint16_t port_of(const SocketAddress& address);
 

@@ -10,26 +10,26 @@
 
 namespace verbena::net {
 
-// Sends a datagram or super-packet without copying it: the kernel's packet refers to the memory's pages. The
-// pages go through a pipe (vmsplice(2), splice(2)). The first bytes go by sendmsg(2) with MSG_MORE, since
-// only sendmsg() can name the destination and the control messages; the socket appends the spliced bytes to
-// them.
+// Sends a datagram or super-packet without copying it: the kernel's packet refers to the pages of the
+// sender's memory. The pages go through a pipe to the socket (vmsplice(2), splice(2)). The first bytes are
+// copied by sendmsg(2) with MSG_MORE, since only sendmsg() can name the destination and the control messages.
+// The socket appends the spliced bytes to the copied ones.
 //
-// If that fails, as in a sandbox that forbids it or beyond a user's share of pipe memory (pipe(7)), this
-// datagram and the next ones are sent by copy. One thread at a time.
+// If splicing fails, this datagram and the next kBackOff are sent by copy. Reasons are a sandbox that forbids
+// the calls, or a user's limit for pipe memory (pipe(7)). One thread at a time.
 class SplicePipe {
  public:
-  // A shorter datagram is not worth three system calls.
+  // Minimum size in bytes for sending without a copy: for less, a copy is cheaper than two system calls.
   static constexpr size_t kLeastBytes = 16384;
   // After a splice failure, this many datagrams are sent by copy before splicing is tried again.
   static constexpr uint32_t kBackOff = 10'000;
 
-  // Sends the message and returns what sendmsg() would return. The memory from `copied` bytes on must stay
-  // unchanged until the receiver has taken it. REQUIRES: the message has one piece of memory, of more than
-  // `copied` bytes
+  // Sends the message, of which the first `copied` bytes are copied, and returns what sendmsg() would return.
+  // The bytes behind them must stay unchanged until the receiver has taken the datagram. REQUIRES: the
+  // message has one piece of memory, of more than `copied` bytes
   ssize_t send(int socket, msghdr& message, size_t copied);
 
-  // False: the application has closed the pipe, and its descriptor numbers may be other files'.
+  // Returns false if the application has closed the pipe, whose descriptor numbers may now be other files'.
   bool is_whole() const { return !in_ || (in_.is_ours() && out_.is_ours()); }
 
   // How many datagrams were sent without a copy.

@@ -11,8 +11,8 @@
 
 namespace verbena::net {
 
-// A UDP port of two halves: a Sender, and a receiver of type ReceivingHalf. `Base` is Port or derived from
-// it.
+// A port made of two halves: a Sender for UDP, and a receiver of type ReceivingHalf (Receiver or
+// ForwardedReceiver). `Base` is Port or a class derived from Port.
 template <class Base, class ReceivingHalf>
 class SplitPort : public Base {
  public:

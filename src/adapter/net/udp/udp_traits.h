@@ -7,7 +7,7 @@
 
 namespace verbena::net {
 
-// The kernel's UDP_MAX_SEGMENTS, and the maximum payload of an IPv4 datagram before segmentation.
+// The kernel's UDP_MAX_SEGMENTS, and the maximum UDP payload of an IPv4 super-packet in bytes.
 inline constexpr uint32_t kUdpMaxSegments = 64;
 inline constexpr uint32_t kMaxSuperPacketBytes = 65535 - 20 - 8;
 
@@ -17,11 +17,12 @@ inline constexpr transport::Traits kUdpTraits{
     // One UDP_SEGMENT super-packet.
     .burst_bytes = kMaxSuperPacketBytes,
     .burst_packets = kUdpMaxSegments,
-    // Headers, and the kernel's bookkeeping in the receiving socket's buffer.
+    // Bytes for headers and for the kernel's bookkeeping in the receiving socket's buffer.
     .charge_per_packet = 64,
     .lossless = false,
     .progress = transport::Traits::Progress::kDescriptor,
-    // The capacity of a default socket buffer (net.core.rmem_default), and 10 Gb/s, which one CPU receives.
+    // For UC and UD, which get no acknowledgements: the capacity of a default socket buffer
+    // (net.core.rmem_default), and the 10 Gb/s that one CPU can receive.
     .blind_burst_bytes = 160 * 1024,
     .blind_bytes_per_microsecond = 1250,
 };
