@@ -5,7 +5,8 @@
 
 namespace verbena::transport {
 
-// Two sizes that do not match, for which a request was refused. For the log and the peer.
+// Two sizes that do not match, so that a request was refused. Error texts name them. `bytes` is the size that
+// came, `room` the size that was expected or available.
 struct Misfit {
   enum class Kind : uint8_t {
     kNone,

@@ -15,6 +15,7 @@ namespace verbena::transport {
 // follow. Burst and rate are the route's; a lossless route is unlimited.
 class Pacer {
  public:
+  // Starts with the burst and the rate of a route, and a full burst available.
   void reset(const Traits& traits) {
     debt_ = 0;
     unbounded_ = traits.lossless;
@@ -27,7 +28,7 @@ class Pacer {
     bytes_per_microsecond_ = std::clamp<uint64_t>(bytes_per_second / 1'000'000, 1, bytes_per_microsecond_);
   }
 
-  // Whether a packet may leave now.
+  // Whether a packet may leave now: less than the burst is in debt.
   bool allows(TimePoint now) {
     if (unbounded_) return true;
     settle(now);

@@ -31,7 +31,8 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
 
-// Updates the statistics from `flow`; nullptr: nothing is known. For the shard.
+// Updates the statistics from `flow`; if `flow` is null, nothing is known of the path. For the shard's lock
+// holder.
 void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

@@ -12,7 +12,8 @@ namespace verbena::transport {
 // the rate. Unused time is saved up for one burst at most.
 class RateLimit {
  public:
-  // Default burst: the time for which a busy machine keeps a sender waiting.
+  // Default burst, as the time that it takes at the rate: about as long as a busy machine keeps a sender
+  // waiting. A default burst has at least kLeastBurstBytes.
   static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
   static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
 

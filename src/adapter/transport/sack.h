@@ -34,9 +34,10 @@ struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;
   static constexpr uint32_t kMaxBytes = 4 + kMax * kRangeBytes;
-  static constexpr uint32_t kPast = 1u << 22;
-  static constexpr uint32_t kMaxPackets = 16;
+  static constexpr uint32_t kPast = 1u << 22;  // the packet's PSN is this far behind the current one
+  static constexpr uint32_t kMaxPackets = 16;  // for one report
   static constexpr uint32_t kContinues = 1u << 31;
+  // Max ranges in a packet whose payload has at most `mtu` bytes.
   static uint32_t max_at(uint32_t mtu) { return std::min(kMax, (mtu - 4) / kRangeBytes); }
   // Max SACKs to a requester that has confirmed none. After that one SACK per kGapsUnheard gaps, as all SACKs
   // or confirmations may have been lost: an overflowing queue drops everything for a while.
@@ -48,7 +49,7 @@ struct Sack {
     uint32_t count;
   };
 
-  // Reads a packet's payload. Stops at the first range out of order; an empty payload has no ranges.
+  // Parses a packet's payload. Stops at the first invalid range; a payload without a PSN gives no ranges.
   static Sack read(ConstBytes payload);
   // Writes the payload. Returns the bytes used.
   uint32_t write(std::array<std::byte, kMaxBytes>& payload) const;
