@@ -23,9 +23,10 @@ namespace verbena::congestion {
 // Differences from BBR:
 // - Loss and a longer RTT together mean that a queue overflows: the inflight cap shrinks (inflight_cap.h).
 // - CNPs limit the rate (dcqcn_rate.h).
-// - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT
-//   at the same time (incast.h).
-// - On a path with an RTT below 100 us and hardly any loss a FixedWindow decides alone.
+// - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT at
+//   the same time (incast.h).
+// - On a path with an RTT below 100 us and less than 0.2 % loss, nothing is paced. The window is a
+//   FixedWindow, or two bandwidth-delay products if that is more.
 class Bbr final : public Algorithm {
  public:
   explicit Bbr(const Sizes& sizes);
@@ -61,12 +62,13 @@ class Bbr final : public Algorithm {
   void follow_model();
   // The bandwidth-delay product of the model, times `quarters` / 4.
   uint64_t held(uint32_t quarters) const;
-  // Bytes in flight beyond the bandwidth-delay product: over any path acknowledgements come in bursts.
+  // Bytes that may be in flight beyond the bandwidth-delay product, since acknowledgements come in bursts
+  // over any path.
   uint64_t usual_aggregation() const;
   uint64_t max_in_flight() const;
   bool knows_of_others() const { return incast_.senders > 1; }
-  // The least window, in bytes. Smaller with many senders, where four packets each would overfill the shared
-  // queue.
+  // The least window, in bytes. It is smaller with many senders, where four packets each would overfill the
+  // shared queue.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
   static constexpr uint32_t kMany = 8;
@@ -96,10 +98,10 @@ class Bbr final : public Algorithm {
   TimePoint round_since_{};
   double lost_share_ = 0;     // of the bytes sent; smoothed over 16 rounds
   double lasting_share_ = 0;  // the same, smoothed over a second
-  // The window of nearby paths.
+  // Window for paths with an RTT below 100 us and hardly any loss.
   FixedWindow near_;
   // The window in bytes until bandwidth and RTT are known, and the least window in startup. Doubles each
-  // round trip, up to that of near_.
+  // round trip, up to the window of near_.
   uint64_t first_;
   InflightCap inflight_cap_;
   Incast incast_;  // as reported last

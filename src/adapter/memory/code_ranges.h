@@ -10,7 +10,7 @@ namespace verbena::memory {
 // Finds the ranges, which are constant afterwards. Idempotent; any thread may call it, but no signal handler.
 void find_guarded_code();
 
-// Async-signal-safe.
+// Whether `address` lies in these ranges. Async-signal-safe.
 bool is_guarded_code(const void* address);
 
 }  // namespace verbena::memory

@@ -16,12 +16,14 @@ namespace verbena::memory {
 // restore. So each installation over something new uses another entry point, whose predecessor never changes.
 // In whatever order the application calls or restores them, every entry knows its next.
 
-// True: the fault is ours, and the context in which the thread continues has been changed. Async-signal-safe.
+// Returns true if the fault is ours; it has then changed the context in which the thread continues.
+// Async-signal-safe.
 using ClaimFault = bool (*)(ucontext_t& interrupted);
 
 // Installs the handlers. Any thread may call it, always with the same `claim`. Takes no lock, so that a fork
 // at any moment leaves nothing locked in the child.
 void install_fault_handlers(ClaimFault claim);
+// Whether signals SIGSEGV and SIGBUS reach our handlers first. Costs two queries with sigaction(2).
 bool fault_handlers_in_place();
 
 }  // namespace verbena::memory

@@ -39,12 +39,13 @@ bool fault_guard_in_place();
 // signals. Some system calls.
 void check_guard();
 
-// Whether guarded calls work in this thread, for code that can do without the memory: another process, not
-// just the application, may take it away. Reinstalls the handlers; false while the thread blocks one of their
-// signals. Answers of the kernel are cached for a millisecond, so a change by the application goes unnoticed
-// for as long. Costs some nanoseconds.
+// Whether guarded calls work in this thread. For code that accesses memory which another process may take
+// away, and that can do without this memory. Reinstalls the handlers if they were replaced; returns false
+// while the thread blocks SIGSEGV or SIGBUS. Caches the kernel's answers for a millisecond, so a change by
+// the application goes unnoticed for that long. Costs some nanoseconds.
 bool guard_holds_here();
 
+// Like run_guarded(), for any callable without arguments.
 template <class F>
 bool guarded(F&& function) {
   return run_guarded([](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &function);
@@ -53,7 +54,7 @@ bool guarded(F&& function) {
 // Whether copy_small() (small_copy.h) may copy this many bytes, in this thread and now.
 bool may_copy_small(size_t bytes);
 
-// memcpy under guard. False: a fault; `to` may be partly written.
+// Copies `from` to `to` under guard. Returns false after a fault; `to` may be partly written.
 bool copy_guarded(std::byte* to, ConstBytes from);
 
 }  // namespace verbena::memory

@@ -15,14 +15,14 @@ class KeyPublisher {
 
   // ---- with the table's lock held
 
-  // The key opens `opening` from now on.
+  // Publishes `opening`, which its key opens from now on.
   virtual void publish(const Opening& opening) = 0;
-  // The key will open nothing, or something else.
+  // Withdraws a key, before it opens nothing, or something else.
   virtual void withdraw(uint32_t key) = 0;
 
   // ---- without the table's lock
 
-  // Waits until nobody uses withdrawn keys any more.
+  // Waits until no other process uses withdrawn keys any more.
   virtual void await_users() = 0;
   // Alternative without waiting: identifies the accesses that may still use withdrawn keys; 0: none.
   virtual uint64_t users() = 0;

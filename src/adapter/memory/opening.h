@@ -98,7 +98,7 @@ class alignas(kCacheLine) PublishedOpening {
   }
 
  private:
-  // False: it was written meanwhile.
+  // Returns false if a write happened meanwhile.
   bool try_read(Opening& found) const {
     const uint32_t before = sequence_.load(std::memory_order_acquire);
     const auto get = [this](size_t word) { return words_[word].load(std::memory_order_acquire); };

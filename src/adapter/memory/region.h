@@ -31,7 +31,8 @@ using BoundWindows = IntrusiveList<Region, &Region::bound_to_qp>;
 Result<void> make_null(Region& region, PdId pd);
 
 // Checks that every page of [addr, addr + length) is mapped, and writable if `writable`. Brings the pages in,
-// as pinning would. EFAULT: a page is missing or lacks the right. EINVAL: the range wraps. Length 0 is valid.
+// as pinning would. Errors: EFAULT if a page is missing or lacks the right, EINVAL if the range wraps,
+// ENOMEM. Length 0 is valid.
 Result<void> check_pages(const void* addr, uint64_t length, bool writable);
 
 }  // namespace verbena::memory

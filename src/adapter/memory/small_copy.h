@@ -20,13 +20,14 @@ inline constexpr size_t kMaxSmallCopy = 64;
 inline constexpr size_t kMaxSmallCopy = 0;
 #endif
 
+// Whether copy_small() takes this many bytes: 1 to kMaxSmallCopy.
 constexpr bool is_small_copy(size_t bytes) {
   return bytes - 1 < kMaxSmallCopy;
 }
 
 // Copies upwards: a thread that sees the last byte change sees all of them, and an aligned word that ends
-// with it changes whole and once. False: a fault. REQUIRES: is_small_copy(from.size()), the thread takes
-// faults
+// with it changes whole and once. Returns false after a fault. REQUIRES: is_small_copy(from.size()), the
+// thread does not block SIGSEGV or SIGBUS
 bool copy_small(std::byte* to, ConstBytes from);
 
 // If the fault that the caller handles interrupted such a copy, makes the copy return false, and returns

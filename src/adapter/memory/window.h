@@ -35,14 +35,14 @@ struct WindowBinding {
 // table yet
 void make_window(Region& window, RegionKind type, PdId pd);
 
-// Executes a bind request. False: the rules forbid it, and nothing is changed. `of_qp`: the windows bound to
-// the request's QP.
+// Executes a bind request. Returns false, without effect, if the binding rules forbid it. `of_qp` is the list
+// of windows bound to the request's QP; a type 2 window is added to it.
 bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_qp);
 
 // Executes an invalidation, requested by the QP itself or by its peer: the key opens nothing until the window
-// is bound again. False, and nothing is changed: no window of type 2 has exactly this key in this protection
-// domain, or it is bound to another QP. An unbound window stays unbound, as in the kernel's rxe. (Regions
-// that were not registered by a request cannot be invalidated by one.)
+// is bound again. Returns false, without effect, if no window of type 2 has exactly this key in this
+// protection domain, or if the window is bound to another QP. An unbound window stays unbound, as in the
+// kernel's rxe. (Regions that were not registered by a request cannot be invalidated by one.)
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 
 // Removes a window's bytes and rights, in any state: before it is deallocated, or its QP or region ends.
