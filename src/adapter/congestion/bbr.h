@@ -21,7 +21,8 @@ namespace verbena::congestion {
 // Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
 //
 // Differences from BBR:
-// - Loss and a longer RTT together mean that a queue overflows: the inflight cap shrinks (inflight_cap.h).
+// - Loss and a longer RTT together, or heavy loss for about a second, mean that a queue overflows: the
+//   inflight cap shrinks (inflight_cap.h), and the bandwidth is lowered by up to 10 %.
 // - CNPs limit the rate (dcqcn_rate.h).
 // - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT at
 //   the same time (incast.h).
@@ -97,14 +98,14 @@ class Bbr final : public Algorithm {
   uint64_t round_arrived_ = 0;
   TimePoint round_since_{};
   double lost_share_ = 0;     // of the bytes sent; smoothed over 16 rounds
-  double lasting_share_ = 0;  // the same, smoothed over a second
+  double lasting_share_ = 0;  // of the bytes sent; smoothed over a second
   // Window for paths with an RTT below 100 us and hardly any loss.
   FixedWindow near_;
   // The window in bytes until bandwidth and RTT are known, and the least window in startup. Doubles each
   // round trip, up to the window of near_.
   uint64_t first_;
   InflightCap inflight_cap_;
-  Incast incast_;  // as reported last
+  Incast incast_;  // the receiver's latest report
   DcqcnRate marks_;
 };
 

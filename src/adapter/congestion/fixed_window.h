@@ -49,7 +49,7 @@ class FixedWindow {
     set(std::min(bytes_ + packet_bytes_, max_));
   }
 
-  // The peer reported a gap: some packets got through.
+  // The peer reported a gap, so some packets got through. Halves the window, but not below four packets.
   void on_loss() {
     set(std::max(bytes_ / 2, least()));
     slow_start_until_ = bytes_;

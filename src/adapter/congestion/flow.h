@@ -16,7 +16,7 @@ namespace verbena::congestion {
 
 // The packets in flight of one requester, or of one UC or UD flow, as seen by congestion control. Remembers
 // when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are
-// as charged in flight.
+// as charged in flight (with Traits::charge_per_packet).
 //
 // For the shard's lock holder.
 class Flow {

@@ -17,8 +17,8 @@ namespace verbena::memory {
 // V segment, which is a file to the kernel: unmapping detaches it.
 class FileMapping {
  public:
-  // Maps a range, which may begin anywhere. Errors: those of mmap(2). REQUIRES: length > 0, offset + length
-  // does not wrap
+  // Maps a range of a file, which may begin at any offset. Errors: those of mmap(2). REQUIRES: length > 0,
+  // offset + length does not wrap
   static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable) {
     return create(fd, offset, length, writable, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
   }
@@ -46,7 +46,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Takes over an existing mapping. REQUIRES: whole pages
+  // Takes over an existing mapping, and unmaps it in the end. REQUIRES: `at` and `bytes` are whole pages
   static FileMapping adopt(void* at, uint64_t bytes) {
     FileMapping mapping;
     mapping.at_ = static_cast<std::byte*>(at);
@@ -87,7 +87,7 @@ class FileMapping {
 
   // Number of bytes mapped: the range and the rest of its pages.
   uint64_t bytes() const { return at_ != nullptr ? mapped_ : 0; }
-  // Start of the range; nullptr: nothing is mapped.
+  // Start of the range; nullptr if nothing is mapped.
   std::byte* data() const { return at_ != nullptr ? at_ + skipped_ : nullptr; }
 
  private:

@@ -13,14 +13,15 @@ namespace verbena::memory {
 // the pinned pages, and this process must not crash. run_guarded() calls function(argument) and returns true.
 // If a load or store inside raises SIGSEGV or SIGBUS, the call is abandoned there and false returned. So the
 // function must own nothing (no locks, no allocations), and what it wrote before the fault stays written. It
-// may call our own code and that of the libraries we link (memcpy), never the application's. A fault raised
-// there, for example in an application's signal handler that interrupted a copy, is the application's.
+// may call our own code and that of the libraries we link (memcpy), never the application's. A fault in the
+// application's code, for example in its signal handler that interrupted a copy, goes to the application.
 //
 // Works in any thread, nests, costs no system call, and coexists with handlers of the application: faults
 // that are not ours go to the previous handler. The kernel kills a process that faults in a thread which
 // blocks SIGSEGV or SIGBUS. check_guard(), or a thread's first guarded call, finds out whether the thread
-// does. If so, each guarded call unblocks both signals while it runs, for three system calls. But a pending
-// one is the application's: then both stay blocked, and the call has no guard.
+// blocks them. If so, each guarded call unblocks both signals while it runs, for three system calls. But if
+// one of these signals is pending, it belongs to the application: then both stay blocked, and the call has no
+// guard.
 //
 // REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);
@@ -31,12 +32,12 @@ bool run_guarded(void (*function)(void*), void* argument);
 void install_fault_guard();
 
 // Whether faults reach our handlers first: false before the installation, and after the application set a
-// handler of its own. Two queries with sigaction(2).
+// handler of its own. Costs two queries with sigaction(2).
 bool fault_guard_in_place();
 
 // Call every millisecond on threads that make guarded calls, or before the first one after a pause:
-// reinstalls our handlers if the application has replaced them, and caches whether this thread blocks their
-// signals. Some system calls.
+// reinstalls our handlers if the application has replaced them, and caches whether this thread blocks SIGSEGV
+// or SIGBUS. Costs some system calls.
 void check_guard();
 
 // Whether guarded calls work in this thread. For code that accesses memory which another process may take

@@ -24,7 +24,8 @@ class KeyPublisher {
 
   // Waits until no other process uses withdrawn keys any more.
   virtual void await_users() = 0;
-  // Alternative without waiting: identifies the accesses that may still use withdrawn keys; 0: none.
+  // Alternative without waiting: returns a value for are_gone() that identifies the accesses which may still
+  // use withdrawn keys; 0 if there are none.
   virtual uint64_t users() = 0;
   // Non-blocking: whether all accesses in `users` have finished. An access still running after 2 s counts as
   // finished.

@@ -22,7 +22,7 @@ class Readers {
 
   // Adds a shard's lock, which must live until remove(). REQUIRES: fewer than kMax locks are there
   void add(const SectionLock& lock) { replace(nullptr, &lock); }
-  // REQUIRES: no thread is in await(), or in a section of this lock
+  // Removes a lock. REQUIRES: no thread is in await(), or in a section of this lock
   void remove(const SectionLock& lock) { replace(&lock, nullptr); }
 
   // Waits until every section that is open now has ended. REQUIRES: the caller is in no section of these

@@ -43,8 +43,8 @@ struct Completion {
     wc.dlid_path_bits = 0;
   }
 
-  // Opcode that marks an entry as removed: its QP was destroyed while a poller held the queue. Polling skips
-  // such entries. The opcode may be written while the entry is being read.
+  // Opcode that marks an entry as removed: its QP was destroyed while a poller held the pollers' lock.
+  // Polling skips such entries. The opcode may be written while the entry is being read.
   static constexpr uint8_t kBlank = 0xff;
   uint8_t read_opcode() const {
     return std::atomic_ref(const_cast<uint8_t&>(opcode)).load(std::memory_order_relaxed);

@@ -98,8 +98,7 @@ class CompletionQueue {
   // Returns the next entry of the batch; nullptr if there is none now. The batch stays open. REQUIRES: a
   // batch is open
   const Completion* next_in_batch();
-  // REQUIRES: a batch is open
-  // Ends the batch and frees its entries.
+  // Ends the batch and frees its entries. REQUIRES: a batch is open
   void end_batch();
 
   bool empty() const {

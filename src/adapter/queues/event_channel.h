@@ -105,8 +105,8 @@ class EventChannel {
 };
 
 // Represents a thread that waits for a wake-up, and not for the descriptor. The channel gives the next event
-// to this thread directly: the way through the descriptor would cost two system calls. If the thread leaves
-// without taking the event, the descriptor gets the event.
+// to this thread directly: the descriptor would cost two system calls. If the thread leaves without taking
+// the event, the descriptor gets the event.
 //
 // There is one Waiter at a time per channel. The thread that waits creates, uses and destroys it.
 class EventChannel::Waiter {

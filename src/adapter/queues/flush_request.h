@@ -22,7 +22,7 @@ struct FlushRange {
   uint64_t length;
   uint32_t rkey;
   uint8_t placement;    // see adapter/memory/placement.h
-  uint8_t selectivity;  // likewise
+  uint8_t selectivity;  // see adapter/memory/placement.h
 };
 
 // Read and write the parameters of a FLUSH request. They are stored in the fields for remote memory and

@@ -18,7 +18,7 @@ namespace verbena::queues {
 // contents.
 class MappedArray {
  public:
-  // The allocator, and the kind of ring that it is told. If `from` is null, the memory is the system's.
+  // Allocator of the memory, and the kind of ring to tell it. If `from` is null, the memory is the system's.
   struct Source {
     RingMemory* from = nullptr;
     RingKind kind = RingKind::kSend;
@@ -87,7 +87,7 @@ class MappedArray {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   Source source_;             // null `from`: the system
-  RingSlab* slab_ = nullptr;  // in the pool; null: a mapping of its own
+  RingSlab* slab_ = nullptr;  // slab in the pool; null: a mapping of its own
 };
 
 }  // namespace verbena::queues

@@ -20,6 +20,7 @@ class RingMemory {
   // Returns memory with any contents. Returns kUseDefault if the caller should take the system's memory, and
   // nullptr if the application has none.
   virtual std::byte* allocate(size_t bytes, size_t alignment, RingKind kind) = 0;
+  // Frees memory from allocate() with the same kind.
   virtual void release(std::byte* at, RingKind kind) = 0;
 };
 

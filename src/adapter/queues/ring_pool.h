@@ -7,11 +7,11 @@ namespace verbena::queues {
 
 class RingSlab;
 
-// Memory for small rings; one pool for the process. The kernel limits mappings to 65,530 per process
-// (vm.max_map_count), so there may be more rings than mappings. Rings that are freed in another order than
-// they were made would also split mappings, and use up more of them. So rings whose sizes round up to the
-// same power of two share slabs of one mapping each. A slab is freed with its last ring, but one of each size
-// stays for the next ring.
+// Allocates memory for small rings; there is one pool per process. The kernel limits mappings to 65,530 per
+// process (vm.max_map_count), so there may be more rings than mappings. Rings that are freed in another order
+// than they were made would also split mappings, and use up more of them. So rings whose sizes round up to
+// the same power of two share slabs of one mapping each. A slab is freed with its last ring, but one of each
+// size stays for the next ring.
 //
 // Blocks are powers of two, aligned to their size up to a page; so no two share a cache line. They are
 // zeroed, and parts never touched cost nothing.

@@ -78,7 +78,7 @@ class SharedReceiveQueue {
   // disarms the limit.
   void arm(uint32_t limit);
 
-  // The tagged buffers; nullptr: the queue is not for tag matching.
+  // The tagged buffers; nullptr if the queue is not for tag matching.
   TagList* tags() { return tags_.get(); }
 
   // Moves the oldest request to `into`. Returns false if there is none.

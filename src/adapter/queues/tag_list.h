@@ -61,7 +61,7 @@ class TagList {
     uint64_t mask;
     uint32_t next;
     uint32_t previous;
-    uint32_t generation;  // distinguishes the handles that a place has had
+    uint32_t generation;  // how often the entry was used: makes its handles different
     bool used;
     bool waits;  // matches nothing until synchronize()
     HeldReceive receive;

@@ -100,9 +100,9 @@ struct RecvWqe {
 };
 static_assert(sizeof(RecvWqe) % alignof(ibv_sge) == 0);
 
-// A ring of work requests of equal size. One producer at a time (the owner locks around posting), and one
-// consumer at a time (the shard). Indexes count up and wrap at 2^32; the consumer may look at everything from
-// consumed() to posted().
+// A ring of work requests of equal size. There is one producer at a time (posting threads hold a lock), and
+// one consumer at a time (the shard). Indexes count up and wrap at 2^32. The consumer may read all requests
+// from consumed() to posted().
 template <class Wqe>
 class WorkQueue {
  public:

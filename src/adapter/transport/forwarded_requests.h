@@ -18,11 +18,11 @@ namespace verbena::transport {
 //
 // Only one owner's requests are unanswered at a time. Otherwise a later request of another owner could be
 // executed already when an earlier one must be repeated, and would then be executed twice. A request that
-// must wait for this reason stays in the target's reorder buffer. A target that keeps nothing drops it, and
-// asks for it by a NAK once everything before it is answered.
+// must wait for this reason stays in the target's reorder buffer. A target that does not keep early packets
+// drops the request, and asks for it by a NAK once everything before it is answered.
 //
-// The unanswered forwarded PSNs are the last before the target's expected PSN. The target keeps that PSN and
-// the MSN, and does the sending; this class only decides what to send.
+// The unanswered forwarded PSNs are the last ones before the target's expected PSN. The target's Responder
+// keeps the expected PSN and the MSN, and sends all packets; this class only decides what to send.
 //
 // For the shard's lock holder, like the target.
 class ForwardedRequests {
@@ -106,7 +106,7 @@ class ForwardedRequests {
   bool asked_ = false;
   roce::Psn asked_first_;
   roce::Psn asked_last_;
-  TimePoint silent_since_ = kNever;  // when the owner was found silent
+  TimePoint silent_since_ = kNever;  // first repetition of an unanswered request
   bool ask_afterwards_ = false;      // a request behind the forwarded ones waits, or is missing
 };
 

@@ -10,9 +10,10 @@ namespace verbena::transport {
 
 // An outgoing Ethernet frame.
 struct OutgoingFrame {
-  std::span<const ConstBytes> pieces;  // user memory, in order; may fault. The list is borrowed for the call
-  uint32_t bytes;                      // their sum
-  bool checksums;                      // IBV_SEND_IP_CSUM: fill in IP, TCP and UDP checksums
+  std::span<const ConstBytes>
+      pieces;      // user memory, in order; may fault. The list is valid only during the call
+  uint32_t bytes;  // their sum
+  bool checksums;  // IBV_SEND_IP_CSUM: fill in IP, TCP and UDP checksums
 };
 
 enum class FrameStatus : uint8_t {

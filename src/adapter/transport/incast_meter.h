@@ -17,6 +17,7 @@ namespace verbena::transport {
 // Any thread.
 class IncastMeter {
  public:
+  // Received bytes are added up over intervals of this length.
   static constexpr Duration kInterval = std::chrono::milliseconds(32);
   // Longest time between two dips: times at which all senders reduce their traffic together to measure the
   // min RTT.

@@ -41,8 +41,8 @@ class LossScoreboard {
     bool asked = false;  // by sending a request again, whose response comes before later ones
     bool begun = false;  // that response has begun to arrive: its rest is awaited from then on
 
-    // Notes that everything before this hole has arrived. If a READ request asks for the hole, the response
-    // has begun.
+    // Notes that everything before this hole has arrived. If a request was sent again for the hole, its
+    // response has begun to arrive.
     void begin(TimePoint now) {
       if (!asked || !again || lost) return;
       begun = true;

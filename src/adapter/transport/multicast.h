@@ -22,7 +22,8 @@ struct Attachment {
 // Pure; for the shard's lock holder.
 class MulticastMembers {
  public:
-  // A QP may be attached several times, and must be detached as often; it gets one copy. Errors: ENOMEM.
+  // Attaches a QP. A QP may be attached several times, and must be detached as often; it gets one copy of
+  // each datagram. Errors: ENOMEM.
   Result<void> attach(const Attachment& attachment);
   // Undoes one attach(). Returns false if the QP is not attached.
   bool detach(const QueuePair& qp);

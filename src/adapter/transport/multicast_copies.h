@@ -26,7 +26,7 @@ class MulticastCopies {
 
   enum class Way : uint8_t { kMemory, kWire };
 
-  // Whether copies from this sender may have come over shared memory.
+  // Whether this sender is remembered, so that copies from it may have come over shared memory.
   bool knows(roce::Qpn sender) const;
   // Notes that a copy of a packet has come, and returns whether to deliver it: it is the first one. For
   // senders beyond kMaxSenders, delivers only the copy from the wire.

@@ -28,7 +28,7 @@ class Pacer {
     bytes_per_microsecond_ = std::clamp<uint64_t>(bytes_per_second / 1'000'000, 1, bytes_per_microsecond_);
   }
 
-  // Whether a packet may leave now: less than the burst is in debt.
+  // Whether a packet may leave now: the burst is not used up.
   bool allows(TimePoint now) {
     if (unbounded_) return true;
     settle(now);

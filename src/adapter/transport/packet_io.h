@@ -160,6 +160,7 @@ class PacketSink {
     return as_packet(path, message, [this](const OutgoingPacket& packet) { return send(packet); });
   }
 
+  // Sends the packets of a train in order, until one cannot be sent.
   virtual TrainSent send_train(const PacketTrain& train) {
     for (uint32_t i = 0; i < train.count; ++i) {
       const PacketTrain one = train.part(i, 1);
@@ -190,7 +191,7 @@ struct IncomingPacket {
   // As in OutgoingPacket; the messages are contiguous in the packet's payload.
   std::span<const uint8_t> messages = {};
   LentPayload* lent = nullptr;  // rendezvous payload; the packet has none then
-  uint16_t source_port = 0;     // of UDP; 0: the packet came by another route
+  uint16_t source_port = 0;     // UDP source port; 0 if the packet came by another route
 
   uint32_t payload_bytes() const {
     return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(packet.payload.size());

@@ -11,8 +11,8 @@ class Flow;
 
 namespace verbena::transport {
 
-// Statistics of a connected QP's path to its peer, where packets may be lost. Written by one thread (the
-// shard), read by any.
+// Statistics of a connected QP's path to its peer, where packets may be lost. The holder of the shard's lock
+// writes them; any thread may read them.
 enum PathNumber : uint8_t {
   kPathRoundTrip,          // ns, smoothed; 0: unknown
   kPathUsualRoundTrip,     // ns, recent RTT without a queue

@@ -53,7 +53,7 @@ class PsnRanges {
   // Removes all PSNs and frees the memory, which an assignment would keep.
   void clear() { std::vector<Range>().swap(ranges_); }
 
-  // Calls visit(first, limit) for each range from `from` on, until it returns false.
+  // Calls visit(first, limit) for each range from `from` on, until visit returns false.
   template <class Visit>
   void for_each(roce::Psn from, Visit visit) const {
     for (const Range& range : ranges_) {

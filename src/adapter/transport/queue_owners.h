@@ -49,7 +49,7 @@ class QueueOwners {
  public:
   virtual ~QueueOwners() = default;
 
-  // A run number that was never used before. Never 0.
+  // Returns a run number that was never used before; never 0.
   virtual uint32_t new_run() = 0;
   // Forwards a request; requests to the same owner stay in order. Returns false if there is no room for the
   // request now.

@@ -226,7 +226,7 @@ class alignas(kCacheLine) QueuePair {
   virtual bool wants_ip_details() const { return false; }
   // Whether the peer may execute READs and WRITEs in our memory directly now, if our keys allow it.
   virtual bool takes_direct_access() const { return false; }
-  // Whether packets are in flight and unanswered.
+  // Whether packets of this QP are in flight and not yet acknowledged or answered.
   virtual bool has_outstanding() const = 0;
 
   // Call after on_packet(), transmit() and on_timer(), when the QP's state is consistent. If a completion
@@ -302,7 +302,7 @@ class alignas(kCacheLine) QueuePair {
       trace_sent(message, status);
     return status;
   }
-  // REQUIRES: packets are not traced
+  // Sends a packet train by the QP's route and counts its octets. REQUIRES: packets are not traced
   TrainSent send_out(const PacketTrain& train) {
     const TrainSent sent = route_->sink->send_train(train);
     count(kSentOctets, uint64_t{sent.packets} * (least_octets(attributes_.path) + train.packet_payload));
@@ -408,8 +408,8 @@ class alignas(kCacheLine) QueuePair {
   void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
     note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
   }
-  // Whether to log a dropped message, for services that drop silently. True only for the first message per
-  // reason until RESET, as a peer may send any number.
+  // Whether to log a dropped message, for services that drop silently. Returns true only for the first
+  // message per reason until RESET, as a peer may send any number.
   bool is_drop_to_be_said(protocol::TraceDrop why, LogLevel level) {
     if (log_level() < level) [[likely]]
       return false;

@@ -22,7 +22,7 @@ class RawQueuePair : public QueuePair {
         receipt_{config.pd, config.qpn.value(), strips_vlan, config.recv_cq},
         sink_(sink) {}
 
-  // A QP that only receives, in any state, and spreads frames over work queues.
+  // Makes a QP that only receives, in any state, and spreads frames over work queues.
   RawQueuePair(const QpConfig& config, ReceiveScaling scaling)
       : QueuePair(config, {}, {}), sink_(nullptr), scaling_(std::move(scaling)) {}
 
@@ -34,8 +34,8 @@ class RawQueuePair : public QueuePair {
   // number (UINT32_MAX) and may drop them.
   uint32_t room_for_frames();
 
-  // Whether frames wait for a receive request. Any thread calls it after posting one. Returns true once for
-  // each time that room_for_frames() has returned 0.
+  // Whether frames wait for a receive request. Any thread calls it after posting one. Returns true only once
+  // after room_for_frames() has returned 0.
   bool waited_for() {
     return starving_.load(std::memory_order_seq_cst) && starving_.exchange(false, std::memory_order_seq_cst);
   }

@@ -42,8 +42,8 @@ class ReceiveWorkQueue {
   void flush();
 
   // Stores an Ethernet frame in the next receive request. Returns false if the frame is dropped: the queue is
-  // not in RDY, or the request is missing or too short. Enters ERR if the request's memory or its completion
-  // is lost.
+  // not in RDY, or the request is missing or too short. Enters ERR if the request's memory cannot be written,
+  // or if the completion queue is in error.
   bool on_frame(const IncomingFrame& frame);
 
  private:

@@ -33,7 +33,7 @@ class ReceiverDrivenFlow {
   static constexpr uint32_t kManySenders = 8;
   // Max packets in flight, however much the path holds: more PSNs would not be distinguishable in reports.
   static constexpr int32_t kMaxInFlight = 1 << 14;
-  // Reports about packets that are more PSNs behind are ignored as forged: a receiver of our packets knows
+  // Reports whose PSN is this far behind, or further, are ignored as forged: a receiver of our packets knows
   // newer PSNs.
   static constexpr int32_t kFurthest = 2 * kMaxInFlight;
   // Confirms this many reports, so that one confirmation arrives. After a timeout, confirms as many again.

@@ -13,7 +13,7 @@
 namespace verbena::transport {
 
 // A limit of bytes that several users share, without fixed shares. A user may take more while its total is at
-// most twice what is then still free. So the next user always finds some. Any thread.
+// most twice what is then still free. So some bytes are always left for the next user. Any thread.
 class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : max_(most) {}
@@ -60,16 +60,16 @@ class ReorderBuffer {
   // REQUIRES: the packet is not before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   bool has(roce::Psn psn) const;
-  // Whether a packet after `psn` is here.
+  // Whether a packet after `psn` is kept.
   bool has_after(roce::Psn psn) const { return count_ > 0 && psn.is_before(furthest_); }
-  // The packet, valid until erase() or clear(). REQUIRES: has(psn)
+  // Returns the kept packet, valid until erase() or clear(). REQUIRES: has(psn)
   roce::Packet at(roce::Psn psn) const;
   // Frees a packet that was executed, as was everything before it. REQUIRES: has(psn)
   void erase(roce::Psn psn);
   void clear();
 
-  // Calls visit(first PSN, count) for each range of consecutive PSNs, in order from `expected` on, until it
-  // returns false.
+  // Calls visit(first PSN, count) for each range of consecutive PSNs, in order from `expected` on, until
+  // visit returns false.
   template <class Visit>
   void for_each_range(roce::Psn expected, Visit visit) const {
     ranges_.for_each(expected, [&](roce::Psn first, roce::Psn limit) {

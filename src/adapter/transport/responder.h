@@ -78,7 +78,7 @@ class Responder {
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
-  // An encoded protocol::ResponderProgress.
+  // The responder's progress, encoded as protocol::ResponderProgress.
   uint64_t progress() const;
 
   // When to call on_timer(); kNever: not at all.
@@ -149,7 +149,7 @@ class Responder {
   void hold_back(const roce::Packet& packet);
   void on_unanswered(const roce::Packet& packet, TimePoint now);
   void take(const ForwardedRequests::Verdict& verdict);
-  // The last PSN that may be acknowledged.
+  // The last PSN that may be acknowledged: everything before unanswered forwarded requests.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
   // Stores the progress before anything leaves that acknowledges: from then on the agent may have to answer

@@ -20,9 +20,9 @@ namespace verbena::transport {
 // transport service, and adapters drop it (9.6.1.2). Linux rxe before 5.16 checks the PSN instead, and takes
 // an unknown opcode with an outstanding PSN for an error of the QP. So the packet has a PSN from the distant
 // past (kPast), which every requester ignores. Nothing depends on SACKs: acknowledgements are sent as usual,
-// and NAKs to requesters that do not understand SACKs. A responder sends a few SACKs to an unknown requester.
-// Once the requester has confirmed one ("heard"), the responder continues with SACKs, without NAKs. The
-// requester confirms again for each NAK of a responder that has sent SACKs.
+// and NAKs to requesters that do not understand SACKs. To a requester that has confirmed no SACK, a responder
+// sends kMaxUnheard SACKs, and then only a few. Once the requester has confirmed one ("heard"), the responder
+// sends SACKs and no NAKs. The requester confirms again for each NAK of a responder that has sent SACKs.
 //
 // The payload is a PSN and up to kMax ranges, each of two words: the distance of the range's first PSN from
 // the payload's PSN, and the number of PSNs. Everything between ranges is missing. The payload's PSN is the
@@ -34,7 +34,7 @@ struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;
   static constexpr uint32_t kMaxBytes = 4 + kMax * kRangeBytes;
-  static constexpr uint32_t kPast = 1u << 22;  // the packet's PSN is this far behind the current one
+  static constexpr uint32_t kPast = 1u << 22;  // distance of the packet's PSN behind the current one
   static constexpr uint32_t kMaxPackets = 16;  // for one report
   static constexpr uint32_t kContinues = 1u << 31;
   // Max ranges in a packet whose payload has at most `mtu` bytes.

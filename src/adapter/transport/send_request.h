@@ -57,7 +57,7 @@ inline bool wakes_peer(const queues::SendWqe& wqe) {
   return is_data(wqe) && wqe.opcode != IBV_WR_RDMA_WRITE;
 }
 
-// Bytes of the message before packet `index`.
+// Number of bytes of the message before packet `index`.
 inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t mtu) {
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{index} * mtu, wqe.length));
 }
@@ -67,7 +67,7 @@ constexpr uint32_t packets_for(uint32_t bytes, uint32_t mtu) {
   return std::max<uint32_t>(1, (bytes + mtu - 1) / mtu);
 }
 
-// Number of PSNs that the request owns.
+// Number of PSNs that the request uses.
 inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
   return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
@@ -78,7 +78,7 @@ struct DataPacket {
   Pieces pieces;
   uint32_t count;  // of packets
   uint32_t bytes;  // of payload
-  bool ends;       // the message
+  bool ends;       // whether the message ends with it
 };
 
 // Makes packet `index` of the request, with PSN `psn`, or a super-packet of at most `most` packets from there

@@ -23,8 +23,8 @@ inline constexpr uint32_t kMaxRendezvousMessage = 128;
 struct TaggedMessage {
   enum class Kind : uint8_t {
     kPlain,       // its queue is not for tag matching
-    kUntagged,    // delivered as it is
-    kUnexpected,  // tagged, but no buffer matches: delivered as it is, and counted
+    kUntagged,    // delivered without matching, as it has no tag
+    kUnexpected,  // tagged, but no buffer matches: delivered without matching, and counted
     kEager,       // the data follows the header
     kRendezvous,
   };

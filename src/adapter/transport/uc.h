@@ -25,7 +25,7 @@ class UcQueuePair : public QueuePair {
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
-  // Returns true if ECN marks matter: they are in the traffic class.
+  // ECN marks are in the traffic class. Only a QP with congestion control uses them.
   bool wants_ip_details() const override { return config().repairs; }
   bool has_outstanding() const override { return false; }
   void reroute() override;
@@ -55,7 +55,7 @@ class UcQueuePair : public QueuePair {
   SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
   void fail_send(ibv_wc_status status);
   bool may_send() const;
-  // The oldest request has started: some of its packets have left, or it has been executed here.
+  // Whether the oldest request has started: some of its packets have left, or it has been executed here.
   bool has_begun() const { return packet_ > 0 || users_ != 0; }
   bool execute_here(const queues::SendWqe& wqe);
   void complete_sent(const queues::SendWqe& wqe);

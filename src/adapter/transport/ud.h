@@ -89,7 +89,7 @@ class UdQueuePair : public QueuePair {
   std::optional<Destination> routed_to_;  // destination that route() leads to
   // Flow control for each destination, except over lossless routes; allocated for the first destination.
   std::unique_ptr<RecentPeers<DatagramFlow>> flows_;
-  DatagramFlow* flow_ = nullptr;    // to routed_to_; null: unlimited
+  DatagramFlow* flow_ = nullptr;    // flow to routed_to_; null: sending is not limited
   TimePoint waits_until_ = kNever;  // the oldest request may not leave before this time; kNever: it may
 };
 
