@@ -16,7 +16,7 @@ namespace verbena::congestion {
 // BBR: models the path by its bandwidth (the largest recent delivery rate) and its min RTT (the RTT without a
 // queue). Keeps in flight what the path holds by this model, and paces at the delivery rate. Periodically it
 // sends a little faster to find more bandwidth, then a little slower to drain the queue that this built.
-// Neither a loss nor a longer RTT changes the model, so paths with loss or jitter are used fully; a loss only
+// Neither a loss nor a longer RTT changes the model, so paths with loss or jitter are used fully. A loss only
 // ends an attempt to send faster. After Cardwell et al., "BBR: Congestion-Based Congestion Control" (ACM
 // Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
 //

@@ -18,8 +18,8 @@ struct PacketTrain {
   bool repeated = false;  // sent before: an acknowledgement may be for an earlier copy
   bool limited = false;   // the sender had no more to send
   TimePoint sent;
-  // State at the time when the train left: bytes delivered so far, arrival time of the latest of these bytes,
-  // and the time when those had been sent.
+  // State when the train left: bytes delivered so far, arrival time of the latest of these bytes, and send
+  // time of those.
   uint64_t delivered = 0;
   TimePoint delivered_at;
   TimePoint delivered_sent;

@@ -9,8 +9,8 @@ namespace verbena::memory {
 //
 // A fault is first offered to `claim`. If `claim` declines, or the signal is no fault at all (kill(2)), the
 // signal has exactly the effect that the previous disposition would have given it. A previous handler is
-// called with its mask and flags; the default action ends the process with the same status, and a core of the
-// faulting instruction.
+// called with its mask and flags. The default action ends the process with the same status, and with a core
+// dump of the faulting instruction.
 //
 // The application may install a handler over ours, and keep ours as its predecessor to chain to or to
 // restore. So each installation over something new uses another entry point, whose predecessor never changes.

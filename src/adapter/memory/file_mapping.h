@@ -14,7 +14,7 @@
 namespace verbena::memory {
 
 // A range of a file in this process's memory, shared with everyone that maps it. adopt() also takes a System
-// V segment, which is a file to the kernel: unmapping detaches it.
+// V segment, which is a file to the kernel. Unmapping detaches the segment.
 class FileMapping {
  public:
   // Maps a range of a file, which may begin at any offset. Errors: those of mmap(2). REQUIRES: length > 0,

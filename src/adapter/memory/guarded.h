@@ -16,12 +16,11 @@ namespace verbena::memory {
 // may call our own code and that of the libraries we link (memcpy), never the application's. A fault in the
 // application's code, for example in its signal handler that interrupted a copy, goes to the application.
 //
-// Works in any thread, nests, costs no system call, and coexists with handlers of the application: faults
-// that are not ours go to the previous handler. The kernel kills a process that faults in a thread which
-// blocks SIGSEGV or SIGBUS. check_guard(), or a thread's first guarded call, finds out whether the thread
-// blocks them. If so, each guarded call unblocks both signals while it runs, for three system calls. But if
-// one of these signals is pending, it belongs to the application: then both stay blocked, and the call has no
-// guard.
+// Works in any thread, nests, costs no system call, and coexists with handlers of the application. Faults of
+// other code go to the previous handler. The kernel kills a process that faults in a thread which blocks
+// SIGSEGV or SIGBUS. check_guard(), or a thread's first guarded call, finds out whether the thread blocks
+// them. If so, each guarded call unblocks both signals while it runs, for three system calls. But if one of
+// these signals is pending, it belongs to the application: then both stay blocked, and the call has no guard.
 //
 // REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);
@@ -35,8 +34,8 @@ void install_fault_guard();
 // handler of its own. Costs two queries with sigaction(2).
 bool fault_guard_in_place();
 
-// Call every millisecond on threads that make guarded calls, or before the first one after a pause:
-// reinstalls our handlers if the application has replaced them, and caches whether this thread blocks SIGSEGV
+// Call every millisecond on threads that make guarded calls, or before the first guarded call after a pause.
+// Reinstalls our handlers if the application has replaced them, and caches whether this thread blocks SIGSEGV
 // or SIGBUS. Costs some system calls.
 void check_guard();
 

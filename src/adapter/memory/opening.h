@@ -31,8 +31,8 @@ enum class RegionKind : uint8_t {
 
 // The access that a key gives, and to whom: a range of user memory, with rights. A plain value.
 //
-// An unbound window has a key, but no rights and no bytes: so a lookup need not know whether a region or a
-// window is behind the key.
+// An unbound window has a key, but no rights and no bytes. So a lookup need not distinguish regions and
+// windows.
 struct Opening {
   std::byte* base = nullptr;  // location of `iova` in this process
   uint64_t iova = 0;          // first address of the range, as requests name it

@@ -8,10 +8,10 @@
 
 namespace verbena::memory {
 
-// Copies pieces one after the other, in ascending order. A thread that sees the last byte change (or an
-// aligned word of up to eight bytes that ends with it) then sees all other bytes. Programs rely on this for
-// an RDMA WRITE of one message, as adapters write ascending addresses; memcpy() promises no order. A message
-// that is a single such word is written by one store.
+// Copies pieces one after the other, in ascending order. A thread that sees the last byte change then sees
+// all other bytes. This also holds for an aligned word of up to eight bytes that ends with the last byte.
+// Programs rely on this for an RDMA WRITE of one message, as adapters write ascending addresses; memcpy()
+// promises no order. A message that is a single such word is written by one store.
 //
 // All copy under guard. They return false after a fault; `to` may be partly written. REQUIRES:
 // install_fault_guard() was called

@@ -15,9 +15,9 @@ namespace verbena::memory {
 //
 // Pure, and thread-safe by the key table's lock. A finished bind or invalidation holds for every later
 // lookup. A window of type 2 belongs to one QP, and so to one shard: no thread is using it meanwhile. For a
-// window of type 1, another shard may still execute the packet at hand: its region is still registered, and
-// deregistration waits for the packet. Other processes that access a window directly learn of the same change
-// (KeyPublisher). A caller that must know when their accesses have ended uses KeyTable::users().
+// window of type 1, another shard may still be executing a packet. The window's region is still registered
+// then, and deregistration waits for that packet. Other processes that access a window directly learn of the
+// same change (KeyPublisher). A caller that must know when their accesses have ended uses KeyTable::users().
 
 // Parameters of a bind request, and the QP it was posted to.
 struct WindowBinding {

@@ -108,7 +108,7 @@ class CompletionQueue {
 
   // Arms the queue: requests one event for the next entry, or with `solicited_only` for the next solicited
   // entry or error. A request for any entry overrides one for solicited entries. If such an entry is waiting,
-  // and came after the last event, the event is due now: the caller then does what the listener would do.
+  // and came after the last event, the event is due now. The caller then does what the listener would do.
   //
   // The specification does not require this (IBTA volume 1, 11.4.2.2). But mlx5's adapters do it, and
   // programs that arm and sleep without another poll rely on it (UCX). Entries that the last event reported

@@ -78,7 +78,7 @@ class EventChannel {
   // Drops the pending events of `source`, which is going away.
   void withdraw(EventSource& source);
 
-  // Whether take() would return without waiting: an event is pending, or the channel has ended.
+  // Whether an event is pending, or the channel has ended: take() usually returns at once then.
   bool has_some();
   // Whether the descriptor is O_NONBLOCK now.
   bool is_nonblocking() const;
@@ -119,7 +119,8 @@ class EventChannel::Waiter {
   Waiter& operator=(const Waiter&) = delete;
 
   // Whether this thread has become the channel's waiter. Returns false if another thread is the waiter, if
-  // the descriptor has events already, or if the channel has ended. Then nothing else may be called.
+  // the descriptor has events already, or if the channel has ended or is being destroyed. Then nothing else
+  // may be called.
   bool has_the_place() const { return has_the_place_; }
 
   // Whether waiting is over: an event was given, or none will come.

@@ -21,9 +21,9 @@ namespace verbena::queues {
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInline = 1024;  // bytes
 
-// Bits of SendWqe::flags: those that an application may set, and two of ours. kTagMatchingRequest: a shared
-// receive queue that matches tags made the request. kRefusedRequest: the service cannot execute it, so it
-// completes with IBV_WC_LOC_QP_OP_ERR in its turn.
+// Bits of SendWqe::flags: those that an application may set, and two of ours. kTagMatchingRequest marks a
+// request that tag matching has made (fetch_rendezvous()). kRefusedRequest marks a request that the service
+// cannot execute: it completes with IBV_WC_LOC_QP_OP_ERR in its turn.
 inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;

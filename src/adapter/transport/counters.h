@@ -32,7 +32,7 @@ enum QpCounter : uint8_t {
   kSends,     // SEND requests completed
   kReceives,  // receive requests filled
   kSendErrors,
-  kReceiveErrors,  // failed requests; flushed ones do not count
+  kReceiveErrors,  // failed receive requests; flushed ones do not count
   kRetriesExceeded,
   kRnrRetriesExceeded,
   kFirstMoreCounter,

@@ -15,8 +15,8 @@ namespace verbena::transport {
 // Flow control of a datagram queue pair towards one destination QP. A sender of many datagrams requests
 // receiver reports (datagram_report.h). While the destination reports, the sender sends no more than the path
 // carries. To a destination that never reports (adapters, Linux rxe), or that has stopped, it sends
-// everything at once. The sender waits for the first report, for kPatience and at most kMaxWaits times:
-// without the wait, request and report would get lost in the sender's own burst.
+// everything at once. The sender waits for the first report, for kPatience and at most kMaxWaits times.
+// Without the wait, request and report would get lost in the sender's own burst.
 //
 // For the shard's lock holder.
 class DatagramFlow {
@@ -78,10 +78,10 @@ class DatagramFlow {
   Traits traits_;
   roce::Psn next_;
   bool owes_request_ = false;
-  // While the destination has not answered:
+  // Used while the destination has sent no report:
   uint64_t untold_ = 0;  // bytes since the last request
   TimePoint untold_since_{};
-  uint32_t seldom_ = 0;  // each step makes requests four times rarer
+  uint32_t seldom_ = 0;  // number of times that the bytes between requests have grown fourfold
   uint32_t waits_ = 0;
   TimePoint waits_until_{};
   std::optional<ReceiverDrivenFlow> told_;  // set once the destination sends reports

@@ -17,8 +17,9 @@ namespace verbena::transport {
 // which datagrams to itself are missing. Therefore the sender counts datagrams per destination, and sends the
 // count ahead of the next one.
 //
-// The payload is three words: the count; the sender's QPN, which a packet without DETH does not carry; and
-// the Q_Key, so that only a sender with the right to send datagrams makes the receiver keep state.
+// The payload is three 32-bit words: the count, the sender's QPN, and the Q_Key. A packet without DETH does
+// not carry the QPN otherwise. By the Q_Key, only a sender with the right to send datagrams makes the
+// receiver keep state.
 struct ReportRequest {
   static constexpr uint32_t kBytes = 12;
 

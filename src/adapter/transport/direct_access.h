@@ -77,7 +77,7 @@ class DirectAccess {
   // After read() has returned false, a part of `to` may have been written.
   virtual bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
                     std::span<const ConstBytes> to) = 0;
-  // Returns false where sending a packet is faster, or after a fault. Then nothing, or a part, has been
+  // Returns false where sending a packet is faster, or if the access fails. Then nothing, or a part, has been
   // written.
   virtual bool write(const PeerRange& range, uint32_t offset, uint32_t bytes,
                      std::span<const ConstBytes> from) = 0;

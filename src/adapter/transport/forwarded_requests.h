@@ -14,7 +14,7 @@ namespace verbena::transport {
 
 // The forwarded requests of an XRC target: those for shared receive queues of other processes. (IBTA volume
 // 1, annex A14, assumes one adapter that owns all these queues.) They are forwarded in order, and
-// acknowledged once the owner of the queue has answered.
+// acknowledged once the process that owns the queue has answered.
 //
 // Only one owner's requests are unanswered at a time. Otherwise a later request of another owner could be
 // executed already when an earlier one must be repeated, and would then be executed twice. A request that

@@ -14,7 +14,7 @@ namespace verbena::transport {
 // Each queue pair adds the bytes that it has received, once per kInterval. The estimate is the square of the
 // sum, divided by the sum of the squares: the number of senders, if all send equal parts.
 //
-// Any thread.
+// Any thread may call it.
 class IncastMeter {
  public:
   // Received bytes are added up over intervals of this length.
@@ -56,7 +56,7 @@ class IncastMeter {
 class IncastShare {
  public:
   // Counts a packet with `bytes` bytes of payload. Returns true if its sender should get a report on other
-  // senders now: a new dip has begun, and there are others, or were at the dip before.
+  // senders now. That is when a new dip has begun, and there are other senders, or were at the dip before.
   bool on_packet(IncastMeter& meter, uint64_t bytes, TimePoint now) {
     bytes_ += bytes;
     if (now >= says_at_) {

@@ -33,8 +33,8 @@ class LossScoreboard {
     roce::Psn first;
     roce::Psn limit;
     TimePoint since;  // when it was noticed missing, or last sent again
-    // When the retransmission should be acknowledged, by the RTT at the time it was sent: the queue in which
-    // it waited may be gone when the acknowledgement comes.
+    // When the retransmission should be acknowledged, by the RTT at the time it was sent. (The queue in which
+    // it waited may be gone when the acknowledgement comes.)
     TimePoint answer_due{};
     bool lost = false;   // it must be sent again
     bool again = false;  // it has been sent again
@@ -77,9 +77,9 @@ class LossScoreboard {
   void advance(roce::Psn limit, TimePoint now);
 
   enum class State : uint8_t {
-    kUnderWay,
-    kLost,   // must be sent again
-    kAgain,  // has been sent again
+    kUnderWay,  // in flight or late: neither known to be lost nor sent again
+    kLost,      // must be sent again
+    kAgain,     // has been sent again
     kArrived,
   };
 

@@ -10,9 +10,9 @@ namespace verbena::transport {
 struct Misfit {
   enum class Kind : uint8_t {
     kNone,
-    kPathMtu,        // a packet's payload, and the queue pair's path MTU
-    kReceiveBuffer,  // a complete message, and the receive request's buffers
-    kPartOfMessage,  // the part of a message received so far, and the receive request's buffers
+    kPathMtu,        // `bytes` of a packet's payload, `room`: the queue pair's path MTU
+    kReceiveBuffer,  // `bytes` of a complete message, `room` in the receive request's buffers
+    kPartOfMessage,  // `bytes` of a message received so far, `room` in the receive request's buffers
   };
   Kind kind = Kind::kNone;
   uint64_t bytes = 0;

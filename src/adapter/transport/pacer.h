@@ -10,8 +10,8 @@
 namespace verbena::transport {
 
 // Token-bucket pacer for UC and UD, whose senders get no ACKs. A receiver takes longer per packet than a
-// sender: without a limit, a large message overruns the receiver's buffer, and everything beyond the first
-// hundreds of kilobytes is lost. So a burst leaves at once, and the rest at a rate that the receiver can
+// sender. Without a limit, a large message would overrun the receiver's buffer, and lose everything beyond
+// its first hundreds of kilobytes. So a burst leaves at once, and the rest at a rate that the receiver can
 // follow. Burst and rate are the route's; a lossless route is unlimited.
 class Pacer {
  public:

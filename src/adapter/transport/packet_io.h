@@ -177,7 +177,7 @@ class PacketSink {
 
   // Tell whether the receiver's process has taken what was sent into shared memory. put_so_far() returns the
   // amount put into the ring so far, a counter that wraps. is_taken() returns whether the receiver has taken
-  // that amount; on a network it always returns true.
+  // this amount. On a network, it always returns true.
   virtual uint32_t put_so_far() const { return 0; }
   virtual bool is_taken(uint32_t /*so_far*/) const { return true; }
 };

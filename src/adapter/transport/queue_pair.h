@@ -145,14 +145,14 @@ class alignas(kCacheLine) QueuePair {
   // that packets on the new route could overtake. REQUIRES: the caller then calls Shard::touched()
   virtual void reroute() {}
 
-  // Call when a packet of the connected peer came over shared memory: both sides use that route.
+  // Call when a packet of the connected peer came over shared memory, so that both sides use this route.
   // peer_is_local() is true until this QP looks up its route again.
   void note_local_peer() { peer_is_local_ = true; }
   bool peer_is_local() const { return peer_is_local_; }
 
   // Publishes `count` receive requests that were filled in. Returns true if the caller must ring the shard's
-  // doorbell: a request of the peer waits for a receive request, or the QP is in ERR and must flush them.
-  // (Posting sends always rings.)
+  // doorbell: a request of the peer waits for one, or the QP is in ERR and must flush them. (Posting sends
+  // always rings.)
   //
   // A thread that changes the state does not wait for posting threads: they may be inside a batch
   // (ibv_wr_start), which only they can end. So a thread that saw the state before ERR may still publish. It
@@ -230,8 +230,8 @@ class alignas(kCacheLine) QueuePair {
   virtual bool has_outstanding() const = 0;
 
   // Call after on_packet(), transmit() and on_timer(), when the QP's state is consistent. If a completion
-  // queue in error has lost a completion of this QP, its results cannot be relied on: it enters ERR (IBTA
-  // volume 1, 11.6.3.2: local work queue catastrophic error).
+  // queue in error has lost a completion of this QP, the QP enters ERR, as its results cannot be relied on
+  // (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
   void answer_lost_completions() {
     if (completion_lost_) fail_for_lost_completions();
   }

@@ -10,9 +10,9 @@
 
 namespace verbena::transport {
 
-// A queue pair of a reliable service. RC has a requester and a responder. XRC has one of them in each of its
-// two QP types: the initiator requests; the target responds, and finds the receive queue by the number in
-// each packet (IBTA volume 1, annex A14).
+// A queue pair of a reliable service. RC has a requester and a responder. In XRC, an initiator QP has only a
+// requester, and a target QP only a responder. The target finds the receive queue by the SRQ number in each
+// packet (IBTA volume 1, annex A14).
 class RcQueuePair : public QueuePair {
  public:
   enum class Role : uint8_t { kRc, kXrcInitiator, kXrcTarget };

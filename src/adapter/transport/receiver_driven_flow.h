@@ -70,8 +70,8 @@ class ReceiverDrivenFlow {
 
   // ---- receiving reports
 
-  // Processes a receiver report. Returns false if the report is ignored: its PSN is not recent, so it is not
-  // from a receiver of our packets, or only the fixed rate applies.
+  // Processes a receiver report. Returns false if the report is ignored. That is when its PSN is not recent,
+  // so that it is not from a receiver of our packets, or when only the fixed rate applies.
   bool on_report(const ReceiverReport& report, TimePoint now);
   // A CNP has come.
   void on_mark(TimePoint now);

@@ -23,8 +23,8 @@ struct Sack;
 // requests in order, acknowledges them, answers READs and atomics, and answers duplicates from its responder
 // resources.
 //
-// It sends two kinds of packets: urgent ones (READ responses, atomic acknowledgements, NAKs) in PSN order;
-// and after them one coalesced acknowledgement of everything up to the expected PSN.
+// It sends urgent packets first: READ responses and atomic acknowledgements in PSN order, then SACKs and
+// NAKs. After these follows one coalesced acknowledgement of everything up to the expected PSN.
 class Responder {
  public:
   Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp), passed_(qp) {}
@@ -188,8 +188,8 @@ class Responder {
   roce::Psn awaiting_;
   TimePoint awaits_since_ = kNever;
   TimePoint next_look_ = kNever;
-  // The furthest early packet that was dropped, if the peer may not know that it must send it again: the NAK
-  // for it was taken back, or asked for an earlier packet.
+  // The furthest early packet that was dropped, if the peer may not know that it must send this packet again.
+  // Then the NAK was taken back, or has asked for an earlier packet.
   std::optional<roce::Psn> dropped_;
   std::string refusal_;  // reason of a refusal, for a peer of our own user on this host; else empty
   ReorderBuffer kept_;   // packets after a gap, or that wait for an owner's answer or a receive request

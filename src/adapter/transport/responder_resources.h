@@ -72,7 +72,7 @@ class ResponderResources {
   // Returns the saved resource of this kind whose PSNs include `psn`; nullptr if there is none. Returns the
   // newest one, as PSNs repeat after 2^24.
   const Resource* saved(roce::Psn psn, Kind kind) const;
-  // Queues a saved response, or its last packets, again for a duplicate request. Packets that are still to be
+  // Queues a saved response, or a part of it, again for a duplicate request. Packets that are still to be
   // sent anyway are not queued twice. Drops the response if max_dest_rd_atomic repeated ones wait: the peer
   // will ask again.
   void repeat(const Resource& answer);

@@ -24,12 +24,12 @@ namespace verbena::transport {
 // sends kMaxUnheard SACKs, and then only a few. Once the requester has confirmed one ("heard"), the responder
 // sends SACKs and no NAKs. The requester confirms again for each NAK of a responder that has sent SACKs.
 //
-// The payload is a PSN and up to kMax ranges, each of two words: the distance of the range's first PSN from
-// the payload's PSN, and the number of PSNs. Everything between ranges is missing. The payload's PSN is the
-// first that has not arrived. (In XRC it may go back, if the owner of a queue was not ready for a packet.) If
-// one packet has no room for all ranges, the next one continues: its PSN is where the previous packet ended,
-// and the highest bit of that word is set. The seven bits between that bit and the PSN report other senders
-// to the same process (incast_bits.h).
+// The payload is a PSN and up to kMax ranges. Each range is two 32-bit words: the distance of its first PSN
+// from the payload's PSN, and its number of PSNs. Everything between ranges is missing. The payload's PSN is
+// the first that has not arrived. (In XRC this PSN may go back, if the process that owns a queue was not
+// ready for a packet.) If one packet has no room for all ranges, the next one continues: its PSN is where the
+// previous packet ended, and the highest bit of that word is set. The seven bits between that bit and the PSN
+// report other senders to the same process (incast_bits.h).
 struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;

@@ -17,8 +17,8 @@ class StandInAnswers {
  public:
   virtual ~StandInAnswers() = default;
   // `after_packets` tells that the answer covers responses that have just left for the requester, and that
-  // should arrive before it. answer.owner is not set yet: the target's process sets it, as it knows which
-  // process has answered.
+  // should arrive before the answer. answer.owner is not set yet. The target's process sets it, as it knows
+  // which process has answered.
   virtual void answer(const StandIn& stand_in, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 
@@ -63,8 +63,7 @@ struct Parts : QpEventListener {
 
 // Stands in for another process's XRC target, in the process that owns the shared receive queue. Executes the
 // requests that the target found in sequence and forwarded. It is an XRC target, too, but its
-// acknowledgements go to the target and not to the requester; READ responses and the like go to the
-// requester.
+// acknowledgements and NAKs go to the target. Responses to READs, atomics and the like go to the requester.
 //
 // The target says with which PSN a run of requests starts. After a NAK, the stand-in executes nothing until
 // the next run begins.

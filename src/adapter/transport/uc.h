@@ -13,9 +13,9 @@
 namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SENDs and RDMA WRITEs complete once
-// all their packets have left. The receiver drops a message that loses a packet, or that finds no receive
-// request, as a whole; data that an RDMA WRITE has already written stays. A Verbena peer sends receiver
-// reports, so that this QP sends no more than the path carries (receiver_report.h).
+// all their packets have left. The receiver drops a message as a whole if it loses a packet or finds no
+// receive request. Data that an RDMA WRITE has already written stays. A Verbena peer sends receiver reports,
+// so that this QP sends no more than the path carries (receiver_report.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)

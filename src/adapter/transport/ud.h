@@ -21,10 +21,10 @@ inline constexpr uint32_t kGrhBytes = 40;
 // `udp_bytes` is the length of the UDP payload with ICRC.
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
 
-// A queue pair of the unreliable datagram service: each request is one packet with a destination of its own,
-// and completes once the packet has left. A Verbena receiver sends receiver reports on request, so that
-// senders send no more than the path carries (datagram_flow.h). Requests leave in order: a request that waits
-// also delays requests to other destinations, as at an adapter's port.
+// A queue pair of the unreliable datagram service: each request is one packet with its own destination, and
+// completes once the packet has left. A Verbena receiver sends receiver reports on request, so that senders
+// send no more than the path carries (datagram_flow.h). Requests leave in order: a request that waits also
+// delays requests to other destinations, as at an adapter's port.
 class UdQueuePair : public QueuePair {
  public:
   using QueuePair::QueuePair;
