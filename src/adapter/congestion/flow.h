@@ -106,7 +106,7 @@ class Flow {
   };
   Timed timed_;
   TimePoint delivered_at_{};    // when the latest bytes arrived
-  TimePoint delivered_sent_{};  // when those had left
+  TimePoint delivered_sent_{};  // latest send time of bytes that have arrived
   uint64_t limited_until_ = 0;  // samples of packets sent before `delivered_` reaches this are
                                 // application-limited
 };

@@ -21,8 +21,8 @@ namespace verbena::transport {
 // an unknown opcode with an outstanding PSN for an error of the QP. So the packet has a PSN from the distant
 // past (kPast), which every requester ignores. Nothing depends on SACKs: acknowledgements are sent as usual,
 // and NAKs to requesters that do not understand SACKs. To a requester that has confirmed no SACK, a responder
-// sends kMaxUnheard SACKs, and then only a few. Once the requester has confirmed one ("heard"), the responder
-// sends SACKs and no NAKs. The requester confirms again for each NAK of a responder that has sent SACKs.
+// sends kMaxUnheard SACKs, and then only a few. Once the requester has confirmed one, the responder sends
+// SACKs and no NAKs. The requester confirms again for each NAK of a responder that has sent SACKs.
 //
 // The payload is a PSN and up to kMax ranges. Each range is two 32-bit words: the distance of its first PSN
 // from the payload's PSN, and its number of PSNs. Everything between ranges is missing. The payload's PSN is

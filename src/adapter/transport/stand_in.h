@@ -75,8 +75,8 @@ class StandIn final : private delegate_detail::Parts, public RcQueuePair {
 
   // Makes the stand-in ready for requests. REQUIRES: attributes() are the target's
   void begin();
-  // Call before each request, with the run that it belongs to. A new run starts with PSN `next`, and with
-  // `msn` as the MSN before it. REQUIRES: begin() was called
+  // Call before each request that is not a repetition, with the run that the request belongs to. A new run
+  // starts with PSN `next`, and with `msn` as the MSN before it. REQUIRES: begin() was called
   void follow(uint32_t run, roce::Psn next, uint32_t msn);
 
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
