@@ -17,7 +17,7 @@ class AckAggregation {
   // The largest excess of the last WindowedMax::kRounds rounds, in bytes.
   uint64_t get() const { return max_.get(); }
 
-  // `arrived` more bytes have arrived over a path with a rate of `rate` bytes per second.
+  // `arrived` more bytes have arrived in round `round`, over a path with a rate of `rate` bytes per second.
   void on_arrival(uint64_t round, uint64_t arrived, uint64_t rate, TimePoint now) {
     uint64_t explained = explained_by(rate, now);
     // Starts a new measurement: without it, a burst of long ago would be hidden by what has arrived evenly

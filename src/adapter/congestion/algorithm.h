@@ -8,8 +8,9 @@
 
 namespace verbena::congestion {
 
-// Sizes that an algorithm needs, in bytes as charged in flight: one packet of the path MTU, the train of
-// packets that leaves best together, and the largest burst whatever the MTU.
+// Sizes that an algorithm needs, in bytes as charged in flight (with Traits::charge_per_packet). `packet` is
+// one packet of the path MTU, `run` a train of packets worth sending at once, `burst` the largest burst
+// whatever the MTU.
 struct Sizes {
   uint32_t packet;
   uint32_t run;
@@ -41,8 +42,9 @@ struct Allowance {
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
+  // An acknowledgement has come, which gives this sample.
   virtual void on_arrival(const Sample& sample) = 0;
-  // `bytes` are lost: later packets arrived before them.
+  // `bytes` bytes are lost: later packets arrived before them.
   virtual void on_loss(uint64_t bytes) = 0;
   // The retransmission timeout has expired: nothing is known to get through.
   virtual void on_timeout() = 0;

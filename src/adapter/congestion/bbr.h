@@ -16,16 +16,18 @@ namespace verbena::congestion {
 // BBR: models the path by its bandwidth (the largest recent delivery rate) and its min RTT (the RTT without a
 // queue). Keeps in flight what the path holds by this model, and paces at the delivery rate. Periodically it
 // sends a little faster to find more bandwidth, then a little slower to drain the queue that this built.
-// Neither a loss nor a longer RTT changes the model, so paths with loss or jitter are used fully; a loss only
+// Neither a loss nor a longer RTT changes the model, so paths with loss or jitter are used fully. A loss only
 // ends an attempt to send faster. After Cardwell et al., "BBR: Congestion-Based Congestion Control" (ACM
 // Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
 //
 // Differences from BBR:
-// - Loss and a longer RTT together mean that a queue overflows: the inflight cap shrinks (inflight_cap.h).
+// - Loss and a longer RTT together, or heavy loss for about a second, mean that a queue overflows: the
+//   inflight cap shrinks (inflight_cap.h), and the bandwidth is lowered by up to 10 %.
 // - CNPs limit the rate (dcqcn_rate.h).
-// - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT
-//   at the same time (incast.h).
-// - On a path with an RTT below 100 us and hardly any loss a FixedWindow decides alone.
+// - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT at
+//   the same time (incast.h).
+// - On a path with an RTT below 100 us and less than 0.2 % loss, nothing is paced. The window is a
+//   FixedWindow, or two bandwidth-delay products if that is more.
 class Bbr final : public Algorithm {
  public:
   explicit Bbr(const Sizes& sizes);
@@ -61,12 +63,13 @@ class Bbr final : public Algorithm {
   void follow_model();
   // The bandwidth-delay product of the model, times `quarters` / 4.
   uint64_t held(uint32_t quarters) const;
-  // Bytes in flight beyond the bandwidth-delay product: over any path acknowledgements come in bursts.
+  // Bytes that may be in flight beyond the bandwidth-delay product, since acknowledgements come in bursts
+  // over any path.
   uint64_t usual_aggregation() const;
   uint64_t max_in_flight() const;
   bool knows_of_others() const { return incast_.senders > 1; }
-  // The least window, in bytes. Smaller with many senders, where four packets each would overfill the shared
-  // queue.
+  // The least window, in bytes. It is smaller with many senders, where four packets each would overfill the
+  // shared queue.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
   static constexpr uint32_t kMany = 8;
@@ -95,14 +98,14 @@ class Bbr final : public Algorithm {
   uint64_t round_arrived_ = 0;
   TimePoint round_since_{};
   double lost_share_ = 0;     // of the bytes sent; smoothed over 16 rounds
-  double lasting_share_ = 0;  // the same, smoothed over a second
-  // The window of nearby paths.
+  double lasting_share_ = 0;  // of the bytes sent; smoothed over a second
+  // Window for paths with an RTT below 100 us and hardly any loss.
   FixedWindow near_;
   // The window in bytes until bandwidth and RTT are known, and the least window in startup. Doubles each
-  // round trip, up to that of near_.
+  // round trip, up to the window of near_.
   uint64_t first_;
   InflightCap inflight_cap_;
-  Incast incast_;  // as reported last
+  Incast incast_;  // the receiver's latest report
   DcqcnRate marks_;
 };
 

@@ -10,8 +10,9 @@ namespace verbena::congestion {
 
 // DCQCN rate limit of a sender whose packets switches have marked. The reaction point of Zhu et al.,
 // "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), with one round trip as its timer. A
-// CNP reduces the rate by a share that is larger the more CNPs came recently. Without CNPs, each of the next
-// five rounds gives back half of the reduction; later rounds add a little more each.
+// CNP reduces the rate by a share that is larger the more CNPs came recently. Each later round without a CNP
+// gives back half of what remains of the reduction. From the sixth round on, each round also adds 1/64 of the
+// path's bandwidth to the rate that is aimed at.
 //
 // Rates are bytes per second. For the shard's lock holder.
 class DcqcnRate {
@@ -20,10 +21,10 @@ class DcqcnRate {
   // that may not send never notices that its peer is gone.
   static constexpr uint64_t kLeast = 125'000;
 
-  // 0: no limit, as nothing has been marked for long.
+  // Max rate; 0 if there is no limit, as no CNP has come for long.
   uint64_t limit() const { return limit_; }
 
-  // A CNP came while the sender sent at `rate`.
+  // A CNP came while the sender sent at `rate`. Only the first CNP in a round trip counts.
   void on_mark(uint64_t rate) {
     if (rate == 0 || marked_in_round_) return;  // packets in flight cannot know of the first CNP
     marked_in_round_ = true;
@@ -33,7 +34,8 @@ class DcqcnRate {
     limit_ = std::max(less, std::min(target_, kLeast));
     rounds_ = 0;
   }
-  // A round trip has ended; `bandwidth`: the path's known rate.
+  // A round trip has ended. `bandwidth` is the path's measured bandwidth; the limit ends once it exceeds that
+  // by half.
   void on_round(uint64_t bandwidth) {
     if (limit_ == 0) return;
     if (marked_in_round_) {

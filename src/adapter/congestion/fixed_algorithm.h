@@ -6,7 +6,8 @@
 
 namespace verbena::congestion {
 
-// Kind::kFixed: a FixedWindow of two to four bursts that does not learn the path, and halves on loss or CNP.
+// Algorithm of Kind::kFixed: a FixedWindow of two bursts that grows to four at most, and halves on a loss or
+// CNP. It measures nothing of the path.
 class FixedAlgorithm final : public Algorithm {
  public:
   explicit FixedAlgorithm(const Sizes& sizes) { window_.reset(sizes); }

@@ -15,7 +15,7 @@ namespace verbena::congestion {
 class FixedWindow {
  public:
   // How far the window may grow, as a multiple of its start. Between hosts with busy processors an
-  // acknowledgement can take a third of a millisecond, whatever the wire takes: then four bursts do not fill
+  // acknowledgement can take a third of a millisecond, however fast the wire is. Then four bursts do not fill
   // 10 Gb/s.
   enum Most : uint32_t { kTwice = 2, kFourTimes = 4 };
 
@@ -33,8 +33,8 @@ class FixedWindow {
   uint32_t most() const { return max_; }
 
   uint32_t bytes() const { return bytes_; }
-  // The window rounded down to whole trains, if it holds at least one: a single leftover packet would cost as
-  // much on its way as a whole train.
+  // The window in bytes, rounded down to whole trains if it holds at least one. A single leftover packet
+  // would cost as much on its way as a whole train.
   uint32_t usable() const { return usable_; }
 
   void on_acknowledged(uint32_t bytes) {
@@ -49,7 +49,7 @@ class FixedWindow {
     set(std::min(bytes_ + packet_bytes_, max_));
   }
 
-  // The peer reported a gap: some packets got through.
+  // The peer reported a gap, so some packets got through. Halves the window, but not below four packets.
   void on_loss() {
     set(std::max(bytes_ / 2, least()));
     slow_start_until_ = bytes_;

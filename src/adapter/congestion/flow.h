@@ -16,12 +16,12 @@ namespace verbena::congestion {
 
 // The packets in flight of one requester, or of one UC or UD flow, as seen by congestion control. Remembers
 // when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are
-// as charged in flight.
+// as charged in flight (with Traits::charge_per_packet).
 //
 // For the shard's lock holder.
 class Flow {
  public:
-  // nullptr: out of memory.
+  // Returns nullptr if memory has run out.
   static std::unique_ptr<Flow> make(Kind kind, const Sizes& sizes) noexcept;
   Flow(Kind kind, const Sizes& sizes);
   // Changes the algorithm, if `kind` differs; RTT and trains are kept.
@@ -29,33 +29,42 @@ class Flow {
 
   // ---- sending
 
-  // Packets left that are new, or that are sent again in sequence after starts_over(). `in_flight`: bytes in
-  // flight before them.
+  // Notes that packets have left: new ones, or, with `repeated`, packets that are sent again in sequence
+  // after starts_over(). `in_flight` is the number of bytes in flight before them.
   void sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
             TimePoint now);
-  // Packets were retransmitted out of sequence.
+  // Notes that packets were retransmitted out of sequence. They count for the pacing only.
   void repaired(uint32_t bytes, TimePoint now) { pacer_.sent(bytes, now); }
   // Ends the current train: packets sent from now on leave at another time.
   void end_run() { run_is_open_ = false; }
-  // The sender has run out of data, though the window has room: the next samples are application-limited.
+  // Call when the sender has run out of data, though the window has room: the next samples are
+  // application-limited.
   void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
+  // Forgets the packets from `from` on: the sender goes back and sends them again in sequence.
   void starts_over(roce::Psn from);
+  // Whether the pacing allows a packet now.
   bool may_send(TimePoint now) const { return pacer_.allows(now); }
-  // Like may_send(), once `bytes` more have left.
+  // Whether the pacing would still allow a packet now if `bytes` more bytes had left.
   bool may_send_after(uint32_t bytes, TimePoint now) const { return pacer_.allows_after(bytes, now); }
-  // Like may_send_after(), for a train of `bytes` sent at this pace.
+  // Like may_send_after(), but always true for a packet train that is longer than the pacer's burst.
   bool may_send_after_run(uint32_t bytes, TimePoint now) const { return pacer_.allows_after_run(bytes, now); }
+  // When to send again, after may_send() was false.
   TimePoint may_send_at() const { return pacer_.next(); }
 
   // ---- acknowledgements
 
+  // `bytes` more bytes are known to have arrived.
   void arrived(uint64_t bytes) { delivered_ += bytes; }
-  // These packets have arrived and were sent only once: takes an RTT sample. REQUIRES: first is before limit
+  // Takes an RTT sample from packets [first, limit), which have arrived and were sent only once. REQUIRES:
+  // first is before limit
   void took_time(roce::Psn first, roce::Psn limit);
-  // Ends an acknowledgement: makes a sample of the arrived() and took_time() calls since the last answered().
+  // Ends the handling of an acknowledgement: makes a sample of the arrived() and took_time() calls since the
+  // last answered(), and gives it to the algorithm.
   void answered(uint64_t in_flight, TimePoint now);
   // Forgets packets before `limit`: they are acknowledged.
   void settled(roce::Psn limit) { trains_.drop_before(limit); }
+  // Pass events on to the algorithm: a loss, a retransmission timeout, a CNP, a receiver's report on its
+  // senders.
   void lost(uint64_t bytes);
   void timed_out();
   void marked();
@@ -66,9 +75,9 @@ class Flow {
   uint64_t window() const { return allowance_.window; }
   uint64_t rate() const { return allowance_.rate; }
   const RttEstimator& round_trip() const { return round_trip_; }
-  // When the latest packet left of those that were sent once and have arrived.
+  // Send time of the latest packet that was sent only once and has arrived.
   TimePoint latest_sent() const { return delivered_sent_; }
-  // When the packet first left; kNever if no longer known.
+  // Send time of the train with this packet; kNever if it is no longer known.
   TimePoint sent_at(roce::Psn psn) const {
     const PacketTrain* run = trains_.find(psn);
     return run != nullptr ? run->sent : kNever;
@@ -97,7 +106,7 @@ class Flow {
   };
   Timed timed_;
   TimePoint delivered_at_{};    // when the latest bytes arrived
-  TimePoint delivered_sent_{};  // when those had left
+  TimePoint delivered_sent_{};  // latest send time of bytes that have arrived
   uint64_t limited_until_ = 0;  // samples of packets sent before `delivered_` reaches this are
                                 // application-limited
 };

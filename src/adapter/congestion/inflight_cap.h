@@ -18,12 +18,13 @@ class InflightCap {
 
   uint64_t get() const { return bytes_; }
 
-  // `in_flight`: bytes in flight when the queue overflowed. The cap does not go below `least`.
+  // The queue overflowed while `in_flight` bytes were in flight. Lowers the cap to 54/64 of these, but not
+  // below `least`.
   void on_overflow(uint64_t in_flight, uint64_t least) {
     bytes_ = std::max(least, in_flight - in_flight * kLess / kParts);
   }
-  // A round trip ended without overflow, while the receiver had `senders` senders. Above `enough` the cap is
-  // lifted.
+  // A round trip ended without overflow, while the receiver had `senders` senders. Raises the cap by 1/16 or
+  // by `packet` bytes, whichever is more, times 2 / (1 + senders). Above `enough` bytes the cap is removed.
   void on_quiet_round(uint64_t packet, uint64_t enough, uint32_t senders) {
     if (bytes_ == kNone) return;
     bytes_ += std::max(packet, bytes_ * kMore / kParts) * 2 / (1 + senders);

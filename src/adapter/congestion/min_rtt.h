@@ -16,13 +16,13 @@ namespace verbena::congestion {
 // For the shard's lock holder.
 class MinRtt {
  public:
-  static constexpr Duration kDip = std::chrono::milliseconds(20);
-  static constexpr Duration kSoon = 20 * kDip;
-  static constexpr Duration kLasts = std::chrono::seconds(10);
-  static constexpr int64_t kRoundTripsBetween = 100;
-  static constexpr int64_t kLeastSamples = 8;  // for the mean of a round
+  static constexpr Duration kDip = std::chrono::milliseconds(20);  // least length of a dip
+  static constexpr Duration kSoon = 20 * kDip;                     // time between dips at first
+  static constexpr Duration kLasts = std::chrono::seconds(10);     // time between dips at most
+  static constexpr int64_t kRoundTripsBetween = 100;  // least time between dips, in RTTs, up to kLasts
+  static constexpr int64_t kLeastSamples = 8;         // for the mean of a round
 
-  // Zero: not known yet.
+  // The min RTT; zero if it is not known yet.
   Duration get() const { return least_; }
   // Mean RTT of the last round.
   Duration latest() const { return latest_; }
@@ -32,7 +32,8 @@ class MinRtt {
     ++samples_;
     if (least_.count() == 0) found(sample, now);
   }
-  // A round has ended. True: the minimum is old, so a dip should begin now. Never true unless `may_dip`.
+  // A round has ended. Returns true if a dip should begin now, as the minimum is old. Returns true only with
+  // `may_dip`.
   bool on_round(TimePoint now, bool may_dip) {
     if (samples_ < kLeastSamples) return false;
     latest_ = std::exchange(sum_, Duration(0)) / std::exchange(samples_, 0);

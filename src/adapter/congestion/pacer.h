@@ -9,8 +9,8 @@
 namespace verbena::congestion {
 
 // Paces the packets of a Flow at the rate that congestion control allows. (Senders without congestion control
-// use transport/pacer.h.) A sender that is late, because of timers or busy processors, may catch up for a
-// moment. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime at the rate.
+// use transport/pacer.h.) A sender that is late, because of timers or busy processors, may catch up by two
+// bursts. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime at the rate.
 class Pacer {
  public:
   // How long a burst may take on the path. Timers are not much finer.
@@ -24,7 +24,9 @@ class Pacer {
     burst_ = time_of(std::clamp<uint64_t>(bytes, least_burst, std::max(least_burst, max_burst)));
   }
 
+  // Whether a packet may leave now.
   bool allows(TimePoint now) const { return rate_ == 0 || due_ <= now; }
+  // Whether a packet might still leave now if `bytes` more bytes had left.
   bool allows_after(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || due_after(bytes, now) <= now;
   }
@@ -36,7 +38,7 @@ class Pacer {
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = due_after(bytes, now);
   }
-  // Forgets what was sent: after a timeout nothing is believed to be in flight.
+  // Allows packets at once again. Called after a timeout: nothing is believed to be in flight then.
   void forget() { due_ = {}; }
   // When a whole burst may leave, after allows() was false.
   TimePoint next() const { return due_ + burst_; }

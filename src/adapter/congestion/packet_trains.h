@@ -18,7 +18,8 @@ struct PacketTrain {
   bool repeated = false;  // sent before: an acknowledgement may be for an earlier copy
   bool limited = false;   // the sender had no more to send
   TimePoint sent;
-  // At the time it left: bytes delivered, when the latest of these arrived, and when those had left.
+  // State when the train left: bytes delivered so far, arrival time of the latest of these bytes, and send
+  // time of those.
   uint64_t delivered = 0;
   TimePoint delivered_at;
   TimePoint delivered_sent;
@@ -41,9 +42,9 @@ class PacketTrains {
   const PacketTrain& at(size_t place) const { return ring_[(first_ + place) & (ring_.size() - 1)]; }
   PacketTrain& at(size_t place) { return ring_[(first_ + place) & (ring_.size() - 1)]; }
 
-  // REQUIRES: the train starts where the last one ends, if there is one
+  // Adds a train that was sent. REQUIRES: the train starts where the last one ends, if there is one
   void add(const PacketTrain& run);
-  // The train with this PSN; nullptr if not in flight.
+  // Returns the train with this PSN; nullptr if no train in flight has it.
   const PacketTrain* find(roce::Psn psn) const;
   // Forgets trains that end at or before `limit`.
   void drop_before(roce::Psn limit);

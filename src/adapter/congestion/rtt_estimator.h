@@ -31,7 +31,7 @@ class RttEstimator {
   // Recent minimum of the smoothed RTT: the RTT without a queue, whatever path single packets took.
   Duration usual() const { return usual_; }
   Duration latest() const { return latest_; }
-  // After this long without an answer, none is expected any more.
+  // Time after which an answer is not expected any more: the smoothed RTT plus four mean deviations.
   Duration timeout() const { return smoothed_ + 4 * deviation_; }
 
  private:

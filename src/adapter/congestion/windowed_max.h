@@ -12,6 +12,7 @@ class WindowedMax {
  public:
   static constexpr uint32_t kRounds = 10;
 
+  // Adds a value of round `round`, which never decreases.
   void add(uint64_t round, uint64_t value) {
     if (round != round_) {
       // Rounds without a value count as zero.
@@ -24,7 +25,7 @@ class WindowedMax {
     max_ = std::max(max_, value);
   }
   uint64_t get() const { return max_; }
-  // Limits the values so far to `value`.
+  // Lowers all values so far to `value`, if they are larger.
   void cut(uint64_t value) {
     for (uint64_t& other : values_) other = std::min(other, value);
     max_ = std::min(max_, value);

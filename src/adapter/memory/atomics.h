@@ -9,7 +9,7 @@ namespace verbena::memory {
 
 // The two RDMA atomics on user memory, under guard. They are the processor's own: atomic for the
 // application's threads and every other process that maps the memory (IBV_ATOMIC_GLOB of ibv_query_device).
-// Values are in host order. Both return the previous value; nullopt: the access faulted, and nothing was
+// Values are in host order. Both return the previous value, or nullopt if the access faulted and nothing was
 // changed.
 //
 // REQUIRES: address is a multiple of 8; install_fault_guard() was called

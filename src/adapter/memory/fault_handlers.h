@@ -7,21 +7,24 @@ namespace verbena::memory {
 
 // Our handlers of SIGSEGV and SIGBUS, stacked with those of the application.
 //
-// A fault is first offered to `claim`. If `claim` declines, or the signal is no fault at all (kill(2)), it
-// gets exactly what the previous disposition would have given it. A previous handler is called with its mask
-// and flags; the default action ends the process with the same status, and a core of the faulting
-// instruction.
+// A fault is first offered to `claim`. If `claim` declines, or the signal is no fault at all (kill(2)), the
+// signal has exactly the effect that the previous disposition would have given it. A previous handler is
+// called with its mask and flags. The default action ends the process with the same status, and with a core
+// dump of the faulting instruction.
 //
 // The application may install a handler over ours, and keep ours as its predecessor to chain to or to
 // restore. So each installation over something new uses another entry point, whose predecessor never changes.
-// In whatever order the application calls or restores them, every entry knows its next.
+// In whatever order the application calls or restores handlers, each entry point knows the handler to call
+// next.
 
-// True: the fault is ours, and the context in which the thread continues has been changed. Async-signal-safe.
+// Returns true if the fault is ours; it has then changed the context in which the thread continues.
+// Async-signal-safe.
 using ClaimFault = bool (*)(ucontext_t& interrupted);
 
 // Installs the handlers. Any thread may call it, always with the same `claim`. Takes no lock, so that a fork
 // at any moment leaves nothing locked in the child.
 void install_fault_handlers(ClaimFault claim);
+// Whether signals SIGSEGV and SIGBUS reach our handlers first. Costs two queries with sigaction(2).
 bool fault_handlers_in_place();
 
 }  // namespace verbena::memory

@@ -13,16 +13,16 @@
 
 namespace verbena::memory {
 
-// A range of a file in this process's memory, shared with everyone that maps it. Also for a System V segment,
-// which is a file to the kernel: unmapping detaches it.
+// A range of a file in this process's memory, shared with everyone that maps it. adopt() also takes a System
+// V segment, which is a file to the kernel. Unmapping detaches the segment.
 class FileMapping {
  public:
-  // Maps a range, which may begin anywhere. Errors: those of mmap(2). REQUIRES: length > 0, offset + length
-  // does not wrap
+  // Maps a range of a file, which may begin at any offset. Errors: those of mmap(2). REQUIRES: length > 0,
+  // offset + length does not wrap
   static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable) {
     return create(fd, offset, length, writable, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
   }
-  // The same for a file with pages of `page` bytes.
+  // Like create() above, for a file with pages of `page` bytes.
   static Result<FileMapping> create(int fd, uint64_t offset, uint64_t length, bool writable, uint64_t page) {
     const uint64_t skipped = offset % page;
     FileMapping mapping;
@@ -36,7 +36,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Private zeros, where no file can be mapped.
+  // Maps private zeroed memory instead, where no file can be mapped.
   static Result<FileMapping> anonymous(uint64_t length) {
     FileMapping mapping;
     mapping.mapped_ = length;
@@ -46,7 +46,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Takes over an existing mapping. REQUIRES: whole pages
+  // Takes over an existing mapping, and unmaps it in the end. REQUIRES: `at` and `bytes` are whole pages
   static FileMapping adopt(void* at, uint64_t bytes) {
     FileMapping mapping;
     mapping.at_ = static_cast<std::byte*>(at);
@@ -67,8 +67,9 @@ class FileMapping {
     if (at_ != nullptr) ::munmap(at_, mapped_);
   }
 
-  // Unmaps everything but these bytes. Whole pages remain, or all of it with some page sizes: see bytes().
-  // REQUIRES: offset + length <= bytes(), length > 0, data() is as it was adopted
+  // Unmaps the pages outside [offset, offset + length) of the mapping; data() is at `offset` then. Pages
+  // larger than the system's may stay mapped: see bytes(). REQUIRES: offset + length <= bytes(), length > 0,
+  // the mapping was adopted and not narrowed before
   void narrow(uint64_t offset, uint64_t length) {
     const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     const uint64_t end = (offset + length + page - 1) / page * page;
@@ -86,7 +87,7 @@ class FileMapping {
 
   // Number of bytes mapped: the range and the rest of its pages.
   uint64_t bytes() const { return at_ != nullptr ? mapped_ : 0; }
-  // Start of the range; nullptr: nothing is mapped.
+  // Start of the range; nullptr if nothing is mapped.
   std::byte* data() const { return at_ != nullptr ? at_ + skipped_ : nullptr; }
 
  private:

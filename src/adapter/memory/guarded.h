@@ -13,14 +13,14 @@ namespace verbena::memory {
 // the pinned pages, and this process must not crash. run_guarded() calls function(argument) and returns true.
 // If a load or store inside raises SIGSEGV or SIGBUS, the call is abandoned there and false returned. So the
 // function must own nothing (no locks, no allocations), and what it wrote before the fault stays written. It
-// may call our own code and that of the libraries we link (memcpy), never the application's. A fault raised
-// there, for example in an application's signal handler that interrupted a copy, is the application's.
+// may call our own code and that of the libraries we link (memcpy), never the application's. A fault in the
+// application's code, for example in its signal handler that interrupted a copy, goes to the application.
 //
-// Works in any thread, nests, costs no system call, and coexists with handlers of the application: faults
-// that are not ours go to the previous handler. The kernel kills a process that faults in a thread which
-// blocks SIGSEGV or SIGBUS. check_guard(), or a thread's first guarded call, finds out whether the thread
-// does. If so, each guarded call unblocks both signals while it runs, for three system calls. But a pending
-// one is the application's: then both stay blocked, and the call has no guard.
+// Works in any thread, nests, costs no system call, and coexists with handlers of the application. Faults of
+// other code go to the previous handler. The kernel kills a process that faults in a thread which blocks
+// SIGSEGV or SIGBUS. check_guard(), or a thread's first guarded call, finds out whether the thread blocks
+// them. If so, each guarded call unblocks both signals while it runs, for three system calls. But if one of
+// these signals is pending, it belongs to the application: then both stay blocked, and the call has no guard.
 //
 // REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);
@@ -31,20 +31,21 @@ bool run_guarded(void (*function)(void*), void* argument);
 void install_fault_guard();
 
 // Whether faults reach our handlers first: false before the installation, and after the application set a
-// handler of its own. Two queries with sigaction(2).
+// handler of its own. Costs two queries with sigaction(2).
 bool fault_guard_in_place();
 
-// Call every millisecond on threads that make guarded calls, or before the first one after a pause:
-// reinstalls our handlers if the application has replaced them, and caches whether this thread blocks their
-// signals. Some system calls.
+// Call every millisecond on threads that make guarded calls, or before the first guarded call after a pause.
+// Reinstalls our handlers if the application has replaced them, and caches whether this thread blocks SIGSEGV
+// or SIGBUS. Costs some system calls.
 void check_guard();
 
-// Whether guarded calls work in this thread, for code that can do without the memory: another process, not
-// just the application, may take it away. Reinstalls the handlers; false while the thread blocks one of their
-// signals. Answers of the kernel are cached for a millisecond, so a change by the application goes unnoticed
-// for as long. Costs some nanoseconds.
+// Whether guarded calls work in this thread. For code that accesses memory which another process may take
+// away, and that can do without this memory. Reinstalls the handlers if they were replaced; returns false
+// while the thread blocks SIGSEGV or SIGBUS. Caches the kernel's answers for a millisecond, so a change by
+// the application goes unnoticed for that long. Costs some nanoseconds.
 bool guard_holds_here();
 
+// Like run_guarded(), for any callable without arguments.
 template <class F>
 bool guarded(F&& function) {
   return run_guarded([](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &function);
@@ -53,7 +54,7 @@ bool guarded(F&& function) {
 // Whether copy_small() (small_copy.h) may copy this many bytes, in this thread and now.
 bool may_copy_small(size_t bytes);
 
-// memcpy under guard. False: a fault; `to` may be partly written.
+// Copies `from` to `to` under guard. Returns false after a fault; `to` may be partly written.
 bool copy_guarded(std::byte* to, ConstBytes from);
 
 }  // namespace verbena::memory

@@ -10,15 +10,16 @@
 
 namespace verbena::memory {
 
-// Looks keys up for a caller that mostly asks for the same few: caches some, for as long as nothing in the
-// table changes. For one thread at a time, in reader sections as with KeyTable::open(). A section that begins
-// after a change sees that there was one.
+// Looks up keys in a KeyTable, with a cache of kRemembered openings: callers mostly use the same few keys. A
+// change of the table invalidates the cache. For one thread at a time, in reader sections as with
+// KeyTable::open(). A section that begins after a change of the table sees the change.
 class KeyFinder {
  public:
   // REQUIRES: the table outlives this; null only if find() is never called
   explicit KeyFinder(const KeyTable* table) : table_(table) {}
 
-  // The opening of exactly this key, valid until the next call; nullptr: no such key.
+  // Returns the opening of exactly this key, valid until the next call. Returns nullptr if there is no such
+  // key.
   const Opening* find(uint32_t key) {
     // Read first, so that the result of a lookup is no older.
     const uint64_t changes = table_->changes();

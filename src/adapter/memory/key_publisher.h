@@ -15,16 +15,17 @@ class KeyPublisher {
 
   // ---- with the table's lock held
 
-  // The key opens `opening` from now on.
+  // Publishes `opening`, which its key opens from now on.
   virtual void publish(const Opening& opening) = 0;
-  // The key will open nothing, or something else.
+  // Withdraws a key, before it opens nothing, or something else.
   virtual void withdraw(uint32_t key) = 0;
 
   // ---- without the table's lock
 
-  // Waits until nobody uses withdrawn keys any more.
+  // Waits until no other process uses withdrawn keys any more.
   virtual void await_users() = 0;
-  // Alternative without waiting: identifies the accesses that may still use withdrawn keys; 0: none.
+  // Alternative without waiting: returns a value for are_gone() that identifies the accesses which may still
+  // use withdrawn keys; 0 if there are none.
   virtual uint64_t users() = 0;
   // Non-blocking: whether all accesses in `users` have finished. An access still running after 2 s counts as
   // finished.

@@ -16,7 +16,8 @@
 
 namespace verbena::memory {
 
-// Draws keys and finds what they open. One per process, whatever the number of its shards.
+// Allocates keys, and finds the regions and windows that they open. There is one table per process, whatever
+// the number of its shards.
 //
 // A key is 24 bits of identity and 8 bits of tag (the part that a consumer may choose for type 2 windows).
 // Identities come from a secret permutation of a counter: one repeats after 16.7 million registrations, and
@@ -83,8 +84,9 @@ class KeyTable {
 
   // Waits until nobody uses what was removed before. REQUIRES: the caller does not hold the writers' lock
   void await_readers();
-  // For callers that cannot wait; allowed in a section. users(): the accesses, besides the readers', that may
-  // use what was removed before (0: none). are_gone(): whether they have finished.
+  // For callers that cannot wait; allowed in a section. users() identifies the accesses by other processes
+  // that may still use what was removed before; 0 if there are none. are_gone() tells whether these accesses
+  // have finished.
   uint64_t users() const { return publisher_ != nullptr ? publisher_->users() : 0; }
   bool are_gone(uint64_t users) const { return users == 0 || publisher_->are_gone(users); }
 
@@ -95,20 +97,20 @@ class KeyTable {
     const std::lock_guard guard(lock_);
     return action();
   }
-  // Locks the table so that a child after fork() gets it whole; see Engine. False: the lock was not free
-  // within `patience`.
+  // Locks the table so that a child after fork() gets it in a consistent state; see Engine. Returns false if
+  // the lock was not free within `patience`.
   bool lock_for_fork(Duration patience) { return lock_.try_lock_for(patience); }
   void unlock_in_parent() { lock_.unlock(); }
   void free_in_child() { lock_.free_in_child(); }
 
   // ---- writers, with their lock held
 
-  // The region with exactly this key, or nullptr.
+  // Returns the region with exactly this key, or nullptr.
   Region* find(uint32_t key) const {
     Region* region = find_identity(key);
     return region != nullptr && region->key == key ? region : nullptr;
   }
-  // The region whose key has the identity of this one, whatever the tags; nullptr: none.
+  // Returns the region whose key has the same identity as `key`, whatever the tags; nullptr if there is none.
   Region* find_identity(uint32_t key) const;
 
   // Sets the tag of a region in the table, its key's low 8 bits. The caller must publish it.

@@ -31,8 +31,8 @@ enum class RegionKind : uint8_t {
 
 // The access that a key gives, and to whom: a range of user memory, with rights. A plain value.
 //
-// An unbound window has a key, but no rights and no bytes: so a lookup need not know whether a region or a
-// window is behind the key.
+// An unbound window has a key, but no rights and no bytes. So a lookup need not distinguish regions and
+// windows.
 struct Opening {
   std::byte* base = nullptr;  // location of `iova` in this process
   uint64_t iova = 0;          // first address of the range, as requests name it
@@ -40,7 +40,8 @@ struct Opening {
   Access access = 0;
   PdId pd = 0;
   uint32_t key = 0;
-  // The QPs that may use it: those whose number equals `qpn` in the bits of `qpn_mask`. Mask 0: every QP.
+  // The QPs that may use the key: those whose QPN equals `qpn` in the bits of `qpn_mask`. With mask 0, every
+  // QP may.
   uint32_t qpn = 0;
   uint32_t qpn_mask = 0;
   RegionKind kind = RegionKind::kMemory;
@@ -55,9 +56,9 @@ struct Opening {
     return ((~access & wanted) | (pd ^ of_pd) | ((qpn ^ of_qpn) & qpn_mask)) == 0;
   }
 
-  // Location of bytes [address, address + bytes) in this process; nullptr if they are not all in the region.
-  // Zero bytes lie anywhere from its start to its end. (In a region of all addresses, as implicit on-demand
-  // paging makes them, address 0 gives nullptr, too; nothing lies there.)
+  // Returns the location of bytes [address, address + bytes) in this process; nullptr if they are not all in
+  // the region. Zero bytes lie anywhere from its start to its end. (In a region of all addresses, as implicit
+  // on-demand paging makes them, address 0 gives nullptr, too; nothing lies there.)
   std::byte* at(uint64_t address, uint64_t bytes) const {
     if (address < iova) return nullptr;
     const uint64_t offset = address - iova;
@@ -72,7 +73,7 @@ struct Opening {
 // value. One cache line, which readers do not write.
 class alignas(kCacheLine) PublishedOpening {
  public:
-  // For one thread at a time.
+  // Publishes a new value. Only one thread at a time may call it.
   void write(const Opening& from) {
     const uint32_t before = sequence_.load(std::memory_order_relaxed);
     sequence_.store(before + 1, std::memory_order_relaxed);
@@ -98,7 +99,7 @@ class alignas(kCacheLine) PublishedOpening {
   }
 
  private:
-  // False: it was written meanwhile.
+  // Returns false if a write happened meanwhile.
   bool try_read(Opening& found) const {
     const uint32_t before = sequence_.load(std::memory_order_acquire);
     const auto get = [this](size_t word) { return words_[word].load(std::memory_order_acquire); };

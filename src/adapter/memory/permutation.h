@@ -15,9 +15,9 @@ constexpr uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// A permutation of the numbers of `bits` bits: a Feistel network, which is one for every round function
-// scramble(round, half). With four rounds it looks random if that function does (Luby and Rackoff); two more
-// are for numbers as short as these.
+// A permutation of the numbers of `bits` bits: a Feistel network, which is a permutation for every round
+// function scramble(round, half). With four rounds it looks random if that function does (Luby and Rackoff);
+// two more are for numbers as short as these.
 template <uint32_t bits, class Scramble>
 constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
   static_assert(bits % 2 == 0 && bits <= 32);
@@ -40,7 +40,7 @@ constexpr uint32_t permute(uint32_t value, const SipKey& key) {
                           [&](uint64_t round, uint32_t half) { return siphash(key, round << 32 | half); });
 }
 
-// The same for a secret that nothing else uses; faster.
+// Like permute() above, but faster: for a secret that nothing else uses.
 template <uint32_t bits>
 constexpr uint32_t permute(uint32_t value, uint64_t secret) {
   return permute_by<bits>(value,

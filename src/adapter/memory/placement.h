@@ -27,7 +27,7 @@ constexpr Access flush_access(uint8_t placement) {
          ((placement & kPlacementPersistent) != 0 ? kFlushPersistent : 0);
 }
 
-// Makes earlier writes visible to everyone that can see the memory.
+// Makes this thread's earlier writes visible to everyone that can see the memory.
 void make_visible();
 
 }  // namespace verbena::memory

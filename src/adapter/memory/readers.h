@@ -10,9 +10,9 @@
 
 namespace verbena::memory {
 
-// The threads that may use entries of a table which they found without a lock. Each is in a section of one of
-// these locks (base/section_lock.h), one per shard, and uses an entry only in the section in which it found
-// it.
+// Waits for threads that may use entries of a table which they found without the table's lock. Each such
+// thread is in a section of one of the added locks (base/section_lock.h), one per shard. It uses an entry
+// only in the section in which it found the entry.
 //
 // A writer makes an entry unreachable, and waits until every section that was open has ended. After that
 // nobody uses the entry any more. Readers pay nothing for this.
@@ -20,9 +20,9 @@ class Readers {
  public:
   static constexpr size_t kMax = 16;
 
-  // REQUIRES: there are fewer than kMax. The lock stays until it is removed
+  // Adds a shard's lock, which must live until remove(). REQUIRES: fewer than kMax locks are there
   void add(const SectionLock& lock) { replace(nullptr, &lock); }
-  // REQUIRES: no thread is in await(), or in a section of this lock
+  // Removes a lock. REQUIRES: no thread is in await(), or in a section of this lock
   void remove(const SectionLock& lock) { replace(&lock, nullptr); }
 
   // Waits until every section that is open now has ended. REQUIRES: the caller is in no section of these

@@ -10,8 +10,8 @@
 namespace verbena::memory {
 
 // A guarded copy of a few bytes (guarded.h) without the setjmp() of other guarded calls, which would cost
-// more than the copy itself. It is written in assembly: from the address of the faulting instruction, the
-// signal handler knows that it was this copy, and where to continue.
+// more than the copy itself. It is written in assembly: the address of the faulting instruction tells the
+// signal handler that it has interrupted this copy, and where to continue.
 //
 // Only on x86-64, and not with sanitizers, which would not see its accesses.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -20,13 +20,14 @@ inline constexpr size_t kMaxSmallCopy = 64;
 inline constexpr size_t kMaxSmallCopy = 0;
 #endif
 
+// Whether copy_small() takes this many bytes: 1 to kMaxSmallCopy.
 constexpr bool is_small_copy(size_t bytes) {
   return bytes - 1 < kMaxSmallCopy;
 }
 
-// Copies upwards: a thread that sees the last byte change sees all of them, and an aligned word that ends
-// with it changes whole and once. False: a fault. REQUIRES: is_small_copy(from.size()), the thread takes
-// faults
+// Copies `from` to `to` in ascending order. A thread that sees the last byte change sees all bytes; an
+// aligned word that ends with the last byte is written by one store. Returns false after a fault. REQUIRES:
+// is_small_copy(from.size()), the thread does not block SIGSEGV or SIGBUS
 bool copy_small(std::byte* to, ConstBytes from);
 
 // If the fault that the caller handles interrupted such a copy, makes the copy return false, and returns

@@ -10,19 +10,19 @@ namespace verbena::memory {
 
 // Memory windows: rights in a part of a region, given and taken by requests in a send queue (IBTA volume 1,
 // 10.6.7). Windows of type 1 belong to a protection domain and may be bound again at any time, which gives
-// them a new key. Those of type 2 also belong to a QP while bound (type 2B). They take the key that the
+// them a new key. Windows of type 2 also belong to a QP while bound (type 2B). They take the key that the
 // request names, and must be invalidated before they are bound again.
 //
 // Pure, and thread-safe by the key table's lock. A finished bind or invalidation holds for every later
 // lookup. A window of type 2 belongs to one QP, and so to one shard: no thread is using it meanwhile. For a
-// window of type 1, another shard may still execute the packet at hand: its region is still registered, and
-// deregistration waits for the packet. Other processes that access a window directly (KeyPublisher) are told
-// of the same change; a caller that must know when they have stopped asks KeyTable::users().
+// window of type 1, another shard may still be executing a packet. The window's region is still registered
+// then, and deregistration waits for that packet. Other processes that access a window directly learn of the
+// same change (KeyPublisher). A caller that must know when their accesses have ended uses KeyTable::users().
 
 // Parameters of a bind request, and the QP it was posted to.
 struct WindowBinding {
-  uint32_t window_key = 0;  // the window: any key with its identity
-  uint32_t new_key = 0;     // its tag becomes the window's
+  uint32_t window_key = 0;  // names the window: any key with its identity
+  uint32_t new_key = 0;     // its low 8 bits become those of the window's key
   uint32_t region_key = 0;  // the region's L_Key; ignored when length is 0
   uint64_t address = 0;     // start of the window, as an address of the region
   uint64_t length = 0;
@@ -35,14 +35,14 @@ struct WindowBinding {
 // table yet
 void make_window(Region& window, RegionKind type, PdId pd);
 
-// Executes a bind request. False: the rules forbid it, and nothing is changed. `of_qp`: the windows bound to
-// the request's QP.
+// Executes a bind request. Returns false, without effect, if the binding rules forbid it. `of_qp` is the list
+// of windows bound to the request's QP; a type 2 window is added to it.
 bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_qp);
 
 // Executes an invalidation, requested by the QP itself or by its peer: the key opens nothing until the window
-// is bound again. False, and nothing is changed: no window of type 2 has exactly this key in this protection
-// domain, or it is bound to another QP. An unbound window stays unbound, as in the kernel's rxe. (Regions
-// that were not registered by a request cannot be invalidated by one.)
+// is bound again. Returns false, without effect, if no window of type 2 has exactly this key in this
+// protection domain, or if the window is bound to another QP. An unbound window stays unbound, as in the
+// kernel's rxe. (Regions that were not registered by a request cannot be invalidated by one.)
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 
 // Removes a window's bytes and rights, in any state: before it is deallocated, or its QP or region ends.

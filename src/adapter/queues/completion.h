@@ -43,8 +43,8 @@ struct Completion {
     wc.dlid_path_bits = 0;
   }
 
-  // Opcode of an entry whose QP was destroyed while pollers could not be locked out: polling skips it. It may
-  // be written while the entry is being read.
+  // Opcode that marks an entry as removed: its QP was destroyed while a poller held the pollers' lock.
+  // Polling skips such entries. The opcode may be written while the entry is being read.
   static constexpr uint8_t kBlank = 0xff;
   uint8_t read_opcode() const {
     return std::atomic_ref(const_cast<uint8_t&>(opcode)).load(std::memory_order_relaxed);
@@ -52,8 +52,8 @@ struct Completion {
   void blank() { std::atomic_ref(opcode).store(kBlank, std::memory_order_relaxed); }
 
   uint64_t wr_id = 0;
-  uint64_t timestamp = 0;  // by device_clock(), if the queue wants it
-  uint64_t wallclock = 0;  // by wall_clock(), likewise
+  uint64_t timestamp = 0;  // by device_clock(), if Options::device_clock is set
+  uint64_t wallclock = 0;  // by wall_clock(), if Options::wall_clock is set
   uint64_t tag = 0;        // tag matching: the message's tag
   // Tag matching is for RC and XRC, flow rules are for raw packets: no entry has both.
   union {

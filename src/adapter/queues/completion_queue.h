@@ -21,11 +21,12 @@ namespace verbena::queues {
 class CompletionListener {
  public:
   virtual ~CompletionListener() = default;
-  // An entry came that the armed queue waits for; the queue is disarmed.
+  // An event is due: an entry came for which the queue was armed, or a held event was released. The queue is
+  // disarmed.
   virtual void on_completion_event() = 0;
   // An entry did not fit: the queue is in error from now on (IBTA volume 1, 11.2.9 "CQ overrun").
   virtual void on_overflow() = 0;
-  // A moderated queue holds its event back from now on: call release_event() one period later.
+  // The moderated queue has begun to hold an event back: call release_event() after the moderation period.
   virtual void on_event_held() {}
 };
 
@@ -45,14 +46,14 @@ class CompletionQueue {
     bool ignore_overrun = false;   // entries that do not fit are dropped, without an error
   };
 
-  // Whether an event is due: raise it now, or hold it back from now on.
+  // Whether an event is due: none, one to raise now, or one that is held back from now on (moderate()).
   enum class Event : uint8_t { kNone, kNow, kHeld };
 
   static constexpr uint32_t kMaxEntries = 1u << 22;
 
-  // Makes a queue with room for the least power of two above `entries`. WorkQueue rounds up to a power of
-  // two, too, so a work queue created with the same number never holds more. REQUIRES: 0 < entries <=
-  // kMaxEntries
+  // Makes a queue whose capacity is the least power of two greater than `entries`, up to kMaxEntries.
+  // WorkQueue rounds up to a power of two, too, so a work queue created with the same number never holds
+  // more. REQUIRES: 0 < entries <= kMaxEntries
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener,
                                                          const Options& options);
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener) {
@@ -61,11 +62,12 @@ class CompletionQueue {
 
   uint32_t capacity() const { return mask_ + 1; }
 
-  // Adds an entry and sets its timestamps. `solicited`: it counts for a queue armed for solicited events
-  // only, as errors always do. False: the queue is in error and the entry is lost.
+  // Adds an entry and sets its timestamps. A `solicited` entry, or one with an error, also raises the event
+  // of a queue that is armed for solicited entries only. Returns false if the entry is lost because the queue
+  // is in error.
   bool push(const Completion& entry, bool solicited);
   bool push(const ibv_wc& wc, bool solicited);
-  // The fields that most entries need.
+  // The fields of an entry that most completions need.
   struct Plain {
     uint64_t wr_id = 0;
     uint32_t byte_len = 0;
@@ -77,23 +79,26 @@ class CompletionQueue {
     void write_to(Completion& place) const;
   };
   bool push(const Plain& entry, bool solicited);
-  // Fields in which the entries of push_all() differ from `common`. They are added as if pushed one by one,
-  // unsolicited.
+  // Fields in which the entries of push_all() differ from `common`. push_all() adds them as if pushed one by
+  // one, unsolicited. It returns false if an entry is lost.
   struct Differing {
     uint64_t wr_id;
     uint32_t byte_len;
   };
   bool push_all(const Completion& common, std::span<const Differing> entries);
 
-  // Takes up to `count` entries, oldest first; returns how many. -1 when the queue is in error and drained.
+  // Takes up to `count` entries, oldest first, and returns how many. Returns -1 if the queue is in error and
+  // has no entries left.
   int poll(int count, ibv_wc* out);
 
-  // Begins to take entries one by one, in place. Returns the first entry; nullptr: there is none, and no
-  // batch begins. Each entry stays valid until the next call. Other pollers wait until the batch has ended.
+  // Begins to take entries one by one, in place. Returns the first entry. Returns nullptr if there is none;
+  // then no batch begins. Each entry stays valid until the next call. Other pollers wait until the batch has
+  // ended.
   const Completion* begin_batch();
-  // The next entry; nullptr: none now, and the batch stays open. REQUIRES: a batch is open
+  // Returns the next entry of the batch; nullptr if there is none now. The batch stays open. REQUIRES: a
+  // batch is open
   const Completion* next_in_batch();
-  // REQUIRES: a batch is open
+  // Ends the batch and frees its entries. REQUIRES: a batch is open
   void end_batch();
 
   bool empty() const {
@@ -101,24 +106,24 @@ class CompletionQueue {
   }
   bool in_error() const { return overflowed_.load(std::memory_order_acquire); }
 
-  // Requests one event for the next entry (or the next solicited one). A request for any entry overrides one
-  // for solicited entries. If such an entry waits and came after the last event, the event is due now, and
-  // the caller does what the listener would.
+  // Arms the queue: requests one event for the next entry, or with `solicited_only` for the next solicited
+  // entry or error. A request for any entry overrides one for solicited entries. If such an entry is waiting,
+  // and came after the last event, the event is due now. The caller then does what the listener would do.
   //
   // The specification does not require this (IBTA volume 1, 11.4.2.2). But mlx5's adapters do it, and
   // programs that arm and sleep without another poll rely on it (UCX). Entries that the last event reported
   // cause no second event: programs rely on that, too (perftest's latencies with -e poll once per event).
   [[nodiscard]] Event arm(bool solicited_only);
 
-  // From now on holds an event back until `entries_per_event` entries that count have come, or
-  // release_event() is called; errors do not wait. 0 and 1: events are not held back. Releases an event held
-  // back now.
+  // From now on holds an event back until `entries_per_event` entries have come for which the queue is armed,
+  // or release_event() is called. An error raises the event at once. With 0 or 1, no event is held back.
+  // Releases an event that is held back now.
   void moderate(uint32_t entries_per_event);
   // Raises the event that is held back, if there is one.
   void release_event();
 
-  // Resizes the queue to the size that create() would give it. EINVAL: the waiting entries do not fit. EBUSY:
-  // a batch stays open. REQUIRES: 0 < entries <= kMaxEntries
+  // Resizes the queue to the size that create() would give it. Errors: EINVAL if more than `entries` entries
+  // are waiting, EBUSY if a batch stays open for 100 ms, ENOMEM. REQUIRES: 0 < entries <= kMaxEntries
   Result<void> resize(uint32_t entries);
 
   // Drops the entries of a QP that is being destroyed: its number may be reused.

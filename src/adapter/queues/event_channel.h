@@ -35,8 +35,8 @@ class EventSource {
 
 // An event channel: a descriptor that becomes readable with each event, and the events behind it, first come,
 // first served. The descriptor can be polled and dup'ed, and honours O_NONBLOCK, which the application may
-// set at any time. A thread may wait for a wake-up instead, which other sources send, too (Waiter).
-// Thread-safe. Allocates nothing per event.
+// set at any time. Instead of the descriptor, a thread may wait for a wake-up that it also gets for other
+// reasons (Waiter). Thread-safe. Allocates nothing per event.
 class EventChannel {
  public:
   class Waiter;
@@ -51,15 +51,15 @@ class EventChannel {
   // Adds an event of `source`, and wakes a thread that waits.
   void post(EventSource& source);
 
-  // Takes the oldest event and calls visit(source); withdraw() cannot happen meanwhile. Blocks unless the
-  // descriptor is O_NONBLOCK. Errors: EAGAIN and EINTR, as read(2); after the last event, EIO if the channel
-  // has ended, and EBADF if the application has closed the descriptor.
+  // Takes the oldest event and calls visit(source) with the channel's lock held, so that withdraw() waits for
+  // it. Blocks unless the descriptor is O_NONBLOCK. Errors: EAGAIN and EINTR, as read(2); after the last
+  // event, EIO if the channel has ended, and EBADF if the application has closed the descriptor.
   template <class Visit>
   Result<void> take(Visit visit) {
     for (;;) {
       if (auto waited = wait(); !waited) return waited;
       std::lock_guard guard(lock_);
-      // The descriptor was readable, but the event has been withdrawn. Waits for the next.
+      // The descriptor was readable, but the event has been withdrawn. Waits for the next event.
       if (sources_.empty()) {
         if (ended_) return fail(EIO);
         continue;
@@ -78,13 +78,13 @@ class EventChannel {
   // Drops the pending events of `source`, which is going away.
   void withdraw(EventSource& source);
 
-  // Whether take() would find an event, as far as can be seen now.
+  // Whether an event is pending, or the channel has ended: take() usually returns at once then.
   bool has_some();
   // Whether the descriptor is O_NONBLOCK now.
   bool is_nonblocking() const;
 
-  // The channel is going away: makes the thread that is a Waiter leave, if there is one. False: it has not
-  // left within `patience`.
+  // Call before the channel is destroyed: makes the thread leave that is the channel's Waiter, if there is
+  // one. Returns false if it has not left within `patience`.
   bool dismiss_waiter(Duration patience);
 
  private:
@@ -100,31 +100,34 @@ class EventChannel {
   // The Waiter's wake-up and thread; null: there is none.
   const Bell* bell_ = nullptr;
   pthread_t waiter_{};
-  bool given_ = false;  // the first event is the waiter's: the descriptor does not count it
+  bool given_ = false;  // the first event goes to the waiter: the descriptor does not count it
   bool dismissed_ = false;
 };
 
-// A thread that waits for a wake-up and not for the descriptor. The next event goes directly to it, not
-// through the descriptor, which would cost two system calls. If the thread leaves without taking it, the
-// descriptor gets it.
+// Represents a thread that waits for a wake-up, and not for the descriptor. The channel gives the next event
+// to this thread directly: the descriptor would cost two system calls. If the thread leaves without taking
+// the event, the descriptor gets the event.
 //
-// One at a time per channel. For the thread that waits: it creates and destroys it.
+// There is one Waiter at a time per channel. The thread that waits creates, uses and destroys it.
 class EventChannel::Waiter {
  public:
-  // `bell` outlives it. A thread that posts an event sends this wake-up, unless it is the waiting thread.
+  // A thread that posts an event sends the wake-up `bell`, unless it is the waiting thread itself. REQUIRES:
+  // `bell` outlives the Waiter
   Waiter(EventChannel& channel, const Bell& bell);
   ~Waiter();
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // False: another thread is the waiter, the descriptor has events already, or the channel ends. Nothing else
-  // may be called then.
+  // Whether this thread has become the channel's waiter. Returns false if another thread is the waiter, if
+  // the descriptor has events already, or if the channel has ended or is being destroyed. Then nothing else
+  // may be called.
   bool has_the_place() const { return has_the_place_; }
 
   // Whether waiting is over: an event was given, or none will come.
   bool is_served() const;
 
-  // Takes the event that was given, like EventChannel::take(). False: there is none.
+  // Takes the event that was given to this thread and calls visit(source), like EventChannel::take(). Returns
+  // false at once if there is none.
   template <class Visit>
   bool take(Visit visit) {
     std::lock_guard guard(channel_.lock_);

@@ -22,10 +22,11 @@ struct FlushRange {
   uint64_t length;
   uint32_t rkey;
   uint8_t placement;    // see adapter/memory/placement.h
-  uint8_t selectivity;  // likewise
+  uint8_t selectivity;  // see adapter/memory/placement.h
 };
 
-// They are stored in a request's fields for remote memory and atomic operands.
+// Read and write the parameters of a FLUSH request. They are stored in the fields for remote memory and
+// atomic operands.
 inline FlushRange flush_range(const SendWqe& wqe) {
   return {wqe.remote_address, wqe.compare_add, wqe.rkey, static_cast<uint8_t>(wqe.swap),
           static_cast<uint8_t>(wqe.swap >> 8)};

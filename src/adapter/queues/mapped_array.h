@@ -12,17 +12,19 @@
 
 namespace verbena::queues {
 
-// Zeroed memory that costs nothing until touched: rings are created as large as the application asks, often
-// far larger than what it uses. Small ones come from a pool, large ones are a mapping each. Or the memory
-// comes from the application's own allocator.
+// Memory of a ring or another array. It costs nothing until touched: rings are created as large as the
+// application asks, often far larger than what it uses. Small arrays come from RingPool, and large ones have
+// a mapping each; both are zeroed. Memory from the application's own allocator (Source::from) may have any
+// contents.
 class MappedArray {
  public:
-  // Allocator for a ring of some kind; null `from`: the system.
+  // Allocator of the memory, and the kind of ring to tell it. If `from` is null, the memory is the system's.
   struct Source {
     RingMemory* from = nullptr;
     RingKind kind = RingKind::kSend;
   };
 
+  // Errors: ENOMEM.
   static Result<MappedArray> create(size_t bytes) { return create(bytes, Source{}); }
   static Result<MappedArray> create(size_t bytes, Source source) {
     if (source.from != nullptr) {
@@ -85,7 +87,7 @@ class MappedArray {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   Source source_;             // null `from`: the system
-  RingSlab* slab_ = nullptr;  // in the pool; null: a mapping of its own
+  RingSlab* slab_ = nullptr;  // slab in the pool; null: a mapping of its own
 };
 
 }  // namespace verbena::queues

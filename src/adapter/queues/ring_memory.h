@@ -17,8 +17,10 @@ class RingMemory {
   static inline std::byte* const kUseDefault = reinterpret_cast<std::byte*>(-1);
 
   virtual ~RingMemory() = default;
-  // Returns memory with any contents, or kUseDefault. Returns nullptr if the application has no memory.
+  // Returns memory with any contents. Returns kUseDefault if the caller should take the system's memory, and
+  // nullptr if the application has none.
   virtual std::byte* allocate(size_t bytes, size_t alignment, RingKind kind) = 0;
+  // Frees memory from allocate() with the same kind.
   virtual void release(std::byte* at, RingKind kind) = 0;
 };
 

@@ -69,25 +69,26 @@ class SharedReceiveQueue {
   // Makes a ring for exchange(), with room for at least `requests`.
   Result<RecvQueue> make_ring(uint32_t requests) const { return make_ring(config_, requests); }
 
+  // The armed limit; 0 if none is armed.
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
 
   // ---- taking
 
-  // Notifies the listener once when fewer than `limit` requests are left; at once if that is so already. 0:
-  // never.
+  // Notifies the listener once when fewer than `limit` requests are left; at once if that is so already. 0
+  // disarms the limit.
   void arm(uint32_t limit);
 
-  // The tagged buffers; nullptr: the queue is not for tag matching.
+  // The tagged buffers; nullptr if the queue is not for tag matching.
   TagList* tags() { return tags_.get(); }
 
-  // Takes the oldest request. False: there is none.
+  // Moves the oldest request to `into`. Returns false if there is none.
   bool take(HeldReceive& into);
   // Whether there is a request. Another QP may take it first.
   bool any();
 
-  // Replaces its ring by `ring`, moves the posted requests over, and returns the old ring in `ring`.
-  // REQUIRES: lock() is held, `ring` is empty and from make_ring(). Errors: EINVAL if the posted requests do
-  // not fit.
+  // Replaces the queue's ring by `ring`, moves the posted requests to the new ring, and returns the old ring
+  // in `ring`. REQUIRES: lock() is held, `ring` is empty and from make_ring(). Errors: EINVAL if the posted
+  // requests do not fit.
   Result<void> exchange(RecvQueue& ring);
 
  private:

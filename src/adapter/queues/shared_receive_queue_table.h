@@ -9,9 +9,9 @@
 
 namespace verbena::queues {
 
-// The numbered shared receive queues of a process, those for XRC. A number has 24 bits: a slot of the process
-// and an index, like a QPN. The slot tells other processes whose queue it is. For the holder of one lock,
-// that of the shard with this slot.
+// Finds a process's shared receive queues for XRC by their SRQ numbers. A number has 24 bits: a slot of the
+// process and an index, like a QPN. The slot tells other processes which process owns the queue. For the
+// holder of the lock of the shard with this slot.
 class SharedReceiveQueueTable {
  public:
   static constexpr uint32_t kIndexBits = 14;
@@ -19,8 +19,8 @@ class SharedReceiveQueueTable {
 
   explicit SharedReceiveQueueTable(uint32_t slot) : slot_(slot) {}
 
-  // Reserves a number that no queue has, and that was unused for as long as possible. Never 0. Errors:
-  // ENOMEM.
+  // Reserves a number that no queue has, and that was unused for as long as possible; never 0. Errors: ENOMEM
+  // if all numbers are reserved.
   Result<uint32_t> reserve() {
     if (entries_.empty()) entries_.resize(kMax);
     for (uint32_t tried = 0; tried < kMax; ++tried) {
@@ -32,6 +32,7 @@ class SharedReceiveQueueTable {
     }
     return fail(ENOMEM);
   }
+  // Adds a queue, whose number was reserved.
   void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMax].queue = &queue; }
   void remove(uint32_t number) { entries_[number % kMax] = {}; }
 

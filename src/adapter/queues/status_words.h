@@ -11,7 +11,8 @@
 // interface.
 namespace verbena::queues {
 
-// By enum ibv_event_type; the last is newer than the headers we build with.
+// Texts of events, indexed by enum ibv_event_type. The last event is newer than the headers that we build
+// with.
 inline constexpr const char* kEventTypes[] = {
     "CQ error",
     "local work queue catastrophic error",
@@ -36,7 +37,7 @@ inline constexpr const char* kEventTypes[] = {
     "Device link speed change",
 };
 
-// By enum ibv_wc_status.
+// Texts of completion statuses, indexed by enum ibv_wc_status.
 inline constexpr const char* kCompletionStatuses[] = {
     "success",
     "local length error",
@@ -64,7 +65,7 @@ inline constexpr const char* kCompletionStatuses[] = {
     "TM software rendezvous",
 };
 
-// By enum ibv_wr_opcode; null: no such opcode.
+// Names of send opcodes, indexed by enum ibv_wr_opcode; null where there is no opcode.
 inline constexpr const char* kSendOpcodes[] = {
     "IBV_WR_RDMA_WRITE",
     "IBV_WR_RDMA_WRITE_WITH_IMM",
@@ -83,7 +84,7 @@ inline constexpr const char* kSendOpcodes[] = {
     "IBV_WR_FLUSH",
     "IBV_WR_ATOMIC_WRITE",
 };
-// nullptr: not an opcode.
+// Returns nullptr if `opcode` is no opcode.
 constexpr const char* send_opcode_name(uint32_t opcode) {
   return opcode < std::size(kSendOpcodes) ? kSendOpcodes[opcode] : nullptr;
 }
@@ -107,7 +108,7 @@ constexpr const char* name_of(ibv_qp_type type) {
   }
 }
 
-// By enum ibv_qp_state, as iproute2 calls them.
+// Names of QP states as in iproute2, indexed by enum ibv_qp_state.
 inline constexpr std::array<const char*, 7> kQpStates = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 
 }  // namespace verbena::queues

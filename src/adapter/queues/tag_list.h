@@ -16,9 +16,9 @@ namespace verbena::queues {
 // The tagged buffers of a shared receive queue for tag matching (ibv_post_srq_ops(3)), in the order in which
 // they were added. A message goes to the oldest buffer that has the message's tag under the buffer's mask.
 //
-// A message without such a buffer is unexpected, and left to software. Software may be about to add the
-// buffer for it. So buffers added while software has not handled all unexpected messages match nothing until
-// it has.
+// A message that matches no buffer is unexpected, and the application handles it. The application may be
+// about to add a buffer for this very message. So buffers that are added before the application has handled
+// all unexpected messages match nothing until it has (synchronize()).
 //
 // For the shard's lock holder. Allocates nothing after its creation.
 class TagList {
@@ -37,17 +37,20 @@ class TagList {
   // Appends a buffer. Returns its handle for remove(). Errors: ENOMEM if the list is full. REQUIRES:
   // buffer.list.size() <= kMaxSge
   Result<uint32_t> add(const Buffer& buffer);
-  // False: no buffer has this handle (any more).
+  // Removes the buffer with this handle. Returns false if there is none, for example because a message has
+  // taken it.
   bool remove(uint32_t handle);
 
-  // Takes the oldest buffer that the tag matches. False: there is none.
+  // Moves the oldest buffer that matches the tag to `into`. Returns false if there is none.
   bool take(uint64_t tag, HeldReceive& into);
-  // The request of the buffer that take() would take, for its size; nullptr: none matches.
+  // Returns the request of the buffer that take() would take, so that the caller learns its size; nullptr if
+  // none matches.
   const RecvWqe* find(uint64_t tag) const;
 
   // Counts a message that no buffer matched.
   void count_unexpected() { ++unexpected_; }
-  // Software has handled `handled` unexpected messages since the creation; the number wraps.
+  // The application has handled `handled` unexpected messages since the list was created, modulo 2^32. If
+  // these are all, buffers that wait match from now on.
   void synchronize(uint32_t handled);
   bool is_synchronized() const { return handled_ == unexpected_; }
 
@@ -58,9 +61,9 @@ class TagList {
     uint64_t mask;
     uint32_t next;
     uint32_t previous;
-    uint32_t generation;  // distinguishes the handles that a place has had
+    uint32_t generation;  // how often the entry was used: makes its handles different
     bool used;
-    bool waits;  // for synchronize()
+    bool waits;  // matches nothing until synchronize()
     HeldReceive receive;
   };
 

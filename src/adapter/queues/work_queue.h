@@ -19,11 +19,11 @@
 namespace verbena::queues {
 
 inline constexpr uint32_t kMaxSge = 32;
-inline constexpr uint32_t kMaxInline = 1024;
+inline constexpr uint32_t kMaxInline = 1024;  // bytes
 
-// Bits of SendWqe::flags: those that an application may set, and two of ours. kTagMatchingRequest: a shared
-// receive queue that matches tags made the request. kRefusedRequest: the service cannot execute it, so it
-// completes with IBV_WC_LOC_QP_OP_ERR in its turn.
+// Bits of SendWqe::flags: those that an application may set, and two of ours. kTagMatchingRequest marks a
+// request that tag matching has made (fetch_rendezvous()). kRefusedRequest marks a request that the service
+// cannot execute: it completes with IBV_WC_LOC_QP_OP_ERR in its turn.
 inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;
@@ -100,9 +100,9 @@ struct RecvWqe {
 };
 static_assert(sizeof(RecvWqe) % alignof(ibv_sge) == 0);
 
-// A ring of work requests of equal size. One producer at a time (the owner locks around posting), and one
-// consumer at a time (the shard). Indexes count up and wrap at 2^32; the consumer may look at everything from
-// consumed() to posted().
+// A ring of work requests of equal size. There is one producer at a time (posting threads hold a lock), and
+// one consumer at a time (the shard). Indexes count up and wrap at 2^32. The consumer may read all requests
+// from consumed() to posted().
 template <class Wqe>
 class WorkQueue {
  public:
@@ -132,21 +132,24 @@ class WorkQueue {
 
   uint32_t capacity() const { return slots_; }
 
-  // Producer: the next free slot; nullptr: the ring is full. `ahead`: slots filled but not yet published.
+  // For the producer: returns the next free slot after `ahead` slots that are filled but not yet published.
+  // Returns nullptr if the ring is full.
   Wqe* reserve(uint32_t ahead = 0) {
     const uint32_t next = posted_.load(std::memory_order_relaxed) + ahead;
     if (next - consumed_.load(std::memory_order_acquire) >= slots_) return nullptr;
     return &at(next);
   }
-  // How many more slots a producer may fill; the consumer only increases it.
+  // Number of slots that are not published and that the producer may fill. The consumer only increases this
+  // number.
   uint32_t room() const {
     return slots_ - (posted_.load(std::memory_order_relaxed) - consumed_.load(std::memory_order_acquire));
   }
+  // Gives the next `count` slots, which are filled, to the consumer.
   void publish(uint32_t count = 1) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
-  // Publishes for a producer that then reads something which the consumer writes before it reads posted().
-  // One of the two must see the other, so no store buffer may delay this store.
+  // Like publish(), for a producer that then reads a flag which the consumer sets before it reads posted().
+  // At least one of the two must see the other's store, so no store buffer may delay this one.
   void publish_and_look(uint32_t count) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_seq_cst);
   }
@@ -160,6 +163,7 @@ class WorkQueue {
   Wqe& at(uint32_t index) {
     return *reinterpret_cast<Wqe*>(ring_.data() + size_t{index & (slots_ - 1)} * stride_);
   }
+  // Frees the oldest `count` slots.
   void consume(uint32_t count = 1) { consumed_.store(consumed() + count, std::memory_order_release); }
 
   // Takes over the other queue with its posted requests. REQUIRES: no producer, no consumer

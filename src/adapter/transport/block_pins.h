@@ -33,7 +33,7 @@ class BlockPin {
   }
 
   explicit operator bool() const { return count_ != nullptr; }
-  // Another pin on the same block.
+  // Returns another pin on the same block.
   BlockPin again() const { return BlockPin(count_); }
   bool is_of_block_of(const BlockPin& other) const { return count_ == other.count_; }
 
@@ -41,16 +41,17 @@ class BlockPin {
   Count count_;
 };
 
-// The blocks that one requester's packets left from, each pinned until its packets are acknowledged. After
-// that the receiver has them, and copies still in flight are worthless duplicates.
+// Pins the blocks that a requester's packets are sent from without a copy, until these packets are
+// acknowledged. After that the receiver has the packets: copies still in flight are duplicates, whose
+// contents do not matter.
 //
 // For the shard's lock holder, like the requester.
 class BlockPins {
  public:
   static constexpr uint32_t kMax = 64;
 
-  // `until`: the PSN after the block's last packet. False: no room or no memory for the pin. REQUIRES:
-  // `until` never decreases
+  // Keeps a pin until everything before `until` is acknowledged: the PSN after the block's last packet.
+  // Returns false if kMax blocks are pinned or memory has run out. REQUIRES: `until` never decreases
   bool hold(roce::Psn until, const BlockPin& pin) noexcept {
     if (count_ > 0 && at(count_ - 1).pin.is_of_block_of(pin)) {
       at(count_ - 1).until = until;
@@ -61,6 +62,7 @@ class BlockPins {
     at(count_++) = {until, pin.again()};
     return true;
   }
+  // Drops the pins that are not needed once all PSNs before `unacked` are acknowledged.
   void release_before(roce::Psn unacked) {
     while (count_ > 0 && !unacked.is_before(at(0).until)) release_first();
   }

@@ -26,7 +26,7 @@ enum CountedRequest : uint8_t {
   kCountedRequests
 };
 
-// The counters of a QP, by CountedRequest; null: that kind is not counted.
+// The counters of a QP, indexed by CountedRequest; null if that kind is not counted.
 using CompletionCounts = std::array<std::shared_ptr<CompletionCount>, kCountedRequests>;
 
 }  // namespace verbena::transport

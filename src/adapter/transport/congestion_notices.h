@@ -11,15 +11,16 @@ namespace verbena::transport {
 class QueuePair;
 struct Route;
 
-// Sends CNPs (congestion notification packets, IBTA volume 1, annex A17.9.3): tells the peer that a switch
-// has marked its packets. The first marked packet causes a CNP; then there is none for kInterval. Adapters do
-// the same, and the peer could not obey more of them.
+// Sends CNPs (congestion notification packets, IBTA volume 1, annex A17.9.3) to a peer whose packets a switch
+// has marked. A marked packet causes a CNP, unless another one did less than kInterval ago. Adapters do the
+// same; the peer could not react to more CNPs.
 //
 // For the shard's lock holder.
 class CongestionNotices {
  public:
   static constexpr Duration kInterval = std::chrono::microseconds(50);
 
+  // Whether a switch has marked the packet with this path (ECN: congestion experienced).
   static bool is_marked(const roce::Path& path) {
     return (path.traffic_class & roce::kEcnMask) == roce::kEcnMarked;
   }
@@ -29,14 +30,16 @@ class CongestionNotices {
     if ((path.traffic_class & roce::kEcnMask) == 0) path.traffic_class |= roce::kEcnCapable;
   }
 
+  // A marked packet has come. Makes a CNP due if the last one was due kInterval ago or earlier.
   void on_marked(TimePoint now) {
     if (now < quiet_until_) return;
     is_due_ = true;
     quiet_until_ = now + kInterval;
   }
   bool is_due() const { return is_due_; }
-  // Sends a CNP to the peer of a connected queue pair. kBusy: it stays due.
+  // Sends a CNP to the peer of a connected queue pair. The CNP stays due if the result is kBusy.
   SendStatus send(QueuePair& qp);
+  // Sends a CNP to any QP, as for a datagram queue pair.
   SendStatus send(QueuePair& qp, const Route& route, const roce::Path& path, roce::Qpn destination);
 
  private:

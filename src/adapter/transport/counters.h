@@ -8,7 +8,7 @@
 
 namespace verbena::transport {
 
-// Counters of a QP. Written by one thread (the shard), read by any.
+// Counters of a QP. The holder of the shard's lock writes them; any thread may read them.
 enum QpCounter : uint8_t {
   kSentPackets,
   kSentBytes,  // payload
@@ -25,14 +25,14 @@ enum QpCounter : uint8_t {
   kErrorNaksReceived,
   kLocalAckTimeouts,
   kImpliedLosses,     // responses that skipped earlier ones, which must have been lost
-  kDroppedDatagrams,  // UD: no receive request, or a wrong Q_Key
+  kDroppedDatagrams,  // by UC, UD and raw QPs: no receive request, a bad message, or a wrong Q_Key
   kCompletions,
   kMulticastSent,  // packets; also counted as sent and received
   kMulticastReceived,
   kSends,     // SEND requests completed
   kReceives,  // receive requests filled
   kSendErrors,
-  kReceiveErrors,  // failed requests; flushed ones do not count
+  kReceiveErrors,  // failed receive requests; flushed ones do not count
   kRetriesExceeded,
   kRnrRetriesExceeded,
   kFirstMoreCounter,
@@ -40,7 +40,7 @@ enum QpCounter : uint8_t {
   kReceivedOctets,
   kMarkedPackets,    // received with a switch's congestion mark (ECN)
   kNoticesSent,      // congestion notification packets (CNPs)
-  kNoticesReceived,  // CNPs that were obeyed
+  kNoticesReceived,  // CNPs
   kQpCounterCount,
 };
 const char* qp_counter_name(QpCounter counter);
@@ -49,7 +49,7 @@ using QpCounters = std::array<std::atomic<uint64_t>, kFirstMoreCounter>;
 using QpMoreCounters = std::array<std::atomic<uint64_t>, 8>;  // kFirstMoreCounter and later
 static_assert(kQpCounterCount - kFirstMoreCounter <= std::tuple_size_v<QpMoreCounters>);
 
-// REQUIRES: the caller is the only writer
+// Adds `amount` to the counter with index `which`. REQUIRES: the caller is the only writer
 template <size_t kCount>
 void count(std::array<std::atomic<uint64_t>, kCount>& counters, size_t which, uint64_t amount = 1) {
   auto& counter = counters[which];

@@ -14,15 +14,16 @@ namespace verbena::transport {
 
 // Requests a receiver report: the sender of many datagrams asks their receiver which have arrived. All
 // datagrams of a QP share one PSN sequence, whatever their destination, so a receiver cannot tell from PSNs
-// which of its own are missing. Therefore the sender counts datagrams per destination, and sends the count
-// ahead of the next one.
+// which datagrams to itself are missing. Therefore the sender counts datagrams per destination, and sends the
+// count ahead of the next one.
 //
-// The payload is three words: the count; the sender's QPN, which a packet without DETH does not carry; and
-// the Q_Key, so that only a sender with the right to send datagrams makes the receiver keep state.
+// The payload is three 32-bit words: the count, the sender's QPN, and the Q_Key. A packet without DETH does
+// not carry the QPN otherwise. By the Q_Key, only a sender with the right to send datagrams makes the
+// receiver keep state.
 struct ReportRequest {
   static constexpr uint32_t kBytes = 12;
 
-  // nullopt: too short.
+  // Parses the payload. Returns nullopt if it is too short.
   static std::optional<ReportRequest> read(ConstBytes payload);
   void write(std::array<std::byte, kBytes>& payload) const;
 
@@ -36,7 +37,7 @@ struct ReportRequest {
 struct DatagramReport {
   static constexpr uint32_t kBytes = ReceiverReport::kBytes + 4;
 
-  // nullopt: too short.
+  // Parses the payload. Returns nullopt if it is too short.
   static std::optional<DatagramReport> read(ConstBytes payload);
   void write(std::array<std::byte, kBytes>& payload) const;
 

@@ -17,39 +17,42 @@ namespace verbena::transport {
 // A remote QP that sends datagrams to ours, and either asked for receiver reports or had its packets marked
 // by a switch.
 struct DatagramSource {
-  roce::Path back;  // path to it
+  roce::Path back;  // path from our QP to it
   roce::Qpn qpn;
-  roce::Psn asked_with;  // the count in its latest request
-  uint32_t come = 0;     // datagrams since that request
-  uint32_t missing = 0;  // datagrams missing before it, since the first request; modulo 2^32
+  roce::Psn asked_with;  // datagram count in its latest report request
+  uint32_t come = 0;     // datagrams received since that request
+  uint32_t missing = 0;  // datagrams missing from the first to the latest request; modulo 2^32
   bool has_asked = false;
-  bool owes_receipt = false;
+  bool owes_receipt = false;  // a receiver report is due
   CongestionNotices notices;
   IncastShare incast;
 
   bool is_due() const { return owes_receipt || notices.is_due(); }
 };
 
-// The remote QPs that recently asked a datagram queue pair for reports, or whose packets came with ECN marks.
-// Knows which of them are owed a report or a CNP.
+// Remembers the remote QPs that recently requested reports of a datagram queue pair, or whose packets came
+// with ECN marks. Tracks which of these QPs are owed a report or a CNP.
 //
 // For the shard's lock holder.
 class DatagramSources {
  public:
-  // nullptr: unknown.
+  // Returns nullptr if the sender is not remembered.
   DatagramSource* find(const roce::Path& incoming, roce::Qpn sender) {
     return sources_.find(incoming.source, sender);
   }
-  // Answers go back along the path of `incoming`.
+  // Counts the missing datagrams and makes a report due, unless the request is older than the latest one. The
+  // report goes back along the path of `incoming`.
   void on_request(const ReportRequest& request, const roce::Path& incoming);
+  // A packet of `sender` came with an ECN mark. Makes a CNP due (CongestionNotices).
   void on_marked(const roce::Path& incoming, roce::Qpn sender, TimePoint now);
   // Makes a report to the source due.
   void owe(DatagramSource& source);
 
   bool is_due() const { return due_ != 0; }
-  // REQUIRES: is_due()
+  // Returns a source to which a report or a CNP is due. REQUIRES: is_due()
   DatagramSource& first_due() { return sources_.at(static_cast<uint32_t>(__builtin_ctzll(due_))); }
-  // Nothing is due to the source any more.
+  // Notes that nothing is due to the source any more: its report and CNP were sent, or another QP takes its
+  // entry.
   void settle(const DatagramSource& source) { due_ &= ~bit_of(source); }
 
  private:

@@ -21,14 +21,14 @@ struct Connection {
 
 // A range of the connected peer's memory.
 struct PeerRange {
-  // Points to a long-lived object. A struct built field by field for each request would be loaded with wide
-  // loads, for which store forwarding fails.
+  // The QP's connection: a pointer to a long-lived object. A copy built field by field for each request would
+  // be loaded with wide loads, for which store forwarding fails.
   const Connection* connection = nullptr;
   uint64_t address = 0;
   uint32_t rkey = 0;
   uint32_t length = 0;
-  // For traces and counters, the packets that the access replaces: their path, the next PSN and the path MTU.
-  // null: not wanted.
+  // Describe the packets that the access replaces, for traces and counters: path, next PSN and path MTU.
+  // `path` is null if they are not wanted.
   const roce::Path* path = nullptr;
   roce::Psn next_psn = {};
   uint32_t path_mtu = 0;
@@ -41,28 +41,30 @@ struct AtomicChange {
   uint64_t swap_add = 0;  // the new value if `compares`, else the addend
 };
 
-// Executes requests in the peer's memory without the peer's help; the peer may be asleep. Called for one
-// request at a time, while nothing of the QP is in flight, with the lock of the QP's shard held.
+// Executes READs, WRITEs and atomics in the memory of a peer process on this machine, without the peer's
+// help; the peer may be asleep. Called for one request at a time, while nothing of the QP is in flight, with
+// the lock of the QP's shard held.
 //
-// False or nullopt only means "not this way": the request then goes in packets, and the peer answers as
-// usual. So every error comes from the peer.
+// A result of false or nullopt is not an error of the request. The request is then sent in packets, and the
+// peer answers as usual. So every error comes from the peer.
 class DirectAccess {
  public:
   virtual ~DirectAccess() = default;
 
-  // Whether the peer is a process of our own user, which may see our keys anyway. False in an undumpable
-  // process.
+  // Whether the peer is a process of our own user, which may see our keys anyway. Returns false if this
+  // process is undumpable.
   virtual bool is_of_our_user() const { return false; }
 
-  // Consecutive requests that go in packets because something is always in flight, and the next of them.
+  // Consecutive requests that are sent in packets because something is always in flight. `rkey`, `length` and
+  // `is_read` describe the next of these requests.
   struct Run {
-    uint64_t bytes;  // sent since the last is_best_for()
+    uint64_t bytes;  // sent in packets since the last is_best_for()
     uint32_t rkey;
     uint32_t length;
     bool is_read;
   };
-  // Whether direct access is so much better for the next request that the QP should wait until nothing is in
-  // flight. Called now and then.
+  // Whether direct access is so much faster for the next request that the QP should wait until nothing is in
+  // flight. The requester calls it once every few such requests.
   virtual bool is_best_for(const Run& run) = 0;
 
   // Rendezvous: whether the payloads of a long message should stay in place for the peer to fetch
@@ -72,13 +74,15 @@ class DirectAccess {
   // read() and write() copy `bytes` bytes at `offset` of the range. REQUIRES: offset + bytes <= range.length,
   // bytes > 0, and the pieces hold `bytes` bytes in total.
   //
-  // False: the destination may have been written.
+  // After read() has returned false, a part of `to` may have been written.
   virtual bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
                     std::span<const ConstBytes> to) = 0;
-  // Declines where sending a packet is faster. False: nothing, or a part, has been written.
+  // Returns false where sending a packet is faster, or if the access fails. Then nothing, or a part, has been
+  // written.
   virtual bool write(const PeerRange& range, uint32_t offset, uint32_t bytes,
                      std::span<const ConstBytes> from) = 0;
-  // Returns the previous value. nullopt: nothing was changed. REQUIRES: range.length is 8
+  // Executes an atomic operation and returns the previous value. Returns nullopt if nothing was changed.
+  // REQUIRES: range.length is 8
   virtual std::optional<uint64_t> change(const PeerRange& range, const AtomicChange& change) = 0;
 };
 

@@ -12,26 +12,29 @@
 
 namespace verbena::transport {
 
-// Texts about errors of a queue pair for VERBENA_LOG=error: the error and its likeliest cause. Slow, as only
-// errors need them. Empty when out of memory.
+// Texts about errors of a queue pair for VERBENA_LOG=error: the error and its likeliest cause. They are slow
+// to build, as only errors need them. They are empty if memory has run out.
 //
 // For the shard's lock holder.
 
-// Why the queue pair refuses the packet's request, as far as it can be determined afterwards. For the log,
-// and for a peer process of the same user on this host (kRefusalOpcode).
+// Returns why the queue pair refuses the packet's request, as far as it can be determined afterwards. For the
+// log, and for a peer process of the same user on this host (kRefusalOpcode).
 std::string why_refused(const QueuePair& qp, const roce::Packet& packet, roce::NakCode code,
                         const Misfit& misfit = {}) noexcept;
 
-// A send or receive request of the queue pair has failed. `peer_words`: the peer's reason, if it sent one.
+// Describes a send or receive request of the queue pair that has failed. `peer_words` is the reason that the
+// peer has sent, or empty.
 std::string what_failed(const QueuePair& qp, const queues::SendWqe& wqe, ibv_wc_status status,
                         const std::string& peer_words) noexcept;
 std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit = {}) noexcept;
 
-// The queue pair drops a message of `source` at `from`; only the log reports it.
+// Describes a message that the queue pair drops because of `why`. QP `source` at address `from` has sent it.
+// Only the log reports the drop, as these services send no NAKs.
 std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Qpn source,
                          const std::string& why) noexcept;
 
-// A completion queue of the queue pair is full, and a completion is lost.
+// Describes that a completion is lost because a completion queue of the queue pair is full. `of_receives`
+// tells whether it is the queue for receive requests.
 std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq, bool of_receives) noexcept;
 
 }  // namespace verbena::transport

@@ -14,15 +14,15 @@ namespace verbena::transport {
 
 // The forwarded requests of an XRC target: those for shared receive queues of other processes. (IBTA volume
 // 1, annex A14, assumes one adapter that owns all these queues.) They are forwarded in order, and
-// acknowledged once the owner of the queue has answered.
+// acknowledged once the process that owns the queue has answered.
 //
 // Only one owner's requests are unanswered at a time. Otherwise a later request of another owner could be
 // executed already when an earlier one must be repeated, and would then be executed twice. A request that
-// must wait for this reason stays in the target's reorder buffer. A target that keeps nothing drops it, and
-// asks for it by a NAK once everything before it is answered.
+// must wait for this reason stays in the target's reorder buffer. A target that does not keep early packets
+// drops the request, and asks for it by a NAK once everything before it is answered.
 //
-// The unanswered forwarded PSNs are the last before the target's expected PSN. The target keeps that PSN and
-// the MSN, and does the sending; this class only decides what to send.
+// The unanswered forwarded PSNs are the last ones before the target's expected PSN. The target's Responder
+// keeps the expected PSN and the MSN, and sends all packets; this class only decides what to send.
 //
 // For the shard's lock holder, like the target.
 class ForwardedRequests {
@@ -36,9 +36,9 @@ class ForwardedRequests {
   void end();
 
   bool any() const { return count_ > 0; }
-  // Number of unanswered PSNs.
+  // Number of forwarded PSNs that the owner has not answered.
   uint32_t count() const { return count_; }
-  // Whether the owner has executed a part of a message.
+  // Whether a part of a SEND or WRITE was forwarded, and its last packet was not.
   bool in_message() const { return in_message_; }
 
   // State of the target.
@@ -47,6 +47,8 @@ class ForwardedRequests {
     uint32_t msn;
     bool in_message;  // receiving a message for a queue of its own process
   };
+  // kHeldBack: the request must wait for answers to earlier ones. kNotReady: the owner's process has no room
+  // for it now. kInvalid: it must be refused.
   enum class Result : uint8_t { kPassed, kHeldBack, kNotReady, kInvalid };
   struct Passage {
     Result result;
@@ -59,14 +61,15 @@ class ForwardedRequests {
   // Notes that a request waits or is missing. The requester can be asked for it only after all forwarded
   // requests are answered.
   void hold_back() { ask_afterwards_ = true; }
-  // Undoes hold_back(): that request has come and was forwarded.
+  // Undoes hold_back(): that request has come and was executed or forwarded.
   void settle() { ask_afterwards_ = false; }
 
-  // The requester wants an acknowledgement once all PSNs up to `last` are answered.
+  // Notes that the requester wants an acknowledgement once all PSNs up to `last` are answered.
   void note_asked(roce::Psn last);
   // RNR timer code with which requesters are asked to wait: 491 ms. The owner's answer ends the wait at once.
   static constexpr uint8_t kPatienceTimer = 31;
-  // An unanswered request has come again. True: ask its requester to wait.
+  // Call when an unanswered request has come again. Returns true if an RNR NAK should ask the requester to
+  // wait: from 100 ms to kLongestPatience after the first repetition.
   bool asks_for_patience(TimePoint now);
 
   // Instructions for the target that follow from an owner's answer.
@@ -79,14 +82,14 @@ class ForwardedRequests {
     };
     Next next = Next::kNothing;
     bool acknowledge = false;
-    uint32_t taken_back = 0;  // this many of the last PSNs are expected again; to be applied first
-    std::optional<uint32_t> msn;
+    uint32_t taken_back = 0;      // this many of the last PSNs are expected again; to be applied first
+    std::optional<uint32_t> msn;  // new MSN of the target
     roce::NakCode code = roce::NakCode::kInvalidRequest;
     std::optional<ibv_event_type> event;
   };
   Verdict on_owner_answer(const OwnerAnswer& answer, roce::Psn expected);
   Verdict on_owner_gone(uint32_t owner, roce::NakCode code);
-  // Forgets all unanswered requests. Returns how many PSNs are expected again.
+  // Forgets all unanswered requests. Returns their number of PSNs, which the target must expect again.
   uint32_t take_back();
 
  private:
@@ -98,11 +101,12 @@ class ForwardedRequests {
   uint32_t owner_ = 0;
   uint32_t run_ = 0;  // 0: nothing was forwarded
   bool in_message_ = false;
-  // Acknowledgements that the requester wants: as soon as the first PSN is answered, and then the last.
+  // Whether the requester wants acknowledgements: one as soon as asked_first_ is answered, and one when
+  // asked_last_ is.
   bool asked_ = false;
   roce::Psn asked_first_;
   roce::Psn asked_last_;
-  TimePoint silent_since_ = kNever;  // when the owner was found silent
+  TimePoint silent_since_ = kNever;  // first repetition of an unanswered request
   bool ask_afterwards_ = false;      // a request behind the forwarded ones waits, or is missing
 };
 

@@ -11,7 +11,7 @@
 
 namespace verbena::transport {
 
-// A raw Ethernet frame that flow steering delivers to a QP. Borrowed for the call.
+// A raw Ethernet frame that flow steering delivers to a QP. Its memory is valid only during the call.
 struct IncomingFrame {
   ConstBytes bytes;
   const ethernet::FrameHeaders& headers;
@@ -34,7 +34,7 @@ enum class FrameReceipt : uint8_t {
   kFault,    // the request's memory is gone or not writable: completed with an error
 };
 
-// Stores a frame in the queue's next request and completes it.
+// Stores a frame in the next receive request of the queue, and completes that request.
 FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& config,
                            memory::KeyFinder& keys, const IncomingFrame& frame);
 

@@ -10,15 +10,16 @@ namespace verbena::transport {
 
 // An outgoing Ethernet frame.
 struct OutgoingFrame {
-  std::span<const ConstBytes> pieces;  // user memory, in order; may fault. The list is borrowed for the call
-  uint32_t bytes;                      // their sum
-  bool checksums;                      // IBV_SEND_IP_CSUM: fill in IP, TCP and UDP checksums
+  std::span<const ConstBytes>
+      pieces;      // user memory, in order; may fault. The list is valid only during the call
+  uint32_t bytes;  // their sum
+  bool checksums;  // IBV_SEND_IP_CSUM: fill in IP, TCP and UDP checksums
 };
 
 enum class FrameStatus : uint8_t {
   kSent,       // sent; may be lost on the way, as any frame
   kBusy,       // no room now: retry the same frame later
-  kFault,      // its memory is gone
+  kFault,      // the frame's memory is gone
   kBadLength,  // shorter than an Ethernet header, or longer than the device's MTU allows
 };
 
@@ -27,8 +28,8 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
 
-  // False: the batch is full, which an empty one never is. The memory of the frame's pieces is read until
-  // flush().
+  // Adds a frame to the batch. Returns false if the batch is full, which an empty batch never is. The memory
+  // of the frame's pieces may be read until flush().
   virtual bool add(const OutgoingFrame& frame) = 0;
 
   // Sends the batch in order, and empties it.

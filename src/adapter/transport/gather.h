@@ -16,8 +16,8 @@
 
 namespace verbena::transport {
 
-// A slice of a gather list, resolved to this process's memory. Each packet needs one, so unused elements stay
-// uninitialized: to initialize them takes longer than the rest of a small packet.
+// The memory of a slice of a gather list, as pieces in this process. One is built for each packet, so unused
+// elements stay uninitialized: to initialize them would take longer than the rest of a small packet.
 class Pieces {
  public:
   std::span<const ConstBytes> get() const { return {begin(), count_}; }
@@ -33,20 +33,21 @@ class Pieces {
   alignas(ConstBytes) std::byte space_[queues::kMaxSge * sizeof(ConstBytes)];
 };
 
-// The first `bytes` bytes of an entry's memory; nullptr where gather() would return false.
+// Returns the memory of the first `bytes` bytes of a gather list entry. Returns nullptr if its key does not
+// allow the access `wanted`, or if the bytes leave its region.
 inline std::byte* local_memory(memory::KeyFinder& keys, memory::PdId pd, const ibv_sge& sge, uint32_t bytes,
                                memory::Access wanted) {
   const memory::Opening* const region = keys.find(sge.lkey);
   return region != nullptr && region->allows_local(wanted, pd) ? region->at(sge.addr, bytes) : nullptr;
 }
 
-// gather() for any list.
+// Out-of-line part of gather(), which takes lists of any length. Call gather() instead.
 bool gather_parts(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
                   uint32_t bytes, memory::Access wanted, Pieces& pieces);
 
-// Resolves bytes [offset, offset + bytes) of the list. False: a key is unknown, of another protection domain
-// or without the rights `wanted` (0: read), or the range leaves its region. Checks only the entries in the
-// slice. REQUIRES: the list holds offset + bytes bytes
+// Appends the memory of bytes [offset, offset + bytes) of the list to `pieces`. Returns false if a key is
+// unknown, of another protection domain or without the rights `wanted` (0: read), or if the range leaves its
+// region. Checks only the entries in the slice. REQUIRES: the list holds offset + bytes bytes
 inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
                    uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   if (list.size() != 1 || bytes == 0 || offset + bytes > list[0].length) [[unlikely]]
@@ -57,14 +58,15 @@ inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv
   return at != nullptr;
 }
 
-// Resolves the L_Keys of consecutive requests, and remembers the last one, as most use the same key. Valid
-// within one reader section (adapter/memory/key_table.h).
+// Resolves the L_Keys of consecutive requests. Caches the last key, since most requests use the same one.
+// Valid within one reader section (adapter/memory/key_table.h).
 class LocalKeys {
  public:
   LocalKeys(memory::KeyFinder& keys, memory::PdId pd, memory::Access wanted)
       : keys_(keys), pd_(pd), wanted_(wanted) {}
 
-  // The first `bytes` bytes of the entry's memory; nullptr if missing or not allowed.
+  // Returns the memory of the first `bytes` bytes of the entry. Returns nullptr if the key does not allow the
+  // access, if the bytes leave the region, or for a null region.
   std::byte* at(const ibv_sge& sge, uint32_t bytes) {
     if (sge.lkey != key_) find(sge.lkey);
     return is_open_ ? region_.at(sge.addr, bytes) : nullptr;
@@ -84,21 +86,25 @@ class LocalKeys {
 // The sum of a list's lengths.
 uint64_t total_length(std::span<const ibv_sge> list);
 
-// kNotFetched: a rendezvous payload could not be fetched (LentPayload).
+// Result of placing data into a scatter list. kNotFetched: a rendezvous payload could not be fetched from its
+// sender's memory (LentPayload); scatter() never returns it.
 enum class ScatterResult : uint8_t { kDone, kTooLong, kProtection, kNotFetched };
 
-// Writes `data` to bytes [offset, ...) of the list's memory. kTooLong: the list ends before the data.
-// kProtection: a key does not allow it, or the memory is gone. Data before the error may have been written.
+// Writes `data` to the list's memory from byte `offset` on; drops data for a null region. Returns kTooLong if
+// the list ends before the data, kProtection if a key does not allow the write or the memory is gone. After
+// an error, a part of the data may have been written.
 ScatterResult scatter(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list,
                       uint64_t offset, ConstBytes data);
 
-// The QP that received packets with remote keys, as regions and windows identify it.
+// Identifies the QP whose peer uses a remote key. Regions check the protection domain, type 2 windows also
+// the QPN.
 struct RemoteUser {
   memory::PdId pd = 0;
   roce::Qpn qpn;
 };
 
-// The memory behind a remote key, if the region or window allows the access; else nullptr.
+// Returns the memory of [address, address + bytes) behind a remote key. Returns nullptr if the region or
+// window does not allow the access, or does not contain the range.
 std::byte* remote_memory(memory::KeyFinder& keys, const RemoteUser& user, uint32_t rkey, uint64_t address,
                          uint64_t bytes, memory::Access wanted);
 

@@ -19,48 +19,52 @@ struct Reception {
     kTaken,       // executed; its message continues
     kEnded,       // executed; its message is complete
     kNotReady,    // no receive request is posted; nothing has changed
-    kNotFetched,  // its rendezvous payload could not be fetched; nothing has changed
+    kNotFetched,  // the packet's rendezvous payload could not be fetched: it must be sent another way
     kRefused,     // refused with `code`
-    // Executed and complete, but the key it names must not be invalidated: the receive request must fail with
-    // IBV_WC_REM_INV_REQ_ERR.
+    // The message was received completely, but the key that it names must not be invalidated: the receive
+    // request must fail with IBV_WC_REM_INV_REQ_ERR.
     kKeyStays,
   };
   Result result;
   roce::NakCode code = roce::NakCode::kInvalidRequest;
-  // Status with which the receive request must fail; IBV_WC_SUCCESS: it is not at fault.
+  // Status with which the receive request must fail; IBV_WC_SUCCESS if it must not fail.
   ibv_wc_status receive_status = IBV_WC_SUCCESS;
 
   bool executed() const { return result <= Result::kEnded; }
 };
 
 // Executes incoming SENDs and RDMA WRITEs packet by packet: checks their order within a message, places the
-// payload and completes receive requests. PSNs, and what a refusal means, are left to the service (RC or UC).
+// payload and completes receive requests. The service (RC or UC) checks PSNs and decides what follows from a
+// refusal.
 class Inbound {
  public:
   explicit Inbound(QueuePair& qp) : qp_(qp) {}
 
+  // Whether the operation is a SEND or an RDMA WRITE, in any form.
   static bool takes(roce::Operation operation) {
     return operation <= roce::Operation::kWriteOnlyImmediate ||
            operation == roce::Operation::kSendLastInvalidate ||
            operation == roce::Operation::kSendOnlyInvalidate;
   }
 
-  // Executes the next packet. `lent`: its rendezvous payload, if it came without one; never for the last
-  // packet of a message. REQUIRES: takes(packet's operation)
+  // Executes the next packet. `lent` is the rendezvous payload of a packet that came without payload, as the
+  // last packet of a message never does. REQUIRES: takes(packet's operation)
   Reception execute(const roce::Packet& packet, LentPayload* lent = nullptr);
 
-  // Takes messages of a batch (IncomingPacket::messages) up to the first special case, and returns how many.
-  // The caller passes the rest to execute() one by one.
+  // Executes messages of a batch (IncomingPacket::messages), and returns how many. Stops at the first one
+  // that cannot be placed, for example without a receive request. The caller passes the rest to execute() one
+  // by one.
   uint32_t take_messages(ConstBytes payload, std::span<const uint8_t> lengths);
 
-  // Fast path for a PlainSend: places its payload. False: a special case, call execute(). True: call
-  // complete_whole() at once.
+  // Fast path for a PlainSend: places the payload in the next receive request. Returns false if the caller
+  // must use execute() instead. After true, the caller must call complete_whole(), which completes the
+  // receive request.
   bool place_whole(ConstBytes payload, uint32_t packets);
   void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
 
   bool in_message() const { return message_ != Message::kNone; }
-  // Whether a SEND is filling a receive request. (Tagged buffers complete differently, and a shared queue may
-  // have gone away with its request.)
+  // Whether a SEND is filling a receive request. Returns false for a tagged buffer, which completes
+  // differently, and after the request's shared queue has been destroyed.
   bool fills_receive() const {
     return message_ == Message::kSend && qp_.receives().tags() == nullptr &&
            qp_.receives().current() != nullptr;
@@ -99,9 +103,9 @@ class Inbound {
   bool in_sequence(const roce::OpcodeInfo& info, Message kind) const;
   bool fits_mtu(const roce::Packet& packet, uint32_t payload_bytes) const;
   bool fits_mtu_at_end(uint32_t packets, size_t bytes, bool may_be_empty) const;
-  // Memory that the peer may write; nullptr: not allowed.
+  // Returns the memory of the range; nullptr if the peer may not write it.
   std::byte* writable(uint32_t rkey, uint64_t address, uint32_t bytes) const;
-  // Invalidates the key that a message names. False: it must not be invalidated.
+  // Invalidates the key that a SEND with Invalidate names. Returns false if that is not allowed.
   bool invalidate_named(const roce::Headers& headers) const;
   void complete_receive(const roce::Headers& headers, ibv_wc_opcode opcode, uint32_t bytes);
   ibv_wc_opcode receive_opcode() const;

@@ -7,8 +7,8 @@
 
 namespace verbena::transport {
 
-// Encodes an Incast in seven bits: those between the highest bit of a word and the PSN in its lowest 24.
-// Three bits are the dip number, four the number of senders as a power of the square root of two.
+// Encodes an Incast in bits 24 to 30 of a 32-bit word, above a PSN. Bits 28 to 30 are the dip number. Bits 24
+// to 27 are the number of senders, as a power of the square root of two, rounded down.
 uint32_t incast_bits(const congestion::Incast& incast);
 congestion::Incast incast_of_bits(uint32_t word);
 

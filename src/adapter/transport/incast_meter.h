@@ -10,19 +10,23 @@
 
 namespace verbena::transport {
 
-// Estimates how many senders a process's queue pairs have at a time, over paths that may lose packets: an
-// incast, if they share a link. Each queue pair adds the bytes it received once per interval. The square of
-// the sum, divided by the sum of the squares, is the number of senders if all sent equal parts.
+// Estimates how many peers send to this process at the same time (incast), over paths that may lose packets.
+// Each queue pair adds the bytes that it has received, once per kInterval. The estimate is the square of the
+// sum, divided by the sum of the squares: the number of senders, if all send equal parts.
 //
-// Any thread.
+// Any thread may call it.
 class IncastMeter {
  public:
+  // Received bytes are added up over intervals of this length.
   static constexpr Duration kInterval = std::chrono::milliseconds(32);
+  // Longest time between two dips: times at which all senders reduce their traffic together to measure the
+  // min RTT.
   static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
-  // Time to the next dip when there are half as many senders again as at the last one. Doubles with each dip,
-  // since newcomers may miss the first ones.
+  // Time to the next dip once there are 1.5 times as many senders as at the last dip. Doubles with each dip
+  // up to kBetweenDips, since new senders may miss the first dips.
   static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
 
+  // Adds the bytes that a queue pair has received since it last called. May begin a dip.
   void add(uint64_t bytes, TimePoint now);
   congestion::Incast get() const { return incast_.load(std::memory_order_relaxed); }
 
@@ -46,12 +50,13 @@ class IncastMeter {
   static_assert(decltype(incast_)::is_always_lock_free);
 };
 
-// Bytes that one queue pair has received, to be added to the meter.
+// Collects the bytes that one queue pair receives, and adds them to the IncastMeter once per interval.
 //
 // For the shard's lock holder.
 class IncastShare {
  public:
-  // Counts a packet. True: its sender should be told about other senders.
+  // Counts a packet with `bytes` bytes of payload. Returns true if its sender should get a report on other
+  // senders now. That is when a new dip has begun, and there are other senders, or were at the dip before.
   bool on_packet(IncastMeter& meter, uint64_t bytes, TimePoint now) {
     bytes_ += bytes;
     if (now >= says_at_) {

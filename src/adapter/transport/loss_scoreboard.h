@@ -17,15 +17,15 @@ namespace verbena::transport {
 class LossScoreboard {
  public:
   static constexpr size_t kMax = 4096;
-  // Max holes after some were split, as retransmissions and arrivals of parts do.
+  // Max holes while holes are split: the arrival or retransmission of a part of a hole may split it in two.
   static constexpr size_t kMaxParts = 2 * kMax;
 
-  // A retransmission of missing packets, as passed to sent_again().
+  // Describes a retransmission of missing packets to sent_again().
   struct Repair {
-    TimePoint at;
+    TimePoint at;  // when it was sent
     TimePoint answer_due{};
-    Duration together{0};  // the part joins the hole just before it if that was sent again this recently
-    bool asked = false;    // a request was sent again; its response comes in PSN order, among others
+    Duration together{0};  // the packets join the hole just before them if that was sent again this recently
+    bool asked = false;    // the missing packets are a response, whose request was sent again
   };
 
   // A range of missing PSNs, and the state of its repair.
@@ -33,26 +33,27 @@ class LossScoreboard {
     roce::Psn first;
     roce::Psn limit;
     TimePoint since;  // when it was noticed missing, or last sent again
-    // When its repair should be answered, by the RTT at the time it was sent: the queue that the repair
-    // waited in may be gone when the answer comes.
+    // When the retransmission should be acknowledged, by the RTT at the time it was sent. (The queue in which
+    // it waited may be gone when the acknowledgement comes.)
     TimePoint answer_due{};
     bool lost = false;   // it must be sent again
     bool again = false;  // it has been sent again
-    bool asked = false;  // by a request, whose response comes before later responses
-    bool begun = false;  // the response has begun to arrive: the rest is awaited from then on
+    bool asked = false;  // by sending a request again, whose response comes before later ones
+    bool begun = false;  // that response has begun to arrive: its rest is awaited from then on
 
-    // Everything before this remaining part has arrived.
+    // Notes that everything before this hole has arrived. If a request was sent again for the hole, its
+    // response has begun to arrive.
     void begin(TimePoint now) {
       if (!asked || !again || lost) return;
       begun = true;
       since = now;
     }
-    // Whether packets sent again at its end may join it: it was itself sent again, no earlier than
-    // `earliest`.
+    // Whether packets from `at` on that are sent again may join this hole: it ends at `at`, and was itself
+    // sent again, no earlier than `earliest`.
     bool may_grow(roce::Psn at, TimePoint earliest) const {
       return again && !lost && !asked && limit == at && since >= earliest;
     }
-    // Notes that it was sent again.
+    // Notes that the hole was sent again.
     void resent(const Repair& repair) {
       lost = begun = false;
       again = true;
@@ -62,7 +63,7 @@ class LossScoreboard {
     }
   };
 
-  // Nothing is missing; packets from `top` on are in flight.
+  // Removes all holes: nothing is missing, and packets from `top` on are in flight.
   void reset(roce::Psn top) {
     scoreboard_.clear();
     top_ = top;
@@ -72,19 +73,19 @@ class LossScoreboard {
   const std::vector<Hole>& all() const { return scoreboard_; }
   std::vector<Hole>& all() { return scoreboard_; }
 
-  // Everything before `limit` is done.
+  // Removes the holes before `limit`: everything before it is acknowledged.
   void advance(roce::Psn limit, TimePoint now);
 
   enum class State : uint8_t {
-    kUnderWay,
-    kLost,   // must be sent again
-    kAgain,  // has been sent again
+    kUnderWay,  // in flight or late: neither known to be lost nor sent again
+    kLost,      // must be sent again
+    kAgain,     // has been sent again
     kArrived,
   };
 
   // Notes that [first, limit) has arrived; PSNs between top() and `first` become a hole. Calls arrived(from,
   // to, state) for each newly arrived part, with its previous state, and closed(hole) for each hole that is
-  // filled completely or in part. False: too many holes, and nothing was done.
+  // filled completely or in part. Returns false, without effect, if there are too many holes.
   template <class Arrived, class Closed>
   bool fill(roce::Psn first, roce::Psn limit, TimePoint now, Arrived arrived, Closed closed) {
     if (!first.is_before(top_)) {
@@ -124,7 +125,8 @@ class LossScoreboard {
     return true;
   }
 
-  // Adds the hole [top(), limit). False: too many holes.
+  // Makes [top(), limit) a hole, if `limit` is after top(). Returns false, without effect, if there are too
+  // many holes.
   bool extend(roce::Psn limit, TimePoint now) {
     if (!limit.is_after(top_)) return true;
     if (!add({top_, limit, now})) return false;
@@ -132,7 +134,7 @@ class LossScoreboard {
     return true;
   }
 
-  // Calls visit(from, to, state) for the parts of [from, limit).
+  // Calls visit(from, to, state) for the parts of [from, limit) that have one state each, in PSN order.
   template <class Visit>
   void for_each_part(roce::Psn from, roce::Psn limit, Visit visit) const {
     for (const Hole& hole : scoreboard_) {
@@ -153,9 +155,10 @@ class LossScoreboard {
     if (from.is_before(limit)) visit(from, limit, State::kUnderWay);
   }
 
-  // The first hole that must be sent again; nullptr: none.
+  // Returns the first hole that must be sent again; nullptr if there is none.
   const Hole* first_lost() const;
-  // Notes that everything lost before `limit` was sent again. Calls again(from, to) for each part of it.
+  // Notes that all packets before `limit` in holes with `lost` were sent again. Calls again(from, to) for
+  // each range of these packets.
   template <class Again>
   void sent_again(roce::Psn limit, const Repair& repair, Again again) {
     for (size_t i = 0; i < scoreboard_.size() && scoreboard_[i].first.is_before(limit); ++i) {

@@ -22,14 +22,15 @@ struct Attachment {
 // Pure; for the shard's lock holder.
 class MulticastMembers {
  public:
-  // A QP may be attached several times, and must be detached as often; it gets one copy. Errors: ENOMEM.
+  // Attaches a QP. A QP may be attached several times, and must be detached as often; it gets one copy of
+  // each datagram. Errors: ENOMEM.
   Result<void> attach(const Attachment& attachment);
-  // False: it is not attached.
+  // Undoes one attach(). Returns false if the QP is not attached.
   bool detach(const QueuePair& qp);
   bool empty() const { return members_.empty(); }
 
-  // Calls deliver(QueuePair&) for each QP that gets a copy of a packet to the group. False: the packet is for
-  // no QP. `is_ours(address)`: whether an address is this machine's.
+  // Calls deliver(QueuePair&) for each QP that gets a copy of a packet to the group. Returns false if the
+  // packet is invalid and no QP gets it. `is_ours(address)` tells whether an address belongs to this machine.
   template <class IsOurs, class Deliver>
   bool fan_out(const IncomingPacket& packet, IsOurs is_ours, Deliver deliver) const {
     // A packet to a group's address, but to a single QP, is invalid (IBTA volume 1, 9.6.1.2).

@@ -26,10 +26,10 @@ class MulticastCopies {
 
   enum class Way : uint8_t { kMemory, kWire };
 
-  // Whether copies from this sender may have come over shared memory.
+  // Whether this sender is remembered, so that copies from it may have come over shared memory.
   bool knows(roce::Qpn sender) const;
-  // Whether to deliver this copy of a packet. With too many senders, only the copy from the wire is
-  // delivered.
+  // Notes that a copy of a packet has come, and returns whether to deliver it: it is the first one. For
+  // senders beyond kMaxSenders, delivers only the copy from the wire.
   bool is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoint now);
 
  private:

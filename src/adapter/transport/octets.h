@@ -24,6 +24,7 @@ inline uint32_t least_octets(const roce::Path& path) {
          roce::kIcrcBytes;
 }
 
+// Bytes of a payload with its padding to a multiple of four.
 constexpr uint32_t padded(uint32_t payload_bytes) {
   return (payload_bytes + 3) & ~3u;
 }

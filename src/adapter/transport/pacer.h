@@ -10,11 +10,12 @@
 namespace verbena::transport {
 
 // Token-bucket pacer for UC and UD, whose senders get no ACKs. A receiver takes longer per packet than a
-// sender: without a limit, a large message overruns the receiver's buffer, and everything beyond the first
-// hundreds of kilobytes is lost. So a burst leaves at once, and the rest at a rate that the receiver can
+// sender. Without a limit, a large message would overrun the receiver's buffer, and lose everything beyond
+// its first hundreds of kilobytes. So a burst leaves at once, and the rest at a rate that the receiver can
 // follow. Burst and rate are the route's; a lossless route is unlimited.
 class Pacer {
  public:
+  // Starts with the burst and the rate of a route, and a full burst available.
   void reset(const Traits& traits) {
     debt_ = 0;
     unbounded_ = traits.lossless;
@@ -27,7 +28,7 @@ class Pacer {
     bytes_per_microsecond_ = std::clamp<uint64_t>(bytes_per_second / 1'000'000, 1, bytes_per_microsecond_);
   }
 
-  // Whether a packet may leave now.
+  // Whether a packet may leave now: the burst is not used up.
   bool allows(TimePoint now) {
     if (unbounded_) return true;
     settle(now);

@@ -13,7 +13,7 @@
 
 namespace verbena::transport {
 
-// An acknowledgement (AETH): the progress of its sender, and the result.
+// An acknowledgement or NAK (AETH): PSN and MSN tell the responder's progress, the syndrome tells ACK or NAK.
 struct Acknowledgement {
   roce::Psn psn;
   uint32_t msn;
@@ -31,7 +31,7 @@ inline roce::Headers headers_of(const Acknowledgement& acknowledgement, roce::Qp
   return headers;
 }
 
-// An outgoing packet. Everything it points to is borrowed for the call.
+// An outgoing packet. Everything that it points to is valid only during the call.
 struct OutgoingPacket {
   const roce::Path& path;
   const roce::Headers& headers;         // `pad` is set
@@ -49,7 +49,8 @@ struct OutgoingPacket {
   // Rendezvous: the payload may stay in place until it is acknowledged, for the receiver to fetch. Only for
   // RC, not for the last packet of a message, and only while the route allows it (DirectAccess::lends()).
   bool lent = false;
-  // Others of its size follow, but it is better batched with the longer packet before it.
+  // Hint for batching: more packets of this size follow, but this one should join the batch of the longer
+  // packet before it.
   bool follows_longer = false;
 };
 
@@ -69,7 +70,8 @@ inline constexpr uint32_t kMaxJoinedMessages = 16;
 static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
 // A SEND of RC in one packet or super-packet, with nothing but data: most messages over shared memory. Stands
-// for the packet with these headers, but costs a fraction to build and to examine.
+// for a packet with these headers, but is cheaper to build and to examine than an OutgoingPacket or
+// IncomingPacket.
 struct PlainSend {
   static constexpr uint8_t kOpcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 
@@ -85,7 +87,7 @@ enum class SendStatus : uint8_t {
   kFault,  // the payload's memory is gone: nothing was sent
 };
 
-// Identifies the sender of a rendezvous payload, and the connection by which the receiver knows it.
+// Identifies the connection of a rendezvous payload: QPN of its sender, QPN of its receiver, and first PSN.
 struct Lender {
   roce::Qpn from;
   roce::Qpn to;
@@ -97,12 +99,12 @@ class LentPayload {
  public:
   virtual ~LentPayload() = default;
   virtual uint32_t bytes() const = 0;
-  // Fetches the whole payload into pieces that have as many bytes in total. False: it cannot be fetched, and
-  // the sender must send it another way; a part may have been written.
+  // Copies the whole payload into pieces that have bytes() bytes in total. Returns false if it cannot be
+  // fetched: the sender must then send it another way. A part may have been written.
   virtual bool fetch(const Lender& lender, std::span<const ConstBytes> to) = 0;
 };
 
-// Calls use(OutgoingPacket) with the message as a packet.
+// Calls use(OutgoingPacket) with the message as a packet, and returns the result.
 template <class Use>
 auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
   const roce::Headers headers = headers_of(message.headers);
@@ -115,19 +117,19 @@ auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
 }
 
 // A packet train to be sent: consecutive Middle packets of one message, each with a full path MTU of payload.
-// To build them together costs a fraction per packet; they leave as if sent one by one.
+// To build them together is cheaper than to build each; they leave as if sent one by one.
 // (congestion::PacketTrain records one that was sent.)
 struct PacketTrain {
   const roce::Path& path;
-  // Headers of the first packet, but the last one's acknowledgement request. The opcode has no extension
-  // headers.
+  // Headers of the first packet, except ack_request, which is that of the last packet. The opcode has no
+  // extension headers.
   roce::PlainHeaders headers;
   const std::byte* payload;  // of all packets, contiguous; user memory, may fault
   uint32_t packet_payload;   // bytes per packet: a multiple of four
   uint32_t count;
-  // Not null: the port may pin its blocks here, and send the packets from there without a copy. Each stays
-  // pinned until the PSN after the train is acknowledged; with `before_last`, until the PSN after the
-  // message's last packet.
+  // If not null, the port may send the packets from its own blocks without a copy, and pins these blocks
+  // here. A block stays pinned until all packets of the train are acknowledged; with `before_last`, until the
+  // message's last packet, which follows the train, is as well.
   BlockPins* pins = nullptr;
   bool before_last = false;
 
@@ -143,7 +145,7 @@ struct PacketTrain {
   }
   roce::Psn pinned_until() const { return headers.psn + count + (before_last ? 1 : 0); }
 };
-// Number of packets sent, from the first on, and why not all.
+// Result of sending a train: the number of packets sent, from the first on, and why the next one was not.
 struct TrainSent {
   uint32_t packets = 0;
   SendStatus status = SendStatus::kSent;
@@ -158,6 +160,7 @@ class PacketSink {
     return as_packet(path, message, [this](const OutgoingPacket& packet) { return send(packet); });
   }
 
+  // Sends the packets of a train in order, until one cannot be sent.
   virtual TrainSent send_train(const PacketTrain& train) {
     for (uint32_t i = 0; i < train.count; ++i) {
       const PacketTrain one = train.part(i, 1);
@@ -172,13 +175,14 @@ class PacketSink {
     return {train.count, SendStatus::kSent};
   }
 
-  // Whether the receiver's process has taken what was sent. put_so_far(): amount put into its ring so far
-  // (free-running). is_taken(): whether the receiver has taken that much. A network cannot tell.
+  // Tell whether the receiver's process has taken what was sent into shared memory. put_so_far() returns the
+  // amount put into the ring so far, a counter that wraps. is_taken() returns whether the receiver has taken
+  // this amount. On a network, it always returns true.
   virtual uint32_t put_so_far() const { return 0; }
   virtual bool is_taken(uint32_t /*so_far*/) const { return true; }
 };
 
-// An incoming packet: parsed, with a valid ICRC. Borrowed for the call.
+// An incoming packet: parsed, with a valid ICRC. Everything that it points to is valid only during the call.
 struct IncomingPacket {
   const roce::Packet& packet;
   const roce::Path& path;  // as the sender used it: source is the sender
@@ -187,7 +191,7 @@ struct IncomingPacket {
   // As in OutgoingPacket; the messages are contiguous in the packet's payload.
   std::span<const uint8_t> messages = {};
   LentPayload* lent = nullptr;  // rendezvous payload; the packet has none then
-  uint16_t source_port = 0;     // of UDP; 0: the packet came by another route
+  uint16_t source_port = 0;     // UDP source port; 0 if the packet came by another route
 
   uint32_t payload_bytes() const {
     return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(packet.payload.size());

@@ -11,8 +11,8 @@ class Flow;
 
 namespace verbena::transport {
 
-// Statistics of a connected QP's path to its peer, where packets may be lost. Written by one thread (the
-// shard), read by any.
+// Statistics of a connected QP's path to its peer, where packets may be lost. The holder of the shard's lock
+// writes them; any thread may read them.
 enum PathNumber : uint8_t {
   kPathRoundTrip,          // ns, smoothed; 0: unknown
   kPathUsualRoundTrip,     // ns, recent RTT without a queue
@@ -31,7 +31,8 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
 
-// Updates the statistics from `flow`; nullptr: nothing is known. For the shard.
+// Updates the statistics from `flow`; if `flow` is null, nothing is known of the path. For the shard's lock
+// holder.
 void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

@@ -17,7 +17,7 @@ namespace verbena::transport {
 // between any two in the set.
 class PsnRanges {
  public:
-  // Limits the memory when a peer leaves out every other packet.
+  // Max ranges. Limits the memory if a peer leaves out every other packet.
   static constexpr size_t kMax = 4096;
   struct Range {
     roce::Psn first;
@@ -26,7 +26,7 @@ class PsnRanges {
 
   size_t size() const { return ranges_.size(); }
 
-  // Adds [first, limit). False: too many ranges or out of memory; nothing was changed.
+  // Adds [first, limit). Returns false, without effect, if there are too many ranges or memory has run out.
   bool add(roce::Psn first, roce::Psn limit) {
     // Merges the ranges that it touches.
     const auto begin = std::partition_point(ranges_.begin(), ranges_.end(),
@@ -50,10 +50,10 @@ class PsnRanges {
     if (!ranges_.empty() && ranges_.front().first.is_before(limit)) ranges_.front().first = limit;
   }
 
-  // Frees the memory, too, which an assignment would keep.
+  // Removes all PSNs and frees the memory, which an assignment would keep.
   void clear() { std::vector<Range>().swap(ranges_); }
 
-  // Calls visit(first, limit) for each range from `from` on, until it returns false.
+  // Calls visit(first, limit) for each range from `from` on, until visit returns false.
   template <class Visit>
   void for_each(roce::Psn from, Visit visit) const {
     for (const Range& range : ranges_) {

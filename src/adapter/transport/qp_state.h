@@ -13,8 +13,8 @@ namespace verbena::transport {
 // Name of the state, for messages.
 const char* name_of(ibv_qp_state state);
 
-// 0 if a modify from `from` to `to` may set the attributes in `mask`; else EINVAL, with the reason recorded
-// (base/failed_call.h).
+// Returns 0 if a modify from `from` to `to` may set the attributes in `mask`; else EINVAL, with the reason
+// recorded (base/failed_call.h).
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
 // Posting rules of the verbs: a send may be posted in RTS, SQD, SQE and ERR, a receive in any state but

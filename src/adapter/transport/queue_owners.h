@@ -17,8 +17,9 @@ class QueuePair;
 struct ForwardedRequest {
   const QueuePair& target;
   const roce::Packet& packet;
-  // Number of the run: forwarded requests that follow each other without a gap. A larger number tells the
-  // owner to forget what it has not answered, and that this request has the next PSN.
+  // Number of the run, a sequence of forwarded requests without a gap. A larger number than before tells the
+  // owner that a new run starts with this request. The owner then forgets the requests that it has not
+  // answered.
   uint32_t run = 0;
   uint32_t msn = 0;  // of the target, before this request
   // The target has already had an answer to this request: the owner answers again from its responder
@@ -48,11 +49,13 @@ class QueueOwners {
  public:
   virtual ~QueueOwners() = default;
 
-  // A run number that was never used before. Never 0.
+  // Returns a run number that was never used before; never 0.
   virtual uint32_t new_run() = 0;
-  // Forwards a request; those to the same owner stay in order. False: no room now.
+  // Forwards a request; requests to the same owner stay in order. Returns false if there is no room for the
+  // request now.
   virtual bool pass(const ForwardedRequest& request) = 0;
-  // The target takes no more requests; a message that has begun will not end.
+  // Tells the owners that the target takes no more requests: they do not receive the rest of a message that
+  // has begun.
   virtual void end(const QueuePair& target) = 0;
 };
 

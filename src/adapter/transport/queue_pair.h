@@ -61,7 +61,8 @@ struct QpAttributes {
   bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: raise an event when draining in SQD ends
 };
 
-// Max time for which an XRC target asks requesters to wait for a silent owner of a queue.
+// Max time for which an XRC target asks requesters to wait while the process that owns a shared receive queue
+// does not answer.
 inline constexpr Duration kLongestPatience = std::chrono::seconds(4);
 
 // Parameters of a QP that never change.
@@ -91,8 +92,9 @@ struct QpConfig {
   Duration least_ack_timeout = std::chrono::milliseconds(16);
   // Congestion control on routes that may lose packets.
   congestion::Kind congestion = congestion::Kind::kFixed;
-  // Whether to use congestion control, SACKs and receiver reports, and to send only missing packets again.
-  // False: a fixed window, and after a loss everything is sent again from there, as between adapters.
+  // Whether to use congestion control, SACKs and receiver reports, and to send only missing packets again. If
+  // false, the QP uses a fixed window, and after a loss sends everything again from the lost packet on, as
+  // adapters do.
   bool repairs = true;
   IncastMeter* incast = nullptr;     // null: senders are not counted
   trace::Recorder* trace = nullptr;  // null: no trace
@@ -105,11 +107,12 @@ enum class TransmitResult : uint8_t {
   kBusy,   // the route is full
 };
 
-// Why a packet to the QP was not taken. kAccepted includes packets that the protocol answers with a NAK.
+// Whether the QP has taken a packet, and why not. kAccepted includes packets that the protocol answers with a
+// NAK.
 enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kBadSource };
 
-// Base class of queue pairs: the part that all transport services share. Pure: packets in, packets out, the
-// time passed in.
+// Base class of queue pairs: the part that all transport services share. Pure: it gets packets and the time
+// from its caller, and sends packets by its route.
 //
 // Threads: everything is for the shard's lock holder, with two exceptions. Any thread may post (send_queue
 // and recv_queue, under their locks) and read state().
@@ -136,20 +139,20 @@ class alignas(kCacheLine) QueuePair {
   const QpAttributes& attributes() const { return attributes_; }
 
   // The route of the QP's packets: found at the transition to RTR, and kept until RESET or reroute().
-  // Requests of a datagram QP have their own addresses: there it is the latest request's route.
+  // Requests of a datagram QP have their own addresses: its route is that of the latest packet.
   const Route& route() const { return *route_; }
-  // There may be a better route to the peer now. Looks for it once nothing is in flight that packets on the
-  // new route could overtake. REQUIRES: Shard::touched() follows
+  // Call when there may be a better route to the peer. Looks up the route again once no packet is in flight
+  // that packets on the new route could overtake. REQUIRES: the caller then calls Shard::touched()
   virtual void reroute() {}
 
-  // A packet of the connected peer came over shared memory: both sides use that route, until this QP looks up
-  // its route again.
+  // Call when a packet of the connected peer came over shared memory, so that both sides use this route.
+  // peer_is_local() is true until this QP looks up its route again.
   void note_local_peer() { peer_is_local_ = true; }
   bool peer_is_local() const { return peer_is_local_; }
 
-  // Publishes receive requests that were filled in. True: the caller must ring the shard's doorbell, because
-  // a request of the peer waits for them, or because nothing else would flush them. (Posting sends always
-  // rings.)
+  // Publishes `count` receive requests that were filled in. Returns true if the caller must ring the shard's
+  // doorbell: a request of the peer waits for one, or the QP is in ERR and must flush them. (Posting sends
+  // always rings.)
   //
   // A thread that changes the state does not wait for posting threads: they may be inside a batch
   // (ibv_wr_start), which only they can end. So a thread that saw the state before ERR may still publish. It
@@ -162,8 +165,8 @@ class alignas(kCacheLine) QueuePair {
     return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR ||
            awaits_receive_.load(std::memory_order_seq_cst);
   }
-  // Whether a request of the peer waits for a receive request, so that a posting thread rings. The caller
-  // looks for receive requests afterwards, as fail() does.
+  // Sets whether a request of the peer waits for a receive request: if so, publish_receives() returns true.
+  // The caller looks for receive requests afterwards, as fail() does.
   void await_receive(bool waits) {
     if (awaits_receive_.load(std::memory_order_relaxed) != waits) awaits_receive_.store(waits);
   }
@@ -171,7 +174,7 @@ class alignas(kCacheLine) QueuePair {
   // Enters a state that check_transition() allows, with attributes() already set. RESET drops all requests
   // without completions; ERR flushes them.
   void enter(ibv_qp_state next, protocol::TraceCause cause = protocol::TraceCause::kAsked);
-  // Whether to trace each request and packet, or only rare events.
+  // Sets whether to trace each request and packet, or only rare events.
   void trace_details(bool on);
   // Traces a packet to this QP before it is examined; trace_refusal() traces one that was not taken.
   void trace_received(const IncomingPacket& packet) {
@@ -185,47 +188,50 @@ class alignas(kCacheLine) QueuePair {
       trace_new_requests();
   }
 
-  // The completion counters that completions are added to. REQUIRES: the shard's lock
+  // The completion counters that are attached to the QP; null for kinds that are not counted. REQUIRES: the
+  // shard's lock
   CompletionCounts completion_counts() const { return counts_ != nullptr ? *counts_ : CompletionCounts{}; }
   void set_completion_counts(const CompletionCounts& counts) {
     counts_ = std::make_unique<CompletionCounts>(counts);
   }
 
+  // Handles a packet that came for the QP.
   virtual Verdict on_packet(const IncomingPacket& packet, TimePoint now) = 0;
-  // Fast path of on_packet() for a packet over a lossless route. nullopt: the packet or the QP needs
-  // on_packet(); nothing of the packet is visible yet.
+  // Fast path of on_packet() for a PlainSend over a lossless route. Returns nullopt if the caller must use
+  // on_packet() instead; the packet has had no visible effect then.
   virtual std::optional<Verdict> on_plain_send(const PlainSend&, const roce::Path&, TimePoint) {
     return std::nullopt;
   }
 
-  // Sends what may be sent now, at most `budget` packets. Without `with_acknowledgements`, leaves out
-  // acknowledgements that nothing urgent needs: they may wait for the application's next verb and travel with
-  // its reply.
+  // Sends what may be sent now, at most `budget` packets or super-packets. Without `with_acknowledgements`,
+  // leaves out acknowledgements that nothing urgent needs: they may wait for the application's next verb, and
+  // travel with the message that it sends.
   virtual TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) = 0;
 
-  // Fast path of transmit(): sends posted requests, with an acknowledgement that is due. True: transmit() has
-  // nothing left to do.
+  // Fast path of transmit(): sends posted requests, with an acknowledgement that is due. Returns true if
+  // nothing is left for transmit() to do.
   virtual bool send_at_once(TimePoint) { return false; }
 
   // Sends an acknowledgement that is due, if it may leave before everything else.
   virtual void transmit_acknowledgement() {}
 
-  // Whether transmit() would send something: anything urgent, or just an acknowledgement.
+  // Whether transmit() has something to do: has_acknowledgement() for an acknowledgement that may wait,
+  // has_urgent() for everything else.
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
-  // Whether sending may wait to coalesce more requests: the next one is small and earlier ones are in flight.
-  // The application, which waits for the earlier ones, will call again.
+  // Whether sending may wait to coalesce more requests: the next request is small, and earlier requests are
+  // in flight. The application waits for the earlier requests, so it will call again.
   virtual bool may_gather() const { return false; }
   // Whether received packets need their traffic class and hop limit: for a GRH, or for ECN marks.
   virtual bool wants_ip_details() const { return false; }
   // Whether the peer may execute READs and WRITEs in our memory directly now, if our keys allow it.
   virtual bool takes_direct_access() const { return false; }
-  // Whether packets are in flight and unanswered.
+  // Whether packets of this QP are in flight and not yet acknowledged or answered.
   virtual bool has_outstanding() const = 0;
 
   // Call after on_packet(), transmit() and on_timer(), when the QP's state is consistent. If a completion
-  // queue in error has lost a completion of this QP, its results cannot be relied on: it enters ERR (IBTA
-  // volume 1, 11.6.3.2: local work queue catastrophic error).
+  // queue in error has lost a completion of this QP, the QP enters ERR, as its results cannot be relied on
+  // (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
   void answer_lost_completions() {
     if (completion_lost_) fail_for_lost_completions();
   }
@@ -235,7 +241,8 @@ class alignas(kCacheLine) QueuePair {
   virtual TimePoint deadline() const = 0;
   virtual void on_timer(TimePoint now) = 0;
 
-  // XRC targets: a queue's owner has answered forwarded requests, or has ended.
+  // Called on an XRC target when the process that owns a shared receive queue has answered forwarded
+  // requests, or has ended.
   virtual void on_owner_answer(const OwnerAnswer&) {}
   virtual void on_owner_gone(uint32_t, roce::NakCode) {}
 
@@ -245,8 +252,8 @@ class alignas(kCacheLine) QueuePair {
   // The receive PSN as stored in the status page (protocol::kQpReceivePsn).
   virtual uint64_t receive_progress() const { return next_receive_psn().value(); }
 
-  // Completes everything posted with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR (or SQE, for the send
-  // queue only)
+  // Completes all requests in the queue with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR (or SQE, for the
+  // send queue only)
   void flush_send_queue();
   void flush_recv_queue();
 
@@ -278,6 +285,7 @@ class alignas(kCacheLine) QueuePair {
     route_ = &route_for(path, destination);
     peer_is_local_ = false;
   }
+  // Sends a packet by the QP's route, counts its octets and traces it.
   SendStatus send_out(const OutgoingPacket& packet) {
     const SendStatus status = route_->sink->send(packet);
     if (status == SendStatus::kSent) [[likely]]
@@ -294,7 +302,7 @@ class alignas(kCacheLine) QueuePair {
       trace_sent(message, status);
     return status;
   }
-  // REQUIRES: packets are not traced
+  // Sends a packet train by the QP's route and counts its octets. REQUIRES: packets are not traced
   TrainSent send_out(const PacketTrain& train) {
     const TrainSent sent = route_->sink->send_train(train);
     count(kSentOctets, uint64_t{sent.packets} * (least_octets(attributes_.path) + train.packet_payload));
@@ -302,13 +310,14 @@ class alignas(kCacheLine) QueuePair {
   }
   // Whether each packet is traced.
   bool traces_packets() const { return details_ != nullptr; }
-  // Sends a control packet, which belongs to no message: a CNP, or a vendor opcode that only Verbena
-  // understands.
+  // Sends the connected peer a control packet, which belongs to no message: a CNP, or a vendor opcode that
+  // only Verbena understands.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
-  // `headers` also name the source QP, for captures; on the wire most control packets do not carry it.
+  // Sends a control packet to any QP. Captures also get the source QP, which most control packets do not
+  // carry on the wire.
   SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers, ConstBytes payload);
-  // Keeps the peer's explanation of why it will refuse our oldest request. The peer is on this host; the text
-  // is not trusted.
+  // Keeps the peer's text on why it refuses our oldest request, for the error message. The peer is on this
+  // host; the text is not trusted.
   void hear_refusal(ConstBytes words);
   // Whether the packet's sender should be told about other senders to this process.
   bool has_news_of_incast(IncastShare& share, const roce::Packet& packet, TimePoint now) {
@@ -317,8 +326,8 @@ class alignas(kCacheLine) QueuePair {
   }
 
   // Whether a packet came from our peer's address to ours, as the kernel's rxe checks. The device must match
-  // as well where the addresses need it (link-local ones). `incoming` without a device: it came without one,
-  // or the device is unknown.
+  // as well where the addresses need it (link-local ones). Interface index 0 matches any device: the packet
+  // came without one, or the device is unknown.
   bool is_from_peer(const roce::Path& incoming) const {
     const roce::Path& ours = attributes_.path;
     if (incoming.source != ours.destination || incoming.destination != ours.source) return false;
@@ -326,34 +335,36 @@ class alignas(kCacheLine) QueuePair {
            incoming.interface_index == 0;
   }
   bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
-  // Owner of the keys that the peer may use: in XRC, of the receiving queue (IBTA volume 1, annex A14).
+  // Identifies this QP to the keys that the peer uses. In XRC, the protection domain is that of the shared
+  // receive queue (IBTA volume 1, annex A14).
   RemoteUser remote_user() const {
     return {config_.srqs != nullptr ? receives_.pd() : config_.pd, config_.qpn};
   }
-  // XRC: directs the peer's packets to the shared receive queue with this number. False: there is none in our
-  // domain, or the current message began with another one.
+  // XRC: directs the peer's packets to the shared receive queue with this number. Returns false if there is
+  // none in our domain, or if the current message began with another queue.
   bool select_receives(uint32_t srq_number, bool in_message);
-  // XRC: whether requests to this SRQ number must be forwarded, because another process has that range of
-  // numbers. The queue need not exist. False if nothing can be forwarded.
+  // XRC: whether requests to this SRQ number must be forwarded, because the number belongs to another
+  // process. The queue need not exist. Returns false if this QP cannot forward.
   bool is_elsewhere(uint32_t srq_number) const {
     return config_.owners != nullptr && !config_.srqs->is_own(srq_number);
   }
 
   virtual void on_enter(ibv_qp_state from, ibv_qp_state to) = 0;
 
-  // Enters ERR because of an event on the wire or in memory.
+  // Enters ERR because of an error on the wire or in memory, and then raises `event`. Does nothing in ERR.
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
-  // Completes and consumes the oldest request of the send queue.
+  // Completes the oldest request of the send queue, and frees its slot. A completion entry is written only if
+  // the request is signaled or has failed.
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
-  // Whether success of the request is invisible to the program: unsignaled, and without completion counter.
-  // Then consume_in_silence() is all it needs.
+  // Whether success of the request is invisible to the program: it is unsignaled, and no completion counter
+  // is attached. Then consume_in_silence() replaces complete_send().
   bool ends_in_silence(const queues::SendWqe& wqe) const {
     return !config_.signal_all && (wqe.flags & (IBV_SEND_SIGNALED | queues::kTagMatchingRequest)) == 0 &&
            counts_ == nullptr;
   }
-  // Consumes the oldest `requests` requests of the send queue, which have succeeded in silence; `sends` of
-  // them were SENDs.
+  // Frees the slots of the oldest `requests` requests of the send queue, which have succeeded;
+  // ends_in_silence() is true for each. `sends` of them were SENDs.
   void consume_in_silence(uint32_t requests, uint32_t sends) {
     count(kSends, sends);
     send_queue_.consume(requests);
@@ -362,13 +373,15 @@ class alignas(kCacheLine) QueuePair {
   // Completes the current receive request with the result in `wc`. REQUIRES: receives().current() was not
   // null
   void complete_recv(ibv_wc& wc, bool solicited, const Misfit& misfit = {});
-  // The same for a SEND that carries nothing but data.
+  // Like complete_recv() with success, for a SEND without immediate data or invalidation.
   void complete_plain_receive(uint32_t bytes, bool solicited);
-  // The same for several such SENDs, for each of which receives().finish() has been called.
+  // Like complete_plain_receive() for several SENDs; the caller has called receives().finish() for each of
+  // them.
   void complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received);
-  // The same for a request that a tag matched: the message's data is in it, or on its way.
+  // Like complete_recv(), for a buffer that a tag matched: the message's data is in the buffer, or a READ
+  // fetches it.
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
-  // Completes the match before the data is there; the receive request stays current.
+  // Writes the completion of a match before the message's data has come. The receive request stays current.
   void announce_match(const TaggedMessage& message);
   void count(QpCounter counter, uint64_t amount = 1) {
     if (counter < kFirstMoreCounter) {
@@ -385,7 +398,7 @@ class alignas(kCacheLine) QueuePair {
     config_.listener->on_qp_event(event);
   }
 
-  // Trace an event that is rare; note_frequent(): one that a network can make frequent.
+  // Traces an event that is rare; note_frequent() traces one that a network can make frequent.
   void note(trace::Kind kind, const trace::Recorder::Numbers& numbers = {}) const {
     if (config_.trace != nullptr) config_.trace->note(config_.qpn, kind, numbers);
   }
@@ -395,8 +408,8 @@ class alignas(kCacheLine) QueuePair {
   void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
     note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
   }
-  // Whether to log a dropped message, for services that drop silently. True only for the first message per
-  // reason until RESET, as a peer may send any number.
+  // Whether to log a dropped message, for services that drop silently. Returns true only for the first
+  // message per reason until RESET, as a peer may send any number.
   bool is_drop_to_be_said(protocol::TraceDrop why, LogLevel level) {
     if (log_level() < level) [[likely]]
       return false;
@@ -444,8 +457,8 @@ class alignas(kCacheLine) QueuePair {
   mutable memory::KeyFinder keys_{config_.keys};  // mutable: its cache does not change its results
   memory::BoundWindows bound_windows_;
   bool completion_lost_ = false;
-  bool overrun_said_ = false;  // logged, once until RESET
-  uint32_t drops_said_ = 0;    // likewise; a bit for each protocol::TraceDrop
+  bool overrun_said_ = false;  // a lost completion was logged; once until RESET
+  uint32_t drops_said_ = 0;    // drops logged since RESET: a bit for each protocol::TraceDrop
   std::string peer_words_;     // from hear_refusal()
 };
 

@@ -12,11 +12,12 @@ namespace verbena::transport {
 // the rate. Unused time is saved up for one burst at most.
 class RateLimit {
  public:
-  // Default burst: the time for which a busy machine keeps a sender waiting.
+  // Default burst, as the time that it takes at the rate: about as long as a busy machine keeps a sender
+  // waiting. A default burst has at least kLeastBurstBytes.
   static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
   static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
 
-  // `rate`: kilobits per second; 0: unlimited. `burst`: bytes; 0: the default.
+  // Sets the rate in kilobits per second (0: unlimited) and the burst in bytes (0: the default).
   void set(uint32_t rate, uint32_t burst) {
     rate_ = rate;
     burst_ = burst != 0 ? time_of(burst) : std::max(kDefaultBurst, time_of(kLeastBurstBytes));
@@ -25,7 +26,7 @@ class RateLimit {
   uint32_t rate() const { return rate_; }
 
   bool may_send(TimePoint now) const { return rate_ == 0 || due_ <= now; }
-  // REQUIRES: may_send(now)
+  // Notes that a frame of `bytes` bytes leaves. REQUIRES: may_send(now)
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = std::max(due_, now - burst_) + time_of(bytes);
   }

@@ -11,8 +11,9 @@
 
 namespace verbena::transport {
 
-// A queue pair for raw Ethernet (IBV_QPT_RAW_PACKET): each send request is a whole frame, complete when sent.
-// Each receive request takes one frame that flow rules steer here. Does not handle RoCEv2 packets.
+// A queue pair for raw Ethernet (IBV_QPT_RAW_PACKET): each send request is a whole Ethernet frame, and
+// completes once the frame has left. Each receive request takes one frame that flow rules steer here. Does
+// not handle RoCEv2 packets.
 class RawQueuePair : public QueuePair {
  public:
   RawQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue,
@@ -21,17 +22,20 @@ class RawQueuePair : public QueuePair {
         receipt_{config.pd, config.qpn.value(), strips_vlan, config.recv_cq},
         sink_(sink) {}
 
-  // A QP that only receives, in any state, and spreads frames over work queues.
+  // Makes a QP that only receives, in any state, and spreads frames over work queues.
   RawQueuePair(const QpConfig& config, ReceiveScaling scaling)
       : QueuePair(config, {}, {}), sink_(nullptr), scaling_(std::move(scaling)) {}
 
+  // Delivers a frame that a flow rule steers to this QP, or drops it.
   void on_frame(const IncomingFrame& frame);
 
-  // How many frames the QP can take now. At 0, the next thread that posts a request learns from waited_for()
-  // that frames wait. A QP that does not receive, or that spreads frames, takes any number and may drop them.
+  // Returns how many frames the QP can take now. If it returns 0, waited_for() tells the next thread that
+  // posts a receive request that frames wait. A QP that does not receive, or that spreads frames, takes any
+  // number (UINT32_MAX) and may drop them.
   uint32_t room_for_frames();
 
-  // Any thread, after posting: whether frames wait for the posted requests. True once.
+  // Whether frames wait for a receive request. Any thread calls it after posting one. Returns true only once
+  // after room_for_frames() has returned 0.
   bool waited_for() {
     return starving_.load(std::memory_order_seq_cst) && starving_.exchange(false, std::memory_order_seq_cst);
   }

@@ -10,9 +10,9 @@
 
 namespace verbena::transport {
 
-// A queue pair of a reliable service. RC has a requester and a responder. XRC has one of them in each of its
-// two QP types: the initiator requests; the target responds, and finds the receive queue by the number in
-// each packet (IBTA volume 1, annex A14).
+// A queue pair of a reliable service. RC has a requester and a responder. In XRC, an initiator QP has only a
+// requester, and a target QP only a responder. The target finds the receive queue by the SRQ number in each
+// packet (IBTA volume 1, annex A14).
 class RcQueuePair : public QueuePair {
  public:
   enum class Role : uint8_t { kRc, kXrcInitiator, kXrcTarget };
@@ -37,7 +37,7 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
-  // Needed for ECN marks, which only a QP that adapts to its path uses.
+  // ECN marks are in the traffic class. Only a QP with congestion control uses them.
   bool wants_ip_details() const override { return config().repairs; }
   bool takes_direct_access() const override {
     return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);
@@ -59,7 +59,8 @@ class RcQueuePair : public QueuePair {
   void synchronize(roce::Psn expected, uint32_t msn) { responder_.synchronize(expected, msn); }
 
  private:
-  // Whether this role handles requests, or responses, at all.
+  // Whether a QP of this role takes such packets: an XRC initiator takes no requests, an XRC target no
+  // responses.
   bool has_half_for(const roce::Headers& headers) const {
     return role_ != (headers.info().is_request ? Role::kXrcInitiator : Role::kXrcTarget);
   }
@@ -75,7 +76,7 @@ class RcQueuePair : public QueuePair {
   IncastShare incast_;
   Requester requester_{*this, service_};
   Responder responder_{*this, service_};
-  bool established_ = false;     // a packet of the peer has come in RTR
+  bool established_ = false;     // a request of the peer has come in RTR
   bool reroute_wanted_ = false;  // change the route as soon as nothing is outstanding
 };
 

@@ -36,13 +36,14 @@ class ReceiveWorkQueue {
   uint32_t number() const { return config_.number; }
   void strip_vlan(bool on) { config_.strips_vlan = on; }
 
-  // RESET drops all requests; ERR flushes them.
+  // Enters a state. RESET drops all requests without completions; ERR flushes them.
   void enter(ibv_wq_state next);
-  // Flushes requests that were posted in ERR.
+  // Completes the requests that were posted in ERR with IBV_WC_WR_FLUSH_ERR.
   void flush();
 
-  // Stores an Ethernet frame in the next receive request. False: the frame is dropped, because the queue is
-  // not in RDY, or the request is missing or too short.
+  // Stores an Ethernet frame in the next receive request. Returns false if the frame is dropped: the queue is
+  // not in RDY, or the request is missing or too short. Enters ERR if the request's memory cannot be written,
+  // or if the completion queue is in error.
   bool on_frame(const IncomingFrame& frame);
 
  private:

@@ -14,28 +14,29 @@
 
 namespace verbena::transport {
 
-// Receiver-driven flow control of one sender of an unreliable service: by the receiver reports, as much is in
-// flight as the path holds. Nothing is ever sent again, and nothing waits for long: packets that no report
-// covers for some time count as gone. If the peer never reports (adapters, Linux rxe), or has ended, a fixed
-// rate applies after one wait (pacer.h). A lossless route is unlimited.
+// Receiver-driven flow control of the packets from a UC or UD sender to one receiver. Receiver reports set
+// how many bytes may be in flight: as many as the path holds. Nothing is sent again, and nothing waits for
+// long: packets that no report covers in time count as gone. If the peer never reports (adapters, Linux rxe),
+// or has ended, packets leave at a fixed rate after one wait (pacer.h). A lossless route is unlimited.
 //
 // For the shard's lock holder.
 class ReceiverDrivenFlow {
  public:
-  // How long the first window waits for a report of a peer that may never send one.
+  // Max wait for the first report once the first window is full: the peer may never report.
   static constexpr Duration kPatience = std::chrono::milliseconds(50);
   // After this many timeouts in a row, each twice as long as the one before, the peer counts as gone.
   static constexpr uint32_t kMaxSilences = 4;
-  // Min window, in packets: with fewer, each lost packet or report would cause a timeout. The window is
-  // smaller with more than kManySenders senders.
+  // Min window, in packets: with fewer, each lost packet or report would cause a timeout. With more than
+  // kManySenders senders to the same receiver, the minimum is kLeastOfMany.
   static constexpr uint32_t kLeastWindow = 4;
   static constexpr uint32_t kLeastOfMany = 2;
   static constexpr uint32_t kManySenders = 8;
   // Max packets in flight, however much the path holds: more PSNs would not be distinguishable in reports.
   static constexpr int32_t kMaxInFlight = 1 << 14;
-  // A report about packets sent longer ago is not genuine: its sender does not know what is sent.
+  // Reports whose PSN is this far behind, or further, are ignored as forged: a receiver of our packets knows
+  // newer PSNs.
   static constexpr int32_t kFurthest = 2 * kMaxInFlight;
-  // Number of reports that are confirmed, so that one confirmation arrives. After a timeout, as many again.
+  // Confirms this many reports, so that one confirmation arrives. After a timeout, confirms as many again.
   static constexpr uint32_t kMaxThanks = 8;
 
   struct Settings {
@@ -44,9 +45,11 @@ class ReceiverDrivenFlow {
     uint32_t mtu;
     Duration least_timeout;  // min time to wait for a report: threads share processors
   };
+  // Starts on a route with these traits; the first packet has PSN `first`.
   void begin(const Traits& traits, const Settings& settings, roce::Psn first);
   void end() { *this = ReceiverDrivenFlow(); }
-  // The peer has counted before: its number of missing packets includes earlier ones.
+  // Call after begin() if the peer may have counted missing packets of earlier flows: its first report is
+  // then only a starting point.
   void joins() { counts_ = false; }
 
   // ---- sending
@@ -61,20 +64,24 @@ class ReceiverDrivenFlow {
   bool must_ask() const;
   // The next packet has left. REQUIRES: `asked` is the result of must_ask()
   void sent(uint32_t bytes, bool asked, TimePoint now);
-  // Ends the train: later packets leave at another time. `is_all`: there is nothing more to send.
+  // Ends the packet train: later packets count as sent at another time. `is_all` tells that there is nothing
+  // more to send.
   void end_run(bool is_all);
 
   // ---- receiving reports
 
-  // False: the report is not from a receiver of our packets.
+  // Processes a receiver report. Returns false if the report is ignored. That is when its PSN is not recent,
+  // so that it is not from a receiver of our packets, or when only the fixed rate applies.
   bool on_report(const ReceiverReport& report, TimePoint now);
+  // A CNP has come.
   void on_mark(TimePoint now);
   void on_timer(TimePoint now);
+  // When to call on_timer(); kNever: not at all.
   TimePoint deadline() const { return silent_at_; }
-  // Whether a peer that has sent reports has stopped, for several times as long as they take.
+  // Whether the peer has sent reports before, but none for kMaxSilences timeouts in a row.
   bool has_given_up() const { return is_told_ && is_blind_; }
 
-  // Whether to confirm to the peer that its reports are understood.
+  // Whether to send the peer a confirmation that this side understands its reports.
   bool owes_thanks() const { return thanks_due_; }
   void on_thanks_sent() {
     thanks_due_ = false;
@@ -83,7 +90,7 @@ class ReceiverDrivenFlow {
 
   // ---- statistics
 
-  // nullptr: the peer has sent no report.
+  // State of the path, as congestion control sees it; nullptr if the peer has sent no report.
   const congestion::Flow* path() const { return is_told_ ? flow_.get() : nullptr; }
   uint64_t in_flight() const { return static_cast<uint64_t>(next_ - told_) * packet_; }
 
@@ -108,8 +115,8 @@ class ReceiverDrivenFlow {
   uint32_t missing_ = 0;  // as reported last
   bool counts_ = true;    // missing_ covers all packets before told_
   uint64_t since_asked_ = 0;
-  bool is_told_ = false;   // the peer sends reports
-  bool is_blind_ = false;  // it does not now, or never did
+  bool is_told_ = false;   // the peer has sent a report
+  bool is_blind_ = false;  // the peer sends no reports now, or never did
   bool thanks_due_ = false;
   uint32_t thanks_ = 0;
   uint32_t silences_ = 0;

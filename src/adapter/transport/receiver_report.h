@@ -11,19 +11,19 @@
 
 namespace verbena::transport {
 
-// Receiver report of an unreliable service, from a Verbena receiver to a Verbena sender: the next expected
-// packet, and the total number of missing ones. Nothing is sent again; the sender learns what the path
-// carries, which these services do not tell it otherwise.
+// Receiver report of UC, from a Verbena receiver to a Verbena sender (for UD, a part of DatagramReport). It
+// names the next expected PSN and the total number of missing packets. From reports the sender learns what
+// the path carries, since UC and UD have no acknowledgements. Missing packets are not sent again.
 //
 // The packet has a vendor opcode, and a PSN from the distant past for the reasons that sack.h gives. The
-// sender requests a report by AckReq, which has no other meaning in an unreliable service. A receiver sends a
-// few reports to a peer that may not understand them, and continues once one was confirmed ("heard"). The
-// payload is two words: the expected PSN, with the bits of incast_bits.h; and how many packets were missing
-// since the connection was made.
+// sender requests a report by AckReq, which has no other meaning in UC. A sender that has confirmed no report
+// gets reports unrequested, and ever more rarely (ReportsOwed): it may not understand them. The payload is
+// two 32-bit words. The first is the expected PSN, with the bits of incast_bits.h; the second is the number
+// of packets that were missing since the connection was made.
 struct ReceiverReport {
   static constexpr uint32_t kBytes = 8;
 
-  // nullopt: too short.
+  // Parses the payload. Returns nullopt if it is too short.
   static std::optional<ReceiverReport> read(ConstBytes payload);
   void write(std::array<std::byte, kBytes>& payload) const;
 

@@ -12,9 +12,9 @@
 
 namespace verbena::transport {
 
-// Cache of a datagram queue pair's state per remote QP, by address and QPN. Each remote QP has a few possible
-// places, and a new one replaces the least recently used of these. So the size is fixed, however many there
-// are.
+// Set-associative cache of a datagram queue pair's state for each remote QP, by address and QPN. A remote QP
+// can be in kWays of the kPlaces entries. A new one replaces the least recently used of these, so the size is
+// fixed, however many remote QPs there are.
 //
 // For the shard's lock holder. Pointers from find() and get() are valid until the next get().
 template <class Value>
@@ -22,7 +22,8 @@ class RecentPeers {
  public:
   static constexpr uint32_t kPlaces = 64;
 
-  // nullptr: not in the cache.
+  // Returns the value of the remote QP and counts as a use of it. Returns nullptr if the QP is not in the
+  // cache.
   Value* find(const roce::Address& address, roce::Qpn qpn) {
     if (Entry* entry = look(address, qpn)) {
       entry->used = ++clock_;
@@ -31,7 +32,8 @@ class RecentPeers {
     return nullptr;
   }
 
-  // The value of the QP; adds a Value() if it is not in the cache. The second: whether it was added.
+  // Returns the value of the remote QP, and whether this call has added it. If the QP is not in the cache,
+  // adds a Value() for it in place of another QP's.
   std::pair<Value*, bool> get(const roce::Address& address, roce::Qpn qpn) {
     if (Value* value = find(address, qpn)) return {value, false};
     const std::span<Entry, kWays> places = places_of(address, qpn);
@@ -40,6 +42,7 @@ class RecentPeers {
     return {&entry.value, true};
   }
 
+  // Returns the index of a value in the cache, below kPlaces. at() returns the value with that index.
   uint32_t place_of(const Value& value) const {
     const auto offset =
         reinterpret_cast<const char*>(&value) - reinterpret_cast<const char*>(entries_.data());
@@ -47,7 +50,7 @@ class RecentPeers {
   }
   Value& at(uint32_t place) { return entries_[place].value; }
 
-  // Calls `function` with the value of each QP of an address.
+  // Calls `function(value)` for each cached QP with this address.
   template <class Function>
   void for_each_at(const roce::Address& address, Function function) {
     for (Entry& entry : entries_) {

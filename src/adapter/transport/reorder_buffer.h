@@ -13,12 +13,13 @@
 namespace verbena::transport {
 
 // A limit of bytes that several users share, without fixed shares. A user may take more while its total is at
-// most twice what is then still free. So the next user always finds some. Any thread.
+// most twice what is then still free. So some bytes are always left for the next user. Any thread.
 class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : max_(most) {}
 
-  // Takes `bytes` for a user that already has `has`. False: refused.
+  // Takes `bytes` bytes for a user that already has `has` bytes. Returns false, and takes nothing, if the
+  // limit forbids it.
   bool take(size_t bytes, size_t has) {
     const size_t used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (used <= max_ && has + bytes <= 2 * (max_ - used)) return true;
@@ -36,15 +37,15 @@ class ByteBudget {
 // The budget that the reorder buffers of all QPs of the process share.
 ByteBudget& budget_for_reorder_buffers();
 
-// Reorder buffer of a responder: request packets that came before a missing one, until that comes. Also holds
-// the expected packet and its followers while they wait for a receive request, or, in XRC, for other
-// processes' answers to earlier requests. Dropping a packet is always allowed, since it is sent again until
-// it is acknowledged; keeping it makes a loss cheap. Packets that do not fit are dropped.
+// Reorder buffer of a responder: request packets that came before a missing one, until the missing one comes.
+// Also holds the expected packet and its followers while they wait for a receive request, or, in XRC, for
+// other processes' answers to earlier requests. Dropping a packet is always allowed, since it is sent again
+// until it is acknowledged; keeping it makes a loss cheap. Packets that do not fit are dropped.
 //
 // For the shard's lock holder. Allocates only behind a gap.
 class ReorderBuffer {
  public:
-  // Max distance of a kept packet from the expected PSN.
+  // Max distance of a kept packet from the expected PSN, in PSNs.
   static constexpr uint32_t kMaxAhead = 1u << 17;
 
   explicit ReorderBuffer(ByteBudget& budget = budget_for_reorder_buffers()) : budget_(budget) {}
@@ -54,20 +55,21 @@ class ReorderBuffer {
 
   bool empty() const { return count_ == 0; }
 
-  // Keeps a copy of a packet with `psns` PSNs. False: no room, or it is here already; the kept copy then
-  // requests an acknowledgement if either of them does. REQUIRES: the packet is not before `expected`
+  // Keeps a copy of a packet that uses `psns` PSNs. Returns false if there is no room, or if the packet is
+  // here already. In the latter case, the kept copy requests an acknowledgement if either copy does.
+  // REQUIRES: the packet is not before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   bool has(roce::Psn psn) const;
-  // Whether a packet after `psn` is here.
+  // Whether a packet after `psn` is kept.
   bool has_after(roce::Psn psn) const { return count_ > 0 && psn.is_before(furthest_); }
-  // The packet, valid until erase() or clear(). REQUIRES: has(psn)
+  // Returns the kept packet, valid until erase() or clear(). REQUIRES: has(psn)
   roce::Packet at(roce::Psn psn) const;
-  // Drops a packet that is done, like everything before it. REQUIRES: has(psn)
+  // Frees a packet that was executed, as was everything before it. REQUIRES: has(psn)
   void erase(roce::Psn psn);
   void clear();
 
-  // Calls visit(first PSN, count) for each range of consecutive PSNs, in order from `expected` on, until it
-  // returns false.
+  // Calls visit(first PSN, count) for each range of consecutive PSNs, in order from `expected` on, until
+  // visit returns false.
   template <class Visit>
   void for_each_range(roce::Psn expected, Visit visit) const {
     ranges_.for_each(expected, [&](roce::Psn first, roce::Psn limit) {
@@ -82,7 +84,7 @@ class ReorderBuffer {
     uint32_t bytes;
     std::byte* payload() { return reinterpret_cast<std::byte*>(this + 1); }
   };
-  // Charge for a packet besides its payload: it may have a range of its own.
+  // Bytes that a packet takes from the budget besides its payload; it may need a range of its own.
   static constexpr size_t kEntryBytes = sizeof(Entry) + sizeof(PsnRanges::Range);
 
   bool take(size_t bytes) {

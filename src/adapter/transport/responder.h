@@ -23,8 +23,8 @@ struct Sack;
 // requests in order, acknowledges them, answers READs and atomics, and answers duplicates from its responder
 // resources.
 //
-// It sends two kinds of packets: urgent ones (READ responses, atomic acknowledgements, NAKs) in PSN order;
-// and after them one coalesced acknowledgement of everything up to the expected PSN.
+// It sends urgent packets first: READ responses and atomic acknowledgements in PSN order, then SACKs and
+// NAKs. After these follows one coalesced acknowledgement of everything up to the expected PSN.
 class Responder {
  public:
   Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp), passed_(qp) {}
@@ -35,10 +35,12 @@ class Responder {
   // the peer would learn only from its retry counter what an adapter would have told it at once.
   void halt(ibv_qp_state to);
 
-  // `lent`: the packet's rendezvous payload; null: the payload is in the packet.
+  // Handles a request of the peer: executes it, keeps it until missing ones have come, or answers a
+  // duplicate. `lent` is the packet's rendezvous payload, or null if the packet has its payload.
   void on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent = nullptr);
-  // Fast path of on_request() for a PlainSend: places its data. False: a special case. True: end_plain_send()
-  // must follow, after what came with the packet.
+  // Fast path of on_request() for a PlainSend: places the data, with no other effect. Returns false if the
+  // caller must use on_request() instead. After true, the caller handles the acknowledgement that came with
+  // the packet, if any, and calls end_plain_send().
   bool begin_plain_send(const PlainSend& message) {
     return running_ && message.headers.psn == expected_ && kept_.empty() && !nak_ &&
            inbound_.place_whole(message.payload, message.count);
@@ -46,17 +48,21 @@ class Responder {
   void end_plain_send(const PlainSend& message);
   // Executes a batch of messages (IncomingPacket::messages) as if each had come alone.
   void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now);
-  // The peer has confirmed that it understands SACKs.
+  // The peer has confirmed that it understands SACKs. Ignores a confirmation whose PSN is not recent: it may
+  // be forged.
   void on_heard(roce::Psn psn);
-  // Takes the peer's latest READ requests once more, as some may have been lost.
+  // Executes the READ requests in a RepeatedReads packet whose originals have not arrived.
   void on_repeated_reads(const roce::Packet& word, TimePoint now);
-  // Makes a SACK due that reports other senders, if the peer understands it.
+  // Makes a SACK due that reports other senders, if the peer has confirmed SACKs.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
+  // Sends the responses, SACKs and NAKs that are due. Sends at most `budget` packets or super-packets, and
+  // subtracts these from `budget`.
   TransmitResult transmit_urgent(uint32_t& budget, TimePoint now);
-  // Sends the acknowledgement that is due, if any. False: the route is full.
+  // Sends the acknowledgement that is due, if any. Returns false if the route is full.
   bool transmit_acknowledgement();
-  // The acknowledgement that is due, for another packet to carry; acknowledgement_taken() must follow then.
+  // Returns the acknowledgement that is due, for another packet to carry it; nullopt if none is due. Call
+  // acknowledgement_taken() once that packet was sent.
   std::optional<Acknowledgement> acknowledgement() const {
     if (!acknowledgement_due_) return std::nullopt;
     return Acknowledgement{answered(), msn_, roce::ack_syndrome()};
@@ -72,10 +78,10 @@ class Responder {
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
-  // An encoded protocol::ResponderProgress.
+  // The responder's progress, encoded as protocol::ResponderProgress.
   uint64_t progress() const;
 
-  // When to call on_timer().
+  // When to call on_timer(); kNever: not at all.
   TimePoint deadline() const { return next_look_; }
   void on_timer(TimePoint now);
 
@@ -83,7 +89,8 @@ class Responder {
 
   void on_owner_answer(const OwnerAnswer& answer);
   void on_owner_gone(uint32_t owner, roce::NakCode code);
-  // In the owner's process: the next request has this PSN.
+  // Called in the process that owns the queue: the next forwarded request has PSN `expected`, and `msn` is
+  // the MSN before it.
   void synchronize(roce::Psn expected, uint32_t msn);
 
  private:
@@ -109,7 +116,7 @@ class Responder {
   void answer_empty();
   void repeat(const roce::Packet& packet);
 
-  // Sends a NAK and enters ERR; the current receive request fails with `receive_status`, unless that is
+  // Makes a NAK due and enters ERR; the current receive request fails with `receive_status`, unless that is
   // success.
   void refuse(roce::NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS);
   void note_refusal(const roce::Packet& packet);
@@ -119,11 +126,12 @@ class Responder {
   SendStatus refuse_repetition(ResponderResources::Reply& reply);
   void give_up(const Nak& nak, std::optional<ibv_event_type> event);
   void stop(std::optional<ibv_event_type> event);
-  void not_ready();  // sends an RNR NAK
+  void not_ready();  // makes an RNR NAK due
   void wait_for_receive(TimePoint now);
   void end_wait();
   Duration patience() const;
-  // The request that waits may have a receive request now.
+  // A receive request may have been posted for the request that waits. Executes that request if it was kept,
+  // or asks the sender for it again.
   void on_late_receive(TimePoint now);
   void ask_again();
   bool is_not_ready() const { return nak_ && roce::aeth_kind(nak_->syndrome) == roce::AethKind::kRnrNak; }
@@ -133,7 +141,7 @@ class Responder {
     return wait_ == Wait::kForReceive && awaiting_ == expected_ && qp_.receives().shared() == nullptr &&
            !qp_.recv_queue().empty();
   }
-  void ask_for_expected();  // sends a sequence error NAK
+  void ask_for_expected();  // makes a sequence error NAK due
   void ask_for_dropped();
   void settle_absence();
 
@@ -141,7 +149,7 @@ class Responder {
   void hold_back(const roce::Packet& packet);
   void on_unanswered(const roce::Packet& packet, TimePoint now);
   void take(const ForwardedRequests::Verdict& verdict);
-  // The last PSN that may be acknowledged.
+  // The last PSN that may be acknowledged: everything before unanswered forwarded requests.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
   // Stores the progress before anything leaves that acknowledges: from then on the agent may have to answer
@@ -169,7 +177,7 @@ class Responder {
   bool refusing_ = false;
   roce::Psn expected_;
   uint32_t msn_ = 0;
-  bool gap_reported_ = false;  // a NAK for expected_ was sent; no other is sent until it comes
+  bool gap_reported_ = false;  // a NAK for the packet expected_ was sent; no other is until that packet comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
   // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back
@@ -180,16 +188,16 @@ class Responder {
   roce::Psn awaiting_;
   TimePoint awaits_since_ = kNever;
   TimePoint next_look_ = kNever;
-  // The furthest early packet that was dropped, if the peer may not know that it must send it again: the NAK
-  // for it was taken back, or asked for an earlier packet.
+  // The furthest early packet that was dropped, if the peer may not know that it must send this packet again.
+  // Then the NAK was taken back, or has asked for an earlier packet.
   std::optional<roce::Psn> dropped_;
-  std::string refusal_;  // text for a peer that may get it
+  std::string refusal_;  // reason of a refusal, for a peer of our own user on this host; else empty
   ReorderBuffer kept_;   // packets after a gap, or that wait for an owner's answer or a receive request
   ReadsByWord by_word_;
   bool arrivals_due_ = false;  // a SACK is due
   bool is_heard_ = false;      // the peer understands SACKs
   uint8_t unheard_ = 0;        // SACKs sent before the peer confirmed one
-  uint8_t unheard_gaps_ = 0;   // gaps since kMaxUnheard of these were sent
+  uint8_t unheard_gaps_ = 0;   // gaps since kMaxUnheard SACKs were sent
 };
 
 }  // namespace verbena::transport

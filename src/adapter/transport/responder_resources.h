@@ -12,8 +12,8 @@
 namespace verbena::transport {
 
 // Responder resources (IBTA volume 1, 9.7.5.1.3): the READs and atomics that a responder has executed. Holds
-// the responses still to be sent, in PSN order, and those kept to answer duplicates. Room for
-// max_dest_rd_atomic of each.
+// the responses still to be sent, in PSN order, and saved ones, with which it answers duplicate requests.
+// There is room for max_dest_rd_atomic new responses, as many repeated ones, and as many saved ones.
 class ResponderResources {
  public:
   enum class Kind : uint8_t {
@@ -33,13 +33,15 @@ class ResponderResources {
     RemoteUser user;        // owner of the keys
     uint64_t original = 0;  // value before an atomic
   };
-  // A response being sent: the resource's packets from `next` to `last`; the first one has PSN `first`.
+  // A response being sent. Its first packet has PSN `resource.first`; the packets from PSN `next` to
+  // `resource.last` are still to be sent.
   struct Reply {
     Resource resource;
     roce::Psn next;
-    roce::Psn given;        // PSN after the packets of a first response that were sent at least once
-    bool repeated = false;  // it was already given in full
+    roce::Psn given;        // PSN after the packets that were sent at least once
+    bool repeated = false;  // the whole response was sent before
 
+    // Whether the next packet was sent before.
     bool is_given_again() const { return repeated || next.is_before(given); }
     // All packets before `past` have been sent.
     void advance(roce::Psn past) {
@@ -48,6 +50,7 @@ class ResponderResources {
     }
   };
 
+  // Forgets everything, and makes room for `most` responses (at least one). Called on entering RTR.
   void start(uint32_t most);
   // Drops the responses still to be sent; saved resources stay.
   void stop() { count_ = repeated_ = 0; }
@@ -62,13 +65,16 @@ class ResponderResources {
 
   // Whether the response to another new request fits.
   bool has_room() const { return count_ - repeated_ < saved_.size(); }
-  // Queues the response to a new request, and saves it. False: more at once than max_dest_rd_atomic.
+  // Queues the response to a new request, and saves it. Returns false if max_dest_rd_atomic new responses are
+  // still to be sent.
   bool add(const Resource& resource);
 
-  // The newest saved resource with this PSN, as PSNs repeat after 2^24; nullptr: none.
+  // Returns the saved resource of this kind whose PSNs include `psn`; nullptr if there is none. Returns the
+  // newest one, as PSNs repeat after 2^24.
   const Resource* saved(roce::Psn psn, Kind kind) const;
-  // Queues a response again, unless it is still to be sent anyway. Drops it if as many repetitions wait as
-  // there are saved resources: the peer will ask again.
+  // Queues a saved response, or a part of it, again for a duplicate request. Packets that are still to be
+  // sent anyway are not queued twice. Drops the response if max_dest_rd_atomic repeated ones wait: the peer
+  // will ask again.
   void repeat(const Resource& answer);
 
  private:

@@ -27,7 +27,8 @@ struct Traits {
 
   // Largest payload of one packet, in bytes. No path MTU of a link with this route is larger.
   uint32_t max_payload = 0;
-  // Bytes (from BTH to ICRC) and packets that leave best in one batch, as by one system call.
+  // Largest batch that is worth sending at once, for example by one system call: bytes (from BTH to ICRC) and
+  // packets.
   uint32_t burst_bytes = 0;
   uint32_t burst_packets = 1;  // at least 1
   // Cost of a packet in flight besides its payload, in bytes of the receiver's buffer.
@@ -35,30 +36,30 @@ struct Traits {
   // Max payload of a super-packet, in bytes: consecutive packets of one message that are sent, and arrive, as
   // one. 0: no super-packets. Worthwhile where the cost of a packet does not depend on its length.
   uint32_t joined_bytes = 0;
-  // The same for a rendezvous payload (OutgoingPacket::lent): max bytes and packets.
+  // Max bytes and packets of a super-packet whose payload goes by rendezvous (OutgoingPacket::lent).
   uint32_t lent_bytes = 0;
   uint32_t lent_packets = 0;
   // Max number of consecutive small messages that are sent, and arrive, as one batch.
   uint32_t joined_messages = 1;
-  // An acknowledgement that is followed by a packet to the same QP travels in that packet. It may also be
-  // passed along with the packet (OutgoingPacket::acknowledgement).
+  // If true, the route puts an acknowledgement into the packet to the same QP that follows it. The transport
+  // may also pass both at once (OutgoingPacket::acknowledgement).
   bool carries_acknowledgements = false;
   // Nothing is lost: a full route reports SendStatus::kBusy.
   bool lossless = false;
   Progress progress = Progress::kDescriptor;
-  // For routes that may lose packets: services without acknowledgements do not learn that a receiver cannot
-  // follow. They send this many bytes at once, and more at this rate.
+  // For routes that may lose packets: UC and UD, which get no acknowledgements, do not learn that a receiver
+  // is too slow. So they send only this many bytes at once, and further bytes at this rate.
   uint32_t blind_burst_bytes = 0;
   uint32_t blind_bytes_per_microsecond = 1;
 
-  // How many packets of this payload leave best in one batch; at least one.
+  // Max packets with this payload in the largest batch that is worth sending at once; at least one.
   uint32_t packets_in_burst(uint32_t payload) const {
     return std::clamp(burst_bytes / (payload + roce::kBthBytes + roce::kIcrcBytes), 1u, burst_packets);
   }
   // Max packets of this payload in a super-packet; at least one.
   uint32_t packets_joined(uint32_t payload) const { return std::max(joined_bytes / payload, 1u); }
   uint32_t packets_lent(uint32_t payload) const { return std::min(lent_bytes / payload, lent_packets); }
-  // Cost of a full burst in flight.
+  // Cost of a full burst in flight, in bytes.
   uint32_t burst_charge() const { return burst_bytes + burst_packets * charge_per_packet; }
 };
 
@@ -72,11 +73,12 @@ struct Route {
 
   Traits traits;
   PacketSink* sink = nullptr;
-  DirectAccess* direct = nullptr;  // besides the sink; null: none
+  DirectAccess* direct = nullptr;  // access to the peer's memory, besides the sink; null: none
   uint32_t port = kNoPort;         // index among its shard's ports; a copy of a route keeps it
 };
 
-// How long the kernel's RDMA core waits for a neighbour entry (rdma_addr_find_l2_eth_by_grh()).
+// Time to wait for a neighbour entry, as long as the kernel's RDMA core waits
+// (rdma_addr_find_l2_eth_by_grh()).
 inline constexpr Duration kNeighbourPatience = std::chrono::seconds(1);
 
 // Chooses routes. Called with the shard's lock held.
@@ -86,21 +88,23 @@ class Routes {
   // The route to a QP. The route lives as long as the QP that asks.
   virtual const Route& find(const roce::Path& path, roce::Qpn destination) = 0;
 
-  // Like net::Port::check(), for the port that packets of the path leave by. Any thread, without the lock.
+  // Checks whether packets of the path have a route and a neighbour, by net::Port::check() of the port that
+  // they leave by. Any thread calls it, without the lock.
   virtual Result<void> check(const roce::Path& path, Duration patience) const {
     (void)path, (void)patience;
     return {};
   }
-  // For the log: why a QP does not answer, as far as this host knows. Empty: unknown.
+  // Returns a text for the log: why a QP does not answer, as far as this host knows. Returns an empty text if
+  // this is unknown.
   virtual std::string obstacle(const roce::Path& path, roce::Qpn destination) {
     (void)path, (void)destination;
     return {};
   }
-  // Whether there is no route yet, but may be one in a moment: packets sent now would be lost.
+  // Whether there is no route yet, but may be one soon: packets sent now would be lost.
   virtual bool is_coming(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
 };
 
-// The route of a QP that has none: packets are lost, and the timers notice.
+// The route of a QP that has none: drops all packets, and the QP's timers notice that.
 const Route& no_route();
 
 }  // namespace verbena::transport

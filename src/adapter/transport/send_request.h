@@ -17,7 +17,7 @@ namespace verbena::transport {
 
 // Properties of send requests that requesters of every service need.
 
-// The longest message (max_msg_sz): its PSNs stay well below half the PSN space at the smallest MTU.
+// The longest message in bytes (max_msg_sz): its PSNs stay well below half the PSN space at the smallest MTU.
 inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
 
 inline bool is_read(const queues::SendWqe& wqe) {
@@ -26,7 +26,8 @@ inline bool is_read(const queues::SendWqe& wqe) {
 inline bool is_atomic(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-// ATOMIC WRITE and FLUSH: one packet, answered by a READ response without payload.
+// Whether the request is an ATOMIC WRITE or a FLUSH: one packet, which a READ response without payload
+// answers.
 inline bool is_placement(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_WRITE || wqe.opcode == queues::kFlushOpcode;
 }
@@ -56,7 +57,7 @@ inline bool wakes_peer(const queues::SendWqe& wqe) {
   return is_data(wqe) && wqe.opcode != IBV_WR_RDMA_WRITE;
 }
 
-// Bytes of the message before packet `index`.
+// Number of bytes of the message before packet `index`.
 inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t mtu) {
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{index} * mtu, wqe.length));
 }
@@ -66,22 +67,23 @@ constexpr uint32_t packets_for(uint32_t bytes, uint32_t mtu) {
   return std::max<uint32_t>(1, (bytes + mtu - 1) / mtu);
 }
 
-// Number of PSNs that the request owns.
+// Number of PSNs that the request uses.
 inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
   return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
 
-// A packet or super-packet of a SEND or RDMA WRITE, complete but for its acknowledgement request.
+// A packet or super-packet of a SEND or RDMA WRITE. The requester still sets headers.ack_request.
 struct DataPacket {
   roce::Headers headers;
   Pieces pieces;
   uint32_t count;  // of packets
   uint32_t bytes;  // of payload
-  bool ends;       // the message
+  bool ends;       // whether the message ends with it
 };
 
-// Makes packet `index` of the request, or a super-packet of at most `most` packets from there on. False: the
-// message's memory may not be read. REQUIRES: is_data(wqe), index < packets_of(wqe, path MTU), most > 0
+// Makes packet `index` of the request, with PSN `psn`, or a super-packet of at most `most` packets from there
+// on. Returns false if the message's memory may not be read. REQUIRES: is_data(wqe), index < packets_of(wqe,
+// path MTU), most > 0
 bool make_data_packet(const QueuePair& qp, roce::Service service, const queues::SendWqe& wqe, uint32_t index,
                       roce::Psn psn, uint32_t most, DataPacket& packet);
 

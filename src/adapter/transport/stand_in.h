@@ -11,27 +11,29 @@ namespace verbena::transport {
 
 class StandIn;
 
-// Receives the answers of stand-ins to the targets that they stand in for.
+// Receives the acknowledgements and NAKs of stand-ins, and passes them on to the XRC targets in other
+// processes.
 class StandInAnswers {
  public:
   virtual ~StandInAnswers() = default;
-  // `after_packets`: the answer covers responses that were just put on the wire and should arrive first. (The
-  // receiver fills in answer.owner: it knows which peer answered.)
+  // `after_packets` tells that the answer covers responses that have just left for the requester, and that
+  // should arrive before the answer. answer.owner is not set yet. The target's process sets it, as it knows
+  // which process has answered.
   virtual void answer(const StandIn& stand_in, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 
 namespace delegate_detail {
 
-// Lies between a StandIn (below) and its route. Sends response packets to the requester. ACKs and NAKs become
-// StandIn::answer(), for the XRC target that it stands in for.
+// Takes the packets that a StandIn (below) sends. Passes responses on to the route to the requester. Turns
+// ACKs and NAKs into StandIn::answer(), for the XRC target.
 class Splitter final : public PacketSink, public Routes {
  public:
   Splitter(StandIn& stand_in, Routes* routes) : stand_in_(stand_in), routes_(routes) {}
 
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
-  // Call when everything was sent that could be. Responses also acknowledge: passes that on to the target,
-  // where no acknowledgement has followed them.
+  // Call when nothing more can be sent now. Responses also acknowledge: tells the target of those that no
+  // acknowledgement has followed.
   void finish();
 
  private:
@@ -53,32 +55,34 @@ struct Parts : QpEventListener {
       failure = event;
   }
   Splitter splitter;
-  QpCounters own_counters{};  // unused: the target counts
-  std::optional<ibv_event_type> failure;
+  QpCounters own_counters{};              // unused: the target counts
+  std::optional<ibv_event_type> failure;  // for the target to raise
 };
 
 }  // namespace delegate_detail
 
 // Stands in for another process's XRC target, in the process that owns the shared receive queue. Executes the
 // requests that the target found in sequence and forwarded. It is an XRC target, too, but its
-// acknowledgements go to the target and not to the requester; READ responses and the like go to the
-// requester.
+// acknowledgements and NAKs go to the target. Responses to READs, atomics and the like go to the requester.
 //
-// Its run of PSNs starts where the target says. After a NAK it takes nothing until the next run begins.
+// The target says with which PSN a run of requests starts. After a NAK, the stand-in executes nothing until
+// the next run begins.
 class StandIn final : private delegate_detail::Parts, public RcQueuePair {
  public:
-  // `config`: the QPN is the target's, the rest is of the process that owns the queue. Listener and counters
-  // are ignored.
+  // The QPN in `config` is the target's; the rest describes the process that owns the queue. Listener and
+  // counters are ignored.
   StandIn(const QpConfig& config, StandInAnswers& answers);
 
   // Makes the stand-in ready for requests. REQUIRES: attributes() are the target's
   void begin();
-  // The next request belongs to this run. REQUIRES: begin()
+  // Call before each request that is not a repetition, with the run that the request belongs to. A new run
+  // starts with PSN `next`, and with `msn` as the MSN before it. REQUIRES: begin() was called
   void follow(uint32_t run, roce::Psn next, uint32_t msn);
 
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
-  // Acknowledgements never wait for the application's next verb: the target sees to that.
+  // Returns false, since acknowledgements never wait for the application's next verb: has_urgent() includes
+  // them.
   bool has_acknowledgement() const override { return false; }
 
  private:

@@ -8,23 +8,23 @@
 
 namespace verbena::transport {
 
-// Tag matching (rdma-core's Documentation/tag_matching.md): a SEND to a shared receive queue of that kind
-// begins with a header (struct ibv_tmh) that selects its buffer. A rendezvous message carries the location of
-// its data instead (struct ibv_rvh): the receiver READs the data, and then tells the sender that its buffer
-// is free.
+// Tag matching (rdma-core's Documentation/tag_matching.md): a SEND to a shared receive queue for tag matching
+// begins with a header (struct ibv_tmh), whose tag selects the receive buffer. A rendezvous message has a
+// second header with the location of its data instead of the data (struct ibv_rvh). The receiver READs the
+// data, and then tells the sender that the sender's buffer is free.
 
 // Sizes of the two headers, in bytes.
 inline constexpr uint32_t kTagHeaderBytes = 16;
 inline constexpr uint32_t kRendezvousHeaderBytes = 16;
-// The longest rendezvous message handled without software (ibv_tm_caps::max_rndv_hdr_size).
+// The longest rendezvous message in bytes that is handled without software (ibv_tm_caps::max_rndv_hdr_size).
 inline constexpr uint32_t kMaxRendezvousMessage = 128;
 
-// Headers of a message.
+// The parsed headers of a message.
 struct TaggedMessage {
   enum class Kind : uint8_t {
     kPlain,       // its queue is not for tag matching
-    kUntagged,    // delivered as it is
-    kUnexpected,  // tagged, but no buffer matches: delivered as it is, and counted
+    kUntagged,    // delivered without matching, as it has no tag
+    kUnexpected,  // tagged, but no buffer matches: delivered without matching, and counted
     kEager,       // the data follows the header
     kRendezvous,
   };
@@ -36,19 +36,21 @@ struct TaggedMessage {
   uint32_t rkey = 0;
   uint32_t length = 0;
 
-  // Whether it wants a buffer by tag; once its first packet has been taken, whether it has one.
+  // Whether the message needs a buffer that matches its tag; once its first packet was executed, whether it
+  // has one.
   bool is_tagged() const { return kind == Kind::kEager || kind == Kind::kRendezvous; }
 };
 
-// Reads the headers of a message's first packet. `whole`: it is also the last.
+// Parses the headers in the payload of a message's first packet. `whole` tells that the packet is also the
+// last one.
 TaggedMessage read_tagged_message(ConstBytes payload, bool whole);
 
-// Whether the QP's send queue has room for fetch_rendezvous().
+// Whether the QP's send queue has room for the two requests of fetch_rendezvous().
 bool has_room_for_rendezvous(QueuePair& qp);
 
-// Posts requests that READ the data of a matched rendezvous into `buffer` and then tell the sender. The
-// buffer completes when the READ does. `headers`: the message's, which are sent back to its sender. REQUIRES:
-// has_room_for_rendezvous(), headers.size() >= kTagHeaderBytes + kRendezvousHeaderBytes
+// Posts a READ that fetches the data of a matched rendezvous into `buffer`, and a SEND that then tells the
+// sender. The buffer completes when the READ does. `headers` are the headers of the message, which the SEND
+// returns. REQUIRES: has_room_for_rendezvous(), headers.size() >= kTagHeaderBytes + kRendezvousHeaderBytes
 void fetch_rendezvous(QueuePair& qp, const TaggedMessage& message, const queues::RecvWqe& buffer,
                       ConstBytes headers);
 

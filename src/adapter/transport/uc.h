@@ -12,10 +12,10 @@
 
 namespace verbena::transport {
 
-// A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SEND and RDMA WRITE, complete when
-// sent. A message that loses a packet, or that finds no receive request, is dropped as a whole; data that an
-// RDMA WRITE has written before stays. A Verbena peer sends receiver reports, so that no more is sent than
-// the path carries (receiver_report.h).
+// A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SENDs and RDMA WRITEs complete once
+// all their packets have left. The receiver drops a message as a whole if it loses a packet or finds no
+// receive request. Data that an RDMA WRITE has already written stays. A Verbena peer sends receiver reports,
+// so that this QP sends no more than the path carries (receiver_report.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -25,7 +25,7 @@ class UcQueuePair : public QueuePair {
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
-  // Needed for ECN marks.
+  // ECN marks are in the traffic class. Only a QP with congestion control uses them.
   bool wants_ip_details() const override { return config().repairs; }
   bool has_outstanding() const override { return false; }
   void reroute() override;
@@ -55,7 +55,7 @@ class UcQueuePair : public QueuePair {
   SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
   void fail_send(ibv_wc_status status);
   bool may_send() const;
-  // The oldest request has started: some of its packets have left, or it has been executed here.
+  // Whether the oldest request has started: some of its packets have left, or it has been executed here.
   bool has_begun() const { return packet_ > 0 || users_ != 0; }
   bool execute_here(const queues::SendWqe& wqe);
   void complete_sent(const queues::SendWqe& wqe);
@@ -73,7 +73,8 @@ class UcQueuePair : public QueuePair {
   uint32_t packet_ = 0;  // packets of the current request that have left
   ReceiverDrivenFlow flow_;
   TimePoint paced_until_ = kNever;
-  // Users of the key that the oldest request has taken away (memory::KeyTable::users()); 0: none.
+  // Accesses that may still use the key that the oldest request has invalidated (memory::KeyTable::users());
+  // 0 if none.
   uint64_t users_ = 0;
 };
 

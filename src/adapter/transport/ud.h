@@ -16,14 +16,15 @@ namespace verbena::transport {
 // Length of the GRH before a datagram's payload in the receiver's memory, in bytes.
 inline constexpr uint32_t kGrhBytes = 40;
 
-// Writes what a receiver finds before a datagram (IBTA annex A17, 17.4.5): an IPv6 header; or twenty zero
-// bytes and an IPv4 header with a valid checksum, by which rdma-core tells the two apart.
+// Writes the GRH of a datagram as its receiver gets it (IBTA annex A17, 17.4.5). It is an IPv6 header; or
+// twenty zero bytes and an IPv4 header with a valid checksum, by which rdma-core tells the two apart.
+// `udp_bytes` is the length of the UDP payload with ICRC.
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
 
-// A queue pair of the unreliable datagram service: each request is one packet to an address of its own,
-// complete when sent. A Verbena receiver that gets many datagrams sends receiver reports, so that no more is
-// sent than the path carries (datagram_flow.h). Requests leave in order: one that waits also delays those to
-// other destinations, as at an adapter's port.
+// A queue pair of the unreliable datagram service: each request is one packet with its own destination, and
+// completes once the packet has left. A Verbena receiver sends receiver reports on request, so that senders
+// send no more than the path carries (datagram_flow.h). Requests leave in order: a request that waits also
+// delays requests to other destinations, as at an adapter's port.
 class UdQueuePair : public QueuePair {
  public:
   using QueuePair::QueuePair;
@@ -80,16 +81,16 @@ class UdQueuePair : public QueuePair {
   SendStatus send(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
 
-  // ---- receiving side: senders of many datagrams; allocated when the first one asks for a report.
+  // ---- receiving side: remote senders; allocated at the first report request or ECN mark.
   std::unique_ptr<DatagramSources> sources_;
 
   // ---- sending side
   roce::Psn next_;
   std::optional<Destination> routed_to_;  // destination that route() leads to
-  // Destinations, except over lossless routes; allocated for the first one.
+  // Flow control for each destination, except over lossless routes; allocated for the first destination.
   std::unique_ptr<RecentPeers<DatagramFlow>> flows_;
-  DatagramFlow* flow_ = nullptr;    // to routed_to_; null: unlimited
-  TimePoint waits_until_ = kNever;  // the oldest request may not leave before; kNever: it may be tried
+  DatagramFlow* flow_ = nullptr;    // flow to routed_to_; null: sending is not limited
+  TimePoint waits_until_ = kNever;  // the oldest request may not leave before this time; kNever: it may
 };
 
 }  // namespace verbena::transport
