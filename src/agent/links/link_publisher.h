@@ -15,7 +15,7 @@
 
 namespace verbena::agent {
 
-// Publishes the link table: writes each new state to a file that clients map, and calls `on_change`. Also
+// Publishes the link table: writes each new state to a file that clients read, and calls `on_change`. Also
 // records which sessions may have seen loopback's automatic link. That link must stay until they end.
 class LinkPublisher {
  public:

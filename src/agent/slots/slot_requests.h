@@ -9,7 +9,8 @@
 
 namespace verbena::agent {
 
-// Carries out clients' requests for slots: lease, reclaim after an agent's restart, give back.
+// Carries out clients' requests to lease a slot, to reclaim it after a restart of the agent, and to give it
+// back.
 class SlotRequests {
  public:
   SlotRequests(SlotLeases& slots, Wire& wire) : slots_(slots), wire_(wire) {}
