@@ -17,22 +17,24 @@
 
 namespace verbena::agent {
 
-// Reads the status pages of all leased slots in small steps: processes may publish more than can be read at
-// once while clients wait. Also reads the pages of returned slots a last time.
+// Reads the QP counters in the status pages of all leased slots, in small steps: a reading of all would keep
+// clients waiting. Also reads the pages of returned slots a last time.
 //
 // For the agent's thread.
 class CounterSweep {
  public:
-  // REQUIRES: both outlive this object
+  // REQUIRES: `slots` and `counters` outlive this object
   CounterSweep(const SlotTable& slots, CounterCollector& counters) : slots_(slots), counters_(counters) {}
 
   // Starts a sweep through all slots if none is in progress.
   void begin();
-  // Queues a last reading of a slot that is about to be returned. Keeps the page open until then.
+  // Queues a last reading of a slot whose lease is about to end. Keeps the slot's page open until this
+  // reading is complete.
   void finish(const LeasedSlot& slot);
-  // Whether there is more to read: of this sweep or of returned slots.
+  // Returns whether there is more to read, in the current sweep or in returned slots.
   bool has_work() const { return next_.has_value() || !ended_.empty(); }
-  // Reads about `work` units (QpsRead::work), and returns how many it read.
+  // Reads until `work` units (QpsRead::work, about one for each QP) are done or no work is left. Returns the
+  // number of units done.
   size_t advance(size_t work);
   // Returns the number of the user's returned slots that are still unread.
   size_t unfinished(uid_t user) const;
@@ -55,13 +57,14 @@ class CounterSweep {
   std::map<uid_t, size_t> unfinished_;
 };
 
-// Limits reading, in units of QpsRead::work (about one for each QP): 2,048 in a millisecond, and at most
-// 16,384 at once after a pause.
+// Limits how much the agent reads, in units of QpsRead::work (about one for each QP). The allowance grows by
+// 2,048 units in a millisecond, up to 16,384.
 class SweepAllowance {
  public:
   static constexpr size_t kMax = 16 * 1024;
   static constexpr size_t kPerMillisecond = 2 * 1024;
 
+  // Returns the units that may be read at this time.
   size_t at(TimePoint now) {
     const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
     if (passed <= 0) return left_;
@@ -70,6 +73,7 @@ class SweepAllowance {
     since_ = now;
     return left_;
   }
+  // Subtracts units that were read.
   void spend(size_t work) { left_ -= std::min(left_, work); }
 
  private:
