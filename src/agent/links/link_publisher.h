@@ -37,13 +37,11 @@ class LinkPublisher {
   int file() const { return file_.get(); }
   const std::vector<control::Link>& links() const { return table_.snapshot().links; }
 
-  // The next four methods change the table like the LinkTable methods of these names, and publish it.
   control::AdminResult<void> add(std::string_view name, std::string_view netdev);
   control::AdminResult<void> remove(std::string_view name);
   control::AdminResult<void> rename(std::string_view name, std::string_view new_name);
   control::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
-  // Record that a session has begun or ended.
   void session_came(uint64_t session);
   void session_went(uint64_t session);
   // Removes loopback's automatic link if it is not needed and no program that may have seen it is left.

@@ -17,7 +17,6 @@ class LinkRequests {
   LinkRequests(LinkPublisher& links, const Wire& wire, uint16_t port)
       : links_(links), wire_(wire), port_(port) {}
 
-  // Returns the descriptor of the current link table file.
   RequestResult<> get_links(const Lessee& client, const protocol::GetLinksRequest& request);
   // The next four methods change the link table. EPERM if the client's user is neither root nor the agent's
   // own.

@@ -18,9 +18,9 @@ std::string log_file_path();
 std::string old_log_file_path();
 
 // Makes standard error (descriptor 2) a log file, or /dev/null if no file can be created. Needed if the agent
-// has inherited a pipe or a socket as standard error: the reader would wait for the agent's end (`verbena run
-// X 2>&1 | tail`). Terminals and files have no such reader, so the agent keeps them. A file larger than
-// `max_bytes` is renamed to `old_path`, which replaces the previous old file.
+// has inherited a pipe or a socket, whose reader would wait for the agent's end (`verbena run X 2>&1 |
+// tail`). Terminals and files have no such reader, so the agent keeps them. A file larger than `max_bytes` is
+// renamed to `old_path`, which replaces the previous old file.
 //
 // put() is called by the thread that writes the log.
 class LogFile {

@@ -24,8 +24,6 @@ class DomainRequests {
   DomainRequests(DomainTable& domains, const SlotLeases& slots, Tell tell)
       : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
 
-  // Joins the domain of `file`. EBADF without a file, EINVAL if the slot is not the client's; otherwise the
-  // errors of DomainTable::open().
   RequestResult<> open_domain(const Lessee& client, const protocol::DomainRequest& request, ClientFile file);
   RequestResult<> close_domain(const Lessee& client, const protocol::DomainRequest& request);
 

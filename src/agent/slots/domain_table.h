@@ -55,7 +55,6 @@ class DomainTable {
   Result<void> open(const Member& member, int file, uint32_t device_index, Mode mode);
   // Ends the session's membership in the domain. EINVAL if the session has no domain `name`.
   Result<void> close(uint64_t session, uint64_t name);
-  // Closes all domains of the session. Called when the session ends.
   void close_all(uint64_t session);
   // Closes the domains that the session has opened with this slot. Called when the slot's lease ends.
   void close_slot(uint64_t session, uint32_t slot);

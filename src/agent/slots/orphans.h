@@ -19,8 +19,8 @@ namespace verbena::agent {
 //
 // The end of an orphan is noticed by its pidfd. The pidfd comes from the takeover state or is opened by the
 // recorded pid. An orphan with neither counts as ended if it has not reconnected within 30 seconds. The
-// former agent did not see such an orphan's pid namespace, and recorded no pidfd, because the kernel lacks
-// SO_PEERPIDFD or because that agent was of an older release.
+// former agent did not see this orphan's pid namespace and recorded no pidfd: the kernel lacks SO_PEERPIDFD,
+// or that agent was of an older release.
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;

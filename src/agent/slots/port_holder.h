@@ -20,7 +20,6 @@ struct PortHolder {
   uint32_t uid = 0;
   uint64_t inode = 0;
 };
-// Returns the sockets of this network namespace that are bound to the port.
 std::vector<PortHolder> holders_of_port(uint16_t port);
 // Returns the pid of a process that has the socket open, as text. Returns an empty string if no such process
 // is found: the agent may lack permission, or the socket is the kernel's own. Reads the descriptors of all

@@ -45,8 +45,8 @@ class SlotLeases {
   Result<void> keep(uint32_t index, const Lessee& lessee);
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   Result<void> take_back(uint32_t index, uint64_t session);
-  // Takes back the slots of a session that has ended: two slots at once, and the others later on the event
-  // loop, in the turns of the session's user.
+  // Takes back the slots of a session that has ended: two at once, the others later, in the turns of the
+  // session's user (EventLoop).
   void take_back_all(uint64_t session);
   // Adopts the slots of a former agent from its takeover state. Call watch_orphans() afterwards.
   Result<void> adopt(TakeoverState::Contents& contents) {

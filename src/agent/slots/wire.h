@@ -93,7 +93,6 @@ class Wire {
   // Returns the forwarder's end of the pair, with which the next agent continues, or -1 if the slot's packets
   // are not forwarded.
   int forwarder_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
-  // Continues the forwarding of a killed agent with its end of the pair.
   Result<void> go_on_forwarding(uint32_t slot, UniqueFd forwarder_end);
 
  private:

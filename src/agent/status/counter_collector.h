@@ -37,7 +37,6 @@ class CounterCollector {
   void collect(const LeasedSlot& slot, const control::QpsRead& read);
   // Drops the latest values of the slot's QPs. Called after the last reading of a slot whose lease has ended.
   void forget(const LeasedSlot& slot);
-  // Increments the LinkDowned counter of the device.
   void link_downed(uint32_t device_index);
   // Returns the counters by Link::device_index.
   const std::map<uint32_t, DeviceCounters>& devices() const { return devices_; }

@@ -42,7 +42,6 @@ class CounterPublisher {
   // Returns whether 64 or more returned slots of the user are still unread. The user then gets no slot until
   // they are read.
   bool is_behind(uid_t user) const;
-  // Writes the current sums to the state directory.
   void show();
   // Adds and removes devices, and counts links that have gone down. `before` has the links before the change.
   void links_changed(const std::vector<control::Link>& before);

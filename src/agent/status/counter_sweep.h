@@ -73,7 +73,6 @@ class SweepAllowance {
     since_ = now;
     return left_;
   }
-  // Subtracts units that were read.
   void spend(size_t work) { left_ -= std::min(left_, work); }
 
  private:

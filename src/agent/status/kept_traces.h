@@ -60,7 +60,6 @@ class KeptTraces {
   void add(Kept kept);
   // Returns a process number that no other process has, for processes whose number is unknown.
   uint64_t new_process() { return kWithoutSession | ++unknown_processes_; }
-  // Calls `visit` with each notable trace, the oldest first.
   template <class Visit>
   void for_each_notable(Visit visit) const {
     for (const Kept& kept : kept_) {

@@ -42,7 +42,6 @@ class StateTree {
   bool show(const std::vector<control::Link>& links);
   // Writes the counter files that have changed. Ignores a link that show() has not written.
   void show_counters(const std::string& link, const DeviceCounters& counters);
-  // Returns whether there are replaced or temporary files for remove_discarded().
   bool has_discarded() const { return !discarded_.empty(); }
   // Removes replaced folders and temporary files. Calls `is_over` before each file, and stops once it returns
   // true.

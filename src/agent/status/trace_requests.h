@@ -17,9 +17,9 @@
 namespace verbena::agent {
 
 // Carries out the requests of `verbena trace`. Returns the traces of ended processes, and the connection
-// traces of running processes. (The queue pair traces of running processes are in their status pages.) Makes
-// a running process trace each request and packet, until the requesting session ends. A user may trace only
-// its own processes; root and the agent's user may trace all.
+// traces of running processes. Queue pair traces of running processes are in their status pages. Makes a
+// running process trace each request and packet, until the requesting session ends. A user may trace only its
+// own processes; root and the agent's user may trace all.
 class TraceRequests {
  public:
   // Tells a session's process to start or stop tracing each request and packet. Returns false if the session

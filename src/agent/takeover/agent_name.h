@@ -14,14 +14,14 @@ namespace verbena::agent {
 // Holds the addresses at which clients find an agent. As long as an agent holds them, no other agent of its
 // user can start in the network namespace. The first address is a socket file in the user's state directory,
 // where no other user can create files, with a lock file beside it. The second is an abstract Unix socket
-// name, for clients that do not see the directory or are too old to know of the socket file. Any user can
-// take the abstract name. If no state directory can be created, the abstract name is the only address.
+// name, for clients that do not see the directory or are too old for the socket file. Any user can take the
+// abstract name. If no state directory can be created, the abstract name is the only address.
 class AgentName {
  public:
   // Takes the addresses. EADDRINUSE if this user has an agent or may have one, or if there is no directory
-  // and another process has the abstract name. Waits up to 10 s for a process that holds the lock to listen
-  // or end, and up to 500 ms for the owner of the abstract name to identify itself. `passed` is a socket with
-  // the abstract name on which a service manager already listens, if there is one.
+  // and another process has the abstract name. Waits up to 10 s for a holder of the lock to listen or end.
+  // Waits up to 500 ms for the owner of the abstract name to identify itself. `passed` is a socket with the
+  // abstract name on which a service manager already listens, if there is one.
   static Result<AgentName> take(UniqueFd passed = {});
 
   AgentName(AgentName&&) = default;

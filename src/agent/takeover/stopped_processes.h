@@ -44,9 +44,9 @@ namespace verbena::agent {
 // there each address that sends a request is answered, and reminded only once its request has come again.
 //
 // The packets are only peeked at (SO_PEEK_OFF) and stay in the socket, so that the process can read them when
-// it resumes. If they fill half of the socket's buffer, the oldest packets are removed: with a full buffer
-// the kernel would drop new packets before they can be answered. Peers repeat the packets of reliable
-// connections; datagrams are lost, as in any full buffer.
+// it resumes. If they fill half of the socket's buffer, the oldest are removed, because the kernel would drop
+// new packets at a full buffer. Peers repeat the packets of reliable connections; datagrams are lost, as in
+// any full buffer.
 //
 // Idle sockets cost no time. A socket is watched for its next packet. Only if that packet is still unread
 // after 60 ms, the process's state is read, once for all its slots. For the agent's thread.

@@ -35,8 +35,8 @@ struct SlotRecord {
 
 // Preserves the agent's descriptors and leases if the agent is killed, as unread messages in a Unix socket
 // pair. Every client of the agent's own user, such as the standby, holds a copy of the receiving end. So the
-// sockets in the messages stay open when the agent is killed, and keep their order in the SO_REUSEPORT group,
-// by which the kernel steers packets to slots. When such a client connects to the next agent, it sends the
+// sockets in the messages stay open when the agent is killed. Their order in the SO_REUSEPORT group, which
+// steers packets to slots, does not change. When such a client connects to the next agent, it sends the
 // receiving end along, and that agent reads all messages.
 //
 // The takeover state is a log: each put_…() appends a change. From time to time rewrite() appends the
@@ -52,7 +52,6 @@ class TakeoverState {
     std::vector<UniqueFd> fds;
   };
 
-  // Creates an empty takeover state.
   static Result<TakeoverState> create();
 
   // Returns the receiving end, a copy of which is sent to clients.
