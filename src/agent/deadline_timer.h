@@ -22,8 +22,8 @@ class DeadlineTimer {
   DeadlineTimer(const DeadlineTimer&) = delete;
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
 
-  // Makes the timer call `on_timer` at `deadline` or earlier. An earlier timer stays set, because an early
-  // call costs less than to move the timer at each extended deadline. kNever sets no timer and cancels none.
+  // Makes the timer call `on_timer` at `deadline` or earlier. Does not move an earlier timer: an early call
+  // costs less than a move at each extended deadline. kNever neither sets nor cancels a timer.
   void arm(TimePoint deadline) {
     if (timer_ && timer_->first <= deadline) return;
     if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));

@@ -42,9 +42,9 @@ struct NetdevAddress {
 //
 // A netdev that is up and has an address gets the automatic link rxe_<netdev>, unless it is a port of a
 // bridge or bond. The link stays until the netdev is removed or the user deletes the link; after a deletion
-// only the user can add it again. Loopback gets an automatic link only while no other link is up: programs
-// that try all devices would take it for a route to other hosts. Loopback's link is removed once another link
-// is up, except while programs may be using it (keep_loopback()).
+// only the user can add it again. Loopback gets an automatic link only while no other link is up, because
+// programs that try all devices would expect it to reach other hosts. Loopback's link is removed once another
+// link is up, except while programs may be using it (keep_loopback()).
 //
 // GIDs have the same order as in the kernel. Index 0 is the default GID, made from the MAC address even if
 // the netdev lacks that address. A netdev without a MAC address (loopback) has no default GID. Each address

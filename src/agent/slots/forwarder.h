@@ -14,8 +14,8 @@
 namespace verbena::agent {
 
 // Forwards datagrams from sockets of UDP port 4791 to processes that must not have these sockets. A process
-// with one socket of a SO_REUSEPORT group can steer the packets of the whole group, connect(2) the socket or
-// bind it to a device.
+// with one socket of a SO_REUSEPORT group can steer the whole group's packets, connect(2) the socket or bind
+// it to a device.
 //
 // A thread of its own forwards, because the event loop has other work; the first begin() or go_on() starts
 // it. The thread never waits for a receiver. If the receiver's socket is full, the thread stops reading the

@@ -61,11 +61,11 @@ inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
 // Allocates slots: shares of the QP numbers, each with a socket of UDP port 4791 and a status page. Records
 // which process has leased which slot. Slot k receives on the k-th socket of the SO_REUSEPORT group.
 //
-// A quota limits the slots of each user (base/quota.h). A user gets a returned slot again after 2 s, or
-// earlier if no other slot is free, so that QPNs do not reappear at once. Another user gets it after 30 s at
-// the earliest; until then it counts in its former user's quota. A process may keep a copy of a socket that
-// it has had, so that slot is leased only to the same user again. While UDP port 4791 is unavailable, slots
-// are leased from the highest index down, because sockets that are added later start at index 0.
+// A quota limits the slots of each user (base/quota.h). A user gets a returned slot again after 2 s, so that
+// QPNs do not reappear at once, or earlier if no other slot is free. Another user gets it after 30 s at the
+// earliest; until then it counts in its former user's quota. A process may keep a copy of a socket that it
+// has had, so that slot is leased only to the same user again. While UDP port 4791 is unavailable, slots are
+// leased from the highest index down, because sockets that are added later start at index 0.
 class SlotTable {
  public:
   // Slots 1 to kEnd - 1 can be leased. Slot 0 is the agent's own, and the last slot has the multicast QPN.

@@ -37,8 +37,7 @@ class AgentDialer {
   // ECONNREFUSED when no agent has listened for `patience.to_come`, ETIMEDOUT when an agent has not answered
   // for `patience.to_answer`.
   //
-  // Waits longer, up to kLongestStart in total, for a started agent that neither listens nor has given up:
-  // the machine or its disk may be busy.
+  // Waits longer, up to kLongestStart in total, for a started agent that neither listens nor has given up.
   template <class Greet>
   AdminResult<void> open_and_greet(const Patience& patience, TimePoint start_after, Greet&& greet) {
     Duration for_starts = kLongestStart;

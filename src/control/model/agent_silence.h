@@ -27,8 +27,8 @@ inline TimePoint deadline_after(Duration patience) {
 }
 
 // Time that a new agent waits for a process with the previous agent's takeover state, if UDP port 4791 shows
-// that there is one. A process with a takeover state tries to reach the next agent six times in this period,
-// even after a long time without an agent.
+// that there is one. A process with a takeover state tries to reach the next agent at least every sixth of
+// this period.
 inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 
 // Describes a silent agent for the user: "agent (pid 12) does not respond; it is stopped: 'kill -CONT 12'

@@ -19,15 +19,15 @@ std::string find_agent_program(const std::string& wanted);
 // REQUIRES: `folder` is an absolute path without symbolic links
 std::string find_agent_beside(const std::string& folder);
 
-// Starts the agent as an independent process. It is no child of the caller (so no SIGCHLD and no zombie) and
-// inherits none of the caller's descriptors, signal settings or session. VERBENA_LOG keeps standard error.
-// Takes about a millisecond. The returned descriptor becomes readable (end of file) when the agent listens or
-// has given up, for example because another agent listens.
+// Starts the agent as an independent process. It is no child of the caller (so no SIGCHLD and no zombie). It
+// inherits no signal settings, session or descriptors, except standard error if VERBENA_LOG is set. Takes
+// about a millisecond. The returned descriptor becomes readable (end of file) when the agent listens or has
+// given up, for example because another agent listens.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 
 // Returns whether this process is a set-user-ID or set-group-ID program that an ordinary user has started.
-// These programs start no agent: through the real user ID, the nice value, the cgroup and the limits that the
-// agent would inherit, that user could stop it or starve its users. It would also have the program's group.
+// These programs start no agent. The agent would inherit the real user ID, nice value, cgroup and limits,
+// through which that user could stop it or starve its users. It would also have the program's group.
 bool has_rights_of_another();
 
 // Starts a device mirror if this process does not see its agent's state directory
