@@ -126,8 +126,7 @@ class Agent {
   Requests requests_;
   const Session::Parts for_sessions_;
   ClientTable clients_;
-  // Sessions of the standby process, which holds the takeover state, and its pid. There may be two for a
-  // moment.
+  // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
   std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t>
       mirrors_;  // sessions of device mirrors in containers, which do not keep an idle agent running

@@ -33,8 +33,7 @@ class EventLoop {
   using Task = std::function<void()>;
   using TimerId = std::pair<TimePoint, uint64_t>;
 
-  // Time limits of a round: one for users' work, and as much again for timers. After that the loop polls all
-  // descriptors again.
+  // Time limit in a round for users' work, and again for timers. Then the loop polls all descriptors again.
   static constexpr Duration kPerRound = std::chrono::microseconds(50);
 
   // If `per_round` is zero, each round runs one piece of users' work and one timer. `clock` measures the time

@@ -32,8 +32,7 @@ class LinkPublisher {
   void begin();
   // Publishes the table if it has changed.
   void publish();
-  // Returns the descriptor of the current file, or -1 if there is none yet. The descriptor is closed by the
-  // next publication.
+  // Returns the descriptor of the current file, or -1 if there is none yet. The next publication closes it.
   int file() const { return file_.get(); }
   const std::vector<control::Link>& links() const { return table_.snapshot().links; }
 

@@ -11,8 +11,7 @@ namespace verbena::agent {
 // Buffer size for netlink dumps, whose messages come in pieces of up to 32 KiB (netlink(7)).
 inline constexpr size_t kNetlinkBufferBytes = 32 << 10;
 
-// The attributes of a netlink message, by type. mnl_attr_parse() fills this table through the callback
-// collect().
+// The attributes of a netlink message, by type. mnl_attr_parse() fills the table by calling collect().
 template <size_t Size>
 struct NetlinkAttributes {
   const nlattr* by_type[Size] = {};

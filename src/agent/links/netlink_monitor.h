@@ -19,7 +19,6 @@ class NetlinkMonitor {
   // Subscribes to events, then reads all netdevs and addresses (a dump) into the table. In this order no
   // event is missed.
   Result<void> start();
-  // Returns the socket's descriptor, which is readable when events have arrived.
   int fd() const;
   // Reports the events that have arrived to the table, without waiting. Requests a new dump if the kernel has
   // dropped events (ENOBUFS).

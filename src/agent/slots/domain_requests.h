@@ -14,8 +14,8 @@
 
 namespace verbena::agent {
 
-// Carries out clients' requests for XRC domains: opens and closes them, and connects two processes that have
-// a domain open.
+// Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a
+// domain.
 class DomainRequests {
  public:
   // Sends a session its end of a socket pair with another process, or an errno. That process belongs to the

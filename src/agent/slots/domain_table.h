@@ -59,11 +59,9 @@ class DomainTable {
   // Closes the domains that the session has opened with this slot. Called when the slot's lease ends.
   void close_slot(uint64_t session, uint32_t slot);
 
-  // Returns the process that has joined the session's domain `name` with this slot, or nullopt if there is
-  // none.
+  // Returns the process that has joined the session's domain `name` with this slot, or nullopt.
   std::optional<Member> find(uint64_t session, uint64_t name, uint32_t slot) const;
-  // Returns the slot with which the session has joined its domain `name`, or nullopt if it has no such
-  // domain.
+  // Returns the slot with which the session has joined its domain `name`, or nullopt if not joined.
   std::optional<uint32_t> slot_of(uint64_t session, uint64_t name) const;
 
  private:

@@ -30,8 +30,7 @@ class Orphans {
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  // Watches the process that holds the slot, and calls `on_end` when it ends. Returns false if it has ended
-  // already.
+  // Watches the slot's process, and calls `on_end` when it ends. Returns false if it has ended already.
   bool watch(const LeasedSlot& slot, OnEnd on_end);
   // Stops watching the slot's process. Called when the process reconnects or its slot is taken back. Returns
   // whether the slot had an orphan.

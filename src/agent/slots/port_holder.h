@@ -49,7 +49,6 @@ class PortHolderSearch {
   // to `patience` for a running search.
   std::optional<std::string> take(Duration patience);
 
-  // The default search. Looks at no more than 65,536 descriptors.
   static std::string look(uint16_t port, const std::function<bool()>& may_go_on);
 
  private:

@@ -33,8 +33,7 @@ SharedProcess share_process(UniqueFd pidfd);
 bool has_ended(int pidfd);
 // Returns whether a descriptor is a pidfd. Descriptors in a takeover state are checked so.
 bool is_pidfd(int fd);
-// Returns the process's pid in the agent's pid namespace, or 0 if the process has ended or is not visible
-// there.
+// Returns the process's pid in the agent's pid namespace, or 0 if it has ended or is not visible there.
 pid_t pid_of(int pidfd);
 
 }  // namespace verbena::agent

@@ -62,10 +62,11 @@ inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
 // which process has leased which slot. Slot k receives on the k-th socket of the SO_REUSEPORT group.
 //
 // A quota limits the slots of each user (base/quota.h). A user gets a returned slot again after 2 s, so that
-// QPNs do not reappear at once, or earlier if no other slot is free. Another user gets it after 30 s at the
-// earliest; until then it counts in its former user's quota. A process may keep a copy of a socket that it
-// has had, so that slot is leased only to the same user again. While UDP port 4791 is unavailable, slots are
-// leased from the highest index down, because sockets that are added later start at index 0.
+// QPNs do not reappear at once. Without another free slot, it gets the slot earlier. Another user gets it
+// after 30 s at the earliest; until then it counts in its former user's quota. A process may keep a copy of a
+// socket that it has had, so that slot is leased only to the same user again. While UDP port 4791 is
+// unavailable, slots are leased from the highest index down, because sockets that are added later start at
+// index 0.
 class SlotTable {
  public:
   // Slots 1 to kEnd - 1 can be leased. Slot 0 is the agent's own, and the last slot has the multicast QPN.
@@ -126,8 +127,7 @@ class SlotTable {
     TimePoint free_since{};
   };
 
-  // The user that requests a slot, and whether its quota allows another slot beside those that count in it
-  // already.
+  // The user that requests a slot, and whether the user's quota allows one more than now.
   struct Wanted {
     uid_t user;
     TimePoint now;

@@ -8,9 +8,9 @@
 namespace verbena::agent {
 
 // Makes the agent's system calls on sockets of which a user's process has a copy. This process can hold the
-// socket's lock for any time: setsockopt(2) reads its argument under the lock, perhaps from a file whose
-// server does not answer. So a separate thread makes the calls, one after the other. The thread starts with
-// the first queued call and ends after the last.
+// socket's lock for any time: setsockopt(2) reads its argument under the lock, perhaps from a dead file
+// server. So a separate thread makes the calls, one after the other. The thread starts with the first queued
+// call and ends after the last.
 //
 // All methods are called on the agent's thread. Only make() waits, for up to 50 ms.
 class SocketCalls {

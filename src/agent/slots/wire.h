@@ -23,8 +23,7 @@
 
 namespace verbena::agent {
 
-// Owns the sockets of UDP port 4791. They form a SO_REUSEPORT group whose k-th socket receives the packets of
-// slot k.
+// Owns the sockets of UDP port 4791. They form a SO_REUSEPORT group. Its k-th socket receives for slot k.
 //
 // The kernel numbers a group's sockets in the order in which they were bound, and steers packets by that
 // number. So the agent must own all sockets, from the first on. The agent cannot add sockets to a group of
@@ -50,8 +49,7 @@ class Wire {
   bool has_sockets() const { return !sockets_.empty(); }
   uint32_t size() const { return static_cast<uint32_t>(sockets_.size()); }
   int socket(uint32_t slot) const { return slot < size() ? sockets_[slot]->get() : -1; }
-  // Returns why there are no sockets, as a clause for users, such as "UDP port 4791 is taken by another
-  // program".
+  // Returns why there are no sockets, for users: "UDP port 4791 is taken by another program".
   const std::string& reason() const { return reason_; }
   // Returns reason() while there are no sockets, else an empty string.
   std::string no_wire_reason() const { return has_sockets() ? std::string() : reason_; }
@@ -63,8 +61,7 @@ class Wire {
   // the slot's lease ends. A shared socket may be muted a moment later, because its user may hold the
   // socket's lock.
   void mute(uint32_t slot);
-  // Empties the slot's socket, then lets packets in again, subject to hear_peers_of(). Called when the slot
-  // is leased.
+  // Empties the slot's socket, then lets packets in, subject to hear_peers_of(). Called for a new lease.
   void unmute(uint32_t slot);
 
   // Notes that a process of an untrusted user has the slot's socket. It can hold the socket's lock, so the
@@ -74,8 +71,7 @@ class Wire {
   // the sockets' locks. Then no untrusted user gets a socket.
   bool is_held_up() const { return calls_.waiting() >= kMaxWaiting; }
 
-  // Sets a packet filter on the sockets of the port: links with a list of peers receive packets only from
-  // these.
+  // Sets a filter on the sockets of the port: links with peers receive packets only from their peers.
   void hear_peers_of(const std::vector<control::Link>& links);
   // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group. Returns false and
   // sets errno on failure.
@@ -84,8 +80,7 @@ class Wire {
   // Starts to forward the slot's packets, for a holder that does not get the socket. mute() stops the
   // forwarding. The next take_receiver() returns the end of the pair for the holder.
   Result<void> forward(uint32_t slot);
-  // Returns the descriptor that the slot's holder reads. Empty if forward() was not called since the last
-  // time.
+  // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
   // Shuts down the slot's forwarding pair. From now on no process can forward to the slot's former holder,
   // not even the standby, which has a copy of the agent's end (stopped_agent.h).
@@ -97,8 +92,7 @@ class Wire {
 
  private:
   static constexpr size_t kMaxWaiting = 256;
-  // Maximum time that the first failed open() waits to learn which process has the port. Later calls do not
-  // wait.
+  // Maximum wait of the first failed open() to learn which process has the port. Later calls do not wait.
   static constexpr Duration kSearchPatience = std::chrono::milliseconds(500);
 
   // Sets `reason_` after a failed bind(2) with this errno.

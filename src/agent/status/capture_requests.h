@@ -30,7 +30,6 @@ class CaptureRequests {
   using Tell = std::function<bool(uint64_t session, control::SlotCapture capture)>;
   CaptureRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
-  // EPERM if the client's user may not capture, EBUSY if another session is capturing.
   RequestResult<> start_capture(const Lessee& client, const protocol::StartCaptureRequest& request);
   // Returns the next slot whose capture has begun, failed or ended, or an empty reply. EINVAL if the client's
   // session does not capture.

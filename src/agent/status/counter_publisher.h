@@ -39,8 +39,7 @@ class CounterPublisher {
   // Queues a last reading of the slot's counters, and reads some. Called before the slot's lease ends. show()
   // then writes the sums.
   void finish(const LeasedSlot& slot);
-  // Returns whether 64 or more returned slots of the user are still unread. The user then gets no slot until
-  // they are read.
+  // Returns whether 64 or more returned slots of the user are still unread. The user then gets no slot.
   bool is_behind(uid_t user) const;
   void show();
   // Adds and removes devices, and counts links that have gone down. `before` has the links before the change.

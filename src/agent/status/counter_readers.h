@@ -23,7 +23,6 @@ class CounterReaders {
 
   // Returns a descriptor that is readable when take_news() has events, or -1 without inotify.
   int fd() const { return fd_.get(); }
-  // Handles the opens and closes that have been reported, without waiting.
   void take_news();
   // Returns whether a program has a counter file open, as of the last take_news().
   bool any() const;

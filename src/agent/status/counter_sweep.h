@@ -64,7 +64,6 @@ class SweepAllowance {
   static constexpr size_t kMax = 16 * 1024;
   static constexpr size_t kPerMillisecond = 2 * 1024;
 
-  // Returns the units that may be read at this time.
   size_t at(TimePoint now) {
     const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
     if (passed <= 0) return left_;

@@ -55,8 +55,7 @@ class KeptTraces {
   // Drops expired traces, then returns the first trace whose number is `from` or higher, or nullptr. The
   // pointer is valid until the next call that may change the traces.
   const Kept* find(uint64_t from, TimePoint now);
-  // Adds a trace, for example from a former agent, and gives it the next number. Drops other traces if there
-  // are too many.
+  // Adds a trace, such as a former agent's, with the next number. Drops other traces if there are too many.
   void add(Kept kept);
   // Returns a process number that no other process has, for processes whose number is unknown.
   uint64_t new_process() { return kWithoutSession | ++unknown_processes_; }

@@ -43,8 +43,7 @@ class StateTree {
   // Writes the counter files that have changed. Ignores a link that show() has not written.
   void show_counters(const std::string& link, const DeviceCounters& counters);
   bool has_discarded() const { return !discarded_.empty(); }
-  // Removes replaced folders and temporary files. Calls `is_over` before each file, and stops once it returns
-  // true.
+  // Removes replaced folders and temporary files. Stops once `is_over`, called before each file, is true.
   void remove_discarded(const std::function<bool()>& is_over);
   // Returns the readers of the counter files, for use on another thread. Only this tree calls watch().
   CounterReaders& readers() { return readers_; }

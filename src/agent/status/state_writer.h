@@ -28,8 +28,7 @@ class StateWriter {
   // REQUIRES: this is the last call
   bool step_aside();
 
-  // Queue the links and the counters to be written, and return at once. Counters of unknown links are
-  // dropped.
+  // Queue links and counters to be written, and return at once. Counters of unknown links are dropped.
   void show(const std::vector<control::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
   // Returns the readers of the counter files, for the thread that calls these methods.

@@ -36,8 +36,6 @@ class StatusRequests {
 
   RequestResult<protocol::StatusReply> get_status(const Lessee& client,
                                                   const protocol::GetStatusRequest& request);
-  // Returns the first leased slot from the requested index on that the client may see. ENOENT if there is
-  // none.
   RequestResult<protocol::SlotStatusReply> get_slot_status(const Lessee& client,
                                                            const protocol::SlotRequest& request);
   RequestResult<protocol::DeviceCountersReply> get_device_counters(const Lessee& client,

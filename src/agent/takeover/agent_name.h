@@ -28,8 +28,7 @@ class AgentName {
   AgentName& operator=(AgentName&&) = delete;
   ~AgentName() { give_up(); }
 
-  // Returns the sockets of the addresses, at least one. They are bound but do not listen yet, except
-  // `passed`.
+  // Returns the addresses' sockets, at least one. They are bound but do not listen yet, except `passed`.
   std::vector<UniqueFd> take_sockets() { return std::exchange(sockets_, {}); }
   // Releases the addresses, so that the next agent can take them. Does not close sockets that take_sockets()
   // has returned.

@@ -21,7 +21,6 @@ class TakeoverRecord {
   // user.
   int client_end() const { return takeover_state_.client_end(); }
 
-  // Appends the slot's current state. Called when its holder or socket has changed.
   void put_slot(uint32_t index);
   // Appends the current link table file. REQUIRES: `link_file` stays open until the next call of this method
   void put_links(int link_file);

@@ -73,8 +73,7 @@ class TakeoverState {
   // Reads and removes all messages from the receiving end that a killed agent's client has sent. Ignores
   // malformed messages. Returns empty Contents if there is none.
   static Contents take(int client_end);
-  // Like take(), but leaves the messages in the socket. REQUIRES: no other process calls look() at the same
-  // time
+  // Like take(), but leaves the messages in the socket. REQUIRES: no other process calls look() meanwhile
   static Contents look(int client_end);
 
  private:

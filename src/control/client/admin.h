@@ -21,8 +21,7 @@ namespace verbena::control {
 // user and root may change links (EPERM).
 class Admin {
  public:
-  // Connects to the agent. Starts one if necessary and `options` allow it, which may take longer than two
-  // seconds.
+  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
   static AdminResult<std::unique_ptr<Admin>> connect(const ConnectOptions& options = {});
 
   // Adds link `name` over `netdev`. If the netdev has an automatic link, that link is renamed instead. EEXIST

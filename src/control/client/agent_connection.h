@@ -25,8 +25,7 @@ struct Answer {
 // A connection to an agent. Sends one request at a time and waits for its reply. Not thread-safe.
 class AgentConnection {
  public:
-  // Takes over a connected, blocking SOCK_SEQPACKET socket. `agent_uid` is the agent's user; `agent_pid` is 0
-  // if unknown.
+  // Takes over a connected, blocking SOCK_SEQPACKET socket. `agent_pid` is 0 if unknown.
   AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid = 0);
 
   // Sends the first request of a connection, kHello, with the descriptor `takeover_state` if it is open. Both
@@ -74,8 +73,7 @@ class AgentConnection {
   // out. Returns an error if the agent refuses the request or broke the protocol.
   AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request,
                           const ReplyPlace& reply);
-  // Adopts the protocol version of the agent's reply to kHello, if that version is older and known to this
-  // side.
+  // Adopts the protocol version of the agent's reply to kHello, if it is older and known to this side.
   void consider_version_of(const protocol::MessageHeader& answer);
   tl::unexpected<AdminError> lose(int code);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);

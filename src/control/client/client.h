@@ -22,8 +22,7 @@
 
 namespace verbena::control {
 
-// A slot leased by the agent: a share of the QP numbers for one shard, with its receive socket and status
-// page.
+// A slot leased by the agent: a share of the QP numbers, with a receive socket and a status page.
 struct Slot {
   uint32_t index = 0;
   UniqueFd socket;             // bound to UDP port 4791, steered by slot
@@ -89,8 +88,7 @@ class Client {
   std::optional<std::vector<Link>> next_links();
   // Returns the connections to other processes that had come by the last next_links().
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
-  // Returns the channels that had come by the last next_links(), whether this process requested them or
-  // another.
+  // Returns the channels that had come by the last next_links(), also those that other processes requested.
   std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
   // Returns the captures that had come by the last next_links(). The agent announces a capture before
   // channels that are newer than it. To capture all traffic of a new channel, call next_channels() first, but
@@ -100,8 +98,8 @@ class Client {
   // since the last call.
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
-  // The agent's pid (0 if unknown or not connected), and a copy of its takeover state's descriptor, if the
-  // agent has sent it to this process (agent/takeover/takeover_state.h).
+  // The agent's pid (0 if unknown or not connected), and a copy of the takeover state's descriptor, if this
+  // process has it (agent/takeover/takeover_state.h).
   struct TakeoverEnd {
     pid_t agent = 0;
     UniqueFd end;

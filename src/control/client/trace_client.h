@@ -43,7 +43,6 @@ class TraceClient {
  public:
   static AdminResult<std::unique_ptr<TraceClient>> connect(const ConnectOptions& options = {});
 
-  // Returns the traces of running processes and of their connections.
   AdminResult<std::vector<TraceSource>> living();
   // Returns the stored traces of processes that have ended, the latest last. Returns none if the agent is too
   // old to store traces.

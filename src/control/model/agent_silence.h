@@ -12,8 +12,7 @@ namespace verbena::control {
 
 // Limits how long a caller waits for an agent.
 struct Patience {
-  // Maximum wait for an agent to listen while none does, not counting the time that the start of an agent
-  // takes.
+  // Maximum wait for an agent to listen while none does, without the time that the start of one takes.
   Duration to_come;
   // Maximum wait for a running agent's answer.
   Duration to_answer;

@@ -46,8 +46,7 @@ struct ObjectNumbers {
   std::array<uint64_t, protocol::kObjectValues> values{};  // by protocol::PdValue and so on
 };
 
-// The number of objects of each kind that a process has, including objects beyond the length of its published
-// list.
+// The number of a process's objects of each kind, including those for which its list has no room.
 using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
 
 // A leased slot: the process that has it, and the numbers on the slot's status page.

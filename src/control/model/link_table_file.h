@@ -22,10 +22,8 @@ struct LinkSnapshot {
   friend bool operator==(const LinkSnapshot&, const LinkSnapshot&) = default;
 };
 
-// Encodes the table in the layout of link_table_layout.h.
 std::vector<std::byte> encode_links(const LinkSnapshot& snapshot);
-// Decodes a link table, also with the record lengths of other versions. EPROTO if the bytes are no valid link
-// table.
+// Decodes a link table, also with record lengths of other versions. EPROTO if it is invalid.
 Result<LinkSnapshot> decode_links(ConstBytes bytes);
 
 // Writes the table to a new sealed memfd, and returns it.

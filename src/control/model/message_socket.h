@@ -39,8 +39,7 @@ Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds = protoco
 // if it is set.
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 
-// Waits until poll(2) reports one of `events`, an error or a hang-up for the descriptor. Returns false at the
-// deadline.
+// Waits until poll(2) reports one of `events`, an error or a hang-up. Returns false at the deadline.
 bool wait_until_ready(int fd, short events, TimePoint deadline);
 
 // The Unix socket address at which an agent listens.

@@ -14,8 +14,7 @@ struct PortSpeed {
   uint32_t megabits;  // the entry is for Ethernet links of up to this speed
 };
 
-// Translates Ethernet to InfiniBand speeds as the kernel does for a netdev that does not report its lanes
-// (ib_get_eth_speed()).
+// Translates Ethernet speeds as the kernel does for a netdev that reports no lanes (ib_get_eth_speed()).
 inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
     {1, 1, "2.5 Gb/sec (1X SDR)", 1'000},
     {1, 8, "10 Gb/sec (1X FDR10)", 10'000},
