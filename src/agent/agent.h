@@ -128,8 +128,7 @@ class Agent {
   ClientTable clients_;
   // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
   std::map<uint64_t, pid_t> standbys_;
-  std::set<uint64_t>
-      mirrors_;  // sessions of device mirrors in containers, which do not keep an idle agent running
+  std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;
   bool watches_port_ = false;

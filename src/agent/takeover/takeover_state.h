@@ -44,10 +44,9 @@ struct SlotRecord {
 class TakeoverState {
  public:
   struct Contents {
-    UniqueFd links;   // the latest link file; may be empty
-    UniqueFd ledger;  // cm/ledger.h; may be empty
-    std::optional<uid_t>
-        only;  // the only user that the agent served besides root, if it was restricted to one
+    UniqueFd links;                 // the latest link file; may be empty
+    UniqueFd ledger;                // cm/ledger.h; may be empty
+    std::optional<uid_t> only;      // the only user that the agent served besides root, if restricted
     std::vector<SlotRecord> slots;  // by index; their descriptors are owned by `fds`
     std::vector<UniqueFd> fds;
   };

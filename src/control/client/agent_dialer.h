@@ -73,9 +73,8 @@ class AgentDialer {
 };
 
 struct ConnectOptions {
-  bool start_agent = true;  // start an agent if none answers
-  std::string
-      agent_program;  // if empty, searched beside this library, then in PATH (VERBENA_AGENT overrides)
+  bool start_agent = true;    // start an agent if none answers
+  std::string agent_program;  // if empty, searched beside this library and in PATH (VERBENA_AGENT overrides)
 };
 
 // Connects to the agent of this network namespace: root's, or else that of the process's user. Tries the

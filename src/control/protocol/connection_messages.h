@@ -145,8 +145,7 @@ static_assert(sizeof(CmIdRequest) == 24);
 
 struct CmDestroyReply {
   MessageHeader header;
-  uint32_t
-      events;  // number sent to the identifier's channel so far, including a listener's connection requests
+  uint32_t events;  // number sent so far to the channel, including a listener's connection requests
   uint32_t reserved;
 };
 static_assert(sizeof(CmDestroyReply) == 24);
@@ -181,7 +180,7 @@ static_assert(sizeof(CmBindRequest) == 48);
 
 struct CmAddressReply {
   MessageHeader header;
-  CmRoute route;  // `source` has the chosen port; with the device if the address determines one
+  CmRoute route;  // with the chosen port in `source`, and the device if the address determines one
 };
 static_assert(sizeof(CmAddressReply) == 176);
 

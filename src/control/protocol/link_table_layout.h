@@ -21,8 +21,7 @@ struct LinkTableHeader {
   uint32_t next_device_index;
   uint32_t deleted_count;  // number of interface indexes, 4 bytes each, that follow the header
   uint32_t link_count;
-  uint16_t
-      link_record_bytes;  // 0 if an agent of protocol version 1 wrote the file, with that version's lengths
+  uint16_t link_record_bytes;  // 0 in files of protocol version 1, which have that version's lengths
   uint16_t gid_record_bytes;
 };
 static_assert(sizeof(LinkTableHeader) == 32);

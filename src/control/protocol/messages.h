@@ -41,14 +41,15 @@ inline constexpr size_t kVersionBytes = 32;
 // type answers EOPNOTSUPP. A request of the next version may be longer than ours. Other versions are refused
 // with EPROTONOSUPPORT, in a reply with the refusing end's version.
 //
-// Version 2: HelloReply, StatusReply and SlotStatusReply are longer. Version 3: channels between two slots,
-// kAskChannel to kChannelSeen. Messages on the event socket have no reply for EOPNOTSUPP, so neither end
-// sends these messages to an end of an older version. Version 4: shared-memory traffic can be captured:
-// kStartCapture, kGetCaptureNews, and on the event socket kCapture and kCaptureSeen, which are not sent to
-// older versions either. Version 5: packets may be forwarded, SlotWire::kForwarded; a link may accept some
-// hosts only, kSetPeers. Version 6: traces of every packet on request: kStartTrace, and on the event socket
-// kTraceDetails and kTraceDetailsSeen, which are not sent to older versions either. Traces outlive their
-// programs: kGetKeptTrace.
+// Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
+// Version 3: channels between two slots, kAskChannel to kChannelSeen. Messages on the event socket have no
+// reply for EOPNOTSUPP, so neither end sends these messages to an end of an older version.
+// Version 4: shared-memory traffic can be captured: kStartCapture, kGetCaptureNews, and on the event socket
+// kCapture and kCaptureSeen, which are not sent to older versions either.
+// Version 5: packets may be forwarded, SlotWire::kForwarded; a link may accept some hosts only, kSetPeers.
+// Version 6: traces of every packet on request: kStartTrace, and on the event socket kTraceDetails and
+// kTraceDetailsSeen, which are not sent to older versions either. Traces outlive their programs:
+// kGetKeptTrace.
 constexpr bool is_neighbour(uint16_t version) {
   return version >= kOldestProtocolVersion && version <= kProtocolVersion + 1;
 }
@@ -265,11 +266,10 @@ static_assert(sizeof(DomainRequest) == 40);
 // Requests (kAskPeer) or brings (kPeer) a socket between two clients of one XRC domain. Each client gets an
 // end. The client that requested the socket sends requests on it, and the other client answers.
 struct PeerMessage {
-  MessageHeader
-      header;  // header.error is 0 if there is a socket, ENOENT if no client at the slot has the domain open
-  uint64_t domain;  // the number used by the client that sends or receives this message
-  uint32_t slot;    // the slot of the other client
-  uint32_t asked;   // in kPeer, 1 if this client requested the socket
+  MessageHeader header;  // error: 0, EAGAIN, or ENOENT if no client at the slot has the domain open
+  uint64_t domain;       // the number used by the client that sends or receives this message
+  uint32_t slot;         // the slot of the other client
+  uint32_t asked;        // in kPeer, 1 if this client requested the socket
 };
 static_assert(sizeof(PeerMessage) == 32);
 inline constexpr uint32_t kMaxPeersUnseen = 64;
@@ -337,8 +337,7 @@ struct CaptureNewsReply {
     kNothing = 0,  // there is no change now
     kBegun = 1,    // [ring, status page]
     kEnded = 2,    // a capture that had begun has ended: nothing more is written to its ring
-    kRefused =
-        3,  // the slot is not captured because of `error`; EOPNOTSUPP if its process's library is too old
+    kRefused = 3,  // not captured because of `error`; EOPNOTSUPP if the process's library is too old
   };
   MessageHeader header;
   uint32_t kind;
