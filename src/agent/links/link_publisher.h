@@ -43,7 +43,7 @@ class LinkPublisher {
 
   void session_came(uint64_t session);
   void session_went(uint64_t session);
-  // Removes loopback's automatic link if it is not needed and no program that may have seen it is left.
+  // Removes loopback's automatic link if another link is up and no program that may have seen it is left.
   void consider_loopback();
 
  private:

@@ -18,7 +18,7 @@ class LinkRequests {
       : links_(links), wire_(wire), port_(port) {}
 
   RequestResult<> get_links(const Lessee& client, const protocol::GetLinksRequest& request);
-  // The next four change the link table. EPERM if the client's user is neither root nor the agent's own.
+  // The next four methods change links. EPERM if the client's user is neither root nor the agent's own.
   RequestResult<> add_link(const Lessee& client, const protocol::LinkRequest& request);
   RequestResult<> rename_link(const Lessee& client, const protocol::RenameRequest& request);
   RequestResult<> delete_link(const Lessee& client, const protocol::LinkRequest& request);

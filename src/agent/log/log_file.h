@@ -19,8 +19,8 @@ std::string old_log_file_path();
 
 // Makes standard error (descriptor 2) a log file, or /dev/null if no file can be created. Needed if the agent
 // has inherited a pipe or a socket, whose reader would wait for the agent's end (`verbena run X 2>&1 |
-// tail`). Terminals and files have no such reader, so the agent keeps them. A file larger than `max_bytes` is
-// renamed to `old_path`, which replaces the previous old file.
+// tail`). Terminals and files have no such reader, so the agent keeps them. When the file is larger than
+// `max_bytes`, put() renames it to `old_path`, in place of the previous old file.
 //
 // put() is called by the thread that writes the log.
 class LogFile {

@@ -18,9 +18,9 @@ namespace verbena::agent {
 // reconnected to this one.
 //
 // The end of an orphan is noticed by its pidfd. The pidfd comes from the takeover state or is opened by the
-// recorded pid. An orphan with neither counts as ended if it has not reconnected within 30 seconds. In this
-// case the former agent did not see the orphan's pid namespace. No pidfd was recorded because the kernel
-// lacks SO_PEERPIDFD or that agent was of an older release.
+// recorded pid. An orphan without a pidfd and a pid counts as ended if it has not reconnected within 30
+// seconds. In this case the former agent did not see the orphan's pid namespace. No pidfd was recorded
+// because the kernel lacks SO_PEERPIDFD or that agent was of an older release.
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;

@@ -32,7 +32,7 @@ std::string describe_holder(const PortHolder& holder, const std::function<bool()
 
 // Finds out which program has a UDP port. Searches on a thread of its own, because the search may take long:
 // users decide how many sockets and descriptors there are. All methods are called on one other thread, which
-// waits only in take().
+// waits only in take() and the destructor.
 class PortHolderSearch {
  public:
   // Returns describe_holder() of the port's first holder, or an empty string if there is none.

@@ -30,9 +30,8 @@ struct Lessee {
   uint64_t start_time = 0;
   std::string program;
   uint16_t protocol_version = 0;  // of the process's library; 0 if not known yet
-  bool shares_port =
-      true;  // whether its user may have a socket of UDP port 4791; if not, packets are forwarded
-  SharedProcess process = {};  // a pidfd; null if there is none
+  bool shares_port = true;        // false if its user may have no socket: packets are forwarded
+  SharedProcess process = {};     // a pidfd; null if there is none
 };
 
 // Returns a number that all sessions of a process share and no other process has, made of pid and start time.
@@ -46,7 +45,7 @@ inline uint64_t process_number(const Lessee& lessee) {
 struct LeasedSlot {
   uint32_t index = 0;
   uint64_t lease = 0;         // unique among the leases of all slots
-  int socket = -1;            // -1: no wire
+  int socket = -1;            // -1 without UDP port 4791
   bool is_forwarded = false;  // the agent forwards packets; the holder does not have the socket
   int page = -1;
   Lessee lessee;
@@ -102,8 +101,8 @@ class SlotTable {
   // Like find_leased(), but only among slots that are leased to this user.
   std::optional<LeasedSlot> find_lent_to(uid_t user, uint32_t index) const;
   std::vector<LeasedSlot> leased() const;
-  // Return all slots of the session, and the first. The cost depends on the number of its slots only:
-  // sessions begin and end often.
+  // Return all slots of the session, and the first or nullopt. The cost depends only on the number of the
+  // session's slots, because sessions begin and end often.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
   size_t leased_to_other_users() const { return lent_to_other_users_; }

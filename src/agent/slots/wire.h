@@ -23,7 +23,7 @@
 
 namespace verbena::agent {
 
-// Owns the sockets of UDP port 4791. They form a SO_REUSEPORT group. Its k-th socket receives for slot k.
+// Owns the sockets of UDP port 4791, a SO_REUSEPORT group whose k-th socket receives the packets of slot k.
 //
 // The kernel numbers a group's sockets in the order in which they were bound, and steers packets by that
 // number. So the agent must own all sockets, from the first on. The agent cannot add sockets to a group of

@@ -20,8 +20,8 @@ class ConnectionTrace;
 // Stores read-only copies of the traces of ended processes, up to maximum numbers of processes, bytes and
 // traces. When a maximum is exceeded, the user whose traces have the most bytes loses one: the oldest that is
 // not notable, else the oldest. So one user's programs do not evict another's traces. A trace is notable if
-// its process ended without giving the slot back, or if it has an error. Other traces are dropped after a
-// minute.
+// its process ended without giving the slot back, or if the trace has an error. Other traces are dropped
+// after a minute.
 class KeptTraces {
  public:
   static constexpr size_t kMaxProcesses = 16;
@@ -29,8 +29,7 @@ class KeptTraces {
   // Maximum number of traces of all processes. Each trace keeps a descriptor open. A process has one trace
   // per slot, and one for its connections.
   static constexpr size_t kMaxTraces = 64;
-  static constexpr Duration kQuietTime =
-      std::chrono::minutes(1);  // how long a trace that is not notable is stored
+  static constexpr Duration kQuietTime = std::chrono::minutes(1);  // for traces that are not notable
 
   struct Kept {
     uint64_t number = 0;   // larger than those of all earlier traces

@@ -8,9 +8,9 @@
 
 namespace verbena::agent {
 
-// Passes notable traces (see KeptTraces) from one agent to the next. An agent that ends writes these traces
-// to a file beside its state directory, because it ends soon after the last program. The next agent of the
-// same user in the network namespace reads the file. A killed agent leaves no file.
+// Passes notable traces (see KeptTraces) from one agent to the next. An agent ends soon after the last
+// program, and then writes these traces to a file beside its state directory. The next agent of the same user
+// in the network namespace reads the file. A killed agent leaves no file.
 
 inline constexpr Duration kLongestLeft = std::chrono::hours(1);  // older traces are not passed on
 

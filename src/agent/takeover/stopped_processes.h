@@ -22,9 +22,9 @@
 namespace verbena::agent {
 
 // Answers the peers of reliable QPs for processes that are stopped (SIGSTOP, a debugger, a paused container).
-// A hardware adapter answers even while the process is stopped. Here the process itself answers, so peers
-// would lose their connections within a second. Each request packet for a stopped process is answered in
-// three ways, because peers differ:
+// A hardware adapter answers even while the process is stopped. In software the process itself answers, so
+// peers would lose their connections within a second. At each reading of a socket, the oldest request of each
+// peer is answered. Peers differ, so the answers do:
 //
 // - For Verbena: a packet with our own opcode (roce::kStoppedOpcode). The requester then waits and uses up no
 //   retry.
@@ -32,16 +32,18 @@ namespace verbena::agent {
 //   seconds after the peer's latest request. At each response rxe restarts its retransmission timer
 //   (rxe_completer()), so it uses up no retry. Other peers drop repeated acknowledgements, as the
 //   specification requires.
-// - For all adapters: an RNR NAK, if the request is repeated and the program has set rnr_retry to 7
-//   (infinite). An RNR NAK would end a connection whose peer has a finite rnr_retry, but only the program's
-//   own value is known here. With a finite one there is no RNR NAK, and adapters lose their connections.
+// - For all adapters: an RNR NAK instead of the acknowledgement, if the request is repeated after 100 ms and
+//   the program has set rnr_retry to 7 (infinite). An RNR NAK would end a connection whose peer has a finite
+//   rnr_retry, but only the program's own value is known here. With a finite one there is no RNR NAK, and
+//   adapters lose their connections.
 //
 // An answer has the packet's PSN, or the PSN that the responder has reached according to its status page,
 // whichever is earlier. So no request is acknowledged that the process has not executed. XRC requests are not
 // answered: other processes execute them.
 //
-// Only the QP's peer is answered, whose address the status page says. Older libraries do not publish it:
-// there each address that sends a request is answered, and reminded only once its request has come again.
+// Only the QP's peer is answered; its address is in the status page. Older libraries do not publish the
+// address. For their QPs, each sender of a request is answered; acknowledgements are repeated only to senders
+// that have repeated their request.
 //
 // The packets are only peeked at (SO_PEEK_OFF) and stay in the socket, so that the process can read them when
 // it resumes. If they fill half of the socket's buffer, the oldest are removed, because the kernel would drop

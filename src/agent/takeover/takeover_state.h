@@ -70,7 +70,7 @@ class TakeoverState {
   Result<void> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
 
   // Reads and removes all messages from the receiving end that a killed agent's client has sent. Ignores
-  // malformed messages. Returns empty Contents if there is none.
+  // malformed messages. Returns empty Contents if there are none.
   static Contents take(int client_end);
   // Like take(), but leaves the messages in the socket. REQUIRES: no other process calls look() meanwhile
   static Contents look(int client_end);

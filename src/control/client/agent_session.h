@@ -73,8 +73,8 @@ class AgentListener {
 };
 
 struct SessionOptions {
-  // For calls. Programs take an error for "no device". So a call waits without limit for an agent that is
-  // stopped or starved, as it would for the kernel.
+  // The patience of calls. Programs take an error for "no device". So a call waits without limit for an agent
+  // that is stopped or starved, as it would for the kernel.
   Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
   // Maximum time that attend() waits for a new agent's replies before it gives up until later. Its thread may
   // have other work.
@@ -89,10 +89,10 @@ struct SessionOptions {
 // for the agent's reply, and never waits while it holds the second.
 //
 // An agent may send this process the takeover state (agent/takeover/takeover_state.h), without which the next
-// agent cannot use UDP port 4791 while programs hold its sockets. The session sends it to the next agent, but
-// only to one of the same user as the sender. It drops the takeover state when it connects to another user's
-// agent. A process that has changed its user might otherwise pass root's takeover state to any program of the
-// new user.
+// agent cannot use UDP port 4791 while programs hold its sockets. The session sends the takeover state only
+// to an agent of the same user as the sender, and drops it when it connects to another user's agent. A
+// process that has changed its user might otherwise pass root's takeover state to any program of the new
+// user.
 class AgentSession {
  public:
   // Calls the restorers in this order. If `listener` is null, events are read and dropped. REQUIRES:

@@ -25,9 +25,9 @@ inline TimePoint deadline_after(Duration patience) {
   return patience == Patience::kAsLongAsItLives ? TimePoint::max() : MonotonicClock::now() + patience;
 }
 
-// Time that a new agent waits for a process with the previous agent's takeover state, if UDP port 4791 shows
-// that there is one. A process with a takeover state tries to reach the next agent at least every sixth of
-// this period.
+// Time that a new agent waits for a process with the previous agent's takeover state, if the agent's user
+// already has sockets of UDP port 4791. A process with a takeover state tries to reach the next agent at
+// least six times in this period.
 inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 
 // Describes a silent agent for the user: "agent (pid 12) does not respond; it is stopped: 'kill -CONT 12'

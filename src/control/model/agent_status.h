@@ -34,7 +34,7 @@ struct QpNumbers {
   bool by_memory() const { return way != protocol::QpWay::kWire; }
   uint32_t device_index = 0;
   std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
-  std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros: there is none
+  std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros without a path
   std::array<uint64_t, protocol::kQpDetailCount> details{};  // by protocol::QpDetail
 };
 

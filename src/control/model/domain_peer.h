@@ -12,9 +12,8 @@ struct DomainPeer {
   uint64_t domain = 0;  // this process's number for the domain
   uint32_t slot = 0;    // of the other process
   bool asked = false;   // true if this process requested the connection, false if the other one did
-  int error =
-      0;  // an errno value if there is no connection; ENOENT if no process at that slot has the domain open
-  UniqueFd socket;  // SOCK_SEQPACKET
+  int error = 0;        // 0, or an errno value: ENOENT if no process at `slot` has the domain open
+  UniqueFd socket;      // SOCK_SEQPACKET
 };
 
 }  // namespace verbena::control

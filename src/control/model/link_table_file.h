@@ -28,7 +28,7 @@ Result<LinkSnapshot> decode_links(ConstBytes bytes);
 
 // Writes the table to a new sealed memfd, and returns it.
 Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot);
-// Reads the table from such a file. EPROTO if the file is invalid or not sealed against changes.
+// Reads the table from a file of write_link_file(). EPROTO if it is invalid or not sealed against changes.
 Result<LinkSnapshot> read_link_file(int fd);
 
 }  // namespace verbena::control

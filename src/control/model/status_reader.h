@@ -13,8 +13,9 @@ namespace verbena::control {
 enum class QpChoice : uint8_t { kInUse, kAll };
 
 // Reads ports' and QPs' numbers from a status page that another process writes, into `slot`. Reads the file
-// instead of mapping it, because the file's owner may truncate it. Makes no call that waits for the file's
-// lock (as lseek(2) does), which a process that writes to the file can hold for any time.
+// instead of mapping it, so that nothing that the other process does with the file can kill the reader. Makes
+// no call that waits for the file's lock (as lseek(2) does), which a process that writes to the file can hold
+// for any time.
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
 
 // Like read_status_page(), but reads the page's list of objects and the details of the QPs in slot.qps.
