@@ -44,7 +44,7 @@ class EventLoop {
   // std::system_error if epoll refuses. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
   void watch(int fd, uint32_t events, Handler handler);
   // Like watch(), but calls the handler in the turns of `user`, whose programs cause the events. Repeats the
-  // call in later turns until the handler returns false, and starts again at the next event (edge-triggered).
+  // call in these turns until the handler returns false, and starts again at the next event (edge-triggered).
   void watch_for(uid_t user, int fd, uint32_t events, PieceHandler handler);
   void set_events(int fd, uint32_t events);
   void forget(int fd);

@@ -32,10 +32,10 @@ namespace verbena::agent {
 //   seconds after the peer's latest request. At each response rxe restarts its retransmission timer
 //   (rxe_completer()), so it uses up no retry. Other peers drop repeated acknowledgements, as the
 //   specification requires.
-// - For all adapters: an RNR NAK instead of the acknowledgement, if the request is repeated after 100 ms and
-//   the program has set rnr_retry to 7 (infinite). An RNR NAK would end a connection whose peer has a finite
-//   rnr_retry, but only the program's own value is known here. With a finite one there is no RNR NAK, and
-//   adapters lose their connections.
+// - For all adapters: an RNR NAK instead of the acknowledgement. Sent if the request is repeated after 100
+//   ms, and only if the program has set rnr_retry to 7 (infinite). An RNR NAK would end a connection whose
+//   peer has a finite rnr_retry, but only the program's own value is known here. With a finite one there is
+//   no RNR NAK, and adapters lose their connections.
 //
 // An answer has the packet's PSN, or the PSN that the responder has reached according to its status page,
 // whichever is earlier. So no request is acknowledged that the process has not executed. XRC requests are not

@@ -90,7 +90,7 @@ struct SessionOptions {
 //
 // An agent may send this process the takeover state (agent/takeover/takeover_state.h), without which the next
 // agent cannot use UDP port 4791 while programs hold its sockets. The session sends the takeover state only
-// to an agent of the same user as the sender, and drops it when it connects to another user's agent. A
+// to an agent of the same user as the sender. It drops the state when it connects to another user's agent. A
 // process that has changed its user might otherwise pass root's takeover state to any program of the new
 // user.
 class AgentSession {

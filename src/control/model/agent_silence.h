@@ -25,7 +25,7 @@ inline TimePoint deadline_after(Duration patience) {
   return patience == Patience::kAsLongAsItLives ? TimePoint::max() : MonotonicClock::now() + patience;
 }
 
-// Time that a new agent waits for a process with the previous agent's takeover state, if the agent's user
+// Time that a new agent waits for a process with the previous agent's takeover state. It waits if its user
 // already has sockets of UDP port 4791. A process with a takeover state tries to reach the next agent at
 // least six times in this period.
 inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);

@@ -12,7 +12,7 @@
 
 namespace verbena::protocol {
 
-// Connection management in the agent protocol, which takes the place of the kernel's rdma_ucm for librdmacm.
+// The part of the agent protocol for connection management. It replaces the kernel's rdma_ucm for librdmacm.
 // The agent has the state machines (management/cm/) and QP1. A program has event channels and identifiers
 // (rdma_cm_id), and numbers both.
 //
@@ -63,8 +63,8 @@ inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 // identifier's state, ENOENT for an unknown number, EADDRINUSE, EADDRNOTAVAIL, EACCES (ports below
 // net.ipv4.ip_unprivileged_port_start), ENODEV (no link has the address), EAFNOSUPPORT, ENETDOWN (no wire).
 
-// The error text of a request that does not fit the identifier's state. librdmacm replaces this text by one
-// that names the state and the call.
+// The error text of a request that does not fit the identifier's state. In librdmacm, a text that names the
+// state and the call replaces it.
 inline constexpr std::string_view kCmWrongState = "not in this state of the identifier";
 
 // An IPv4 or IPv6 address and port, or no address if `family` is 0. An IPv4 address is in the first four

@@ -8,7 +8,7 @@
 
 namespace verbena::protocol {
 
-// Management datagrams in the agent protocol, which takes the place of the kernel's ib_umad for libibumad.
+// The part of the agent protocol for management datagrams. It replaces the kernel's ib_umad for libibumad.
 //
 //   kMadGetPort     DeviceRequest -> MadPortReply: attributes of a link's port in the fabric
 //   kMadOpenPort    DeviceRequest -> header [socket]; flags: kMadLongMessages

@@ -20,9 +20,9 @@ namespace verbena::protocol {
 // event channels (connection_messages.h).
 //
 // Root's agent listens on a socket file in its state directory (base/paths/state_path.h) and on the abstract
-// name "@verbena/0", and serves all users. A user's agent listens on the user's file and on "@verbena/<uid>",
-// and serves that user. Both ends check the other's credentials (SO_PEERCRED), since any user can bind an
-// abstract name.
+// name "@verbena/0". It serves all users, or with --serve-only root and one other. A user's agent listens on
+// the user's file and on "@verbena/<uid>", and serves that user. Both ends check the other's credentials
+// (SO_PEERCRED), since any user can bind an abstract name.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
 inline constexpr uint16_t kProtocolVersion = 6;
