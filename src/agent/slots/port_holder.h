@@ -58,7 +58,7 @@ class PortHolderSearch {
   std::mutex mutex_;
   std::condition_variable is_done_;
   bool goes_on_ = false;              // under the mutex
-  std::optional<std::string> found_;  // likewise
+  std::optional<std::string> found_;  // under the mutex
 };
 
 }  // namespace verbena::agent

@@ -38,6 +38,7 @@ class AgentDialer {
   // for `patience.to_answer`.
   //
   // Waits longer, up to kLongestStart in total, for a started agent that neither listens nor has given up.
+  // The machine or its disk may be busy.
   template <class Greet>
   AdminResult<void> open_and_greet(const Patience& patience, TimePoint start_after, Greet&& greet) {
     Duration for_starts = kLongestStart;

@@ -85,8 +85,8 @@ struct SessionOptions {
 // call, connects to an agent or starts one. When the agent has ended, tries to reach the next one with
 // back-off, and makes the restorers report the process's state to it.
 //
-// Thread-safe, with two locks: `turn_mutex_`, then `event_mutex_`. A thread holds the first while it waits
-// for the agent's reply, and never waits while it holds the second.
+// Thread-safe, with two locks: `turn_mutex_`, then `event_mutex_`. A thread holds `turn_mutex_` while it
+// waits for the agent's reply, and never waits while it holds `event_mutex_`.
 //
 // An agent may send this process the takeover state (agent/takeover/takeover_state.h), without which the next
 // agent cannot use UDP port 4791 while programs hold its sockets. The session sends the takeover state only

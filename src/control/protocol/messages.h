@@ -342,7 +342,7 @@ struct CaptureNewsReply {
   MessageHeader header;
   uint32_t kind;
   uint32_t slot;
-  int32_t pid;  // 0: in a pid namespace invisible to the agent
+  int32_t pid;  // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   char program[kProgramBytes];
   int32_t error;
@@ -373,7 +373,7 @@ struct KeptTraceReply {
   uint64_t number;   // increases with each trace; `from` selects by this number
   uint64_t process;  // the same for all slots of one process
   int64_t ended_at;  // CLOCK_MONOTONIC, nanoseconds
-  int32_t pid;       // 0: in a pid namespace invisible to the agent
+  int32_t pid;       // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   uint32_t slot;
   uint32_t in_order;  // 1 if the process returned its slot before it ended
@@ -423,7 +423,7 @@ struct SlotStatusReply {
   static constexpr size_t kBytesInVersion1 = 96;
   MessageHeader header;
   uint32_t index;
-  int32_t pid;  // 0: in a pid namespace invisible to the agent
+  int32_t pid;  // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   SlotWire wire;
   char program[kProgramBytes];

@@ -56,7 +56,7 @@ static_assert(sizeof(PathStatus) == 64);
 // Further attributes of a QP: indexes of QpDetails::numbers.
 enum QpDetail : uint8_t {
   kQpPd,               // number_of() the QP's protection domain; 0 if there is none or it is not listed
-  kQpSharedReceives,   // number_of() the shared receive queue; 0 likewise
+  kQpSharedReceives,   // number_of() the QP's shared receive queue; 0 if there is none or it is not listed
   kQpPort,             // 0 if not set yet
   kQpMigration,        // enum ibv_mig_state
   kQpSendPsn,          // this and the following may lag by a moment

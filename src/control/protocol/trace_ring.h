@@ -41,7 +41,7 @@ enum class TraceKind : uint8_t {
   kSendFailed,     // enum ibv_wc_status | enum ibv_wr_opcode << 32, wr_id, first PSN, bytes
   kReceiveFailed,  // enum ibv_wc_status, wr_id
   kFlushed,        // send requests, receive requests
-  kCqOverrun,      // 0: send queue, 1: receive queue
+  kCqOverrun,      // 0 for the send queue, 1 for the receive queue
   kAsyncEvent,     // enum ibv_event_type
   kDropped,        // TraceDrop, opcode, PSN
   kPortFull,       // TraceWay
@@ -57,7 +57,7 @@ enum class TraceKind : uint8_t {
   // (kStartTrace).
   kPosted = 64,  // enum ibv_wr_opcode, wr_id, bytes
   kPacketSent,  // opcode | packets in the super-packet << 8 | AckReq << 16, PSN, payload bytes, AETH syndrome
-  kPacketReceived,  // likewise
+  kPacketReceived,  // as for kPacketSent
   kCompletion,      // enum ibv_wc_status | enum ibv_wc_opcode << 32, wr_id, bytes
   kDetailEnd,
 };
