@@ -39,19 +39,20 @@
 namespace verbena::agent {
 
 struct AgentOptions {
-  // The agent ends after this long without a connected program and without state that would be lost. None: it
-  // never ends.
+  // The agent ends after this long without a connected program and without state that would be lost. If
+  // nullopt, the agent never ends for being idle.
   std::optional<Duration> idle_timeout = std::chrono::seconds(5);
   uint16_t port = roce::kUdpPort;
-  // The only user besides root that root's agent serves. None: all users.
+  // The only user besides root that root's agent serves (--serve-only). If nullopt, it serves all users.
   std::optional<uid_t> serve_only{};
   // Whether the agent looks for agents of other hosts and announces itself to them.
   bool discovery = true;
 };
 
-// The daemon of a network namespace: owns its links, its UDP port 4791 and the port's slots. Connects the
-// agent's parts, each a class of its own, and decides when to start the second process and when to end.
-// Everything happens on the thread that calls run(), except stop().
+// The daemon of a network namespace: owns its links (RDMA devices), its UDP port 4791 and the slots (shares
+// of the QP numbers). Constructs and connects the agent's parts, each a class of its own. Decides when to
+// start the standby process and when the agent ends. Except stop(), all methods are called on one thread,
+// which also calls run().
 class Agent {
  public:
   Agent(AgentName name, const AgentOptions& options);
@@ -59,10 +60,11 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Opens netlink and UDP port 4791, takes over from a killed agent, then listens for clients.
+  // Opens netlink and UDP port 4791, begins to take over from a killed agent, then listens for clients. No
+  // error if another process has the port: devices then work without a wire, and the agent retries.
   Result<void> start();
   void run() { loop_.run(); }
-  // May be called from any thread.
+  // Makes run() return. May be called from any thread or signal handler.
   void stop() { loop_.stop(); }
   EventLoop& loop() { return loop_; }
 
@@ -80,7 +82,7 @@ class Agent {
   void open_state_directory();
   void on_settled();
   void on_wire();
-  // Tries to bind the port at regular intervals while the agent has no wire.
+  // Tries to bind UDP port 4791 every 500 ms while another process has it.
   void watch_port();
   void on_links(const std::vector<control::Link>& before);
   void on_client_gone(uint64_t session);
@@ -92,7 +94,8 @@ class Agent {
   void end_if_idle();
   bool is_idle() const;
 
-  // Use the file system, which may be slow. Destroyed last, when no process waits for the agent any more.
+  // The next four members use the file system, which may be slow. They are destroyed last, when no process
+  // waits for the agent any more.
   UniqueFd state_lock_;
   UniqueFd state_mark_;
   std::optional<StateWriter> state_;
@@ -117,15 +120,15 @@ class Agent {
   MadDispatcher mads_;
   std::optional<Discovery> discovery_;
   SlotLeases slots_;
-  StoppedProcesses stopped_;  // after the sockets that it watches
+  StoppedProcesses stopped_;  // declared after the owners of the sockets that it watches
   Takeover takeover_;
   RefusedPrograms refused_;
   Requests requests_;
   const Session::Parts for_sessions_;
   ClientTable clients_;
-  // Sessions of the second process, which holds the takeover state: one, or two for a moment.
+  // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
   std::map<uint64_t, pid_t> standbys_;
-  std::set<uint64_t> mirrors_;  // sessions
+  std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle
   TimePoint keeper_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;
   bool watches_port_ = false;

@@ -10,8 +10,8 @@
 
 namespace verbena::agent {
 
-// A single timer of the event loop for a caller with many deadlines, which wants a call at the earliest. For
-// the agent's thread only.
+// A single event-loop timer for an object with many deadlines. The timer calls `on_timer` at the earliest
+// one, and the object then calls arm() with its next deadline. For the agent's thread only.
 class DeadlineTimer {
  public:
   DeadlineTimer(EventLoop& loop, std::function<void()> on_timer)
@@ -22,8 +22,8 @@ class DeadlineTimer {
   DeadlineTimer(const DeadlineTimer&) = delete;
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
 
-  // Requests a call at `deadline`; kNever requests none. Never moves the timer to a later time: that would
-  // cost work each time a deadline is extended, while an early call does no harm.
+  // Makes the timer call `on_timer` at `deadline` or earlier. Does not move an earlier timer: an early call
+  // costs less than a move at each extended deadline. kNever neither sets nor cancels a timer.
   void arm(TimePoint deadline) {
     if (timer_ && timer_->first <= deadline) return;
     if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));

@@ -7,8 +7,8 @@
 
 namespace verbena::agent {
 
-// Maximum number of descriptors that the agent may have open (RLIMIT_NOFILE). Its clients may have as many in
-// flight.
+// Returns the maximum number of descriptors that the agent may have open (soft RLIMIT_NOFILE). The maximum
+// numbers of sessions, event channels, clients' files and XRC domains follow from it.
 inline size_t descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -22,8 +22,9 @@ namespace verbena::agent {
 // The agent's event loop: watches descriptors, runs timers, and runs tasks after the current handlers have
 // returned. For one thread, except stop().
 //
-// Work that a user's programs cause runs in that user's turns (UserTurns). Kernel notifications, timers and
-// network packets are handled in each round.
+// Works in rounds: run_round() polls the descriptors once. Work that a user's programs cause is divided
+// fairly among users (UserTurns). Kernel notifications, network packets and timers do not wait for a user's
+// turn.
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t epoll_events)>;
@@ -32,39 +33,40 @@ class EventLoop {
   using Task = std::function<void()>;
   using TimerId = std::pair<TimePoint, uint64_t>;
 
-  // Time limit per round for users' work, and for timers, before the loop checks all descriptors again.
+  // Time limit in a round for users' work, and again for timers. Then the loop polls all descriptors again.
   static constexpr Duration kPerRound = std::chrono::microseconds(50);
 
-  // With `per_round` zero, each round runs one piece of users' work and one timer. `clock` measures users'
-  // work.
+  // If `per_round` is zero, each round runs one piece of users' work and one timer. `clock` measures the time
+  // that users' work takes.
   explicit EventLoop(Duration per_round = kPerRound, UserTurns::Clock clock = MonotonicClock::now);
 
-  // REQUIRES: fd is not watched; forget(fd) is called before fd is closed
+  // Calls `handler` in each round in which `fd` has one of `events` (level-triggered epoll). Throws
+  // std::system_error if epoll refuses. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
   void watch(int fd, uint32_t events, Handler handler);
-  // Like watch(), but the handler runs in turns of the user that causes the events. It is called until it
-  // returns false, and again at the next event.
+  // Like watch(), but calls the handler in the turns of `user`, whose programs cause the events. Repeats the
+  // call in these turns until the handler returns false, and starts again at the next event (edge-triggered).
   void watch_for(uid_t user, int fd, uint32_t events, PieceHandler handler);
   void set_events(int fd, uint32_t events);
   void forget(int fd);
 
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
-  // Runs the task after the handlers of this round, for destroying an object from within its own handler.
+  // Runs the task at the end of this round. A handler uses this to destroy its own object.
   void later(Task task) { later_.push_back(std::move(task)); }
-  // Runs the task in the next round, which does not sleep. For long work done in pieces, so that other work
-  // runs in between.
+  // Runs the task in the next round, which does not sleep. A long job queues its next piece this way, so that
+  // other work runs in between.
   void in_next_round(Task task) { next_round_.push_back(std::move(task)); }
 
-  // Adds work that runs in the user's turns.
+  // Queues a piece of work for the user's turns. Repeats the piece until it returns false.
   void in_turn_of(uid_t user, UserTurns::Piece piece) { turns_.add(user, std::move(piece)); }
   // Whether work of the user is queued.
   bool has_work_for(uid_t user) const { return turns_.has(user); }
 
   // Runs rounds until stop().
   void run();
-  // Waits for events or timers, then handles them.
+  // Sleeps until a descriptor has events, a timer expires or work is queued, then handles these once.
   void run_round();
-  // May be called from any thread or signal handler.
+  // Makes run() return after the current round. May be called from any thread or signal handler.
   void stop();
 
  private:

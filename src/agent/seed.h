@@ -9,8 +9,8 @@
 
 namespace verbena::agent {
 
-// Returns a seed for Random that differs between processes. Not for secrets: falls back to the clock if the
-// kernel cannot give random bytes yet.
+// Returns a seed for Random that differs between processes. Not for secrets: if getrandom(2) fails, the seed
+// is the clock's time.
 inline uint64_t draw_seed() {
   uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {

@@ -15,23 +15,24 @@
 
 namespace verbena::agent {
 
-// Publishes the link table: writes a file of it for clients, and announces each change. Also knows whether a
-// program may have seen the automatic link of loopback, which must stay then.
+// Publishes the link table: writes each new state to a file that clients read, and calls `on_change`. Also
+// records which sessions may have seen loopback's automatic link. That link must stay until they end.
 class LinkPublisher {
  public:
   struct Surroundings {
-    // Whether a client of a former agent lives and has not reconnected yet.
+    // Returns whether a client of a former agent still runs and has not reconnected yet.
     std::function<bool()> awaits_programs;
-    // Called with each new file. `before`: the links that were published until then.
+    // Called after each new file. `before` has the links of the previous file.
     std::function<void(const std::vector<control::Link>& before)> on_change;
   };
   LinkPublisher(LinkTable& table, Surroundings surroundings);
 
-  // Starts publishing.
+  // Publishes the table, and from now on its changes. Called when the takeover from a killed agent is
+  // complete; until then publish() does nothing.
   void begin();
   // Publishes the table if it has changed.
   void publish();
-  // Returns the current file, or -1 if there is none yet.
+  // Returns the descriptor of the current file, or -1 if there is none yet. The next publication closes it.
   int file() const { return file_.get(); }
   const std::vector<control::Link>& links() const { return table_.snapshot().links; }
 
@@ -42,14 +43,14 @@ class LinkPublisher {
 
   void session_came(uint64_t session);
   void session_went(uint64_t session);
-  // Checks again whether any program is left that has seen loopback's automatic link.
+  // Removes loopback's automatic link if another link is up and no program that may have seen it is left.
   void consider_loopback();
 
  private:
   LinkTable& table_;
   const Surroundings surroundings_;
   bool begun_ = false;
-  bool published_ = false;  // the file is up to date
+  bool published_ = false;  // the latest attempt to write the file has succeeded
   std::vector<control::Link> shown_;
   UniqueFd file_;
   std::set<uint64_t> sessions_;

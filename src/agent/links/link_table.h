@@ -17,17 +17,17 @@
 
 namespace verbena::agent {
 
-// A netdev as the kernel reports it.
+// A network interface (netdev) as the kernel reports it.
 struct Netdev {
   uint32_t index = 0;
   std::string name;
   bool up = false;       // administratively
   bool carrier = false;  // IFF_LOWER_UP
   bool loopback = false;
-  bool enslaved = false;  // to a bridge or bond, which has the IP addresses
+  bool enslaved = false;  // port of a bridge or bond, which has the IP addresses
   bool bond = false;
   uint32_t mtu = 0;
-  uint32_t speed = 0;  // Mb/s; 0: unknown
+  uint32_t speed = 0;  // Mb/s; 0 if unknown
   std::array<uint8_t, 6> mac{};
 };
 
@@ -37,58 +37,62 @@ struct NetdevAddress {
   uint8_t prefix = 0;
 };
 
-// The links of this network namespace with their GID tables. Pure: netlink events and users' changes go in,
-// the table comes out.
+// The links of this network namespace with their GID tables. Does no I/O: the caller reports netlink events
+// and users' changes, then calls settle() to compute the table.
 //
-// A netdev that is up and has an address gets the automatic link rxe_<netdev>. The link stays until the
-// netdev is removed or the user deletes the link; after a deletion only the user can add one. Loopback gets
-// an automatic link only while no other link is up: programs that look at all devices would take it for a
-// route to other hosts. The link is removed once another link is up, except while programs may be using it
-// (keep_loopback()).
+// A netdev that is up and has an address gets the automatic link rxe_<netdev>, unless it is a port of a
+// bridge or bond. The link stays until the netdev is removed or the user deletes the link; after a deletion
+// only the user can add it again. Loopback gets an automatic link only while no other link is up, because
+// programs that try all devices would expect it to reach other hosts. Loopback's link is removed once another
+// link is up, except while programs may be using it (keep_loopback()).
 //
 // GIDs have the same order as in the kernel. Index 0 is the default GID, made from the MAC address even if
-// the netdev lacks that address. A netdev without a MAC address (loopback) has no default GID. The addresses
-// follow: of those that appear together, IPv4 before IPv6; each takes the first free index. A tentative
-// address gets its GID at once, so that indexes do not depend on timing. A GID keeps its index as long as its
-// address exists.
+// the netdev lacks that address. A netdev without a MAC address (loopback) has no default GID. Each address
+// takes the first free index from 1 on, or from 0 without a default GID. Addresses that appear together are
+// ordered IPv4 before IPv6. An IPv6 address gets its GID even while tentative (duplicate address detection),
+// so that indexes do not depend on timing. A GID keeps its index as long as its address exists.
 class LinkTable {
  public:
   void netdev_changed(const Netdev& netdev);
   void netdev_removed(uint32_t interface_index);
   void address_changed(uint32_t interface_index, const NetdevAddress& address);
   void address_removed(uint32_t interface_index, const NetdevAddress& address);
-  // Enclose a complete report by the kernel: end_dump() removes whatever was not reported since begin_dump().
+  // Called before and after a complete report by the kernel. end_dump() removes netdevs and addresses that
+  // were not reported since begin_dump().
   void begin_dump();
   void end_dump();
 
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   control::AdminResult<void> delete_link(std::string_view name);
-  // Renames the link. Its users keep the device. The link then counts as added by the user.
+  // Renames the link. Programs that have the device open can still use it: its device index does not change.
+  // A renamed link counts as added by the user.
   control::AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
 
-  // Sets the only hosts from which the link receives packets. Lasts as long as the link, which ends when its
-  // netdev is removed.
+  // Makes the link receive packets only from hosts in `peers`; an empty list admits all hosts. The setting
+  // lasts until the link is deleted or its netdev is removed.
   control::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
-  // Restores device indexes, names and GID indexes from a former agent. Links of netdevs that are gone
-  // disappear at the next settle(). REQUIRES: no client has seen the table yet
+  // Replaces all links by a former agent's, with their names, peers, device indexes and GID indexes, and its
+  // deletions. Ignores malformed links. The next settle() removes links whose netdev no longer exists.
+  // REQUIRES: no client has seen the table yet
   void restore(const control::LinkSnapshot& snapshot);
 
   // Sets whether loopback's automatic link must stay, because running programs may be using it.
   void keep_loopback(bool keep) { keep_loopback_ = keep; }
-  // Sets whether the agent has UDP port 4791, for all links.
+  // Sets whether the agent has UDP port 4791. Without the port, no link's RDMA port is ACTIVE.
   void set_wire(bool has_wire) { has_wire_ = has_wire; }
   bool has_automatic_loopback() const;
 
-  // Applies all changes since the last call. Returns whether the table is different now.
+  // Recomputes the table from all changes since the last call. Returns whether the table has changed.
   bool settle();
   const control::LinkSnapshot& snapshot() const { return settled_; }
 
-  // Returns the device indexes of bonds whose hardware address differs from `before`: another of their ports
-  // has taken over.
+  // Returns the device indexes of bonds whose MAC address differs from that in `before`, which means that
+  // another port of the bond has taken over.
   std::vector<uint32_t> failed_over(std::span<const control::Link> before) const;
 
-  // Whether the user has added or deleted something that would be lost with this table.
+  // Returns whether a user has added, renamed or deleted a link or set peers. The agent then does not end
+  // when idle, because these changes would be lost.
   bool holds_user_changes() const;
 
  private:
@@ -98,7 +102,7 @@ class LinkTable {
   };
   struct KnownNetdev {
     Netdev netdev;
-    bool present = false;  // false while only its addresses were reported
+    bool present = false;  // whether the netdev itself was reported, not only its addresses
     bool seen = true;
     std::vector<KnownAddress> addresses;  // in order of appearance
     bool link_deleted = false;
@@ -110,7 +114,8 @@ class LinkTable {
     bool automatic = false;
     std::map<uint32_t, roce::Address> gids;  // by index
     std::vector<roce::Prefix> peers;
-    // An older agent has put an address at index 0, and programs know it by that index.
+    // An agent of an older release has put an IP address at index 0 instead of the default GID. That address
+    // stays there, because programs know it by that index.
     bool first_is_taken = false;
   };
 

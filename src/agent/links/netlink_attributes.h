@@ -11,7 +11,7 @@ namespace verbena::agent {
 // Buffer size for netlink dumps, whose messages come in pieces of up to 32 KiB (netlink(7)).
 inline constexpr size_t kNetlinkBufferBytes = 32 << 10;
 
-// The attributes of a netlink message by type. mnl_attr_parse() fills it with collect().
+// The attributes of a netlink message, by type. mnl_attr_parse() fills the table by calling collect().
 template <size_t Size>
 struct NetlinkAttributes {
   const nlattr* by_type[Size] = {};
@@ -21,7 +21,7 @@ struct NetlinkAttributes {
     if (type < Size) static_cast<NetlinkAttributes*>(self)->by_type[type] = attribute;
     return MNL_CB_OK;
   }
-  // Returns the attribute, or nullptr.
+  // Returns the attribute of this type, or nullptr if the message has none.
   const nlattr* operator[](size_t type) const { return by_type[type]; }
   // Returns the attribute's value, or 0 if it is missing or no 32-bit number.
   uint32_t number(size_t type) const {

@@ -11,15 +11,17 @@ struct mnl_socket;
 
 namespace verbena::agent {
 
-// Reports the kernel's netdevs and addresses to a LinkTable (rtnetlink).
+// Reads the kernel's netdevs and IP addresses by rtnetlink, and reports them to a LinkTable.
 class NetlinkMonitor {
  public:
   explicit NetlinkMonitor(LinkTable& table) : table_(table) {}
 
-  // Subscribes to events, then requests a dump: in this order no event is missed.
+  // Subscribes to events, then reads all netdevs and addresses (a dump) into the table. In this order no
+  // event is missed.
   Result<void> start();
   int fd() const;
-  // Handles the events that have arrived. Requests a new dump if the kernel has dropped some (ENOBUFS).
+  // Reports the events that have arrived to the table, without waiting. Requests a new dump if the kernel has
+  // dropped events (ENOBUFS).
   void receive();
 
  private:

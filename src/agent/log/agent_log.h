@@ -14,18 +14,20 @@
 
 namespace verbena::agent {
 
-// Collects the process's log lines and writes them on a thread of its own, so that no logging thread waits.
+// Queues the process's log lines and writes them on a thread of its own, so that no logging thread waits.
 // Standard error may be a pipe without a reader, a stopped terminal, or a slow disk. Drops and counts lines
-// beyond `max_bytes`, and those of users that log too much (LogLimit). The thread starts with the first line.
+// when `max_bytes` are queued already, and lines of users that log too much (LogLimit). The writing thread
+// starts with the first line.
 //
-// Any thread may log. REQUIRES: no thread logs when it is destroyed
+// Installs itself as the process's log sink until it is destroyed. Any thread may log. REQUIRES: no thread
+// logs during the destruction
 class AgentLog final : public LogSink {
  public:
-  // Writes a line and waits as long as that takes. False if it could not be written.
+  // Writes a line, and may block while doing so. Returns false if the line could not be written.
   using Put = std::function<bool(std::string_view line)>;
 
   explicit AgentLog(Put put, size_t max_bytes = size_t{256} << 10, const LogLimit::Sizes& limits = {});
-  // Writes the remaining lines, but waits at most kPatience.
+  // Waits up to kPatience for the queued lines to be written.
   ~AgentLog();
   AgentLog(const AgentLog&) = delete;
   AgentLog& operator=(const AgentLog&) = delete;
@@ -33,9 +35,10 @@ class AgentLog final : public LogSink {
   static constexpr Duration kPatience = std::chrono::milliseconds(200);
 
   void write(std::string line) noexcept override;
-  // Replaces the function that writes lines. A thread that hangs in the old one is abandoned.
+  // Replaces the function that writes lines; queued lines go to the new one. A thread that hangs in the old
+  // function is abandoned.
   void write_by(Put put);
-  // Waits until everything is written. False after `patience`.
+  // Waits until no line is queued or being written. Returns false if that takes longer than `patience`.
   bool flush(Duration patience = kPatience);
 
  private:

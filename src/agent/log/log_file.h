@@ -10,27 +10,27 @@
 
 namespace verbena::agent {
 
-// Returns the path of the agent's log file, used if the agent must not keep its starter's standard error. The
-// file is beside the state directory of this network namespace, so that it can be read after the agent's end.
-// Empty if there is no safe place.
+// Returns the path of the agent's log file, which LogFile uses in place of the inherited standard error. The
+// file lies beside the state directory of this network namespace, and so outlives the agent. Returns an empty
+// string if another user can write to the file's directory.
 std::string log_file_path();
-// Returns the path to which log_file_path() is renamed when it is full.
+// Returns the path to which LogFile renames a full log file.
 std::string old_log_file_path();
 
-// Replaces the standard error that the agent has inherited, if it is a pipe or a socket: its reader waits
-// until the last writer closes it (`verbena run X 2>&1 | tail`). From then on standard error is a file, or
-// /dev/null if no file can be created. The file and the former one have at most two times `max_bytes`.
-// Terminals and files are kept: no reader waits for their end.
+// Makes standard error (descriptor 2) a log file, or /dev/null if no file can be created. Needed if the agent
+// has inherited a pipe or a socket, whose reader would wait for the agent's end (`verbena run X 2>&1 |
+// tail`). Terminals and files have no such reader, so the agent keeps them. When the file is larger than
+// `max_bytes`, put() renames it to `old_path`, in place of the previous old file.
 //
-// Used by the thread that writes the log. Changes descriptor 2 of the process.
+// put() is called by the thread that writes the log.
 class LogFile {
  public:
-  // Whether standard error is a pipe or a socket.
+  // Returns whether standard error is a pipe or a socket.
   static bool is_needed();
 
   LogFile(std::string path, std::string old_path, off_t max_bytes = off_t{1} << 20);
 
-  // Writes a line. False: the line is lost, at least in part.
+  // Writes a line. Returns false if the line is lost, at least in part.
   bool put(std::string_view line);
 
  private:

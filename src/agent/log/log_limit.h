@@ -13,29 +13,30 @@
 
 namespace verbena::agent {
 
-// Limits the log lines per time window: of each user, of all users together, and of the agent itself. So no
-// user can hide messages to others behind lines of its own. A window starts with a line. At its end there is
-// a report for each user with dropped lines.
+// Limits the number of log lines per time window: for each user, for all users together, and for the agent
+// itself. So no user can bury other messages under lines that its programs cause. A window starts with the
+// first line after the previous window. At its end, take_reports() returns how many lines of each user were
+// dropped.
 //
-// For one thread at a time. Has no clock.
+// For one thread at a time. Has no clock: the caller passes the time.
 class LogLimit {
  public:
   struct Sizes {
     size_t of_user = 50;  // maximum number of lines in a window
-    size_t of_all = 500;  // of all users together, and of the agent itself
-    size_t users = 100;   // maximum number of users counted separately; lines of others are dropped
+    size_t of_all = 500;  // one limit for all users together, another for the agent itself
+    size_t users = 100;   // maximum number of users per window; lines of further users are dropped
     Duration window = std::chrono::seconds(10);
   };
 
   LogLimit() = default;
   explicit LogLimit(const Sizes& sizes) : sizes_(sizes) {}
 
-  // Whether a line of this user may be written. No user: the agent's own line. REQUIRES: take_reports(now)
-  // was called before
+  // Counts a line, and returns whether it may be written. `user` is the user whose request caused the line,
+  // or nullopt for the agent's own lines. REQUIRES: take_reports(now) was called before
   bool admits(std::optional<uid_t> user, TimePoint now);
-  // Returns the reports about the window if it is over.
+  // If the window is over, ends it and returns its reports of dropped lines; else returns none.
   std::vector<std::string> take_reports(TimePoint now);
-  // Returns when the next reports are due; kNever: no line was dropped.
+  // Returns when take_reports() has reports, or kNever if no line was dropped in this window.
   TimePoint report_due() const { return leaves_out_ ? end_ : kNever; }
 
  private:

@@ -5,11 +5,11 @@
 
 namespace verbena::agent {
 
-// Writes lines to standard error. For a thread that may wait: it waits while a pipe is not read or a terminal
-// is stopped.
+// Writes lines to standard error. For a thread that may block: put() blocks while a full pipe is not read or
+// a terminal is stopped.
 class LogOutput {
  public:
-  // Writes a line. False: the line is lost, at least in part.
+  // Writes a line. Returns false if the line is lost, at least in part.
   bool put(std::string_view line);
 
  private:

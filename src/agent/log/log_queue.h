@@ -8,8 +8,8 @@
 
 namespace verbena::agent {
 
-// Log lines that wait to be written, up to a maximum size. A line that does not fit or could not be written
-// is dropped. An entry in its place has the number of dropped lines.
+// Queues log lines until they are written, up to `max_bytes` in total. Drops lines that do not fit or could
+// not be written. An entry in place of dropped lines has their number.
 //
 // For one thread at a time.
 class LogQueue {
@@ -22,12 +22,13 @@ class LogQueue {
   explicit LogQueue(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   void add(std::string line);
-  // Whether there is an entry to write now. After a failure, false until the next line has come: a retry
-  // would fail again.
+  // Returns whether there is an entry to write now. After failed(), returns false until the next add(),
+  // because an immediate retry would fail too.
   bool has_next() const { return !entries_.empty() && !is_failing_; }
-  // REQUIRES: has_next()
+  // Removes the first entry and returns it. REQUIRES: has_next()
   Entry take();
-  // Records that the entry could not be written. Drops all others, which would fail for the same reason.
+  // Records that `entry`, from take(), could not be written. Drops all queued lines too, which would fail for
+  // the same reason.
   void failed(const Entry& entry);
 
  private:

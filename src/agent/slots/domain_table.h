@@ -18,12 +18,12 @@
 
 namespace verbena::agent {
 
-// The XRC domains that processes have open: one per inode and device, as in the kernel's uverbs. Any process
-// that can open the file may join; there is no other access check.
+// Records which processes have which XRC domains open. A domain is identified by an inode and a device, as in
+// the kernel's uverbs. Any process that can open the file may join; there is no other access check.
 class DomainTable {
  public:
-  // A process's membership in a domain. The process's shared receive queues and XRC target QPs of the domain
-  // are in `slot`. `name` is the process's own number for the domain.
+  // A process that has joined a domain. The process's shared receive queues and XRC target QPs of this domain
+  // are in `slot`. `name` is a number by which this process identifies the domain to the agent.
   struct Member {
     uint64_t session = 0;
     uint64_t name = 0;
@@ -35,32 +35,33 @@ class DomainTable {
     bool exclusive = false;
   };
 
-  // Maximum number of domains of one session. A process has no use for more.
+  // Maximum number of domains that one session may have open.
   static constexpr size_t kMaxOfSession = 256;
-  // Maximum number of members of all users together, for an agent with this RLIMIT_NOFILE: each domain costs
-  // a descriptor.
+  // Returns the maximum number of members of all users together, for an agent that may open this many
+  // descriptors. Each domain keeps one descriptor open.
   static constexpr Quota::Size room_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(8192, descriptors / 8));
   }
 
-  // REQUIRES: the closer outlives this object
+  // `own` is the agent's user. REQUIRES: the closer outlives this object
   DomainTable(ForeignCloser& closer, uid_t own, Quota::Size members)
       : closer_(closer), members_(members, own) {}
 
-  // Adds `member` to the domain of the file. EAGAIN: the domain does not exist and `mode` does not create it.
-  // EINVAL: it exists but `mode` is exclusive, or the session uses the name for another domain. ENOMEM: the
-  // session or its user has too many. EBADF: the descriptor does not prove that its owner could open the
-  // file. Never waits for a file server.
+  // Adds `member` to the domain of the file, and creates the domain if it does not exist. EAGAIN if it does
+  // not exist and `mode.create` is false. EINVAL if it exists and `mode.exclusive` is true, or if the session
+  // uses `member.name` already. ENOMEM if the session or its user has too many domains open. EBADF for an
+  // O_PATH descriptor, which does not prove that its owner could open the file. Never waits for a file
+  // server.
   Result<void> open(const Member& member, int file, uint32_t device_index, Mode mode);
-  // EINVAL: the session has no domain of that name.
+  // Ends the session's membership in the domain. EINVAL if the session has no domain `name`.
   Result<void> close(uint64_t session, uint64_t name);
   void close_all(uint64_t session);
-  // Closes the domains that the session has opened with this slot. Called when the slot is taken back.
+  // Closes the domains that the session has opened with this slot. Called when the slot's lease ends.
   void close_slot(uint64_t session, uint32_t slot);
 
-  // Returns the member with this slot in the domain that the session calls `name`.
+  // Returns the process that has joined the session's domain `name` with this slot, or nullopt.
   std::optional<Member> find(uint64_t session, uint64_t name, uint32_t slot) const;
-  // Returns the slot with which the session has joined the domain.
+  // Returns the slot with which the session has joined its domain `name`, or nullopt if not joined.
   std::optional<uint32_t> slot_of(uint64_t session, uint64_t name) const;
 
  private:

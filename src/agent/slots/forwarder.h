@@ -14,18 +14,18 @@
 namespace verbena::agent {
 
 // Forwards datagrams from sockets of UDP port 4791 to processes that must not have these sockets. A process
-// with one socket of a SO_REUSEPORT group can steer the packets of all of them, connect(2) it or bind it to a
-// device.
+// with one socket of a SO_REUSEPORT group can steer the whole group's packets, connect(2) the socket or bind
+// it to a device.
 //
-// A thread of its own does this, started with the first delivery, because the event loop has other work. The
-// thread never waits for a receiver. If the receiver's socket is full, the thread leaves the UDP socket alone
-// until there is room. Excess datagrams are then lost and counted by the kernel, as for a process that has
-// the socket itself and does not read. The thread also leaves the UDP socket alone if the receiver has read
-// nothing for 60 ms. The receiver may be stopped, and StoppedProcesses (agent/takeover/stopped_processes.h)
-// looks for its packets in the UDP socket. Each turn reads only a few datagrams of one socket, so that all
-// sockets are served under any load.
+// A thread of its own forwards, because the event loop has other work; the first begin() or go_on() starts
+// it. The thread never waits for a receiver. If the receiver's socket is full, the thread stops reading the
+// UDP socket until there is room. The kernel then drops and counts excess datagrams, as for a process that
+// has the UDP socket itself and does not read. The thread also stops reading the UDP socket if the receiver
+// has read nothing for 60 ms. The receiver may be stopped, and StoppedProcesses
+// (agent/takeover/stopped_processes.h) looks for its packets in the UDP socket. Each turn reads only a few
+// datagrams of one socket, so that all sockets are served under any load.
 //
-// All calls come from one thread, the agent's.
+// All methods are called on one thread, the agent's.
 class Forwarder {
  public:
   Forwarder();
@@ -33,14 +33,15 @@ class Forwarder {
   Forwarder(const Forwarder&) = delete;
   Forwarder& operator=(const Forwarder&) = delete;
 
-  // Starts to forward datagrams from `socket` over a new socket pair, and returns the receiver's end.
-  // REQUIRES: nothing is forwarded for the slot; the socket is not closed before end()
+  // Starts to forward datagrams from `socket` over a new Unix socket pair, and returns the receiver's end of
+  // the pair. REQUIRES: the slot is not forwarded yet; the socket stays open until end()
   Result<UniqueFd> begin(uint32_t slot, int socket);
-  // Like begin(), but with the sending end of a pair that a former agent has made.
+  // Like begin(), but sends over `end`, the sending end of a pair that a former agent has created.
   Result<void> go_on(uint32_t slot, int socket, UniqueFd end);
   // Returns the forwarder's end of the pair, or -1 if nothing is forwarded for the slot.
   int end_of(uint32_t slot) const;
-  // Stops forwarding for the slot. Waits for a turn in progress, which lasts for a few datagrams.
+  // Stops forwarding for the slot and closes its sending end. If the thread is forwarding datagrams of this
+  // slot, waits until it has forwarded these few.
   void end(uint32_t slot);
 
  private:

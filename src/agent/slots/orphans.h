@@ -14,11 +14,13 @@
 
 namespace verbena::agent {
 
-// Orphans: processes that hold a slot from a former agent and have not reconnected to this one. By slot.
+// Watches orphans, by slot. An orphan is a process that holds a slot from a former agent and has not
+// reconnected to this one.
 //
-// An orphan without a pidfd has 30 seconds to reconnect, and is then given up. There is no pidfd if the
-// former agent was of an older release. There is none either if the process is in a pid namespace that the
-// agent does not see and the kernel lacks SO_PEERPIDFD.
+// The end of an orphan is noticed by its pidfd. The pidfd comes from the takeover state or is opened by the
+// recorded pid. An orphan without a pidfd and a pid counts as ended if it has not reconnected within 30
+// seconds. In this case the former agent did not see the orphan's pid namespace. No pidfd was recorded
+// because the kernel lacks SO_PEERPIDFD or that agent was of an older release.
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;
@@ -28,9 +30,10 @@ class Orphans {
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  // Watches the process of the slot, and calls `on_end` when it ends. False if it has ended already.
+  // Watches the slot's process, and calls `on_end` when it ends. Returns false if it has ended already.
   bool watch(const LeasedSlot& slot, OnEnd on_end);
-  // Returns whether the slot had an orphan.
+  // Stops watching the slot's process. Called when the process reconnects or its slot is taken back. Returns
+  // whether the slot had an orphan.
   bool remove(uint32_t slot);
   bool contains(uint32_t slot) const { return orphans_.contains(slot); }
   bool empty() const { return orphans_.empty(); }
@@ -38,9 +41,9 @@ class Orphans {
  private:
   struct Orphan {
     SharedProcess process;
-    std::optional<EventLoop::TimerId> timer;  // only without a process
+    std::optional<EventLoop::TimerId> timer;  // only without a pidfd
   };
-  // Returns nothing if the process is not visible, and a null pointer if it has ended.
+  // Returns the pidfd, a null pointer if the process has ended, or nullopt if neither pidfd nor pid is known.
   static std::optional<SharedProcess> find_process(const Lessee& lessee);
 
   EventLoop& loop_;

@@ -5,9 +5,8 @@
 
 namespace verbena::agent {
 
-// Whether a process cannot run until another process continues it. It is stopped by a signal or a debugger,
-// or frozen with its control group, as in a paused container. Reads /proc and /sys/fs/cgroup. False if these
-// do not tell, and for pid 0.
+// Returns whether a process is stopped by a signal or a debugger, or frozen with its control group, as in a
+// paused container. Reads /proc and /sys/fs/cgroup. Returns false if these cannot be read, and for pid 0.
 bool is_stopped(pid_t pid);
 
 }  // namespace verbena::agent

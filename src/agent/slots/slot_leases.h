@@ -25,55 +25,59 @@ namespace verbena::agent {
 class SlotLeases {
  public:
   struct Surroundings {
-    std::function<void()> on_wire;               // the port was unavailable until now
-    std::function<void(uint32_t slot)> on_slot;  // the slot's holder changed: update the takeover state
-    std::function<void()> on_survivor;           // a process has reclaimed its slot
-    std::function<void()> on_return;             // a slot was given back, or an orphan is gone
-    // The slot is about to be taken back. `in_order`: its process gave it back; otherwise the process has
-    // ended.
+    std::function<void()> on_wire;  // the agent has bound UDP port 4791, which was taken until now
+    std::function<void(uint32_t slot)> on_slot;  // the slot was leased, reclaimed or taken back
+    std::function<void()> on_survivor;           // an orphan has reconnected and reclaimed its slot
+    std::function<void()> on_return;             // slots were taken back
+    // Called before the slot is taken back. `in_order` is true if the process gave the slot back, false if
+    // the process ended without doing so.
     std::function<void(const LeasedSlot& slot, bool in_order)> on_end;
   };
-  // Counters and XRC domains of a slot end with its lease.
+  // `counters` reads the slots' counters while they are leased. XRC domains that a process has joined with a
+  // slot are closed when the lease ends.
   SlotLeases(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters, DomainTable& domains,
              Surroundings surroundings);
 
-  // Errors: as SlotTable::lend(). Also EDQUOT while counters of slots that the user gave back are still
-  // unread.
+  // Leases a slot. Returns the errors of SlotTable::lease(), and EDQUOT while the counters of 64 or more
+  // returned slots of the user are still unread.
   Result<LeasedSlot> lease(const Lessee& lessee);
-  // As in SlotTable.
+  // Like the SlotTable methods of these names, and also informs the other parts of the agent.
   Result<void> keep(uint32_t index, const Lessee& lessee);
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   Result<void> take_back(uint32_t index, uint64_t session);
-  // Takes back the slots of a session that has ended: the first two at once, the others in its user's turns.
+  // Takes back the slots of a session that has ended: two at once, the others later, in the turns of the
+  // session's user (EventLoop).
   void take_back_all(uint64_t session);
-  // Adopts the slots of a former agent from its takeover state. watch_orphans() then watches their processes.
+  // Adopts the slots of a former agent from its takeover state. Call watch_orphans() afterwards.
   Result<void> adopt(TakeoverState::Contents& contents) {
     return slots_.adopt(contents, MonotonicClock::now());
   }
+  // Watches the processes of adopted slots, and takes back the slots of processes that have ended.
   void watch_orphans();
-  // Delays the next attempt of seek_wire() by half of kWireInterval.
+  // Makes seek_wire() do nothing for the next half of kWireInterval.
   void pause_wire();
-  // Binds the port if the agent has no wire yet and the port is free. The agent calls it every kWireInterval
-  // while it has no wire.
+  // Binds UDP port 4791 if the agent does not have it yet and the port is free. Called every kWireInterval
+  // until the agent has the port, and before each lease.
   void seek_wire(TimePoint now);
   static constexpr Duration kWireInterval = std::chrono::milliseconds(500);
 
-  // Returns the first leased slot from index `from` on.
+  // Return the first leased slot with an index of `from` or higher, or nullopt. With `user`, only slots
+  // leased to that user count.
   std::optional<LeasedSlot> find(uint32_t from) const { return slots_.find_leased(from); }
   std::optional<LeasedSlot> find(uint32_t from, std::optional<uid_t> user) const {
     return user ? slots_.find_lent_to(*user, from) : find(from);
   }
   bool is_leased_to_session(uint32_t index, uint64_t session) const;
-  // Whether the QP is in a slot that is leased to this user.
+  // Returns whether the QP number is in a slot that is leased to this user.
   bool is_qpn_of(uint32_t qpn, uid_t user) const;
-  // Returns the user that holds the slot, or kNobody.
+  // Returns the user that holds the slot, or kNobody if the slot is not leased.
   uid_t user_of(uint32_t slot) const;
   const Orphans& orphans() const { return orphans_; }
 
  private:
-  // Completes keep() and claim(): passes their result on, and announces a reclaimed slot.
+  // Completes keep() and claim(): if `kept` is no error, announces the reclaimed slot. Returns `kept`.
   Result<void> welcome(uint32_t index, Result<void> kept);
-  // Takes back a few slots of the session. Returns whether there are more.
+  // Takes back up to two slots of the session. Returns whether the session has more.
   bool take_back_some(uint64_t session);
 
   EventLoop& loop_;

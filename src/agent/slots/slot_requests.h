@@ -9,7 +9,7 @@
 
 namespace verbena::agent {
 
-// Carries out clients' requests for slots: lease, reclaim after an agent's restart, give back.
+// Carries out clients' requests to lease a slot, reclaim it after a restart of the agent, and return it.
 class SlotRequests {
  public:
   SlotRequests(SlotLeases& slots, Wire& wire) : slots_(slots), wire_(wire) {}

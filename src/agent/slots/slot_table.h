@@ -24,18 +24,18 @@ namespace verbena::agent {
 
 // The holder of a slot: a session, its process and its user.
 struct Lessee {
-  uint64_t session = 0;  // 0: none. The process has not reconnected since the agent was restarted
+  uint64_t session = 0;  // 0 if the process has not reconnected since a restart of the agent
   uid_t uid = 0;
   pid_t pid = 0;
   uint64_t start_time = 0;
   std::string program;
-  uint16_t protocol_version = 0;  // of the process's library; 0: not known yet
-  bool shares_port = true;        // its user may have a socket of the port, and with it power over the port
-  SharedProcess process = {};     // null: nothing signals its end
+  uint16_t protocol_version = 0;  // of the process's library; 0 if not known yet
+  bool shares_port = true;        // false if its user may have no socket: packets are forwarded
+  SharedProcess process = {};     // a pidfd; null if there is none
 };
 
-// Returns a number that all sessions of a process share and no other process has: made of pid and start time.
-// Without a pid, the number of the session.
+// Returns a number that all sessions of a process share and no other process has, made of pid and start time.
+// Returns the session's number if the pid is unknown.
 inline uint64_t process_number(const Lessee& lessee) {
   constexpr int kPidBits = 22;  // PID_MAX_LIMIT of 64-bit kernels
   if (lessee.pid == 0) return lessee.session;
@@ -45,59 +45,64 @@ inline uint64_t process_number(const Lessee& lessee) {
 struct LeasedSlot {
   uint32_t index = 0;
   uint64_t lease = 0;         // unique among the leases of all slots
-  int socket = -1;            // -1: no wire
-  bool is_forwarded = false;  // packets are forwarded; the holder does not have the socket
+  int socket = -1;            // -1 without UDP port 4791
+  bool is_forwarded = false;  // the agent forwards packets; the holder does not have the socket
   int page = -1;
   Lessee lessee;
 };
 
-// Returns how packets reach the slot.
+// Returns how packets from other hosts reach the slot's holder.
 inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
   if (slot.socket < 0) return protocol::SlotWire::kNone;
   return slot.is_forwarded ? protocol::SlotWire::kForwarded : protocol::SlotWire::kSocket;
 }
 
-// The slots of the port. Records which slots are leased and to which process, with their sockets and status
-// pages. Slot k receives on the k-th socket of the SO_REUSEPORT group.
+// Allocates slots: shares of the QP numbers, each with a socket of UDP port 4791 and a status page. Records
+// which process has leased which slot. Slot k receives on the k-th socket of the SO_REUSEPORT group.
 //
-// Each user gets a share of the slots (base/quota.h). A returned slot rests for 2 s before its next lease, if
-// another slot is free, so that QPNs do not reappear at once. For another user it rests for 30 s, and counts
-// for its former user until then. A process may keep a copy of a socket that it has had, so that slot is only
-// leased to users who may have the socket already. Without a wire, slots are leased from the highest index
-// down: sockets that are added later start at 0.
+// A quota limits the slots of each user (base/quota.h). A user gets a returned slot again after 2 s, so that
+// QPNs do not reappear at once. Without another free slot, it gets the slot earlier. Another user gets it
+// after 30 s at the earliest; until then it counts in its former user's quota. A process may keep a copy of a
+// socket that it has had, so that slot is leased only to the same user again. While UDP port 4791 is
+// unavailable, slots are leased from the highest index down, because sockets that are added later start at
+// index 0.
 class SlotTable {
  public:
-  // Never leased: slot 0, and the last slot, which has the multicast QPN.
+  // Slots 1 to kEnd - 1 can be leased. Slot 0 is the agent's own, and the last slot has the multicast QPN.
   static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
-  // Whether nothing else keeps a slot that came back from being leased, to its last user or to another one.
+  // Returns whether a returned slot may be leased again, to its last user or to another one. False, for
+  // example, while the connection manager still closes connections of the slot's ended process.
   using MayBeLeased = std::function<bool(uint32_t slot, bool to_another_user)>;
   SlotTable(Wire& wire, uid_t own, MayBeLeased may_be_leased = {})
       : wire_(wire), own_(own), may_be_leased_(std::move(may_be_leased)), quota_(kSize, own) {}
 
-  // Leases a slot. ENOSPC: all are leased. EDQUOT: the user has its share. EBUSY: the user's processes hold
-  // the locks of too many sockets. EMFILE etc.: no socket or page can be made.
+  // Leases a slot. ENOSPC if no slot is free, EDQUOT if the user's quota allows no more. EBUSY for an
+  // untrusted user that would get a socket, while Wire::is_held_up(). Other errors, such as EMFILE, if a
+  // socket or status page cannot be created.
   Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
-  // Lets a process that reconnects after the agent's restart keep its slot. ENOENT: the slot was not leased
-  // to this process.
+  // Gives a slot to its process again when that process reconnects after a restart of the agent. Identifies
+  // the process by user, pid and start time. ENOENT if the slot was not leased to this process.
   Result<void> keep(uint32_t index, const Lessee& lessee);
-  // Like keep(), but identifies the process by the secret in the slot's status page. A pid may mean nothing
-  // here: the former agent may have been in another pid namespace.
+  // Like keep(), but identifies the process by its user and by the secret in the slot's status page. Pids
+  // cannot be compared if the former agent was in another pid namespace.
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
-  // Ends a lease. ENOENT: the slot is not leased to this session.
+  // Ends a lease. ENOENT if the slot is not leased to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
 
-  // Adopts the slots of an agent that died, from its takeover state, and passes the sockets to the wire.
-  // Leased slots stay leased, with session 0.
+  // Adopts the slots of a killed agent from its takeover state, and passes their sockets to the Wire. Leased
+  // slots stay leased to their processes, with session 0 until these reconnect. EINVAL if a socket is missing
+  // or is not of the port's group.
   Result<void> adopt(TakeoverState::Contents& contents, TimePoint now);
 
-  // Returns the first leased slot from `index` on.
+  // Returns the first leased slot with this or a higher index, or nullopt.
   std::optional<LeasedSlot> find_leased(uint32_t index) const;
-  // Like find_leased(), among the slots that are leased to this user.
+  // Like find_leased(), but only among slots that are leased to this user.
   std::optional<LeasedSlot> find_lent_to(uid_t user, uint32_t index) const;
   std::vector<LeasedSlot> leased() const;
-  // Both look only at slots of this session: clients come and go all the time.
+  // Return all slots of the session, and the first or nullopt. The cost depends only on the number of the
+  // session's slots, because sessions begin and end often.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
   size_t leased_to_other_users() const { return lent_to_other_users_; }
@@ -116,12 +121,12 @@ class SlotTable {
     Lessee lessee;
     uid_t last_uid = kNobody;
     uid_t socket_uid = kNobody;  // the user that may have a copy of the socket
-    uid_t counts_for = kNobody;  // the user whose share it is in
+    uid_t counts_for = kNobody;  // the user in whose quota the slot counts
     UniqueFd page;
     TimePoint free_since{};
   };
 
-  // The user that requests a slot, and whether its quota allows more than what counts for it already.
+  // The user that requests a slot, and whether the user's quota allows one more than now.
   struct Wanted {
     uid_t user;
     TimePoint now;
@@ -135,15 +140,15 @@ class SlotTable {
   void count_for(Entry& entry, uid_t user);
   Result<uint32_t> choose(const Wanted& wanted);
   Result<uint32_t> choose_without_wire(const Wanted& wanted) const;
-  // Whether the user may have the slot. The slot must have rested for `rest`, or for kRestBetweenUsers if
-  // another user had it.
+  // Returns whether the user may get the slot. The slot must have been free for `rest`, or for
+  // kRestBetweenUsers if another user had it.
   bool may_have(const Wanted& wanted, uint32_t index, const Entry& entry, Duration rest) const;
   std::optional<uint32_t> longest_free(const Wanted& wanted, Duration rest) const;
   LeasedSlot describe(uint32_t index, const Entry& entry) const;
   // Returns a slot of this user whose process has not reconnected yet, or nullptr.
   Entry* find_orphan(uint32_t index, uid_t user);
   void give_to(uint32_t index, Entry& entry, const Lessee& lessee);
-  // Add the holder to the indexes, and remove it from them.
+  // Add a leased slot to by_borrower_, by_user_ and lent_to_other_users_, and remove it from them.
   void enter_lessee(uint32_t index, const Entry& entry);
   void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);

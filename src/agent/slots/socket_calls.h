@@ -7,12 +7,12 @@
 
 namespace verbena::agent {
 
-// Makes system calls on sockets that a user's process has as well. A process can hold a socket's lock for any
-// time: setsockopt(2) reads its argument under the lock, and the argument may lie in a file whose server does
-// not answer. So a thread makes the calls, one after the other. It starts with the first queued call and ends
-// after the last.
+// Makes the agent's system calls on sockets of which a user's process has a copy. This process can hold the
+// socket's lock for any time: setsockopt(2) reads its argument under the lock, perhaps from a dead file
+// server. So a separate thread makes the calls, one after the other. The thread starts with the first queued
+// call and ends after the last.
 //
-// For the agent's thread, which never waits for longer than 50 ms.
+// All methods are called on the agent's thread. Only make() waits, for up to 50 ms.
 class SocketCalls {
  public:
   using Call = std::function<void()>;
@@ -23,10 +23,10 @@ class SocketCalls {
   SocketCalls(const SocketCalls&) = delete;
   SocketCalls& operator=(const SocketCalls&) = delete;
 
-  // Queues the call and waits for it for up to 50 ms. Does not wait while an earlier call has taken longer
-  // than that. REQUIRES: the call owns what it needs
+  // Queues the call and waits up to 50 ms for its completion. Once a call has taken longer, no call waits
+  // until the queue is empty again. REQUIRES: the call owns all that it uses
   void make(Call call);
-  // Returns the number of calls that are not complete.
+  // Returns the number of calls that are queued or in progress.
   size_t waiting() const;
 
  private:

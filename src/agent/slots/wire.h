@@ -23,12 +23,12 @@
 
 namespace verbena::agent {
 
-// Owns UDP port 4791: the SO_REUSEPORT group whose k-th socket belongs to slot k.
+// Owns the sockets of UDP port 4791, a SO_REUSEPORT group whose k-th socket receives the packets of slot k.
 //
 // The kernel numbers a group's sockets in the order in which they were bound, and steers packets by that
-// number. So the agent must own all sockets, from the first on. It cannot join a group that another process
-// began: another program, or a dead agent whose clients keep its sockets open. It can only take over such a
-// group as a whole.
+// number. So the agent must own all sockets, from the first on. The agent cannot add sockets to a group of
+// another program, or of a killed agent whose clients keep its sockets open. It can only adopt a killed
+// agent's group as a whole.
 //
 // Only slot 0's socket can send, so all packets from the port are the agent's. A process with another socket
 // can neither send as the agent, nor hold the socket's lock by a send that waits (MSG_MORE).
@@ -36,11 +36,12 @@ class Wire {
  public:
   explicit Wire(uint16_t port) : port_(port) {}
 
-  // Opens the group with slot 0's socket if no process has the port; has_sockets() and reason() tell the
-  // outcome. In a row of failed calls, only every 16th looks up which process has the port.
+  // Opens the group with slot 0's socket if no process has the port. Afterwards has_sockets() tells whether
+  // that succeeded, and reason() why not. A search for the process that has the port starts only at the first
+  // of successive failures and every 16th after it.
   void open();
-  // Takes over the sockets of an agent that died, slot 0's first. EINVAL if they are not such a group.
-  // `shared`: the slots for which share() was called.
+  // Adopts the sockets of a killed agent, in the order of their slots from 0 on. EINVAL if the sockets are
+  // not a group of this port. `shared` has the slots for which share() was called.
   Result<void> adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared = {});
   // Binds one more socket and returns its slot.
   Result<uint32_t> add();
@@ -48,51 +49,57 @@ class Wire {
   bool has_sockets() const { return !sockets_.empty(); }
   uint32_t size() const { return static_cast<uint32_t>(sockets_.size()); }
   int socket(uint32_t slot) const { return slot < size() ? sockets_[slot]->get() : -1; }
-  // Returns why there are no sockets: a sentence for the user.
+  // Returns why there are no sockets, for users: "UDP port 4791 is taken by another program".
   const std::string& reason() const { return reason_; }
   // Returns reason() while there are no sockets, else an empty string.
   std::string no_wire_reason() const { return has_sockets() ? std::string() : reason_; }
-  // Whether only processes of the agent's own user have the port: perhaps clients of an agent that died.
+  // Returns whether all sockets of the port belong to the agent's own user. They may then be of clients of a
+  // killed agent, whose takeover state is worth waiting for.
   bool may_be_ours() const { return may_be_ours_; }
 
-  // Makes the slot's socket drop all packets, empties its queue, and stops forwarding. For a slot without a
-  // holder. A shared socket may be muted a moment later: its user may hold the lock.
+  // Makes the slot's socket drop all packets, empties the socket's queue, and stops forwarding. Called when
+  // the slot's lease ends. A shared socket may be muted a moment later, because its user may hold the
+  // socket's lock.
   void mute(uint32_t slot);
+  // Empties the slot's socket, then lets packets in, subject to hear_peers_of(). Called for a new lease.
   void unmute(uint32_t slot);
 
   // Notes that a process of an untrusted user has the slot's socket. It can hold the socket's lock, so the
   // agent's calls on the socket may block.
   void share(uint32_t slot) { shared_.insert(slot); }
-  // Whether 256 or more calls on shared sockets are incomplete. Then no untrusted user gets a socket.
+  // Returns whether 256 or more system calls on shared sockets are incomplete, because users' processes hold
+  // the sockets' locks. Then no untrusted user gets a socket.
   bool is_held_up() const { return calls_.waiting() >= kMaxWaiting; }
 
-  // Restricts links that have peers: packets to them from other hosts reach no socket of the port.
+  // Sets a filter on the sockets of the port: links with peers receive packets only from their peers.
   void hear_peers_of(const std::vector<control::Link>& links);
-  // Applies the same filter to another socket of the port. Returns false and sets errno on failure.
+  // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group. Returns false and
+  // sets errno on failure.
   bool guard(int socket) const;
 
-  // Starts to forward the slot's packets, until mute(): its holder does not get the socket. take_receiver()
-  // then returns the receiver's end, once.
+  // Starts to forward the slot's packets, for a holder that does not get the socket. mute() stops the
+  // forwarding. The next take_receiver() returns the end of the pair for the holder.
   Result<void> forward(uint32_t slot);
+  // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
-  // Shuts down the forwarding pair. From now on no process can forward to the slot's holder, not even one
-  // that has a copy of the agent's end (stopped_agent.h).
+  // Shuts down the slot's forwarding pair. From now on no process can forward to the slot's former holder,
+  // not even the standby, which has a copy of the agent's end (stopped_agent.h).
   void hang_up(uint32_t slot);
-  // Returns the forwarder's end of the pair, with which the next agent continues. -1: packets are not
-  // forwarded.
+  // Returns the forwarder's end of the pair, with which the next agent continues, or -1 if the slot's packets
+  // are not forwarded.
   int forwarder_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
   Result<void> go_on_forwarding(uint32_t slot, UniqueFd forwarder_end);
 
  private:
   static constexpr size_t kMaxWaiting = 256;
-  // How long the agent's start waits to learn who has the port. Later nothing waits for it.
+  // Maximum wait of the first failed open() to learn which process has the port. Later calls do not wait.
   static constexpr Duration kSearchPatience = std::chrono::milliseconds(500);
 
-  // The port cannot be bound: finds out why.
+  // Sets `reason_` after a failed bind(2) with this errno.
   void note_failure(int error);
   Result<void> steer();
   Result<void> engage_forwarder();
-  // Calls `call` with the slot's socket: at once, or through SocketCalls if the socket is shared.
+  // Calls `call` with the slot's socket: directly, or on the thread of SocketCalls if the socket is shared.
   void use(uint32_t slot, std::function<void(int socket)> call);
 
   uint16_t port_;

@@ -16,24 +16,28 @@
 
 namespace verbena::agent {
 
-// Carries out the requests of `verbena capture`, which records shared-memory traffic. There is one capture at
-// a time, by root or the agent's own user; it ends with its session. Each slot that is or will be leased gets
-// a ring for its process to write to, which the session fetches. A session of root captures processes of all
-// users, another only those of its own user.
+// Carries out the requests of `verbena capture`, which records shared-memory traffic. Only root and the
+// agent's own user may capture, one session at a time; the capture ends with that session. Each leased slot,
+// also one leased later, gets a ring: the slot's process writes its traffic there, and the capturing session
+// reads it. A session of root captures processes of all users, another session only those of its own user.
 //
-// A slot gets its ring before its process learns that it has the slot, so that no traffic is missed. The
-// agent keeps a ring until the session fetches it.
+// The process gets the ring before the reply that gives it the slot, so that no traffic is missed. The agent
+// keeps the ring's descriptor until the capturing session fetches it.
 class CaptureRequests {
  public:
-  // Sends a message to a session. Returns false if the session does not get such messages.
+  // Sends a session the ring of its slot, or no ring when the capture ends. Returns false if the session does
+  // not exist or cannot get the message.
   using Tell = std::function<bool(uint64_t session, control::SlotCapture capture)>;
   CaptureRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
 
   RequestResult<> start_capture(const Lessee& client, const protocol::StartCaptureRequest& request);
+  // Returns the next slot whose capture has begun, failed or ended, or an empty reply. EINVAL if the client's
+  // session does not capture.
   RequestResult<protocol::CaptureNewsReply> get_capture_news(const Lessee& client,
                                                              const protocol::GetCaptureNewsRequest& request);
 
-  // Starts or ends the capture of a slot whose holder has changed.
+  // Ends the capture of the slot's former holder and starts that of the new one. Called when a slot is
+  // leased, reclaimed or taken back.
   void slot_changed(uint32_t slot);
   // Ends the capture if the session is the capturing one.
   void session_went(uint64_t session);
@@ -54,9 +58,9 @@ class CaptureRequests {
   const Tell tell_;
   std::optional<Lessee> capturer_;
   uint32_t snap_bytes_ = 0;
-  std::map<uint32_t, uint64_t> captured_;  // slots, and their sessions at the start of the capture
+  std::map<uint32_t, uint64_t> captured_;  // by slot: the session that got the ring
   std::deque<News> news_;
-  News given_;  // latest news given: keeps its descriptors open until the reply is sent
+  News given_;  // the latest news fetched: keeps its descriptors open until the reply is sent
 };
 
 }  // namespace verbena::agent

@@ -21,8 +21,9 @@ using control::DeviceCounters;
 // Sums the counters that processes publish for their QPs into device counters. Device counters never
 // decrease, even when QPs and processes end.
 //
-// Ignores published counters of QPs outside the process's slot, and of unknown devices. Keeps the latest
-// values of each QP. Each user gets a share of the space for them; further QPs are not counted.
+// Ignores published counters of QPs outside the process's slot, and of unknown devices. Stores the latest
+// values of each QP, to compute increases. A quota limits for how many QPs of a user values are stored;
+// further QPs are not counted.
 class CounterCollector {
  public:
   static constexpr Quota::Size kQps{.all = 512 * 1024, .reserve = 128 * 1024};
@@ -31,21 +32,21 @@ class CounterCollector {
 
   // Sets the existing devices, by Link::device_index. Drops the counters of all others.
   void set_devices(const std::vector<uint32_t>& devices);
-  // Adds the increase of some QPs' counters since the last call. A QP's counters stay readable until its
-  // number is reused, which takes long.
+  // Adds to the device counters by how much the counters of the QPs in `read` have increased since they were
+  // last read. The counters of a destroyed QP stay readable until its number is reused, which takes long.
   void collect(const LeasedSlot& slot, const control::QpsRead& read);
-  // Drops the values kept for the slot, whose lease ends.
+  // Drops the latest values of the slot's QPs. Called after the last reading of a slot whose lease has ended.
   void forget(const LeasedSlot& slot);
   void link_downed(uint32_t device_index);
-  // By Link::device_index.
+  // Returns the counters by Link::device_index.
   const std::map<uint32_t, DeviceCounters>& devices() const { return devices_; }
 
  private:
   using Numbers = std::array<uint64_t, transport::kQpCounterCount>;
-  using Seen = std::unordered_map<uint32_t, Numbers>;  // by place in the slot
+  using Seen = std::unordered_map<uint32_t, Numbers>;  // by the QP's index in the slot
 
   std::map<uint32_t, DeviceCounters> devices_;
-  std::map<uint64_t, Seen> seen_;  // by LeasedSlot::lending
+  std::map<uint64_t, Seen> seen_;  // by LeasedSlot::lease
   Quota room_;
 };
 

@@ -15,28 +15,34 @@
 
 namespace verbena::agent {
 
-// Sums the counters of the QPs in all leased slots, and shows the sums in the state directory. Does so once a
-// second while slots are leased, and every 10 ms while a program has one of the counter files open. If there
-// is more to read than the agent has time for, the shown values are older.
+// Sums the counters of the QPs in all leased slots into device counters, and writes these to the state
+// directory. Does so every second while slots are leased, and every 10 ms while a program also has one of the
+// counter files open. If the agent has no time to read all QPs at this rate, the values in the files are
+// older.
 class CounterPublisher {
  public:
   CounterPublisher(EventLoop& loop, const SlotTable& slots, const LinkTable& links, uid_t own)
       : loop_(loop), slots_(slots), links_(links), counters_(own), sweep_(slots, counters_) {}
 
-  // Sets the directory for the counters. REQUIRES: called before all other methods, if at all
+  // Sets the writer of the state directory. Called once, when the directory has been created.
   void show_in(StateWriter& state);
-  // Stops showing counters: the state directory is about to be removed.
+  // Stops writing counters. Called before the state directory is removed.
   void hide() { state_ = nullptr; }
 
+  // Starts to read all counters, reads some and shows the sums. The rest is read later in small steps. Does
+  // nothing within 8 ms of the last call.
   void collect();
+  // Calls collect(), and returns the counters of the device: zeros if there is no such device.
   DeviceCounters of(uint32_t device_index);
   // Starts to collect at regular intervals. Called when a slot is leased.
   void collect_regularly();
-  // Collects the slot's counters a last time before its lease ends. The directory shows them after show().
+  // Queues a last reading of the slot's counters, and reads some. Called before the slot's lease ends. show()
+  // then writes the sums.
   void finish(const LeasedSlot& slot);
-  // Whether 64 returned slots of the user are still unread: the user may get no more slots for now.
+  // Returns whether 64 or more returned slots of the user are still unread. The user then gets no slot.
   bool is_behind(uid_t user) const;
   void show();
+  // Adds and removes devices, and counts links that have gone down. `before` has the links before the change.
   void links_changed(const std::vector<control::Link>& before);
 
  private:

@@ -9,20 +9,22 @@
 
 namespace verbena::agent {
 
-// Tells whether a program has a counter file open. Programs open these files once and read them many times,
-// so the files must be current while open. Without readers, updating them often would waste time.
+// Tells by inotify whether a program has a counter file open. Programs open these files once and read them
+// many times, so the files must be current while open. While no program has one open, frequent updates would
+// waste time.
 //
-// watch() may be called on another thread than the other methods.
+// watch() may be called on a different thread than the other methods.
 class CounterReaders {
  public:
   CounterReaders();
 
-  // Watches the files of this folder until it is removed.
+  // Watches the files of this folder until the folder is removed.
   void watch(const std::string& folder);
 
-  // A descriptor that is readable when take_news() has events; -1: no inotify.
+  // Returns a descriptor that is readable when take_news() has events, or -1 without inotify.
   int fd() const { return fd_.get(); }
   void take_news();
+  // Returns whether a program has a counter file open, as of the last take_news().
   bool any() const;
 
  private:

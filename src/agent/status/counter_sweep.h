@@ -17,22 +17,24 @@
 
 namespace verbena::agent {
 
-// Reads the status pages of all leased slots in small steps: processes may publish more than can be read at
-// once while clients wait. Also reads the pages of returned slots a last time.
+// Reads the QP counters in the status pages of all leased slots, in small steps: a reading of all would keep
+// clients waiting. Also reads the pages of returned slots a last time.
 //
 // For the agent's thread.
 class CounterSweep {
  public:
-  // REQUIRES: both outlive this object
+  // REQUIRES: `slots` and `counters` outlive this object
   CounterSweep(const SlotTable& slots, CounterCollector& counters) : slots_(slots), counters_(counters) {}
 
   // Starts a sweep through all slots if none is in progress.
   void begin();
-  // Queues a last reading of a slot that is about to be returned. Keeps the page open until then.
+  // Queues a last reading of a slot whose lease is about to end. Keeps the slot's page open until this
+  // reading is complete.
   void finish(const LeasedSlot& slot);
-  // Whether there is more to read: of this sweep or of returned slots.
+  // Returns whether there is more to read, in the current sweep or in returned slots.
   bool has_work() const { return next_.has_value() || !ended_.empty(); }
-  // Reads about `work` units (QpsRead::work), and returns how many it read.
+  // Reads until `work` units (QpsRead::work, about one for each QP) are done or no work is left. Returns the
+  // number of units done.
   size_t advance(size_t work);
   // Returns the number of the user's returned slots that are still unread.
   size_t unfinished(uid_t user) const;
@@ -55,8 +57,8 @@ class CounterSweep {
   std::map<uid_t, size_t> unfinished_;
 };
 
-// Limits reading, in units of QpsRead::work (about one for each QP): 2,048 in a millisecond, and at most
-// 16,384 at once after a pause.
+// Limits how much the agent reads, in units of QpsRead::work (about one for each QP). The allowance grows by
+// 2,048 units in a millisecond, up to 16,384.
 class SweepAllowance {
  public:
   static constexpr size_t kMax = 16 * 1024;

@@ -9,7 +9,7 @@
 
 namespace verbena::agent {
 
-// A file or symbolic link in a new folder.
+// A file or symbolic link to be created in a new folder.
 struct FolderEntry {
   std::string path;  // relative to the folder
   std::string text;  // the content, or the link's target
@@ -17,11 +17,12 @@ struct FolderEntry {
 };
 using Folder = std::vector<FolderEntry>;
 
-// The sysfs files of RDMA devices, in the kernel's formats (drivers/infiniband/core/sysfs.c and sw/rxe;
-// Documentation/ABI/stable/sysfs-class-infiniband). Pure.
+// The functions below return the sysfs files of RDMA devices, in the kernel's formats
+// (drivers/infiniband/core/sysfs.c and sw/rxe; Documentation/ABI/stable/sysfs-class-infiniband). They do no
+// I/O.
 
-// Returns the folder of a link's hardware device, as under /sys/devices. Contains the class devices
-// infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and
+// Returns the folder of a link's hardware device, as under /sys/devices. The folder contains the class
+// devices infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and
 // infiniband_mad/<issm_name>. The folder must be two levels below /sys, because its symbolic links lead to
 // /sys/class.
 Folder device_folder(const control::Link& link, std::string_view version);

@@ -17,23 +17,24 @@ namespace verbena::agent {
 
 class ConnectionTrace;
 
-// Keeps read-only copies of the traces of ended processes, up to maximum numbers of processes, bytes and
-// traces. When a maximum is exceeded, the user with the most bytes loses a trace: the oldest unremarkable
-// one, else the oldest. So one user's programs do not evict another's traces. A trace of a process that ended
-// in order, without any error, is dropped after a minute.
+// Stores read-only copies of the traces of ended processes, up to maximum numbers of processes, bytes and
+// traces. When a maximum is exceeded, the user whose traces have the most bytes loses one: the oldest that is
+// not notable, else the oldest. So one user's programs do not evict another's traces. A trace is notable if
+// its process ended without giving the slot back, or if the trace has an error. Other traces are dropped
+// after a minute.
 class KeptTraces {
  public:
   static constexpr size_t kMaxProcesses = 16;
   static constexpr size_t kMaxBytes = 16 << 20;
-  // Max traces of all processes: each keeps a descriptor open. A process has one trace per slot, and one for
-  // its connections.
+  // Maximum number of traces of all processes. Each trace keeps a descriptor open. A process has one trace
+  // per slot, and one for its connections.
   static constexpr size_t kMaxTraces = 64;
-  static constexpr Duration kQuietTime = std::chrono::minutes(1);  // how long an unremarkable trace is kept
+  static constexpr Duration kQuietTime = std::chrono::minutes(1);  // for traces that are not notable
 
   struct Kept {
     uint64_t number = 0;   // larger than those of all earlier traces
     uint64_t process = 0;  // the same for all slots of a process
-    uint32_t slot = 0;     // or place_of() the trace of the process's connections
+    uint32_t slot = 0;     // or place_of(trace), for the trace of a process's connections
     pid_t pid = 0;
     uid_t uid = 0;
     std::string program;
@@ -44,15 +45,18 @@ class KeptTraces {
     UniqueFd file{};  // TraceRings, read-only
   };
 
-  // Copies the trace out of a slot's status page, before the page is closed. `in_order`: the process returned
-  // the slot; false: it ended without doing so.
+  // Copies the trace out of a slot's status page. Called before the slot's lease ends. `in_order` is true if
+  // the process gave the slot back, false if the process ended without doing so. An unused trace is not
+  // stored.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
-  // Copies the trace of the connections of a client that has gone.
+  // Copies the trace of the connections of a client whose session has ended.
   void keep(const ConnectionTrace& trace, TimePoint now);
-  // Returns the first trace with this or a higher number, or nullptr. First drops traces that have expired.
+  // Drops expired traces, then returns the first trace whose number is `from` or higher, or nullptr. The
+  // pointer is valid until the next call that may change the traces.
   const Kept* find(uint64_t from, TimePoint now);
-  // Adds a trace and gives it the next number. new_process() returns a process number that no session has.
+  // Adds a trace, such as a former agent's, with the next number. Drops other traces if there are too many.
   void add(Kept kept);
+  // Returns a process number that no other process has, for processes whose number is unknown.
   uint64_t new_process() { return kWithoutSession | ++unknown_processes_; }
   template <class Visit>
   void for_each_notable(Visit visit) const {
@@ -60,7 +64,7 @@ class KeptTraces {
       if (kept.is_notable) visit(kept);
     }
   }
-  // Returns when the latest notable trace ended, if there is one.
+  // Returns when the process of the latest notable trace ended, or nullopt if no trace is notable.
   std::optional<TimePoint> last_notable() const;
 
  private:

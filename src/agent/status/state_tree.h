@@ -19,36 +19,40 @@ using control::DeviceCounters;
 
 // Maintains the directory in which programs see the devices as in /sys and /dev
 // (base/paths/state_directory.h). A device's folder is replaced as a whole: a reader sees either the old or
-// the new one. Discarded folders are removed later, because that takes long (state_sweeper.h).
+// the new one, if the file system has RENAME_EXCHANGE. Replaced folders are removed later, by
+// remove_discarded(), because that takes long.
 //
 // Only the agent can write to the directory, as make_state_directory() ensures, so its content can be
-// trusted. It may be out of date: a killed agent leaves it behind. Failures are not serious: they are logged
-// when they differ from the previous one, and the devices work without the directory.
+// trusted. The content may be a killed agent's and out of date until the first show(). Failures are not
+// serious, because the devices work without the directory: a failure is only logged, if it differs from the
+// previous one.
 class StateTree {
  public:
   explicit StateTree(std::string directory) : directory_(std::move(directory)) {}
   // Removes the directory.
   ~StateTree();
-  // Renames the directory, so that nothing is shown any more; the destructor removes it. False if it keeps
-  // its name.
+  // Renames the directory, so that programs no longer find it; the destructor removes it. Returns false if
+  // the directory could not be renamed.
   bool step_aside();
   StateTree(const StateTree&) = delete;
   StateTree& operator=(const StateTree&) = delete;
 
-  // Writes the links' devices. False if part of that failed: call it again later.
+  // Makes the directory show exactly the devices of `links`. Returns false if part of that failed; the caller
+  // then repeats the call later.
   bool show(const std::vector<control::Link>& links);
+  // Writes the counter files that have changed. Ignores a link that show() has not written.
   void show_counters(const std::string& link, const DeviceCounters& counters);
   bool has_discarded() const { return !discarded_.empty(); }
-  // Removes discarded folders. Before each file, checks `is_over` and returns if it is true.
+  // Removes replaced folders and temporary files. Stops once `is_over`, called before each file, is true.
   void remove_discarded(const std::function<bool()>& is_over);
-  // For another thread. Only this tree calls watch().
+  // Returns the readers of the counter files, for use on another thread. Only this tree calls watch().
   CounterReaders& readers() { return readers_; }
 
  private:
-  // Runs `work`; false if it throws.
+  // Runs `work`. Logs an exception and returns false.
   template <class Work>
   bool attempt(Work work);
-  // Returns a new path for temporary files. The path's final content is removed later.
+  // Returns a new path for temporary files. remove_discarded() removes the file that is there then.
   std::string spare_path();
   void discard_what_was_left();
   void put_device(const control::Link& link);

@@ -15,29 +15,31 @@
 
 namespace verbena::agent {
 
-// Maintains the state tree on a thread of its own, so that a slow file system does not delay the agent's
-// answers. Skips states that are superseded before they are written, and retries failed writes every second.
-// Its methods are for one thread.
+// Maintains a StateTree (the state directory) on a thread of its own, so that a slow file system does not
+// delay the agent's answers. Skips states that are superseded before they are written, and repeats a failed
+// show() every second. All methods are called on one thread.
 class StateWriter {
  public:
   explicit StateWriter(std::string directory);
-  // Removes the tree, which may take long.
+  // Stops the thread and removes the directory, which may take long.
   ~StateWriter();
-  // Stops the thread and renames the tree, so that the next agent can use the name. False if the tree keeps
-  // its name; then it must be removed before the next agent starts. REQUIRES: this is the last call
+  // Stops the thread and renames the directory, so that the next agent can use the name. Returns false if the
+  // directory could not be renamed; then the caller must destroy this object before the next agent starts.
+  // REQUIRES: this is the last call
   bool step_aside();
 
+  // Queue links and counters to be written, and return at once. Counters of unknown links are dropped.
   void show(const std::vector<control::Link>& links);
   void show_counters(std::map<std::string, DeviceCounters> by_link);
-  // The readers of counter files; for the caller's thread.
+  // Returns the readers of the counter files, for the thread that calls these methods.
   CounterReaders& readers() { return tree_.readers(); }
-  // Waits until everything is written, or until the deadline.
+  // Waits until the thread has tried to write all queued states, or until the deadline.
   void wait(TimePoint deadline);
 
  private:
   void run();
   void stop();
-  // For the thread: whether there is more urgent work than removing discarded folders.
+  // Returns whether the thread has more urgent work than to remove replaced folders.
   bool is_wanted();
 
   StateTree tree_;  // used by the thread

@@ -18,8 +18,9 @@
 
 namespace verbena::agent {
 
-// Carries out the requests of `verbena status`. Any client may make them, and sees what belongs to its own
-// user; root and the agent's user see all.
+// Carries out the requests of `verbena status`, which any client may make. A client sees only slots and
+// connection identifiers of its own user; root and the agent's user see all. Every client sees the counters
+// of devices and of the connection manager, which are sums over all users.
 class StatusRequests {
  public:
   struct Subjects {
@@ -41,8 +42,8 @@ class StatusRequests {
                                                                    const protocol::DeviceRequest& request);
   RequestResult<protocol::CmStatusReply> get_cm_status(const Lessee& client,
                                                        const protocol::GetCmStatusRequest& request);
-  // Lists connection identifiers. A session gets the next list once the former one is no longer open in any
-  // process.
+  // Returns a file that lists connection identifiers (rdma_cm_id). EBUSY while the file of the session's
+  // former list is still open in a process.
   SlicedResult<protocol::CmIdsReply> get_cm_ids(const Lessee& client,
                                                 const protocol::GetCmIdsRequest& request);
 

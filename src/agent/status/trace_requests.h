@@ -16,13 +16,14 @@
 
 namespace verbena::agent {
 
-// Carries out the requests of `verbena trace`. Returns traces of ended processes, and the connection traces
-// of running ones (status pages have the traces of their queue pairs). Makes a running process trace each
-// request and packet, until the requesting session ends. Users may trace their own processes; root and the
-// agent's user may trace all.
+// Carries out the requests of `verbena trace`. Returns the traces of ended processes, and the connection
+// traces of running processes. Queue pair traces of running processes are in their status pages. Makes a
+// running process trace each request and packet, until the requesting session ends. A user may trace only its
+// own processes; root and the agent's user may trace all.
 class TraceRequests {
  public:
-  // Sends a message to a session. Returns false if the session does not get such messages.
+  // Tells a session's process to start or stop tracing each request and packet. Returns false if the session
+  // does not exist or cannot get the message.
   using Tell = std::function<bool(uint64_t session, bool on)>;
   TraceRequests(const SlotLeases& slots, KeptTraces& kept, ConnectionTraces& connections, HeldFiles& files,
                 Tell tell)
@@ -34,7 +35,8 @@ class TraceRequests {
       const Lessee& client, const protocol::ConnectionTraceRequest& request);
   RequestResult<> start_trace(const Lessee& client, const protocol::StartTraceRequest& request);
 
-  // Drops the session's requests, and requests to trace the session.
+  // Drops requests by this session and requests to trace it. A process that no other session traces is told
+  // to stop tracing.
   void session_went(uint64_t session);
 
  private:

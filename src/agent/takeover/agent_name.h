@@ -11,26 +11,27 @@
 
 namespace verbena::agent {
 
-// The addresses at which clients find an agent. They also make it the only agent of its user in a network
-// namespace. The first address is a socket file in the user's state directory, where no other user can create
-// one, and a lock beside it that no other user can take. The second is an abstract Unix socket name, which
-// any user can take. It is for clients that do not see the directory or do not know of the file. Without such
-// a directory, the abstract name is the only address.
+// Holds the addresses at which clients find an agent. As long as an agent holds them, no other agent of its
+// user can start in the network namespace. The first address is a socket file in the user's state directory,
+// where no other user can create files, with a lock file beside it. The second is an abstract Unix socket
+// name, for clients that do not see the directory or are too old for the socket file. Any user can take the
+// abstract name. If no state directory can be created, the abstract name is the only address.
 class AgentName {
  public:
-  // Takes the addresses. EADDRINUSE: this user has an agent, or may have one; or there is no directory and
-  // another process has the abstract name. Waits up to 500 ms for the owner of the abstract name to identify
-  // itself, and up to 10 s for that of the lock to listen or end. `passed`: a socket with the abstract name
-  // on which a service manager already listens.
+  // Takes the addresses. EADDRINUSE if this user has an agent or may have one, or if there is no directory
+  // and another process has the abstract name. Waits up to 10 s for a holder of the lock to listen or end.
+  // Waits up to 500 ms for the owner of the abstract name to identify itself. `passed` is a socket with the
+  // abstract name on which a service manager already listens, if there is one.
   static Result<AgentName> take(UniqueFd passed = {});
 
   AgentName(AgentName&&) = default;
   AgentName& operator=(AgentName&&) = delete;
   ~AgentName() { give_up(); }
 
-  // Returns at least one socket. The sockets are bound but do not listen, except `passed`.
+  // Returns the addresses' sockets, at least one. They are bound but do not listen yet, except `passed`.
   std::vector<UniqueFd> take_sockets() { return std::exchange(sockets_, {}); }
-  // Releases the addresses for the next agent.
+  // Releases the addresses, so that the next agent can take them. Does not close sockets that take_sockets()
+  // has returned.
   void give_up();
 
   // Returns the lock file of a state directory. Only the process that has locked the file may start an agent

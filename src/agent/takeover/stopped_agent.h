@@ -17,11 +17,11 @@ namespace verbena::agent {
 
 // Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Without that,
 // processes that have no socket of UDP port 4791 would receive nothing, and their peers would give up after
-// half a second. Runs in the agent's second process, which has the takeover state, and with that the sockets.
+// half a second. Runs in the standby process, which has the agent's takeover state and thereby the sockets.
 //
-// A thread looks at the agent's process every 100 ms. Just after the agent resumes, both forward for a
-// moment, so packets may be reordered. No slot gets another holder in that time: a returned slot rests for
-// longer.
+// A thread checks every 100 ms whether the agent's process is stopped. Just after the agent resumes, both
+// processes forward for a moment, so packets may be reordered. The standby cannot send to the former holder
+// of a slot that was returned meanwhile, because Wire::hang_up() has shut down the slot's pair.
 class StoppedAgent {
  public:
   StoppedAgent();
@@ -29,8 +29,8 @@ class StoppedAgent {
   StoppedAgent(const StoppedAgent&) = delete;
   StoppedAgent& operator=(const StoppedAgent&) = delete;
 
-  // Watches the process `agent`, whose takeover state is `takeover_state`. `agent` is 0 while there is no
-  // agent.
+  // Sets the process to watch and the receiving end of its takeover state. `agent` is the agent's pid, or 0
+  // while there is no agent.
   void watch(pid_t agent, UniqueFd takeover_state);
 
  private:

@@ -22,56 +22,61 @@
 namespace verbena::agent {
 
 // Answers the peers of reliable QPs for processes that are stopped (SIGSTOP, a debugger, a paused container).
-// A hardware adapter answers even while the process is stopped; in software, peers would lose their
-// connections within a second. Each request packet for a stopped process is answered in three ways, because
-// peers differ:
+// A hardware adapter answers even while the process is stopped. In software the process itself answers, so
+// peers would lose their connections within a second. At each reading of a socket, the oldest request of each
+// peer is answered. Peers differ, so the answers do:
 //
-// - Verbena: an answer of its own (roce::kStoppedOpcode). The requester waits and uses up no retry.
-// - Linux rxe: a repeated acknowledgement of the packets before the request, every 25 ms for five seconds.
-//   At each response rxe restarts its retransmission timer (rxe_completer()), so it uses up no retry.
-//   Other peers drop repeated acknowledgements, as the specification requires.
-// - All adapters: an RNR NAK, if the request is repeated and the program has set rnr_retry to 7 (infinite).
-//   An RNR NAK would end a connection whose peer has a finite rnr_retry, but only the program's own value
-//   is known here. With a finite one there is no RNR NAK, and adapters lose their connections.
+// - For Verbena: a packet with our own opcode (roce::kStoppedOpcode). The requester then waits and uses up no
+//   retry.
+// - For Linux rxe: a repeated acknowledgement of the packets before the request, every 25 ms, until five
+//   seconds after the peer's latest request. At each response rxe restarts its retransmission timer
+//   (rxe_completer()), so it uses up no retry. Other peers drop repeated acknowledgements, as the
+//   specification requires.
+// - For all adapters: an RNR NAK instead of the acknowledgement. Sent if the request is repeated after 100
+//   ms, and only if the program has set rnr_retry to 7 (infinite). An RNR NAK would end a connection whose
+//   peer has a finite rnr_retry, but only the program's own value is known here. With a finite one there is
+//   no RNR NAK, and adapters lose their connections.
 //
-// The PSN in an answer is the earlier one of the packet's PSN and the PSN that the responder has reached by
-// its status page. So no request is acknowledged that the process has not executed. XRC requests are not
+// An answer has the packet's PSN, or the PSN that the responder has reached according to its status page,
+// whichever is earlier. So no request is acknowledged that the process has not executed. XRC requests are not
 // answered: other processes execute them.
 //
-// Only the QP's peer is answered, whose address the status page says. Older libraries do not publish it:
-// there each address that sends a request is answered, and reminded only once its request has come again.
+// Only the QP's peer is answered; its address is in the status page. Older libraries do not publish the
+// address. For their QPs, each sender of a request is answered; acknowledgements are repeated only to senders
+// that have repeated their request.
 //
-// The packets stay in the socket for the process to read when it resumes: they are only peeked at
-// (SO_PEEK_OFF). If they fill half of the socket's buffer, the oldest are taken out, since new ones would be
-// dropped unseen. Peers repeat the packets of reliable connections; datagrams are lost, as in any full
-// buffer.
+// The packets are only peeked at (SO_PEEK_OFF) and stay in the socket, so that the process can read them when
+// it resumes. If they fill half of the socket's buffer, the oldest are removed, because the kernel would drop
+// new packets at a full buffer. Peers repeat the packets of reliable connections; datagrams are lost, as in
+// any full buffer.
 //
-// An idle machine has no cost. A socket is watched for its next packet. Only if that packet still lies there
-// after 60 ms, the state of its process is read, once for all its slots. For the agent's thread.
+// Idle sockets cost no time. A socket is watched for its next packet. Only if that packet is still unread
+// after 60 ms, the process's state is read, once for all its slots. For the agent's thread.
 class StoppedProcesses {
  public:
   struct Surroundings {
-    // Stages a packet that leaves by the wire at flush().
+    // Queues a packet, which flush() sends to the network.
     std::function<void(const roce::Headers& headers, const roce::Path& path)> send;
     std::function<void()> flush;
     std::function<bool(pid_t)> is_stopped;
   };
-  // `port`: the UDP port of the sockets.
+  // `port` is the UDP port of the sockets.
   StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings);
   ~StoppedProcesses();
   StoppedProcesses(const StoppedProcesses&) = delete;
   StoppedProcesses& operator=(const StoppedProcesses&) = delete;
 
-  // Watches the slot for the process that holds it now. Without a holder, the slot's socket may be closed.
+  // Called when a slot is leased, reclaimed or taken back. Watches the slot's socket for the new holder;
+  // stops watching if `leased` is nullopt.
   void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& leased);
 
  private:
   class Slot;
-  // A process whose sockets have packets that it has not read.
+  // A process with unread packets in its sockets.
   struct Process {
-    std::set<Slot*> curious;  // they ask whether it is stopped
+    std::set<Slot*> curious;  // slots that wait to learn whether the process is stopped
     std::optional<EventLoop::TimerId> look;
-    std::set<Slot*> answering;  // it is
+    std::set<Slot*> answering;  // slots that answer peers, because the process is stopped
     std::optional<EventLoop::TimerId> check;
   };
 
@@ -87,7 +92,7 @@ class StoppedProcesses {
   const uint16_t port_;
   const Surroundings surroundings_;
   const std::unique_ptr<std::byte[]> buffer_;  // for one datagram
-  std::map<pid_t, Process> processes_;         // none without a slot
+  std::map<pid_t, Process> processes_;         // only processes with a slot in `curious` or `answering`
   std::map<uint32_t, std::unique_ptr<Slot>> slots_;
 };
 

@@ -14,8 +14,8 @@
 
 namespace verbena::agent {
 
-// Takes over from an agent that died: waits up to 300 ms for one of its clients to send the takeover state,
-// then adopts the slots, links and connections in it.
+// Takes over from a killed agent. Waits 300 ms for one of its clients to send the takeover state, and longer
+// for clients that have connected by then. Adopts the slots, links and connections in that state.
 class Takeover {
  public:
   struct Subjects {
@@ -26,17 +26,21 @@ class Takeover {
     CmService& connection_management;
     ServedUsers& served;
   };
-  // `on_settled`: called when the takeover is complete or there is none, and again after a later one.
+  // Calls `on_settled` when the takeover is complete or there is nothing to take over, and again if a client
+  // sends a takeover state later.
   Takeover(Subjects subjects, std::function<void()> on_settled);
 
-  // Waits for the takeover state if sockets of the agent's own user hold the port.
+  // Starts to wait for the takeover state if only the agent's own user has sockets of the port. Otherwise
+  // calls `on_settled` at once.
   void begin();
-  // False while a client of the former agent may still send its takeover state: other clients wait.
+  // Returns false while a client of the former agent may still send the takeover state. Other clients get no
+  // answer until then.
   bool is_settled() const { return !waiting_; }
-  // Adopts a crashed agent's state (slots, sockets, links, connections) from a client's copy of the takeover
-  // state. REQUIRES: the client has the agent's UID
+  // Adopts a killed agent's slots, sockets, links and connections. `takeover_state` is the receiving end that
+  // a client has kept; its messages are consumed. Ignored if this agent has begun to serve clients with a
+  // port of its own. REQUIRES: the client has the agent's UID
   void offer_state(UniqueFd takeover_state);
-  // Notes that a client has been told the current links and slots, which must not change from now on.
+  // Records that a client has been sent the current links. From now on offer_state() must not replace them.
   void greeted() { has_greeted_ = true; }
 
  private:

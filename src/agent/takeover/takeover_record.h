@@ -10,21 +10,24 @@
 
 namespace verbena::agent {
 
-// Records the slots, links and connections of this agent in its takeover state, for the next agent.
+// Writes the slots, links and connections of this agent to its takeover state, from which the next agent
+// restores them if this one is killed. Failures to write are logged.
 class TakeoverRecord {
  public:
   TakeoverRecord(const SlotTable& slots, const ServedUsers& served) : slots_(slots), served_(served) {}
 
   Result<void> create();
-  // Returns the end of the takeover state that clients get.
+  // Returns the receiving end of the takeover state, a copy of which is sent to clients of the agent's own
+  // user.
   int client_end() const { return takeover_state_.client_end(); }
 
   void put_slot(uint32_t index);
-  // REQUIRES: `link_file` stays open until the next call
+  // Appends the current link table file. REQUIRES: `link_file` stays open until the next call of this method
   void put_links(int link_file);
-  // REQUIRES: the ledger stays open, and the same file
+  // Appends the file in which the connection manager records its connections (cm/ledger.h). REQUIRES: the
+  // ledger stays open as long as this object, and remains the same file
   void put_ledger(int ledger);
-  // Writes the complete current state, and drops all older messages.
+  // Appends the complete current state, then removes all older messages.
   void rewrite();
 
  private:

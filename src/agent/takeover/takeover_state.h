@@ -17,7 +17,8 @@ namespace verbena::agent {
 
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
-// A slot as the takeover state records it. The descriptors are borrowed when written; see Contents when read.
+// A slot as the takeover state records it. The record does not own its descriptors: the writer of a record
+// owns them, or Contents::fds after reading.
 struct SlotRecord {
   uint32_t index = 0;
   bool leased = false;
@@ -28,15 +29,15 @@ struct SlotRecord {
   std::string program;
   int socket = -1;
   int page = -1;
-  int forwarder_end = -1;  // the forwarder's end of the pair; -1: packets are not forwarded
-  int process = -1;        // a pidfd; -1: an older agent wrote the record, or the kernel gave none
+  int forwarder_end = -1;  // the forwarder's end of the pair, or -1 if packets are not forwarded
+  int process = -1;        // a pidfd, or -1 if an older agent wrote the record or the kernel gave none
 };
 
-// Keeps the agent's descriptors and leases alive after the agent's death, as unread messages in a Unix socket
+// Preserves the agent's descriptors and leases if the agent is killed, as unread messages in a Unix socket
 // pair. Every client of the agent's own user, such as the standby, holds a copy of the receiving end. So the
 // sockets in the messages stay open when the agent is killed. Their order in the SO_REUSEPORT group, which
-// steers packets to slots, does not change. The first of these clients that says hello to the next agent
-// sends the receiving end along, and that agent reads all messages.
+// steers packets to slots, does not change. When such a client connects to the next agent, it sends the
+// receiving end along, and that agent reads all messages.
 //
 // The takeover state is a log: each put_…() appends a change. From time to time rewrite() appends the
 // complete state, then removes the old messages, so that the log is complete at any moment.
@@ -45,22 +46,22 @@ class TakeoverState {
   struct Contents {
     UniqueFd links;                 // the latest link file; may be empty
     UniqueFd ledger;                // cm/ledger.h; may be empty
-    std::optional<uid_t> only;      // the only user that the agent served besides root
+    std::optional<uid_t> only;      // the only user that the agent served besides root, if restricted
     std::vector<SlotRecord> slots;  // by index; their descriptors are owned by `fds`
     std::vector<UniqueFd> fds;
   };
 
   static Result<TakeoverState> create();
 
-  // Returns the receiving end, which clients get.
+  // Returns the receiving end, a copy of which is sent to clients.
   int client_end() const { return out_.get(); }
 
   Result<void> put_slot(const SlotRecord& slot);
   Result<void> put_links(int link_file);
   Result<void> put_ledger(int ledger);
-  // Whether the log has so many messages that the caller should call rewrite().
+  // Returns whether the log has more than 64 messages. The caller should then call rewrite().
   bool is_long() const { return messages_ > kLong; }
-  // The state beside the slots; -1: no file.
+  // The state other than the slots. A descriptor is -1 if there is no such file.
   struct Rest {
     int link_file = -1;
     int ledger = -1;
@@ -68,14 +69,15 @@ class TakeoverState {
   };
   Result<void> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
 
-  // Takes all messages out of the receiving end that a dead agent's client has sent. Ignores malformed
-  // messages.
+  // Reads and removes all messages from the receiving end that a killed agent's client has sent. Ignores
+  // malformed messages. Returns empty Contents if there are none.
   static Contents take(int client_end);
-  // Like take(), but leaves the messages there. Only one process may look at a time.
+  // Like take(), but leaves the messages in the socket. REQUIRES: no other process calls look() meanwhile
   static Contents look(int client_end);
 
  private:
-  // A message costs about a kilobyte of the socket's send buffer, whose default size is about 200 kB.
+  // Number of messages above which is_long() is true. A message costs about a kilobyte of the socket's send
+  // buffer, whose default size is about 200 kB.
   static constexpr size_t kLong = 64;
 
   template <class Receive>

@@ -16,22 +16,23 @@
 
 namespace verbena::control {
 
-// The requests of command-line programs to the agent. Not thread-safe. Every call returns within two seconds.
-// Each user whom the agent serves may ask for status; only the agent's own user and root may change links
-// (EPERM).
+// Makes the requests of command-line programs to the agent. Not thread-safe. Waits up to two seconds for each
+// reply of the agent (ETIMEDOUT). Each user that the agent serves may call status(); only the agent's own
+// user and root may change links (EPERM).
 class Admin {
  public:
+  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
   static AdminResult<std::unique_ptr<Admin>> connect(const ConnectOptions& options = {});
 
-  // Adds link `name` over `netdev`. If the netdev has an automatic link, that link is renamed instead.
-  // EEXIST: the netdev has a link that a user added, or the name is in use.
+  // Adds link `name` over `netdev`. If the netdev has an automatic link, that link is renamed instead. EEXIST
+  // if the netdev has a link that a user added, or the name is in use. ENODEV if there is no such netdev.
   AdminResult<void> add_link(std::string_view name, std::string_view netdev);
-  // Renames a link; its device stays the same for its users. EEXIST: the name is in use.
+  // Renames a link. Programs that have its device open can still use it. EEXIST if the new name is in use.
   AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
   // Deletes a link. Its netdev gets no automatic link until a link is added to it again.
   AdminResult<void> delete_link(std::string_view name);
-  // Makes the link accept packets only from hosts of these networks and from its own host; no networks: from
-  // all hosts. ENOSPC: too many.
+  // Makes the link accept packets only from hosts of these networks and from its own host. An empty list
+  // admits all hosts. ENOSPC for more than 20 networks.
   AdminResult<void> set_peers(std::string_view name, std::span<const roce::Prefix> peers);
   AdminResult<AgentStatus> status();
 
@@ -46,7 +47,7 @@ class Admin {
   AdminResult<void> read_cm_ids(AgentStatus& status);
 
   AgentConnection connection_;
-  UniqueFd events_;  // stays open: the agent ends a client that closes it
+  UniqueFd events_;  // stays open, because the agent ends the session of a client that closes it
 };
 
 }  // namespace verbena::control

@@ -22,20 +22,20 @@ struct Answer {
   std::vector<UniqueFd> fds;
 };
 
-// A connection to an agent, with one request at a time. Not thread-safe.
+// A connection to an agent. Sends one request at a time and waits for its reply. Not thread-safe.
 class AgentConnection {
  public:
-  // Takes a connected socket (SOCK_SEQPACKET, blocking). `agent_uid` is the agent's user; `agent_pid` is 0 if
-  // unknown.
+  // Takes over a connected, blocking SOCK_SEQPACKET socket. `agent_pid` is 0 if unknown.
   AgentConnection(UniqueFd socket, uid_t agent_uid, pid_t agent_pid = 0);
 
-  // Says hello for this program, and offers the agent the takeover state `takeover_state`, if the process has
-  // it. From then on both sides speak the protocol version that both know. EPROTONOSUPPORT: there is none;
-  // EPERM: the agent serves another user. The process logs the first of these errors.
+  // Sends the first request of a connection, kHello, with the descriptor `takeover_state` if it is open. Both
+  // sides then use the highest protocol version that both know. EPROTONOSUPPORT if there is none, EPERM if
+  // the agent serves another user. The first of these two errors in a process is logged.
   AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& takeover_state, TimePoint deadline);
 
-  // Sends the request and waits for its reply until the deadline (ETIMEDOUT); TimePoint::max(): as long as
-  // the agent lives. REQUIRES: request.header was not yet filled in
+  // Sends the request, fills in its header, and waits for the reply until the deadline (ETIMEDOUT). With
+  // TimePoint::max(), waits as long as the agent runs. EPROTO if the reply has fewer than `min_fds`
+  // descriptors.
   template <class Reply, class Request>
   AdminResult<Answer<Reply>> call(protocol::MessageType type, Request request, size_t min_fds,
                                   TimePoint deadline, std::span<const int> fds = {}) {
@@ -50,18 +50,18 @@ class AgentConnection {
     return answer;
   }
 
-  // Whether the other end is gone or broke the protocol, so that the connection is of no more use.
+  // Returns whether the agent has ended or broken the protocol, so that all further calls would fail.
   bool lost() const { return lost_; }
-  // The protocol version in use.
+  // Returns the protocol version in use.
   uint16_t version() const { return version_; }
   uid_t agent_uid() const { return agent_uid_; }
   pid_t agent_pid() const { return agent_pid_; }
 
-  // In a child after fork(): closes the child's copy of the socket. The agent goes on with the parent.
+  // Closes the socket in a child process after fork(). The parent's copy stays connected.
   void abandon();
 
  private:
-  // The buffer for a reply, and the reply's length in each version.
+  // The buffer for a reply, and a function that returns the reply's length in a protocol version.
   struct ReplyPlace {
     Bytes bytes;
     size_t (*length_in)(uint16_t version);
@@ -69,11 +69,11 @@ class AgentConnection {
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
                                               std::span<const int> fds, const ReplyPlace& reply,
                                               TimePoint deadline);
-  // Whether a message is the reply to the request. False: it answers a call that timed out. An error: the
-  // agent refuses the request, or broke the protocol.
+  // Returns true if a message is the reply to the request, false if it replies to an earlier call that timed
+  // out. Returns an error if the agent refuses the request or broke the protocol.
   AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request,
                           const ReplyPlace& reply);
-  // Adopts the protocol version of the agent's answer to hello, if it is older and this side speaks it.
+  // Adopts the protocol version of the agent's reply to kHello, if it is older and known to this side.
   void consider_version_of(const protocol::MessageHeader& answer);
   tl::unexpected<AdminError> lose(int code);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
@@ -83,7 +83,7 @@ class AgentConnection {
   pid_t agent_pid_;
   uint32_t sequence_ = 0;
   uint16_t version_ = protocol::kProtocolVersion;
-  uint16_t agents_version_ = protocol::kProtocolVersion;  // of its last answer
+  uint16_t agents_version_ = protocol::kProtocolVersion;  // of the agent's last reply
   bool lost_ = false;
 };
 

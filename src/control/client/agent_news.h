@@ -14,9 +14,9 @@
 
 namespace verbena::control {
 
-// Collects the agent's events until they are asked for: links, other processes, channels to them, captures,
-// tracing. From a new agent, the link table is news, too, and so is that the captures and traces of the
-// previous agent have ended. Thread-safe.
+// Collects messages that the agent sends without a request, until a take_…() call: new link tables,
+// connections to other processes, channels, captures and tracing. When a restarted agent is reached, adds its
+// link table and the end of the previous agent's captures and traces. Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
   AgentNews() = default;
@@ -24,22 +24,23 @@ class AgentNews final : public Restorer, public AgentListener {
   AgentNews(const AgentNews&) = delete;
   AgentNews& operator=(const AgentNews&) = delete;
 
-  // The newest link table, if it changed since the last call.
+  // Returns the newest link table, or nullopt if none has come since the last call.
   std::optional<std::vector<Link>> take_links();
   std::vector<DomainPeer> take_peers();
   std::vector<SlotChannel> take_channels();
-  // In the order of arrival.
+  // Returns the messages about captures since the last call, in the order of arrival.
   std::vector<SlotCapture> take_captures();
-  // Whether the process should trace each packet, if the agent has said so since the last call.
+  // Returns whether the process should trace each packet, or nullopt if the agent has sent nothing about it
+  // since the last call.
   std::optional<bool> take_trace_details();
 
   Result<void> restore(const NewAgent& agent) override;
-  // True, because without an agent the process learns of no changes of links.
+  // Returns true: without an agent the process would not learn of changes of links.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
-  // Takes the acknowledgements that are due now, for events that brought sockets of other processes. They
-  // are held back while too many received sockets are yet to be closed. The agent sends no more such events
-  // while too many are unacknowledged.
+  // Returns the acknowledgements to send now, for events that brought sockets of other processes. Returns
+  // none while 32 or more received sockets are yet to be closed. The agent sends no further sockets while 64
+  // are unacknowledged.
   std::vector<protocol::MessageType> take_owed();
 
  private:
@@ -49,7 +50,7 @@ class AgentNews final : public Restorer, public AgentListener {
   void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
   void on_trace(const protocol::TraceMessage& message, const AgentEvent& event);
 
-  bool knows_an_agent_ = false;  // used in turns of the session only
+  bool knows_an_agent_ = false;  // used only in turns (AgentSession::Turn)
   std::mutex mutex_;
   std::optional<std::vector<Link>> links_;
   std::vector<DomainPeer> peers_;

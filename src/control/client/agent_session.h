@@ -26,93 +26,93 @@
 
 namespace verbena::control {
 
-// How long a call waits for an agent to come, not counting the start of one, and how long a command waits for
-// an answer.
+// Maximum time that a call waits for an agent to listen, without the start of one. Command-line programs also
+// wait this long for a reply.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 inline TimePoint call_deadline() {
   return MonotonicClock::now() + kCallTimeout;
 }
-// The patience of a command, which gives up so that its user sees why.
+// The patience of command-line programs, which give up so that the user sees an error.
 inline constexpr Patience kCommandPatience{kCallTimeout, kCallTimeout};
 
-// An agent that a session has just greeted, to which restorers report the process's state.
+// An agent to which a session has just connected, and to which restorers report the process's state.
 struct NewAgent {
   AgentConnection& connection;
   uint32_t generation;  // one more than that of the previous agent
-  TimePoint deadline;   // for its answers; TimePoint::max(): none
-  int link_table;       // the file of its links, see link_table_file.h
+  TimePoint deadline;   // for the agent's replies; TimePoint::max() if there is none
+  int link_table;       // the agent's link table file, see link_table_file.h
 };
 
-// Reports one part of the process's state to each new agent.
+// Reports one part of the process's state, such as its slots, to each new agent.
 class Restorer {
  public:
   virtual ~Restorer() = default;
-  // Called in a turn of the session (AgentSession::Turn), by the thread that reached the agent. An error
-  // means that this agent is of no use, and the session looks for another.
+  // Called in a turn of the session (AgentSession::Turn), by the thread that connected to the agent. If this
+  // returns an error, the session drops the agent and tries the next one.
   virtual Result<void> restore(const NewAgent& agent) = 0;
-  // Whether the session should look for the next agent before a call needs one.
+  // Returns whether attend() should connect to the next agent after an agent's end, instead of leaving that
+  // to the next call.
   virtual bool needs_agent() = 0;
 };
 
-// A message that the agent sends without being asked.
+// A message that the agent sends without a request.
 struct AgentEvent {
   protocol::MessageHeader header;
   ConstBytes message;  // the header included; at most protocol::kMaxEventBytes
   std::vector<UniqueFd>& fds;
-  int socket;  // where to answer
+  int socket;  // the socket for answers
 };
 
 // Handles the events of a session's agent.
 class AgentListener {
  public:
   virtual ~AgentListener() = default;
-  // Called by the thread in attend(), one event at a time; must not call the session. False: the message is
-  // no valid event, and the session drops the agent's event socket.
+  // Called by the thread in attend(), one event at a time; must not call the session. Returns false for an
+  // invalid message; the session then drops the agent's event socket.
   virtual bool on_event(AgentEvent event) = 0;
 };
 
 struct SessionOptions {
-  // For calls. Programs take an error for "no device", so a call waits for an agent that is stopped or
-  // starved, as it would for the kernel.
+  // The patience of calls. Programs take an error for "no device". So a call waits without limit for an agent
+  // that is stopped or starved, as it would for the kernel.
   Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
-  // For attend(), whose thread may have other work: how long a new agent may take to answer before it is
-  // tried again later.
+  // Maximum time that attend() waits for a new agent's replies before it gives up until later. Its thread may
+  // have other work.
   Duration attend_limit = kCallTimeout;
 };
 
-// A process's session with its agent, which survives the agent's death. It connects to an agent or starts
-// one, says hello, and passes the takeover state on. When the agent has ended, it looks for the successor
-// with back-off, and has restorers report the process's state to that. Connects at the first call.
+// A process's session with its agent, which continues with the next agent when one is killed. At the first
+// call, connects to an agent or starts one. When the agent has ended, tries to reach the next one with
+// back-off, and makes the restorers report the process's state to it.
 //
-// Thread-safe, with two locks, taken in this order. The lock of turns is held for as long as the agent takes.
-// The lock of events is never held across anything that waits.
+// Thread-safe, with two locks: `turn_mutex_`, then `event_mutex_`. A thread holds `turn_mutex_` while it
+// waits for the agent's reply, and never waits while it holds `event_mutex_`.
 //
-// The takeover state (agent/takeover/takeover_state.h) is what the next agent needs to
-// have the wire again. An agent may entrust it to this process. The first process that greets a new agent
-// should bring it; without it the agent serves without the wire. The session passes it only to an agent of
-// the user who gave it, and drops it on meeting another user's agent: a process that root's agent trusted,
-// and that has changed its user since, may meet any program of that user under the agent's name.
+// An agent may send this process the takeover state (agent/takeover/takeover_state.h), without which the next
+// agent cannot use UDP port 4791 while programs hold its sockets. The session sends the takeover state only
+// to an agent of the same user as the sender. It drops the state when it connects to another user's agent. A
+// process that has changed its user might otherwise pass root's takeover state to any program of the new
+// user.
 class AgentSession {
  public:
-  // Calls the restorers in this order. `listener` may be null: events are read and dropped. REQUIRES:
+  // Calls the restorers in this order. If `listener` is null, events are read and dropped. REQUIRES:
   // restorers and listener outlive the session
   AgentSession(std::unique_ptr<AgentDialer> dialer, std::vector<Restorer*> restorers,
                AgentListener* listener = nullptr, SessionOptions options = {});
 
-  // A sequence of calls by one thread. While a turn lasts, calls of other threads wait, and only calls of
-  // this turn call restorers. So the state that restorers read is changed in turns only.
+  // A sequence of calls to the agent by one thread, for as long as the Turn exists. Other threads' turns
+  // wait. Restorers are called only in turns, so the state that they read must be changed only in turns.
   class Turn {
    public:
     explicit Turn(AgentSession& session);
 
-    // Connects to an agent if not connected. Waits for an agent that lives for as long as the session's
-    // patience says. Errors: the agent's, with its text; ETIMEDOUT; ECONNREFUSED when there is no agent and
-    // none can be started.
+    // Connects to an agent if not connected, with the session's patience. Returns the agent's error with its
+    // text, ETIMEDOUT, or ECONNREFUSED when there is no agent and none can be started.
     AdminResult<void> connect();
 
-    // Sends the request that `make_request()`, a Result<Request>, makes for the present agent. Waits for the
-    // reply, with at least `min_fds` descriptors. If the agent is found dead, repeats this once with the next
-    // one. Throws nothing, as destructors call the agent, too: ENOMEM.
+    // Sends the request that `make_request()` returns (a Result<Request>), and waits for the reply, which
+    // must have at least `min_fds` descriptors. If the agent has ended, repeats both once with the next
+    // agent. Returns ENOMEM instead of throwing std::bad_alloc, because destructors call the agent, too.
     template <class Reply, class MakeRequest>
     AdminResult<Answer<Reply>> call_made(protocol::MessageType type, const MakeRequest& make_request,
                                          size_t min_fds = 0, std::span<const int> fds = {}) {
@@ -132,11 +132,11 @@ class AgentSession {
           type, [&]() -> Result<Request> { return request; }, min_fds, fds);
     }
 
-    // The agent's capabilities, from its answer to hello.
+    // Returns the agent's capabilities (protocol::HelloReply).
     uint64_t capabilities() const { return session_.capabilities_; }
 
-    // The agent's process (0: unknown, or no agent), and the descriptor of the takeover state that it has
-    // entrusted to this process (-1: none).
+    // Return the agent's pid (0 if unknown or not connected), and the descriptor of the takeover state (-1 if
+    // the agent has sent none).
     pid_t agent_pid() const { return session_.connection_ ? session_.connection_->agent_pid() : 0; }
     int takeover_state() const {
       return session_.takeover_state_.is_ours() ? session_.takeover_state_.get() : -1;
@@ -162,25 +162,26 @@ class AgentSession {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // The number of agents that were greeted, which identifies the newest one; 0: none yet. Counts also those
-  // that died before they knew the process's state.
+  // Returns how many agents the session has connected to, which identifies the current one. Counts also
+  // agents that ended before all restorers had reported to them.
   uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // Readable when attend() has something to do. Exists from the first agent on. The number and its meaning
-  // never change (an epoll set may keep it), unless the application closes it: the next call makes another.
+  // Returns a descriptor that is readable when attend() has work, or an invalid one before the first call.
+  // Its number stays the same, so that it can stay in an epoll set. If the application closes it by mistake,
+  // the next call creates another.
   int event_fd() const { return poll_set_.get(); }
-  // Reads the agent's events. Notices its death, and takes one step towards the next agent if a restorer
-  // needs one: connects if one listens, else starts one and comes back later. Called by one thread at a time;
-  // blocks no longer than a connect and the restorers take.
+  // Reads the agent's events. If the agent has ended and a restorer needs one, connects to the next agent. If
+  // none listens, starts one and makes event_fd() readable later. Called by one thread at a time. Blocks only
+  // while it connects and the restorers report, for up to `attend_limit`.
   void attend();
-  // Sends a message to the agent, on the socket of its events. Never blocks. ENOTCONN: there is no agent now;
-  // EOPNOTSUPP: its protocol version is before `since`, that of the message; EAGAIN: the agent is behind with
-  // reading.
+  // Sends a message to the agent on the event socket, without blocking. ENOTCONN if there is no agent now,
+  // EAGAIN if the socket is full. EOPNOTSUPP if the agent's protocol version is below `since`, the first one
+  // with this message.
   Result<void> send_event(ConstBytes message, uint16_t since = protocol::kOldestProtocolVersion);
 
-  // In a child after fork(): closes the child's copies of the descriptors and tells the agent nothing. Takes
-  // no lock and frees nothing, because a thread of the parent may have been in the middle of anything. Later
-  // calls are refused.
+  // Closes the descriptors in a child process after fork(), without a message to the agent. Takes no lock and
+  // frees nothing, because a thread of the parent may have held a lock at the fork(). Later calls fail with
+  // ECONNREFUSED.
   void abandon();
 
  private:
@@ -209,12 +210,12 @@ class AgentSession {
   std::optional<AgentConnection> connection_;
   uint64_t capabilities_ = 0;
   OwnFd takeover_state_;
-  uid_t takeover_state_of_;  // the user of the agent that gave it
+  uid_t takeover_state_of_;  // the user of the agent that sent it
   OwnFd poll_set_;           // of events_ and timer_
   uid_t agent_uid_;          // written under both locks
 
   std::mutex event_mutex_;  // taken after turn_mutex_
-  OwnFd events_;            // shows the agent's end first
+  OwnFd events_;            // the event socket; reports the agent's end first
   uint16_t version_ = 0;    // protocol version in use with the agent of events_
   OwnFd timer_;
   Duration retry_;

@@ -22,43 +22,45 @@
 
 namespace verbena::control {
 
-// A slot leased by the agent: the shard's receive socket and its share of the QPNs.
+// A slot leased by the agent: a share of the QP numbers, with a receive socket and a status page.
 struct Slot {
   uint32_t index = 0;
   UniqueFd socket;             // bound to UDP port 4791, steered by slot
-  UniqueFd is_forwarded;       // else the socket on which the agent forwards packets
-  std::string no_wire_reason;  // if neither is set, for the user: "UDP port 4791 is taken by ..."
+  UniqueFd is_forwarded;       // instead of `socket`: the socket on which the agent forwards packets
+  std::string no_wire_reason;  // text for the user if neither is set: "UDP port 4791 is taken by ..."
   UniqueFd status_page;        // a memfd of sizeof(StatusPage)
 };
 
-// The agent's services for a process with devices: links, slots, multicast groups, XRC domains, channels to
-// other slots.
+// Requests the agent's services for a process with devices: links, slots, multicast groups, XRC domains,
+// channels to other slots.
 //
-// Thread-safe: calls are serialized inside. A call blocks for as long as the agent takes while the agent's
-// process lives. It fails with ECONNREFUSED when there is no agent and none can be started. After the agent's
-// death, a call starts or finds another and reports this process's slots to it. Never called on the data
-// path.
+// Thread-safe: calls wait for each other. A call waits for the agent's reply as long as the agent's process
+// runs. It fails with ECONNREFUSED when there is no agent and none can be started. After an agent's end, the
+// next call finds or starts another and reports this process's slots and domains to it. Never called on the
+// data path.
 class Client {
  public:
-  // Returns a client that has reached an agent.
+  // Returns a client that is connected to an agent. Starts an agent if `options` or `dialer` allow it.
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
   static Result<std::unique_ptr<Client>> connect(std::unique_ptr<AgentDialer> dialer);
 
   Result<std::vector<Link>> links();
-  // ENODEV: no such link; EOPNOTSUPP: the agent is too old to have counters.
+  // Returns the counters of a device: zeros if there is no such device. EOPNOTSUPP if the agent is too old to
+  // have counters.
   Result<DeviceCounters> device_counters(uint32_t device_index);
   Result<Slot> take_slot();
   Result<void> return_slot(uint32_t index);
 
   // Returns a socket for the packets of a multicast group on a link: see adapter/net/udp/multicast_socket.h.
-  // The agent keeps no copy, so the process is a member for as long as it holds the socket. ENODEV: no such
-  // link; ENETDOWN: there is no wire.
+  // The agent keeps no copy, so the membership ends when the process closes the socket. ENODEV if there is no
+  // such link, ENETDOWN if the agent does not have UDP port 4791.
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group);
 
-  // Joins the XRC domain of a file on a link, for the targets and queues of this process's slot. `domain` is
-  // this process's number for it. The client keeps a copy of the descriptor until close_domain(), to report
-  // it to the next agent. Errors as the kernel's: EAGAIN when there is none and not `create`, EINVAL when
-  // there is one and `exclusive`. EOPNOTSUPP: the agent knows no XRC domains.
+  // Joins the XRC domain of a file on a link. `slot` has this process's target QPs and shared receive queues
+  // of the domain. `domain` is a number that this process chooses. The client keeps a copy of the descriptor
+  // until close_domain(), to report it to the next agent. As in the kernel, EAGAIN if the domain does not
+  // exist and `create` is false, EINVAL if it exists and `exclusive` is true. EOPNOTSUPP if the agent does
+  // not serve XRC domains.
   struct DomainFile {
     int fd = -1;
     uint32_t device_index = 0;
@@ -67,43 +69,44 @@ class Client {
   };
   Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file);
   void close_domain(uint64_t domain);
-  // Asks for a link to the process at `slot`, which should have the domain open. Never blocks. next_peers()
-  // brings the answer, unless the agent ends before.
+  // Requests a connection to the process at `slot`, which should have the domain open. Never blocks.
+  // next_peers() returns the answer, unless the agent ends before.
   void ask_for_peer(uint64_t domain, uint32_t slot);
 
-  // Asks for a channel from a slot of this process to another slot, of any process. Never blocks.
-  // next_channels() brings the answer. If the agent ends before, the question is lost and the caller repeats
-  // it after a while, as it does after EAGAIN. Errors, after which no answer comes: EOPNOTSUPP: the agent's
-  // version has no channels; ENOTCONN: there is no agent now; EAGAIN: it is behind with reading.
+  // Requests a channel from a slot of this process to another slot, of any process. Never blocks.
+  // next_channels() returns the answer. If the agent ends before, the request is lost; the caller repeats it
+  // later, as after EAGAIN. EOPNOTSUPP if the agent's version has no channels, ENOTCONN if there is no agent
+  // now, EAGAIN if the event socket is full. No answer follows an error.
   Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
 
-  // Readable when next_links(), next_peers(), next_channels(), next_captures() or next_trace_details() has
-  // something. Its number and its meaning never change (an epoll set may keep it).
+  // Returns a descriptor that is readable when next_links() has work. The caller then calls all five next_…()
+  // methods. Its number stays the same, so that it can stay in an epoll set.
   int event_fd() const { return session_.event_fd(); }
-  // The newest link table, if it changed since the last call. Never blocks. It reads the agent's events for
-  // the calls below, too. It also notices the agent's death and, without blocking longer than a connect,
-  // reaches the restarted one.
+  // Returns the newest link table, or nullopt if none has come since the last call. First reads the agent's
+  // events, also for the methods below. Does not wait for events, but connects to the next agent after an
+  // agent's end, which may block for up to two seconds.
   std::optional<std::vector<Link>> next_links();
-  // The agent's news of other processes, up to the last next_links().
+  // Returns the connections to other processes that had come by the last next_links().
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
-  // Its news of channels up to then: those that this process asked for, and those that others did.
+  // Returns the channels that had come by the last next_links(), also those that other processes requested.
   std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
-  // Its news of captures up to then. The agent announces a capture before channels that are newer than it. To
-  // capture everything that goes by a new channel, call next_channels() first, but process the captures
-  // before these channels.
+  // Returns the captures that had come by the last next_links(). The agent announces a capture before
+  // channels that are newer than it. To capture all traffic of a new channel, call next_channels() first, but
+  // process the captures before these channels.
   std::vector<SlotCapture> next_captures() { return news_.take_captures(); }
-  // Whether the process should trace each packet, if the agent has said so since the last call.
+  // Returns whether the process should trace each packet, or nullopt if the agent has sent nothing about it
+  // since the last call.
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
-  // The agent's process (0: unknown, or no agent), and a copy of the descriptor of its takeover state
-  // (agent/takeover/takeover_state.h), if the agent has entrusted it to this process.
+  // The agent's pid (0 if unknown or not connected), and a copy of the takeover state's descriptor, if this
+  // process has it (agent/takeover/takeover_state.h).
   struct TakeoverEnd {
     pid_t agent = 0;
     UniqueFd end;
   };
   TakeoverEnd takeover_state();
 
-  // In a child after fork(): drops descriptors without telling the agent anything.
+  // Closes the descriptors in a child process after fork(), without a message to the agent.
   void abandon();
 
  private:
@@ -113,7 +116,7 @@ class Client {
   HeldSlots slots_;
   OpenDomains domains_;
   AgentNews news_;
-  AgentSession session_;  // has these three as restorers
+  AgentSession session_;  // calls the three members above as restorers
 };
 
 }  // namespace verbena::control

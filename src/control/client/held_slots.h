@@ -9,8 +9,8 @@
 
 namespace verbena::control {
 
-// The slots that the agent has leased to this process. A new agent is asked to leave them to it. Used in
-// turns of the session only.
+// Records the slots that the agent has leased to this process, and reclaims them from each new agent. Used
+// only in turns of the session (AgentSession::Turn).
 class HeldSlots final : public Restorer {
  public:
   void add(uint32_t index, const protocol::SlotSecret& secret) { slots_.push_back({index, secret}); }

@@ -17,18 +17,18 @@
 
 namespace verbena::control {
 
-// Sends MADs to QP1 of other hosts over one link and receives the answers, like libibumad but without its
-// ABI. The agent sends the datagrams and repeats them. Not thread-safe.
+// Sends management datagrams to QP1 of other hosts over one link and receives the responses, like libibumad
+// but without its ABI. The agent sends the datagrams and retransmits them. Not thread-safe.
 class MadClient {
  public:
   using Mad = std::array<std::byte, protocol::kMadBytes>;
 
-  // ENODEV: there is no such link.
+  // Connects to the agent and opens the port of the device. ENODEV if there is no such device.
   static AdminResult<std::unique_ptr<MadClient>> connect(uint32_t device_index,
                                                          const ConnectOptions& options = {});
 
-  // Sends a Get or Set of class version 1 and returns the answer. ETIMEDOUT: none came within timeout *
-  // (retries + 1). `oui`: for vendor classes of range 2.
+  // Sends a Get or Set of class version 1 and returns the response. ETIMEDOUT if none came within timeout *
+  // (retries + 1). `oui` is used only for vendor classes of range 2.
   AdminResult<Mad> ask(const roce::Address& destination, const Mad& request, uint32_t oui, Duration timeout,
                        uint32_t retries);
 
@@ -40,10 +40,10 @@ class MadClient {
   AdminResult<uint32_t> agent_for(uint8_t management_class, uint32_t oui);
 
   AgentConnection connection_;
-  UniqueFd events_;  // stays open: the agent ends a client that closes it
+  UniqueFd events_;  // stays open, because the agent ends the session of a client that closes it
   UniqueFd port_;
   uint64_t port_number_ = 0;
-  std::map<uint8_t, uint32_t> agents_;  // the numbers of registrations, by management class
+  std::map<uint8_t, uint32_t> agents_;  // the agent's registration numbers, by management class
 };
 
 }  // namespace verbena::control

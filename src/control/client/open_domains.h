@@ -14,23 +14,23 @@ namespace verbena::control {
 
 // An XRC domain that this process has open.
 struct OpenDomain {
-  uint64_t domain;  // this process's number for it
-  uint32_t slot;    // the slot whose targets and queues are in it
+  uint64_t domain;  // this process's number for the domain
+  uint32_t slot;    // the slot with the process's target QPs and shared receive queues of the domain
   uint32_t device_index;
   OwnFd file;
 
-  // Makes a request about the domain. `flags`: of DomainRequest.
+  // Returns a request about the domain with these DomainRequest flags.
   protocol::DomainRequest request(uint32_t flags) const;
 };
 
-// The XRC domains that the process has open. A new agent is given their files again. Used in turns of the
-// session only.
+// Records the XRC domains that the process has open, and opens them again at each new agent. Used only in
+// turns of the session (AgentSession::Turn).
 class OpenDomains final : public Restorer {
  public:
   void add(OpenDomain domain) { domains_.push_back(std::move(domain)); }
-  // Removes a domain and returns the request that closes it; nothing: it was not open.
+  // Removes a domain and returns the request that closes it, or nullopt if the domain was not open.
   std::optional<protocol::DomainRequest> remove(uint64_t domain);
-  // In a child after fork(): closes the files.
+  // Closes the files in a child process after fork().
   void abandon() { domains_.clear(); }
 
   Result<void> restore(const NewAgent& agent) override;

@@ -7,7 +7,7 @@
 
 namespace verbena::control {
 
-// The error of a request: an errno value, and a sentence that tells the user what to do about it.
+// The error of a request to the agent: an errno value, and a text for the user with the reason or a remedy.
 struct AdminError {
   int code;
   std::string text;

@@ -10,41 +10,43 @@
 
 namespace verbena::control {
 
-// How long to wait for an agent.
+// Limits how long a caller waits for an agent.
 struct Patience {
-  // Until one listens, if none does. The start of an agent is waited for beyond that.
+  // Maximum wait for an agent to listen while none does, without the time that the start of one takes.
   Duration to_come;
-  // Until one that lives answers.
+  // Maximum wait for a running agent's answer.
   Duration to_answer;
 
   static constexpr Duration kAsLongAsItLives = Duration::max();
 };
 
-// The end of a period that begins now; TimePoint::max(): never.
+// Returns the time after `patience` from now, or TimePoint::max() for kAsLongAsItLives.
 inline TimePoint deadline_after(Duration patience) {
   return patience == Patience::kAsLongAsItLives ? TimePoint::max() : MonotonicClock::now() + patience;
 }
 
-// How long a new agent waits for a process that holds the takeover state of the previous one, if the port
-// shows that there is one. A process that holds it looks for the next agent several times in this period,
-// however long there has been none.
+// Time that a new agent waits for a process with the previous agent's takeover state. It waits if its user
+// already has sockets of UDP port 4791. A process with a takeover state tries to reach the next agent at
+// least six times in this period.
 inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 
 // Describes a silent agent for the user: "agent (pid 12) does not respond; it is stopped: 'kill -CONT 12'
-// continues it". `pid` is 0 for one in a pid namespace that this process does not see.
+// continues it". `pid` is 0 if the agent is in a pid namespace that this process does not see; then the text
+// is "agent does not respond".
 std::string describe_silence(pid_t pid);
 
-// The process's state letter as in proc(5); '?': /proc does not say.
+// Returns the process's state letter as in proc(5), or '?' if /proc does not have the process.
 char process_state(pid_t pid);
 
-// Logs once that the agent does not respond, two seconds after the SilenceLog was made. Used by one thread.
+// Logs once that the agent does not respond, two seconds after construction. Used by a thread that waits for
+// the agent's reply.
 class SilenceLog {
  public:
   explicit SilenceLog(pid_t agent) : agent_(agent), due_(MonotonicClock::now() + kDelay) {}
 
-  // When to call consider() next; TimePoint::max(): it was logged.
+  // Returns when to call consider(), or TimePoint::max() if the message was logged already.
   TimePoint due() const { return due_; }
-  // Logs if it is time to.
+  // Logs the message if due() has passed.
   void consider();
 
  private:

@@ -24,7 +24,7 @@ struct LinkStatus {
   DeviceCounters counters{};
 };
 
-// Numbers that a process published about one QP. They are not checked.
+// Numbers that a process published about one of its QPs in a status page. They are not checked.
 struct QpNumbers {
   uint32_t qpn = 0;
   uint32_t type = 0;   // enum ibv_qp_type
@@ -34,11 +34,11 @@ struct QpNumbers {
   bool by_memory() const { return way != protocol::QpWay::kWire; }
   uint32_t device_index = 0;
   std::array<uint64_t, transport::kQpCounterCount> counters{};  // by transport::QpCounter
-  std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros: there is none
+  std::array<uint64_t, transport::kPathNumberCount> path{};  // by transport::PathNumber; zeros without a path
   std::array<uint64_t, protocol::kQpDetailCount> details{};  // by protocol::QpDetail
 };
 
-// Numbers that a process published about another object. They are not checked.
+// Numbers that a process published about an object other than a QP. They are not checked.
 struct ObjectNumbers {
   protocol::ObjectKind kind = protocol::ObjectKind::kNone;
   uint32_t number = 0;  // unique on the host
@@ -46,21 +46,21 @@ struct ObjectNumbers {
   std::array<uint64_t, protocol::kObjectValues> values{};  // by protocol::PdValue and so on
 };
 
-// How many objects of each kind a process has, including those that its list had no room for.
+// The number of a process's objects of each kind, including those for which its list has no room.
 using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
 
 // A leased slot: the process that has it, and the numbers on the slot's status page.
 struct SlotStatus {
   uint32_t index = 0;
-  pid_t pid = 0;  // 0: in a pid namespace that the agent does not see
+  pid_t pid = 0;  // 0 if in a pid namespace that the agent does not see
   uid_t uid = 0;
   std::string program;
-  uint16_t protocol_version = 0;  // in use between its library and the agent; 0: unknown
+  uint16_t protocol_version = 0;  // in use between the process's library and the agent; 0 if unknown
   bool has_wire = false;
-  bool is_forwarded = false;  // the agent forwards its packets; else they come to a socket of its own
+  bool is_forwarded = false;  // the agent forwards packets; else the process has a socket of its own
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
-  std::vector<QpNumbers> qps;                           // those in use
-  bool lists_objects = false;  // its library is new enough to; else its objects are unknown
+  std::vector<QpNumbers> qps;                           // QPs in use
+  bool lists_objects = false;  // whether the process's library is new enough to publish objects
   std::vector<ObjectNumbers> objects{};
   ObjectTotals object_totals{};
 };
@@ -71,13 +71,13 @@ struct AgentStatus {
   uid_t uid = 0;
   std::string version;
   uint16_t protocol_version = 1;  // the agent's own
-  // Programs whose protocol version the agent does not speak: their number, and the last of them.
+  // Programs that the agent refused because of their protocol version: their number, and the latest one.
   struct Refused {
     uint32_t count = 0;
     pid_t last_pid = 0;
     uint16_t last_version = 0;
   } refused{};
-  std::string no_wire_reason;  // empty: the agent has UDP port 4791
+  std::string no_wire_reason;  // empty if the agent has UDP port 4791
   std::vector<LinkStatus> links;
   std::vector<SlotStatus> slots;  // leased ones, by index
   protocol::CmStatus connection_management{};

@@ -30,20 +30,19 @@ inline DeviceCounters counters_in(const protocol::DeviceCountersReply& reply) {
   return counters;
 }
 
-// A sum without one of its parts. The part may have been read a moment later and exceed the sum; then the
-// rest is 0.
+// Returns `sum` - `part`, or 0 if `part` is larger: it may have been read a moment after the sum.
 constexpr uint64_t rest_of(uint64_t sum, uint64_t part) {
   return sum > part ? sum - part : 0;
 }
 
-// A counter that the kernel shows of a port, under a name that tools look for.
+// A counter file of a port in sysfs, under a name that tools look for.
 struct NamedCounter {
-  std::string_view path;  // in the port's folder: counters/port_xmit_data
+  std::string_view path;  // in the port's folder, such as counters/port_xmit_data
   uint64_t (*value)(const DeviceCounters&);
 };
 
-// The counters of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband), of the kernel's rxe,
-// and those of mlx5 for which there is a value here. Some values have several names.
+// The counters of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband) and of the kernel's rxe,
+// and those of mlx5 that DeviceCounters can supply. Some values appear under several names.
 inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     // All octets between the packet delimiters, in words of four (IBTA volume 1, 16.1.3.5).
     {"counters/port_xmit_data", [](const DeviceCounters& c) { return c[transport::kSentOctets] / 4; }},

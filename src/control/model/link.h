@@ -13,8 +13,8 @@ namespace verbena::control {
 
 inline constexpr uint32_t kGidTableLength = 1024;
 
-// One entry of a link's GID table. Its index stays the same as long as the address exists; a removed entry
-// leaves a hole.
+// One entry of a link's GID table. The index of an entry stays the same as long as the address exists; a
+// removed entry leaves its index unused.
 struct GidEntry {
   uint32_t index = 0;
   roce::Address gid;
@@ -30,25 +30,25 @@ struct Link {
   uint32_t interface_index = 0;
   std::array<uint8_t, 6> mac{};
   uint32_t mtu = 0;                   // of the netdev
-  uint32_t speed = 0;                 // Mb/s, as the netdev reports, in whole 100 Mb/s; 0: unknown
+  uint32_t speed = 0;                 // Mb/s, as the netdev reports, rounded down to 100 Mb/s; 0 if unknown
   bool up = false;                    // the netdev is up and has carrier
   bool has_wire = true;               // the agent has UDP port 4791, so that other hosts can be reached
   bool automatic = false;             // not added by a user
-  std::vector<GidEntry> gids{};       // by index, without the holes
-  std::vector<roce::Prefix> peers{};  // the hosts that it accepts packets from; empty: all
-  // The networks of its addresses, if they have other hosts. Only the agent knows them: they are not in the
-  // link table's file.
+  std::vector<GidEntry> gids{};       // ordered by index, without unused indexes
+  std::vector<roce::Prefix> peers{};  // the networks from which the link accepts packets; empty if from all
+  // The networks of the netdev's addresses, without link-local ones and networks of one host. Only the agent
+  // has this list: it is not in the link table's file.
   std::vector<roce::Prefix> networks{};
 
   friend bool operator==(const Link&, const Link&) = default;
 
-  // The port's state, wherever it is shown: ACTIVE or DOWN. Programs of this host reach each other by shared
-  // memory even if it is DOWN because there is no wire.
+  // Returns whether the port's state is shown as ACTIVE, else as DOWN. Programs of this host reach each other
+  // by shared memory even if the port is DOWN because the agent lacks UDP port 4791.
   bool is_active() const { return up && has_wire; }
 };
 
-// The link's 64-bit GUID in wire order: EUI-64 from the MAC address; for a netdev without one, made from the
-// interface index with the "local" bit set.
+// Returns the link's 64-bit GUID in network byte order: the EUI-64 of the MAC address. Without a MAC address,
+// it is made from the interface index with the "local" bit set.
 std::array<uint8_t, 8> guid_of(const Link& link);
 
 }  // namespace verbena::control

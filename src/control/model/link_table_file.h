@@ -11,8 +11,8 @@
 
 namespace verbena::control {
 
-// The link table, as the agent passes it on: in a sealed memfd, so that one file serves every client and a
-// reader needs no lock. It also carries the data that the next agent needs to continue after this one.
+// The link table that the agent sends to clients in a sealed memfd: one file serves all clients, and readers
+// need no lock. The other members are for the next agent, which continues from the file.
 struct LinkSnapshot {
   uint64_t generation = 0;
   uint32_t next_device_index = 0;
@@ -23,12 +23,12 @@ struct LinkSnapshot {
 };
 
 std::vector<std::byte> encode_links(const LinkSnapshot& snapshot);
-// EPROTO if the bytes are no valid link table. Accepts the record lengths of other versions
-// (link_table_layout.h).
+// Decodes a link table, also with record lengths of other versions. EPROTO if it is invalid.
 Result<LinkSnapshot> decode_links(ConstBytes bytes);
 
+// Writes the table to a new sealed memfd, and returns it.
 Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot);
-// EPROTO also for a file that is not sealed against change.
+// Reads the table from a file of write_link_file(). EPROTO if it is invalid or not sealed against changes.
 Result<LinkSnapshot> read_link_file(int fd);
 
 }  // namespace verbena::control

@@ -19,34 +19,34 @@ namespace verbena::control {
 
 // A received message, apart from its bytes.
 struct Received {
-  size_t bytes = 0;        // 0: the other end has closed
-  bool truncated = false;  // longer than the buffer, or with more descriptors than asked for
-  bool lost_fds = false;   // truncated because this process may open no more
+  size_t bytes = 0;        // 0 if the other end has closed
+  bool truncated = false;  // the message is longer than the buffer, or has more than `max_fds` descriptors
+  bool lost_fds = false;   // truncated because this process may open no more descriptors
   std::vector<UniqueFd> fds;
 };
 
 // The kernel's limit of descriptors in one message (SCM_MAX_FD).
 inline constexpr size_t kMaxScmFds = 253;
 
-// Sends one message without blocking (EAGAIN); never raises SIGPIPE.
+// Sends one message with copies of `fds`. EAGAIN instead of blocking; EPIPE without SIGPIPE.
 Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds = {});
-// Receives one message without blocking (EAGAIN). Descriptors arrive close-on-exec; the kernel closes those
-// beyond `max_fds`. REQUIRES: max_fds <= kMaxScmFds
+// Receives one message. EAGAIN instead of blocking. Received descriptors are close-on-exec; the kernel closes
+// those beyond `max_fds`. REQUIRES: max_fds <= kMaxScmFds
 Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 // Like receive_message(), but leaves the message and its descriptors in the socket.
 Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
-// Like receive_message(), but waits as the socket's settings say (O_NONBLOCK; SO_RCVTIMEO: EAGAIN after that
-// time).
+// Like receive_message(), but blocks unless the socket is O_NONBLOCK. EAGAIN after the socket's SO_RCVTIMEO,
+// if it is set.
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 
-// Waits until poll(2) reports one of `events` for the descriptor. False: the deadline came first.
+// Waits until poll(2) reports one of `events`, an error or a hang-up. Returns false at the deadline.
 bool wait_until_ready(int fd, short events, TimePoint deadline);
 
-// The address at which an agent listens.
+// The Unix socket address at which an agent listens.
 struct AgentAddress {
-  // The abstract name of the agent of `uid`.
+  // The abstract name of the agent of user `uid`.
   explicit AgentAddress(uid_t uid);
-  // A socket file. REQUIRES: fits(path)
+  // The path of an agent's socket file. REQUIRES: fits(path)
   explicit AgentAddress(std::string_view path);
   static bool fits(std::string_view path) { return path.size() < sizeof(sockaddr_un::sun_path); }
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
@@ -54,6 +54,7 @@ struct AgentAddress {
   socklen_t length = 0;
 };
 
+// Returns pid, user and group of the process at the other end (SO_PEERCRED).
 Result<ucred> peer_credentials(int socket);
 
 }  // namespace verbena::control

@@ -5,8 +5,9 @@
 
 namespace verbena::control {
 
-// The path MTU of a netdev, as enum ibv_mtu: the largest whose packets fit with all headers of RoCEv2. These
-// are 80 bytes at most, as in the kernel's rxe; a netdev of MTU 1500 gives 1024.
+// Returns the path MTU for a netdev's MTU, as enum ibv_mtu: the largest that fits together with the RoCEv2
+// headers, but at least 256 bytes. The headers are taken as 80 bytes, as in the kernel's rxe; a netdev MTU of
+// 1500 gives 1024.
 constexpr uint8_t path_mtu_of(uint32_t netdev_mtu) {
   constexpr uint32_t kOverhead = 80;
   uint8_t mtu = 5;  // IBV_MTU_4096

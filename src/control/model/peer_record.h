@@ -9,7 +9,7 @@
 
 namespace verbena::control {
 
-// Converts a network to its form in the agent's messages and in the link table's file.
+// Converts a network to the record that the agent's messages and the link table's file contain.
 inline protocol::PeerRecord store_peer(const roce::Prefix& peer) {
   protocol::PeerRecord record{};
   std::copy(peer.network.bytes.begin(), peer.network.bytes.end(), record.network);
@@ -17,7 +17,7 @@ inline protocol::PeerRecord store_peer(const roce::Prefix& peer) {
   return record;
 }
 
-// Converts it back. Nothing: the record is not a network.
+// Converts a record back to a network. Returns nullopt if the record is not a valid network.
 inline std::optional<roce::Prefix> load_peer(const protocol::PeerRecord& record) {
   roce::Prefix peer;
   std::copy(std::begin(record.network), std::end(record.network), peer.network.bytes.begin());

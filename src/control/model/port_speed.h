@@ -6,7 +6,7 @@
 
 namespace verbena::control {
 
-// The speed of a link in InfiniBand's terms: a number of lanes, and the speed of each.
+// A link speed in InfiniBand's terms: the number of lanes, and the speed of one lane.
 struct PortSpeed {
   uint8_t width;      // ibv_port_attr::active_width
   uint8_t speed;      // ibv_port_attr::active_speed
@@ -14,7 +14,7 @@ struct PortSpeed {
   uint32_t megabits;  // the entry is for Ethernet links of up to this speed
 };
 
-// The kernel's translation for a netdev that does not report its lanes (ib_get_eth_speed()).
+// Translates Ethernet speeds as the kernel does for a netdev that reports no lanes (ib_get_eth_speed()).
 inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
     {1, 1, "2.5 Gb/sec (1X SDR)", 1'000},
     {1, 8, "10 Gb/sec (1X FDR10)", 10'000},
@@ -27,8 +27,8 @@ inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
     {2, 128, "400 Gb/sec (4X NDR)", 400'000},
 });
 
-// The speed assumed for a netdev that reports none: loopback, a bridge, most that are not hardware. They are
-// as fast as the CPU; veth reports this value.
+// Speed assumed for a netdev that reports none, such as loopback, a bridge and most virtual netdevs. They are
+// as fast as the CPU; the value is the one that veth reports.
 inline constexpr uint32_t kAssumedMegabits = 10'000;
 
 constexpr const PortSpeed& port_speed_of(uint32_t megabits) {

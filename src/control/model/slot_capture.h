@@ -7,8 +7,8 @@
 
 namespace verbena::control {
 
-// The agent's news of a capture. The process also writes the packets that the slot sends by shared memory to
-// the ring; without a ring it stops doing so.
+// A message from the agent that starts or stops the capture of a slot. With a ring, the process copies the
+// packets that the slot sends by shared memory to the ring; without a ring, the process stops.
 struct SlotCapture {
   static constexpr uint32_t kAllSlots = UINT32_MAX;
   uint32_t slot = kAllSlots;

@@ -12,25 +12,27 @@
 
 namespace verbena::protocol {
 
-// Connection management in the agent protocol: the counterpart of the kernel's rdma_ucm for librdmacm. The
-// agent has the state machines (management/cm/) and QP1. A program has identifiers (rdma_cm_id), which it
-// numbers, and event channels.
+// The part of the agent protocol for connection management. It replaces the kernel's rdma_ucm for librdmacm.
+// The agent has the state machines (management/cm/) and QP1. A program has event channels and identifiers
+// (rdma_cm_id), and numbers both.
 //
-// Requests are sent like all others (messages.h): after hello, each answered by one reply. Events are sent on
+// Requests are sent after kHello like those in messages.h, and each gets one reply. Events are sent on
 // channels. A channel is a SOCK_SEQPACKET socket pair that the program creates. One end is the descriptor
-// that the application sees (rdma_event_channel::fd). The other goes to the agent with kCmOpenChannel, and
-// the program keeps a copy. So after an agent's death the application's descriptor and all undelivered events
-// stay intact, and the next agent gets the other end again. The program can also write its own events there.
-// The agent sends one CmEvent per message and never blocks; it queues events until the socket is writable.
+// that the application sees (rdma_event_channel::fd). The program sends the other end to the agent with
+// kCmOpenChannel, and keeps a copy. So when an agent is killed, the application's descriptor and all
+// undelivered events stay intact, and the next agent gets the other end again. The program can also write its
+// own events to this end. The agent sends one CmEvent per message. It never blocks, and queues events until
+// the socket is writable.
 //
 // The program numbers identifiers from 1 up. Identifiers of incoming requests are numbered by the agent, with
 // kCmAgentsNumber set. A number is reused only after two billion others, and never while in use. Numbers are
-// local to a connection to the agent. When that connection ends, its identifiers are destroyed as by
-// kCmDestroyId: peers of established connections get a DREQ, those being set up a REJ, and ports become free.
+// valid only on the program's connection to the agent. When that connection ends, the agent destroys its
+// identifiers as by kCmDestroyId. Peers get a DREQ for established connections and a REJ for others, and
+// ports become free.
 
 inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 
-// The requests and their replies; MessageType in messages.h has the numbers.
+// The requests and their replies, with descriptors in brackets; MessageType in messages.h has the numbers.
 //
 //   kCmOpenChannel     CmChannelRequest [agent's end] -> header
 //   kCmCloseChannel    CmChannelRequest -> header
@@ -61,25 +63,25 @@ inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 // identifier's state, ENOENT for an unknown number, EADDRINUSE, EADDRNOTAVAIL, EACCES (ports below
 // net.ipv4.ip_unprivileged_port_start), ENODEV (no link has the address), EAFNOSUPPORT, ENETDOWN (no wire).
 
-// The error text for a request that does not fit the identifier's state. librdmacm replaces it by a better
-// one, since it knows the state and the call.
+// The error text of a request that does not fit the identifier's state. In librdmacm, a text that names the
+// state and the call replaces it.
 inline constexpr std::string_view kCmWrongState = "not in this state of the identifier";
 
-// An IPv4 or IPv6 address and port, or nothing (family 0). AF_INET6 has the layout of sockaddr_in6; an
-// AF_INET address is in the first four bytes.
+// An IPv4 or IPv6 address and port, or no address if `family` is 0. An IPv4 address is in the first four
+// bytes of `address`.
 struct CmAddress {
-  uint16_t family;    // AF_INET, AF_INET6, or 0: none
-  uint16_t port;      // network order; 0: none
-  uint32_t scope_id;  // AF_INET6
+  uint16_t family;    // AF_INET, AF_INET6, or 0 if there is no address
+  uint16_t port;      // network byte order; 0 if there is none
+  uint32_t scope_id;  // only for AF_INET6
   uint8_t address[16];
 };
 static_assert(sizeof(CmAddress) == 24);
 
-// The path of an identifier's packets, once it is known.
+// The path of an identifier's packets, as far as known, and the device to which the identifier is bound.
 struct CmRoute {
   CmAddress source;
   CmAddress destination;
-  char link[kLinkNameBytes];  // the ibv_device's name; empty: not bound to a device
+  char link[kLinkNameBytes];  // the ibv_device's name; empty if not bound to a device
   uint32_t device_index;      // Link::device_index
   uint32_t gid_index;         // of source_gid in the device's GID table
   uint8_t source_gid[16];
@@ -92,39 +94,39 @@ struct CmRoute {
 };
 static_assert(sizeof(CmRoute) == 160);
 
-// The parameters with which a connection's QP becomes RTR and RTS, besides the route, and with which a
-// restarted agent can end the connection.
+// The parameters, other than the route, with which a program moves a connection's QP to RTR and RTS. A
+// restarted agent needs them to end the connection.
 struct CmConnection {
   uint32_t local_id;   // communication IDs (IBTA volume 1, 12.6)
-  uint32_t remote_id;  // 0: unknown yet
+  uint32_t remote_id;  // 0 if not known yet
   uint32_t remote_qpn;
   uint32_t send_psn;
   uint32_t receive_psn;
   uint32_t local_qpn;
   uint8_t ack_timeout;          // local ACK timeout: 4.096 us * 2^n
-  uint8_t retry_count;          // RETRY_CNT and
+  uint8_t retry_count;          // RETRY_CNT of our requester
   uint8_t rnr_retry_count;      // RNR_RETRY of our requester
   uint8_t responder_resources;  // MAX_DEST_RD_ATOMIC
   uint8_t initiator_depth;      // MAX_QP_RD_ATOMIC
-  uint8_t peer_cm_timeout;      // the peer's response time: 4.096 us * 2^n
-  uint8_t is_active;            // this side sent the REQ
+  uint8_t peer_cm_timeout;      // maximum response time of the peer's CM: 4.096 us * 2^n
+  uint8_t is_active;            // 1 if this side sent the REQ
   uint8_t qp_type;              // enum ibv_qp_type
 };
 static_assert(sizeof(CmConnection) == 32);
 
-// An rdma_cm event as sent on an event channel's socket, by the agent or (kCmFromProgram) by the process
-// itself.
+// An rdma_cm event on an event channel's socket. Sent by the agent, or by the process itself with
+// kCmFromProgram.
 struct CmEvent {
   static constexpr uint32_t kMagic = 0x65766372;
   uint32_t magic;
   uint32_t type;   // enum rdma_cm_event_type
   int32_t status;  // as rdma_cm_event::status: 0, a negative errno value, or the reason of a REJ
   uint32_t id;
-  uint32_t listener;   // CONNECT_REQUEST: the listener; `id` is new, numbered by the agent. Else 0
-  uint32_t multicast;  // MULTICAST_*: CmJoinRequest::multicast
+  uint32_t listener;   // for CONNECT_REQUEST, the listener, and `id` is a new number of the agent's; else 0
+  uint32_t multicast;  // for MULTICAST_*, CmJoinRequest::multicast
   CmConnection connection;
   CmRoute route;
-  ConnectionParameters parameters;  // of the peer, from our view, as in rdma_get_cm_event(3)
+  ConnectionParameters parameters;  // the peer's, translated to our view, as in rdma_get_cm_event(3)
   uint32_t flags;                   // kCmHasRoute, kCmHasParameters ...
   uint32_t generation;              // CmChannelRequest::generation of the channel
 };
@@ -143,7 +145,7 @@ static_assert(sizeof(CmIdRequest) == 24);
 
 struct CmDestroyReply {
   MessageHeader header;
-  uint32_t events;  // sent to the identifier's channel so far, including a listener's connection requests
+  uint32_t events;  // number sent so far to the channel, including a listener's connection requests
   uint32_t reserved;
 };
 static_assert(sizeof(CmDestroyReply) == 24);
@@ -151,8 +153,9 @@ static_assert(sizeof(CmDestroyReply) == 24);
 struct CmChannelRequest {
   MessageHeader header;
   uint32_t channel;  // numbered by the program
-  // kCmOpenChannel: repeated in every event of the channel. The program increments it for each agent, to tell
-  // a dead agent's events from those of its successor, whose numbers start again.
+  // Only for kCmOpenChannel: the agent puts this number into each event of the channel. The program
+  // increments it for each new agent, because a new agent numbers identifiers from the beginning. So it can
+  // tell a former agent's events.
   uint32_t generation;
 };
 static_assert(sizeof(CmChannelRequest) == 24);
@@ -177,7 +180,7 @@ static_assert(sizeof(CmBindRequest) == 48);
 
 struct CmAddressReply {
   MessageHeader header;
-  CmRoute route;  // `source` with the chosen port; the device if the address determines one
+  CmRoute route;  // with the chosen port in `source`, and the device if the address determines one
 };
 static_assert(sizeof(CmAddressReply) == 176);
 
@@ -185,7 +188,7 @@ struct CmResolveRequest {
   MessageHeader header;
   uint32_t id;
   uint32_t timeout_ms;
-  CmAddress source;  // family 0: chosen by the routing table
+  CmAddress source;  // if family is 0, chosen by the routing table
   CmAddress destination;
 };
 static_assert(sizeof(CmResolveRequest) == 72);
@@ -193,14 +196,14 @@ static_assert(sizeof(CmResolveRequest) == 72);
 struct CmListenRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t backlog;  // 0: the agent's maximum
+  uint32_t backlog;  // 0 for the agent's maximum
 };
 static_assert(sizeof(CmListenRequest) == 24);
 
 struct CmConnectRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t refused;  // kCmAccept of UD: 0, or the reason to refuse (enum ib_cm_sidr_status)
+  uint32_t refused;  // only for kCmAccept of UD: 0, or the reason to refuse (enum ib_cm_sidr_status)
   ConnectionParameters parameters;
 };
 static_assert(sizeof(CmConnectRequest) == 272);
@@ -227,7 +230,7 @@ static_assert(sizeof(CmOptionRequest) == 32);
 struct CmJoinRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t multicast;   // numbered by the program, like identifiers
+  uint32_t multicast;   // numbered by the program, as identifiers are
   uint32_t join_flags;  // enum rdma_cm_join_mc_attr_flags
   uint32_t reserved;
   CmAddress group;
@@ -250,20 +253,22 @@ static_assert(sizeof(CmMigrateRequest) == 24);
 
 struct CmRestoreRequest {
   MessageHeader header;
-  // `header` of this is unused. The id is the program's: it renumbers identifiers that an agent had numbered.
+  // create.header is unused. create.id is a number of the program's, also for an identifier that the former
+  // agent had numbered.
   CmCreateRequest create;
   uint32_t state;  // kCmIdle, kCmBound, kCmListening, kCmConnected, kCmResolved
   uint32_t backlog;
-  uint32_t tos;             // type of service; ~0: not set
+  uint32_t tos;             // type of service; ~0 if not set
   uint32_t options;         // kCmReuseAddress ...
   CmRoute route;            // from kCmBound on
   CmConnection connection;  // kCmConnected
 };
-// kCmResolved: bound, with address and route resolved; kCmResolveRoute or kCmConnect may follow. kCmConnected
-// requires a known remote_id; without one an identifier is restored as kCmResolved, or not at all.
+// Values of CmRestoreRequest::state. kCmResolved is a bound identifier with address and route resolved, for
+// which kCmResolveRoute or kCmConnect may follow. kCmConnected requires a known remote_id. The program
+// restores a connection without one as kCmResolved, or not at all.
 inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
-// kCmFamilyOptionSet: the program has chosen whether kCmOwnFamilyOnly applies; otherwise the address decides,
-// as at bind.
+// Flags of CmRestoreRequest::options. With kCmFamilyOptionSet, the program has chosen whether
+// kCmOwnFamilyOnly applies; otherwise the address decides, as for kCmBind.
 inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2, kCmFamilyOptionSet = 4;
 static_assert(sizeof(CmRestoreRequest) == 256);
 

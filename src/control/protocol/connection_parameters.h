@@ -12,20 +12,19 @@
 
 namespace verbena::protocol {
 
-// The maximum private data of any message (REP: 196, DREP: 224).
+// The maximum private data in bytes of any message: 224 in a DREP; a REP has at most 196.
 inline constexpr size_t kCmPrivateBytes = 224;
 
-// The parameters of one end of a connection that is being set up. One type is used all the way:
-// rdma_connect() and rdma_accept() build it from rdma_conn_param, CmConnectRequest carries it to the agent,
-// and the connection manager writes it into the REQ or REP (management/cm/spoken_parameters.h). The peer's
-// parameters come back in a CmEvent, to rdma_cm_event, translated to our view: its initiator depth is our
-// responder resources.
+// The parameters of one end of a connection that is being set up. From rdma_conn_param, rdma_connect() and
+// rdma_accept() build the parameters for the CmConnectRequest to the agent. The connection manager writes
+// them into the REQ or REP (management/cm/spoken_parameters.h). The peer's parameters come in a CmEvent,
+// translated to our view: the peer's initiator depth is our responder resources.
 //
 // Part of the agent protocol: plain bytes of a fixed size. Values from outside may be arbitrary.
 struct ConnectionParameters {
   uint32_t qpn;
-  uint32_t qkey;        // UD: the accepting side's
-  uint32_t ece_vendor;  // 0: no enhanced connection establishment
+  uint32_t qkey;        // only for UD: the accepting side's Q_Key
+  uint32_t ece_vendor;  // 0 without enhanced connection establishment (ECE)
   uint32_t ece_options;
   uint8_t responder_resources;
   uint8_t initiator_depth;
@@ -40,7 +39,8 @@ struct ConnectionParameters {
   ConstBytes data() const {
     return std::as_bytes(std::span(private_data)).first(std::min<size_t>(private_length, kCmPrivateBytes));
   }
-  // These return false, and change nothing, if there is no room.
+  // The next three methods change the private data. If it would be too long, they return false and change
+  // nothing.
   bool append(ConstBytes more) { return insert(data().size(), more); }
   bool prepend(ConstBytes more) { return insert(0, more); }
   bool set_data(ConstBytes whole) {

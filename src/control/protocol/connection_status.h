@@ -13,13 +13,13 @@ inline constexpr size_t kConnectionStates = 15;    // cm::State
 inline constexpr size_t kConnectionMads = 11;      // cm::MessageType
 inline constexpr size_t kDatagramDropReasons = 9;  // cm::DropReason
 
-// An agent's counters of connection management, for status commands.
+// The agent's counters of connection management, for `verbena status`.
 struct CmStatus {
-  // Identifiers of programs: all; listening ones; those waiting for neighbour resolution.
+  // Numbers of programs' identifiers: all, listening, and waiting for neighbour resolution.
   uint32_t identifiers;
   uint32_t listening;
   uint32_t resolving;
-  // Connections of no program: in TIMEWAIT, or refused a short while ago.
+  // Number of connections without a program: in TIMEWAIT, or refused a short while ago.
   uint32_t waiting;
   uint32_t connections[kConnectionStates];  // of programs, by cm::State
   uint32_t reserved;
@@ -30,7 +30,7 @@ struct CmStatus {
   uint64_t timed_out;
   uint64_t stale_connections;
   uint64_t dropped[kDatagramDropReasons];  // by cm::DropReason
-  uint64_t bad_qkey;                       // datagrams to QP1: wrong Q_Key; next: of an unknown class
+  uint64_t bad_qkey;                       // datagrams to QP1 with a wrong Q_Key; next, of an unknown class
   uint64_t unknown_class;
 };
 
@@ -43,11 +43,11 @@ static_assert(sizeof(CmStatusReply) == 392);
 
 // A program's identifier (rdma_cm_id), as a record of the file that comes with a CmIdsReply.
 struct CmIdRecord {
-  int32_t pid;  // 0: in a pid namespace invisible to the agent
+  int32_t pid;  // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   uint32_t number;        // unique among the agent's identifiers
-  uint32_t device_index;  // kNoDevice: not bound to a device
-  uint32_t local_qpn;     // 0: unknown
+  uint32_t device_index;  // kNoDevice if not bound to a device
+  uint32_t local_qpn;     // 0 if unknown
   uint16_t port_space;    // enum rdma_port_space
   uint8_t qp_type;        // enum ibv_qp_type
   uint8_t state;          // the kernel's enum rdma_cm_state

@@ -8,7 +8,7 @@
 
 namespace verbena::protocol {
 
-// Management datagrams in the agent protocol: the counterpart of the kernel's ib_umad for libibumad.
+// The part of the agent protocol for management datagrams. It replaces the kernel's ib_umad for libibumad.
 //
 //   kMadGetPort     DeviceRequest -> MadPortReply: attributes of a link's port in the fabric
 //   kMadOpenPort    DeviceRequest -> header [socket]; flags: kMadLongMessages
@@ -20,14 +20,14 @@ namespace verbena::protocol {
 // that opened it has ended.
 //
 // A message of more than kMadBytes comes with a file that has the rest; its size is sealed
-// (base/sealed_file.h). The agent uses a file only beyond kMaxMadBytesInline. `length` is the whole length.
-// Files are used, in either direction, only on ports opened with kMadLongMessages. Only there is `status`
-// significant in messages from the program: a message with ETIMEDOUT comes back at once, as if it had not
-// been answered. So a new agent returns messages that the former one had not.
+// (base/sealed_file.h). The agent uses a file only beyond kMaxMadBytesInline. `length` is the total length.
+// Files are used, in either direction, only on ports opened with kMadLongMessages. Only on these ports,
+// `status` is significant in messages from the program: the agent returns a message with ETIMEDOUT at once,
+// as an unanswered request. So a new agent returns messages that the former agent has not returned.
 //
-// Errors are the kernel's: EINVAL for an impossible class, version or OUI, or for methods registered already;
-// ENOMEM for too many MAD agents. EPERM: the class is reserved for Verbena's agent (connection management).
-// ENODEV: no such link; EBADF: no such port of this user.
+// Errors are the kernel's: EINVAL for an invalid class, version or OUI, or for methods registered already;
+// ENOMEM for too many MAD agents. EPERM for the class of connection management, which Verbena's agent handles
+// itself. ENODEV if there is no such link, EBADF if this user has no such port open.
 
 struct MadPortReply {
   MessageHeader header;
@@ -43,7 +43,7 @@ static_assert(sizeof(MadPortReply) == 32);
 
 struct MadRegisterRequest {
   MessageHeader header;
-  uint64_t port;   // inode of its socket, known to every process that has the socket
+  uint64_t port;   // inode of the port's socket, known to every process that has the socket
   uint32_t agent;  // for kMadUnregister and kMadKeepsNumber
   uint32_t oui;    // for vendor classes of range 2
   uint8_t management_class;
@@ -55,8 +55,9 @@ struct MadRegisterRequest {
 };
 static_assert(sizeof(MadRegisterRequest) == 56);
 inline constexpr uint32_t kMadLongMessages = 1;  // DeviceRequest::flags
-inline constexpr uint32_t kMadUserRmpp = 1;      // the program does RMPP itself
-// The MAD agent keeps the number `agent`, which it had with the former agent. EEXIST: the number is in use.
+inline constexpr uint32_t kMadUserRmpp = 1;      // the program segments and reassembles RMPP messages itself
+// Registers the MAD agent with the number `agent`, which it had before Verbena's agent was restarted. EEXIST
+// if the number is in use.
 inline constexpr uint32_t kMadKeepsNumber = 2;
 
 struct MadRegisterReply {
@@ -66,7 +67,7 @@ struct MadRegisterReply {
 };
 static_assert(sizeof(MadRegisterReply) == 24);
 
-// struct ib_user_mad of <infiniband/umad.h>. _be: in network order.
+// struct ib_user_mad of <infiniband/umad.h>. Fields ending in _be are in network byte order.
 struct UserMad {
   uint32_t agent;
   uint32_t status;  // an errno value: ETIMEDOUT for an unanswered request
@@ -90,8 +91,9 @@ struct UserMad {
 static_assert(sizeof(UserMad) == 64);
 
 inline constexpr size_t kUserMadBytes = sizeof(UserMad);
-// Message lengths: the maximum without a file is kMaxMadBytesInline, the total maximum is RMPP's
-// (management/mad/rmpp.h). The minimum is a MAD header and an RMPP header, as in the kernel.
+// Message lengths in bytes: of a MAD, the maximum without a file, and the minimum that a program may send.
+// That is a MAD header and an RMPP header, as in the kernel. The maximum with a file is RMPP's
+// (management/mad/rmpp.h).
 inline constexpr size_t kMadBytes = 256;
 inline constexpr size_t kMaxMadBytesInline = size_t{129} << 10;
 inline constexpr size_t kLeastSentMadBytes = 36;

@@ -15,14 +15,14 @@ namespace verbena::protocol {
 
 // The agent protocol: messages of fixed layout over a SOCK_SEQPACKET socket to the agent of a network
 // namespace. Host byte order, since both ends are on one machine. Each request gets one reply with the same
-// sequence number and type | kReply; header.error != 0 makes it an ErrorReply. Descriptors are passed by
-// SCM_RIGHTS. A client passes only descriptors of the takeover state, of XRC domains' files and of event
-// channels (connection_messages.h).
+// sequence number and type | kReply. If header.error is not 0, the reply is an ErrorReply. Descriptors are
+// passed by SCM_RIGHTS. A client passes only descriptors of the takeover state, of XRC domains' files and of
+// event channels (connection_messages.h).
 //
-// A root agent listens on a socket file in its directory (base/paths/state_path.h) and on the abstract name
-// "@verbena/0", and serves all users. A user's agent listens on the user's file and on "@verbena/<uid>", and
-// serves that user. Both ends check the other's credentials (SO_PEERCRED), since anyone can bind an abstract
-// name.
+// Root's agent listens on a socket file in its state directory (base/paths/state_path.h) and on the abstract
+// name "@verbena/0". It serves all users, or with --serve-only root and one other. A user's agent listens on
+// the user's file and on "@verbena/<uid>", and serves that user. Both ends check the other's credentials
+// (SO_PEERCRED), since any user can bind an abstract name.
 
 inline constexpr uint32_t kProtocolMagic = 0x6e627276;  // "vrbn"
 inline constexpr uint16_t kProtocolVersion = 6;
@@ -35,15 +35,15 @@ inline constexpr size_t kNetdevNameBytes = 16;  // IFNAMSIZ
 inline constexpr size_t kProgramBytes = 64;
 inline constexpr size_t kVersionBytes = 32;
 
-// Versions. A library and an agent of neighbouring versions work together, so programs continue during a
-// package upgrade. The messages of a connection have the highest version known to both; a reply has the
-// version of its request. New fields are appended to a struct, and new message types are answered by
-// EOPNOTSUPP at an end that does not know them. A request of the next version may be longer than ours. Other
-// versions are refused by EPROTONOSUPPORT, in a reply with the refusing end's version.
+// Protocol versions. A library and an agent of neighbouring versions work together, so programs continue
+// during a package upgrade. The messages of a connection have the highest version known to both ends; a reply
+// has the version of its request. New fields are appended to a struct. An end that does not know a message
+// type answers EOPNOTSUPP. A request of the next version may be longer than ours. Other versions are refused
+// with EPROTONOSUPPORT, in a reply with the refusing end's version.
 //
 // Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
-// Version 3: channels between two slots, kAskChannel to kChannelSeen. On the event socket nobody can answer
-// EOPNOTSUPP, so neither end sends these to one of an older version.
+// Version 3: channels between two slots, kAskChannel to kChannelSeen. Messages on the event socket have no
+// reply for EOPNOTSUPP, so neither end sends these messages to an end of an older version.
 // Version 4: shared-memory traffic can be captured: kStartCapture, kGetCaptureNews, and on the event socket
 // kCapture and kCaptureSeen, which are not sent to older versions either.
 // Version 5: packets may be forwarded, SlotWire::kForwarded; a link may accept some hosts only, kSetPeers.
@@ -57,7 +57,7 @@ constexpr uint16_t common_version(uint16_t theirs) {
   return theirs < kProtocolVersion ? theirs : kProtocolVersion;
 }
 
-// The length of a message in a known version.
+// Returns the length in bytes of a message in a known version.
 template <class Message>
 constexpr size_t bytes_in(uint16_t version) {
   if constexpr (requires { Message::kBytesInVersion1; }) {
@@ -66,7 +66,7 @@ constexpr size_t bytes_in(uint16_t version) {
   return sizeof(Message);
 }
 
-// Comments: request -> reply, with the descriptors passed along in brackets; ? means optional.
+// The comments say: request -> reply, with descriptors in brackets. A question mark means optional.
 enum class MessageType : uint16_t {
   kHello = 1,      // HelloRequest [takeover state] -> HelloReply [event socket, link table, takeover state?]
   kGetLinks,       // header -> header [link table]
@@ -147,7 +147,7 @@ static_assert(sizeof(MessageHeader) == 16);
 
 struct ErrorReply {
   MessageHeader header;
-  char text[kTextBytes];  // reason for the user; may be empty
+  char text[kTextBytes];  // the reason, for the user; may be empty
 };
 static_assert(sizeof(ErrorReply) == 256);
 
@@ -158,8 +158,8 @@ struct HelloRequest {
 };
 static_assert(sizeof(HelloRequest) == 80);
 
-// Optional features of an agent, independent of its version. The reply of an agent of version 1 has no
-// `capabilities`; its clients assume the first two.
+// Optional features of an agent, independent of the protocol version: flags of HelloReply::capabilities. An
+// agent of version 1 sends no such field, and clients assume the first two flags.
 inline constexpr uint64_t kServesXrcDomains = 1;
 inline constexpr uint64_t kServesConnectionManagement = 2;
 inline constexpr uint64_t kServesLongMads = 4;  // kMadLongMessages, kMadKeepsNumber (mad_messages.h)
@@ -176,12 +176,11 @@ static_assert(sizeof(HelloReply) == 64);
 
 inline constexpr uint16_t kFirstVersionWithForwarding = 5;
 
-// The way by which a slot receives packets from the wire. Before version 5 any value but kNone means a
-// socket.
+// Tells how a slot receives packets from other hosts. Before version 5, any value but kNone means a socket.
 enum class SlotWire : uint32_t {
   kNone = 0,
-  kSocket = 1,     // by the slot's own socket of UDP port 4791
-  kForwarded = 2,  // the agent receives and forwards them: forwarded_datagram.h
+  kSocket = 1,     // by a socket of UDP port 4791 that the process has
+  kForwarded = 2,  // the agent receives and forwards packets: forwarded_datagram.h
 };
 
 struct TakeSlotReply {
@@ -199,7 +198,7 @@ struct SlotRequest {
 };
 static_assert(sizeof(SlotRequest) == 24);
 
-// Agents without this request answer EOPNOTSUPP, and their status pages have no secret.
+// The request of kClaimSlot. Older agents answer EOPNOTSUPP, and their status pages have no secret.
 struct ClaimSlotRequest {
   MessageHeader header;
   uint32_t index;
@@ -222,7 +221,7 @@ struct RenameRequest {
 };
 static_assert(sizeof(RenameRequest) == 144);
 
-// A network whose packets a link accepts: wire/roce/prefix.h.
+// A network from which a link accepts packets: wire/roce/prefix.h.
 struct PeerRecord {
   uint8_t network[16];
   uint8_t bits;
@@ -231,7 +230,7 @@ struct PeerRecord {
 static_assert(sizeof(PeerRecord) == 20);
 inline constexpr size_t kMaxPeersOfLink = 20;
 
-// Restricts a link to these networks; count 0 removes the restriction.
+// Makes a link accept packets only from these networks. If `count` is 0, removes the restriction.
 struct PeersRequest {
   MessageHeader header;
   char name[kLinkNameBytes];
@@ -249,45 +248,46 @@ struct GroupRequest {
 };
 static_assert(sizeof(GroupRequest) == 40);
 
-// An XRC domain, identified by the file's inode. The agent and each client number it independently. EAGAIN:
-// it does not exist and kCreate is not set. EINVAL: it exists and kExclusive is set. EBADF: the descriptor
-// gives no access to the file (O_PATH).
+// Opens or closes an XRC domain, which is identified by the inode of the file in kOpenDomain. Each client
+// chooses its own number for the domain. EAGAIN if the domain does not exist and kCreate is not set, EINVAL
+// if it exists and kExclusive is set. EBADF if the descriptor gives no access to the file (O_PATH).
 struct DomainRequest {
   static constexpr uint32_t kCreate = 1;
   static constexpr uint32_t kExclusive = 2;
   MessageHeader header;
   uint64_t domain;
   uint32_t device_index;
-  uint32_t slot;  // the client's slot, which has the domain's queues and targets
+  uint32_t slot;  // the client's slot that has the domain's shared receive queues and target QPs
   uint32_t flags;
   uint32_t reserved;
 };
 static_assert(sizeof(DomainRequest) == 40);
 
-// A socket between two clients of one domain. It carries requests of one, the asker, and answers of the
-// other. Each gets an end.
+// Requests (kAskPeer) or brings (kPeer) a socket between two clients of one XRC domain. Each client gets an
+// end. The client that requested the socket sends requests on it, and the other client answers.
 struct PeerMessage {
-  MessageHeader header;  // header.error: why there is no socket; ENOENT: no client there has the domain open
+  MessageHeader header;  // error: 0, EAGAIN, or ENOENT if no client at the slot has the domain open
   uint64_t domain;       // the number used by the client that sends or receives this message
-  uint32_t slot;         // the other client's
-  uint32_t asked;        // in kPeer: this client requested the socket
+  uint32_t slot;         // the slot of the other client
+  uint32_t asked;        // in kPeer, 1 if this client requested the socket
 };
 static_assert(sizeof(PeerMessage) == 32);
 inline constexpr uint32_t kMaxPeersUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithChannels = 3;
 
-// A socket for a channel between two slots. It connects their processes, which may belong to different users
-// or be the same. Each gets an end; the agent is not involved afterwards.
+// Requests (kAskChannel) or brings (kChannel) a socket for a channel between two slots. Their processes may
+// belong to different users, or be the same process. Each slot gets an end; the agent is not involved
+// afterwards.
 struct ChannelMessage {
-  // header.error: why there is no socket. ENOENT: no process leases the other slot. EOPNOTSUPP: the other
-  // process's library is too old for channels. EINVAL: own_slot is not the requester's, or equals peer_slot.
-  // EAGAIN: a later request may succeed. The other process has not reconnected after an agent's restart, or
-  // does not read its events, or the agent cannot make a socket.
+  // header.error is 0 if there is a socket. ENOENT if the other slot is not leased, EOPNOTSUPP if the other
+  // process's library is too old for channels. EINVAL if own_slot is not the requester's or equals peer_slot.
+  // EAGAIN if a later request may succeed. The other process has yet to reconnect after an agent's restart,
+  // or does not read its events, or the agent cannot create a socket.
   MessageHeader header;
   uint32_t own_slot;   // of the client that sends or receives this message
   uint32_t peer_slot;  // the other slot
-  uint32_t asked;      // in kChannel: this client requested the socket
+  uint32_t asked;      // in kChannel, 1 if this client requested the socket
   uint32_t reserved;
 };
 static_assert(sizeof(ChannelMessage) == 32);
@@ -295,8 +295,8 @@ inline constexpr uint32_t kMaxChannelsUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithCaptures = 4;
 
-// Asks a client to copy the packets that a slot sends by shared memory into a ring
-// (observe/capture/layout.h), or to stop.
+// Tells a client to copy the packets that a slot sends by shared memory into a ring
+// (observe/capture/layout.h), or to stop. The ring is the message's descriptor.
 struct CaptureMessage {
   MessageHeader header;
   uint32_t slot;  // a slot of the receiving client
@@ -307,7 +307,8 @@ inline constexpr uint32_t kMaxCapturesUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithTraces = 6;
 
-// Asks a client to trace each request and packet of its queue pairs (trace_ring.h), or to stop.
+// Tells a client to trace each request and packet of its queue pairs (trace_ring.h) if `on` is not 0, else to
+// stop.
 struct TraceMessage {
   MessageHeader header;
   uint32_t on;
@@ -316,12 +317,13 @@ struct TraceMessage {
 static_assert(sizeof(TraceMessage) == 24);
 inline constexpr uint32_t kMaxTracesUnseen = 64;
 
-// The maximum length of messages on the event socket.
+// Maximum length in bytes of messages on the event socket.
 inline constexpr size_t kMaxEventBytes = 32;
 static_assert(sizeof(PeerMessage) <= kMaxEventBytes && sizeof(ChannelMessage) <= kMaxEventBytes &&
               sizeof(CaptureMessage) <= kMaxEventBytes && sizeof(TraceMessage) <= kMaxEventBytes);
 
-// EPERM: not allowed for this user. EBUSY: another session captures.
+// Starts a capture for the client's session. EPERM if this user may not capture, EBUSY if another session
+// captures.
 struct StartCaptureRequest {
   MessageHeader header;
   uint32_t snap_bytes;  // maximum bytes to capture of each packet's payload
@@ -329,18 +331,18 @@ struct StartCaptureRequest {
 };
 static_assert(sizeof(StartCaptureRequest) == 24);
 
-// A change of a slot's capture. Each reply has one, in order.
+// The next change of a slot's capture, in order. Each reply of kGetCaptureNews has one.
 struct CaptureNewsReply {
   enum Kind : uint32_t {
-    kNothing = 0,  // no more for now
+    kNothing = 0,  // there is no change now
     kBegun = 1,    // [ring, status page]
-    kEnded = 2,    // of a capture that had begun: nothing more is written
-    kRefused = 3,  // the slot is not captured because of `error`. EOPNOTSUPP: its library is too old
+    kEnded = 2,    // a capture that had begun has ended: nothing more is written to its ring
+    kRefused = 3,  // not captured because of `error`; EOPNOTSUPP if the process's library is too old
   };
   MessageHeader header;
   uint32_t kind;
   uint32_t slot;
-  int32_t pid;  // 0: in a pid namespace invisible to the agent
+  int32_t pid;  // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   char program[kProgramBytes];
   int32_t error;
@@ -348,8 +350,9 @@ struct CaptureNewsReply {
 };
 static_assert(sizeof(CaptureNewsReply) == 104);
 
-// ESRCH: no such process, or not allowed for this user. EOPNOTSUPP: its library is too old. EAGAIN: it does
-// not read its event socket.
+// Makes a process trace each request and packet. ESRCH if there is no such process with a slot, or this user
+// may not trace it. EOPNOTSUPP if the process's library is too old. EAGAIN if the process has yet to
+// reconnect or does not read its event socket. ENOSPC if this session traces 16 processes already.
 struct StartTraceRequest {
   MessageHeader header;
   int32_t pid;
@@ -363,22 +366,23 @@ struct KeptTraceRequest {
 };
 static_assert(sizeof(KeptTraceRequest) == 24);
 
-// The rings of a slot whose process has ended: a file with TraceRings that no longer changes.
+// Describes the trace of a slot whose process has ended. The descriptor is a file with TraceRings that no
+// longer changes.
 struct KeptTraceReply {
   MessageHeader header;
-  uint64_t number;   // increasing
+  uint64_t number;   // increases with each trace; `from` selects by this number
   uint64_t process;  // the same for all slots of one process
   int64_t ended_at;  // CLOCK_MONOTONIC, nanoseconds
-  int32_t pid;       // 0: in a pid namespace invisible to the agent
+  int32_t pid;       // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   uint32_t slot;
-  uint32_t in_order;  // 1: the process returned its slot
+  uint32_t in_order;  // 1 if the process returned its slot before it ended
   char program[kProgramBytes];
 };
 static_assert(sizeof(KeptTraceReply) == 120);
 
-// The connection trace of a running process, also answered by KeptTraceReply. The agent continues to write to
-// the file. ended_at and in_order are 0; `slot` is no valid slot number.
+// Requests the connection trace of a running process. In the KeptTraceReply, ended_at and in_order are 0, and
+// `slot` is no valid slot number. The agent continues to write to the file.
 struct ConnectionTraceRequest {
   MessageHeader header;
   uint64_t from;
@@ -406,7 +410,7 @@ struct StatusReply {
   uint32_t agent_pid;
   uint32_t agent_uid;
   char agent_version[kVersionBytes];
-  char no_wire_reason[kTextBytes];  // empty: the wire is available
+  char no_wire_reason[kTextBytes];  // empty if the agent has UDP port 4791
   uint16_t protocol_version;        // the agent's own
   uint16_t refused_version;         // version of the last program refused for its version
   uint32_t refused;                 // number of refused programs
@@ -419,16 +423,16 @@ struct SlotStatusReply {
   static constexpr size_t kBytesInVersion1 = 96;
   MessageHeader header;
   uint32_t index;
-  int32_t pid;  // 0: in a pid namespace invisible to the agent
+  int32_t pid;  // 0 if in a pid namespace invisible to the agent
   uint32_t uid;
   SlotWire wire;
   char program[kProgramBytes];
-  uint16_t protocol_version;  // version between the program's library and the agent; 0: unknown yet
+  uint16_t protocol_version;  // in use between the program's library and the agent; 0 if unknown yet
   uint16_t reserved[3];
 };
 static_assert(sizeof(SlotStatusReply) == 104);
 
-// A message that is only a header, with its own type.
+// A request that consists of the header only.
 template <MessageType T>
 struct Plain {
   static constexpr MessageType kType = T;
@@ -452,8 +456,8 @@ ConstBytes bytes_of(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-// Copies a message whose length was checked. Missing fields of an older version become zero; additional
-// fields of a newer version are ignored.
+// Returns a copy of a received message. Missing fields of an older version become zero; additional fields of
+// a newer version are ignored. REQUIRES: the message's length was checked
 template <class Message>
 Message read_as(ConstBytes bytes) {
   static_assert(std::is_trivially_copyable_v<Message>);
@@ -472,7 +476,7 @@ inline MessageHeader reply_header(const MessageHeader& request, int error = 0) {
   return {kProtocolMagic, version, static_cast<uint16_t>(request.type | kReply), request.sequence, error};
 }
 
-// The bytes of a reply in the version of its request.
+// Returns the bytes of a reply, as long as the version of its request says.
 template <class Reply>
 ConstBytes reply_bytes(const Reply& reply) {
   return bytes_of(reply).first(bytes_in<Reply>(reply.header.version));

@@ -5,14 +5,14 @@
 
 namespace verbena::protocol {
 
-// The progress of a responder, as one number of the status page (kQpReceivePsn). The agent uses it to answer
-// for a stopped process. All requests before `expected` are executed. So an RNR NAK for `expected` or an
-// earlier PSN acknowledges only executed requests.
+// The progress of a QP's responder, encoded in one number of the status page (kQpReceivePsn). The agent reads
+// it to answer peers of a stopped process. All requests before `expected` are executed. So an RNR NAK for
+// `expected` or an earlier PSN acknowledges only executed requests.
 struct ResponderProgress {
   uint32_t expected = 0;  // PSN; 24 bits
   uint32_t msn = 0;       // 24 bits
   uint8_t rnr_retry = 0;  // of the QP's own requester; programs set the same at both ends
-  bool is_exact = false;  // stored before each acknowledgement; false: may lag by a moment
+  bool is_exact = false;  // true if stored before each acknowledgement, false if it may lag by a moment
 };
 
 constexpr uint64_t encode(const ResponderProgress& progress) {

@@ -13,17 +13,17 @@
 
 namespace verbena::protocol {
 
-// A process's published state of its QPs, for `verbena status`: a sparse memfd per slot, created by the
-// agent, mapped and written by the process, only read by the agent. Contains plain numbers, none of which a
-// reader trusts. All accesses are relaxed atomics, except those of traces.
+// The state that a process publishes of its QPs, for `verbena status`: a sparse memfd per slot. The agent
+// creates it and writes the secret; the process maps it and writes the rest. Contains plain numbers, none of
+// which a reader trusts. All accesses are relaxed atomics, except those of traces and the secret.
 
-// The route of a QP, and for shared memory whether requests are executed directly in the peer's memory
-// (docs/one-host.md). Processes of older versions store only 0 or 1.
+// The route of a QP. For shared memory it also tells whether this process executes requests directly in the
+// peer's memory (docs/one-host.md). Processes of older versions store only 0 or 1.
 enum class QpWay : uint8_t {
   kWire,
   kMemory,      // shared memory; whether direct access works is unknown, or not yet known
   kAllReached,  // requests are executed in the peer's memory
-  kOnlyShared,  // executed only in memory that is shared anyway: the kernel forbids the rest
+  kOnlyShared,  // executed directly only in memory that is shared anyway: the kernel forbids the rest
   kForbidden,   // the kernel does not let us access the process
   kOtherUser,   // the process is another user's, or not visible from here
   kNotUsable,   // the peer's export table is invalid
@@ -35,7 +35,7 @@ inline constexpr size_t kQpMoreNumbers = 8;      // the counters from kFirstMore
 inline constexpr size_t kQpsPerSlot = 1u << 14;  // roce::Qpn::kPerSlot
 
 struct alignas(64) QpStatus {
-  SharedNumber in_use;  // 0: no QP
+  SharedNumber in_use;  // 0 if there is no QP
   SharedNumber qpn;
   SharedNumber type;   // enum ibv_qp_type
   SharedNumber state;  // enum ibv_qp_state
@@ -53,16 +53,16 @@ struct alignas(64) PathStatus {
 };
 static_assert(sizeof(PathStatus) == 64);
 
-// Further attributes of a QP.
+// Further attributes of a QP: indexes of QpDetails::numbers.
 enum QpDetail : uint8_t {
-  kQpPd,               // number_of() its protection domain; 0: none, or unlisted
-  kQpSharedReceives,   // likewise, of its shared receive queue
-  kQpPort,             // 0: none yet
+  kQpPd,               // number_of() the QP's protection domain; 0 if there is none or it is not listed
+  kQpSharedReceives,   // number_of() the QP's shared receive queue; 0 if there is none or it is not listed
+  kQpPort,             // 0 if not set yet
   kQpMigration,        // enum ibv_mig_state
   kQpSendPsn,          // this and the following may lag by a moment
   kQpReceivePsn,       // for responders: control/protocol/responder_progress.h
   kQpWaitingSends,     // posted and not completed
-  kQpWaitingReceives,  // in its own receive queue
+  kQpWaitingReceives,  // in the QP's own receive queue
   kQpDetailCount,
 };
 
@@ -71,7 +71,7 @@ struct alignas(64) QpDetails {
 };
 static_assert(sizeof(QpDetails) == 64);
 
-// Further counters of a QP.
+// Further counters of a QP, from transport::kFirstMoreCounter on.
 struct alignas(64) QpMore {
   std::array<SharedNumber, kQpMoreNumbers> numbers;  // transport::QpMoreCounters
 };
@@ -95,7 +95,7 @@ struct alignas(64) ObjectStatus {
 };
 static_assert(sizeof(ObjectStatus) == 64);
 
-// The maximum number of listed objects; all are counted.
+// Maximum number of objects in a process's list. ObjectCounts counts all objects.
 inline constexpr size_t kObjectsPerSlot = 1u << 16;
 
 struct alignas(64) ObjectCounts {
@@ -105,13 +105,13 @@ struct alignas(64) ObjectCounts {
 };
 static_assert(sizeof(ObjectCounts) == 64);
 
-// The number of the object at a place of a slot's list: unique on the host and not 0.
+// Returns the number of the object at index `place` of the slot's list: unique on the host and not 0.
 constexpr uint32_t number_of(uint32_t slot, uint32_t place) {
   return slot * static_cast<uint32_t>(kObjectsPerSlot) + place + 1;
 }
 
-// The GID of a QP's peer, as it lies in memory. Zeros: it has none, or its process's library is of an older
-// version.
+// The GID of a QP's peer, in memory order. Zeros if the QP has no peer, or the process's library is too old
+// to store it.
 struct QpPeer {
   std::array<SharedNumber, 2> gid;
 };
@@ -135,14 +135,14 @@ struct StatusPage {
   std::array<QpStatus, kQpsPerSlot> qps;        // by Qpn::index(); pages are allocated when touched
   std::array<PathStatus, kQpsPerSlot> paths;    // likewise
   std::array<QpDetails, kQpsPerSlot> details;   // likewise
-  ObjectCounts object_counts;  // covers all objects of the process; only one of its pages has them
+  ObjectCounts object_counts;                   // of all objects of the process; set in only one of its pages
   std::array<ObjectStatus, kObjectsPerSlot> objects;
   TraceRings traces;                                  // of the slot's QPs
   std::array<QpMore, kQpsPerSlot> more;               // by Qpn::index()
   alignas(64) SlotSecret secret;                      // written by the agent when it leases the slot
   alignas(64) std::array<QpPeer, kQpsPerSlot> peers;  // by Qpn::index()
 };
-// Size of the page before paths were added; processes of such an agent publish none.
+// Size of the page of agents before paths were added. Processes with such a page publish no paths.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
 static_assert(kStatusBytesWithoutPaths == 512 + kQpsPerSlot * sizeof(QpStatus));
 // Size of the page before objects were listed.
@@ -163,7 +163,7 @@ inline constexpr size_t kStatusBytesWithoutPeers = offsetof(StatusPage, peers);
 static_assert(kStatusBytesWithoutPeers == kStatusBytesWithoutSecret + 64);
 static_assert(sizeof(StatusPage) == kStatusBytesWithoutPeers + kQpsPerSlot * sizeof(QpPeer));
 
-// Reads the secret of a page. Not set if the page is unreadable or of an older agent.
+// Reads the secret of a page. Returns zeros if the page is unreadable or of an older agent.
 inline SlotSecret secret_in(int page) {
   SlotSecret secret{};
   const auto at = static_cast<off_t>(offsetof(StatusPage, secret));

@@ -11,20 +11,21 @@ namespace verbena::protocol {
 using SharedNumber = std::atomic<uint64_t>;
 static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 
-// The latest events of a slot's QPs, for `verbena trace`: rings that the shard writes. The agent has them,
-// too, so they can be read while the process hangs and after it has ended. As a part of the status page they
-// contain plain numbers that a reader does not trust. Connection management events are in rings that the
-// agent writes, one file per process.
+// The latest events of a slot's QPs, for `verbena trace`: rings in the status page that the process's shard
+// writes. The agent has the page, too, so the rings can be read while the process hangs and after it has
+// ended. They contain plain numbers that a reader does not trust. Connection management events are in rings
+// that the agent writes, in one file per process.
 //
-// Comments list the numbers of each event in order. New kinds are appended to their part.
+// The comments list the numbers of each kind of event (TraceEntry::numbers) in order. New kinds are appended
+// to their part.
 enum class TraceKind : uint8_t {
   kNone,
 
-  // Rare events: always written, to the ring of events.
+  // Rare events. They are always written, to TraceRings::events.
   kQpMade,         // enum ibv_qp_type, device index
   kQpDestroyed,    //
   kState,          // enum ibv_qp_state before and after, TraceCause
-  kPeer,           // its GID (two, in memory order), QPN | path MTU << 32, the expected PSN
+  kPeer,           // the peer's GID (two numbers, in memory order), QPN | path MTU << 32, expected PSN
   kReadyToSend,    // first PSN, ACK timeout code | retry_cnt << 8 | rnr_retry << 16
   kRoute,          // TraceWay
   kTimeout,        // oldest unacknowledged PSN, PSN after the last one sent, tries left, timeout in ns
@@ -40,22 +41,23 @@ enum class TraceKind : uint8_t {
   kSendFailed,     // enum ibv_wc_status | enum ibv_wr_opcode << 32, wr_id, first PSN, bytes
   kReceiveFailed,  // enum ibv_wc_status, wr_id
   kFlushed,        // send requests, receive requests
-  kCqOverrun,      // 0: send queue, 1: receive queue
+  kCqOverrun,      // 0 for the send queue, 1 for the receive queue
   kAsyncEvent,     // enum ibv_event_type
   kDropped,        // TraceDrop, opcode, PSN
   kPortFull,       // TraceWay
   kLeftOut,        // TraceKind, number of events suppressed by the rate limit
   // Connection management events: observe/trace/connection_note.h packs their numbers.
-  kCmCall,      // the program called a function of librdmacm, or (with an errno value) the call failed
+  kCmCall,      // a call of a librdmacm function, or its failure with an errno value
   kCmSent,      // message sent to the peer
   kCmReceived,  // message received from the peer
   kCmEvent,     // event for the program
   kRareEnd,
 
-  // Packets and requests: written to the ring of details while a trace requests them.
+  // Packets and requests. They are written to TraceRings::details while a session traces the process
+  // (kStartTrace).
   kPosted = 64,  // enum ibv_wr_opcode, wr_id, bytes
   kPacketSent,  // opcode | packets in the super-packet << 8 | AckReq << 16, PSN, payload bytes, AETH syndrome
-  kPacketReceived,  // likewise
+  kPacketReceived,  // as for kPacketSent
   kCompletion,      // enum ibv_wc_status | enum ibv_wc_opcode << 32, wr_id, bytes
   kDetailEnd,
 };
@@ -92,10 +94,10 @@ enum class TraceCall : uint8_t {
 
 inline constexpr size_t kTraceNumbers = 4;
 
-// An entry is written by one thread while others read it. It is consistent if `check` is the exclusive or of
-// all other words.
+// An event in a ring. One thread writes an entry while others read it. A copy is consistent if `check` is the
+// exclusive or of all other words.
 struct alignas(64) TraceEntry {
-  SharedNumber sequence;  // 1 for the first event of the ring; 0: empty, or being written
+  SharedNumber sequence;  // 1 for the first event of the ring; 0 if empty or being written
   SharedNumber time;      // CLOCK_MONOTONIC, nanoseconds
   SharedNumber what;      // QPN | TraceKind << 32
   std::array<SharedNumber, kTraceNumbers> numbers;
@@ -114,7 +116,7 @@ static_assert(sizeof(TraceRing) == 64 + kTraceEntries * sizeof(TraceEntry));
 
 struct TraceRings {
   static constexpr uint64_t kMagic = 0x7665726265'747201;  // "verbe", "tr", layout 1
-  alignas(64) SharedNumber magic;                          // 0: the process's library writes no traces
+  alignas(64) SharedNumber magic;                          // 0 if the process's library writes no traces
   TraceRing events;
   TraceRing details;
 };
