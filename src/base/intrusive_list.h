@@ -28,7 +28,8 @@ class ListHook {
   ListHook* prev_ = nullptr;
 };
 
-// A doubly linked list through a member hook. Owns nothing, allocates nothing, never throws. Not thread-safe.
+// A doubly linked list of objects, linked through the ListHook that `Hook` names in each. Owns nothing,
+// allocates nothing, never throws. The destructor unlinks all elements. Not thread-safe.
 template <class T, ListHook T::*Hook>
 class IntrusiveList {
  public:
@@ -74,7 +75,7 @@ class IntrusiveList {
     return item;
   }
 
-  // Forward iterator. The current element must not be unlinked meanwhile.
+  // Forward iterator. REQUIRES: the current element is not unlinked before ++
   class Iterator {
    public:
     explicit Iterator(ListHook* at) : at_(at) {}

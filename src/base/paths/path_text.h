@@ -8,8 +8,8 @@
 
 namespace verbena::paths {
 
-// A path in a fixed buffer, without allocation and without the C++ run-time library. Becomes invalid, and
-// stays so, when text does not fit.
+// Builds a path in a fixed buffer, without allocation and without the C++ run-time library. Becomes invalid
+// when text does not fit, and stays invalid until clear().
 class PathText {
  public:
   PathText() { text_[0] = '\0'; }
