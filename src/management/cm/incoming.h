@@ -9,7 +9,8 @@
 
 namespace verbena::cm {
 
-// The context of the datagram that is being handled: how it arrived, and its fate (`disposal`).
+// The context of the datagram that is being handled: how it arrived, and on_mad()'s return value
+// (`disposal`).
 struct Incoming {
   uint64_t transaction;
   const Arrival& arrival;

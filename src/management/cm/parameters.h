@@ -13,7 +13,7 @@
 namespace verbena::cm {
 
 // Parameters of a Manager's operations. Defaults are those of the kernel's rdma_cm over RoCE, so that
-// messages look the same.
+// messages look the same. Times are 5-bit exponents n: 4.096 us * 2^n.
 
 enum class QpType : uint8_t {
   kRc,
@@ -37,7 +37,8 @@ struct ConnectRequest {
   uint8_t remote_response_timeout = 20;
   uint8_t local_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  bool peer_to_peer = false;  // a REQ for the same service that crosses ours belongs to the same connection
+  bool peer_to_peer =
+      false;  // the peer's REQ for the same service, if it crosses ours, belongs to this connection
   ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 
@@ -100,10 +101,11 @@ struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;
   LocalId local_id = 0;
-  uint32_t remote_id = 0;  // 0: unknown yet
+  uint32_t remote_id = 0;  // 0: not known yet
   roce::Path path;
   bool is_active = false;
-  bool peer_has_roce_port = false;  // it has sent from port 4791; other ports are now ignored
+  bool peer_has_roce_port =
+      false;  // the peer has sent from port 4791, so messages from other ports are dropped
   QpType qp_type = QpType::kRc;
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;   // dest_qp_num

@@ -5,8 +5,8 @@
 
 namespace verbena::cm {
 
-// The reasons of a REJ (IBTA volume 1, table 109). Peers may send others, so received reasons are kept as
-// numbers.
+// The reasons of a REJ (IBTA volume 1, table 109). Peers may send other reasons, so received reasons are
+// stored as numbers.
 enum class RejReason : uint16_t {
   kNoQp = 1,
   kNoEec = 2,
