@@ -55,8 +55,7 @@ class Role {
   // Whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only one
   // connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for it
   // (IBTA volume 1, 12.9.8.3.1). If another program of the peer's host sent the message, the old connection
-  // stays and the message counts as dropped. @param is_active whether the peer's QP comes from a REP;
-  // otherwise from a REQ
+  // stays and the message counts as dropped. `is_active`: the message is a REP; otherwise it is a REQ.
   bool is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming);
 
   const ManagerConfig& config_;
