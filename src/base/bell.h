@@ -30,13 +30,13 @@ class Bell {
   Bell(Bell&&) = default;
   Bell& operator=(Bell&&) = default;
 
-  // The end that becomes readable after a wake-up. -1 if another process has that end.
+  // Returns the end that becomes readable after a wake-up, for poll(2); -1 if another process has that end.
   int fd() const { return hearing_end_.get(); }
-  // The end that is sent to another process so that it can call ring().
+  // Returns the end to send to another process so that it can call ring().
   int ringing_fd() const { return ringing_end_.get(); }
 
-  // Sends a wake-up. Returns false if no wake-up can arrive any more, as when the other end is closed. A full
-  // socket counts as success, since a wake-up is pending then.
+  // Sends a wake-up. Returns false if sending fails, as when the other end is closed. A full socket counts as
+  // success, since a wake-up is pending then.
   bool ring() const;
   // Sleeps until a wake-up comes and consumes one. Errors: EINTR if a signal handler ran that was installed
   // without SA_RESTART. A cancellation point. REQUIRES: fd() >= 0

@@ -20,6 +20,7 @@ constexpr T byteswap(T value) {
   if constexpr (sizeof(T) == 8) return static_cast<T>(__builtin_bswap64(static_cast<uint64_t>(value)));
 }
 
+// Load and store integers at any alignment in big-endian order, the byte order of packets.
 template <class T>
 T load_be(const void* from) {
   static_assert(std::endian::native == std::endian::little);

@@ -48,8 +48,8 @@ template <class... Args>
   return code;
 }
 
-// The reason recorded in the current call for `code`, else the usual cause of that errno. Empty if neither is
-// known. Valid until the thread's next call.
+// Returns the reason recorded in the current call for `code`, else the usual cause of that errno value. Empty
+// if neither is known. Valid until the thread's next call.
 std::string_view reason_of(int code) noexcept;
 
 // Scope of one C ABI call. The constructor clears the reason and object that earlier calls recorded.

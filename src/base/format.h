@@ -54,7 +54,7 @@ std::string join(const Range& range, std::string_view separator,
   return text;
 }
 
-// The address of an object as a type that {} accepts.
+// Returns the address of an object as a type that {} can format.
 inline const void* ptr(const void* object) {
   return object;
 }

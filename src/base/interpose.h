@@ -66,9 +66,9 @@ class Next<Result(Arguments..., ...)> : public NextDefinition<Result(Arguments..
 };
 
 // Defines the C library's function of that name, and next_NAME, which calls the next definition:
-// INTERPOSE(int, chdir, (const char* path)) { ... return next_chdir(path); } The C++ name of the definition
-// is shown_NAME, so that attributes in the C header do not apply to it. The attribute that matters is
-// nonnull: programs do pass null.
+//   INTERPOSE(int, chdir, (const char* path)) { ... return next_chdir(path); }
+// The C++ name of the definition is shown_NAME, so that attributes in the C header do not apply to it. The
+// attribute that matters is nonnull: programs do pass null.
 #define INTERPOSE(result, name, parameters)                                                \
   extern "C" [[gnu::visibility("default")]] result shown_##name parameters __asm__(#name); \
   static constinit ::verbena::Next<result parameters> next_##name(#name);                  \

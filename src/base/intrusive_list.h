@@ -5,7 +5,7 @@
 
 namespace verbena {
 
-// A hook inside an object, by which the object can be in one list at a time. Unlinks itself when destroyed.
+// A member of an object by which the object can be in one list at a time. The destructor unlinks the object.
 class ListHook {
  public:
   ListHook() = default;

@@ -26,9 +26,10 @@ struct MapLine {
   std::string_view path;  // points into the parsed text
 };
 
-// Parses a line of /proc/PID/maps (proc_pid_maps(5)), or the beginning of one: "7f0000000000-7f0000001000
-// rw-s 00001000 00:01 1024 /memfd:name (deleted)" Returns nullopt if the fields up to the inode are not all
-// there; the path may be cut off. Allocates nothing, and needs only the C library.
+// Parses a line of /proc/PID/maps (proc_pid_maps(5)), or the beginning of one:
+//   "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)"
+// Returns nullopt if the fields up to the inode are not all there; the path may be cut off. Allocates
+// nothing, and needs only the C library.
 inline std::optional<MapLine> parse_map_line(std::string_view text) {
   // Removes a number and the separator after it from the front of `text`. Returns false if they are not
   // there.

@@ -12,7 +12,7 @@ namespace verbena {
 // A monotonic clock for callers that read it many times a microsecond. now() returns its last value until the
 // TSC shows that 3,000 ticks have passed, a microsecond or two. Then it derives the time from the TSC
 // (TickClock), and only sometimes reads the system clock. So now() may lag by those 3,000 ticks and run ahead
-// by at most a microsecond. It never goes backwards. One thread at a time.
+// by at most a microsecond. now() never goes backwards. One thread at a time.
 class RecentClock {
  public:
   using Clock = TimePoint (*)();

@@ -58,10 +58,9 @@ class alignas(kCacheLine) SectionLock {
   // Frees the lock in a child after fork(), which lacks the threads that held it or waited for it.
   void free_in_child();
 
-  // ---- any thread that is not itself in a section
-
   // Returns when the section that is open now, if any, has ended; later ones may have begun. Data written
-  // with sequential consistency before the call is visible to all later sections.
+  // with sequential consistency before the call is visible to all later sections. Any thread. REQUIRES: the
+  // caller does not hold the lock
   void await_section() const;
 
   // Returns the number of threads that sleep for the lock, or are about to. For tests.

@@ -33,7 +33,7 @@ std::optional<UnknownCommand> unknown_command(const CLI::App& program, const std
 // REQUIRES: `program` has parsed the command line and thrown `error`
 std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error);
 
-// The full name of the subcommand that was parsed: "verbena link add".
+// Returns the full name of the subcommand that CLI11 has parsed: "verbena link add".
 std::string reached(const CLI::App& program);
 
 }  // namespace verbena::command_line

@@ -59,8 +59,7 @@ class ConnectionTable {
   const Connection* next_by_local_qpn(uint32_t qpn, LocalId id) const;
   // Finds the service ID resolution that the peer requested under this ID.
   Connection* find_sidr_request(const PeerNumber& id) { return sidr_requests_.find(id); }
-  // Finds our peer-to-peer connection that waits for a REP, to the same service and between the same
-  // addresses.
+  // Finds our peer-to-peer connection to this service that waits for a REP, between these addresses.
   Connection* find_crossing(uint64_t service_id, const roce::Address& own, const roce::Address& peer);
 
   // Makes the connection findable by the peer's ID and QPN. REQUIRES: the new state has been entered.
@@ -72,8 +71,7 @@ class ConnectionTable {
 
   // Changes the state of a connection and cancels its timer. All changes of state go through this function.
   void enter(Connection& connection, State state);
-  // Enters TIMEWAIT for the connection's local ACK timeout, limited by
-  // ManagerConfig::longest_response_timeout.
+  // Enters TIMEWAIT for the local ACK timeout, at most longest_response_timeout (ManagerConfig).
   void enter_time_wait(Connection& connection, TimePoint now);
   // Ends a connection that was refused, or a resolution that was answered. The answer is repeated for 16 s if
   // the peer repeats the request.

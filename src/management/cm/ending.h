@@ -25,8 +25,7 @@ class Ending : private Role {
   // the peer expects. The peer of an established XRC target gets no DREQ, since the target's QP outlives its
   // program.
   void abandon(Connection& connection, TimePoint now);
-  // Ends a connection after the last retransmission of its DREQ: enters TIMEWAIT and calls
-  // on_disconnected(nullptr).
+  // Ends a connection whose DREQ was never answered: enters TIMEWAIT, calls on_disconnected(nullptr).
   void give_up(Connection& connection, TimePoint now);
   // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection without an event.
   void end_wait(Connection& connection);

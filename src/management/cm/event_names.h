@@ -13,8 +13,7 @@ namespace verbena::cm {
 
 inline constexpr uint32_t kEventNames = 18;  // event types below this have names
 
-// Returns the name, such as "RDMA_CM_EVENT_ESTABLISHED"; "UNKNOWN EVENT" for an unknown type.
-// Zero-terminated.
+// Returns the name, such as "RDMA_CM_EVENT_ESTABLISHED", or "UNKNOWN EVENT". Zero-terminated.
 const char* event_name(uint32_t type);
 // Whether the event reports a failure to the application.
 bool is_failure(uint32_t type);

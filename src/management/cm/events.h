@@ -25,7 +25,7 @@ struct Arrival {
   Duration waited{0};  // how long the owner has held the datagram back already
 };
 
-// The owner's duty for a datagram after on_mad().
+// Tells the owner whether to pass a datagram to on_mad() again.
 enum class Disposal : uint8_t {
   kDone,
   kKeep,  // the owner passes the datagram to on_mad() again later; it has had no effect yet
@@ -80,11 +80,11 @@ class Handler {
   // has_room_for() of the manager.
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
+  enum class Return : uint8_t { kNever, kPossible, kWait };
   // Decides whether a connection that the manager does not know may still be restored from a former agent.
   // `qpn` is its local QP; 0 if the datagram names none. kNever: the peer is told that the connection is
   // gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
-  // datagram in again; only if the arrival may wait. May not call the manager.
-  enum class Return : uint8_t { kNever, kPossible, kWait };
+  // datagram in again; only if the arrival may wait. The handler may not call the manager here.
   virtual Return may_return(uint32_t qpn, const Arrival& arrival);
 
   // Passive: a new connection, called right after it was admitted; answer with reply() or reject(). Peer to
@@ -93,7 +93,7 @@ class Handler {
   virtual void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) = 0;
   // Active: a REP came; answer with ready() or reject().
   virtual void on_reply(LocalId id, uint64_t context, const Rep& rep) = 0;
-  // Passive: the connection is established. After establish() a later RTU is a duplicate and causes no event.
+  // Passive: the peer's RTU came, so the connection is established. Not called after establish().
   virtual void on_ready(LocalId id, uint64_t context, const Rtu& rtu) = 0;
   // The peer rejected the connection, at any stage. on_time_wait_exit() follows if the reason is "stale
   // connection", or if on_reply() was called or the connection was established before.

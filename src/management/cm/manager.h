@@ -69,9 +69,9 @@ class Manager {
   // Before the connection is established: sends a REJ. No event follows, except on_time_wait_exit() if a REP
   // was sent before.
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
-  // After on_request(), on_reply() or on_alternate_path(): tells the peer that the owner needs up to 4.096 us
-  // * 2^service_timeout to answer.
   using MraTime = cm::MraTime;
+  // After on_request(), on_reply() or on_alternate_path(): tells the peer by an MRA that the owner needs up
+  // to 4.096 us * 2^service_timeout to answer.
   Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                      TimePoint now);
   // Sends a DREQ on an established connection. on_disconnected() follows, or on_disconnect_request() if the
@@ -138,8 +138,7 @@ class Manager {
   template <class Message, auto Role>
   static void receive(Manager& manager, ConstBytes mad, const Incoming& incoming);
 
-  // Returns the connection that the message names, if the message was sent from the address of the
-  // connection's peer.
+  // Returns the connection that the message names, if that connection's peer has the address `sender`.
   template <class Message>
   const Connection* named_by(const Message& message, const roce::Address& sender);
 

@@ -33,11 +33,9 @@ struct ManagerConfig {
   uint8_t longest_service_timeout = 24;
   // The upper 32 bits of the transaction IDs of our requests.
   uint32_t transaction_prefix = 2;
-  // The maximum number of REPs and REJs that a connection retransmits by timer to a peer that has never
-  // answered.
+  // The maximum number of REPs and REJs retransmitted by timer to a peer that has never answered.
   uint8_t max_unasked = 3;
-  // Makes communication IDs a counter XORed with this mask (id_sequence.h). Without a mask, IDs are
-  // unpredictable.
+  // Makes communication IDs a counter XORed with this mask; otherwise IDs are unpredictable (id_sequence.h).
   std::optional<uint32_t> id_mask;
   // Whether LAPs go to the handler. If not, they are answered with AprStatus::kUnsupported, since RoCE has no
   // alternate paths (annex A16).
@@ -48,8 +46,7 @@ struct ManagerConfig {
   Duration response_time(uint8_t exponent) const {
     return time_of(std::min(exponent, longest_response_timeout));
   }
-  // Like response_time(), but at least the time of shortest_response_timeout. For answers after whose time we
-  // retransmit.
+  // Like response_time(), but at least the time of shortest_response_timeout. Used for retransmissions.
   Duration answer_time(uint8_t exponent) const {
     return response_time(std::max(exponent, shortest_response_timeout));
   }

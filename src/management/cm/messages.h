@@ -32,9 +32,9 @@ struct Ece {
 enum class Transport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 inline constexpr uint8_t kExtendedXrc = 1;
 
-// A path as REQ and LAP describe it. RoCE has no LIDs. The LID fields are kPermissiveLid if the hop limit
-// exceeds 1, else 0.
+// The LID fields of a path whose hop limit exceeds 1; otherwise they are 0. RoCE has no LIDs.
 inline constexpr uint16_t kPermissiveLid = 0xffff;
+// A path as REQ and LAP describe it.
 struct PathFields {
   uint16_t local_lid = 0;
   uint16_t remote_lid = 0;

@@ -23,8 +23,7 @@ class Migration : private Role {
   void handle(const Lap& lap, const Incoming& incoming);
   void handle(const Apr& apr, const Incoming& incoming);
 
-  // Ends a migration after the last retransmission of its LAP, with on_unreachable(kLap). The connection
-  // stays established.
+  // Ends a migration whose LAP was never answered: calls on_unreachable(kLap). The connection stays.
   void give_up(Connection& connection);
 
  private:

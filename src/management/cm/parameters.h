@@ -37,8 +37,8 @@ struct ConnectRequest {
   uint8_t remote_response_timeout = 20;
   uint8_t local_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  bool peer_to_peer =
-      false;  // the peer's REQ for the same service, if it crosses ours, belongs to this connection
+  // If the peer's REQ for the same service crosses ours, both belong to this one connection.
+  bool peer_to_peer = false;
   ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 
@@ -104,8 +104,8 @@ struct ConnectionInfo {
   uint32_t remote_id = 0;  // 0: not known yet
   roce::Path path;
   bool is_active = false;
-  bool peer_has_roce_port =
-      false;  // the peer has sent from port 4791, so messages from other ports are dropped
+  // The peer has sent from UDP port 4791, so messages from other ports are dropped.
+  bool peer_has_roce_port = false;
   QpType qp_type = QpType::kRc;
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;   // dest_qp_num

@@ -22,8 +22,7 @@ class Rejection : private Role {
 
   // Handles destroy() of a connection that is being set up: sends a REJ.
   void abandon(Connection& connection, TimePoint now);
-  // Ends a connection after the last retransmission of its REQ or REP: sends a REJ with reason "timeout" and
-  // calls on_unreachable().
+  // Ends a connection whose REQ or REP was never answered: sends a REJ ("timeout"), calls on_unreachable().
   void give_up(Connection& connection, TimePoint now);
 
  private:

@@ -14,7 +14,7 @@
 
 namespace verbena::cm {
 
-// The parts of a manager that all roles use.
+// The objects of a manager that all its roles use.
 struct RoleParts {
   const ManagerConfig& config;
   Counters& counters;

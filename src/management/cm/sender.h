@@ -33,8 +33,7 @@ class Sender {
   // Sets the observer of sent messages; nullptr for none.
   void set_observer(Observer* observer) { observer_ = observer; }
 
-  // Sets the connection's transaction ID for our next request. Answers of the peer carry the same transaction
-  // ID.
+  // Sets the transaction ID for our next request on the connection; the peer's answers carry it too.
   void begin_transaction(Connection& connection) const;
 
   // Sends a message and stores it, so that send_again() can answer duplicates with it.

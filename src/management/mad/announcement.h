@@ -20,8 +20,8 @@ inline constexpr uint16_t kAnnouncementAttribute = 0x0001;
 
 struct Announcement {
   Adapter adapter;
-  bool wants_answer =
-      false;  // the sender knows no neighbours yet, so receivers should announce themselves to it
+  // The sender knows no neighbours yet, so receivers should announce themselves to it.
+  bool wants_answer = false;
 
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };

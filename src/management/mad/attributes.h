@@ -37,9 +37,10 @@ inline constexpr size_t kNodeInfoBytes = 40;
 inline constexpr size_t kSwitchInfoBytes = 20;
 inline constexpr size_t kSmInfoBytes = 24;
 
-// An attribute of a node as encoded in a datagram. `fault` is kUnknown if the node has no such attribute, and
-// kInvalid if the node lacks the part that the modifier selects. `data` is unused if `fault` is set.
+// The reason why an attribute cannot be returned. kUnknown: the node has no such attribute. kInvalid: the
+// node lacks the part that the attribute modifier selects.
 enum class AttributeFault : uint8_t { kUnknown, kInvalid };
+// An attribute of a node as encoded in a datagram. `data` is unused if `fault` is set.
 struct Attribute {
   AttributeData data{};
   std::optional<AttributeFault> fault;

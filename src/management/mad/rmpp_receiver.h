@@ -19,14 +19,13 @@ namespace verbena::mad {
 // Reassembles segmented messages. Pure: returns the datagrams to send, and gets the time as a parameter.
 //
 // Anybody may send segments, so memory is allocated as segments arrive, never by the announced length. There
-// are limits per message, maximum memory of the messages from one address and in total. At the total limit, a
-// message that has not grown for kStalled is dropped. If there is none, the message of the segment that has
-// just arrived is refused.
+// are limits per message, per sender and in total. At the total limit, a message that has not grown for
+// kStalled is dropped. If there is none, the message of the segment that has just arrived is refused.
 class RmppReceiver {
  public:
   struct Limits {
     size_t message = kMaxRmppBytes;
-    size_t bytes_of_one = size_t{12} << 20;  // per sender
+    size_t bytes_of_one = size_t{12} << 20;  // memory of one address's incomplete messages
     size_t bytes = size_t{32} << 20;
     size_t messages_of_one = 64;
     size_t messages = 512;
@@ -35,8 +34,8 @@ class RmppReceiver {
   // The number of segments that a sender may send beyond the acknowledged ones.
   static constexpr uint32_t kWindow = 64;
   static constexpr Duration kLongest = std::chrono::seconds(40);  // maximum duration of a message
-  static constexpr Duration kRemembered =
-      std::chrono::seconds(10);  // how long the ACK of a completed message can be repeated
+  // How long the ACK of a completed message can be repeated.
+  static constexpr Duration kRemembered = std::chrono::seconds(10);
   // A message that has not grown for this time counts as stalled. Senders wait less for an ACK
   // (RmppSender::kLongestWait).
   static constexpr Duration kStalled = std::chrono::seconds(5);

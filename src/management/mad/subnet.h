@@ -47,8 +47,8 @@ struct Member {
   uint16_t lid = 0;
   uint8_t switch_port = 0;
   bool announced = false;  // the adapter has sent an announcement
-  bool shown =
-      false;  // something was received from the adapter; otherwise a query only asked for its address
+  // Whether something was received from the adapter. Otherwise a query only asked for its address.
+  bool shown = false;
   TimePoint heard{};
   TimePoint heard_by_address{};  // last announcement from `address`
 };
@@ -62,13 +62,13 @@ struct Member {
 // itself. Pure.
 class Subnet {
  public:
-  static constexpr uint16_t kSwitchLid =
-      1;  // the LID of the virtual switch, where the subnet manager seems to run
+  // The LID of the virtual switch, at which the subnet manager seems to run.
+  static constexpr uint16_t kSwitchLid = 1;
   // Returns the LID that an adapter with this GUID gets unless another adapter has that LID.
   static uint16_t usual_lid(uint64_t guid);
   static constexpr uint16_t kPermissiveLid = 0xffff;
-  static constexpr uint16_t kLastLid =
-      0xbfff;  // the highest unicast LID; higher LIDs are for multicast (4.1.3)
+  // The highest unicast LID; higher LIDs are for multicast (4.1.3).
+  static constexpr uint16_t kLastLid = 0xbfff;
   static constexpr uint8_t kOwnPort = 1;
   static constexpr size_t kMaxMembers = 254;
 
@@ -89,8 +89,7 @@ class Subnet {
   // Returns the member at a port of the switch; nullptr if there is none or it is not shown.
   const Member* at_port(uint8_t port) const;
 
-  // Find a member, whether shown or not. by_address() does not find our own adapter. Return nullptr if there
-  // is none.
+  // Find a member, shown or not; nullptr if there is none. by_address() never finds our own adapter.
   const Member* by_lid(uint16_t lid) const;
   const Member* by_guid(uint64_t guid) const;
   const Member* by_address(const roce::Address& address) const;
@@ -104,8 +103,7 @@ class Subnet {
   // Adds a member, with a LID, for an address that a query asks for. The member is shown once it has sent
   // something. Returns nullptr if there is no room, or the address is our own.
   const Member* look_for(const roce::Address& address, TimePoint now);
-  // Removes members, except our own, last heard before `then`. For announced members only announcements
-  // count.
+  // Removes neighbours last heard before `then`. For announced ones only announcements count.
   void forget_before(TimePoint then);
 
   // Returns the number of requests to the subnet manager, for ActCount in SMInfo (14.2.5.13).

@@ -37,11 +37,11 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && kRingBytes % kRecord
 
 enum class RecordKind : uint8_t { kPacket = 1, kSkip = 2 };
 
-// RecordHead::flags.
-inline constexpr uint8_t kByInitiator =
-    1;  // no packet was sent: the initiator accessed the peer's memory itself; this is its request
-inline constexpr uint8_t kPeersAnswer =
-    2;  // no packet was sent, as for kByInitiator; this is the response that the peer would have sent
+// Bits of RecordHead::flags, set if no packet was sent because the initiator accessed the peer's memory
+// itself. The record is the initiator's request (kByInitiator), or the response that the peer would have
+// sent.
+inline constexpr uint8_t kByInitiator = 1;
+inline constexpr uint8_t kPeersAnswer = 2;
 
 // Head of a record, in host byte order. The BTH and extension headers follow as on a network, then the
 // recorded payload: the first RingMemory::snap_bytes of each packet of the super-packet.

@@ -21,8 +21,8 @@ struct Record {
   uint32_t payload_bytes = 0;
   uint32_t count = 1;
   uint32_t path_mtu = 0;
-  uint32_t snap_bytes =
-      0;  // maximum number of bytes recorded of each packet's payload; 0 if reading the payload faulted
+  // Maximum number of bytes recorded of each packet's payload; 0 if reading the payload faulted.
+  uint32_t snap_bytes = 0;
   roce::Qpn source;  // 0: unknown
   bool by_initiator = false;
   bool peers_answer = false;
@@ -43,8 +43,7 @@ class RingReader {
   // returned a record
   void pop();
   bool is_broken() const { return broken_; }
-  // Returns the number of packets that the writer dropped, by the writer's own count: mostly because the ring
-  // was full.
+  // Returns the number of packets dropped, as the writer counts them; mostly because the ring was full.
   uint64_t left_out() const { return ring_.left_out.load(std::memory_order_relaxed); }
 
  private:

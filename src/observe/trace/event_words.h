@@ -34,9 +34,9 @@ std::span<const Field> fields_of(Kind kind);
 // Returns the event as text for people: "timeout: no acknowledgement from PSN 0x00a1b2 on (3 packets sent), 6
 // tries left". Works for any numbers, also invalid ones.
 std::string words_of(const Event& event);
+using NamedText = std::pair<std::string_view, std::string>;
 // Returns the names and values of an event's text fields, for machine-readable output: GIDs, and the names of
 // connection calls, messages and events.
-using NamedText = std::pair<std::string_view, std::string>;
 std::vector<NamedText> texts_of(const Event& event);
 
 }  // namespace verbena::trace

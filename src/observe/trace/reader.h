@@ -40,8 +40,7 @@ class Reader {
   std::vector<Event> read();
   // Like read(), but without the ring of details (requests and packets).
   std::vector<Event> read_rare();
-  // Returns the number of events lost since the first read: overwritten before they could be read, or
-  // invalid.
+  // Returns the number of events lost since the first read: overwritten before being read, or invalid.
   uint64_t missed() const { return missed_; }
 
  private:

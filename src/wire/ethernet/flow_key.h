@@ -13,8 +13,8 @@ namespace verbena::ethernet {
 inline constexpr uint32_t kHeaderBytes = 14;
 inline constexpr uint32_t kVlanTagBytes = 4;
 inline constexpr uint32_t kMaxVlanTags = 2;
-inline constexpr uint32_t kLeastFrameBytes =
-    60;  // minimum on a wire, without the frame check sequence (IEEE 802.3, 4.2.3.3)
+// The minimum length of a frame on a wire, without the frame check sequence (IEEE 802.3, 4.2.3.3).
+inline constexpr uint32_t kLeastFrameBytes = 60;
 
 inline constexpr uint16_t kTypeIpv4 = 0x0800;
 inline constexpr uint16_t kTypeIpv6 = 0x86dd;

@@ -11,12 +11,10 @@ namespace verbena::ethernet {
 
 inline constexpr size_t kHashKeyBytes = 40;
 
-// Returns the Toeplitz hash of the first 36 bytes of `input` at most, as receive side scaling (RSS) defines
-// it.
+// Returns the Toeplitz hash, as in receive side scaling (RSS), of up to the first 36 bytes of `input`.
 uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes input);
 
-// The header fields to hash. Fields enter the hash in this order: source address, destination address, source
-// port, destination port.
+// The header fields to hash, in this order: source address, destination address, source and destination port.
 enum HashField : uint8_t {
   kHashSourceIpv4 = 1,
   kHashDestinationIpv4 = 2,
@@ -28,8 +26,7 @@ enum HashField : uint8_t {
   kHashDestinationUdp = 128,
 };
 
-// Returns the hash over the selected fields that the frame has; 0 if the frame has none of them. `fields`:
-// HashField bits.
+// Returns the hash over the `fields` (HashField bits) that the frame has; 0 if the frame has none of them.
 uint32_t receive_hash(const std::array<uint8_t, kHashKeyBytes>& key, uint8_t fields, const FlowKey& frame);
 
 }  // namespace verbena::ethernet

@@ -20,7 +20,7 @@ enum class NakCode : uint8_t {
 
 // Verbena's own syndrome, sent only between processes of one host after an RNR NAK: a receive request is
 // posted now, so retransmit from this PSN. The syndrome differs from a sequence error NAK only in the
-// reserved bit 7. So a peer that does not know it reads a sequence error, and retransmits too.
+// reserved bit 7. So a peer that does not know kReadySyndrome reads a sequence error, and retransmits too.
 inline constexpr uint8_t kReadySyndrome = 0xe0;
 
 // The credit code of an ACK for "no end-to-end flow control", as Linux rxe and some hardware send it.

@@ -35,7 +35,7 @@ inline constexpr uint32_t kMaxHeaderBytes = 64;
 inline constexpr uint32_t kMaxPathMtu = 4096;
 
 // All header fields of one packet, in host order. The opcode decides which extension fields are used
-// (kOpcodes). encode() ignores the unused fields, and parse() sets them to zero.
+// (kOpcodes). encode() ignores the unused fields, and they are zero after parse().
 struct Headers {
   // BTH (IBTA volume 1, 9.2)
   uint8_t opcode = 0;
