@@ -16,7 +16,7 @@ namespace verbena {
 
 // A message in a socket's receive queue, as ForeignSocket::look() sees it.
 struct ForeignMessage {
-  size_t bytes = 0;        // 0: the peer has closed its end
+  size_t bytes = 0;        // 0 if the peer has closed its end
   bool is_longer = false;  // the message exceeds the buffer
   // More descriptors come with the message than there was room for, or than this process may open.
   bool has_more_files = false;

@@ -17,8 +17,8 @@ enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 LogLevel log_level();
 void set_log_level(LogLevel level);
 
-// Receives each log line, with its newline, in place of standard error. For processes that must not block in
-// a write to standard error, such as the agent.
+// Receives each log line, with its newline, in place of standard error, for processes that must not block
+// there.
 class LogSink {
  public:
   virtual void write(std::string line) noexcept = 0;

@@ -49,8 +49,7 @@ class OwnFd {
   UniqueFd take();
   // Makes the number refer to a copy of `other` (dup3(2)), if the number still refers to our file.
   void become(const UniqueFd& other);
-  // Checks is_ours() and makes the object empty if the number no longer refers to our file. Returns whether
-  // it does.
+  // Returns is_ours(). Makes the object empty if the number no longer refers to our file.
   bool settle();
 
  private:

@@ -14,8 +14,7 @@ namespace verbena {
 // poll(2) and epoll(7) that bypass preloaded libraries. The librspreload of rdma-core 65 redirects these
 // calls to rsockets, so an rsocket that used them would call itself recursively.
 
-// Like poll(2), but calls ppoll(2), which librspreload does not redirect. A cancellation point, as poll(2)
-// is.
+// Like poll(2), but calls ppoll(2), which librspreload does not redirect. A cancellation point.
 inline int plain_poll(pollfd* entries, nfds_t count, int timeout_ms) {
   const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
   return ::ppoll(entries, count, timeout_ms < 0 ? nullptr : &timeout, nullptr);

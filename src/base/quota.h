@@ -11,7 +11,7 @@ namespace verbena {
 // Shares a fixed number of items (slots, connections, descriptors) among users.
 //
 // Root and the agent's own user may take all items. A reserve is set aside for those two, and the other users
-// share the rest. There is no fixed share per user: a user may take another item if the user then has at most
+// share the rest. There is no fixed share per user. A user may take another item if the user then has at most
 // twice the number of items still free. So a single user gets at most two thirds; two users get two fifths
 // each, and a fifth stays free. A user without items may take as many as are free in one call.
 //

@@ -29,8 +29,8 @@ Result<void> seal_size(int file, int others = 0);
 // (F_SEAL_FUTURE_WRITE). Kernels before 5.1 seal the size only.
 Result<void> seal_to_its_mappings(int file);
 
-// Create a memfd with these bytes and seal its size, and read all of such a memfd. read_memory_file() fails
-// with EPROTO if `file` is no memfd, its size is not sealed, or its size is not `to.size()`.
+// Create a memfd with these bytes and a sealed size, and read all bytes of such a memfd. read_memory_file()
+// fails with EPROTO if `file` is no memfd, its size is not sealed, or its size is not `to.size()`.
 Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes);
 Result<void> read_memory_file(int file, Bytes to);
 

@@ -12,8 +12,7 @@ namespace verbena::command_line {
 // only candidate that begins with the word. Empty if there is none, or if the word exceeds 40 letters.
 std::string_view closest(std::string_view word, std::span<const std::string> candidates);
 
-// Returns "; did you mean 'status'?" with the closest() candidate, to be appended to an error message. Empty
-// if closest() finds none.
+// Returns "; did you mean 'status'?" with the closest() candidate, to end an error message; else empty.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace verbena::command_line

@@ -19,9 +19,9 @@ uid_t own_user();
 // kernel may show other users by the same number, so that nothing with that number may be trusted.
 uid_t shown_as(uid_t user);
 
-// Whether the kernel may show several users by this number: it is the overflow user ID, and not all users
-// have a mapping in this user namespace. The user whose real ID is this number (nobody of a container) is one
-// of them.
+// Whether the kernel may show several users by this number. It does so by the overflow user ID if not all
+// users have a mapping in this user namespace. The user whose real ID is this number (nobody of a container)
+// is one of them.
 bool is_ambiguous(uid_t shown);
 
 // A process that the kernel has identified by SO_PEERCRED or SCM_CREDENTIALS: it listens, has connected, or

@@ -96,7 +96,7 @@ class Handler {
   // Passive: the peer's RTU came, so the connection is established. Not called after establish().
   virtual void on_ready(LocalId id, uint64_t context, const Rtu& rtu) = 0;
   // The peer rejected the connection, at any stage. on_time_wait_exit() follows if the reason is "stale
-  // connection", or if on_reply() was called or the connection was established before.
+  // connection", after on_reply(), and if the connection was established.
   virtual void on_rejected(LocalId id, uint64_t context, const Rej& rej) = 0;
   // The peer has not answered `unanswered`: kReq, kRep or kSidrReq. kLap ends only the migration, not the
   // connection. For a passive connection, kReq or kSidrReq: the owner did not answer the request, and the
@@ -107,7 +107,7 @@ class Handler {
   // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was pending, the manager has
   // answered already. Then on_time_wait_exit() follows, and on_disconnected() is not called.
   virtual void on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) = 0;
-  // Our DREQ was answered by `drep`. nullptr: the peer did not answer it, or answered with a REJ.
+  // Our DREQ was answered by `drep`. `drep` is nullptr if the peer did not answer, or answered with a REJ.
   // on_time_wait_exit() follows.
   virtual void on_disconnected(LocalId id, uint64_t context, const Drep* drep) = 0;
   // TIMEWAIT is over: no packet of this connection is under way any more, and its QP may be reused.

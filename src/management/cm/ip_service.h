@@ -17,8 +17,8 @@ namespace verbena::cm {
 // protocol. kIpoib and kIb are librdmacm's.
 enum class PortSpace : uint16_t { kIpoib = 0x0002, kTcp = 0x0106, kUdp = 0x0111, kIb = 0x013f };
 
-// Returns the service ID of a port: the port space in the upper bits, the port in the lower 16. The annex's
-// have the form 0x0000000001PPpppp, PP being the IP protocol.
+// Returns the service ID of a port: the port space and the port. The annex's form is 0x0000000001PPpppp: PP
+// is the IP protocol, pppp the port.
 constexpr uint64_t service_id(PortSpace space, uint16_t port) {
   return static_cast<uint64_t>(space) << 16 | port;
 }

@@ -22,7 +22,7 @@ using PrivateData = std::array<uint8_t, N>;
 // The fields of enhanced connection establishment (ECE): two adapters of one vendor agree on options beyond
 // the standard. On the wire the options are in the attribute modifier, the vendor in formerly reserved bits.
 struct Ece {
-  uint32_t vendor = 0;  // 24 bits; 0: none
+  uint32_t vendor = 0;  // 24 bits; 0 if there is none
   uint32_t options = 0;
 
   friend bool operator==(const Ece&, const Ece&) = default;
@@ -41,7 +41,7 @@ struct PathFields {
   roce::Address local_gid;
   roce::Address remote_gid;
   uint32_t flow_label = 0;  // 20 bits
-  uint8_t packet_rate = 0;  // 6 bits; 0: the port's rate
+  uint8_t packet_rate = 0;  // 6 bits; 0 means the port's rate
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   uint8_t service_level = 0;  // 4 bits

@@ -47,7 +47,7 @@ struct ConnectReply {
   uint64_t local_ca_guid = 0;
   uint32_t starting_psn = 0;
   uint8_t ack_delay = 15;
-  uint8_t failover_accepted = 0;      // 0: accepted, or no alternate path; 1: not supported; 2: path rejected
+  uint8_t failover_accepted = 0;      // 0 accepted, or no alternate path; 1 not supported; 2 path rejected
   ConnectionParameters parameters{};  // private data: at most 196 bytes
 };
 
@@ -94,14 +94,13 @@ enum class State : uint8_t {
 inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
-// The negotiated parameters of a connection: all that a QP needs to become RTR and RTS (ibv_modify_qp(3)),
-// and that another manager needs to take the connection over (Manager::restore()). Fields not yet negotiated
-// are zero.
+// The negotiated parameters of a connection. A QP needs them to become RTR and RTS (ibv_modify_qp(3)), and
+// another manager to take the connection over (Manager::restore()). Fields not yet negotiated are zero.
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;
   LocalId local_id = 0;
-  uint32_t remote_id = 0;  // 0: not known yet
+  uint32_t remote_id = 0;  // 0 while unknown
   roce::Path path;
   bool is_active = false;
   // The peer has sent from UDP port 4791, so messages from other ports are dropped.

@@ -19,7 +19,7 @@ enum class RejReason : uint16_t {
   kInvalidTransportServiceType = 9,
   kStaleConnection = 10,
   kRdcDoesNotExist = 11,
-  kInvalidGid = 12,  // ARI: an acceptable value; likewise for the following
+  kInvalidGid = 12,  // ARI for this and the following: an acceptable value
   kInvalidLid = 13,
   kInvalidServiceLevel = 14,
   kInvalidTrafficClass = 15,

@@ -24,10 +24,9 @@ struct RoleParts {
   Owner& owner;
 };
 
-// The base of a role: a class for one part of the connection manager's protocol, with the operations and
-// messages that belong together. A role executes the owner's operations and receives messages through its
-// handle() functions. Roles do not call each other; code that two roles need is in RoleParts or in this
-// class.
+// The base of the roles. A role is one part of the connection manager's protocol: operations and messages
+// that belong together. A role executes the owner's operations and receives messages through its handle()
+// functions. Roles do not call each other; code that two roles need is in RoleParts or in this class.
 class Role {
  protected:
   // REQUIRES: the objects in `parts` outlive the role

@@ -12,8 +12,7 @@
 namespace verbena::cm {
 
 // The role for service ID resolution, used by UD (IBTA volume 1, 12.11): finds the QP of a service without a
-// connection. Sends and handles SIDR_REQs and SIDR_REPs. Manager documents the operations as sidr_request()
-// and sidr_reply().
+// connection. Sends and handles SIDR_REQs and SIDR_REPs. Operations: Manager::sidr_request(), sidr_reply().
 class ServiceResolution : private Role {
  public:
   explicit ServiceResolution(const RoleParts& parts) : Role(parts) {}
@@ -23,8 +22,7 @@ class ServiceResolution : private Role {
   void handle(const SidrReq& req, const Incoming& incoming);
   void handle(const SidrRep& rep, const Incoming& incoming);
 
-  // Handles destroy(): stops repeating our own request, or refuses the peer's unanswered request with a
-  // SIDR_REP.
+  // Handles destroy(): stops repeating our own request, or refuses the peer's request with a SIDR_REP.
   void abandon(Connection& connection, TimePoint now);
   // Ends our request after its last retransmission, with on_unreachable(kSidrReq).
   void give_up(Connection& connection);

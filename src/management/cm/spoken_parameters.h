@@ -27,9 +27,8 @@ ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target);
 ConnectionParameters heard_in(const Rej& rej);
 ConnectionParameters heard_in(const SidrReq& req);
 ConnectionParameters heard_in(const SidrRep& rep);
-// Returns the parameters without the first 36 bytes of private data: the IP addresses (annex A11) with which
-// the kernel's rdma_cm begins the private data of a REQ or SIDR_REQ. Does not check that the bytes are such a
-// header.
+// Returns the parameters without the first 36 bytes of private data: the header with IP addresses (annex A11)
+// with which the kernel's rdma_cm begins a REQ or SIDR_REQ. Does not check that the bytes are such a header.
 ConnectionParameters without_ip_header(const ConnectionParameters& parameters);
 
 }  // namespace verbena::cm

@@ -14,8 +14,7 @@ namespace verbena::mad {
 // The offset of the data in a datagram of subnet administration, in bytes: after the MAD, RMPP and class
 // headers (IBTA volume 1, 15.2.1.1).
 inline constexpr size_t kAdministrationDataAt = 56;
-// The maximum size of the table that answers GetTable, in bytes: the table must fit into one message to a
-// client.
+// The maximum size in bytes of an answer to GetTable, which must fit into one message to a client.
 inline constexpr size_t kMaxTableBytes = 128 * 1024;
 
 // Answers a query to subnet administration (IBTA volume 1, 15.2): one record for Get, all matching records
@@ -25,8 +24,7 @@ inline constexpr size_t kMaxTableBytes = 128 * 1024;
 // is itself an answer. Pure.
 std::optional<std::vector<std::byte>> answer_administration(const Subnet& subnet, const Mad& request);
 
-// Returns the destination GID in a query for a path record; nullopt if `request` is no such query or names
-// none.
+// Returns the destination GID in a query for a path record. Returns nullopt for all other requests.
 std::optional<roce::Address> wanted_destination(const Mad& request);
 
 }  // namespace verbena::mad

@@ -21,7 +21,7 @@ inline constexpr uint16_t kSlToVl = 0x0017;
 inline constexpr uint16_t kLinearForwarding = 0x0019;
 inline constexpr uint16_t kSmInfo = 0x0020;
 
-// A fabric node and the port through which the query entered it (LocalPortNum in NodeInfo).
+// A node of the simulated subnet, and the port through which the query entered it (LocalPortNum in NodeInfo).
 struct Node {
   const Member* member = nullptr;  // nullptr for the virtual switch
   uint8_t entry_port = 0;
@@ -45,8 +45,7 @@ struct Attribute {
   AttributeData data{};
   std::optional<AttributeFault> fault;
 };
-// Encodes an attribute of a node. `modifier`: the attribute modifier, which selects a port or a block of a
-// table.
+// Encodes an attribute of a node. `modifier` (attribute modifier) selects a port or a block of a table.
 Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier);
 
 // A link speed, as encoded in PortInfo (LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive) and in a path

@@ -45,12 +45,10 @@ enum class RmppStatus : uint8_t {
 // Our maximum length of a message, in bytes. (The kernel has no such limit.)
 inline constexpr size_t kMaxRmppBytes = size_t{4} << 20;
 
-// Returns the offset of a segment's data in its datagram, after all headers. REQUIRES:
-// has_rmpp(management_class)
+// Returns the offset of a segment's data, after all headers. REQUIRES: has_rmpp(management_class)
 size_t rmpp_data_offset(uint8_t management_class);
 
-// Whether a datagram, or a message that begins with that datagram, uses RMPP. REQUIRES: `mad` includes the
-// RMPP header
+// Whether a datagram or message with these headers uses RMPP. REQUIRES: `mad` includes the RMPP header
 inline bool is_rmpp(ConstBytes mad) {
   return has_rmpp(static_cast<uint8_t>(mad[kClassAt])) &&
          (static_cast<uint8_t>(mad[kRmppFlagsAt]) & kRmppActive) != 0;

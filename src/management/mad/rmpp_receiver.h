@@ -43,8 +43,7 @@ class RmppReceiver {
   RmppReceiver() = default;
   explicit RmppReceiver(const Limits& limits) : limits_(limits) {}
 
-  // The result of on_data(): a datagram to send to the segment's sender, if any, and the message if it is
-  // complete.
+  // The result of on_data(): a datagram to send back, if any, and the message if it is complete.
   struct Outcome {
     std::optional<Mad> reply;
     std::vector<std::byte> message;  // the complete message with its headers; empty if segments are missing

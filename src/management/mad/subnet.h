@@ -20,7 +20,7 @@ namespace verbena::mad {
 // The IP network of an adapter. All hosts of an IP network compute the same Network. The GUID of their common
 // virtual switch derives from it (Subnet::switch_guid()).
 struct Network {
-  uint8_t rank = 0;  // lower values take precedence; 0: no IP network
+  uint8_t rank = 0;  // lower values take precedence; 0 if there is no IP network
   uint64_t guid = 0;
 
   friend auto operator<=>(const Network&, const Network&) = default;
@@ -31,7 +31,7 @@ inline constexpr uint8_t kIpv4Network = 1, kIpv6Network = 2;
 struct Adapter {
   uint64_t guid = 0;  // the GUID of both node and port
   std::string description;
-  uint32_t megabits = 0;  // speed of the netdev in Mbit/s; 0: unknown
+  uint32_t megabits = 0;  // speed of the netdev in Mbit/s; 0 if unknown
   uint8_t path_mtu = 3;   // enum ibv_mtu
   bool up = true;
   Network network{};
@@ -40,7 +40,7 @@ struct Adapter {
 };
 inline constexpr size_t kMaxDescriptionBytes = 64;  // NodeDescription (14.2.5.2)
 
-// An adapter in the fabric.
+// An adapter in the simulated subnet (Subnet).
 struct Member {
   Adapter adapter;
   roce::Address address;  // the address of the adapter's agent; zero for our own adapter

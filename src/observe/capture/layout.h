@@ -54,7 +54,7 @@ struct RecordHead {
   int64_t time;   // CLOCK_MONOTONIC, nanoseconds
   uint32_t payload_bytes;
   uint32_t kept_bytes;  // number of payload bytes recorded; 0 if reading the payload faulted
-  uint32_t source;      // sending QP, if known; 0: see the status page or the DETH
+  uint32_t source;      // sending QP; 0 if unknown (then see the status page or the DETH)
   uint32_t flow_label;
   std::array<uint8_t, 16> source_address;
   std::array<uint8_t, 16> destination_address;

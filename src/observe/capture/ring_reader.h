@@ -23,7 +23,7 @@ struct Record {
   uint32_t path_mtu = 0;
   // Maximum number of bytes recorded of each packet's payload; 0 if reading the payload faulted.
   uint32_t snap_bytes = 0;
-  roce::Qpn source;  // 0: unknown
+  roce::Qpn source;  // sending QP; 0 if unknown
   bool by_initiator = false;
   bool peers_answer = false;
 };

@@ -20,7 +20,7 @@ struct SentPacket {
   std::span<const ConstBytes> payload;  // pieces of user memory; reading may fault
   uint32_t payload_bytes;               // total length of the pieces
   uint32_t count = 1;
-  roce::Qpn source = {};  // sending QP; 0: unknown
+  roce::Qpn source = {};  // sending QP; 0 if unknown
   uint8_t flags = 0;      // RecordHead::flags
 };
 

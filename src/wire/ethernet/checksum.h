@@ -15,8 +15,7 @@ uint64_t sum_words(ConstBytes bytes, uint64_t sum = 0);
 uint16_t folded(uint64_t sum);
 
 // Fills in the checksums of the IP, TCP and UDP headers, as an adapter does for IBV_SEND_IP_CSUM. Skips TCP
-// or UDP if the frame does not contain the whole segment or datagram. REQUIRES: `headers` are those of
-// `frame`
+// or UDP if the frame does not contain the whole segment or datagram.
 void fill_checksums(Bytes frame, const FrameHeaders& headers);
 
 // Whether the frame has an IP header and all its checksums are right, as adapters report with

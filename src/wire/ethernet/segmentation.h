@@ -8,8 +8,8 @@
 
 namespace verbena::ethernet {
 
-// Splits a frame that the kernel merged (GRO), or has not split yet (GSO), into the frames that are or would
-// be on the wire: segment(k) for k = 0 ... count() - 1.
+// Splits a frame that the kernel merged (GRO) or has not split yet (GSO) into the frames on the wire. They
+// are segment(k) for k = 0 ... count() - 1.
 class Segmentation {
  public:
   // `payload_bytes`: TCP or UDP payload per segment. `frame` must stay valid. A frame that cannot be split,

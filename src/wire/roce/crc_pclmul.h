@@ -23,8 +23,7 @@
 
 namespace verbena::roce::crc {
 
-// x^kPower modulo P as the high half of a 64-bit factor, for folding: the product stays at the position of
-// its factor.
+// x^kPower modulo P as the high half of a 64-bit factor, for folding: the product keeps its position.
 template <int64_t kPower>
 inline constexpr uint64_t kFoldFactor = static_cast<uint64_t>(x_to(kPower)) << 32;
 // x^kPower modulo P as the low half of a 64-bit factor: the product is 32 bits lower than with kFoldFactor,

@@ -58,8 +58,7 @@ uint32_t icrc_headers(uint32_t state, ConstBytes headers);
 // Finishes the CRC and stores the ICRC's four bytes, least significant byte first.
 void icrc_store(uint32_t state, std::byte* to);
 
-// Returns the ICRC of a whole packet. `udp_payload_without_icrc`: from the BTH to the last byte before the
-// ICRC.
+// Returns the ICRC of a whole packet, given from the BTH to the last byte before the ICRC.
 uint32_t icrc_of(const IcrcFlow& flow, uint16_t identification, ConstBytes udp_payload_without_icrc);
 
 // The result of icrc_check(): the ICRC is right for the likely identification, for some other IPv4

@@ -85,7 +85,7 @@ enum ExtensionHeader : uint16_t {
 // The properties of packets of one opcode. The table kOpcodes is the only place that derives a packet's
 // layout from its opcode.
 struct OpcodeInfo {
-  const char* name = nullptr;  // nullptr: no such opcode
+  const char* name = nullptr;  // nullptr if there is no such opcode
   uint16_t extensions = 0;     // ExtensionHeader bits
   bool carries_payload = false;
   bool starts_message = false;  // First and Only

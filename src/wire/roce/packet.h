@@ -109,9 +109,8 @@ inline uint32_t header_bytes(uint8_t opcode) {
 // `out` has room for header_bytes(opcode)
 uint32_t encode(const Headers& headers, Bytes out);
 
-// The headers of most packets: a BTH without extension headers, in the default partition and without
-// congestion marks. encode_plain() and parse_plain() take a tenth of the time of encode() and
-// parse_headers().
+// The headers of most packets: a BTH in the default partition, without extension headers and congestion
+// marks. encode_plain() and parse_plain() take a tenth of the time of encode() and parse_headers().
 struct PlainHeaders {
   uint8_t opcode = 0;
   uint8_t pad = 0;

@@ -48,7 +48,7 @@ constexpr uint8_t kEcnCapable = 2;  // ECT(0)
 struct Path {
   Address source;
   Address destination;
-  uint32_t interface_index = 0;  // index of the outgoing or incoming netdev; 0: the routing table decides
+  uint32_t interface_index = 0;  // the outgoing or incoming netdev; 0 if the routing table decides
   uint32_t flow_label = 0;       // IPv6, 20 bits
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;
