@@ -19,7 +19,7 @@ namespace verbena {
 // Thread-safe. Only await() blocks, whatever another process does with its end.
 class Bell {
  public:
-  // Errors: of socketpair(2).
+  // Makes a Bell with both ends in this process. Errors: of socketpair(2) and bind(2).
   static Result<Bell> make();
   // Whether `fd` is a ringing end, that is, a named AF_UNIX datagram socket. Does not block on any kind of
   // file.

@@ -18,12 +18,12 @@ inline uint64_t nanoseconds_of(clockid_t clock) {
   ::clock_gettime(clock, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
-// Reads the clock of raw completion timestamps, in nanoseconds. NTP does not adjust it, like a hardware
-// counter.
+// Reads the clock of raw completion timestamps, CLOCK_MONOTONIC_RAW, in nanoseconds. NTP does not adjust it,
+// like a hardware counter.
 inline uint64_t device_clock() {
   return nanoseconds_of(CLOCK_MONOTONIC_RAW);
 }
-// Reads the clock of wall-clock completion timestamps, in nanoseconds since 1970.
+// Reads the clock of wall-clock completion timestamps, CLOCK_REALTIME, in nanoseconds since 1970.
 inline uint64_t wall_clock() {
   return nanoseconds_of(CLOCK_REALTIME);
 }

@@ -53,7 +53,7 @@ class ForeignSocket {
 
   int get() const { return socket_.get(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
-  // False if the application has closed the descriptor by its number (base/own_fd.h).
+  // Returns false if the application has closed the descriptor by its number (base/own_fd.h).
   bool is_ours() const { return socket_.is_ours(); }
 
   // Peeks at the next message, which stays in the queue: copies the data to `buffer`, and takes the ancillary

@@ -43,7 +43,7 @@ class IntrusiveList {
 
   bool empty() const { return head_.next_ == &head_; }
 
-  // REQUIRES: item is in no list
+  // Appends `item`. REQUIRES: item is in no list
   void push_back(T& item) {
     ListHook& hook = item.*Hook;
     hook.prev_ = head_.prev_;
@@ -65,10 +65,10 @@ class IntrusiveList {
     after->next_ = &hook;
   }
 
-  // REQUIRES: !empty()
+  // Returns the first element. REQUIRES: !empty()
   T& front() { return *owner(head_.next_); }
 
-  // REQUIRES: !empty()
+  // Removes and returns the first element. REQUIRES: !empty()
   T& pop_front() {
     T& item = front();
     (item.*Hook).unlink();

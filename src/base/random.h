@@ -31,7 +31,7 @@ class Random {
     return result;
   }
 
-  // Uniform in [0, bound). REQUIRES: bound > 0
+  // Returns a number uniformly distributed in [0, bound). REQUIRES: bound > 0
   uint64_t below(uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);

@@ -35,7 +35,8 @@ class PathText {
     return add({digits + first, sizeof digits - first});
   }
 
-  // REQUIRES: size <= view().size(), or the caller wrote that many characters into data()
+  // Sets the length of the path. REQUIRES: size <= view().size(), or the caller wrote that many characters
+  // into data()
   void shorten(size_t size) {
     size_ = size;
     text_[size] = '\0';

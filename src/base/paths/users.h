@@ -43,9 +43,9 @@ bool is_own_users(const PeerProcess& peer);
 // is assumed.
 bool has_number(const PeerProcess& peer);
 
-// Whether the directory belongs to root, in a user namespace where root has no mapping. Recognized by its
-// place: it and all its parents belong to root or an unmapped user, and others cannot write to them. A user
-// who could create such a directory could replace the system's libraries as well.
+// Whether the directory belongs to root, in a user namespace where root has no mapping. True if the directory
+// belongs to an unmapped user, it and all its parents belong to root or an unmapped user, and others cannot
+// write to them. A user who could create such a directory could replace the system's libraries as well.
 bool is_unmapped_roots(const char* directory);
 
 }  // namespace verbena::paths

@@ -22,7 +22,7 @@ enum class QpType : uint8_t {
   kXrcTarget,     // passive side; follows from the REQ
 };
 
-// A connection to request.
+// The parameters of Manager::connect(): a connection to request.
 struct ConnectRequest {
   roce::Path path;
   uint64_t service_id = 0;
@@ -42,7 +42,7 @@ struct ConnectRequest {
   ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 
-// Our answer to a requested connection.
+// The parameters of Manager::reply(): our answer to a REQ.
 struct ConnectReply {
   uint64_t local_ca_guid = 0;
   uint32_t starting_psn = 0;

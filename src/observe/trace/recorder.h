@@ -24,7 +24,7 @@ class Recorder {
   // Continues after the existing entries of the rings.
   explicit Recorder(protocol::TraceRings& rings, Clock clock = MonotonicClock::now);
 
-  // Records a rare event.
+  // Records a rare event in the ring of events, without a limit.
   void note(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {
     put(rings_.events, written_, qpn, kind, numbers);
   }
