@@ -3,9 +3,10 @@
 
 namespace verbena {
 
-// Registers `function` with atexit(3). Safe in a child of fork(): fork() waits until no other thread is
-// inside this function. The C library does not (glibc 2.36): a child may inherit its atexit() lock taken, and
-// its next atexit() and its exit() then block without end. Any thread.
+// Registers `function` with atexit(3), for library code in programs that may fork. fork() waits until no
+// other thread is inside call_at_exit(). A plain atexit() lacks this protection (glibc 2.36): a child may
+// inherit the C library's lock held by another thread. The child's next atexit() and exit() then block
+// forever. Any thread.
 void call_at_exit(void (*function)());
 
 }  // namespace verbena

@@ -19,7 +19,7 @@ namespace verbena {
 // Thread-safe. Only await() blocks, whatever another process does with its end.
 class Bell {
  public:
-  // Errors: of socketpair(2).
+  // Makes a Bell with both ends in this process. Errors: of socketpair(2) and bind(2).
   static Result<Bell> make();
   // Whether `fd` is a ringing end, that is, a named AF_UNIX datagram socket. Does not block on any kind of
   // file.
@@ -30,21 +30,22 @@ class Bell {
   Bell(Bell&&) = default;
   Bell& operator=(Bell&&) = default;
 
-  // The end that becomes readable after a wake-up. -1 if another process has that end.
+  // Returns the end that becomes readable after a wake-up, for poll(2); -1 if another process has that end.
   int fd() const { return hearing_end_.get(); }
-  // The end that is sent to another process so that it can call ring().
+  // Returns the end to send to another process so that it can call ring().
   int ringing_fd() const { return ringing_end_.get(); }
 
-  // Sends a wake-up. False if that is impossible from now on. (A full socket counts as success: a wake-up is
-  // pending.)
+  // Sends a wake-up. Returns false if sending fails, as when the other end is closed. A full socket counts as
+  // success, since a wake-up is pending then.
   bool ring() const;
-  // Sleeps until a wake-up comes and consumes one. EINTR as for read(2): not if the signal handler was
-  // installed with SA_RESTART. A cancellation point.
+  // Sleeps until a wake-up comes and consumes one. Errors: EINTR if a signal handler ran that was installed
+  // without SA_RESTART. A cancellation point. REQUIRES: fd() >= 0
   Result<void> await() const;
-  // Consumes the pending wake-ups (at most 17). True if there was one. Does not block.
+  // Consumes the pending wake-ups, at most 17. Returns whether there was one. Does not block.
   bool hear() const;
 
-  // For a child after fork(): closes the child's copies. The object is unusable from then on.
+  // For a child after fork(): closes the child's copies of both ends; the parent's stay open. The object is
+  // unusable from then on.
   void abandon() {
     hearing_end_.reset();
     ringing_end_.reset();

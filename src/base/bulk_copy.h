@@ -7,21 +7,21 @@
 
 namespace verbena {
 
-// Whether memcpy() between these addresses is slow for sizes of some 2 KiB and more. There memcpy() uses `rep
-// movsb`. On AMD's Zen 3 that takes twenty times as long if the destination's page offset is 1 to 31 bytes
-// above the source's (measured in cache: 2.9 GB/s instead of 50). That is the case between our page-aligned
-// memory and an application's memory from malloc().
+// Whether memcpy() between these addresses is slow from about 2 KiB on, where glibc copies with `rep movsb`.
+// On AMD's Zen 3 `rep movsb` takes twenty times as long if the destination's page offset is 1 to 31 bytes
+// above the source's. (Measured in cache: 2.9 GB/s instead of 50.) Copies between our page-aligned memory and
+// an application's memory from malloc() have such offsets.
 inline bool is_slow_in_bulk(const void* to, const void* from) {
   constexpr uintptr_t kPageBytes = 4096;
   const uintptr_t after = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
   return (after - 1) % kPageBytes < 31;
 }
 
-// The size up to which memcpy() uses vector instructions. (glibc begins with `rep movsb` at 2,112 bytes on
-// Zen 3.)
+// The size in bytes up to which memcpy() certainly uses vector instructions. (glibc begins with `rep movsb`
+// at 2,112 bytes on Zen 3.)
 inline constexpr size_t kBulkPieceBytes = 2048;
 
-// Copies by memcpy() calls of at most kBulkPieceBytes.
+// Copies by memcpy() calls of at most kBulkPieceBytes each, so that none uses `rep movsb`.
 void copy_in_pieces(std::byte* to, const std::byte* from, size_t bytes);
 
 // memcpy() for possibly large copies: avoids the slow case of is_slow_in_bulk(). Null pointers are allowed,

@@ -12,7 +12,7 @@ namespace verbena {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
-// Big-endian loads and stores at any alignment; the wire is big-endian.
+// Reverses the bytes of an integer of 2, 4 or 8 bytes.
 template <class T>
 constexpr T byteswap(T value) {
   if constexpr (sizeof(T) == 2) return static_cast<T>(__builtin_bswap16(static_cast<uint16_t>(value)));
@@ -20,6 +20,7 @@ constexpr T byteswap(T value) {
   if constexpr (sizeof(T) == 8) return static_cast<T>(__builtin_bswap64(static_cast<uint64_t>(value)));
 }
 
+// Load and store integers at any alignment in big-endian order, the byte order of packets.
 template <class T>
 T load_be(const void* from) {
   static_assert(std::endian::native == std::endian::little);

@@ -26,11 +26,11 @@
 
 namespace verbena {
 
-// Runs `body`, which returns an errno value, and converts exceptions to errno values. The thread cannot be
-// cancelled inside, since verbs calls are no cancellation points. The exception is a sleep within
-// CancellationAllowed: rping and many other programs cancel threads that sleep in ibv_get_cq_event() or
-// rdma_get_cm_event(). The forced unwinding of pthread_cancel() passes through. It is caught by a reference
-// to null, hence no_sanitize("null").
+// Runs `body`, which returns an errno value, and converts exceptions to errno values. The thread can be
+// cancelled inside only within CancellationAllowed, since verbs calls are no cancellation points. Sleeps
+// allow cancellation, because rping and many other programs cancel threads that sleep in ibv_get_cq_event()
+// or rdma_get_cm_event(). The forced unwinding of pthread_cancel() passes through; its catch clause binds a
+// null reference, hence no_sanitize("null").
 template <class Body>
 __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& body) {
   const CancellationOff whole;
@@ -51,8 +51,8 @@ __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& bod
   }
 }
 
-// For functions that return 0 or an errno value. Also sets errno, as where the value comes from a system
-// call. `call`: the function's name, for the log.
+// Implements a C function that returns 0 or an errno value: runs `body` by without_exceptions(). On failure
+// also sets errno, as system calls do, and logs the failure. `call`: the function's name, for the log.
 template <class Body>
 int answer_code(Body&& body, const char* call = __builtin_FUNCTION()) {
   const int code = without_exceptions(std::forward<Body>(body));
@@ -62,13 +62,15 @@ int answer_code(Body&& body, const char* call = __builtin_FUNCTION()) {
   return code;
 }
 
-// For functions that return 0, or -1 and errno.
+// Implements a C function that returns 0, or -1 with errno. `body` returns 0 or an errno value, as in
+// answer_code().
 template <class Body>
 int answer_minus_one(Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer_code(std::forward<Body>(body), call) == 0 ? 0 : -1;
 }
 
-// For functions that return a pointer, or null and errno. `body` returns a Result<T*>.
+// Implements a C function that returns a pointer, or null with errno. `body` returns a Result<T*>. Logs
+// failures as answer_code() does.
 template <class Body>
 auto answer_pointer(Body&& body, const char* call = __builtin_FUNCTION()) ->
     typename decltype(body())::value_type {

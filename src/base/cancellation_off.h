@@ -44,8 +44,8 @@ class CancellationOff {
 };
 
 // Scope inside a CancellationOff in which the thread may be cancelled again, if the caller allows it. Use
-// around a call that sleeps. REQUIRES: the thread holds nothing that others wait for, and all callers'
-// frames can be unwound
+// around a call that sleeps. REQUIRES: the thread holds no lock or resource that other threads wait for.
+// REQUIRES: the frames of all callers can be unwound
 class CancellationAllowed {
  public:
   CancellationAllowed() {

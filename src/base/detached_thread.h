@@ -10,8 +10,8 @@
 namespace verbena {
 
 // Starts a detached thread in the application's process with its signals blocked (SignalsBlocked). `stack`:
-// its stack size in bytes; keep it small, since mlockall() locks all of it. False if the thread cannot be
-// started.
+// the thread's stack size in bytes; keep it small, since mlockall() locks the whole stack. Returns false if
+// the thread cannot be started.
 inline bool start_detached_thread(void* (*run)(void*), void* argument, size_t stack) {
   const SignalsBlocked blocked;  // inherited by the new thread
   pthread_attr_t attributes;

@@ -25,7 +25,8 @@ class ForeignFd {
   int get() const { return fd_.get(); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
-  // Releases the descriptor. REQUIRES: it is known to be of a kind whose close() does not block
+  // Releases the descriptor to the caller. REQUIRES: the caller knows that close() of this file does not
+  // block, as for a memfd
   UniqueFd take_known() { return std::move(fd_); }
 
  private:

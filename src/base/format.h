@@ -16,9 +16,10 @@
 
 namespace verbena {
 
-// Text formatting with fmt's format strings, checked at compile time. Every file uses these functions and
-// sees only fmt's declarations; the implementation is compiled once, in format.cc. Our libraries need no
-// libfmt at run time. Only documented parts of fmt are used, so any version from 8 on works.
+// Formats text with fmt's format strings; format() and print() check them at compile time. Every file uses
+// these functions and sees only fmt's declarations; the implementation is compiled once, in format.cc. Our
+// libraries need no libfmt at run time. Only documented parts of fmt are used, so any version from 8 on
+// works.
 
 std::string vformat(fmt::string_view format, fmt::format_args arguments);
 // Throws std::system_error if `file` cannot be written.
@@ -53,7 +54,7 @@ std::string join(const Range& range, std::string_view separator,
   return text;
 }
 
-// The address of an object as a type that {} accepts.
+// Returns the address of an object as a type that {} can format.
 inline const void* ptr(const void* object) {
   return object;
 }

@@ -9,8 +9,9 @@
 
 namespace verbena {
 
-// The next definition of an interposed function: the C library's, or another preloaded library's. Looked up
-// at first use, which may be before any of our constructors ran.
+// The next definition of an interposed function (dlsym(RTLD_NEXT)): the C library's, or another preloaded
+// library's. find() looks it up at first use, which may be before any of our constructors ran. Returns
+// nullptr if there is none.
 template <class Function>
 class NextDefinition {
  public:
@@ -66,8 +67,8 @@ class Next<Result(Arguments..., ...)> : public NextDefinition<Result(Arguments..
 
 // Defines the C library's function of that name, and next_NAME, which calls the next definition:
 //   INTERPOSE(int, chdir, (const char* path)) { ... return next_chdir(path); }
-// The C++ name differs, so that attributes in the C header do not apply to ours. The one that matters is
-// nonnull: programs do pass null.
+// The C++ name of the definition is shown_NAME, so that attributes in the C header do not apply to it. The
+// attribute that matters is nonnull: programs do pass null.
 #define INTERPOSE(result, name, parameters)                                                \
   extern "C" [[gnu::visibility("default")]] result shown_##name parameters __asm__(#name); \
   static constinit ::verbena::Next<result parameters> next_##name(#name);                  \

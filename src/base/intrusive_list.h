@@ -5,7 +5,7 @@
 
 namespace verbena {
 
-// A hook inside an object, by which the object can be in one list at a time. Unlinks itself when destroyed.
+// A member of an object by which the object can be in one list at a time. The destructor unlinks the object.
 class ListHook {
  public:
   ListHook() = default;
@@ -28,7 +28,8 @@ class ListHook {
   ListHook* prev_ = nullptr;
 };
 
-// A doubly linked list through a member hook. Owns nothing, allocates nothing, never throws. Not thread-safe.
+// A doubly linked list of objects, linked through the ListHook that `Hook` names in each. Owns nothing,
+// allocates nothing, never throws. The destructor unlinks all elements. Not thread-safe.
 template <class T, ListHook T::*Hook>
 class IntrusiveList {
  public:
@@ -42,7 +43,7 @@ class IntrusiveList {
 
   bool empty() const { return head_.next_ == &head_; }
 
-  // REQUIRES: item is in no list
+  // Appends `item`. REQUIRES: item is in no list
   void push_back(T& item) {
     ListHook& hook = item.*Hook;
     hook.prev_ = head_.prev_;
@@ -64,17 +65,17 @@ class IntrusiveList {
     after->next_ = &hook;
   }
 
-  // REQUIRES: !empty()
+  // Returns the first element. REQUIRES: !empty()
   T& front() { return *owner(head_.next_); }
 
-  // REQUIRES: !empty()
+  // Removes and returns the first element. REQUIRES: !empty()
   T& pop_front() {
     T& item = front();
     (item.*Hook).unlink();
     return item;
   }
 
-  // Forward iterator. The current element must not be unlinked meanwhile.
+  // Forward iterator. REQUIRES: the current element is not unlinked before ++
   class Iterator {
    public:
     explicit Iterator(ListHook* at) : at_(at) {}

@@ -12,12 +12,13 @@ namespace verbena {
 // standard error, one line per message and one write(2) per line. Any thread may log.
 enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
-// The log level. Read from VERBENA_LOG at the first call; our own programs may set another.
+// Returns the level up to which messages are logged. The first call reads it from VERBENA_LOG, which is
+// ignored in set-user-ID programs; our own programs may set another level.
 LogLevel log_level();
 void set_log_level(LogLevel level);
 
-// Receives the log lines, each with its newline, in place of standard error. For processes that must not
-// block on their standard error.
+// Receives each log line, with its newline, in place of standard error, for processes that must not block
+// there.
 class LogSink {
  public:
   virtual void write(std::string line) noexcept = 0;
@@ -28,8 +29,9 @@ class LogSink {
 // Installs the sink; nullptr restores standard error. REQUIRES: the sink outlives all logging threads
 void set_log_sink(LogSink* sink);
 
-// The message as a log line: with process ID and level.
+// Returns the message as a log line: "verbena[PID] LEVEL: MESSAGE\n".
 std::string log_text(LogLevel level, std::string_view message);
+// Writes a log line whatever the log level is.
 void log_line(LogLevel level, std::string_view message) noexcept;
 
 template <class... Args>

@@ -14,7 +14,7 @@
 
 namespace verbena {
 
-// One mapping of a process, from /proc/PID/maps.
+// One memory mapping of a process: a line of /proc/PID/maps.
 struct MapLine {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -27,10 +27,12 @@ struct MapLine {
 };
 
 // Parses a line of /proc/PID/maps (proc_pid_maps(5)), or the beginning of one:
-// "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)"
-// Nothing if it is no such line. Allocates nothing, and needs only the C library.
+//   "7f0000000000-7f0000001000 rw-s 00001000 00:01 1024       /memfd:name (deleted)"
+// Returns nullopt if the fields up to the inode are not all there; the path may be cut off. Allocates
+// nothing, and needs only the C library.
 inline std::optional<MapLine> parse_map_line(std::string_view text) {
-  // Removes a number and the separator after it from the front of `text`. False if they are not there.
+  // Removes a number and the separator after it from the front of `text`. Returns false if they are not
+  // there.
   const auto take = [&text](auto& number, int base, char separator) {
     const auto [past, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
     if (error != std::errc() || past == text.data() + text.size() || *past != separator) return false;

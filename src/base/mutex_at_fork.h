@@ -7,12 +7,13 @@
 
 namespace verbena {
 
-// A mutex that fork() holds, for objects with many instances such as the tables of a context. So a child
-// never inherits it taken by a thread that it lacks, nor half-changed data that it guards. While holding it,
-// take no other MutexAtFork and no mutex that fork() takes earlier, such as a shard's.
+// A mutex that fork() locks before it copies the process, for objects with many instances such as the tables
+// of a context. So a child never inherits the mutex locked by a thread that the child lacks, nor half-changed
+// data. While holding a MutexAtFork, lock no other MutexAtFork and no mutex that fork() locks earlier, such
+// as a shard's.
 //
-// If the holder itself forks, in a signal handler, fork() gives up waiting after 10 s. The child then gets
-// the mutex free and the guarded data as they were.
+// If the mutex stays locked, as when its holder forks in a signal handler, fork() stops waiting after 10 s.
+// In the child the mutex is then free, and the guarded data may be half-changed.
 class MutexAtFork {
  public:
   MutexAtFork();
@@ -28,7 +29,7 @@ class MutexAtFork {
 
   std::mutex mutex_;
   ListHook known_;              // in the list of all mutexes; guarded by that list's mutex
-  bool forker_has_it_ = false;  // the forking thread holds this mutex; guarded likewise
+  bool forker_has_it_ = false;  // the forking thread holds mutex_; guarded like known_
 };
 
 }  // namespace verbena

@@ -7,10 +7,10 @@
 
 namespace verbena {
 
-// The cookie of the network namespace in which a socket was made. Unlike the namespace's inode number, no
-// other namespace ever has the same. For a socket from accept(2) it is the namespace of the connecting
-// process: so a server learns the network of a client of its socket file. 0 if the kernel does not tell
-// (before 5.14).
+// Returns the cookie of the network namespace in which a socket was made. Unlike the namespace's inode
+// number, a cookie is never reused for another namespace. For a socket from accept(2), returns the cookie of
+// the connecting process's namespace. So a server learns the network namespace of a client. Returns 0 if the
+// kernel cannot tell (before Linux 5.14).
 inline uint64_t network_namespace_of(int socket) {
   constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
   uint64_t cookie = 0;

@@ -5,10 +5,10 @@
 
 namespace verbena {
 
-// A process-wide object that is made at first use and never destroyed, as the application's threads may
-// outlive every static object. Replaces function-local statics: a child of fork() may inherit their guard
-// locked by another thread and would block. Threads that come first at the same time each make an object; one
-// is kept. Any thread.
+// A process-wide object that is made at first use and never destroyed, since the application's threads may
+// outlive every static object. Replaces function-local statics: a child of fork() may inherit the guard of a
+// static locked by another thread, and would block. If several threads call get() first at the same time,
+// each makes an object; one is kept, the others are deleted. Any thread.
 template <class T>
 class OnlyOne {
  public:
@@ -29,12 +29,13 @@ class OnlyOne {
   T& get() {
     return get([] { return new T; });
   }
-  // nullptr if there is none yet.
+  // Returns the object, or nullptr if none has been made yet.
   T* made() const { return made_.load(std::memory_order_acquire); }
-  // For a child after fork(): releases the parent's object, which is returned, so that the next get() makes a
-  // new one.
+  // For a child after fork(): returns and forgets the object inherited from the parent, so that the next
+  // get() makes a new one. Does not destroy it.
   T* forget() { return made_.exchange(nullptr, std::memory_order_acq_rel); }
-  // Releases `parents`, unless another thread has already released or replaced it.
+  // Like forget(), but only if the object is still `parents`: another thread of the child may have replaced
+  // it already.
   void forget(T& parents) {
     T* known = &parents;
     made_.compare_exchange_strong(known, nullptr, std::memory_order_acq_rel);

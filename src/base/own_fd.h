@@ -8,9 +8,10 @@
 
 namespace verbena {
 
-// Owns a descriptor that we keep in the application's process, and detects if the number has come to refer to
-// another file. Daemons close all descriptors (close_range(2)), and some programs close one twice. Then the
-// number may be reused for the application's file, which we must neither read, write nor close.
+// Owns a descriptor that our library keeps in the application's process, and detects if its number has come
+// to refer to another file. Daemons close all descriptors (close_range(2)), and some programs close a
+// descriptor twice. Our number may then be reused for a file of the application, which we must neither read,
+// write nor close.
 //
 // Two measures help. The descriptor is moved up, to numbers from half of RLIMIT_NOFILE on (from 1024 at
 // most), because the kernel gives new files the lowest free number. And is_ours() compares an identity of the
@@ -20,9 +21,10 @@ namespace verbena {
 class OwnFd {
  public:
   OwnFd() = default;
-  // Moves the descriptor up, if there is room. This changes its identity in epoll sets.
+  // Takes a descriptor and moves it up, if there is room. An epoll set that already has the descriptor does
+  // not follow the move.
   OwnFd(UniqueFd fd);  // NOLINT(google-explicit-constructor)
-  // Takes a descriptor without moving it to the upper half, because the application knows its number.
+  // Takes a descriptor without moving it up, because the application knows its number.
   static OwnFd with_known_number(UniqueFd fd);
   OwnFd(OwnFd&& other) noexcept : fd_(other.fd_.exchange(-1)), mark_(other.mark_) {}
   OwnFd& operator=(OwnFd&& other) noexcept {
@@ -37,20 +39,22 @@ class OwnFd {
   int get() const { return fd_.load(std::memory_order_relaxed); }
   explicit operator bool() const { return get() >= 0; }
 
-  // Whether the number still refers to our file. One system call, which blocks for no kind of file. False if
-  // empty.
+  // Whether the number still refers to our file; false if the object is empty. True if the kernel reported no
+  // identity for the file. At most one system call, which blocks for no kind of file.
   bool is_ours() const;
-  // Closes it, if it is ours.
+  // Closes the descriptor if its number still refers to our file. The object is empty then.
   void reset();
-  // Releases the descriptor. Empty if the number is not ours any more.
+  // Releases the descriptor to the caller. Returns an empty UniqueFd if the number no longer refers to our
+  // file.
   UniqueFd take();
-  // Makes the number refer to a copy of `other` (dup3).
+  // Makes the number refer to a copy of `other` (dup3(2)), if the number still refers to our file.
   void become(const UniqueFd& other);
-  // Becomes empty if the number is not ours any more. Returns whether it is still ours.
+  // Returns is_ours(). Makes the object empty if the number no longer refers to our file.
   bool settle();
 
  private:
-  // The identity of a file.
+  // The identity of a file: a socket's cookie (SO_COOKIE), the signal number set for an anonymous file, or
+  // device and inode.
   struct Mark {
     enum Kind : uint8_t { kNone, kSocket, kAnonymous, kFile };
     Kind kind = kNone;

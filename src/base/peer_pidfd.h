@@ -5,8 +5,8 @@
 
 namespace verbena {
 
-// SO_PEERPIDFD (Linux 6.5), also where the C library's headers are older. It gives a pidfd of the process
-// that listens or connected at the other end of a Unix socket.
+// The socket option SO_PEERPIDFD (Linux 6.5), which the C library's headers may lack. getsockopt() returns a
+// pidfd of the process that listens or connected at the other end of a Unix socket.
 #ifdef SO_PEERPIDFD
 inline constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else

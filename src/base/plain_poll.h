@@ -14,18 +14,19 @@ namespace verbena {
 // poll(2) and epoll(7) that bypass preloaded libraries. The librspreload of rdma-core 65 redirects these
 // calls to rsockets, so an rsocket that used them would call itself recursively.
 
-// poll(2) as the C library's ppoll(2), which is not redirected. A cancellation point, as poll(2) is.
+// Like poll(2), but calls ppoll(2), which librspreload does not redirect. A cancellation point.
 inline int plain_poll(pollfd* entries, nfds_t count, int timeout_ms) {
   const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
   return ::ppoll(entries, count, timeout_ms < 0 ? nullptr : &timeout, nullptr);
 }
 
-// epoll_wait(2) by epoll_pwait(2), likewise.
+// Like epoll_wait(2), but calls epoll_pwait(2), which librspreload does not redirect. A cancellation point.
+// `room`: the capacity of `events`.
 inline int plain_epoll_wait(int set, epoll_event* events, size_t room, int timeout_ms) {
   return ::epoll_pwait(set, events, static_cast<int>(room), timeout_ms, nullptr);
 }
 
-// epoll_create1(2), close-on-exec.
+// Like epoll_create1(2) with EPOLL_CLOEXEC, by a bare system call.
 inline int plain_epoll_create() {
 #if defined(__SANITIZE_THREAD__)  // the sanitizer derives happens-before from the epoll calls
   return ::epoll_create1(EPOLL_CLOEXEC);
@@ -34,6 +35,7 @@ inline int plain_epoll_create() {
 #endif
 }
 
+// Like epoll_ctl(2), by a bare system call.
 inline int plain_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
 #if defined(__SANITIZE_THREAD__)
   return ::epoll_ctl(set, operation, fd, event);

@@ -7,11 +7,11 @@
 
 namespace verbena {
 
-// Membership of a descriptor in an epoll set; the destructor removes it by EPOLL_CTL_DEL. Closing the
-// descriptor is not enough: while another process has an inherited copy, as a child between fork() and exec()
-// has, the set would go on to report events of it.
+// Keeps a descriptor in an epoll set; the destructor removes the descriptor by EPOLL_CTL_DEL. Closing the
+// descriptor is not enough. While another process has an inherited copy, as a child between fork() and exec()
+// has, the set would go on to report the file's events.
 //
-// Declare it after the descriptor, so that it is destroyed first.
+// Declare the PollEntry after the descriptor, so that the PollEntry is destroyed first.
 class PollEntry {
  public:
   PollEntry() = default;
@@ -21,8 +21,8 @@ class PollEntry {
   PollEntry(const PollEntry&) = delete;
   PollEntry& operator=(const PollEntry&) = delete;
 
-  // Adds `fd` to the set for EPOLLIN, with `data`. False on error. REQUIRES: the set outlives this object, or
-  // forget() is called
+  // Adds `fd` to the set for EPOLLIN, with `data`. Returns false on error, with errno. REQUIRES: the set
+  // outlives this object, or forget() is called
   bool join(int set, int fd, void* data) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -32,7 +32,8 @@ class PollEntry {
     fd_ = fd;
     return true;
   }
-  // For a child after fork(), where the set is the parent's: leaves the set as it is.
+  // For a child after fork(), where the set is shared with the parent: makes the destructor leave the set as
+  // it is.
   void forget() { set_ = -1; }
 
  private:

@@ -3,7 +3,7 @@
 
 namespace verbena {
 
-// Prefetches a cache line for writing, so that the write does not wait for another processor to give the line
+// Prefetches a cache line for writing, so that the write need not wait until another processor gives the line
 // up.
 inline void prefetch_for_write(const void* line) {
 #if defined(__x86_64__)

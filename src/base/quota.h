@@ -10,20 +10,20 @@ namespace verbena {
 
 // Shares a fixed number of items (slots, connections, descriptors) among users.
 //
-// Root and the agent's own user may take all. A reserve for those two is set aside, and the other users share
-// the rest. There is no fixed share per user: a user may take an item if it then has at most twice the number
-// still free. So a single user gets at most two thirds; two get two fifths each, and a fifth stays free. A
-// new user always finds free items.
+// Root and the agent's own user may take all items. A reserve is set aside for those two, and the other users
+// share the rest. There is no fixed share per user. A user may take another item if the user then has at most
+// twice the number of items still free. So a single user gets at most two thirds; two users get two fifths
+// each, and a fifth stays free. A user without items may take as many as are free in one call.
 //
 // One thread at a time. Pure: no clock, no system calls.
 class Quota {
  public:
   struct Size {
-    // `all` items with an eighth as the reserve, as for nearly all quotas.
+    // Returns the size for `all` items of which an eighth is the reserve, as for nearly all quotas.
     static constexpr Size of(size_t all) { return {.all = all, .reserve = all / 8}; }
 
     size_t all;
-    size_t reserve;  // for root and the agent's own user
+    size_t reserve;  // items set aside for root and the agent's own user
   };
   Quota(Size size, uid_t own) : size_(size), own_(own) {}
   // Changes the number of items. A user above the new limit keeps its items.
@@ -31,13 +31,15 @@ class Quota {
 
   // Whether `user` may take `more` items now.
   bool allows(uid_t user, size_t more = 1) const;
-  // Counts items that were allowed, or that exist regardless: exceeding the limit is no error.
+  // Counts items as the user's. Does not check allows(): exceeding the limit is no error, since some items
+  // exist regardless.
   void take(uid_t user, size_t count = 1);
-  // REQUIRES: the user has at least `count`
+  // Returns items of the user. REQUIRES: the user has at least `count`
   void give_back(uid_t user, size_t count = 1);
 
   // Whether the user is root or the agent's own user.
   bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
+  // Returns the number of items that the user has, and the number that all users have.
   size_t of(uid_t user) const;
   size_t of_all() const { return trusted_ + strangers_; }
   bool is_used_up() const { return of_all() >= size_.all; }

@@ -5,8 +5,8 @@
 
 namespace verbena {
 
-// The generator xoshiro256**: small, fast, and the same sequence from the same seed everywhere. Not for
-// secrets; those come from getrandom(2).
+// Generates pseudo-random numbers by xoshiro256**: small, fast, and the same sequence from the same seed
+// everywhere. Not for secrets, which need getrandom(2).
 class Random {
  public:
   explicit Random(uint64_t seed) {
@@ -31,13 +31,13 @@ class Random {
     return result;
   }
 
-  // Uniform in [0, bound). REQUIRES: bound > 0
+  // Returns a number uniformly distributed in [0, bound). REQUIRES: bound > 0
   uint64_t below(uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
 
-  // True once in `out_of` calls on average; never when out_of is 0.
+  // Returns true once in `out_of` calls on average; never if `out_of` is 0.
   bool one_in(uint64_t out_of) { return out_of != 0 && below(out_of) == 0; }
 
  private:

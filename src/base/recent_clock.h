@@ -9,10 +9,10 @@
 
 namespace verbena {
 
-// A monotonic clock for callers that read it many times a microsecond. It returns the last value until the
-// TSC shows that a microsecond or two have passed, then derives the time from the TSC (TickClock), and only
-// sometimes reads the system clock. So it may be late by that much and early by at most a microsecond. It
-// never goes backwards. One thread at a time.
+// A monotonic clock for callers that read it many times a microsecond. now() returns its last value until the
+// TSC shows that 3,000 ticks have passed, a microsecond or two. Then it derives the time from the TSC
+// (TickClock), and only sometimes reads the system clock. So now() may lag by those 3,000 ticks and run ahead
+// by at most a microsecond. now() never goes backwards. One thread at a time.
 class RecentClock {
  public:
   using Clock = TimePoint (*)();
@@ -37,16 +37,18 @@ class RecentClock {
     return false;
 #endif
   }
-  // The time read from the clock. Any thread.
+  // Reads the clock itself. Any thread.
   TimePoint exact() const {
     return clock_();
   }
 
  private:
-  // The age up to which a value counts as recent: 1.5 us at 2 GHz, at most 3 us on any processor with a TSC.
+  // The age in ticks up to which a value counts as recent: 1.5 us at 2 GHz, at most 3 us on any processor
+  // with a TSC.
   static constexpr uint64_t kTicks = 3000;
 
-  // False if the counter is behind, as on another processor whose counter differs.
+  // Whether `ticks` is less than kTicks after the last reading. Returns false if the counter is behind, as on
+  // another processor whose counter differs.
   bool is_recent(uint64_t ticks) const {
     return ticks - looked_at_ < kTicks;
   }

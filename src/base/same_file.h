@@ -9,7 +9,8 @@ inline bool is_same_file(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Whether the path still leads to the open file. Does not follow a symbolic link at the end of the path.
+// Whether `path` still leads to the open file `fd`. Returns false if either cannot be examined. Does not
+// follow a symbolic link at the end of the path.
 inline bool is_same_file(int fd, const char* path) {
   struct stat opened {};
   struct stat there {};

@@ -13,27 +13,29 @@
 namespace verbena {
 
 // Creates a memfd of `bytes` zeros with all pages allocated: a shortage of memory would raise SIGBUS later.
-// The caller seals its size. Errors: the kernel's; EFBIG: beyond RLIMIT_FSIZE, where the kernel would raise
-// SIGXFSZ, which kills the process.
+// The caller seals the size. Errors: EFBIG if `bytes` exceeds RLIMIT_FSIZE, where the kernel would kill the
+// process by SIGXFSZ; those of memfd_create(2) and fallocate(2).
 Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
-// Creates a memfd of zeros that takes memory only where it is written. Another user who may read it cannot
-// reopen it for writing through /proc. Callers seal it before they pass it on. Errors: as above.
+// Creates a memfd of `bytes` zeros that takes memory only where it is written. Its mode is 0600, so another
+// user who gets a read-only descriptor cannot reopen the file for writing through /proc. The caller seals the
+// size before passing it on. Errors: as make_memory_file().
 Result<UniqueFd> make_private_file(const char* name, size_t bytes);
 
-// Seals the size and the set of seals. `others`: additional F_SEAL_... flags.
+// Seals the size of a memfd, and forbids further seals (F_SEAL_SEAL). `others`: additional F_SEAL_... flags.
 Result<void> seal_size(int file, int others = 0);
 
-// Seals the size, and lets only the mappings that exist write the file. Kernels before 5.1 seal the size
-// only.
+// Like seal_size(), but also forbids all writes except through the mappings that exist now
+// (F_SEAL_FUTURE_WRITE). Kernels before 5.1 seal the size only.
 Result<void> seal_to_its_mappings(int file);
 
-// Create a size-sealed memfd with these bytes, and read exactly `to.size()` bytes from one. EPROTO: it is no
-// memfd of that size, or not sealed.
+// Create a memfd with these bytes and a sealed size, and read all bytes of such a memfd. read_memory_file()
+// fails with EPROTO if `file` is no memfd, its size is not sealed, or its size is not `to.size()`.
 Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes);
 Result<void> read_memory_file(int file, Bytes to);
 
-// The size of a size-sealed memfd. Nothing if it is none. Blocks for no kind of file.
+// Returns the size of a memfd in bytes. Returns nullopt if `file` is no memfd or its size is not sealed.
+// Blocks for no kind of file.
 std::optional<size_t> sealed_size(int file);
 bool has_sealed_size(int file, size_t bytes);
 

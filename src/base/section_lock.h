@@ -10,13 +10,13 @@
 
 namespace verbena {
 
-// A lock for critical sections of microseconds that hundreds of threads may want and some can do without.
-// Meets BasicLockable and Lockable.
+// A lock for critical sections of some microseconds. Hundreds of threads may want it, and some can do without
+// it. Meets BasicLockable and Lockable.
 //
 // Threads that can leave their work to the holder call try_lock() and never wait. Threads that need the lock
 // spin for a moment and then sleep, which leaves the processors to the holder and the threads that it serves.
-// Each unlock wakes at most one sleeper. A sleeper that found the lock taken after several wake-ups claims
-// it: try_lock() then fails for all others, and the sleeper gets the lock next.
+// Each unlock wakes at most one sleeper. A sleeper that found the lock taken after three wake-ups claims it:
+// try_lock() then fails for all others, and the sleeper gets the lock next.
 //
 // Sections are counted. So a thread that has made an object unreachable can wait, without taking the lock,
 // until no section that may still use the object is open: await_section().
@@ -26,8 +26,8 @@ class alignas(kCacheLine) SectionLock {
   SectionLock(const SectionLock&) = delete;
   SectionLock& operator=(const SectionLock&) = delete;
 
-  // Tries to lock; never waits. Also fails while the lock is free but claimed by a sleeper. Sequentially
-  // consistent, even on failure, as unlock_and_look() requires.
+  // Tries to lock; never waits. Also fails while the lock is free but claimed by a sleeper. The attempt is
+  // sequentially consistent, even on failure, as unlock_and_look() requires.
   bool try_lock() {
     uint64_t seen = state_.load(std::memory_order_seq_cst);
     while ((seen & (kHeld | kClaimed)) == 0) {
@@ -42,7 +42,7 @@ class alignas(kCacheLine) SectionLock {
     }
     lock_slowly();
   }
-  // Locks, or returns false after `patience`.
+  // Tries to lock for up to `patience`, yielding between attempts. Returns whether the lock was taken.
   bool try_lock_for(Duration patience);
 
   // Unlocks, for a holder that does the work which other threads left because the lock was taken. Those
@@ -58,13 +58,12 @@ class alignas(kCacheLine) SectionLock {
   // Frees the lock in a child after fork(), which lacks the threads that held it or waited for it.
   void free_in_child();
 
-  // ---- any thread that is not itself in a section
-
   // Returns when the section that is open now, if any, has ended; later ones may have begun. Data written
-  // with sequential consistency before the call is visible to all later sections.
+  // with sequential consistency before the call is visible to all later sections. Any thread. REQUIRES: the
+  // caller does not hold the lock
   void await_section() const;
 
-  // For tests.
+  // Returns the number of threads that sleep for the lock, or are about to. For tests.
   uint32_t waiting() const { return waiting_.load(std::memory_order_seq_cst); }
 
  private:

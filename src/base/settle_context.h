@@ -3,9 +3,9 @@
 
 struct ibv_context;
 
-// Processes everything that has arrived for the queue pairs of the context: on return the completions are in
-// their CQs. A hardware adapter does so on its own. librdmacm calls it before it returns DISCONNECTED, so
-// that messages sent before the disconnection do not complete after it.
+// Processes everything that has arrived for the queue pairs of the context, so that on return the completions
+// are in the CQs. A hardware adapter does so on its own. librdmacm calls this function before it returns
+// DISCONNECTED: messages sent before the disconnection must not complete after that event.
 //
-// Defined by libibverbs. Absent in programs without it.
+// Defined by libibverbs. The address is null in programs without libibverbs.
 extern "C" [[gnu::weak]] void verbena_settle_context(ibv_context* context) noexcept;

@@ -9,8 +9,8 @@
 namespace verbena {
 
 // Scope in which this thread blocks all signals except those raised by faults, so that signals go to the
-// application's threads. A thread started inside it inherits the mask for good. Fault signals stay unblocked
-// because the kernel kills the process, without running a handler, if one is blocked.
+// application's threads. A thread started inside it inherits the mask for good. The signals in `faults` stay
+// unblocked: if a fault raises a blocked signal, the kernel kills the process without running a handler.
 class SignalsBlocked {
  public:
   explicit SignalsBlocked(std::initializer_list<int> faults = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {

@@ -12,8 +12,8 @@ struct SipKey {
   uint64_t high = 0;
 };
 
-// SipHash-2-4 (Aumasson and Bernstein, 2012) of the eight bytes of one word, little endian. Known pairs of
-// inputs and values reveal nothing about the key or other values.
+// Returns SipHash-2-4 (Aumasson and Bernstein, 2012) of the eight bytes of `word`, little endian. A keyed
+// hash: known pairs of words and hashes reveal nothing about the key or other hashes.
 constexpr uint64_t siphash(const SipKey& key, uint64_t word) {
   uint64_t v0 = key.low ^ 0x736f6d6570736575;
   uint64_t v1 = key.high ^ 0x646f72616e646f6d;

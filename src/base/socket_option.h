@@ -6,15 +6,15 @@
 
 namespace verbena {
 
-// setsockopt(2) with a typed value. False on error, with errno.
+// Calls setsockopt(2) with a typed value. Returns false on error, with errno.
 template <class Value>
 bool set_option(int socket, int level, int name, const Value& value) {
   return ::setsockopt(socket, level, name, &value, sizeof value) == 0;
 }
 
 // Sets how the kernel discovers the path MTU, and so whether it and routers may fragment packets:
-// IP_PMTUDISC_DO (no), _DONT (yes) or _PROBE (no, and it ignores the path MTU that it knows). IPv6 has the
-// same values.
+// IP_PMTUDISC_DO (no fragments), _DONT (fragments) or _PROBE (no fragments, and the kernel ignores the path
+// MTU that it knows). IPv6 has the same values. Returns false on error, with errno.
 inline bool set_path_mtu_discovery(int socket, bool ipv6, int how) {
   static_assert(IP_PMTUDISC_DO == IPV6_PMTUDISC_DO && IP_PMTUDISC_DONT == IPV6_PMTUDISC_DONT &&
                 IP_PMTUDISC_PROBE == IPV6_PMTUDISC_PROBE);
@@ -22,8 +22,8 @@ inline bool set_path_mtu_discovery(int socket, bool ipv6, int how) {
               : set_option(socket, IPPROTO_IP, IP_MTU_DISCOVER, how);
 }
 
-// Sets the receive or send buffer size: beyond net.core.rmem_max and wmem_max with CAP_NET_ADMIN, else up to
-// these limits.
+// Set the size of a socket's receive or send buffer. With CAP_NET_ADMIN the size may exceed net.core.rmem_max
+// and wmem_max; otherwise the kernel limits the size to these. Errors are ignored.
 inline void set_receive_buffer(int socket, int bytes) {
   if (!set_option(socket, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
     set_option(socket, SOL_SOCKET, SO_RCVBUF, bytes);

@@ -9,6 +9,7 @@
 
 namespace verbena {
 
+// Tells the processor that the caller spins, which frees resources for its other hardware thread.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -17,17 +18,17 @@ inline void cpu_relax() {
 #endif
 }
 
-// A lock for critical sections of some tens of nanoseconds. Spins briefly, then yields: on a small machine
-// the holder may be waiting for this processor. Meets BasicLockable and Lockable.
+// A lock for critical sections of some tens of nanoseconds. lock() spins briefly, then yields: on a small
+// machine the holder may be waiting for this processor. Meets BasicLockable and Lockable.
 class SpinLock {
  public:
   void lock() {
     if (!try_lock()) [[unlikely]]
       wait_and_lock();
   }
-  // Sequentially consistent, as unlock_and_look() requires.
+  // Tries to lock and returns whether it did. Sequentially consistent, as unlock_and_look() requires.
   bool try_lock() { return !held_.exchange(true, std::memory_order_seq_cst); }
-  // Locks, or returns false after `patience`.
+  // Tries to lock for up to `patience`, yielding between attempts. Returns whether the lock was taken.
   bool try_lock_for(Duration patience) {
     for (const TimePoint end = MonotonicClock::now() + patience; !try_lock();) {
       if (MonotonicClock::now() >= end) return false;

@@ -8,15 +8,15 @@
 
 namespace verbena {
 
-// Copies text into a fixed field of a message: truncates it to leave a final zero, and fills the rest with
-// zeros.
+// Copies text into a fixed field of a message. Truncates the text so that the field ends with a zero, and
+// fills the rest of the field with zeros.
 inline void store_text(std::span<char> field, std::string_view text) {
   const size_t length = std::min(text.size(), field.size() - 1);
   std::fill(std::copy_n(text.begin(), length, field.begin()), field.end(), '\0');
 }
 
-// Makes text from another party safe for a terminal: replaces control characters by '?', including U+0080 to
-// U+009F, which terminals obey too.
+// Makes text from another party safe for a terminal: replaces control characters by '?'. These include U+0080
+// to U+009F, which terminals obey too; each becomes "??".
 inline std::string printable(std::string_view text) {
   std::string result(text);
   for (size_t i = 0; i < result.size(); ++i) {
@@ -29,7 +29,7 @@ inline std::string printable(std::string_view text) {
   return result;
 }
 
-// The text of a fixed field up to the first zero, made printable.
+// Returns the text of a fixed field up to the first zero, made printable().
 inline std::string load_text(std::span<const char> field) {
   return printable({field.begin(), std::find(field.begin(), field.end(), '\0')});
 }

@@ -12,14 +12,14 @@ namespace verbena {
 // clock takes as long as sending a small message, since it waits for all outstanding loads.
 //
 // The length of a tick is learned from the readings and used while two consecutive measurements agree. A
-// counter that stops, changes its rate or is another processor's causes extra readings, and errors of less
-// than a millisecond. Pure: a component of RecentClock.
+// counter that stops, changes its rate or belongs to another processor causes extra readings, and errors of
+// less than a millisecond. Pure: never reads a clock. A component of RecentClock.
 class TickClock {
  public:
-  // The number of ticks for which a reading is used: under a millisecond.
+  // The number of ticks for which a reading is used: under a millisecond above 1.05 GHz.
   static constexpr uint64_t kMoment = 1 << 20;
 
-  // The time at `ticks`. Nothing if the caller must read the clock and call read().
+  // Returns the time at `ticks`. Returns nullopt if the caller must read the clock and call read().
   std::optional<TimePoint> at(uint64_t ticks) const {
     const uint64_t elapsed = ticks - read_at_;
     if (elapsed >= kMoment || scale_ == 0) return std::nullopt;
@@ -37,8 +37,8 @@ class TickClock {
     time_ = time;
   }
 
-  // Discards what was learned, after a reading that took too long to be accurate. The clock is read again
-  // next time.
+  // Discards the learned length of a tick, after a reading that took too long to be accurate. The next at()
+  // returns nullopt.
   void forget() { scale_ = measured_ = 0; }
 
  private:
@@ -60,7 +60,7 @@ class TickClock {
   uint64_t read_at_ = 0;
   TimePoint time_{};
   uint64_t measured_ = 0;  // scale of the last interval between two readings
-  uint64_t scale_ = 0;     // the same, confirmed by two consecutive intervals; 0: they disagree
+  uint64_t scale_ = 0;     // scale of two consecutive intervals that agree; 0 if they disagree
 };
 
 }  // namespace verbena

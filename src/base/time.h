@@ -6,8 +6,8 @@
 
 namespace verbena {
 
-// The monotonic clock. Protocol code never reads it: times are passed in as TimePoints, so that a run can be
-// replayed.
+// The monotonic clock, in nanoseconds. Protocol code never reads a clock: callers pass times in as
+// TimePoints, so that a run can be replayed.
 struct MonotonicClock {
   using rep = int64_t;
   using period = std::nano;

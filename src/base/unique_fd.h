@@ -12,8 +12,8 @@ extern "C" void __sanitizer_syscall_pre_impl_close(long fd);
 
 namespace verbena {
 
-// Owns a file descriptor. Closes it by a bare system call, because the C library's close() is a cancellation
-// point: a destructor cannot be unwound, and the caller may hold locks.
+// Owns a file descriptor, and closes it by a bare system call. The C library's close() is a cancellation
+// point, but a destructor cannot be unwound, and the caller may hold locks.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -14,8 +14,9 @@ namespace verbena::command_line {
 
 // Helpers for programs that parse their command line with CLI11. `program`: the root App, with its name set.
 
-// Translates the words of `verbena help WORD...` for CLI11: the named command, then --help. Keeps the first
-// word that names no command, so that CLI11 reports it.
+// Translates `verbena help WORD...` for CLI11 into `verbena WORD... --help`. `words` begins with "help",
+// which the result omits. Keeps the first word that names no command, so that CLI11 reports it, and drops the
+// words after it.
 std::vector<std::string> words_for_help(const CLI::App& program, const std::vector<std::string>& words);
 
 struct UnknownCommand {
@@ -23,14 +24,16 @@ struct UnknownCommand {
   std::string within;  // the command whose --help lists the valid commands: "verbena link"
 };
 
-// Finds the first word that stands in a command's place and names none. CLI11 reports it only after --help
-// has been processed. Nothing if all such words are commands.
+// Finds the first word that stands where a command must stand but names no command. Call it before CLI11
+// parses, since CLI11 reports an unknown command only after it has processed --help. Words that begin with
+// '-' are skipped. Returns nullopt if there is no such word.
 std::optional<UnknownCommand> unknown_command(const CLI::App& program, const std::vector<std::string>& words);
 
-// Turns CLI11's error into a sentence that names the option, the value and the next step.
+// Turns CLI11's error into a sentence for the user, such as "unknown option '--jsn'; did you mean '--json'?".
+// REQUIRES: `program` has parsed the command line and thrown `error`
 std::string what_is_wrong(const CLI::App& program, const CLI::ParseError& error);
 
-// The full name of the subcommand that was parsed: "verbena link add".
+// Returns the full name of the subcommand that CLI11 has parsed: "verbena link add".
 std::string reached(const CLI::App& program);
 
 }  // namespace verbena::command_line

@@ -3,8 +3,8 @@
 
 namespace verbena::paths {
 
-// An error text if a system file that Verbena needs cannot be opened, as in a bare chroot: names the file,
-// the reason and the fix. nullptr if all are there.
+// Returns an error text if /proc is not mounted or /dev/null cannot be opened, as in a bare chroot. The text
+// names the file, its use and the command that fixes the problem. Returns nullptr if both are there.
 const char* missing_system_file();
 
 }  // namespace verbena::paths

@@ -8,8 +8,8 @@
 
 namespace verbena::paths {
 
-// A path in a fixed buffer, without allocation and without the C++ run-time library. Becomes invalid, and
-// stays so, when text does not fit.
+// Builds a path in a fixed buffer, without allocation and without the C++ run-time library. Becomes invalid
+// when text does not fit, and stays invalid until clear().
 class PathText {
  public:
   PathText() { text_[0] = '\0'; }
@@ -35,7 +35,8 @@ class PathText {
     return add({digits + first, sizeof digits - first});
   }
 
-  // REQUIRES: size <= view().size(), or the caller wrote that many characters into data()
+  // Sets the length of the path. REQUIRES: size <= view().size(), or the caller wrote that many characters
+  // into data()
   void shorten(size_t size) {
     size_ = size;
     text_[size] = '\0';

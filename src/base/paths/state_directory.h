@@ -11,13 +11,13 @@
 
 namespace verbena::paths {
 
-// The state directory: there an agent publishes its devices for programs that look for them in the file
-// system. It mirrors the places where they look:
+// An agent publishes its devices in its state directory, for programs that look for devices in the file
+// system. The directory mirrors the places where programs look:
 //
 //   <directory>/sys/class/infiniband/<device>/...
 //   <directory>/dev/infiniband/<device>
 //
-// The preload library redirects file accesses to it; ibv_get_sysfs_path() returns it.
+// The preload library redirects file accesses to the state directory; ibv_get_sysfs_path() returns it.
 //
 //   /run/verbena/<netns>             a root agent's
 //   /run/user/<uid>/verbena/<netns>  another user's, where the login manager made /run/user/<uid>
@@ -28,23 +28,26 @@ namespace verbena::paths {
 // In a container that does not see its agent's directory, a *mirror* publishes the same devices in a
 // directory of its own, <netns>-mirror (commands/agent/device_mirror.h).
 
-// The state directory of an agent of this user; empty if the network namespace is unknown.
+// Returns the path of the state directory of `owner`'s agent in this network namespace, whether or not it
+// exists. Empty if the network namespace is unknown.
 std::string state_directory_for(uid_t owner);
 
-// The state directory that this process may trust: VERBENA_SYS_DIR if set (nothing if that is empty or no
-// directory), else root's, else this user's. This user's counts only if no other user can have written to it.
-// May be nothing.
+// Finds the state directory that this process may trust: VERBENA_SYS_DIR if set, else in the order of
+// find_state_path(): directories of living agents, of mirrors, of agents that have ended. Directories to
+// which users other than root and this user can write do not count. Returns nullopt if there is none, or if
+// VERBENA_SYS_DIR is not the absolute path of a directory.
 std::optional<std::string> find_state_directory();
 
 // For the agent: creates the state directory of its user if it is missing. Only the user can write to it;
-// everyone can read root's. Errors: EPERM: another user owns a directory of that name; those of mkdir(2).
+// everyone can read root's. Errors: EPERM if a directory of that name exists to which others can write;
+// ENOENT if the network namespace is unknown; those of mkdir(2) and chmod(2).
 Result<std::string> make_state_directory();
 
-// Creates the directory of a mirror, likewise.
+// Creates the directory of this user's mirror, as make_state_directory() does for an agent.
 Result<std::string> make_mirror_directory();
 
-// Creates the locked file kInUse in the directory. The agent keeps the descriptor while it lives, which tells
-// others that the directory is not stale. REQUIRES: the directory is our own
+// Creates the locked file kInUse (state_path.h) in the directory. An agent or mirror keeps the descriptor
+// while it lives; the lock tells others that the directory is not stale. REQUIRES: the directory is our own
 Result<UniqueFd> mark_in_use(const std::string& directory);
 
 }  // namespace verbena::paths

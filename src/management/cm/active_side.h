@@ -11,8 +11,8 @@
 
 namespace verbena::cm {
 
-// The role of the side that requests a connection: sends REQs, handles REPs, sends RTUs. For its operations
-// see Manager.
+// The role of the side that requests a connection: sends REQs, handles REPs, sends RTUs. Manager documents
+// the operations: connect(), ready().
 class ActiveSide : private Role {
  public:
   explicit ActiveSide(const RoleParts& parts) : Role(parts) {}

@@ -11,11 +11,12 @@
 
 namespace verbena::cm {
 
-// A hash table of connections, chained through a hook in each connection. Owns nothing, allocates only to
-// grow, and may contain several connections with one key. The hash is keyed, since peers choose the keys.
+// A hash table of connections, chained through a pointer in each connection. Owns no connection, allocates
+// only to grow, and may contain several connections with the same key. The hash depends on a secret, since
+// peers choose the keys.
 //
-// Traits: Key; key(const Connection&); hook(Connection&), a Connection*&; words(const Key&, uint64_t (&)[3]),
-// the words to hash.
+// Traits defines: Key; key(const Connection&); hook(Connection&), which returns the chain pointer as a
+// Connection*&; words(const Key&, uint64_t (&)[3]), which sets the words to hash.
 template <class Traits>
 class ChainedTable {
  public:
@@ -23,7 +24,8 @@ class ChainedTable {
 
   explicit ChainedTable(uint64_t secret) : secret_(secret), buckets_(kFirstBuckets) {}
 
-  // REQUIRES: connection is not in the table, and its key does not change while it is
+  // Inserts a connection. REQUIRES: the connection is not in the table. REQUIRES: its key does not change
+  // while it is in the table
   void insert(Connection& connection) {
     if (size_ >= buckets_.size()) grow();
     Connection*& head = bucket(Traits::key(connection));
@@ -32,7 +34,7 @@ class ChainedTable {
     ++size_;
   }
 
-  // REQUIRES: connection is in the table
+  // Removes a connection. REQUIRES: the connection is in the table
   void erase(Connection& connection) {
     Connection** link = &bucket(Traits::key(connection));
     while (*link != &connection) link = &Traits::hook(**link);
@@ -106,8 +108,9 @@ struct ByLocalId {
   static void words(Key key, uint64_t (&words)[3]) { words[0] = key, words[1] = words[2] = 0; }
 };
 
-// A number that a peer chose, with the peer's address. Over RoCE an address identifies a GSI and a space of
-// QPNs, whatever the GUIDs (GUIDs derived from MAC addresses repeat among containers).
+// A key: a number that a peer chose (communication ID or QPN), with the peer's address. Over RoCE an address
+// identifies a GSI and a space of QPNs. GUIDs do not: GUIDs derived from MAC addresses repeat among
+// containers.
 struct PeerNumber {
   roce::Address peer;
   uint32_t number = 0;
@@ -125,9 +128,10 @@ struct ByRemoteId : PeerNumber {
   static Connection*& hook(Connection& c) { return c.next_by_remote_id; }
 };
 
-// The peer's QPN, for the active or the passive side of a connection. If an address is connected to itself,
-// both sides are in this table, possibly with the same QPN: programs that connect without QPs invent QPNs
-// (rdma-core's cmtime). There the key also contains the side.
+// A key: the peer's QPN, for the active or the passive side of a connection. If an address is connected to
+// itself, both sides are in this table, possibly with the same QPN: programs that connect without QPs invent
+// QPNs (rdma-core's cmtime). For such a connection, the key of the active side differs from that of the
+// passive side (kOtherSide).
 struct ByRemoteQpn : PeerNumber {
   using Key = PeerNumber;
   static Key key(const roce::Address& own, const roce::Address& peer, uint32_t qpn, bool is_active) {

@@ -14,12 +14,12 @@ namespace verbena::cm {
 // The states of a path migration (LAP and APR) of an established connection.
 enum class LapState : uint8_t { kNone, kSent, kMraReceived, kReceived, kMraSent };
 
-// The datagram that a connection keeps, if any: to retransmit it by timer, or to answer a duplicate request
-// with it.
+// The last datagram that a connection sent, stored to be retransmitted by timer or as the answer to a
+// duplicate request.
 struct Repetition {
   Mad mad;
   bool kept = false;
-  MessageType type = MessageType::kReq;  // of the kept datagram
+  MessageType type = MessageType::kReq;  // message type of `mad`
   uint16_t reason = 0;                   // Passage::reason
   uint16_t sent = 0;                     // number of transmissions
 };
@@ -30,20 +30,20 @@ struct Repetition {
 struct Connection {
   ConnectionInfo info;
 
-  bool has_owner = true;  // not destroyed yet
-  bool lingers = false;   // idle, but repeats its last answer for some time
+  bool has_owner = true;  // the owner has not called destroy() yet
+  bool lingers = false;   // in state kIdle, but repeats its last answer for 16 s
   bool is_peer_to_peer = false;
   LapState lap = LapState::kNone;
-  uint32_t account = 0;      // of the owner: its quota of half-open connections
-  uint64_t transaction = 0;  // ID of the current request; answers carry it
+  uint32_t account = 0;      // the owner's account, against which a half-open connection counts
+  uint64_t transaction = 0;  // transaction ID of the current request, which answers carry too
   uint64_t service_id = 0;
   uint64_t local_ca_guid = 0;
 
   Repetition last;
   uint8_t retries_left = 0;
   uint8_t unasked = 0;      // retransmissions by timer to a peer that has never answered
-  Duration timeout{};       // how long an answer may take
-  Duration repeat_after{};  // that, or the time that an MRA asks for
+  Duration timeout{};       // how long to wait for an answer before the first retransmission
+  Duration repeat_after{};  // interval of retransmissions: `timeout`, or more after an MRA
   TimePoint expires = kNever;
 
   // Hooks of the tables.

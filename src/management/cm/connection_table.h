@@ -23,8 +23,8 @@
 
 namespace verbena::cm {
 
-// Owns all connections of a manager, finds them by the numbers in messages, changes their states and holds
-// their timers. Knows no messages and sends none. One thread.
+// Owns all connections of a manager: finds them by the numbers in messages, changes their states and holds
+// their timers. Does not read or send messages. One thread.
 class ConnectionTable {
  public:
   // REQUIRES: config and counters outlive the table
@@ -33,50 +33,54 @@ class ConnectionTable {
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
-  // Creates an idle connection with a new ID.
+  // Creates a connection in state kIdle with a new ID.
   Connection& create(uint64_t context, const roce::Path& path, uint32_t account = 0);
   // Adds an established connection of a former manager, under the ID that it had there. REQUIRES: the ID is
   // free
   Connection& take_up(const ConnectionInfo& agreed, uint64_t context);
-  // Deletes the connection at once.
+  // Deletes the connection at once, in any state and without a message.
   void release(Connection& connection);
-  // Deletes the connection if it has no owner and nothing left to do.
+  // Deletes the connection if its owner has destroyed it, its state is kIdle, and it does not linger.
   void release_if_done(Connection& connection);
   // Marks the connection as destroyed: its owner gets no more events of it.
   void disown(Connection& connection);
 
   Connection* find(LocalId id) { return by_local_id_.find(id); }
   const Connection* find(LocalId id) const { return by_local_id_.find(id); }
-  // Finds a connection for an operation of the owner. ENOENT: no such connection. EINVAL: it is in another
-  // state.
+  // Finds a connection for an operation of the owner. Errors: ENOENT if there is none or it was destroyed;
+  // EINVAL if its state is not in `states`.
   Result<Connection*> find_owned(LocalId id);
   Result<Connection*> find_owned(LocalId id, StateSet states);
   Connection* find_by_remote_id(const PeerNumber& id) { return by_remote_id_.find(id); }
-  // Only connections that are established or being set up.
+  // Finds the connection that uses this QP of the peer: established, or being set up (kHoldsRemoteQpn).
   Connection* find_by_remote_qpn(const PeerNumber& qpn) { return by_remote_qpn_.find(qpn); }
-  // The first connection at or after this QPN and ID that holds a local QP (kHoldsLocalQpn), in the order of
-  // QPNs and then of IDs. Null: there is none.
+  // Returns the first connection at or after (qpn, id) that holds a local QP (kHoldsLocalQpn), in the order
+  // of QPNs and then of IDs. Returns nullptr if there is none.
   const Connection* next_by_local_qpn(uint32_t qpn, LocalId id) const;
-  // The service ID resolution that the peer requested under this ID.
+  // Finds the service ID resolution that the peer requested under this ID.
   Connection* find_sidr_request(const PeerNumber& id) { return sidr_requests_.find(id); }
-  // Our peer-to-peer connection with a pending REQ to the same service over the same path.
+  // Finds our peer-to-peer connection to this service that waits for a REP, between these addresses.
   Connection* find_crossing(uint64_t service_id, const roce::Address& own, const roce::Address& peer);
 
-  // REQUIRES: the new state has been entered; the peer's ID and QPN do not change any more
+  // Makes the connection findable by the peer's ID and QPN. REQUIRES: the new state has been entered.
+  // REQUIRES: the peer's ID and QPN do not change any more
   void insert_remote_numbers(Connection& connection);
   void insert_sidr_request(Connection& connection);
-  // REQUIRES: the connection waits for a REP
+  // Makes the connection findable by find_crossing(). REQUIRES: the connection waits for a REP
   void insert_peer_to_peer(Connection& connection) { peer_to_peer_.push_back(&connection); }
 
-  // Changes the state and cancels the timer. All changes of state go through this function.
+  // Changes the state of a connection and cancels its timer. All changes of state go through this function.
   void enter(Connection& connection, State state);
+  // Enters TIMEWAIT for the local ACK timeout, at most longest_response_timeout (ManagerConfig).
   void enter_time_wait(Connection& connection, TimePoint now);
-  // Ends a refused connection, but keeps the refusal for some time to answer a repeated request.
+  // Ends a connection that was refused, or a resolution that was answered. The answer is repeated for 16 s if
+  // the peer repeats the request.
   void linger(Connection& connection, TimePoint now);
-  // Ends TIMEWAIT or lingering: the connection is idle.
+  // Ends TIMEWAIT or lingering; the connection enters kIdle.
   void stop_waiting(Connection& connection);
 
-  // Starts the time in which the owner must answer; called for each request of the peer, repeated ones too.
+  // Starts the time in which the owner must answer (ManagerConfig::longest_silence). Called for each request
+  // of the peer, also for duplicates.
   void await_owner(Connection& connection, TimePoint now);
 
   void set_timer(Connection& connection, TimePoint when) { timers_.set(connection, when); }
@@ -88,9 +92,9 @@ class ConnectionTable {
   size_t size() const { return by_local_id_.size(); }
   size_t half_open() const { return half_open_.of_all(); }
   bool has_room_for(uint32_t account) const { return half_open_.allows(account); }
-  // The number of connections in TIMEWAIT or lingering.
+  // Returns the number of connections in TIMEWAIT or lingering.
   size_t waiting() const { return waiting_; }
-  // The number of owned connections in that state.
+  // Returns the number of connections in that state that their owner has not destroyed.
   size_t owned_in(State state) const { return owned_[static_cast<size_t>(state)]; }
 
  private:

@@ -10,12 +10,12 @@
 
 namespace verbena::cm {
 
-// When to send an MRA: at once, or only in answer to a duplicate of the delayed message, as the kernel's
-// rdma_cm does.
+// When to send an MRA: at once, or only in answer to a duplicate of the message whose answer is delayed, as
+// the kernel's rdma_cm does.
 enum class MraTime : uint8_t { kNow, kOnDuplicate };
 
-// The role for MRAs, sent and received: a side needs more time to answer a REQ, REP or LAP. For its
-// operations see Manager.
+// The role that sends and handles MRAs: one side needs more time to answer a REQ, REP or LAP. Manager
+// documents the operation delay().
 class Delay : private Role {
  public:
   explicit Delay(const RoleParts& parts) : Role(parts) {}

@@ -10,8 +10,8 @@
 
 namespace verbena::cm {
 
-// The role that ends established connections: DREQ and DREP, sent and received, TIMEWAIT, and the expiry of
-// waiting and lingering connections. For its operations see Manager.
+// The role that ends established connections: sends and handles DREQs and DREPs, and ends TIMEWAIT and
+// lingering. Manager documents the operations disconnect() and confirm_disconnect().
 class Ending : private Role {
  public:
   explicit Ending(const RoleParts& parts) : Role(parts) {}
@@ -22,11 +22,12 @@ class Ending : private Role {
   void handle(const Drep& drep, const Incoming& incoming);
 
   // Handles destroy() of a connection that is established or being disconnected: sends the DREQ or DREP that
-  // the peer expects.
+  // the peer expects. The peer of an established XRC target gets no DREQ, since the target's QP outlives its
+  // program.
   void abandon(Connection& connection, TimePoint now);
-  // Ends a connection whose DREQ the peer has not answered.
+  // Ends a connection whose DREQ was never answered: enters TIMEWAIT, calls on_disconnected(nullptr).
   void give_up(Connection& connection, TimePoint now);
-  // Ends TIMEWAIT, or the lingering of a refused connection.
+  // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection without an event.
   void end_wait(Connection& connection);
 
  private:

@@ -19,19 +19,19 @@ struct Arrival {
   uint16_t pkey = 0xffff;
   // The UDP source port is 4791. On a host with a Verbena agent only the agent can send from that port.
   bool from_roce_port = false;
-  // The owner can keep the datagram and pass it to on_mad() again later, if it concerns something that may
-  // exist in a moment.
+  // The owner can hold the datagram back and pass it to on_mad() again later. Used if the datagram concerns a
+  // connection or listener that may exist in a moment.
   bool may_wait = false;
-  Duration waited{0};  // how long the owner has kept it already
+  Duration waited{0};  // how long the owner has held the datagram back already
 };
 
-// The fate of a datagram after on_mad().
+// Tells the owner whether to pass a datagram to on_mad() again.
 enum class Disposal : uint8_t {
   kDone,
-  kKeep,  // the owner is asked to pass it in again later; it has had no effect yet
+  kKeep,  // the owner passes the datagram to on_mad() again later; it has had no effect yet
 };
 
-// The path for an answer to a datagram that came by `arrival`.
+// Returns the path for an answer to a datagram that came by the path `arrival`.
 inline roce::Path answer_path(const roce::Path& arrival) {
   roce::Path path = arrival;
   path.source = arrival.destination;
@@ -40,12 +40,12 @@ inline roce::Path answer_path(const roce::Path& arrival) {
   return path;
 }
 
-// The decision on a REQ or SIDR_REQ.
+// The owner's decision on a REQ or SIDR_REQ.
 struct Admission {
   enum Verdict : uint8_t {
     kAdmit,
-    kRefuse,  // send REJ or SIDR_REP with the reason
-    kIgnore,  // send no answer, so that the peer retries: a full backlog
+    kRefuse,  // send a REJ with `reason`, or a SIDR_REP with `sidr_status`
+    kIgnore,  // send no answer, so that the peer retries, as for a full backlog
     kWait,    // no answer yet: the owner passes the datagram in again. REQUIRES: Arrival::may_wait
   };
   Verdict verdict = kRefuse;
@@ -76,37 +76,39 @@ class Handler {
  public:
   virtual ~Handler() = default;
 
-  // Decides on a REQ or SIDR_REQ before any state exists for it. These two may call the manager's
-  // has_room_for(), and nothing else of it.
+  // Decides on a REQ or SIDR_REQ before any state exists for it. These two functions may call only
+  // has_room_for() of the manager.
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
-  // Whether a connection unknown to the manager may be one of a former agent with local QP `qpn` (0: the
-  // datagram does not name it) that can still be restored. Then the peer is not told that the connection is
-  // gone: it retries, or (kWait, if the arrival may wait) the owner passes the datagram in again. May not
-  // call the manager.
   enum class Return : uint8_t { kNever, kPossible, kWait };
+  // Decides whether a connection that the manager does not know may still be restored from a former agent.
+  // `qpn` is its local QP; 0 if the datagram names none. kNever: the peer is told that the connection is
+  // gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
+  // datagram in again; only if the arrival may wait. The handler may not call the manager here.
   virtual Return may_return(uint32_t qpn, const Arrival& arrival);
 
   // Passive: a new connection, called right after it was admitted; answer with reply() or reject(). Peer to
-  // peer: `id` is a connection that this side requested and that has become the passive one.
+  // peer: `id` is a connection that this side requested; the peer's crossing REQ has won, and this side is
+  // now the passive one.
   virtual void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) = 0;
   // Active: a REP came; answer with ready() or reject().
   virtual void on_reply(LocalId id, uint64_t context, const Rep& rep) = 0;
-  // Passive: the connection is established. After establish() a later RTU is a duplicate and causes no event.
+  // Passive: the peer's RTU came, so the connection is established. Not called after establish().
   virtual void on_ready(LocalId id, uint64_t context, const Rtu& rtu) = 0;
-  // The peer rejected the connection, at any stage. If it was rejected as stale, or when established,
-  // on_time_wait_exit() follows (see state()).
+  // The peer rejected the connection, at any stage. on_time_wait_exit() follows if the reason is "stale
+  // connection", after on_reply(), and if the connection was established.
   virtual void on_rejected(LocalId id, uint64_t context, const Rej& rej) = 0;
   // The peer has not answered `unanswered`: kReq, kRep or kSidrReq. kLap ends only the migration, not the
-  // connection. For a passive connection, kReq or kSidrReq: the owner did not answer it, and the peer has
-  // long stopped repeating it.
+  // connection. For a passive connection, kReq or kSidrReq: the owner did not answer the request, and the
+  // peer has not repeated it for ManagerConfig::longest_silence.
   virtual void on_unreachable(LocalId id, uint64_t context, MessageType unanswered) = 0;
-  // The peer needs more time to answer.
+  // The peer needs more time to answer our REQ, REP or LAP.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;
   // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was pending, the manager has
   // answered already. Then on_time_wait_exit() follows, and on_disconnected() is not called.
   virtual void on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) = 0;
-  // Our DREQ was answered, or (nullptr) will not be. on_time_wait_exit() follows.
+  // Our DREQ was answered by `drep`. `drep` is nullptr if the peer did not answer, or answered with a REJ.
+  // on_time_wait_exit() follows.
   virtual void on_disconnected(LocalId id, uint64_t context, const Drep* drep) = 0;
   // TIMEWAIT is over: no packet of this connection is under way any more, and its QP may be reused.
   virtual void on_time_wait_exit(LocalId id, uint64_t context) = 0;
@@ -121,7 +123,8 @@ class Handler {
   virtual void on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr);
 };
 
-// Sends the manager's datagrams. Called by operations, on_mad() and on_timer(); may not call the manager.
+// Sends the manager's datagrams. The manager calls send() during operations, on_mad() and on_timer(). An
+// implementation may not call the manager.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -10,9 +10,9 @@
 
 namespace verbena::cm {
 
-// Reader and writer of message fields by offset in the datagram's data. A message's layout is written once,
-// as calls of these functions, for both directions. Bits are counted as in the specification, from the byte's
-// most significant bit.
+// Reads message fields by their byte offset in the datagram's data. FieldWriter has the same functions, so
+// that a message's layout is written once (layouts.h) for both directions. Bits are counted as in the
+// specification, from the byte's most significant bit.
 
 class FieldReader {
  public:
@@ -41,7 +41,7 @@ class FieldReader {
 
 class FieldWriter {
  public:
-  // REQUIRES: all bytes are zero
+  // REQUIRES: all bytes at `data` are zero
   explicit FieldWriter(std::byte* data) : data_(data) {}
 
   void u8(size_t at, uint8_t value) { data_[at] = std::byte{value}; }

@@ -8,13 +8,13 @@
 
 namespace verbena::cm {
 
-// Generates communication IDs. None repeats before all others were used, and observed IDs do not reveal later
-// ones. Knowing an ID therefore proves that one received a message with it. With a masked counter a host
-// could compute all IDs from one connection. One thread.
+// Generates communication IDs. No ID repeats before all 2^32 were used, and observed IDs do not reveal later
+// ones. So a host that quotes an ID must have received a message with that ID. (With a mask, as the kernel
+// uses, a host could compute all IDs from one connection.) One thread.
 class IdSequence {
  public:
-  // With a mask: that masked counter, as in the kernel, byte-swapped so that the counter changes the first
-  // byte on the wire.
+  // With `mask`, next() returns a counter XORed with the mask, as the kernel does. The result is byte-swapped
+  // so that the counter changes the first byte on the wire.
   IdSequence(uint64_t secret, std::optional<uint32_t> mask) : secret_(secret), mask_(mask) {}
 
   uint32_t next() {
@@ -23,7 +23,7 @@ class IdSequence {
   }
 
  private:
-  // A Feistel network: a bijection whatever its round function.
+  // Encrypts the number by a Feistel network, which is a bijection for any round function.
   uint32_t permuted(uint32_t number) const {
     auto left = static_cast<uint16_t>(number >> 16);
     auto right = static_cast<uint16_t>(number);

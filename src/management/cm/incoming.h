@@ -9,7 +9,7 @@
 
 namespace verbena::cm {
 
-// The context of the datagram that is being handled: how it arrived, and its fate (`disposal`).
+// The context of the datagram being handled: how it arrived, and on_mad()'s result (`disposal`).
 struct Incoming {
   uint64_t transaction;
   const Arrival& arrival;

@@ -17,18 +17,18 @@ namespace verbena::cm {
 // necessary: if an RTU is lost, only another REP makes the peer repeat it.
 //
 // A host that has quoted an ID from UDP port 4791 runs a Verbena agent, which sends all its CM messages.
-// Local users can send only from other ports, so messages from those are dropped. The drop is limited in
-// time, since the host may boot another system. A datagram from port 4791 is no proof by its port alone,
-// since on a host with an RDMA adapter every user can send from that port. It must be the first answer to a
-// request of ours (Role::note_port_of_answer()), whose ID only that host has received.
+// Other users of that host can send only from other ports, so messages from other ports are dropped. The drop
+// lasts kPortMemory only, since the host may boot another system. A datagram from port 4791 is no proof by
+// its port alone, since on a host with an RDMA adapter every user can send from that port. It must be the
+// first answer to a request of ours (Role::note_port_of_answer()), whose ID only that host has received.
 //
-// The table has a fixed size; evicted hosts are unknown again. Each connection remembers the port as well.
-// One thread.
+// The table has a fixed size; evicted hosts are unknown again. Each connection also remembers that its peer
+// uses port 4791. One thread.
 class KnownPeers {
  public:
   // How long a host that has answered is remembered.
   static constexpr Duration kMemory = std::chrono::minutes(10);
-  // How long other ports of a host are ignored after a message from UDP port 4791.
+  // How long messages from other ports of a host are dropped after an answer from UDP port 4791.
   static constexpr Duration kPortMemory = std::chrono::minutes(3);
   // The minimum interval between unsolicited datagrams to an unknown host.
   static constexpr Duration kInterval = std::chrono::milliseconds(500);
@@ -36,13 +36,15 @@ class KnownPeers {
   // The hash is keyed, since peers choose their addresses.
   explicit KnownPeers(uint64_t secret) : secret_(secret), entries_(kSets * kWays) {}
 
-  // Records that `peer` quoted an ID that only a datagram from us can have told it.
+  // Records that `peer` quoted a communication ID, which only a datagram from us can have told it.
   void has_answered(const roce::Address& peer, TimePoint now);
   bool knows(const roce::Address& peer, TimePoint now) const;
-  // Records the same, for a datagram from UDP port 4791.
+  // Like has_answered(), for a first answer that came from UDP port 4791. From now on messages from other
+  // ports of `peer` are to be dropped (has_roce_port()).
   void has_answered_from_roce_port(const roce::Address& peer, TimePoint now);
   bool has_roce_port(const roce::Address& peer, TimePoint now) const;
-  // Whether a datagram that the peer did not request may be sent now. If so, counts it as sent.
+  // Whether a datagram that the peer did not request may be sent now. If so, counts the datagram as sent.
+  // Always true for a known peer.
   bool may_send_unasked(const roce::Address& peer, TimePoint now);
 
  private:
@@ -59,7 +61,7 @@ class KnownPeers {
 
   size_t set_of(const roce::Address& peer) const;
   const Entry* find(const roce::Address& peer) const;
-  // Null if all entries of the set are in use.
+  // Returns nullptr if all entries of the set are in use.
   Entry* find_or_take(const roce::Address& peer, TimePoint now);
   Entry& entry_of_known(const roce::Address& peer, TimePoint now);
 

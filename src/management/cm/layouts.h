@@ -8,8 +8,9 @@
 
 namespace verbena::cm {
 
-// The offset of each field (IBTA volume 1, tables 106 to 120; bits of enhanced connection establishment as in
-// Linux' include/rdma/ibta_vol1_c12.h). Io is a FieldReader, or a FieldWriter with a const message.
+// The layouts of the messages: walk() calls `io` for each field with its offset (IBTA volume 1, tables 106 to
+// 120). Bits of enhanced connection establishment are as in Linux' include/rdma/ibta_vol1_c12.h. Io is a
+// FieldReader, or a FieldWriter with a const message.
 
 template <class Message, class Io>
 using MessageOf = std::conditional_t<std::is_same_v<Io, FieldWriter>, const Message, Message>;

@@ -23,8 +23,8 @@ inline constexpr uint8_t kMadMethodSend = 0x03;
 inline constexpr uint32_t kGsiQpn = 1;
 inline constexpr uint32_t kGsiQkey = 0x80010000;
 
-// The messages of the CM class (IBTA volume 1, table 104), numbered from zero; the attribute ID is 0x0010
-// more.
+// The messages of the CM class (IBTA volume 1, table 104), numbered from zero. The attribute ID of a message
+// is 0x0010 (kFirstAttribute) plus this number.
 enum class MessageType : uint8_t {
   kReq,
   kMra,
@@ -42,7 +42,7 @@ inline constexpr size_t kMessageTypes = 11;
 inline constexpr uint16_t kFirstAttribute = 0x0010;
 const char* message_name(MessageType type);
 
-// A datagram to be sent, or kept for retransmission.
+// A datagram to be sent, or stored for retransmission.
 struct Mad {
   std::array<std::byte, kMadBytes> bytes{};
 
@@ -50,7 +50,7 @@ struct Mad {
 };
 static_assert(sizeof(Mad) == kMadBytes);
 
-// The variable fields of the header; the others are the same in every datagram of the class.
+// The variable fields of the MAD header; the other fields are the same in every datagram of the CM class.
 struct MadHeader {
   MessageType type = MessageType::kReq;
   uint64_t transaction = 0;

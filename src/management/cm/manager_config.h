@@ -17,37 +17,40 @@ struct ManagerConfig {
   // answer the peer has not acknowledged. Further REQs are dropped, so that their senders retry. base/quota.h
   // shares the number among accounts.
   size_t max_half_open = 8192;
-  uint32_t own_account = 0;  // an account that may use the reserve and the whole number
-  // How long a request waits for the owner without a repetition from its sender. A sender that still wants an
-  // answer repeats it, at the latest after the time of an MRA.
+  uint32_t own_account = 0;  // this account may use the reserve and all of max_half_open (base/quota.h)
+  // How long a request waits for the owner's answer while the peer does not repeat it. A peer that still
+  // wants an answer repeats its request, at the latest after the time of an MRA.
   Duration longest_silence = std::chrono::minutes(4);
-  // The maximum number of connections in TIMEWAIT or refused a short while ago; beyond it, the oldest waits
+  // The maximum number of connections in TIMEWAIT or refused at most 16 s ago. Beyond it, the oldest waits
   // end early. REQUIRES: more than 0
   size_t max_waiting = 65536;
-  // The maximum exponents that we accept from a peer: for its answers and TIMEWAIT, and for an MRA.
+  // The maximum exponent that we accept from a peer for its response time, and for TIMEWAIT: 22 is 17 s.
+  // Larger ones are cut.
   uint8_t longest_response_timeout = 22;
-  // The minimum exponent for its answers, 67 ms: nothing is retransmitted sooner.
+  // The minimum exponent for a peer's response time in answer_time(): 14 is 67 ms.
   uint8_t shortest_response_timeout = 14;
+  // The maximum exponent that we accept in an MRA: 24 is 69 s. Larger ones are cut.
   uint8_t longest_service_timeout = 24;
-  // The high half of the transaction IDs of our requests.
+  // The upper 32 bits of the transaction IDs of our requests.
   uint32_t transaction_prefix = 2;
-  // The maximum number of retransmissions by timer to a peer that has never answered.
+  // The maximum number of REPs and REJs retransmitted by timer to a peer that has never answered.
   uint8_t max_unasked = 3;
-  // Makes communication IDs a counter under this mask (id_sequence.h). Without it IDs are unpredictable.
+  // Makes communication IDs a counter XORed with this mask; otherwise IDs are unpredictable (id_sequence.h).
   std::optional<uint32_t> id_mask;
-  // Whether LAPs go to the handler. If not, they are answered with kUnsupported: RoCE has no alternate paths
-  // (annex A16).
+  // Whether LAPs go to the handler. If not, they are answered with AprStatus::kUnsupported, since RoCE has no
+  // alternate paths (annex A16).
   bool alternate_paths = false;
 
-  // The time to wait if a peer announces this exponent for its answers or for the lifetime of its packets.
+  // Returns the time to wait if a peer announces this exponent for its response time or for the lifetime of
+  // its packets.
   Duration response_time(uint8_t exponent) const {
     return time_of(std::min(exponent, longest_response_timeout));
   }
-  // The same for its answers, after which we retransmit.
+  // Like response_time(), but at least the time of shortest_response_timeout. Used for retransmissions.
   Duration answer_time(uint8_t exponent) const {
     return response_time(std::max(exponent, shortest_response_timeout));
   }
-  // The time to wait if a peer asks for this exponent in an MRA.
+  // Returns the time to wait if a peer asks for this exponent in an MRA.
   Duration service_time(uint8_t exponent) const {
     return time_of(std::min(exponent, longest_service_timeout));
   }

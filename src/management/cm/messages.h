@@ -19,10 +19,10 @@ namespace verbena::cm {
 template <size_t N>
 using PrivateData = std::array<uint8_t, N>;
 
-// Enhanced connection establishment: an agreement of two adapters of one vendor beyond the standard. The
-// options are in the attribute modifier, the vendor in formerly reserved bits.
+// The fields of enhanced connection establishment (ECE): two adapters of one vendor agree on options beyond
+// the standard. On the wire the options are in the attribute modifier, the vendor in formerly reserved bits.
 struct Ece {
-  uint32_t vendor = 0;  // 24 bits; 0: none
+  uint32_t vendor = 0;  // 24 bits; 0 if there is none
   uint32_t options = 0;
 
   friend bool operator==(const Ece&, const Ece&) = default;
@@ -32,15 +32,16 @@ struct Ece {
 enum class Transport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 inline constexpr uint8_t kExtendedXrc = 1;
 
-// A path as REQ and LAP describe it. RoCE has no LIDs: they are "permissive" if the hop limit exceeds 1.
+// The LID fields of a path whose hop limit exceeds 1; otherwise they are 0. RoCE has no LIDs.
 inline constexpr uint16_t kPermissiveLid = 0xffff;
+// A path as REQ and LAP describe it.
 struct PathFields {
   uint16_t local_lid = 0;
   uint16_t remote_lid = 0;
   roce::Address local_gid;
   roce::Address remote_gid;
   uint32_t flow_label = 0;  // 20 bits
-  uint8_t packet_rate = 0;  // 6 bits; 0: the port's rate
+  uint8_t packet_rate = 0;  // 6 bits; 0 means the port's rate
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   uint8_t service_level = 0;  // 4 bits
@@ -209,10 +210,11 @@ struct SidrRep {
   friend bool operator==(const SidrRep&, const SidrRep&) = default;
 };
 
-// The reason why a datagram is no valid CM message; also the name under which the drop is counted.
+// The reason why a datagram is no valid CM message. The manager counts the drop as a DropReason: kSize as
+// kNotWhole, kField as kMalformed, all others as kNotOurs.
 enum class DecodeError : uint8_t { kSize, kVersion, kClass, kMethod, kAttribute, kField };
 
-// Reads the header; fails if it is no CM message.
+// Decodes the MAD header. Fails if the datagram is no CM message.
 tl::expected<MadHeader, DecodeError> decode_header(ConstBytes mad);
 
 // Decodes a message. Fails for impossible values: lengths beyond their field, IDs of zero where one is
@@ -220,7 +222,7 @@ tl::expected<MadHeader, DecodeError> decode_header(ConstBytes mad);
 template <class Message>
 tl::expected<Message, DecodeError> decode(ConstBytes mad);
 
-// Encodes the whole datagram.
+// Encodes a message as a whole datagram with this transaction ID.
 template <class Message>
 Mad encode(const Message& message, uint64_t transaction);
 

@@ -11,8 +11,8 @@
 
 namespace verbena::cm {
 
-// The role that changes an established connection's alternate path: LAP and APR, sent and received. For its
-// operations see Manager.
+// The role that changes an established connection's alternate path: sends and handles LAPs and APRs. Manager
+// documents the operations load_alternate_path() and answer_alternate_path().
 class Migration : private Role {
  public:
   explicit Migration(const RoleParts& parts) : Role(parts) {}
@@ -23,7 +23,7 @@ class Migration : private Role {
   void handle(const Lap& lap, const Incoming& incoming);
   void handle(const Apr& apr, const Incoming& incoming);
 
-  // Ends a migration whose LAP the peer has not answered; the connection stays as it was.
+  // Ends a migration whose LAP was never answered: calls on_unreachable(kLap). The connection stays.
   void give_up(Connection& connection);
 
  private:

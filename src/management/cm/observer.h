@@ -11,11 +11,11 @@ namespace verbena::cm {
 // A message that a connection has sent or received, for an Observer.
 struct Passage {
   MessageType type = MessageType::kReq;
-  uint16_t reason = 0;       // of a REJ; the status of a SIDR_REP or APR
+  uint16_t reason = 0;       // the reason of a REJ, or the status of a SIDR_REP or APR; else 0
   uint16_t repetitions = 0;  // sent: number of earlier transmissions. Received: 1 for a duplicate REQ
 };
 
-// The reason or status in a message that has one; else 0.
+// Returns the reason or status in a message that has such a field; else 0.
 template <class Message>
 uint16_t reason_in(const Message& message) {
   if constexpr (requires { message.reason; }) {
@@ -27,9 +27,10 @@ uint16_t reason_in(const Message& message) {
   }
 }
 
-// Records the messages of connections. Called during operations, on_mad() and on_timer(); may not call the
-// manager. `context` is the owner's. Destroyed connections are not recorded, except for the messages that
-// destroy() itself sends.
+// Records the messages of connections, for traces. The manager calls it during operations, on_mad() and
+// on_timer(); an implementation may not call the manager. Reports received messages only of existing
+// connections, so not a passive connection's first REQ. Destroyed connections are not reported, except for
+// the messages that destroy() itself sends.
 class Observer {
  public:
   virtual ~Observer() = default;

@@ -21,8 +21,8 @@ class Owner {
   Owner(const ManagerConfig& config, Handler& handler, ConnectionTable& table, Counters& counters)
       : config_(config), handler_(handler), table_(table), counters_(counters) {}
 
-  // Asks the handler about a REQ or SIDR_REQ that is no duplicate. Counts requests that are ignored,
-  // including those beyond max_half_open.
+  // Asks the handler about a REQ or SIDR_REQ that is no duplicate. Counts requests that are ignored. Ignores
+  // requests beyond max_half_open without asking.
   template <class Request>
   Admission admit(const Request& request, const Incoming& incoming) {
     if (table_.half_open() >= config_.max_half_open) {
@@ -35,15 +35,17 @@ class Owner {
     return admission;
   }
 
-  // Whether an unknown connection may still be restored. If so, its peer must not be told that it is gone.
+  // Whether an unknown connection may still be restored (Handler::may_return()). If so, the caller must not
+  // tell the peer that the connection is gone.
   bool may_restore(uint32_t qpn, const Incoming& incoming) {
     const Handler::Return verdict = handler_.may_return(qpn, incoming.arrival);
     if (verdict == Handler::Return::kWait) incoming.disposal = Disposal::kKeep;
     return verdict != Handler::Return::kNever;
   }
 
-  // Passes an event of a connection to the handler. A destroyed connection has no handler; it is deleted if
-  // nothing is left to do. Since the handler may call back, this is the last action for a datagram or timer.
+  // Passes an event of a connection to the handler. For a destroyed connection calls no handler, but deletes
+  // the connection if nothing is left to do. Since the handler may call back, this is the last action for a
+  // datagram or timer.
   template <class... Wanted, class... Given>
   void tell(Connection& connection, void (Handler::*event)(LocalId, uint64_t, Wanted...), Given&&... about) {
     if (connection.has_owner) {

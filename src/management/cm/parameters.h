@@ -13,7 +13,7 @@
 namespace verbena::cm {
 
 // Parameters of a Manager's operations. Defaults are those of the kernel's rdma_cm over RoCE, so that
-// messages look the same.
+// messages look the same. Times are 5-bit exponents n: 4.096 us * 2^n.
 
 enum class QpType : uint8_t {
   kRc,
@@ -22,7 +22,7 @@ enum class QpType : uint8_t {
   kXrcTarget,     // passive side; follows from the REQ
 };
 
-// A connection to request.
+// The parameters of Manager::connect(): a connection to request.
 struct ConnectRequest {
   roce::Path path;
   uint64_t service_id = 0;
@@ -37,16 +37,17 @@ struct ConnectRequest {
   uint8_t remote_response_timeout = 20;
   uint8_t local_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  bool peer_to_peer = false;  // a REQ for the same service that crosses ours belongs to the same connection
+  // If the peer's REQ for the same service crosses ours, both belong to this one connection.
+  bool peer_to_peer = false;
   ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 
-// Our answer to a requested connection.
+// The parameters of Manager::reply(): our answer to a REQ.
 struct ConnectReply {
   uint64_t local_ca_guid = 0;
   uint32_t starting_psn = 0;
   uint8_t ack_delay = 15;
-  uint8_t failover_accepted = 0;      // 0: accepted, or no alternate path; 1: not supported; 2: path rejected
+  uint8_t failover_accepted = 0;      // 0 accepted, or no alternate path; 1 not supported; 2 path rejected
   ConnectionParameters parameters{};  // private data: at most 196 bytes
 };
 
@@ -93,17 +94,17 @@ enum class State : uint8_t {
 inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
-// The negotiated parameters of a connection: all that a QP needs to become RTR and RTS (ibv_modify_qp(3)),
-// and that another manager needs to take the connection over (Manager::restore()). Fields not yet negotiated
-// are zero.
+// The negotiated parameters of a connection. A QP needs them to become RTR and RTS (ibv_modify_qp(3)), and
+// another manager to take the connection over (Manager::restore()). Fields not yet negotiated are zero.
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;
   LocalId local_id = 0;
-  uint32_t remote_id = 0;  // 0: unknown yet
+  uint32_t remote_id = 0;  // 0 while unknown
   roce::Path path;
   bool is_active = false;
-  bool peer_has_roce_port = false;  // it has sent from port 4791; other ports are now ignored
+  // The peer has sent from UDP port 4791, so messages from other ports are dropped.
+  bool peer_has_roce_port = false;
   QpType qp_type = QpType::kRc;
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;   // dest_qp_num

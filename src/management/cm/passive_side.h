@@ -12,8 +12,8 @@
 
 namespace verbena::cm {
 
-// The role of the side that is asked for a connection: handles REQs, sends REPs, handles RTUs. For its
-// operations see Manager.
+// The role of the side that receives a request for a connection: handles REQs, sends REPs, handles RTUs.
+// Manager documents the operations reply() and establish().
 class PassiveSide : private Role {
  public:
   explicit PassiveSide(const RoleParts& parts) : Role(parts) {}

@@ -7,7 +7,8 @@
 
 namespace verbena::cm {
 
-// Copies private data into a message's field. False if it is too long.
+// Copies private data into a message's field. Returns false, without copying, if the data is longer than the
+// field. REQUIRES: the field is zero
 template <size_t N>
 bool put(ConstBytes from, PrivateData<N>& to) {
   if (from.size() > N) return false;

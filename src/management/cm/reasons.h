@@ -5,8 +5,8 @@
 
 namespace verbena::cm {
 
-// The reasons of a REJ (IBTA volume 1, table 109). Peers may send others, so received reasons are kept as
-// numbers.
+// The reasons of a REJ (IBTA volume 1, table 109). Peers may send other reasons, so received reasons are
+// stored as numbers.
 enum class RejReason : uint16_t {
   kNoQp = 1,
   kNoEec = 2,
@@ -19,7 +19,7 @@ enum class RejReason : uint16_t {
   kInvalidTransportServiceType = 9,
   kStaleConnection = 10,
   kRdcDoesNotExist = 11,
-  kInvalidGid = 12,  // ARI: an acceptable value; likewise for the following
+  kInvalidGid = 12,  // ARI for this and the following: an acceptable value
   kInvalidLid = 13,
   kInvalidServiceLevel = 14,
   kInvalidTrafficClass = 15,

@@ -11,8 +11,8 @@
 
 namespace verbena::cm {
 
-// The role for connections that cannot be set up: REJs, sent and received, and REQs and REPs without an
-// answer. For its operations see Manager.
+// The role for connections that cannot be set up: sends and handles REJs, and gives up REQs and REPs without
+// an answer. Manager documents the operation reject().
 class Rejection : private Role {
  public:
   explicit Rejection(const RoleParts& parts) : Role(parts) {}
@@ -20,9 +20,9 @@ class Rejection : private Role {
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
   void handle(const Rej& rej, const Incoming& incoming);
 
-  // Handles destroy() of a connection that is being set up: tells the peer by a REJ.
+  // Handles destroy() of a connection that is being set up: sends a REJ.
   void abandon(Connection& connection, TimePoint now);
-  // Ends a connection whose REQ or REP the peer has not answered.
+  // Ends a connection whose REQ or REP was never answered: sends a REJ ("timeout"), calls on_unreachable().
   void give_up(Connection& connection, TimePoint now);
 
  private:

@@ -14,7 +14,7 @@
 
 namespace verbena::cm {
 
-// The parts of a manager that all roles use.
+// The objects of a manager that all its roles use.
 struct RoleParts {
   const ManagerConfig& config;
   Counters& counters;
@@ -24,12 +24,12 @@ struct RoleParts {
   Owner& owner;
 };
 
-// A part of the connection manager's protocol: the operations and messages that belong together. A role
-// executes operations of the owner and receives messages through its handle() functions. Roles do not know
-// each other; code that two of them need is in the parts or in this class.
+// The base of the roles. A role is one part of the connection manager's protocol: operations and messages
+// that belong together. A role executes the owner's operations and receives messages through its handle()
+// functions. Roles do not call each other; code that two roles need is in RoleParts or in this class.
 class Role {
  protected:
-  // REQUIRES: the parts outlive the role
+  // REQUIRES: the objects in `parts` outlive the role
   explicit Role(const RoleParts& parts)
       : config_(parts.config),
         counters_(parts.counters),
@@ -42,18 +42,19 @@ class Role {
   void drop(DropReason reason) { ++counters_.of(reason); }
   void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
 
-  // Finds the connection of a message that names both IDs and checks its source address. Null if there is
-  // none; the drop is counted.
+  // Finds the connection of a message that names both IDs, and checks the peer's ID and address. Returns
+  // nullptr, and counts the drop, if the connection is unknown or has another peer. Otherwise records that
+  // the peer has answered.
   Connection* of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming);
-  // Handles the first answer to our request, which quotes its ID. If it came from UDP port 4791, the
-  // connection and the host must use that port from now on. Later messages set it for the connection only:
-  // then our client knows both IDs, and an accomplice on a host with an adapter could quote them to make us
-  // ignore that host.
+  // Called for the first answer to our request, which quotes the request's ID. If the answer came from UDP
+  // port 4791, messages from other ports are dropped from now on, for the whole host. Later messages from
+  // port 4791 have this effect for their connection only. By then our client knows both IDs. An accomplice on
+  // a host with an RDMA adapter could quote them, and so make us drop that host's other messages.
   void note_port_of_answer(Connection& connection, const Incoming& incoming);
-  // Whether the peer's QP belongs to another connection that is established here. A QP can have only one, so
-  // the peer has lost the old connection, which is therefore ended (IBTA volume 1, 12.9.8.3.1). If another
-  // program of the peer's host sent the message, the old one stays and the message counts as dropped.
-  // @param is_active whether the peer's QP comes from a REP; otherwise from a REQ
+  // Whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only one
+  // connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for it
+  // (IBTA volume 1, 12.9.8.3.1). If another program of the peer's host sent the message, the old connection
+  // stays and the message counts as dropped. `is_active`: the message is a REP; otherwise it is a REQ.
   bool is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming);
 
   const ManagerConfig& config_;

@@ -17,11 +17,12 @@
 
 namespace verbena::cm {
 
+// Returns the parameters of a REJ with this reason, without ARI and private data.
 RejectParameters because(RejReason reason);
 
-// Sends a manager's datagrams. Keeps those of connections, to retransmit them by timer or as the answer to a
-// duplicate. Answers datagrams that belong to no connection. Builds the messages that several roles send
-// (REJ, DREQ). One thread.
+// Sends a manager's datagrams. Stores the last datagram of each connection (Connection::last), to retransmit
+// it by timer or as the answer to a duplicate. Also answers datagrams that belong to no connection, and
+// builds the messages that several roles send (REJ, DREQ). One thread.
 class Sender {
  public:
   // REQUIRES: all parameters outlive the sender
@@ -29,31 +30,31 @@ class Sender {
          Counters& counters)
       : config_(config), sink_(sink), table_(table), known_peers_(known_peers), counters_(counters) {}
 
-  // Null: no observer.
+  // Sets the observer of sent messages; nullptr for none.
   void set_observer(Observer* observer) { observer_ = observer; }
 
-  // Starts a transaction for our next request on this connection. Answers carry the transaction ID of their
-  // request.
+  // Sets the transaction ID for our next request on the connection; the peer's answers carry it too.
   void begin_transaction(Connection& connection) const;
 
-  // Sends a message and keeps it to answer duplicates with.
+  // Sends a message and stores it, so that send_again() can answer duplicates with it.
   template <class Message>
   void send_and_keep(Connection& connection, const Message& message) {
     connection.last = {encode(message, connection.transaction), true, Message::kType};
     connection.last.reason = reason_in(message);
     send_again(connection);
   }
-  // Sends a message and retransmits it until an answer comes. REQUIRES: the state that waits for the answer
-  // has been entered
+  // Sends a message and starts the timer that retransmits it until an answer comes, at most max_cm_retries
+  // times. REQUIRES: the state that waits for the answer has been entered
   template <class Message>
   void send_until_answered(Connection& connection, const Message& message, TimePoint now) {
     send_and_keep(connection, message);
     await_answer(connection, now);
   }
-  // Sends the kept datagram again.
+  // Sends the stored datagram (again).
   void send_again(Connection& connection);
-  // Retransmits the kept datagram after a timeout, unless the peer is unknown and its limit is reached.
-  // REQUIRES: connection.retries_left > 0
+  // Retransmits the stored datagram after a timeout, and restarts the timer. Skips a REP or REJ to a peer
+  // that has never answered if a limit is reached (known_peers.h, ManagerConfig::max_unasked). REQUIRES:
+  // connection.retries_left > 0
   void repeat(Connection& connection, TimePoint now);
 
   // Answers the sender of a datagram that belongs to no connection, or only seems to.
@@ -64,11 +65,11 @@ class Sender {
   void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
                   const Incoming& incoming);
 
-  // Sends a REJ; the state tells which message is rejected. The answer to a fresh REQ does not contain our
-  // ID.
+  // Sends and stores a REJ; the connection's state decides which message is rejected. If nothing has been
+  // sent on the connection yet (kReqReceived), the REJ does not contain our ID.
   void send_rej(Connection& connection, const RejectParameters& why);
-  // Sends a REJ with reason "timeout". If the peer's limit of unsolicited datagrams forbids that, only keeps
-  // it for a late message.
+  // Sends and stores a REJ with reason "timeout". If the peer has never answered and its limit of unsolicited
+  // datagrams is reached, only stores the REJ, as the answer to a late message.
   void send_timeout_rej(Connection& connection, TimePoint now);
   // Sends a DREQ and enters the state DREQ_SENT.
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);

@@ -12,7 +12,7 @@
 namespace verbena::cm {
 
 // The role for service ID resolution, used by UD (IBTA volume 1, 12.11): finds the QP of a service without a
-// connection. SIDR_REQ and SIDR_REP, sent and received. For its operations see Manager.
+// connection. Sends and handles SIDR_REQs and SIDR_REPs. Operations: Manager::sidr_request(), sidr_reply().
 class ServiceResolution : private Role {
  public:
   explicit ServiceResolution(const RoleParts& parts) : Role(parts) {}
@@ -22,9 +22,9 @@ class ServiceResolution : private Role {
   void handle(const SidrReq& req, const Incoming& incoming);
   void handle(const SidrRep& rep, const Incoming& incoming);
 
-  // Handles destroy(): drops our own request, or refuses the peer's unanswered one.
+  // Handles destroy(): stops repeating our own request, or refuses the peer's request with a SIDR_REP.
   void abandon(Connection& connection, TimePoint now);
-  // Ends a resolution that the peer has not answered.
+  // Ends our request after its last retransmission, with on_unreachable(kSidrReq).
   void give_up(Connection& connection);
 
  private:

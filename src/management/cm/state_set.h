@@ -21,33 +21,34 @@ class StateSet {
   uint32_t bits_ = 0;
 };
 
-// Our REQ is unanswered.
+// States in which our REQ is unanswered.
 inline constexpr StateSet kWaitsForRep{State::kReqSent, State::kMraReqReceived};
 
-// Passive and not established yet.
+// States of a passive connection or resolution that is not established or answered yet.
 inline constexpr StateSet kHalfOpen{State::kReqReceived, State::kMraReqSent, State::kRepSent,
                                     State::kMraRepReceived, State::kSidrReqReceived};
 
-// Passive; the owner has not answered yet.
+// States of a passive connection or resolution that the owner has not answered yet.
 inline constexpr StateSet kAwaitsOwner{State::kReqReceived, State::kMraReqSent, State::kSidrReqReceived};
 
-// The connection owns the remote QP, so no other connection may use it. Once either side begins to
-// disconnect, the QPN is free, because the peer may reuse it before we know that the connection has ended.
+// States in which the connection holds the peer's QP, so that no other connection may use that QP. Once
+// either side begins to disconnect, the QPN is free, because the peer may reuse it before we know that the
+// connection has ended.
 inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReqSent,  State::kRepSent,
                                           State::kMraRepReceived, State::kRepReceived, State::kMraRepSent,
                                           State::kEstablished};
 
-// The local QP belongs to the connection, as far as the peer knows.
+// States in which the local QP belongs to the connection, as far as the peer knows.
 inline constexpr StateSet kHoldsLocalQpn{
     State::kReqSent,    State::kMraReqReceived, State::kRepSent,  State::kMraRepReceived, State::kRepReceived,
     State::kMraRepSent, State::kEstablished,    State::kDreqSent, State::kDreqReceived};
 
-// Being set up: states that a REJ ends.
+// States of a connection that is being set up, in which the owner may send a REJ.
 inline constexpr StateSet kRejectable{State::kReqSent,    State::kMraReqReceived, State::kReqReceived,
                                       State::kMraReqSent, State::kRepReceived,    State::kMraRepSent,
                                       State::kRepSent,    State::kMraRepReceived};
 
-// A service ID resolution in progress.
+// States of a service ID resolution in progress.
 inline constexpr StateSet kResolves{State::kSidrReqSent, State::kSidrReqReceived};
 
 }  // namespace verbena::cm

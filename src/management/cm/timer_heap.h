@@ -9,12 +9,13 @@
 
 namespace verbena::cm {
 
-// The connections with a timer, in a binary heap by Connection::expires. Most connections have none: an
-// established one waits for nothing.
+// The connections with a timer, in a binary heap by Connection::expires. Most connections have no timer,
+// since an established one waits for nothing.
 class TimerHeap {
  public:
+  // Returns when the first timer expires; kNever if none runs.
   TimePoint next() const { return heap_.empty() ? kNever : heap_.front()->expires; }
-  // REQUIRES: next() != kNever
+  // Returns the connection whose timer expires first. REQUIRES: next() != kNever
   Connection& front() { return *heap_.front(); }
 
   void set(Connection& connection, TimePoint when) {

@@ -11,18 +11,20 @@
 
 namespace verbena::mad {
 
-// Offset of the data in a datagram of this class: after the MAD, RMPP and class headers (IBTA volume 1,
-// 15.2.1.1).
+// The offset of the data in a datagram of subnet administration, in bytes: after the MAD, RMPP and class
+// headers (IBTA volume 1, 15.2.1.1).
 inline constexpr size_t kAdministrationDataAt = 56;
-// The maximum size of a table: it must fit into one message to a client.
+// The maximum size in bytes of an answer to GetTable, which must fit into one message to a client.
 inline constexpr size_t kMaxTableBytes = 128 * 1024;
 
 // Answers a query to subnet administration (IBTA volume 1, 15.2): one record for Get, all matching records
 // for GetTable. A table can exceed one datagram; it is returned as the requester gets it after RMPP
-// reassembly. Nothing can be set. Returns nothing if `request` is no query. Pure.
+// reassembly. Other methods, and queries that cannot be answered, get an answer with an error status.
+// GetTable fails with kNoResources beyond 4,096 records or kMaxTableBytes. Returns nullopt only if `request`
+// is itself an answer. Pure.
 std::optional<std::vector<std::byte>> answer_administration(const Subnet& subnet, const Mad& request);
 
-// The destination GID in a query for a path record, if it names one.
+// Returns the destination GID in a query for a path record. Returns nullopt for all other requests.
 std::optional<roce::Address> wanted_destination(const Mad& request);
 
 }  // namespace verbena::mad

@@ -10,7 +10,8 @@
 namespace verbena::mad {
 
 // An agent's announcement of a link to the hosts of its network: a datagram of a vendor class to a multicast
-// group. The sender's address is taken from the packet only; no field can claim another. Pure.
+// group. An announcement contains no address: receivers use the packet's source address, so that no sender
+// can claim another's. Pure.
 //
 // The class is of range 2, under the OUI "VER", which has the bit for locally assigned numbers.
 inline constexpr uint8_t kAnnouncementClass = 0x3e;
@@ -19,13 +20,15 @@ inline constexpr uint16_t kAnnouncementAttribute = 0x0001;
 
 struct Announcement {
   Adapter adapter;
-  bool wants_answer = false;  // the sender knows no neighbours yet
+  // The sender knows no neighbours yet, so receivers should announce themselves to it.
+  bool wants_answer = false;
 
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
 Mad encode(const Announcement& announcement);
-// Decodes an announcement. Nothing if it is another message or has impossible values.
+// Decodes an announcement. Returns nullopt if the datagram is another message or has impossible values, such
+// as an unprintable description.
 std::optional<Announcement> decode_announcement(const Mad& mad);
 
 }  // namespace verbena::mad

@@ -21,9 +21,9 @@ inline constexpr uint16_t kSlToVl = 0x0017;
 inline constexpr uint16_t kLinearForwarding = 0x0019;
 inline constexpr uint16_t kSmInfo = 0x0020;
 
-// A fabric node and the port through which the query entered it (LocalPortNum in NodeInfo).
+// A node of the simulated subnet, and the port through which the query entered it (LocalPortNum in NodeInfo).
 struct Node {
-  const Member* member = nullptr;  // nullptr: the switch
+  const Member* member = nullptr;  // nullptr for the virtual switch
   uint8_t entry_port = 0;
 
   bool is_switch() const { return member == nullptr; }
@@ -32,29 +32,32 @@ struct Node {
 inline constexpr size_t kAttributeBytes = 64;
 using AttributeData = std::array<std::byte, kAttributeBytes>;
 
-// Bytes in use of an attribute's kAttributeBytes.
+// The number of bytes in use, of an attribute's kAttributeBytes.
 inline constexpr size_t kNodeInfoBytes = 40;
 inline constexpr size_t kSwitchInfoBytes = 20;
 inline constexpr size_t kSmInfoBytes = 24;
 
-// An attribute of a node as encoded in a datagram. `modifier` selects the port or the block of a table.
-// `fault` is set if the node has no such attribute, or (kInvalid) not this part of it; then `data` is unused.
+// The reason why an attribute cannot be returned. kUnknown: the node has no such attribute. kInvalid: the
+// node lacks the part that the attribute modifier selects.
 enum class AttributeFault : uint8_t { kUnknown, kInvalid };
+// An attribute of a node as encoded in a datagram. `data` is unused if `fault` is set.
 struct Attribute {
   AttributeData data{};
   std::optional<AttributeFault> fault;
 };
+// Encodes an attribute of a node. `modifier` (attribute modifier) selects a port or a block of a table.
 Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier);
 
-// The link speed as PortInfo encodes it (LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive), and as a path
-// record does (table 203).
+// A link speed, as encoded in PortInfo (LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive) and in a path
+// record (`rate`, table 203).
 struct LinkSpeed {
   uint8_t width;
   uint8_t speed;
   uint8_t extended;
   uint8_t rate;
-  uint32_t megabits;  // for Ethernet links up to this speed
+  uint32_t megabits;  // the encoding stands for Ethernet links up to this speed
 };
+// Returns the encoding for an Ethernet link of this speed. 0 (unknown) counts as 10,000 Mbit/s.
 const LinkSpeed& link_speed_of(uint32_t megabits);
 
 }  // namespace verbena::mad

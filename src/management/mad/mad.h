@@ -38,7 +38,7 @@ constexpr bool has_rmpp(uint8_t management_class) {
          is_vendor_with_oui(management_class);
 }
 
-// Methods (table 112); answers have the top bit set.
+// Methods (table 112); answers have the top bit (kMethodResponse) set.
 inline constexpr uint8_t kMethodGet = 0x01;
 inline constexpr uint8_t kMethodSet = 0x02;
 inline constexpr uint8_t kMethodSend = 0x03;
@@ -48,7 +48,7 @@ inline constexpr uint8_t kMethodResponse = 0x80;
 
 // Attributes of all classes (table 115).
 inline constexpr uint16_t kAttributeClassPortInfo = 0x0001;
-inline constexpr uint8_t kResponseTime = 16;  // RespTimeValue in our ClassPortInfo
+inline constexpr uint8_t kResponseTime = 16;  // RespTimeValue in our ClassPortInfo: 4.096 us * 2^16 = 268 ms
 
 // The status of an answer (table 113).
 enum class MadStatus : uint16_t {
@@ -56,7 +56,7 @@ enum class MadStatus : uint16_t {
   kBusy = 0x0001,
   kBadVersion = 0x0004,
   kUnsupportedMethod = 0x0008,
-  kUnsupportedAttribute = 0x000c,  // or method unsupported for this attribute
+  kUnsupportedAttribute = 0x000c,  // also if the method is unsupported for this attribute
   kInvalidValue = 0x001c,
   // Subnet administration (table 186).
   kNoResources = 0x0100,
@@ -97,7 +97,7 @@ inline constexpr size_t kModifierAt = 20;
 inline constexpr size_t kOuiAt = 37;  // vendor classes of range 2 (16.5.1)
 inline constexpr uint8_t kBaseVersion = 1;
 
-// The header's fields that decide where a datagram is delivered.
+// The fields of the MAD header, and the OUI, by which a datagram is delivered to its handler.
 struct MadHeader {
   uint8_t base_version = kBaseVersion;
   uint8_t management_class = 0;
@@ -108,14 +108,16 @@ struct MadHeader {
   uint32_t modifier = 0;
   uint32_t oui = 0;  // for vendor classes of range 2; else 0
 
-  // Whether it answers a request, so that it is delivered to the requester. A TrapRepress counts as an answer
-  // (13.4.6.2).
+  // Whether the datagram answers a request, so that it is delivered to the requester. A TrapRepress counts as
+  // an answer (13.4.6.2).
   bool is_response() const { return (method & kMethodResponse) != 0 || method == kMethodTrapRepress; }
 };
 MadHeader header_of(const Mad& mad);
 
-// Builds the start of an answer from the request's header, with the response bit set.
+// Begins an answer: copies the whole request, sets the response bit and the status, and turns Set into
+// GetResp. The caller overwrites the data.
 Mad begin_answer(const Mad& request, MadStatus status = MadStatus::kSuccess);
+// Sets the status field. Keeps the direction bit of answers with a directed route.
 void set_status(Mad& mad, MadStatus status);
 
 }  // namespace verbena::mad

@@ -23,20 +23,22 @@ struct PortCounters {
   uint64_t receive_errors = 0;
   uint64_t send_discards = 0;
 
-  // The counters as the other end of the link would report them.
+  // Returns the counters as the other end of the link would report them: sent and received are exchanged.
+  // Errors and discards are 0, since they are known for this end only.
   PortCounters seen_from_peer() const;
 };
 
-// The performance management agent of a port. Answers from the port's counters. A reset is only a stored
-// base, so that other readers of the counters are unaffected. Pure; one object per port.
+// The performance management agent of a port: answers requests for the port's counters. A reset only stores
+// the counters' values, which later answers subtract, so that other readers of the counters are unaffected.
+// Pure; one object per port.
 class Performance {
  public:
-  // Answers a request. `port`: the number of the port whose counters `now` has. `may_set`: whether the
-  // requester may reset counters.
+  // Answers a request. `now`: the counters of port number `port`. `may_set`: whether the requester may reset
+  // counters. Errors are reported in the answer's status.
   Mad answer(const Mad& request, uint8_t port, const PortCounters& now, bool may_set);
 
  private:
-  // The bases of PortCounters and PortCountersExtended are separate: resetting one leaves the other.
+  // The values at the last reset. The attributes PortCounters and PortCountersExtended are reset separately.
   PortCounters base_;
   PortCounters extended_base_;
 };

@@ -42,13 +42,13 @@ enum class RmppStatus : uint8_t {
   kLast = 127,
 };
 
-// Our maximum message length. The kernel is limited by its memory only.
+// Our maximum length of a message, in bytes. (The kernel has no such limit.)
 inline constexpr size_t kMaxRmppBytes = size_t{4} << 20;
 
-// Offset of a segment's data, after all headers. REQUIRES: has_rmpp(management_class)
+// Returns the offset of a segment's data, after all headers. REQUIRES: has_rmpp(management_class)
 size_t rmpp_data_offset(uint8_t management_class);
 
-// Whether a datagram, or the message that begins with it, uses RMPP. REQUIRES: the RMPP header is included
+// Whether a datagram or message with these headers uses RMPP. REQUIRES: `mad` includes the RMPP header
 inline bool is_rmpp(ConstBytes mad) {
   return has_rmpp(static_cast<uint8_t>(mad[kClassAt])) &&
          (static_cast<uint8_t>(mad[kRmppFlagsAt]) & kRmppActive) != 0;
@@ -61,8 +61,8 @@ RmppType rmpp_type(const Mad& mad);
 // Identifies the message that a datagram belongs to. The two ends of a message have different keys, since
 // answers have the response bit in their method.
 struct RmppKey {
-  uint64_t owner = 0;     // the local owner of the message
-  roce::Address other{};  // the other end; zero if it is local, too
+  uint64_t owner = 0;     // the local sender or receiver of the message, by a number of the caller's
+  roce::Address other{};  // the address of the other end; zero if the other end is local, too
   uint64_t transaction = 0;
   uint8_t management_class = 0;
   uint8_t class_version = 0;
@@ -73,11 +73,14 @@ struct RmppKey {
   }
   friend bool operator<(const RmppKey& one, const RmppKey& two) { return one.tied() < two.tied(); }
 };
+// Returns the key of the message that `mad` belongs to. REQUIRES: `mad` is one of the message's own datagrams
 RmppKey rmpp_key(uint64_t owner, const roce::Address& other, const Mad& mad);
-// The key of the message that `mad` (an ACK, STOP or ABORT) refers to.
+// Returns the key of the message that `mad` refers to. REQUIRES: `mad` is an ACK, STOP or ABORT from the
+// message's receiver
 RmppKey rmpp_key_answered_by(uint64_t owner, const roce::Address& other, const Mad& mad);
 
-// Build the datagrams in the reverse direction. `about`: the datagram that they answer.
+// Build an ACK, and a STOP or ABORT (`type`), in answer to the datagram `about`. `segment`: the last segment
+// received in order. `window`: the last segment that may be sent.
 Mad rmpp_ack(const Mad& about, uint32_t segment, uint32_t window);
 Mad rmpp_refusal(const Mad& about, RmppType type, RmppStatus status);
 

@@ -19,26 +19,33 @@ class RmppSender {
   // The maximum wait for an ACK; the caller may choose less.
   static constexpr Duration kLongestWait = std::chrono::seconds(2);
 
-  // `message`: the whole message, with the headers for its segments. `wait`: for ACKs; 0 means kLongestWait.
-  // REQUIRES: a class with RMPP; RMPP header included; at most kMaxRmppBytes
+  // `message`: the whole message, beginning with the headers for its segments. `wait`: how long to wait for
+  // an ACK before a retransmission; 0 means kLongestWait. `retries`: the number of retransmissions without a
+  // new ACK. REQUIRES: the message's class has RMPP, its RMPP header is included, and it has at most
+  // kMaxRmppBytes
   RmppSender(std::vector<std::byte> message, Duration wait, uint32_t retries, TimePoint now);
 
-  // The next segment to send; nothing until another ACK comes.
+  // Returns the next segment to send; nullopt if no segment may be sent before another ACK.
   std::optional<Mad> next();
   bool has_next() const { return sent_ < segments_ && sent_ < window_; }
 
+  // kDone: all segments are acknowledged. kRefused: the receiver sent a STOP or ABORT, or an invalid answer.
+  // kGivenUp: no ACK came after all retries.
   enum class State : uint8_t { kGoing, kDone, kRefused, kGivenUp };
   State state() const { return state_; }
-  // Handles an ACK, STOP or ABORT for this message. Returns the datagram to answer with, if any.
+  // Handles an ACK, STOP or ABORT for this message. Returns an ABORT to send if the datagram is invalid; else
+  // nullopt. Afterwards next() may have segments to send.
   std::optional<Mad> on_control(const Mad& mad, TimePoint now);
 
+  // Returns when to call on_deadline(); kNever unless the state is kGoing.
   TimePoint deadline() const { return state_ == State::kGoing ? deadline_ : kNever; }
-  // REQUIRES: the deadline is past
+  // Goes back to the first segment that is not acknowledged, or gives up after the last retry. REQUIRES:
+  // deadline() has passed
   void on_deadline(TimePoint now);
 
   size_t bytes() const { return message_.size(); }
   uint32_t segments() const { return segments_; }
-  // The first datagram of the message.
+  // Returns the first segment of the message.
   Mad first() const { return segment(1); }
 
  private:

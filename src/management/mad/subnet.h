@@ -17,10 +17,10 @@
 
 namespace verbena::mad {
 
-// The IP network of an adapter. All hosts of the network derive the same value, from which the switch's GUID
-// is derived (Subnet::switch_guid()).
+// The IP network of an adapter. All hosts of an IP network compute the same Network. The GUID of their common
+// virtual switch derives from it (Subnet::switch_guid()).
 struct Network {
-  uint8_t rank = 0;  // lower values take precedence; 0: no IP network
+  uint8_t rank = 0;  // lower values take precedence; 0 if there is no IP network
   uint64_t guid = 0;
 
   friend auto operator<=>(const Network&, const Network&) = default;
@@ -29,9 +29,9 @@ inline constexpr uint8_t kIpv4Network = 1, kIpv6Network = 2;
 
 // An adapter's description of itself: one port, which is connected to the virtual switch.
 struct Adapter {
-  uint64_t guid = 0;  // of node and port
+  uint64_t guid = 0;  // the GUID of both node and port
   std::string description;
-  uint32_t megabits = 0;  // of its netdev; 0: unknown
+  uint32_t megabits = 0;  // speed of the netdev in Mbit/s; 0 if unknown
   uint8_t path_mtu = 3;   // enum ibv_mtu
   bool up = true;
   Network network{};
@@ -40,31 +40,35 @@ struct Adapter {
 };
 inline constexpr size_t kMaxDescriptionBytes = 64;  // NodeDescription (14.2.5.2)
 
-// An adapter in the fabric.
+// An adapter in the simulated subnet (Subnet).
 struct Member {
   Adapter adapter;
-  roce::Address address;  // of its agent; zero for our own
+  roce::Address address;  // the address of the adapter's agent; zero for our own adapter
   uint16_t lid = 0;
   uint8_t switch_port = 0;
-  bool announced = false;  // it has sent an announcement
-  bool shown = false;      // something was received from it; otherwise it was only looked up
+  bool announced = false;  // the adapter has sent an announcement
+  // Whether something was received from the adapter. Otherwise a query only asked for its address.
+  bool shown = false;
   TimePoint heard{};
   TimePoint heard_by_address{};  // last announcement from `address`
 };
 
-// The fabric as one link sees it: its own adapter and its neighbours at one virtual switch, since RoCE has
-// neither LIDs nor a subnet manager. Every host computes LIDs independently with the same algorithm. Results
-// can differ only where two adapters hash to the same LID.
+// Simulates an InfiniBand subnet for one link: the link's own adapter and its neighbours at one virtual
+// switch. Subnet management tools need it, since RoCE has neither LIDs nor a subnet manager. Every host
+// computes LIDs independently with the same algorithm. Two hosts can assign different LIDs only to adapters
+// that hash to the same LID.
 //
 // Bounded: a switch has 254 ports. An announced adapter is never replaced by one that has not announced
 // itself. Pure.
 class Subnet {
  public:
-  static constexpr uint16_t kSwitchLid = 1;  // also of the subnet manager
-  // The LID of an adapter unless another adapter has it.
+  // The LID of the virtual switch, at which the subnet manager seems to run.
+  static constexpr uint16_t kSwitchLid = 1;
+  // Returns the LID that an adapter with this GUID gets unless another adapter has that LID.
   static uint16_t usual_lid(uint64_t guid);
   static constexpr uint16_t kPermissiveLid = 0xffff;
-  static constexpr uint16_t kLastLid = 0xbfff;  // higher ones are for multicast (4.1.3)
+  // The highest unicast LID; higher LIDs are for multicast (4.1.3).
+  static constexpr uint16_t kLastLid = 0xbfff;
   static constexpr uint8_t kOwnPort = 1;
   static constexpr size_t kMaxMembers = 254;
 
@@ -72,32 +76,37 @@ class Subnet {
 
   void change_own(Adapter own);
   const Member& own() const { return members_.at(kOwnPort); }
-  // The GUID of the virtual switch. It derives from a network's address and not from a host's, so it does not
-  // change as hosts come and go. Hosts may have addresses of several networks, or different prefix lengths.
-  // So each announces one network, and all use the lowest that anybody announces. Only if hosts differ does
-  // it matter which of them are present. Without any network other than link-local, it is a constant.
+  // Returns the GUID of the virtual switch. The GUID derives from a network's address and not from a host's,
+  // so that it does not change as hosts come and go. Hosts may have addresses of several networks, or
+  // different prefix lengths. So each host announces one network, and all hosts use the lowest that any host
+  // announces. (If hosts announce different networks, the GUID depends on which hosts are present.) Ignores a
+  // network whose GUID is an adapter's. Without any network, the GUID is a constant.
   uint64_t switch_guid() const;
-  // Members by their port of the switch.
+  // Returns the members, including those not shown, by their port of the switch.
   const std::map<uint8_t, Member>& members() const { return members_; }
-  // The number of switch ports: up to the last one in use.
+  // Returns the number of switch ports: the highest port number in use.
   uint8_t switch_ports() const { return members_.rbegin()->first; }
-  // The member at a port, if it is shown.
+  // Returns the member at a port of the switch; nullptr if there is none or it is not shown.
   const Member* at_port(uint8_t port) const;
 
+  // Find a member, shown or not; nullptr if there is none. by_address() never finds our own adapter.
   const Member* by_lid(uint16_t lid) const;
   const Member* by_guid(uint64_t guid) const;
   const Member* by_address(const roce::Address& address) const;
 
-  // Handles a neighbour's announcement. True if it is new or has changed. Ignored if there is no room.
+  // Handles a neighbour's announcement. Returns whether the neighbour is new or has changed. Ignores (false)
+  // announcements of GUID 0 or our own GUID, and new neighbours if all 254 ports have announced members.
   bool hear(const Adapter& adapter, const roce::Address& address, TimePoint now);
-  // Records a neighbour that sent something other than an announcement. nullptr if there is no room.
+  // Records a neighbour that sent something other than an announcement, and shows it. Returns nullptr if
+  // there is no room, or the address is our own.
   const Member* meet(const roce::Address& address, TimePoint now);
-  // Assigns a LID to an address that a query asks for. The member is shown once it has sent something.
+  // Adds a member, with a LID, for an address that a query asks for. The member is shown once it has sent
+  // something. Returns nullptr if there is no room, or the address is our own.
   const Member* look_for(const roce::Address& address, TimePoint now);
-  // Removes members last heard before `then`.
+  // Removes neighbours last heard before `then`. For announced ones only announcements count.
   void forget_before(TimePoint then);
 
-  // Number of requests to the subnet manager, its ActCount (14.2.5.13).
+  // Returns the number of requests to the subnet manager, for ActCount in SMInfo (14.2.5.13).
   uint32_t activity() const { return activity_; }
   void count_activity() { ++activity_; }
 
@@ -111,12 +120,13 @@ class Subnet {
   std::map<uint8_t, Member> members_;
 };
 
-// The GUID derived from an address: the EUI-64 of a link-local one, else a hash of its bytes with the bit for
-// locally assigned numbers.
+// Returns a GUID for an address: the EUI-64 of a link-local address, else a hash of the address with the bit
+// for locally assigned numbers.
 uint64_t guid_of_address(const roce::Address& address);
-// Chooses the network to announce among an adapter's networks.
+// Chooses the network to announce: the lowest of an adapter's networks, IPv4 before IPv6. Returns rank 0 if
+// there is none.
 Network network_of(std::span<const roce::Prefix> networks);
-// The default GID of an adapter: fe80::/64 and its GUID (4.1.1).
+// Returns the default GID of an adapter: fe80::/64 and the adapter's GUID (4.1.1).
 roce::Address default_gid(uint64_t guid);
 inline constexpr uint64_t kDefaultPrefix = 0xfe80000000000000;
 

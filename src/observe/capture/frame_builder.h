@@ -22,15 +22,15 @@ struct FrameAddresses {
 };
 
 // Builds the Ethernet frame that a packet would have on a wire: IP and UDP with their checksums, RoCEv2 with
-// its ICRC. With a truncated payload the frame ends there, and the UDP checksum is 0, which means "none" (RFC
-// 768).
+// its ICRC. If the packet's payload was truncated, the frame ends with the truncated payload, without an
+// ICRC. The UDP checksum is then 0, which means "none" (RFC 768).
 class FrameBuilder {
  public:
   struct Frame {
     ConstBytes bytes;         // valid until the next build()
-    uint32_t wire_bytes = 0;  // full length on the wire
+    uint32_t wire_bytes = 0;  // length of the whole frame on the wire, in bytes
   };
-  // REQUIRES: both addresses of the path are of one family
+  // Builds the frame in the builder's buffer. REQUIRES: both addresses of the path are of one family
   Frame build(const FrameAddresses& addresses, const roce::Path& path, const WirePacket& packet);
 
  private:

@@ -14,8 +14,8 @@ namespace verbena::capture {
 // There is one ring per slot, written by the slot's shard and read by the command. Records begin at multiples
 // of eight bytes and never wrap around the ring's end: a skip record fills the space before it.
 //
-// Both sides keep their own position and validate the other's counter. The reader copies a record before it
-// validates it.
+// Writer and reader do not trust each other. Both keep their own position outside the shared memory and
+// validate the other's counter. The reader copies a record before validating it.
 inline constexpr uint32_t kRingMagic = 0x4342'5256;  // "VRBC"
 inline constexpr uint32_t kRingVersion = 1;          // any change of the layout below needs another version
 inline constexpr uint32_t kRingBytes = 2 << 20;
@@ -26,7 +26,7 @@ struct RingMemory {
   // Written by the creator, before any other process has the ring.
   uint32_t magic;
   uint32_t version;
-  uint32_t snap_bytes;  // maximum bytes to keep of each packet's payload
+  uint32_t snap_bytes;  // maximum number of bytes recorded of each packet's payload
   uint32_t reserved;
   alignas(kCacheLine) std::atomic<uint64_t> written;  // by the writer: bytes, free-running
   std::atomic<uint64_t> left_out;  // by the writer: packets dropped because the ring was full
@@ -37,22 +37,24 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && kRingBytes % kRecord
 
 enum class RecordKind : uint8_t { kPacket = 1, kSkip = 2 };
 
-// RecordHead::flags.
-inline constexpr uint8_t kByInitiator = 1;  // no packet: the sender accessed the peer's memory itself
-inline constexpr uint8_t kPeersAnswer = 2;  // likewise, and this is the packet that the peer would have sent
+// Bits of RecordHead::flags, set if no packet was sent because the initiator accessed the peer's memory
+// itself. The record is the initiator's request (kByInitiator), or the response that the peer would have
+// sent.
+inline constexpr uint8_t kByInitiator = 1;
+inline constexpr uint8_t kPeersAnswer = 2;
 
-// Head of a record, in host byte order. The BTH and extension headers follow as on a network, then the kept
-// payload: the first RingMemory::snap_bytes of each packet of the super-packet.
+// Head of a record, in host byte order. The BTH and extension headers follow as on a network, then the
+// recorded payload: the first RingMemory::snap_bytes of each packet of the super-packet.
 struct RecordHead {
-  uint32_t bytes;  // of the whole record; a skip has only this and the next field
+  uint32_t bytes;  // length of the whole record; a skip record has only the fields `bytes` and `kind`
   RecordKind kind;
   uint8_t flags;
   uint8_t header_bytes;
   uint8_t count;  // number of packets in the super-packet
   int64_t time;   // CLOCK_MONOTONIC, nanoseconds
   uint32_t payload_bytes;
-  uint32_t kept_bytes;  // of the payload; 0 if reading it faulted
-  uint32_t source;      // sending QP, if known; 0: see the status page or the DETH
+  uint32_t kept_bytes;  // number of payload bytes recorded; 0 if reading the payload faulted
+  uint32_t source;      // sending QP; 0 if unknown (then see the status page or the DETH)
   uint32_t flow_label;
   std::array<uint8_t, 16> source_address;
   std::array<uint8_t, 16> destination_address;
@@ -62,8 +64,9 @@ struct RecordHead {
 };
 static_assert(sizeof(RecordHead) == 72 && sizeof(RecordHead) % kRecordUnit == 0);
 
-// The path MTU of a super-packet, in which all packets but the last are full. 0 if no path MTU fits. (At most
-// one does, since path MTUs are powers of two.)
+// Returns the path MTU of a super-packet, in which all packets but the last are full. Returns 0 if no path
+// MTU fits. (At most one fits, since path MTUs are powers of two.) Returns 4096 for a single packet, whose
+// path MTU does not matter.
 constexpr uint32_t path_mtu_of(uint32_t payload_bytes, uint32_t count) {
   if (count == 1) return payload_bytes <= 4096 ? 4096 : 0;
   for (uint32_t mtu = 256; mtu <= 4096; mtu *= 2) {
@@ -72,7 +75,7 @@ constexpr uint32_t path_mtu_of(uint32_t payload_bytes, uint32_t count) {
   return 0;
 }
 
-// The number of payload bytes to keep. REQUIRES: mtu = path_mtu_of(payload_bytes, count), and not 0
+// Returns the number of payload bytes to record. REQUIRES: mtu = path_mtu_of(payload_bytes, count), and not 0
 constexpr uint32_t kept_bytes_of(uint32_t payload_bytes, uint32_t count, uint32_t mtu, uint32_t snap_bytes) {
   const uint32_t last = payload_bytes - (count - 1) * mtu;
   return (count - 1) * (mtu < snap_bytes ? mtu : snap_bytes) + (last < snap_bytes ? last : snap_bytes);

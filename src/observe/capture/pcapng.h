@@ -22,7 +22,7 @@ class PcapngWriter {
   struct Packet {
     uint32_t interface = 0;
     WallTime time{};
-    ConstBytes frame;         // the captured part
+    ConstBytes frame;         // the captured beginning of the frame
     uint32_t wire_bytes = 0;  // length on the wire
     std::string_view comment;
     Direction direction = Direction::kOutbound;
@@ -34,13 +34,15 @@ class PcapngWriter {
     uint64_t dropped = 0;   // packets lost for lack of room
   };
 
+  // Begins the file. `application`: the name of the capturing program.
   void section(std::string_view application);
-  // Interfaces are numbered from 0. `snap_bytes`: maximum captured bytes of a frame.
+  // Describes an interface. Interfaces are numbered from 0 in the order of the calls. `snap_bytes`: maximum
+  // captured bytes of a frame.
   void interface(std::string_view name, std::string_view description, uint32_t snap_bytes);
   void packet(const Packet& packet);
   void statistics(uint32_t interface, const Statistics& statistics);
 
-  // The bytes to append to the file.
+  // Returns the bytes to append to the file; call clear() afterwards.
   ConstBytes pending() const { return buffer_; }
   void clear() { buffer_.clear(); }
 

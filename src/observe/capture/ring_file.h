@@ -10,14 +10,15 @@
 
 namespace verbena::capture {
 
-// Creates a ring's memfd, for passing it to another process. Its size is sealed and all pages are allocated,
-// so accesses to a mapping cannot fault.
+// Creates the memfd of an empty ring, for passing it to another process. The size is sealed and all pages are
+// allocated, so accesses to a mapping cannot fault. `snap_bytes`: RingMemory::snap_bytes.
 Result<UniqueFd> make_ring_file(uint32_t snap_bytes);
 
-// A mapped ring. Its two users do not trust each other.
+// Owns the mapping of a ring in this process. The writing and the reading process do not trust each other.
 class RingMapping {
  public:
-  // EPROTO: no ring, a different layout, or a size that is not sealed.
+  // Maps the ring in `file`. Errors: EPROTO if the file is no ring, has a different layout version, or its
+  // size is not sealed; those of mmap(2).
   static Result<RingMapping> map(int file);
   RingMapping(RingMapping&& other) noexcept : ring_(std::exchange(other.ring_, nullptr)) {}
   RingMapping& operator=(RingMapping&& other) noexcept {

@@ -17,12 +17,13 @@ struct Record {
   TimePoint time;
   roce::Path path;
   roce::Headers headers;
-  ConstBytes payload;  // kept part, packet by packet
+  ConstBytes payload;  // the recorded part of the payload, packet by packet
   uint32_t payload_bytes = 0;
   uint32_t count = 1;
   uint32_t path_mtu = 0;
-  uint32_t snap_bytes = 0;  // maximum kept of each packet
-  roce::Qpn source;         // 0: unknown
+  // Maximum number of bytes recorded of each packet's payload; 0 if reading the payload faulted.
+  uint32_t snap_bytes = 0;
+  roce::Qpn source;  // sending QP; 0 if unknown
   bool by_initiator = false;
   bool peers_answer = false;
 };
@@ -35,12 +36,14 @@ class RingReader {
   // `snap_bytes`: the value that the ring was created with.
   RingReader(RingMemory& ring, uint32_t snap_bytes);
 
-  // The next record, until pop(); nullptr if there is none now.
+  // Returns the oldest record in the ring, the same one until pop(). Returns nullptr if there is none now, or
+  // the ring is broken.
   const Record* front();
-  // REQUIRES: front() has returned a record
+  // Removes the record that front() returned, and frees its space for the writer. REQUIRES: front() has
+  // returned a record
   void pop();
   bool is_broken() const { return broken_; }
-  // Packets dropped because the ring was full, as the writer counts them.
+  // Returns the number of packets dropped, as the writer counts them; mostly because the ring was full.
   uint64_t left_out() const { return ring_.left_out.load(std::memory_order_relaxed); }
 
  private:

@@ -12,15 +12,15 @@
 
 namespace verbena::capture {
 
-// A packet or super-packet that a process has sent. Borrows all memory that it refers to.
+// A packet or super-packet that this process has sent. All memory that it refers to belongs to the caller.
 struct SentPacket {
   TimePoint time;
   const roce::Path& path;
   const roce::Headers& headers;
   std::span<const ConstBytes> payload;  // pieces of user memory; reading may fault
-  uint32_t payload_bytes;               // total
+  uint32_t payload_bytes;               // total length of the pieces
   uint32_t count = 1;
-  roce::Qpn source = {};  // sending QP; 0: unknown
+  roce::Qpn source = {};  // sending QP; 0 if unknown
   uint8_t flags = 0;      // RecordHead::flags
 };
 
@@ -31,7 +31,8 @@ class RingWriter {
   // REQUIRES: nothing has been written to the ring before
   explicit RingWriter(RingMemory& ring);
 
-  // REQUIRES: memory::install_fault_guard() was called, payload_bytes <= kMaxRecordPayload
+  // Writes a record, or counts the packets as dropped if the ring is full. REQUIRES:
+  // memory::install_fault_guard() was called. REQUIRES: payload_bytes <= kMaxRecordPayload
   void put(const SentPacket& packet);
 
  private:

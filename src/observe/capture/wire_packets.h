@@ -15,12 +15,13 @@ bool can_be_joined(uint8_t opcode);
 // One packet as it would be on a wire.
 struct WirePacket {
   roce::Headers headers;
-  ConstBytes payload;          // kept part
-  uint32_t payload_bytes = 0;  // without padding
+  ConstBytes payload;          // the recorded part of the payload
+  uint32_t payload_bytes = 0;  // length of the whole payload, without padding
 };
 
-// Splits a record: returns packet `index` of record.count. PSNs are consecutive. The first or the last packet
-// begins or ends the message, requests the acknowledgement and solicits the event.
+// Splits the super-packet of a record: returns packet `index`, from 0 to record.count - 1. PSNs are
+// consecutive. Only the first packet can begin the message. Only the last packet can end the message, request
+// an acknowledgement and solicit an event.
 WirePacket packet_at(const Record& record, uint32_t index);
 
 }  // namespace verbena::capture

@@ -13,11 +13,12 @@ namespace verbena::trace {
 // The content of a trace event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent), except the
 // queue pair.
 struct ConnectionNote {
-  roce::Address peer{};      // zero: unknown
-  uint16_t port = 0;         // peer's port in host order; 0: unknown
-  uint32_t id = 0;           // number of the rdma_cm_id, as in `rdma resource show cm_id`
-  uint8_t what = 0;          // protocol::TraceCall, cm::MessageType, or enum rdma_cm_event_type
-  uint32_t remote_qpn = 0;   // 0: unknown
+  roce::Address peer{};  // zero if unknown
+  uint16_t port = 0;     // peer's port in host order; 0 if unknown
+  uint32_t id = 0;       // number of the rdma_cm_id, as `rdma resource show cm_id` prints it
+  uint8_t what = 0;  // kCmCall: protocol::TraceCall; kCmSent, kCmReceived: cm::MessageType; kCmEvent: enum
+                     // rdma_cm_event_type
+  uint32_t remote_qpn = 0;   // 0 if unknown
   uint16_t repetitions = 0;  // cm::Passage::repetitions
   // kCmCall: 0, or the errno value of a failed call. kCmSent, kCmReceived: cm::Passage::reason. kCmEvent:
   // rdma_cm_event::status.
@@ -26,8 +27,8 @@ struct ConnectionNote {
   friend bool operator==(const ConnectionNote&, const ConnectionNote&) = default;
 };
 
-// Encoding in an event's four numbers: the peer's address (two), id | port << 32 | repetitions << 48, what |
-// remote QPN << 8 | status << 32.
+// Encodes a note in an event's four numbers. Numbers 0 and 1 are the peer's address, number 2 is id | port <<
+// 32 | repetitions << 48. Number 3 is what | remote_qpn << 8 | status << 32.
 Recorder::Numbers packed(const ConnectionNote& note);
 ConnectionNote unpacked(const Recorder::Numbers& numbers);
 
@@ -36,9 +37,10 @@ constexpr bool is_of_connection(Kind kind) {
          kind == Kind::kCmEvent;
 }
 
-// Text of the event; works for any numbers. REQUIRES: is_of_connection(kind)
+// Returns the event as text for people. Works for any numbers, also invalid ones. REQUIRES:
+// is_of_connection(kind)
 std::string connection_text(Kind kind, const Recorder::Numbers& numbers);
-// The name of the call, message or event: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
+// Returns the name of the call, message or event: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
 std::string connection_subject(Kind kind, const Recorder::Numbers& numbers);
 // Whether the event reports a failure to the application.
 bool is_connection_failure(Kind kind, const Recorder::Numbers& numbers);

@@ -13,13 +13,13 @@
 
 namespace verbena::trace {
 
-// A field of an event: one of its numbers, or some bits of one.
+// A named field of an event: one of the event's numbers (Event::numbers), or some bits of a number.
 struct Field {
   std::string_view name;
   uint8_t number = 0;
   uint8_t shift = 0;
   uint8_t bits = 64;
-  bool is_signed = false;  // then it is 32 bits wide
+  bool is_signed = false;  // a signed field has 32 bits
 
   uint64_t of(const Event& event) const {
     const uint64_t value = event.numbers[number] >> shift;
@@ -27,15 +27,16 @@ struct Field {
   }
 };
 
-// Machine-readable name of an event: "timeout", "nak_received". Part of the public interface, as are the
-// field names.
+// Returns the machine-readable name of an event: "timeout", "nak_received". Names of events and fields are
+// part of the public interface.
 std::string_view name_of(Kind kind);
 std::span<const Field> fields_of(Kind kind);
-// Text for people: "timeout: no acknowledgement from PSN 0x00a1b2 on (3 packets sent), 6 tries left". Works
-// for any numbers.
+// Returns the event as text for people: "timeout: no acknowledgement from PSN 0x00a1b2 on (3 packets sent), 6
+// tries left". Works for any numbers, also invalid ones.
 std::string words_of(const Event& event);
-// The text fields of an event for programs: names and values.
 using NamedText = std::pair<std::string_view, std::string>;
+// Returns the names and values of an event's text fields, for machine-readable output: GIDs, and the names of
+// connection calls, messages and events.
 std::vector<NamedText> texts_of(const Event& event);
 
 }  // namespace verbena::trace

@@ -12,7 +12,7 @@
 
 namespace verbena::trace {
 
-// One event as the traced process wrote it; its content is not verified.
+// One event as the traced process wrote it. Only the kind is verified; the numbers may be anything.
 struct Event {
   TimePoint time;
   uint32_t qpn = 0;
@@ -20,26 +20,27 @@ struct Event {
   Recorder::Numbers numbers{};
 };
 
-// Whether the event reports a failure or an imminent one.
+// Whether the event reports a failure or an imminent failure, such as an ACK timeout.
 bool is_trouble(const Event& event);
 
-// Reads the rings of a process, which may be writing them, or a copy of them. Uses pread() instead of a
-// mapping, and no call that waits for the file's lock (control/model/status_reader.h explains why). Whatever
-// the file contains, returns only events of known kinds, at most the rings' capacity.
+// Reads the trace rings of a process from a file. The process may be writing to the rings meanwhile. Uses
+// pread() instead of a mapping, and no call that waits for the file's lock (control/model/status_reader.h
+// explains why). Whatever the file contains, read() returns only events of known kinds, and at most as many
+// as the rings can hold.
 class Reader {
  public:
-  // `offset`: offset of the TraceRings in the file. The caller owns the file and keeps it open.
+  // `offset`: position of the protocol::TraceRings in the file, in bytes. The caller owns the file and keeps
+  // it open.
   Reader(int file, size_t offset) : file_(file), offset_(offset) {}
 
-  // Whether the file has rings; older libraries write none.
+  // Whether the file has trace rings. Processes with older libraries have none.
   bool has_rings() const;
 
-  // The events since the last call, ordered by time.
+  // Returns the events since the last call, ordered by time. The first call returns all events in the rings.
   std::vector<Event> read();
-  // Like read(), but without the ring of details.
+  // Like read(), but without the ring of details (requests and packets).
   std::vector<Event> read_rare();
-  // Number of events overwritten before they could be read. Does not count those overwritten before the first
-  // read.
+  // Returns the number of events lost since the first read: overwritten before being read, or invalid.
   uint64_t missed() const { return missed_; }
 
  private:

@@ -24,14 +24,15 @@ class Recorder {
   // Continues after the existing entries of the rings.
   explicit Recorder(protocol::TraceRings& rings, Clock clock = MonotonicClock::now);
 
-  // Records a rare event.
+  // Records a rare event in the ring of events, without a limit.
   void note(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {
     put(rings_.events, written_, qpn, kind, numbers);
   }
   // Records an event that a bad network or peer can make frequent: at most kMaxInSecond per kind and second.
-  // Then one kLeftOut event counts those left out. So it cannot push other events out of the ring.
+  // So such events cannot push all others out of the ring. The next event of the kind after that second is
+  // preceded by a kLeftOut event with the number of events left out.
   void note_frequent(roce::Qpn qpn, Kind kind, const Numbers& numbers = {});
-  // Records a request or packet in the ring of details. REQUIRES: details were requested
+  // Records a request or packet in the ring of details. REQUIRES: a reader has requested details
   void detail(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {
     put(rings_.details, details_written_, qpn, kind, numbers);
   }

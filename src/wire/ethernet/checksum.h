@@ -8,22 +8,25 @@
 
 namespace verbena::ethernet {
 
-// The Internet checksum (RFC 1071) over several pieces: adds the words of a piece to `sum`, and folds the sum
-// to 16 bits without complementing it.
+// Compute the Internet checksum (RFC 1071) over several pieces of data. sum_words() adds the 16-bit words of
+// a piece to `sum`; a piece of odd length is padded with a zero byte. folded() folds the sum to 16 bits
+// without complementing it.
 uint64_t sum_words(ConstBytes bytes, uint64_t sum = 0);
 uint16_t folded(uint64_t sum);
 
 // Fills in the checksums of the IP, TCP and UDP headers, as an adapter does for IBV_SEND_IP_CSUM. Skips TCP
-// or UDP parts that the frame does not contain completely.
+// or UDP if the frame does not contain the whole segment or datagram.
 void fill_checksums(Bytes frame, const FrameHeaders& headers);
 
 // Whether the frame has an IP header and all its checksums are right, as adapters report with
-// IBV_WC_IP_CSUM_OK. A UDP datagram over IPv4 may have none (RFC 768). `transport_checked`: skips TCP and UDP
-// checksums, which have been verified elsewhere.
+// IBV_WC_IP_CSUM_OK. A UDP datagram over IPv4 may lack a checksum (RFC 768). Returns false if a TCP or UDP
+// checksum cannot be verified because the datagram is incomplete. `transport_checked`: the kernel has
+// verified TCP and UDP checksums, so they are skipped.
 bool checksums_good(ConstBytes frame, const FrameHeaders& headers, bool transport_checked = false);
 
-// Completes a checksum that the kernel left to the device: sums from `start` to the frame's end and writes
-// the result at `start + offset`, where the pseudo header's sum is. False if that is outside the frame.
+// Completes a checksum that the kernel left to the device: sums the bytes from `start` to the frame's end,
+// and writes the checksum at `start + offset`. REQUIRES: that field contains the sum of the pseudo header.
+// Returns false if the field is outside the frame.
 bool complete_checksum(Bytes frame, uint32_t start, uint32_t offset);
 
 }  // namespace verbena::ethernet

@@ -11,10 +11,10 @@ namespace verbena::ethernet {
 
 inline constexpr size_t kHashKeyBytes = 40;
 
-// The Toeplitz hash of up to 36 bytes, as receive side scaling (RSS) defines it.
+// Returns the Toeplitz hash, as in receive side scaling (RSS), of up to the first 36 bytes of `input`.
 uint32_t toeplitz(const std::array<uint8_t, kHashKeyBytes>& key, ConstBytes input);
 
-// The header fields to hash. Order: addresses, then ports, source first.
+// The header fields to hash, in this order: source address, destination address, source and destination port.
 enum HashField : uint8_t {
   kHashSourceIpv4 = 1,
   kHashDestinationIpv4 = 2,
@@ -26,7 +26,7 @@ enum HashField : uint8_t {
   kHashDestinationUdp = 128,
 };
 
-// The hash over those of the selected fields that the frame has; 0 if it has none.
+// Returns the hash over the `fields` (HashField bits) that the frame has; 0 if the frame has none of them.
 uint32_t receive_hash(const std::array<uint8_t, kHashKeyBytes>& key, uint8_t fields, const FlowKey& frame);
 
 }  // namespace verbena::ethernet

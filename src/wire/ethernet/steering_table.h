@@ -10,22 +10,24 @@
 
 namespace verbena::ethernet {
 
-// The frames that a rule is for (enum ibv_flow_attr_type): frames that match, or all or multicast frames that
-// no kMatch rule took.
+// The frames that a rule is for (enum ibv_flow_attr_type). kMatch: frames that match value and mask.
+// kAllDefault and kMulticastDefault: all frames, or all multicast frames, that no kMatch rule has taken.
 enum class RuleKind : uint8_t { kMatch, kAllDefault, kMulticastDefault };
 
-// A rule of a steering table; a base of the caller's rule object. REQUIRES: not changed while in a table
+// A rule of a steering table; callers derive their rule objects from it. REQUIRES: the rule does not change
+// while it is in a table
 struct SteeringRule {
   RuleKind kind = RuleKind::kMatch;
-  uint16_t priority = 0;  // 0 comes first
-  bool traps = true;      // frames that it matched are not offered to later rules
+  uint16_t priority = 0;  // of a kMatch rule; 0 is tried first
+  bool traps = true;      // frames that this rule matched are not offered to later rules
   FlowKey value;
   FlowKey mask;
 };
 
-// Flow steering: the rules of one device. Rules are tried in order of priority, and within one priority the
-// more specific first. The first match takes the frame, but rules with equal mask and value get a copy each.
-// A frame that no rule takes goes to all default rules that accept it.
+// Finds the flow steering rules that get a frame, among the rules of one device. kMatch rules are tried in
+// order of priority; within one priority, rules whose mask has more bits come first. The first match takes
+// the frame, unless its `traps` is false. Rules of equal priority, mask and value get a copy each. A frame
+// that no rule takes goes to all default rules that accept it.
 //
 // Rules with the same mask share a hash table: a frame costs one look-up per mask, not one per rule. Not
 // thread-safe.

@@ -18,11 +18,12 @@ enum class NakCode : uint8_t {
   kInvalidRdRequest = 4,
 };
 
-// Verbena's own syndrome, only between processes of one host: a receive request is posted, so retransmit from
-// this PSN. Bit 7 is reserved, so a peer that does not know it reads a sequence error and retransmits, too.
+// Verbena's own syndrome, sent only between processes of one host after an RNR NAK: a receive request is
+// posted now, so retransmit from this PSN. The syndrome differs from a sequence error NAK only in the
+// reserved bit 7. So a peer that does not know kReadySyndrome reads a sequence error, and retransmits too.
 inline constexpr uint8_t kReadySyndrome = 0xe0;
 
-// The credit code for "no end-to-end flow control", as Linux rxe and some hardware send it.
+// The credit code of an ACK for "no end-to-end flow control", as Linux rxe and some hardware send it.
 inline constexpr uint8_t kUnlimitedCredits = 31;
 
 constexpr uint8_t ack_syndrome(uint8_t credits = kUnlimitedCredits) {
@@ -41,13 +42,14 @@ constexpr uint8_t aeth_value(uint8_t syndrome) {
   return syndrome & 0x1f;
 }
 
-// The delay of a 5-bit RNR timer code: 10 us to 655.36 ms (IBTA volume 1, table 46; code 0 is the longest).
+// Returns the delay of a 5-bit RNR timer code: 10 us to 655.36 ms (IBTA volume 1, table 46; code 0 is the
+// longest).
 Duration rnr_delay(uint8_t timer_code);
 // The RNR timer code that the agent sends repeatedly on behalf of a stopped process: 81.92 ms.
 inline constexpr uint8_t kStoppedTimer = 26;
 
-// The local ACK timeout of a 5-bit code: 4.096 us * 2^code. Zero for code 0, which means "infinite"
-// (9.7.6.1.3).
+// Returns the local ACK timeout of a 5-bit code: 4.096 us * 2^code. Returns zero for code 0, which means "no
+// timeout" (9.7.6.1.3).
 constexpr Duration ack_timeout(uint8_t code) {
   return code == 0 ? Duration::zero() : Duration(int64_t{4096} << (code & 0x1f));
 }

@@ -13,19 +13,21 @@
 //
 // A block of the message, as loaded from memory, is a reflected polynomial: its first bit is the highest
 // power. Carry-less multiplication of two reflected 64-bit values gives their product times x, reflected in
-// 128 bits: a product has 127 bits, at the low end. So every constant below has a power one lower than
-// expected.
+// 128 bits: a product has 127 bits, at the low end. So every constant below has a power one lower than the
+// textbook's.
 //
-// Folding moves a block D bits down the message. It multiplies both 64-bit halves by the residues of their
-// distances, which leaves at most 96 bits each, and adds them to the block at that place.
+// Folding moves a block D bits down the message. Folding multiplies both 64-bit halves of the block by the
+// residues of their distances, which leaves products of at most 96 bits. Both products are added to the block
+// that is D bits further on.
 #define VERBENA_PCLMUL __attribute__((target("sse4.1,pclmul"), always_inline)) inline
 
 namespace verbena::roce::crc {
 
-// x^n modulo P as the high half of a 64-bit factor: the product keeps its place.
+// x^kPower modulo P as the high half of a 64-bit factor, for folding: the product keeps its position.
 template <int64_t kPower>
 inline constexpr uint64_t kFoldFactor = static_cast<uint64_t>(x_to(kPower)) << 32;
-// x^n modulo P as the low half: the product is 32 bits lower, as the final reduction needs it.
+// x^kPower modulo P as the low half of a 64-bit factor: the product is 32 bits lower than with kFoldFactor,
+// as the final reduction needs it.
 template <int64_t kPower>
 inline constexpr uint64_t kFinalFactor = x_to(kPower);
 
@@ -55,12 +57,14 @@ alignas(64) inline constexpr uint8_t kShuffle[48] = {
 VERBENA_PCLMUL __m128i move_up(__m128i a, size_t places) {
   return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 - places)));
 }
-// Moves them toward the beginning. REQUIRES: places <= 16
+// Moves the bytes of `a` by `places` toward the beginning of the message (down in the register), shifting in
+// zeros. REQUIRES: places <= 16
 VERBENA_PCLMUL __m128i move_down(__m128i a, size_t places) {
   return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + places)));
 }
 
-// Loads that the compiler may not repeat: the bytes stored and the bytes fed to the CRC must be the same.
+// Loads sixteen bytes once: the compiler may not repeat the load. The bytes stored and the bytes fed to the
+// CRC must be the same.
 VERBENA_PCLMUL __m128i load16(const std::byte* from) {
   __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   asm("" : "+x"(value));
@@ -77,7 +81,7 @@ VERBENA_PCLMUL void store16(std::byte* to, __m128i value) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
 }
 
-// Folds `a` by the distance of `factors` onto `b`.
+// Folds block `a` by the distance of `factors` (fold_factors()) onto block `b`.
 VERBENA_PCLMUL __m128i fold(__m128i a, __m128i factors, __m128i b) {
   const __m128i low = _mm_clmulepi64_si128(a, factors, 0x00);
   const __m128i high = _mm_clmulepi64_si128(a, factors, 0x11);
@@ -100,7 +104,8 @@ VERBENA_PCLMUL uint32_t reduce96(__m128i a) {
   return static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(product, a), 2));
 }
 
-// The state after sixteen bytes; the previous state is already added to the first four.
+// Returns the CRC state after the sixteen bytes of `a`. REQUIRES: the previous state is already added to the
+// first four bytes
 VERBENA_PCLMUL uint32_t reduce128(__m128i a) {
   const __m128i factor = _mm_cvtsi64_si128(static_cast<int64_t>(kFinalFactor<95>));
   return reduce96(_mm_xor_si128(_mm_clmulepi64_si128(a, factor, 0x00), _mm_srli_si128(a, 8)));

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdint>
 
-// Arithmetic of the CRC-32 that Ethernet and the ICRC use: polynomials over GF(2), modulo
-// P = x^32 + x^26 + x^23 + x^22 + x^16 + x^12 + x^11 + x^10 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1. Residues
-// are kept reflected, as the CRC's state is: bit 31 is the coefficient of x^0, bit 0 that of x^31.
+// Arithmetic for the CRC-32 of Ethernet and the ICRC: polynomials over GF(2), modulo P = x^32 + x^26 + x^23 +
+// x^22 + x^16 + x^12 + x^11 + x^10 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1. Residues are stored reflected, as
+// the CRC's state is: bit 31 is the coefficient of x^0, bit 0 that of x^31.
 namespace verbena::roce::crc {
 
 inline constexpr uint32_t kPolynomial = 0xedb88320;
@@ -16,7 +16,7 @@ constexpr uint32_t times_x(uint32_t a) {
   return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0);
 }
 
-// a / x modulo P. The inverse exists because P has the constant term 1.
+// Returns a / x modulo P. x has an inverse because P has the constant term 1.
 constexpr uint32_t over_x(uint32_t a) {
   return (a & kOne) != 0 ? (a ^ kPolynomial) << 1 | 1 : a << 1;
 }
@@ -30,7 +30,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^n modulo P; n may be negative.
+// Returns x^n modulo P; n may be negative.
 constexpr uint32_t x_to(int64_t n) {
   uint32_t square = n < 0 ? over_x(kOne) : times_x(kOne);
   uint32_t result = kOne;
@@ -41,8 +41,8 @@ constexpr uint32_t x_to(int64_t n) {
   return result;
 }
 
-// kTables[k][b]: the state after the byte b and k zero bytes. kTables[0] is used byte by byte, all sixteen
-// for sixteen bytes per step.
+// kTables[k][b]: the state after the byte b and k zero bytes. kTables[0] alone processes one byte per step;
+// all sixteen tables process sixteen bytes per step.
 using Tables = std::array<std::array<uint32_t, 256>, 16>;
 constexpr Tables make_tables() {
   Tables tables{};

@@ -9,22 +9,22 @@
 
 namespace verbena::roce {
 
-// The variable fields of the IP and UDP headers that an ICRC covers. All others are fixed or masked to ones
-// (IBTA annex A17, 17.3.4: TTL / hop limit, traffic class, flow label, IPv4 checksum, UDP checksum, BTH byte
-// 4). Assumes an IPv4 header of 20 bytes and, by default, "don't fragment", as Linux and hardware send
-// RoCEv2.
+// The fields of the IP and UDP headers that an ICRC covers and that are the same for all packets of a flow.
+// All others are lengths, the IPv4 identification, fixed, or masked to ones (IBTA annex A17, 17.3.4: TTL /
+// hop limit, traffic class, flow label, IPv4 checksum, UDP checksum, BTH byte 4). Assumes an IPv4 header of
+// 20 bytes and, by default, "don't fragment", as Linux and hardware send RoCEv2.
 struct IcrcFlow {
   bool ipv6 = false;
   bool may_fragment = false;              // IPv4: "don't fragment" is clear
   std::array<uint8_t, 16> source{};       // IPv4: the first four bytes
-  std::array<uint8_t, 16> destination{};  // likewise
+  std::array<uint8_t, 16> destination{};  // IPv4: the first four bytes
   uint16_t source_port = 0;
   uint16_t destination_port = 0;
 };
 
-// CRC-32 with the Ethernet polynomial, reflected, as an updatable raw state: start with crc_init(), feed
-// bytes, finish with crc_final(). Uses carry-less multiplication if the processor has it (chosen at the first
-// call), else tables.
+// Compute the CRC-32 with the Ethernet polynomial, reflected, step by step. Start with the state crc_init(),
+// feed bytes by crc_update(), finish with crc_final(). Uses carry-less multiplication if the processor has it
+// (chosen at the first call), else tables.
 constexpr uint32_t crc_init() {
   return 0xffffffffu;
 }
@@ -33,38 +33,42 @@ constexpr uint32_t crc_final(uint32_t state) {
   return ~state;
 }
 
-// crc_update() for the four bytes of a word as they lie in memory, and for `bytes` zero bytes.
+// Like crc_update(), for the four bytes of `word` as they lie in memory, and for `bytes` zero bytes.
 uint32_t crc_update_word(uint32_t state, uint32_t word);
 uint32_t crc_of_zeros(uint32_t state, uint32_t bytes);
 
 // Copies `from` to `to` and returns the updated state, in one pass over the data. The caller handles faults
-// in either buffer (adapter/memory/guarded.h). REQUIRES: `to` holds from.size() bytes, no overlap
+// in either buffer (adapter/memory/guarded.h). REQUIRES: `to` has room for from.size() bytes. REQUIRES: `to`
+// and `from` do not overlap
 uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from);
 
-// The CRC state before the BTH: after the eight bytes of ones, the IP header and the UDP header.
-// `udp_payload_bytes` counts from the BTH to the ICRC's end. `identification` is ignored for IPv6.
+// Returns the CRC state before the BTH: after the eight bytes of ones, the IP header and the UDP header.
+// `udp_payload_bytes`: the length from the BTH to the ICRC's end. `identification`: the field of the IPv4
+// header, ignored for IPv6.
 uint32_t icrc_begin(const IcrcFlow& flow, uint32_t udp_payload_bytes, uint16_t identification);
 
-// The value to XOR into icrc_begin(..., 0) for another IPv4 identification. The CRC is linear, so it is the
-// same for all flows and lengths.
+// Returns the value to XOR into icrc_begin(..., 0) for another IPv4 identification. The CRC is linear, so the
+// value is the same for all flows and lengths.
 uint32_t icrc_identification(uint16_t identification);
 
-// Continues over the headers, masking BTH byte 4. REQUIRES: `headers` begins with the BTH, at least up to
-// byte 4
+// Continues the CRC over the headers, with BTH byte 4 masked to ones. REQUIRES: `headers` begins with at
+// least the first five bytes of the BTH
 uint32_t icrc_headers(uint32_t state, ConstBytes headers);
 
-// Stores the finished ICRC, least significant byte first.
+// Finishes the CRC and stores the ICRC's four bytes, least significant byte first.
 void icrc_store(uint32_t state, std::byte* to);
 
-// The ICRC of a whole packet. `udp_payload_without_icrc`: from the BTH to the last byte before the ICRC.
+// Returns the ICRC of a whole packet, given from the BTH to the last byte before the ICRC.
 uint32_t icrc_of(const IcrcFlow& flow, uint16_t identification, ConstBytes udp_payload_without_icrc);
 
+// The result of icrc_check(): the ICRC is right for the likely identification, for some other IPv4
+// identification, or for none.
 enum class IcrcCheck : uint8_t { kExact, kAcceptedForSomeIdentification, kBad };
 
 // Checks a received packet whose IPv4 identification is unknown, since a UDP socket does not report it. The
 // CRC is linear, so the difference to the ICRC for `likely_identification` must be the image of a 16-bit
 // value. One multiplication by the inverse of a power of x finds that value or shows that there is none. The
-// data is read once in all cases. IPv6 has no identification: only the exact ICRC passes.
+// packet's bytes are read only once in all cases. IPv6 has no identification: only the exact ICRC passes.
 //
 // Error detection with an unknown identification, from the BTH to the ICRC's last byte (verified by
 // tests/wire/roce/icrc_bounds_test.cc):
@@ -77,12 +81,13 @@ enum class IcrcCheck : uint8_t { kExact, kAcceptedForSomeIdentification, kBad };
 //   exact ICRC always finds them.
 IcrcCheck icrc_check(const IcrcFlow& flow, ConstBytes udp_payload, uint16_t likely_identification);
 
-// Checks packets of one flow, mostly of one length: caches the state in front of the BTH. One thread at a
-// time. REQUIRES: the flow outlives the checker
+// Checks the ICRCs of packets of one flow, like icrc_check() but faster. Caches the CRC state in front of the
+// BTH, which is the same for all packets of one length. One thread at a time. REQUIRES: the flow outlives the
+// checker
 class IcrcChecker {
  public:
   explicit IcrcChecker(const IcrcFlow& flow) : flow_(flow) {}
-  // Like icrc_check().
+  // Like icrc_check(), for the checker's flow.
   IcrcCheck check(ConstBytes udp_payload, uint16_t likely_identification);
 
  private:

@@ -9,20 +9,20 @@
 
 namespace verbena::roce {
 
-// Builds IP and UDP header fields from a path: for the ports, however they send, and for the GRH that UD QPs
-// show.
+// Builds IP and UDP header fields from a path: for packets sent by any kind of socket, and for the GRH that
+// UD receivers get.
 
 inline constexpr uint32_t kIpv4HeaderBytes = 20;
 inline constexpr uint32_t kIpv6HeaderBytes = 40;
 inline constexpr uint32_t kUdpHeaderBytes = 8;
 
 // Write the IP header of a packet on this path. `udp_payload_bytes`: from the BTH to the ICRC's end. IPv4:
-// identification 0, "don't fragment", valid checksum. REQUIRES: both addresses of that family, room for the
-// header
+// identification 0, "don't fragment", valid checksum. REQUIRES: both addresses of the path are of that
+// family. REQUIRES: `header` has room for 20 or 40 bytes
 void write_ipv4_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header);
 void write_ipv6_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header);
 
-// The fields of a path's IP and UDP headers that the ICRC covers.
+// Returns the fields of a path's IP and UDP headers that the ICRC covers. Ports in host order.
 IcrcFlow icrc_flow(const Path& path, uint16_t source_port, uint16_t destination_port);
 
 }  // namespace verbena::roce

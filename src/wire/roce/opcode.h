@@ -36,19 +36,22 @@ enum class Operation : uint8_t {
   kSendLastInvalidate = 0x16,
   kSendOnlyInvalidate = 0x17,
   kFlush = 0x1c,        // IBTA volume 1 release 1.5, annex A19
-  kAtomicWrite = 0x1d,  // likewise
+  kAtomicWrite = 0x1d,  // IBTA volume 1 release 1.5, annex A19
 };
 
 inline constexpr uint8_t kCnpOpcode = 0x81;
-// Verbena's own opcodes, from the range for manufacturers (table 38). SACK: adapter/transport/sack.h.
+// Verbena's own opcodes, from the range for manufacturers (table 38). kSackOpcode: a selective
+// acknowledgement (adapter/transport/sack.h).
 inline constexpr uint8_t kSackOpcode = 0xc0;
-inline constexpr uint8_t kSackConfirmationOpcode =
-    0xc1;  // the requester's answer to a SACK: it understands them
+// The requester's answer to a SACK: the requester understands SACKs.
+inline constexpr uint8_t kSackConfirmationOpcode = 0xc1;
 inline constexpr uint8_t kReceiverReportOpcode = 0xc2;  // adapter/transport/receiver_report.h
 inline constexpr uint8_t kReportRequestOpcode = 0xc3;
-inline constexpr uint8_t kRefusalOpcode = 0xc4;  // precedes a NAK on routes without loss: the reason, as text
+// Precedes a NAK on lossless routes: the reason of the NAK, as text.
+inline constexpr uint8_t kRefusalOpcode = 0xc4;
 inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/repeated_reads.h
-// Sent by the agent for a stopped process: an RNR NAK for this PSN that no retry counter counts.
+// Sent by the agent for a stopped process. Acts as an RNR NAK for this PSN, but uses up none of the
+// requester's RNR retries.
 inline constexpr uint8_t kStoppedOpcode = 0xc6;
 
 constexpr uint8_t make_opcode(Service service, Operation operation) {
@@ -64,8 +67,8 @@ constexpr Operation operation_of(uint8_t opcode) {
   return static_cast<Operation>(opcode & 0x1f);
 }
 
-// Extension headers, one bit each, in the order in which they follow the BTH (IBTA volume 1, 5.2.x and table
-// 38).
+// Extension headers, one bit each. The order of the bits is the order of the headers after the BTH (IBTA
+// volume 1, 5.2.x and table 38).
 enum ExtensionHeader : uint16_t {
   kNoExtension = 0,
   kXrceth = 1 << 0,
@@ -79,10 +82,10 @@ enum ExtensionHeader : uint16_t {
   kIeth = 1 << 8,
 };
 
-// The properties of packets of an opcode. This table is the only place that derives a packet's layout from
-// its opcode.
+// The properties of packets of one opcode. The table kOpcodes is the only place that derives a packet's
+// layout from its opcode.
 struct OpcodeInfo {
-  const char* name = nullptr;  // nullptr: no such opcode
+  const char* name = nullptr;  // nullptr if there is no such opcode
   uint16_t extensions = 0;     // ExtensionHeader bits
   bool carries_payload = false;
   bool starts_message = false;  // First and Only
@@ -94,10 +97,10 @@ struct OpcodeInfo {
 };
 
 extern const std::array<OpcodeInfo, 256> kOpcodes;
-// Length of BTH and extension headers by opcode; for an unknown opcode, of a BTH.
+// The length in bytes of BTH and extension headers, by opcode; of a BTH alone for an unknown opcode.
 extern const std::array<uint8_t, 256> kHeaderBytes;
 
-// The length of all extension headers in the set.
+// Returns the length in bytes of all extension headers in a set of ExtensionHeader bits.
 uint32_t extension_bytes(uint16_t extensions);
 
 }  // namespace verbena::roce

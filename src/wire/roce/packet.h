@@ -35,7 +35,7 @@ inline constexpr uint32_t kMaxHeaderBytes = 64;
 inline constexpr uint32_t kMaxPathMtu = 4096;
 
 // All header fields of one packet, in host order. The opcode decides which extension fields are used
-// (kOpcodes). The others are ignored by encode() and zero after parse().
+// (kOpcodes). encode() ignores the unused fields, and they are zero after parse().
 struct Headers {
   // BTH (IBTA volume 1, 9.2)
   uint8_t opcode = 0;
@@ -76,39 +76,41 @@ struct Headers {
   Operation operation() const { return operation_of(opcode); }
 };
 
-// The reason why a UDP payload is no valid packet; also the name under which the drop is counted.
+// The reason why a UDP payload is no valid packet.
 enum class ParseError : uint8_t { kTruncated, kUnknownOpcode, kBadVersion, kBadPadding, kUnexpectedPayload };
+// Returns the reason as text, such as "bad padding".
 const char* parse_error_name(ParseError error);
 
 // A received packet. `payload` points into the receive buffer and excludes padding and ICRC.
 struct Packet {
   Headers headers;
   ConstBytes payload;
-  // The number of packets that this object stands for: consecutive packets of one message. Always 1 for a
-  // packet from the wire. The opcode tells whether the first packet begins the message, and whether the last
-  // one ends it. The PSN is that of the first packet.
+  // The number of consecutive packets of one message that this object stands for: more than 1 for a
+  // super-packet, always 1 for a packet from the wire. The opcode tells whether the first packet begins the
+  // message, and whether the last packet ends it. The PSN is that of the first packet.
   uint32_t count = 1;
 };
 
-// Parses one RoCEv2 packet: `udp_payload` from the BTH to the ICRC's last byte. Does not check the ICRC.
+// Parses one RoCEv2 packet. `udp_payload` goes from the BTH to the ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
 
-// The same without a copy of the result (copying costs as much as parsing), and for headers alone as encode()
-// wrote them. The output is valid if there is no error. REQUIRES: `packet` is newly constructed
+// Parse one packet into `packet`, without a copy of the result (copying costs as much as parsing), and parse
+// headers alone, as encode() wrote them. The output is valid only if nullopt is returned. REQUIRES: `packet`
+// is newly constructed
 std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet);
 std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
 
-// The length of an opcode's BTH and extension headers. REQUIRES: kOpcodes[opcode].exists()
+// Returns the length in bytes of an opcode's BTH and extension headers. REQUIRES: kOpcodes[opcode].exists()
 inline uint32_t header_bytes(uint8_t opcode) {
   return kHeaderBytes[opcode];
 }
 
-// Writes BTH and extension headers; returns their length. REQUIRES: the opcode exists, out has room for
-// header_bytes(opcode)
+// Writes BTH and extension headers, and returns their length in bytes. REQUIRES: the opcode exists. REQUIRES:
+// `out` has room for header_bytes(opcode)
 uint32_t encode(const Headers& headers, Bytes out);
 
-// The headers of most packets: a BTH without extension headers, in the default partition and without
-// congestion marks. Writing and reading it takes a tenth of the time of encode() and parse_headers().
+// The headers of most packets: a BTH in the default partition, without extension headers and congestion
+// marks. encode_plain() and parse_plain() take a tenth of the time of encode() and parse_headers().
 struct PlainHeaders {
   uint8_t opcode = 0;
   uint8_t pad = 0;
@@ -141,7 +143,8 @@ struct PlainWords {
   static constexpr uint32_t kAckRequest = 0x80000000;
 };
 
-// Writes the last four bytes of a BTH, and returns them as a word in memory order.
+// Writes the last four bytes of a BTH (AckReq and PSN) to `to`, and returns the same bytes as a word in
+// memory order, for crc_update_word().
 inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
   store_be(to, psn.value() | (ack_request ? PlainWords::kAckRequest : 0));
   uint32_t word;
@@ -149,7 +152,8 @@ inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
   return word;
 }
 
-// Like encode() for plain headers. REQUIRES: the opcode has no extension headers, `to` has room for kBthBytes
+// Like encode() for plain headers. REQUIRES: the opcode has no extension headers. REQUIRES: `to` has room for
+// kBthBytes
 inline void encode_plain(const PlainHeaders& plain, std::byte* to) {
   using Words = PlainWords;
   store_be(to, uint64_t{plain.opcode} << Words::kOpcodeShift | (plain.solicited ? Words::kSolicited : 0) |
@@ -157,8 +161,8 @@ inline void encode_plain(const PlainHeaders& plain, std::byte* to) {
   store_be(to + 8, plain.psn.value() | (plain.ack_request ? Words::kAckRequest : 0));
 }
 
-// Parses kBthBytes. False if a field differs from a plain BTH, including an unknown version. Does not check
-// the opcode.
+// Parses the kBthBytes at `from`. Returns false if the BTH is not plain: another partition, a congestion
+// mark, MigReq, or an unknown version. Does not check the opcode.
 inline bool parse_plain(const std::byte* from, PlainHeaders& plain) {
   using Words = PlainWords;
   const auto first = load_be<uint64_t>(from);
@@ -173,7 +177,7 @@ inline bool parse_plain(const std::byte* from, PlainHeaders& plain) {
   return true;
 }
 
-// The padding that brings a payload to a multiple of four bytes.
+// Returns the number of bytes that pad a payload to a multiple of four bytes.
 constexpr uint8_t padding_of(uint32_t payload_bytes) {
   return static_cast<uint8_t>(-payload_bytes & 3);
 }

@@ -28,7 +28,8 @@ struct Address {
   bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
   const uint8_t* ipv4() const { return &bytes[12]; }
 
-  // Compares two words: this runs for every packet, and for the array compilers emit a call.
+  // Compares two words. This function runs for every packet, and compilers turn a comparison of the arrays
+  // into a function call.
   friend bool operator==(const Address& a, const Address& b) {
     using Words = std::array<uint64_t, 2>;
     const auto x = std::bit_cast<Words>(a);
@@ -37,7 +38,8 @@ struct Address {
   }
 };
 
-// ECN bits of IP's traffic class (RFC 3168): a congested switch marks packets that are ECN-capable.
+// ECN bits of IP's traffic class (RFC 3168). A congested switch sets kEcnMarked in packets that are sent as
+// kEcnCapable.
 constexpr uint8_t kEcnMask = 3;
 constexpr uint8_t kEcnMarked = 3;
 constexpr uint8_t kEcnCapable = 2;  // ECT(0)
@@ -46,7 +48,7 @@ constexpr uint8_t kEcnCapable = 2;  // ECT(0)
 struct Path {
   Address source;
   Address destination;
-  uint32_t interface_index = 0;  // the outgoing or incoming netdev; 0: as the routing table decides
+  uint32_t interface_index = 0;  // the outgoing or incoming netdev; 0 if the routing table decides
   uint32_t flow_label = 0;       // IPv6, 20 bits
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 64;

@@ -6,8 +6,8 @@
 
 namespace verbena::roce {
 
-// A packet sequence number: 24 bits that wrap around (IBTA volume 1, 9.7.1). Compared serially: a is before b
-// if b is fewer than 2^23 steps after a. That is sound because no window exceeds half the space.
+// A packet sequence number: 24 bits that wrap around (IBTA volume 1, 9.7.1). PSNs are compared serially: a is
+// before b if b is at most 2^23 steps after a. That is sound because no window exceeds half of the 2^24 PSNs.
 class Psn {
  public:
   static constexpr uint32_t kMask = 0xffffff;
@@ -20,7 +20,7 @@ class Psn {
   constexpr Psn operator-(uint32_t steps) const { return Psn(value_ - steps); }
   constexpr Psn& operator++() { return *this = *this + 1; }
 
-  // Steps from `other` to this PSN, in [-2^23, 2^23).
+  // Returns the number of steps from `other` to this PSN, in [-2^23, 2^23).
   constexpr int32_t operator-(Psn other) const {
     return static_cast<int32_t>((value_ - other.value_) << 8) >> 8;
   }

@@ -6,8 +6,8 @@
 
 namespace verbena::roce {
 
-// A queue pair number: 24 bits. The top kSlotBits are the slot (one UDP socket and one process, see
-// docs/architecture.md), the rest is the QP within the slot. Slot 0 is the agent's own.
+// A queue pair number: 24 bits. The top kSlotBits are the slot: a range of QPNs that belongs to one process
+// (docs/architecture.md). The other bits are the QP's index within the slot. Slot 0 is the agent's own.
 class Qpn {
  public:
   static constexpr uint32_t kMask = 0xffffff;
@@ -30,7 +30,8 @@ class Qpn {
   uint32_t value_ = 0;
 };
 
-// The destination QPN of multicast datagrams, for every QP attached to the group (IBTA volume 1, 10.5.2).
+// The destination QPN of multicast datagrams, which every QP attached to the group receives (IBTA volume 1,
+// 10.5.2).
 inline constexpr Qpn kMulticastQpn{0xffffff};
 
 }  // namespace verbena::roce
