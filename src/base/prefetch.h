@@ -15,8 +15,4 @@ inline void prefetch_for_write(const void* line) {
 #endif
 }
 
-inline void prefetch_for_read(const void* line) {
-  __builtin_prefetch(line);
-}
-
 }  // namespace verbena

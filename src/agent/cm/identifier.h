@@ -31,7 +31,6 @@ enum class CmState : uint8_t {
   kDeviceRemoved,
 };
 inline constexpr size_t kCmStates = 9;
-const char* cm_state_name(CmState state);
 
 // The agent's counterpart of the kernel's rdma_cm_id. Belongs to one client.
 struct CmIdentifier : PortBinding {

@@ -60,9 +60,4 @@ const control::Link* LinkDirectory::by_device(uint32_t device_index) const {
   return found == by_device_.end() ? nullptr : found->second;
 }
 
-const control::Link* LinkDirectory::by_interface(uint32_t interface_index) const {
-  const auto found = std::ranges::find(links_, interface_index, &control::Link::interface_index);
-  return found == links_.end() ? nullptr : &*found;
-}
-
 }  // namespace verbena::agent

@@ -36,7 +36,6 @@ class LinkDirectory {
   };
   // Returns nullopt if no link has an address of the family.
   std::optional<Loopback> loopback(bool ipv4) const;
-  const control::Link* by_interface(uint32_t interface_index) const;
   const std::vector<control::Link>& links() const { return links_; }
 
  private:

@@ -36,13 +36,6 @@ cm::ManagerConfig manager_config() {
 
 }  // namespace
 
-const char* cm_state_name(CmState state) {
-  static constexpr const char* kNames[kCmStates] = {
-      "idle",    "bound",      "address query", "address resolved", "route resolved",
-      "connect", "disconnect", "listen",        "device removed"};
-  return kNames[static_cast<size_t>(state)];
-}
-
 CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
     : loop_(loop),
       udp_port_(udp_port),

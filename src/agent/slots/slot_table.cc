@@ -192,15 +192,15 @@ Result<void> SlotTable::take_back(uint32_t index, uint64_t session, TimePoint no
 }
 
 void SlotTable::enter_lessee(uint32_t index, const Entry& entry) {
-  by_borrower_.emplace(entry.lessee.session, index);
+  by_lessee_.emplace(entry.lessee.session, index);
   by_user_.emplace(entry.lessee.uid, index);
-  if (entry.lessee.uid != own_) ++lent_to_other_users_;
+  if (entry.lessee.uid != own_) ++leased_to_other_users_;
 }
 
 void SlotTable::strike_lessee(uint32_t index, const Entry& entry) {
-  by_borrower_.erase({entry.lessee.session, index});
+  by_lessee_.erase({entry.lessee.session, index});
   by_user_.erase({entry.lessee.uid, index});
-  if (entry.lessee.uid != own_) --lent_to_other_users_;
+  if (entry.lessee.uid != own_) --leased_to_other_users_;
 }
 
 void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
@@ -271,8 +271,8 @@ std::optional<LeasedSlot> SlotTable::find_lent_to(uid_t user, uint32_t index) co
 }
 
 std::optional<LeasedSlot> SlotTable::first_lent_to(uint64_t session) const {
-  const auto found = by_borrower_.lower_bound({session, 0});
-  if (found == by_borrower_.end() || found->first != session) return std::nullopt;
+  const auto found = by_lessee_.lower_bound({session, 0});
+  if (found == by_lessee_.end() || found->first != session) return std::nullopt;
   return describe(found->second, entries_.at(found->second));
 }
 
@@ -286,8 +286,8 @@ std::vector<LeasedSlot> SlotTable::leased() const {
 
 std::vector<LeasedSlot> SlotTable::leased_to(uint64_t session) const {
   std::vector<LeasedSlot> leased;
-  const auto end = by_borrower_.end();
-  for (auto at = by_borrower_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
+  const auto end = by_lessee_.end();
+  for (auto at = by_lessee_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
     leased.push_back(describe(at->second, entries_.at(at->second)));
   }
   return leased;

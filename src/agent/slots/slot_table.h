@@ -105,7 +105,7 @@ class SlotTable {
   // session's slots, because sessions begin and end often.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
-  size_t leased_to_other_users() const { return lent_to_other_users_; }
+  size_t leased_to_other_users() const { return leased_to_other_users_; }
   // Returns all slots as the takeover state records them.
   std::vector<SlotRecord> records() const;
   SlotRecord record(uint32_t index) const;
@@ -148,7 +148,7 @@ class SlotTable {
   // Returns a slot of this user whose process has not reconnected yet, or nullptr.
   Entry* find_orphan(uint32_t index, uid_t user);
   void give_to(uint32_t index, Entry& entry, const Lessee& lessee);
-  // Add a leased slot to by_borrower_, by_user_ and lent_to_other_users_, and remove it from them.
+  // Add a leased slot to by_lessee_, by_user_ and leased_to_other_users_, and remove it from them.
   void enter_lessee(uint32_t index, const Entry& entry);
   void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
@@ -159,10 +159,10 @@ class SlotTable {
   const MayBeLeased may_be_leased_;
   Quota quota_;
   uint64_t leases_ = 0;
-  std::map<uint32_t, Entry> entries_;                    // all but slot 0
-  std::set<std::pair<uint64_t, uint32_t>> by_borrower_;  // leased slots, by session and index
-  std::set<std::pair<uid_t, uint32_t>> by_user_;         // leased slots, by user and index
-  size_t lent_to_other_users_ = 0;
+  std::map<uint32_t, Entry> entries_;                  // all but slot 0
+  std::set<std::pair<uint64_t, uint32_t>> by_lessee_;  // leased slots, by session and index
+  std::set<std::pair<uid_t, uint32_t>> by_user_;       // leased slots, by user and index
+  size_t leased_to_other_users_ = 0;
 };
 
 }  // namespace verbena::agent
