@@ -24,7 +24,8 @@ class Flow {
   // Returns nullptr if memory has run out.
   static std::unique_ptr<Flow> make(Kind kind, const Sizes& sizes) noexcept;
   Flow(Kind kind, const Sizes& sizes);
-  // Changes the algorithm, if `kind` differs; RTT and trains are kept.
+  // Starts another algorithm, if `kind` differs from the present one. The RTT estimate and the packet trains
+  // are kept. If memory has run out, the old algorithm goes on.
   void use(Kind kind) noexcept;
 
   // ---- sending
@@ -61,7 +62,8 @@ class Flow {
   // Ends the handling of an acknowledgement: makes a sample of the arrived() and took_time() calls since the
   // last answered(), and gives it to the algorithm.
   void answered(uint64_t in_flight, TimePoint now);
-  // Forgets packets before `limit`: they are acknowledged.
+  // Forgets the packet trains that end at or before `limit`. Call when all packets before `limit` are
+  // acknowledged.
   void settled(roce::Psn limit) { trains_.drop_before(limit); }
   // Pass events on to the algorithm: a loss, a retransmission timeout, a CNP, a receiver's report on its
   // senders.

@@ -23,8 +23,10 @@ inline bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pie
   return copy_pieces_in_order_guarded(to, pieces);
 }
 
-// Copies from `from` into the writable pieces, one after the other. Other threads may see the bytes change in
-// any order. Copies under guard, and returns false after a fault.
+// Copies the bytes at `from` into the pieces, one piece after the other. The pieces must be writable,
+// although their type is const. Other threads may see the bytes change in any order. Copies under guard, as
+// above: returns false after a fault, and the pieces may then be partly written. REQUIRES:
+// install_fault_guard() was called
 bool scatter_guarded(std::span<const ConstBytes> pieces, const std::byte* from);
 
 }  // namespace verbena::memory

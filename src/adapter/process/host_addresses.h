@@ -8,8 +8,9 @@
 
 namespace verbena::engine {
 
-// Returns the GIDs that are addresses of this host, of links that are up. A link's default GID is made from
-// its MAC address, and need not be an address of the host. Packets to such a GID do not arrive.
+// Returns the GIDs that are addresses of this host, of links that are up. A default GID is made from a MAC
+// address, and the host may not have it as an address: packets to it then do not arrive. So a link-local GID
+// is returned only if an interface has that address.
 std::vector<roce::Address> host_addresses(const std::vector<control::Link>& links);
 
 }  // namespace verbena::engine

@@ -26,7 +26,8 @@ class CompletionListener {
   virtual void on_completion_event() = 0;
   // An entry did not fit: the queue is in error from now on (IBTA volume 1, 11.2.9 "CQ overrun").
   virtual void on_overflow() = 0;
-  // The moderated queue has begun to hold an event back: call release_event() after the moderation period.
+  // A queue with moderate() has begun to hold an event back. The listener arranges that release_event() is
+  // called after the moderation period.
   virtual void on_event_held() {}
 };
 
@@ -137,12 +138,13 @@ class CompletionQueue {
 
   Completion& at(uint32_t index) { return reinterpret_cast<Completion*>(ring_.data())[index & mask_]; }
   bool has_room(uint32_t tail);
-  // Calls to make to the listener, once the lock is released.
+  // The outcome of adding entries: which functions of the listener to call once the lock is released, and
+  // whether an entry is lost.
   struct News {
     bool is_event = false;
     bool is_held = false;
     bool is_overflow = false;
-    bool is_lost = false;  // the entry
+    bool is_lost = false;
     void note(Event event) {
       is_event |= event == Event::kNow;
       is_held |= event == Event::kHeld;

@@ -54,8 +54,8 @@ class QueueOwners {
   // Forwards a request; requests to the same owner stay in order. Returns false if there is no room for the
   // request now.
   virtual bool pass(const ForwardedRequest& request) = 0;
-  // Tells the owners that the target takes no more requests: they do not receive the rest of a message that
-  // has begun.
+  // Tells the processes that own queues that the target has stopped receiving, in the middle of a message
+  // perhaps. Each ends its StandIn; a receive request that the message had begun to fill is flushed.
   virtual void end(const QueuePair& target) = 0;
 };
 

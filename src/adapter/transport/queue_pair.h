@@ -340,8 +340,9 @@ class alignas(kCacheLine) QueuePair {
   RemoteUser remote_user() const {
     return {config_.srqs != nullptr ? receives_.pd() : config_.pd, config_.qpn};
   }
-  // XRC: directs the peer's packets to the shared receive queue with this number. Returns false if there is
-  // none in our domain, or if the current message began with another queue.
+  // XRC: makes the peer's messages take receive requests from the shared receive queue with this number.
+  // `in_message`: a message has begun, so its queue must not change. Returns false if the message began with
+  // another queue, or if this process has no such queue in the QP's XRC domain.
   bool select_receives(uint32_t srq_number, bool in_message);
   // XRC: whether requests to this SRQ number must be forwarded, because the number belongs to another
   // process. The queue need not exist. Returns false if this QP cannot forward.

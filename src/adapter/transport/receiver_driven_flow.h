@@ -64,8 +64,8 @@ class ReceiverDrivenFlow {
   bool must_ask() const;
   // The next packet has left. REQUIRES: `asked` is the result of must_ask()
   void sent(uint32_t bytes, bool asked, TimePoint now);
-  // Ends the packet train: later packets count as sent at another time. `is_all` tells that there is nothing
-  // more to send.
+  // Ends the packet train: later packets belong to a new one. `is_all` tells that nothing is left to send.
+  // The next samples of the path then count as limited by the application.
   void end_run(bool is_all);
 
   // ---- receiving reports

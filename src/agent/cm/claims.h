@@ -40,7 +40,8 @@ class Claims {
   void take_over(std::span<const LedgerEntry> entries, TimePoint until);
   // Permits restoring connections without a ledger entry, up to `until`.
   void take_over_without_ledger(TimePoint until);
-  // Returns whether clients of a former agent may still reclaim ports and connections (`now` < until()).
+  // Whether every client of a former agent may still reclaim its ports and connections: `now` is before
+  // until(). Afterwards only connections of processes that have not reconnected can be restored.
   bool hold(TimePoint now) const { return now < until_; }
   TimePoint until() const { return until_; }
 

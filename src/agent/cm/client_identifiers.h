@@ -35,10 +35,12 @@ class ClientIdentifiers {
   CmIdentifier* find(uint32_t number);
   const Map& all() const { return ids_; }
 
-  // Creates an idle identifier, with number and channel from the request. Fails with EINVAL (number or port
-  // space), ENOENT (no such channel) or ENOMEM (too many identifiers).
+  // Creates an idle identifier, with number and channel from the request. Errors: EINVAL if the number is in
+  // use or from the agent's range, or if the port space is unknown or does not fit the QP type. ENOENT if
+  // there is no such channel, ENOMEM if there are too many identifiers.
   control::AdminResult<CmIdentifier*> make(const protocol::CmCreateRequest& request);
-  // Adds the identifier of an incoming request to the listener's channel. Sets a number with kCmAgentsNumber.
+  // Adds `request`, the identifier of an incoming request. The identifier gets its listener's channel and a
+  // new number from the agent's range (the bit kCmAgentsNumber is set).
   CmIdentifier& add(std::unique_ptr<CmIdentifier> request, const CmIdentifier& listener);
   bool has_room() const { return limits_.make_room_for_identifier(ids_.size()); }
 

@@ -28,7 +28,7 @@ class EndedListeners {
   void add(const CmClient& client, uint16_t port, TimePoint now);
   // Returns whether a running program stopped listening on the port less than kRemembered ago.
   bool has(uint16_t port, TimePoint now) const;
-  // Drops the ports of a program that has ended.
+  // Removes the ports of this client, whose program has ended: it will not listen there again.
   void forget(const CmClient& client);
 
  private:

@@ -58,8 +58,9 @@ struct CmIdentifier : PortBinding {
   std::optional<uint8_t> type_of_service;
   std::optional<uint8_t> ack_timeout;
 
-  // The device and the path. route.link is empty until the device is known. The addresses in `route` are
-  // filled in only for messages: use PortBinding::source and destination.
+  // The device and the path. route.link is empty until the device is known. Do not read route.source and
+  // route.destination: PortBinding has the addresses, and route_of() copies them from there for messages. The
+  // GIDs in `route` may be read.
   protocol::CmRoute route{};
   bool may_connect = false;  // connect() is allowed in kAddressResolved: a former agent resolved the route
 

@@ -15,7 +15,8 @@
 
 namespace verbena::agent {
 
-// Describes to the next agent a port that a user holds, or an established connection.
+// Describes to the next agent a port that a user holds, or a connection. A connection gets an entry when its
+// program has accepted the peer's REQ or REP.
 struct LedgerEntry {
   enum Kind : uint32_t { kFree = 0, kPort = 1, kConnection = 2 };
   static constexpr uint16_t kSharesAddress = 1;    // of kPort: RDMA_OPTION_ID_REUSEADDR

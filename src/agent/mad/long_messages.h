@@ -67,8 +67,9 @@ class LongMessages {
   // Drops the partly received message that `abort` ends. Called for an ABORT from the message's sender.
   void forget(const MadAgent& agent, const mad::Mad& abort, const Correspondent& from);
 
-  // Stops sending and returns the request that `answer` answers. Returns nullopt if no request that is still
-  // being sent has this answer. awaits() only returns whether there is such a request.
+  // Handles the answer to a request that is still being sent: stops the sending and returns the request.
+  // Returns nullopt if `answer` belongs to no such request. awaits() returns whether it belongs to one, and
+  // changes nothing.
   std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const roce::Address& from);
   bool awaits(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const {
     return find(device_index, answer, from) != sendings_.end();

@@ -55,11 +55,12 @@ class ClientEvents {
   // of the other slot's process.
   bool tell_channel(control::SlotChannel channel, uid_t other);
   // Tells the client that the capture of a slot starts, if capture.ring is valid, or ends. Returns false if
-  // the message is not sent, as tell_channel() does. An end is sent even if earlier messages are not
-  // acknowledged: there are no more ends than starts.
+  // the message is not sent: for the reasons of tell_peer(), or because the client's version has no captures.
+  // The limit of unacknowledged messages applies only to starts: there are no more ends than starts.
   bool tell_capture(control::SlotCapture capture);
-  // Tells the client to start or end the tracing of each packet. Returns false if the message is not sent, as
-  // tell_capture() does. An end is sent even if earlier messages are not acknowledged.
+  // Tells the client to start or end the tracing of each packet. Returns false if the message is not sent:
+  // for the reasons of tell_peer(), or because the client's version has no traces. As in tell_capture(), the
+  // limit applies only to starts.
   bool tell_trace(bool on);
 
  private:

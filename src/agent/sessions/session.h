@@ -102,7 +102,8 @@ class Session : private CmClient::Host {
     std::string_view text;
   };
 
-  // Handles one message, or one step of an unfinished request. Returns false if there is neither.
+  // Handles one message, or one step of an unfinished request. Returns false if it did neither: nothing has
+  // come, the next message must wait, or the session is closing. The event loop repeats the call until then.
   bool on_readable(uint32_t events);
   void listen();
   void receive(ConstBytes message, bool is_longer, bool has_files);

@@ -37,12 +37,15 @@ bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_o
 // Returns the inode numbers of the network namespaces of all visible processes.
 std::set<uint64_t> living_network_namespaces();
 
-// Removes files of killed agents from `home` (paths::state_home_for()): renamed directories, device mirrors'
-// directories, and directories of network namespaces that no longer exist. A directory stays while an agent
-// or mirror holds its lock, or an agent is about to start in it. An agent's directory under its own name also
-// stays while living() contains its namespace, because the next agent uses it. Trace and log files of a
-// namespace that living() lacks stay until they are an hour old: a named namespace can exist without a
-// process. Stops once `is_over` returns true. Returns the number of removed entries of `home`.
+// Removes what killed agents left in `home` (paths::state_home_for()). living() returns the network
+// namespaces that processes are in.
+//
+// Three kinds of directories are removed: renamed ones, those of device mirrors, and those of namespaces that
+// living() lacks. The next agent uses the directory of any other namespace. A directory stays while an agent
+// or mirror holds its lock, or an agent is about to start in it. Trace and log files of a namespace that
+// living() lacks stay until they are an hour old: a named namespace can exist without a process.
+//
+// Stops once `is_over` returns true. Returns the number of removed entries of `home`.
 size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
                                const std::function<bool()>& is_over);
 

@@ -53,7 +53,8 @@ class TakeoverState {
 
   static Result<TakeoverState> create();
 
-  // Returns the receiving end, a copy of which is sent to clients.
+  // Returns the receiving end of the socket pair. The agent sends a copy of it to each client of its own
+  // user.
   int client_end() const { return out_.get(); }
 
   Result<void> put_slot(const SlotRecord& slot);

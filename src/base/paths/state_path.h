@@ -22,7 +22,8 @@ PathText state_home_for(uid_t owner);
 // is unknown (no /proc).
 PathText state_path_for(uid_t owner);
 
-// Returns the directory of `owner`'s mirror (state_directory.h).
+// Returns the directory in which `owner`'s mirror shows the devices of this network namespace
+// (state_directory.h). Invalid if the network namespace is unknown.
 PathText mirror_path_for(uid_t owner);
 
 // Returns the socket file of `owner`'s agent in the network namespace of the calling thread, which may differ

@@ -55,7 +55,7 @@ class Recorder {
   uint64_t written() const { return written_; }
   bool has_processes() const { return !sources_.empty(); }
   bool is_complete() const { return written_ >= choice_.count; }
-  // Returns the number of packets that processes could not record because their ring was full.
+  // Returns the number of packets that processes did not record, mostly because their ring was full.
   uint64_t left_out() const;
   // Returns the new messages about processes that cannot be captured, because they have no ring or a
   // malformed one. Returns each message once.

@@ -15,8 +15,8 @@ namespace verbena::commands {
 // shown.
 using Look = std::function<control::AdminResult<control::AgentStatus>()>;
 
-// Shows the agent's status on the terminal until the user quits, and updates it every `interval`. REQUIRES:
-// standard input and output are a terminal
+// Shows the agent's status on the terminal until the user quits. Updates it every `interval`, until the user
+// chooses another interval. REQUIRES: standard input and output are a terminal
 void show_top(const Look& look, TopSettings settings, Duration interval);
 
 }  // namespace verbena::commands

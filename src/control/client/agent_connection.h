@@ -50,7 +50,9 @@ class AgentConnection {
     return answer;
   }
 
-  // Returns whether the agent has ended or broken the protocol, so that all further calls would fail.
+  // Whether the connection is closed, so that all further calls fail. A call closes it if it finds that the
+  // agent has ended or broken the protocol, or if this process may open no more descriptors. abandon() closes
+  // it as well.
   bool lost() const { return lost_; }
   // Returns the protocol version in use.
   uint16_t version() const { return version_; }

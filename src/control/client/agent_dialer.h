@@ -68,8 +68,8 @@ class AgentDialer {
   // the time that a running agent's queue of new connections is full.
   Result<AgentConnection> open_or_start(TimePoint& give_up, const Patience& patience, TimePoint start_after,
                                         Duration& for_starts);
-  // Waits until `ready`, from start(), is readable, another agent listens, or `give_up` has come. Returns the
-  // last result of open().
+  // Calls open() repeatedly until it succeeds, and returns its last result. Also ends when `ready`, the
+  // descriptor from start(), becomes readable, or `give_up` has come.
   Result<AgentConnection> open_started(int ready, TimePoint give_up);
 };
 

@@ -82,9 +82,9 @@ class Client {
   // Returns a descriptor that is readable when next_links() has work. The caller then calls all five next_…()
   // methods. Its number stays the same, so that it can stay in an epoll set.
   int event_fd() const { return session_.event_fd(); }
-  // Returns the newest link table, or nullopt if none has come since the last call. First reads the agent's
-  // events, also for the methods below. Does not wait for events, but connects to the next agent after an
-  // agent's end, which may block for up to two seconds.
+  // Reads the events that the agent has sent, without waiting for any. Returns the newest link table, or
+  // nullopt if none has come since the last call. The other next_…() methods return what else has come. After
+  // an agent's end, connects to the next agent, which may block for up to two seconds.
   std::optional<std::vector<Link>> next_links();
   // Returns the connections to other processes that had come by the last next_links().
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }

@@ -153,9 +153,9 @@ static_assert(sizeof(CmDestroyReply) == 24);
 struct CmChannelRequest {
   MessageHeader header;
   uint32_t channel;  // numbered by the program
-  // Only for kCmOpenChannel: the agent puts this number into each event of the channel. The program
-  // increments it for each new agent, because a new agent numbers identifiers from the beginning. So it can
-  // tell a former agent's events.
+  // Only for kCmOpenChannel: tells the events of one agent from those of the next, because each agent numbers
+  // identifiers from the beginning. The program increments this number for each new agent. The agent copies
+  // it into each event of the channel.
   uint32_t generation;
 };
 static_assert(sizeof(CmChannelRequest) == 24);

@@ -142,7 +142,8 @@ struct StatusPage {
   alignas(64) SlotSecret secret;                      // written by the agent when it leases the slot
   alignas(64) std::array<QpPeer, kQpsPerSlot> peers;  // by Qpn::index()
 };
-// Size of the page of agents before paths were added. Processes with such a page publish no paths.
+// Size of the page that agents made before StatusPage::paths was added. A process that gets such a page from
+// an old agent publishes no paths.
 inline constexpr size_t kStatusBytesWithoutPaths = offsetof(StatusPage, paths);
 static_assert(kStatusBytesWithoutPaths == 512 + kQpsPerSlot * sizeof(QpStatus));
 // Size of the page before objects were listed.

@@ -15,7 +15,8 @@ inline constexpr int kPortNumber = 1;
 // Returns all adapters, except those whose names are too long for libibumad's structs. Thread-safe.
 Result<std::vector<control::Link>> adapters();
 
-// An adapter, and the number of a port; 0 if the program named an adapter but no port.
+// The result of choose(): an adapter and a port number. The port number is 0 if the program named an adapter
+// but no port.
 struct Choice {
   control::Link link;
   int port = 0;

@@ -5,7 +5,8 @@
 
 namespace verbena::verbs {
 
-// The member of ibv_async_event::element that an event uses; kNone for events of a port or the device.
+// The kind of object that an event is about, which is a pointer in ibv_async_event::element. kNone for events
+// of a port or the device.
 enum class EventElement { kNone, kCq, kQp, kSrq, kWq };
 
 constexpr EventElement element_of(ibv_event_type type) {

@@ -28,9 +28,10 @@ class AgentLink final : private control::Restorer {
   explicit AgentLink(IdentifierTable& identifiers, std::unique_ptr<control::AgentDialer> dialer =
                                                        std::make_unique<control::NamespaceDialer>());
 
-  // Opens the channel at the agent and adds it to the table of identifiers.
+  // Opens the event channel at the agent and adds it to the IdentifierTable, which lists channels as well.
   Result<void> open(const std::shared_ptr<Channel>& channel);
-  // Creates the identifier at the agent, under its existing number, and adds it to the table of identifiers.
+  // Creates the identifier at the agent, under the number that it already has, and adds it to the
+  // IdentifierTable.
   Result<void> create(Identifier& identifier);
 
   // Sends a request to the agent, and returns the reply. Connects to an agent first if necessary.

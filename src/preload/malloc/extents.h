@@ -81,7 +81,7 @@ class Extents {
   Extent* best_kept(uint32_t pages, uint32_t alignment);
   // Takes the extent out of the kept ones, and gives it the use `use`.
   void take_from_kept(Extent& extent, Use use);
-  // Returns the page at which the next extent begins or the window ends.
+  // Returns the page up to which the extent could grow: where the next extent begins, or the window ends.
   uint32_t limit(const Extent& extent);
 
   Extent* const table_;

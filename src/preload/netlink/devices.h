@@ -8,8 +8,8 @@
 
 namespace verbena::rdma_netlink {
 
-// Gives the netlink service access to the devices: lists, adds, deletes and renames them. Programs implement
-// it by requests to the agent (commands/rdma/system.h).
+// The netlink Service lists, adds, deletes and renames devices through this interface. The `rdma` command
+// implements it by requests to the agent (commands/rdma/agent_system.h).
 class Devices {
  public:
   virtual ~Devices() = default;

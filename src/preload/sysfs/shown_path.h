@@ -55,8 +55,8 @@ class ShownPath {
   // The agent's directory, a prefix of target(). REQUIRES: shown()
   std::string_view home() const { return {target_.c_str(), home_size_}; }
 
-  // If target() mirrors a whole root that the machine also has, returns that root, because a listing must
-  // show both. Otherwise nullptr.
+  // If the path is a root itself, and both the agent's directory and the machine have it, returns that root.
+  // A listing must then show the entries of both. Otherwise returns nullptr.
   const char* merged_root() const { return merged_root_; }
 
  private:

@@ -44,7 +44,8 @@ class DatagramBatch {
   // Datagrams longer than `longest` bytes are truncated.
   explicit DatagramBatch(size_t longest = 65536);
 
-  // Reads up to `wanted` datagrams from a socket and returns how many. Never blocks. REQUIRES: wanted <= kMax
+  // Reads up to `wanted` datagrams from a socket and returns how many: 0 if none has come, or after an error.
+  // Never blocks. REQUIRES: wanted <= kMax
   uint32_t read(int socket, uint32_t wanted);
 
   // The data and the header of a datagram of the last read().

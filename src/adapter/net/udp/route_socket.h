@@ -28,7 +28,7 @@ class RouteSocket {
   // Returns the next hop of a path. Errors: ENETUNREACH, EHOSTUNREACH or EACCES if there is no route.
   // REQUIRES: the path's source and destination are of one address family
   Result<NextHop> next_hop(const roce::Path& path);
-  // Returns the state of the neighbour `neighbour` (NUD_*), or ENOENT if the kernel has not searched for it.
+  // Returns the state of a neighbour (NUD_*), or ENOENT if the kernel's neighbour table has no entry for it.
   Result<uint16_t> neighbour_state(const NextHop& neighbour);
   // Returns the IFF_* flags of a network device.
   Result<unsigned> device_flags(uint32_t interface_index);

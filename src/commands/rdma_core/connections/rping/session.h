@@ -63,7 +63,8 @@ class Session {
   bool await_connected();
   bool connect();  // client only
   bool accept();   // server only
-  // Disconnects, and waits until the peer has disconnected, too. Reports nothing if rdma_disconnect() fails.
+  // Disconnects, and waits for the DISCONNECTED event unless it has come already. If rdma_disconnect() fails,
+  // returns false without a report.
   bool disconnect();
 
   bool serve();  // answers pings until the client disconnects

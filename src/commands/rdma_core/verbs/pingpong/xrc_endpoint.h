@@ -34,7 +34,7 @@ class XrcEndpoint {
   bool post_send(const XrcAddress& remote, size_t queue_pair, bool last);
   bool post_receive();
 
-  // With Settings::events: waits for an event of the receive CQ, and requests the next one.
+  // Waits for an event of the receive CQ, and requests the next one. REQUIRES: Settings::events is set
   bool await_event();
   // Polls once for a received message. Sets `came` to whether there was one, and `from` to the index of its
   // sender. Returns false after reporting an error.
