@@ -13,7 +13,6 @@
 
 #include "agent/descriptor_limit.h"
 #include "agent/slots/process.h"
-#include "agent/slots/process_state.h"
 #include "agent/status/left_traces.h"
 #include "agent/status/state_sweeper.h"
 #include "base/log.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "base/lock_at_fork.h"
+#include "base/mutex_at_fork.h"
 
 namespace verbena {
 namespace {

@@ -27,7 +27,7 @@ struct ForeignMessage {
 // Our end of a Unix socket with message boundaries (SOCK_SEQPACKET) whose other end another process has. The
 // peer may attach descriptors to any message, and before Linux 6.16 the kernel cannot refuse them. Receiving
 // such a message without taking its descriptors closes them, and so does closing the socket. That close may
-// block (discard.h).
+// block (foreign_fd.h).
 //
 // So this class peeks at messages (MSG_PEEK): their descriptors remain open in the queue. The caller removes
 // a message only if it has no descriptors or holds copies of all of them. On any other message it closes the

@@ -3,7 +3,7 @@
 
 #include <sys/epoll.h>
 
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 
 namespace verbena {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -31,6 +33,26 @@ inline void set_receive_buffer(int socket, int bytes) {
 inline void set_send_buffer(int socket, int bytes) {
   if (!set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
     set_option(socket, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+// The socket option SO_PEERPIDFD (Linux 6.5), which the C library's headers may lack. getsockopt() returns a
+// pidfd of the process that listens or connected at the other end of a Unix socket.
+#ifdef SO_PEERPIDFD
+inline constexpr int kPeerPidfd = SO_PEERPIDFD;
+#else
+inline constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
+#endif
+
+// Returns the cookie of the network namespace in which a socket was made. Unlike the namespace's inode
+// number, a cookie is never reused for another namespace. For a socket from accept(2), returns the cookie of
+// the connecting process's namespace. So a server learns the network namespace of a client. Returns 0 if the
+// kernel cannot tell (before Linux 5.14).
+inline uint64_t network_namespace_of(int socket) {
+  constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
+  uint64_t cookie = 0;
+  socklen_t bytes = sizeof cookie;
+  if (::getsockopt(socket, SOL_SOCKET, kNetnsCookie, &cookie, &bytes) != 0) return 0;
+  return cookie;
 }
 
 }  // namespace verbena

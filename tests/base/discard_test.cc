@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/discard.h"
-
 #include <cstdlib>
 
 #include <sys/resource.h>

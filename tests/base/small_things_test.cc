@@ -15,10 +15,10 @@
 
 #include "base/bytes.h"
 #include "base/c_abi.h"
+#include "base/detached_thread.h"
 #include "base/device_clock.h"
 #include "base/random.h"
 #include "base/result.h"
-#include "base/signals_blocked.h"
 #include "base/siphash.h"
 #include "base/time.h"
 #include "base/unique_fd.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/tick_clock.h"
-
 #include <gtest/gtest.h>
+
+#include "base/recent_clock.h"
 
 namespace verbena {
 namespace {

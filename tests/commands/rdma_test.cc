@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "commands/rdma/batch_line.h"
 #include "commands/rdma/filters.h"
 #include "commands/rdma/run.h"
 #include "control/client/example_status.h"

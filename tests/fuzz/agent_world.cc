@@ -19,7 +19,7 @@
 #include "adapter/transport/packet_io.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/neighbours.h"
-#include "agent/cm/port_limits.h"
+#include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
 #include "agent/descriptor_limit.h"
 #include "agent/slots/process.h"

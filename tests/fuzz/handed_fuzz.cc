@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "adapter/net/udp/datagram.h"
-#include "adapter/net/udp/forwarded_receiver.h"
+#include "adapter/net/udp/forwarded_port.h"
 #include "control/protocol/forwarded_datagram.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"

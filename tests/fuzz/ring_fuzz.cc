@@ -14,7 +14,6 @@
 #include "observe/capture/pcapng.h"
 #include "observe/capture/ring_reader.h"
 #include "observe/capture/ring_writer.h"
-#include "observe/capture/wire_packets.h"
 
 namespace verbena::capture {
 namespace {

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/status/trace_copy.h"
+#include "agent/status/kept_traces.h"
 #include "base/unique_fd.h"
 #include "commands/verbena/trace_lines.h"
 #include "control/protocol/trace_ring.h"

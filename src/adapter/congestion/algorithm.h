@@ -8,6 +8,12 @@
 
 namespace verbena::congestion {
 
+// The congestion control algorithm.
+enum class Kind : uint8_t {
+  kFixed,  // FixedWindow, which halves on loss: for lossless networks
+  kBbr,    // BBR: a model of the path that tolerates loss and delay
+};
+
 // Sizes that an algorithm needs, in bytes as charged in flight (with Traits::charge_per_packet). `packet` is
 // one packet of the path MTU, `run` a train of packets worth sending at once, `burst` the largest burst
 // whatever the MTU.

@@ -3,12 +3,10 @@
 
 #include <cstdint>
 
-#include "adapter/congestion/ack_aggregation.h"
 #include "adapter/congestion/algorithm.h"
+#include "adapter/congestion/bbr_model.h"
 #include "adapter/congestion/dcqcn_rate.h"
 #include "adapter/congestion/fixed_window.h"
-#include "adapter/congestion/inflight_cap.h"
-#include "adapter/congestion/min_rtt.h"
 #include "adapter/congestion/windowed_max.h"
 
 namespace verbena::congestion {
@@ -22,7 +20,7 @@ namespace verbena::congestion {
 //
 // Differences from BBR:
 // - Loss and a longer RTT together, or heavy loss for about a second, mean that a queue overflows: the
-//   inflight cap shrinks (inflight_cap.h), and the bandwidth is lowered by up to 10 %.
+//   inflight cap shrinks (bbr_model.h), and the bandwidth is lowered by up to 10 %.
 // - CNPs limit the rate (dcqcn_rate.h).
 // - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT at
 //   the same time (incast.h).

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "adapter/congestion/bbr.h"
-#include "adapter/congestion/fixed_algorithm.h"
+#include "adapter/congestion/fixed_window.h"
 
 namespace verbena::congestion {
 namespace {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "adapter/congestion/algorithm.h"
-#include "adapter/congestion/kind.h"
 #include "adapter/congestion/pacer.h"
 #include "adapter/congestion/packet_trains.h"
 #include "adapter/congestion/rtt_estimator.h"

@@ -20,9 +20,9 @@
 
 #include "adapter/memory/guarded.h"
 #include "base/cancellation_off.h"
+#include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/plain_poll.h"
-#include "base/signals_blocked.h"
+#include "base/plain_calls.h"
 
 namespace verbena::engine {
 namespace {

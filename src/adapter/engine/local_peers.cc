@@ -15,7 +15,7 @@
 #include "adapter/shm/capture_tap.h"
 #include "base/cancellation_off.h"
 #include "base/log.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 
 namespace verbena::engine {
 namespace {

@@ -19,7 +19,7 @@
 #include "adapter/shm/local_ways.h"
 #include "adapter/shm/wide_rings.h"
 #include "base/own_fd.h"
-#include "control/model/slot_channel.h"
+#include "control/model/slot_messages.h"
 
 namespace verbena::engine {
 

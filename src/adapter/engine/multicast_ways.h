@@ -16,7 +16,7 @@ class LocalPeer;
 
 // What QPs of a shard send to multicast groups: the datagram by its port as ever, and a copy of it by memory
 // to each slot of this host that has asked for the group's. Who gets both takes the first
-// (adapter/transport/multicast_copies.h), so a copy that finds no room is left out, and nobody waits for it.
+// (adapter/transport/multicast.h), so a copy that finds no room is left out, and nobody waits for it.
 //
 // For the shard's lock holder.
 class MulticastWays {

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "adapter/engine/port_counters.h"
 #include "adapter/engine/secret.h"
+#include "adapter/engine/status_mapping.h"
 #include "base/log.h"
 
 namespace verbena::engine {

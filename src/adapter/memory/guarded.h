@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "base/bytes.h"
+#include "base/result.h"
 
 namespace verbena::memory {
 
@@ -56,5 +60,19 @@ bool may_copy_small(size_t bytes);
 
 // Copies `from` to `to` under guard. Returns false after a fault; `to` may be partly written.
 bool copy_guarded(std::byte* to, ConstBytes from);
+
+// The two RDMA atomics on user memory, under guard. They are the processor's own: atomic for the
+// application's threads and every other process that maps the memory (IBV_ATOMIC_GLOB of ibv_query_device).
+// Values are in host order. Both return the previous value, or nullopt if the access faulted and nothing was
+// changed.
+//
+// REQUIRES: address is a multiple of 8; install_fault_guard() was called
+std::optional<uint64_t> fetch_add_guarded(std::byte* address, uint64_t addend);
+std::optional<uint64_t> compare_swap_guarded(std::byte* address, uint64_t expected, uint64_t desired);
+
+// Implements check_pages() on kernels before 5.14: touches every page under guard, and changes nothing.
+// Unlike newer kernels, accepts device memory, which is read. Errors: EFAULT. REQUIRES: begin and bytes are
+// multiples of the page size
+Result<void> touch_pages(uintptr_t begin, uintptr_t bytes, bool writable);
 
 }  // namespace verbena::memory

@@ -48,7 +48,7 @@ class Count {
 };
 
 // The counters of a shard's ports. The counters may be in memory that is shared with other processes: see
-// adapter/engine/port_counters.h.
+// adapter/engine/status_mapping.h.
 struct PortCounters {
   Count sent_packets;
   Count sent_bytes;        // UDP payload

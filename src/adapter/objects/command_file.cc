@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/lock_at_fork.h"
+#include "base/mutex_at_fork.h"
 #include "base/same_file.h"
 
 namespace verbena::adapter {

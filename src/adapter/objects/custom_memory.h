@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/queues/ring_memory.h"
+#include "adapter/queues/mapped_array.h"
 
 namespace verbena::adapter {
 

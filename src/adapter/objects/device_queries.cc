@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "adapter/objects/device_capabilities.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/mtu_values.h"
 #include "adapter/transport/send_request.h"
@@ -11,7 +10,7 @@
 #include "base/device_clock.h"
 #include "base/failed_call.h"
 #include "base/log.h"
-#include "control/model/port_speed.h"
+#include "control/model/port_attributes.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::adapter {

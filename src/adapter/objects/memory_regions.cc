@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "adapter/memory/dma_buf.h"
+#include "adapter/memory/file_mapping.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/placement.h"
 #include "adapter/objects/device_memory.h"

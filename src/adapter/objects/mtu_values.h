@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 
 namespace verbena::adapter {
 

@@ -6,6 +6,21 @@
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
+
+Result<ibv_td*> ThreadDomains::alloc(const ibv_td_init_attr& attr) {
+  if (attr.comp_mask != 0) return fail(because(EINVAL, "comp_mask {:#x} is not 0", attr.comp_mask));
+  auto td = std::make_unique<Td>();
+  td->context = device_.context();
+  return table_.add(std::move(td));
+}
+
+int ThreadDomains::dealloc(ibv_td* td) {
+  if (Td::of(td).users.load() != 0)
+    return because(EBUSY, "{} parent domains use it", uint32_t{Td::of(td).users.load()});
+  table_.destroy(Td::of(td));
+  return 0;
+}
+
 namespace {
 
 // Unique in the process, because regions and QPs of all contexts share one engine.

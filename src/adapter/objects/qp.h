@@ -13,7 +13,7 @@
 #include "adapter/objects/event_account.h"
 #include "adapter/objects/object_limit.h"
 #include "adapter/objects/open_device.h"
-#include "adapter/objects/raw_side.h"
+#include "adapter/objects/raw_queue_pairs.h"
 #include "adapter/objects/send_batch.h"
 #include "adapter/objects/user_count.h"
 #include "adapter/transport/queue_pair.h"

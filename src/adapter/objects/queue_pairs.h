@@ -9,7 +9,7 @@
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/open_device.h"
 #include "adapter/objects/qp.h"
-#include "adapter/objects/qp_capacities.h"
+#include "adapter/objects/qp_creation.h"
 
 namespace verbena::adapter {
 

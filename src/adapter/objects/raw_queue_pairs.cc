@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "adapter/objects/completion_queues.h"
-#include "adapter/objects/device_capabilities.h"
-#include "adapter/objects/indirection_tables.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/protection_domains.h"
-#include "adapter/objects/qp_capacities.h"
+#include "adapter/objects/qp_creation.h"
 #include "adapter/objects/queue_pairs.h"
+#include "adapter/objects/receive_work_queues.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/raw.h"

@@ -7,7 +7,7 @@
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/protection_domains.h"
 #include "adapter/objects/receive_posting.h"
-#include "adapter/objects/xrc_domain_handles.h"
+#include "adapter/objects/xrc_domain.h"
 #include "adapter/transport/queue_pair.h"
 #include "base/failed_call.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/objects/async_event_delivery.h"
+#include "adapter/objects/async_events.h"
 #include "adapter/objects/data_path.h"
 #include "adapter/objects/device_queries.h"
 #include "adapter/objects/limits.h"

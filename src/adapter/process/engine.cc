@@ -18,10 +18,10 @@
 #include "adapter/process/host_addresses.h"
 #include "adapter/process/max_regions.h"
 #include "base/at_exit.h"
-#include "base/discard.h"
+#include "base/detached_thread.h"
+#include "base/foreign_fd.h"
 #include "base/log.h"
 #include "base/only_one.h"
-#include "base/signals_blocked.h"
 #include "control/model/agent_starter.h"
 
 namespace verbena::engine {

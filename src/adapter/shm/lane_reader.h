@@ -8,7 +8,7 @@
 
 #include "adapter/shm/layout.h"
 #include "base/bytes.h"
-#include "base/prefetch.h"
+#include "base/cache_line.h"
 
 namespace verbena::shm {
 

@@ -9,7 +9,7 @@
 #include "adapter/memory/guarded.h"
 #include "adapter/shm/layout.h"
 #include "base/bytes.h"
-#include "base/prefetch.h"
+#include "base/cache_line.h"
 
 namespace verbena::shm {
 

@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "adapter/memory/atomics.h"
+#include "adapter/memory/guarded.h"
 #include "adapter/memory/ordered_copy.h"
 #include "adapter/net/udp/system_calls.h"
 #include "adapter/queues/work_queue.h"
@@ -302,7 +302,7 @@ bool PeerMemory::write(const shm::AccessRequest& request, uint64_t offset, uint6
   });
 }
 
-// The owner's engine executes them by the same instructions (adapter/memory/atomics.h): so they are atomic
+// The owner's engine executes them by the same instructions (adapter/memory/guarded.h): so they are atomic
 // towards each other, on every route.
 std::optional<uint64_t> PeerMemory::change(const shm::AccessRequest& request,
                                            const transport::AtomicChange& change) {

@@ -13,7 +13,7 @@
 namespace verbena::transport {
 
 // Flow control of a datagram queue pair towards one destination QP. A sender of many datagrams requests
-// receiver reports (datagram_report.h). While the destination reports, the sender sends no more than the path
+// receiver reports (receiver_report.h). While the destination reports, the sender sends no more than the path
 // carries. To a destination that never reports (adapters, Linux rxe), or that has stopped, it sends
 // everything at once. The sender waits for the first report, for kPatience and at most kMaxWaits times.
 // Without the wait, request and report would get lost in the sender's own burst.

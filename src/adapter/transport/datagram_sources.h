@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "adapter/transport/congestion_notices.h"
-#include "adapter/transport/datagram_report.h"
-#include "adapter/transport/incast_meter.h"
+#include "adapter/transport/incast.h"
+#include "adapter/transport/receiver_report.h"
 #include "adapter/transport/recent_peers.h"
 #include "base/time.h"
 #include "wire/roce/path.h"

@@ -8,14 +8,14 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/congestion/kind.h"
+#include "adapter/congestion/algorithm.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
 #include "adapter/transport/completion_counts.h"
 #include "adapter/transport/counters.h"
 #include "adapter/transport/gather.h"
-#include "adapter/transport/incast_meter.h"
+#include "adapter/transport/incast.h"
 #include "adapter/transport/misfit.h"
 #include "adapter/transport/octets.h"
 #include "adapter/transport/packet_io.h"

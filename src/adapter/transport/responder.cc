@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <span>
 
-#include "adapter/memory/atomics.h"
+#include "adapter/memory/guarded.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
 #include "base/log.h"
-#include "control/protocol/responder_progress.h"
+#include "control/protocol/status_page.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::transport {

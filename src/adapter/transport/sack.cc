@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/sack.h"
 
-#include "adapter/transport/incast_bits.h"
+#include "adapter/transport/incast.h"
 #include "base/bytes.h"
 
 namespace verbena::transport {

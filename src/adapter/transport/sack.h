@@ -29,7 +29,7 @@ namespace verbena::transport {
 // the first that has not arrived. (In XRC this PSN may go back, if the process that owns a queue was not
 // ready for a packet.) If one packet has no room for all ranges, the next one continues: its PSN is where the
 // previous packet ended, and the highest bit of that word is set. The seven bits between that bit and the PSN
-// report other senders to the same process (incast_bits.h).
+// report other senders to the same process (incast.h).
 struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;

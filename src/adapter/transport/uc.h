@@ -5,7 +5,7 @@
 
 #include "adapter/transport/congestion_notices.h"
 #include "adapter/transport/inbound.h"
-#include "adapter/transport/incast_meter.h"
+#include "adapter/transport/incast.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/receiver_driven_flow.h"
 #include "adapter/transport/reports_owed.h"

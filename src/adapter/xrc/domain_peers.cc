@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 
 namespace verbena::engine {
 namespace {

@@ -12,7 +12,7 @@
 #include "adapter/xrc/owner_peer.h"
 #include "adapter/xrc/target_peer.h"
 #include "base/own_fd.h"
-#include "control/model/domain_peer.h"
+#include "control/model/slot_messages.h"
 
 namespace verbena::engine {
 

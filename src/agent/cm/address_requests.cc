@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/address_requests.h"
-
 #include <algorithm>
 #include <cerrno>
 
@@ -8,10 +6,11 @@
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/client.h"
+#include "agent/cm/client_role.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "base/format.h"
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 
 namespace verbena::agent {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::agent {

@@ -10,19 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "agent/cm/address_requests.h"
 #include "agent/cm/client_channels.h"
 #include "agent/cm/client_host.h"
 #include "agent/cm/client_identifiers.h"
 #include "agent/cm/client_limits.h"
 #include "agent/cm/client_role.h"
-#include "agent/cm/connection_requests.h"
 #include "agent/cm/connection_trace.h"
 #include "agent/cm/identifier.h"
-#include "agent/cm/identifier_requests.h"
-#include "agent/cm/multicast_requests.h"
 #include "agent/cm/port_space.h"
-#include "agent/cm/restore_requests.h"
 #include "agent/cm/service.h"
 #include "agent/cm/tally.h"
 #include "agent/sessions/foreign_closer.h"
@@ -33,7 +28,7 @@ namespace verbena::agent {
 // Handles connection management for one client. Passes each request of control/protocol/connection_messages.h
 // to the class that carries it out (ClientRole), replies, and sends the client events about its identifiers.
 // Trusts nothing in requests. After the client has gone, GoneClients destroys its identifiers
-// (cm/gone_clients.h). For the agent's thread.
+// (cm/cleanup.h). For the agent's thread.
 class CmClient : public PortOwner {
  public:
   using Host = CmClientHost;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/identifier_requests.h"
-
 #include <cerrno>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/client.h"
+#include "agent/cm/client_role.h"
 #include "agent/cm/refusals.h"
 
 namespace verbena::agent {

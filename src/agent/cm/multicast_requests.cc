@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/multicast_requests.h"
-
 #include <algorithm>
 #include <cerrno>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "agent/cm/client_role.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 #include "base/format.h"

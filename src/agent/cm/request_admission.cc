@@ -11,7 +11,7 @@
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
 #include "base/text.h"
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 #include "management/cm/ip_service.h"
 
 namespace verbena::agent {

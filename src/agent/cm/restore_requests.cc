@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/restore_requests.h"
-
 #include <algorithm>
 #include <cerrno>
 
 #include <infiniband/verbs.h>
 
-#include "agent/cm/connection_record.h"
+#include "agent/cm/client_role.h"
 #include "agent/cm/event_message.h"
 #include "agent/cm/refusals.h"
 

@@ -11,12 +11,10 @@
 #include <string>
 
 #include "agent/cm/claims.h"
+#include "agent/cm/cleanup.h"
 #include "agent/cm/client_host.h"
 #include "agent/cm/connection_trace.h"
 #include "agent/cm/early_messages.h"
-#include "agent/cm/ended_listeners.h"
-#include "agent/cm/ended_slots.h"
-#include "agent/cm/gone_clients.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/ledger.h"
@@ -24,7 +22,6 @@
 #include "agent/cm/neighbours.h"
 #include "agent/cm/own_messages.h"
 #include "agent/cm/peer_events.h"
-#include "agent/cm/port_limits.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/route_query.h"
 #include "agent/cm/tally.h"

@@ -13,7 +13,7 @@
 #include "adapter/net/udp/multicast_socket.h"
 #include "agent/cm/refusals.h"
 #include "base/text.h"
-#include "control/model/peer_record.h"
+#include "control/model/link_table_file.h"
 
 namespace verbena::agent {
 namespace {

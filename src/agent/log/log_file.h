@@ -6,9 +6,18 @@
 
 #include <sys/types.h>
 
-#include "agent/log/log_output.h"
-
 namespace verbena::agent {
+
+// Writes lines to standard error. For a thread that may block: put() blocks while a full pipe is not read or
+// a terminal is stopped.
+class LogOutput {
+ public:
+  // Writes a line. Returns false if the line is lost, at least in part.
+  bool put(std::string_view line);
+
+ private:
+  bool is_torn_ = false;  // the last line was written in part
+};
 
 // Returns the path of the agent's log file, which LogFile uses in place of the inherited standard error. The
 // file lies beside the state directory of this network namespace, and so outlives the agent. Returns an empty

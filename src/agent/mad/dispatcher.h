@@ -13,7 +13,6 @@
 
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
-#include "agent/mad/correspondent.h"
 #include "agent/mad/link_fabrics.h"
 #include "agent/mad/long_messages.h"
 #include "agent/mad/open_port.h"

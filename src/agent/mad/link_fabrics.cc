@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 
 namespace verbena::agent {
 namespace {

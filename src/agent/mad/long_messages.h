@@ -12,14 +12,21 @@
 
 #include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
-#include "agent/mad/correspondent.h"
 #include "agent/mad/registrations.h"
 #include "base/quota.h"
 #include "control/protocol/mad_messages.h"
 #include "management/mad/rmpp_receiver.h"
 #include "management/mad/rmpp_sender.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
+
+// The sender or the receiver of a management datagram.
+struct Correspondent {
+  uint16_t lid = 0;   // 0: it has none
+  roce::Path path{};  // path to the correspondent; destination zero: this link or its simulated switch
+  bool is_here() const { return path.destination.is_zero(); }
+};
 
 // Sends and receives messages of several datagrams (RMPP) for programs. Splits, reassembles, acknowledges and
 // retransmits the messages, as the kernel does for its users. For the agent's thread.

@@ -13,9 +13,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "control/model/domain_peer.h"
-#include "control/model/slot_capture.h"
-#include "control/model/slot_channel.h"
+#include "control/model/slot_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {

@@ -22,6 +22,12 @@
 
 namespace verbena::agent {
 
+// Returns the socket on which a service manager listens for the agent (sd_listen_fds(3)), so that clients can
+// connect before the agent starts. Returns an empty descriptor if there is none, or if it does not listen at
+// this user's agent name. Clears the environment variables, so that no child process uses them. Call before
+// other threads are started.
+UniqueFd take_passed_socket();
+
 // Holds the state that all client sockets share: the number of sent descriptors that clients have not
 // received yet, the memory of sent files, and threads for slow closes. The kernel passes no descriptors for a
 // user with more than RLIMIT_NOFILE of them in flight. All descriptors that the agent's clients leave in

@@ -10,8 +10,8 @@
 
 #include "agent/sessions/acting_for.h"
 #include "base/log.h"
-#include "base/network_namespace.h"
 #include "base/paths/users.h"
+#include "base/socket_option.h"
 #include "base/time.h"
 #include "control/model/message_socket.h"
 

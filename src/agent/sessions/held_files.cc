@@ -9,8 +9,6 @@
 
 #include <fcntl.h>
 
-#include "agent/sessions/read_only.h"
-
 namespace verbena::agent {
 namespace {
 

@@ -8,15 +8,23 @@
 #include <map>
 #include <optional>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
 #include "agent/event_loop.h"
+#include "base/format.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
+
+// Returns a new, read-only descriptor of the file that `fd` refers to, for clients that must not write to it,
+// for example to another process's status page. Returns an empty descriptor and sets errno on failure.
+inline UniqueFd reopen_read_only(int fd) {
+  return UniqueFd(::open(verbena::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+}
 
 // Counts the memory of files that were made for clients: lists, traces, long messages. A file uses the
 // agent's memory while any process has it open or mapped, or leaves it in a socket. Users get shares of the

@@ -19,8 +19,6 @@
 #include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session_reply.h"
-#include "agent/slots/channel_requests.h"
-#include "agent/slots/domain_requests.h"
 #include "agent/slots/slot_requests.h"
 #include "agent/status/capture_requests.h"
 #include "agent/status/status_requests.h"

@@ -19,8 +19,8 @@
 
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/receive_options.h"
+#include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/signals_blocked.h"
 #include "base/time.h"
 #include "control/protocol/forwarded_datagram.h"
 

@@ -36,4 +36,8 @@ bool is_pidfd(int fd);
 // Returns the process's pid in the agent's pid namespace, or 0 if it has ended or is not visible there.
 pid_t pid_of(int pidfd);
 
+// Returns whether a process is stopped by a signal or a debugger, or frozen with its control group, as in a
+// paused container. Reads /proc and /sys/fs/cgroup. Returns false if these cannot be read, and for pid 0.
+bool is_stopped(pid_t pid);
+
 }  // namespace verbena::agent

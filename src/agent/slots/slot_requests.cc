@@ -2,11 +2,16 @@
 #include "agent/slots/slot_requests.h"
 
 #include <cerrno>
+#include <utility>
+
+#include <sys/socket.h>
 
 #include "agent/cm/refusals.h"
 #include "base/text.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::agent {
+
 namespace {
 
 constexpr const char* kTooOld =
@@ -61,6 +66,82 @@ RequestResult<> SlotRequests::return_slot(const Lessee& client, const protocol::
   const auto taken = slots_.take_back(request.index, client.session);
   if (!taken) return refuse(taken.error().code, "the slot is not lent to this process");
   return {};
+}
+
+void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
+  auto end = join(session, own_slot, peer_slot);
+  control::SlotChannel answer{own_slot, peer_slot, true, end ? 0 : end.error().code, {}};
+  if (end) answer.socket = std::move(*end);
+  tell_(session, std::move(answer), slots_.user_of(peer_slot));
+}
+
+// Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
+// closed here, and the other process notices.
+Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
+  if (own_slot == peer_slot || !slots_.is_leased_to_session(own_slot, session)) return fail(EINVAL);
+  const auto peer = session_with(peer_slot);
+  if (!peer) return fail(peer.error().code);
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(EAGAIN);
+  UniqueFd asking(ends[0]);
+  UniqueFd asked(ends[1]);
+  const bool told = tell_(*peer, {peer_slot, own_slot, false, 0, std::move(asked)}, slots_.user_of(own_slot));
+  if (!told) return fail(EAGAIN);
+  return asking;
+}
+
+Result<uint64_t> ChannelRequests::session_with(uint32_t slot) const {
+  const auto leased = slots_.find(slot);
+  if (!leased || leased->index != slot) return fail(ENOENT);
+  // Leased by a former agent; the process has not reconnected yet.
+  if (leased->lessee.session == 0) return fail(EAGAIN);
+  if (leased->lessee.protocol_version < protocol::kFirstVersionWithChannels) return fail(EOPNOTSUPP);
+  return leased->lessee.session;
+}
+
+RequestResult<> DomainRequests::open_domain(const Lessee& client, const protocol::DomainRequest& request,
+                                            ClientFile file) {
+  constexpr const char* kRefused = "the XRC domain cannot be opened so";
+  const DomainTable::Mode mode{.create = (request.flags & protocol::DomainRequest::kCreate) != 0,
+                               .exclusive = (request.flags & protocol::DomainRequest::kExclusive) != 0};
+  if (!file) return refuse(EBADF, "without the domain's file");
+  if (!slots_.is_leased_to_session(request.slot, client.session)) return refuse(EINVAL, kRefused);
+  const auto opened = domains_.open({client.session, request.domain, request.slot, client.uid}, file.get(),
+                                    request.device_index, mode);
+  if (!opened) return refuse(opened.error().code, kRefused);
+  return {};
+}
+
+RequestResult<> DomainRequests::close_domain(const Lessee& client, const protocol::DomainRequest& request) {
+  const auto closed = domains_.close(client.session, request.domain);
+  if (!closed) return refuse(closed.error().code, "no such XRC domain is open");
+  return {};
+}
+
+void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) {
+  const auto own_slot = domains_.slot_of(session, name);
+  const auto owner = domains_.find(session, name, slot);
+  const uid_t other = slots_.user_of(slot);
+  if (!own_slot || !owner) {
+    // A process from before the agent's restart may have the domain open and not have reconnected yet.
+    const bool may_come = own_slot && slots_.orphans().contains(slot);
+    tell_(session, {name, slot, true, may_come ? EAGAIN : ENOENT, {}}, other);
+    return;
+  }
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    tell_(session, {name, slot, true, EAGAIN, {}}, other);
+    return;
+  }
+  UniqueFd asking(ends[0]);
+  UniqueFd asked(ends[1]);
+  // An end that no process gets is closed here, and the other process notices.
+  const uid_t asker = slots_.user_of(*own_slot);
+  if (tell_(owner->session, {owner->name, *own_slot, false, 0, std::move(asked)}, asker)) {
+    tell_(session, {name, slot, true, 0, std::move(asking)}, other);
+  } else {
+    tell_(session, {name, slot, true, EAGAIN, {}}, other);
+  }
 }
 
 }  // namespace verbena::agent

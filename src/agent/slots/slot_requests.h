@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "agent/sessions/foreign_closer.h"
 #include "agent/sessions/session_reply.h"
+#include "agent/slots/domain_table.h"
 #include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "control/model/slot_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
@@ -23,6 +32,55 @@ class SlotRequests {
  private:
   SlotLeases& slots_;
   Wire& wire_;
+};
+
+// Carries out clients' requests for channels (socket pairs) between two slots. The slots may belong to
+// different users: the agent connects any two clients that it serves. The agent keeps no end and no record of
+// a channel.
+class ChannelRequests {
+ public:
+  // Sends a session its end of a channel, or an errno. `other` is the user of the other slot. Returns false
+  // if the session does not exist or cannot get the message.
+  using Tell = std::function<bool(uint64_t session, control::SlotChannel channel, uid_t other)>;
+  ChannelRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
+
+  // Creates a channel from the session's slot `own_slot` to `peer_slot`, which may also be a slot of this
+  // session. Sends one end to the peer's session, then the other end to this session. On failure, sends this
+  // session only an errno, such as ENOENT if `peer_slot` is not leased.
+  void ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
+
+ private:
+  // Returns the session that holds the slot. ENOENT if the slot is not leased, EAGAIN if its process has yet
+  // to reconnect, EOPNOTSUPP if the process's library has no channels.
+  Result<uint64_t> session_with(uint32_t slot) const;
+  Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
+
+  const SlotLeases& slots_;
+  const Tell tell_;
+};
+
+// Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a
+// domain.
+class DomainRequests {
+ public:
+  // Sends a session its end of a socket pair with another process, or an errno. That process belongs to the
+  // user `other`. Returns false if the session does not exist or cannot get the message.
+  using Tell = std::function<bool(uint64_t session, control::DomainPeer peer, uid_t other)>;
+  DomainRequests(DomainTable& domains, const SlotLeases& slots, Tell tell)
+      : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
+
+  RequestResult<> open_domain(const Lessee& client, const protocol::DomainRequest& request, ClientFile file);
+  RequestResult<> close_domain(const Lessee& client, const protocol::DomainRequest& request);
+
+  // Connects the session to the process that has joined the session's domain `name` with `slot`. Sends each
+  // of the two an end of a socket pair. On failure, sends the session ENOENT if there is no such process,
+  // EAGAIN if a retry may succeed.
+  void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
+
+ private:
+  DomainTable& domains_;
+  const SlotLeases& slots_;
+  const Tell tell_;
 };
 
 }  // namespace verbena::agent

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "agent/cm/refusals.h"
-#include "agent/sessions/read_only.h"
+#include "agent/sessions/held_files.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "observe/capture/ring_file.h"

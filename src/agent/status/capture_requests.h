@@ -11,7 +11,7 @@
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/slot_leases.h"
 #include "base/unique_fd.h"
-#include "control/model/slot_capture.h"
+#include "control/model/slot_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {

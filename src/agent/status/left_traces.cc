@@ -13,12 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/status/trace_copy.h"
+#include "agent/status/kept_traces.h"
 #include "base/log.h"
-#include "base/network_namespace.h"
 #include "base/paths/root_only.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/users.h"
+#include "base/socket_option.h"
 #include "base/text.h"
 #include "control/protocol/messages.h"
 #include "control/protocol/trace_ring.h"

@@ -7,7 +7,7 @@
 
 #include <fcntl.h>
 
-#include "agent/slots/process_state.h"
+#include "agent/slots/process.h"
 #include "base/log.h"
 
 namespace verbena::agent {

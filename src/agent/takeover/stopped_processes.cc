@@ -21,7 +21,6 @@
 #include "adapter/net/udp/socket_address.h"
 #include "agent/sessions/acting_for.h"
 #include "base/log.h"
-#include "control/protocol/responder_progress.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
 

@@ -16,8 +16,8 @@
 
 #include "base/paths/path_text.h"
 #include "base/paths/root_only.h"
-#include "base/peer_pidfd.h"
 #include "base/same_file.h"
+#include "base/socket_option.h"
 
 namespace verbena::paths {
 namespace {

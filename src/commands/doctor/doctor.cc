@@ -19,8 +19,8 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/names.h"
+#include "commands/verbena/report.h"
 
 namespace verbena::commands {
 namespace {

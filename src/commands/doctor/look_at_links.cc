@@ -5,7 +5,7 @@
 #include "commands/doctor/checks.h"
 #include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 
 namespace verbena::commands::doctor {
 namespace {

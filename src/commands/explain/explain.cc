@@ -15,8 +15,8 @@
 #include "commands/explain/table.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/names.h"
+#include "commands/verbena/report.h"
 
 namespace verbena::commands {
 

@@ -6,7 +6,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/objects/device_capabilities.h"
+#include "adapter/objects/limits.h"
 #include "commands/rdma/command.h"
 
 namespace verbena::commands::rdma {

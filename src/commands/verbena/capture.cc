@@ -20,7 +20,6 @@
 #include "commands/verbena/end_signals.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/recorder.h"
 #include "commands/verbena/report.h"

@@ -16,7 +16,7 @@
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
-#include "commands/verbena/message.h"
+#include "commands/verbena/report.h"
 
 namespace verbena::commands {
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/paths/root_only.h"
+
 namespace verbena::commands {
 
 // Locations of Verbena's own files, derived from the path of the running program. So an installation works
@@ -31,5 +33,10 @@ struct Installation {
 
 // Prints to standard error why of_this_program() has found no installation.
 void complain_of_no_installation();
+
+// Finds a file of Verbena that users other than root can change; nullopt if there is none. `verbena system
+// on` calls it, since root's programs then load these files. Checks the agent, preloads, commands, and
+// everything below the libraries' folder, since the loader's cache lists all files there. Follows links.
+std::optional<paths::Changeable> find_changeable_file(const Installation& installation);
 
 }  // namespace verbena::commands

@@ -10,11 +10,9 @@
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
 #include "commands/verbena/link_arguments.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/status_filter.h"
-#include "commands/verbena/status_json.h"
-#include "commands/verbena/status_text.h"
+#include "commands/verbena/status_output.h"
 #include "control/client/admin.h"
 
 namespace verbena::commands {

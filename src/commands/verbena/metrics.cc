@@ -12,9 +12,9 @@
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/metrics_server.h"
 #include "commands/verbena/metrics_text.h"
+#include "commands/verbena/report.h"
 #include "control/client/admin.h"
 
 namespace verbena::commands {

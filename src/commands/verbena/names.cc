@@ -10,7 +10,7 @@
 #include "adapter/queues/status_words.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "control/model/path_mtu.h"
+#include "control/model/port_attributes.h"
 
 namespace verbena::commands {
 namespace {

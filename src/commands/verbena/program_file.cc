@@ -2,18 +2,29 @@
 #include "commands/verbena/program_file.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
+#include <elf.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/format.h"
+#include "commands/doctor/elf_file.h"
+#include "commands/verbena/commands.h"
+#include "commands/verbena/report.h"
+
 namespace verbena::commands {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,6 +76,112 @@ const char* privilege_gained_by(const fs::path& file) {
   const bool has_capabilities = ::getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
   if (has_capabilities && ::getuid() != 0) return "given file capabilities";
   return nullptr;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kShell = "/bin/sh";  // as execvp(3)
+
+struct Machine {
+  uint16_t number;
+  std::string_view name;
+};
+
+constexpr std::array kMachines = std::to_array<Machine>({
+    {EM_386, "32-bit x86"},
+    {EM_X86_64, "x86-64"},
+    {EM_ARM, "32-bit ARM"},
+    {EM_AARCH64, "64-bit ARM"},
+    {EM_PPC64, "64-bit POWER"},
+    {EM_S390, "S/390"},
+    {EM_RISCV, "RISC-V"},
+    {EM_MIPS, "MIPS"},
+});
+
+std::string name_of_machine(uint16_t number) {
+  for (const Machine& machine : kMachines) {
+    if (machine.number == number) return std::string(machine.name);
+  }
+  return verbena::format("ELF machine {}", number);
+}
+
+void execute(const fs::path& file, const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execv(file.c_str(), arguments.data());
+}
+
+// Whether a file is text, by the shells' rule: no zero byte in the first line.
+bool is_text(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line.find('\0') == std::string::npos;
+}
+
+// The reason for ENOEXEC with an ELF file: neither the kernel nor binfmt_misc can run it.
+std::string reason_to_refuse(const doctor::ElfFile& elf) {
+  const uint16_t own = doctor::own_machine();
+  if (elf.machine == own) return "the kernel does not take this ELF file; it is damaged, or no program";
+  return verbena::format(
+      "it is built for {}, and this machine is {}; take one that is built for this machine",
+      name_of_machine(elf.machine), name_of_machine(own));
+}
+
+// The reason for ENOENT although the file exists: its loader or interpreter is missing.
+std::string missing_interpreter(const fs::path& file) {
+  if (const auto elf = doctor::read_elf_file(file)) return elf->interpreter;
+  return interpreter_of_script(file);
+}
+
+std::string why_no_permission(const fs::path& file) {
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored)) return "it is a directory";
+  const fs::perms mode = fs::status(file, ignored).permissions();
+  constexpr fs::perms kAnyExecute = fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
+  if (fs::is_regular_file(file, ignored) && (mode & kAnyExecute) == fs::perms::none)
+    return verbena::format("it is not executable; if it is a program, 'chmod +x {}'", file.string());
+  return "this user may not execute it (its mode, its directories', or a mount with noexec)";
+}
+
+int explain_failure(const fs::path& file, const std::string& name, int error) {
+  std::error_code ignored;
+  if (error == ENOENT && !fs::exists(file, ignored)) {
+    complain("there is no program '{}'{}", name,
+             file.empty() ? " in PATH; if it lies elsewhere, give its path, such as ./" + name : "");
+    return kNotFound;
+  }
+  std::string reason = std::strerror(error);
+  if (error == ENOENT) {
+    reason = verbena::format("it needs '{}', which is not there", missing_interpreter(file));
+  } else if (error == EACCES) {
+    reason = why_no_permission(file);
+  } else if (error == ENOEXEC) {
+    const auto elf = doctor::read_elf_file(file);
+    reason = elf ? reason_to_refuse(*elf) : "it is neither a program nor a script";
+  }
+  complain("cannot run '{}': {}", name, reason);
+  return kNotExecutable;
+}
+
+}  // namespace
+
+int start_program(const fs::path& file, const std::vector<std::string>& command) {
+  int error = ENOENT;
+  if (!file.empty()) {
+    execute(file, command);
+    error = errno;
+  }
+  if (error == ENOEXEC && !doctor::read_elf_file(file) && is_text(file)) {
+    std::vector<std::string> words{kShell, file.string()};
+    words.insert(words.end(), command.begin() + 1, command.end());
+    execute(kShell, words);
+    error = errno;
+  }
+  return explain_failure(file, command[0], error);
 }
 
 }  // namespace verbena::commands

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace verbena::commands {
 
@@ -23,5 +24,10 @@ std::string interpreter_of_script(const std::filesystem::path& file);
 // With a gain of privilege the loader ignores LD_LIBRARY_PATH and LD_PRELOAD (AT_SECURE). There is no gain
 // for root from root's set-user-ID programs, on a file system mounted nosuid, or with no_new_privs.
 const char* privilege_gained_by(const std::filesystem::path& file);
+
+// Replaces this process with the program `file`, as execvp(3) does: /bin/sh runs a text file without "#!".
+// `command` is the argument vector, with the program's own name first. Pass an empty `file` if PATH has no
+// such program. Returns only on failure: prints the reason and returns kNotFound or kNotExecutable.
+int start_program(const std::filesystem::path& file, const std::vector<std::string>& command);
 
 }  // namespace verbena::commands

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/format.h"
-#include "observe/capture/wire_packets.h"
+#include "observe/capture/frame_builder.h"
 #include "wire/ethernet/flow_key.h"
 #include "wire/roce/ip_header.h"
 

@@ -2,17 +2,23 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "base/format.h"
 #include "commands/verbena/commands.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/names.h"
 #include "control/model/admin_error.h"
 #include "control/model/agent_status.h"
 
 namespace verbena::commands {
+
+// Prints one line to standard error, prefixed with the program's name: "verbena: ...".
+template <class... Args>
+void complain(fmt::format_string<Args...> format, Args&&... args) {
+  verbena::print(stderr, "verbena: {}\n", verbena::format(format, std::forward<Args>(args)...));
+}
 
 // Prints the error of a failed request to the agent. Returns kFailed, the exit status.
 inline int report(const control::AdminError& error) {

@@ -17,12 +17,11 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/program_file.h"
+#include "commands/verbena/report.h"
 #include "commands/verbena/run_environment.h"
 #include "commands/verbena/sanitizers.h"
 #include "commands/verbena/settings.h"
-#include "commands/verbena/start_program.h"
 #include "control/client/admin.h"
 #include "control/model/agent_starter.h"
 

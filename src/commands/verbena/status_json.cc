@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/status_json.h"
-
 #include <algorithm>
 #include <string_view>
 
@@ -9,6 +7,7 @@
 #include "adapter/net/port.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
+#include "commands/verbena/status_output.h"
 #include "management/cm/counters.h"
 #include "management/cm/parameters.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/status_text.h"
-
 #include <array>
 #include <map>
 #include <sstream>
@@ -9,6 +7,7 @@
 #include "base/format.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
+#include "commands/verbena/status_output.h"
 #include "commands/verbena/table.h"
 #include "commands/verbena/top_table.h"
 #include "management/cm/counters.h"

@@ -15,8 +15,7 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/message.h"
-#include "commands/verbena/system_files.h"
+#include "commands/verbena/report.h"
 
 namespace verbena::commands {
 namespace {

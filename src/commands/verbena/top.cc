@@ -19,7 +19,7 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/end_signals.h"
 #include "commands/verbena/help.h"
-#include "commands/verbena/message.h"
+#include "commands/verbena/report.h"
 #include "commands/verbena/top_screen.h"
 #include "control/client/admin.h"
 

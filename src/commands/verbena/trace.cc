@@ -21,7 +21,6 @@
 #include "commands/verbena/end_signals.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/message.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/trace_lines.h"
 #include "control/client/trace_client.h"

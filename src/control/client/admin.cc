@@ -15,7 +15,6 @@
 #include "base/unique_fd.h"
 #include "control/client/agent_session.h"
 #include "control/model/link_table_file.h"
-#include "control/model/peer_record.h"
 #include "control/model/status_reader.h"
 #include "wire/roce/qpn.h"
 

@@ -6,10 +6,8 @@
 #include <vector>
 
 #include "control/client/agent_session.h"
-#include "control/model/domain_peer.h"
 #include "control/model/link.h"
-#include "control/model/slot_capture.h"
-#include "control/model/slot_channel.h"
+#include "control/model/slot_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {

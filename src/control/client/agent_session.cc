@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/paths/users.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "control/model/message_socket.h"
 
 namespace verbena::control {

@@ -11,13 +11,10 @@
 #include "control/client/agent_dialer.h"
 #include "control/client/agent_news.h"
 #include "control/client/agent_session.h"
-#include "control/client/held_slots.h"
-#include "control/client/open_domains.h"
+#include "control/client/held_objects.h"
 #include "control/model/device_counters.h"
-#include "control/model/domain_peer.h"
 #include "control/model/link.h"
-#include "control/model/slot_capture.h"
-#include "control/model/slot_channel.h"
+#include "control/model/slot_messages.h"
 #include "wire/roce/path.h"
 
 namespace verbena::control {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/bytes.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "control/client/agent_session.h"
 #include "control/protocol/messages.h"
 

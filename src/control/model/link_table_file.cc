@@ -12,7 +12,6 @@
 
 #include "base/text.h"
 #include "control/model/message_socket.h"
-#include "control/model/peer_record.h"
 #include "control/protocol/link_table_layout.h"
 
 namespace verbena::control {

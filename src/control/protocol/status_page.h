@@ -13,6 +13,28 @@
 
 namespace verbena::protocol {
 
+// The progress of a QP's responder, encoded in one number of the status page (kQpReceivePsn). The agent reads
+// it to answer peers of a stopped process. All requests before `expected` are executed. So an RNR NAK for
+// `expected` or an earlier PSN acknowledges only executed requests.
+struct ResponderProgress {
+  uint32_t expected = 0;  // PSN; 24 bits
+  uint32_t msn = 0;       // 24 bits
+  uint8_t rnr_retry = 0;  // of the QP's own requester; programs set the same at both ends
+  bool is_exact = false;  // true if stored before each acknowledgement, false if it may lag by a moment
+};
+
+constexpr uint64_t encode(const ResponderProgress& progress) {
+  return uint64_t{progress.expected & 0xffffff} | uint64_t{progress.msn & 0xffffff} << 32 |
+         uint64_t{progress.rnr_retry & 7u} << 56 | uint64_t{progress.is_exact} << 63;
+}
+
+constexpr ResponderProgress decode_responder_progress(uint64_t number) {
+  return {.expected = static_cast<uint32_t>(number & 0xffffff),
+          .msn = static_cast<uint32_t>(number >> 32 & 0xffffff),
+          .rnr_retry = static_cast<uint8_t>(number >> 56 & 7),
+          .is_exact = (number >> 63) != 0};
+}
+
 // The state that a process publishes of its QPs, for `verbena status`: a sparse memfd per slot. The agent
 // creates it and writes the secret; the process maps it and writes the rest. Contains plain numbers, none of
 // which a reader trusts. All accesses are relaxed atomics, except those of traces and the secret.
@@ -60,7 +82,7 @@ enum QpDetail : uint8_t {
   kQpPort,             // 0 if not set yet
   kQpMigration,        // enum ibv_mig_state
   kQpSendPsn,          // this and the following may lag by a moment
-  kQpReceivePsn,       // for responders: control/protocol/responder_progress.h
+  kQpReceivePsn,       // for responders: ResponderProgress
   kQpWaitingSends,     // posted and not completed
   kQpWaitingReceives,  // in the QP's own receive queue
   kQpDetailCount,

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/c_abi.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "base/sealed_file.h"
 #include "base/time.h"
 #include "control/model/message_socket.h"

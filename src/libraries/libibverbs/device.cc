@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/settle_context.h"
 #include "libraries/libibverbs/abi.h"
 #include "libraries/libibverbs/context_ops.h"
 #include "libraries/libibverbs/device_handle.h"
@@ -106,4 +107,8 @@ VERBENA_ABI void ibv_ack_async_event(ibv_async_event* event) {
     if (auto* provider = context_of(*event)) provider->ack_async_event(event);
     return 0;
   });
+}
+
+VERBENA_ABI void verbena_settle_context(ibv_context* context) noexcept {
+  if (verbena::provider::Context* const known = verbena::provider::find_owner(context)) known->settle();
 }

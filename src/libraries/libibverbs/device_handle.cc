@@ -5,10 +5,9 @@
 #include <mutex>
 #include <string>
 
-#include "base/lock_at_fork.h"
 #include "base/log.h"
+#include "base/mutex_at_fork.h"
 #include "libraries/libibverbs/provider_list.h"
-#include "libraries/libibverbs/registered_providers.h"
 
 namespace verbena::verbs {
 namespace {

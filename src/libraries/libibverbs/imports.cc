@@ -4,7 +4,6 @@
 #include "libraries/libibverbs/context_ops.h"
 #include "libraries/libibverbs/device_handle.h"
 #include "libraries/libibverbs/provider_list.h"
-#include "libraries/libibverbs/registered_providers.h"
 
 using verbena::fail;
 using verbena::Result;

@@ -9,6 +9,11 @@
 
 namespace verbena::verbs {
 
+// Returns the providers behind this copy of the C ABI, in the order in which programs see their devices.
+// Defined by the user of this folder: registered_providers.cc for the shared library, and tests with fakes.
+// The providers must outlive every call of a verb, also calls during the process's exit.
+std::span<provider::Provider* const> registered_providers();
+
 // Combines several providers into one. Thread-safe.
 
 // Returns the devices of all providers, provider after provider. If two providers have a device of the same

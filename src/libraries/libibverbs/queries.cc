@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries of a device, a port and its P_Key table.
-#include "libraries/libibverbs/queries.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "libraries/libibverbs/abi.h"
+#include "libraries/libibverbs/context_ops.h"
 
 #undef ibv_query_port
 

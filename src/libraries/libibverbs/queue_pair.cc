@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs.
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/create_qp.h"
+#include "libraries/libibverbs/context_ops.h"
 
 namespace verbena::verbs {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/libibverbs/raw_packet.h"
-
 #include "libraries/libibverbs/abi.h"
+#include "libraries/libibverbs/context_ops.h"
 
 namespace verbena::verbs {
 namespace {

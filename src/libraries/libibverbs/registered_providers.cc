@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only file of this folder that names the providers. A further provider needs one more line here.
-#include "libraries/libibverbs/registered_providers.h"
-
 #include <array>
 
 #include "adapter/objects/software_adapter.h"
 #include "base/only_one.h"
+#include "libraries/libibverbs/provider_list.h"
 
 namespace verbena::verbs {
 

@@ -11,7 +11,7 @@
 
 #include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "libraries/librdmacm/restoration.h"
 
 namespace verbena::rdmacm {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "libraries/librdmacm/abi.h"
-#include "libraries/librdmacm/call_words.h"
+#include "libraries/librdmacm/failure_words.h"
 #include "libraries/librdmacm/identifier.h"
 #include "libraries/librdmacm/process.h"
 

@@ -2,16 +2,20 @@
 #include "libraries/librdmacm/events.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "base/probes.h"
 #include "base/time.h"
+#include "libraries/librdmacm/abi.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/event_words.h"
+#include "libraries/librdmacm/failure_words.h"
 #include "libraries/librdmacm/lifetime.h"
+#include "libraries/librdmacm/newer.h"
 #include "libraries/librdmacm/restoration.h"
+#include "management/cm/event_names.h"
 
 namespace verbena::rdmacm {
 namespace {
@@ -128,4 +132,12 @@ VERBENA_ABI int rdma_ack_cm_event(rdma_cm_event* event) {
     acknowledge(Event::of(event));
     return 0;
   });
+}
+
+static_assert(verbena::cm::kEventNames == verbena::rdmacm::kAddressInformationError + 1);
+
+VERBENA_ABI const char* rdma_event_str(rdma_cm_event_type event) {
+  uint32_t type;  // may be newer than the enumeration in our header
+  std::memcpy(&type, &event, sizeof type);
+  return verbena::cm::event_name(type);
 }

@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/lock_at_fork.h"
 #include "base/log.h"
+#include "base/mutex_at_fork.h"
 
 namespace verbena::rdmacm {
 

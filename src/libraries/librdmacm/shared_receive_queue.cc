@@ -6,7 +6,7 @@
 #include <rdma/rdma_verbs.h>
 
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/completion_queues.h"
+#include "libraries/librdmacm/queue_pair.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/only_one.h"
-#include "libraries/rsockets/iomap_scale.h"
+#include "libraries/rsockets/iomap_table.h"
 #include "libraries/rsockets/send_window.h"
 
 namespace verbena::rsockets {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "libraries/rsockets/iomap_scale.h"
+#include "libraries/rsockets/iomap_table.h"
 
 namespace verbena::rsockets {
 namespace {

@@ -9,8 +9,7 @@
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 
-#include "base/plain_poll.h"
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 
 namespace verbena::rsockets {
 namespace {

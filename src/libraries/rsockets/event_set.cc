@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include "base/lock_at_fork.h"
+#include "base/mutex_at_fork.h"
 #include "libraries/rsockets/poll_set.h"
 #include "libraries/rsockets/socket_table.h"
 

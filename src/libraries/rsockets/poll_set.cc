@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "base/cancellation_off.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "libraries/rsockets/configuration.h"
 #include "libraries/rsockets/socket_table.h"
 

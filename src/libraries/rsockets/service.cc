@@ -11,10 +11,10 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "base/section_lock.h"
-#include "base/signals_blocked.h"
 
 namespace verbena::rsockets {
 namespace {

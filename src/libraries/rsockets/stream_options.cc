@@ -10,7 +10,7 @@
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
 
-#include "libraries/rsockets/iomap_scale.h"
+#include "libraries/rsockets/iomap_table.h"
 #include "libraries/rsockets/send_window.h"
 
 namespace verbena::rsockets {

@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "base/cancellation_off.h"
-#include "base/plain_poll.h"
+#include "base/plain_calls.h"
 #include "libraries/rsockets/configuration.h"
 #include "libraries/rsockets/socket.h"
 #include "libraries/rsockets/socket_table.h"

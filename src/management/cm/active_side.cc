@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/cm/active_side.h"
-
 #include <algorithm>
 #include <cerrno>
 
-#include "management/cm/private_data.h"
+#include "management/cm/field_io.h"
+#include "management/cm/manager_config.h"
+#include "management/cm/roles.h"
 #include "management/cm/spoken_parameters.h"
-#include "management/cm/timeouts.h"
 
 namespace verbena::cm {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/cm/delay.h"
-
 #include <cerrno>
 
-#include "management/cm/private_data.h"
+#include "management/cm/field_io.h"
+#include "management/cm/roles.h"
 
 namespace verbena::cm {
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "management/cm/messages.h"
 #include "wire/roce/path.h"
 
 namespace verbena::cm {
@@ -65,5 +66,14 @@ class FieldWriter {
  private:
   std::byte* data_;
 };
+
+// Copies private data into a message's field. Returns false, without copying, if the data is longer than the
+// field. REQUIRES: the field is zero
+template <size_t N>
+bool put(ConstBytes from, PrivateData<N>& to) {
+  if (from.size() > N) return false;
+  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+  return true;
+}
 
 }  // namespace verbena::cm

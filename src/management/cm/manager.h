@@ -8,24 +8,16 @@
 #include "base/random.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "management/cm/active_side.h"
 #include "management/cm/connection_table.h"
 #include "management/cm/counters.h"
-#include "management/cm/delay.h"
-#include "management/cm/ending.h"
 #include "management/cm/events.h"
-#include "management/cm/incoming.h"
 #include "management/cm/known_peers.h"
 #include "management/cm/manager_config.h"
-#include "management/cm/migration.h"
 #include "management/cm/observer.h"
 #include "management/cm/owner.h"
 #include "management/cm/parameters.h"
-#include "management/cm/passive_side.h"
-#include "management/cm/rejection.h"
-#include "management/cm/role.h"
+#include "management/cm/roles.h"
 #include "management/cm/sender.h"
-#include "management/cm/service_resolution.h"
 
 namespace verbena::cm {
 
@@ -33,7 +25,7 @@ namespace verbena::cm {
 // through `sink`. One thread, which calls on_mad() for each datagram to QP1 and on_timer() when deadline()
 // has passed. Events go to the handler; see Handler for the calls that it may make.
 //
-// This class only dispatches: each message, operation and expired timer goes to a role (role.h). The roles
+// This class only dispatches: each message, operation and expired timer goes to a role (roles.h). The roles
 // share the objects in RoleParts, such as the connection table.
 //
 // Every operation returns ENOENT for an unknown ID, and EINVAL in a state where it makes no sense or if

@@ -8,8 +8,8 @@
 #include "management/cm/connection_table.h"
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
-#include "management/cm/incoming.h"
 #include "management/cm/manager_config.h"
+#include "management/cm/sender.h"
 
 namespace verbena::cm {
 

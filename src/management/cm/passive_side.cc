@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/cm/passive_side.h"
-
 #include <cerrno>
 
-#include "management/cm/private_data.h"
+#include "management/cm/field_io.h"
+#include "management/cm/roles.h"
 #include "management/cm/spoken_parameters.h"
 
 namespace verbena::cm {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/cm/rejection.h"
-
 #include <cerrno>
+
+#include "management/cm/roles.h"
 
 namespace verbena::cm {
 namespace {

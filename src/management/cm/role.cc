@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/cm/role.h"
+#include "management/cm/roles.h"
 
 namespace verbena::cm {
 

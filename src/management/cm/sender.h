@@ -8,7 +8,6 @@
 #include "management/cm/connection_table.h"
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
-#include "management/cm/incoming.h"
 #include "management/cm/known_peers.h"
 #include "management/cm/manager_config.h"
 #include "management/cm/messages.h"
@@ -16,6 +15,22 @@
 #include "management/cm/parameters.h"
 
 namespace verbena::cm {
+
+// The context of the datagram being handled: how it arrived, and on_mad()'s result (`disposal`).
+struct Incoming {
+  uint64_t transaction;
+  const Arrival& arrival;
+  TimePoint now;
+  Disposal& disposal;
+
+  const roce::Address& peer() const { return arrival.path.source; }
+};
+
+// Whether the datagram came from another port although the connection's peer uses UDP port 4791. Then another
+// program of the peer's host sent it.
+inline bool is_from_other_port(const Connection& connection, const Incoming& incoming) {
+  return connection.info.peer_has_roce_port && !incoming.arrival.from_roce_port;
+}
 
 // Returns the parameters of a REJ with this reason, without ARI and private data.
 RejectParameters because(RejReason reason);

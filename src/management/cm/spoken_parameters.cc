@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "management/cm/field_io.h"
 #include "management/cm/ip_service.h"
-#include "management/cm/private_data.h"
 
 namespace verbena::cm {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "observe/capture/wire_packets.h"
+#include "observe/capture/frame_builder.h"
 
 namespace verbena::capture {
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/cancellation_off.h"
-#include "preload/malloc/other_stack.h"
 #include "preload/malloc/own_map.h"
+#include "preload/malloc/private_copies.h"
 
 namespace verbena::heap {
 namespace {

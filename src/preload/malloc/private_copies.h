@@ -8,6 +8,12 @@
 
 namespace verbena::heap {
 
+// Calls function(argument) on a separate stack, while the caller's stack does not change at all, not even its
+// return addresses. Runs in a child process that shares our memory, as after vfork(2). So the function must
+// not allocate or take locks. Returns false if the call is impossible or the function returned false.
+// Clobbers errno. REQUIRES: cancellation is off (CancellationOff)
+bool run_on_other_stack(bool (*function)(void*), void* argument);
+
 // Copies of the parent's blocks for a child of fork(): private memory with the same contents at the same
 // addresses. The parent makes the copies before the fork, so neither process waits for the other. Copies only
 // pages that have been touched. Clobbers errno. Not thread-safe.

@@ -4,7 +4,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/objects/device_capabilities.h"
+#include "adapter/objects/limits.h"
 #include "control/client/resources.h"
 #include "preload/netlink/exchange.h"
 

@@ -12,8 +12,8 @@
 
 #include "base/text.h"
 #include "control/client/resources.h"
+#include "preload/netlink/attributes.h"
 #include "preload/netlink/exchange.h"
-#include "preload/netlink/owner.h"
 
 namespace verbena::rdma_netlink {
 namespace {

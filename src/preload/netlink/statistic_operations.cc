@@ -3,8 +3,8 @@
 #include <cerrno>
 
 #include "control/model/device_counters.h"
+#include "preload/netlink/attributes.h"
 #include "preload/netlink/exchange.h"
-#include "preload/netlink/owner.h"
 
 namespace verbena::rdma_netlink {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/congestion/inflight_cap.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
+
+#include "adapter/congestion/bbr_model.h"
 
 namespace verbena::congestion {
 namespace {

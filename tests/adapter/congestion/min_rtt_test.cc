@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/congestion/min_rtt.h"
-
 #include <gtest/gtest.h>
+
+#include "adapter/congestion/bbr_model.h"
 
 namespace verbena::congestion {
 namespace {

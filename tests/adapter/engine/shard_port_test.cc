@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shard and its port: full, absent, and packets for nobody.
-#include "adapter/engine/port_counters.h"
+#include "adapter/engine/status_mapping.h"
 #include "adapter/engine/support/shard_test.h"
 
 namespace verbena::engine {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // System V segments of another process, as a user has them who is not root: the kernel lets root alone have
-// the file behind one (mapped_memory_test.cc), all others attach it (peer_segment.h).
+// the file behind one (mapped_memory_test.cc), all others attach it (peer_mapping.h).
 #include <array>
 #include <cstdio>
 #include <functional>
@@ -17,7 +17,7 @@
 
 #include "adapter/engine/support/peer_memory_target.h"
 #include "adapter/memory/guarded.h"
-#include "adapter/shm/peer_segment.h"
+#include "adapter/shm/peer_mapping.h"
 #include "base/unique_fd.h"
 
 namespace verbena::engine {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/memory/atomics.h"
-
 #include <thread>
 #include <vector>
 

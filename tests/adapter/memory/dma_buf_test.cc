@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // dma-bufs in our memory: the kernel's where the machine has udmabuf, and emulated ones.
-#include "adapter/memory/dma_buf.h"
-
 #include <cstring>
 #include <string>
 
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "adapter/memory/dma_buf_exporter.h"
+#include "adapter/memory/file_mapping.h"
 #include "adapter/memory/pages.h"
 
 namespace verbena::memory {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
-#include "adapter/memory/page_touch.h"
+#include "adapter/memory/guarded.h"
 #include "adapter/memory/pages.h"
 
 namespace verbena::memory {

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "observe/capture/frame_builder.h"
 #include "observe/capture/ring_reader.h"
-#include "observe/capture/wire_packets.h"
 
 namespace verbena::engine {
 namespace {

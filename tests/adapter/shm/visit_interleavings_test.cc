@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/shm/board_line.h"
+#include "adapter/shm/board.h"
 #include "adapter/shm/explorer.h"
 #include "adapter/shm/stepped_word.h"
 #include "adapter/shm/visit.h"

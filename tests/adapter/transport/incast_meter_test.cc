@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The number of senders that a receiver counts, and the reports about it that senders get.
-#include "adapter/transport/incast_meter.h"
-
 #include <gtest/gtest.h>
 
+#include "adapter/transport/incast.h"
 #include "adapter/transport/sack.h"
 
 namespace verbena::transport {

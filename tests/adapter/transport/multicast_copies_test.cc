@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/transport/multicast_copies.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -8,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "adapter/transport/multicast.h"
 #include "base/random.h"
 
 namespace verbena::transport {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/transport/psn_ranges.h"
-
 #include <set>
 #include <utility>
 
 #include <gtest/gtest.h>
 
+#include "adapter/transport/reorder_buffer.h"
 #include "base/random.h"
 
 namespace verbena::transport {

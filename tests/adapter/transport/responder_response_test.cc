@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // READ responses and atomics, and the answers to their duplicates.
 #include "adapter/transport/support/responder_test.h"
-#include "control/protocol/responder_progress.h"
+#include "control/protocol/status_page.h"
 
 namespace verbena::transport {
 namespace {

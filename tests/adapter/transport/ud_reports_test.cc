@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "adapter/transport/datagram_report.h"
+#include "adapter/transport/receiver_report.h"
 #include "adapter/transport/recent_peers.h"
 #include "adapter/transport/support/ud_test.h"
 

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "agent/agent_process.h"
+#include "agent/cm/cleanup.h"
 #include "agent/cm/early_messages.h"
-#include "agent/cm/ended_listeners.h"
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
 #include "control/client/admin.h"

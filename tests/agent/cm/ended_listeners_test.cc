@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/ended_listeners.h"
-
 #include <cstddef>
 
 #include <gtest/gtest.h>
 
+#include "agent/cm/cleanup.h"
 #include "base/time.h"
 
 namespace verbena::agent {

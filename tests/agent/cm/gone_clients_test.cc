@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Identifiers of a program that has ended are destroyed in slices. No other program notices.
-#include "agent/cm/gone_clients.h"
-
 #include <cerrno>
 
 #include <gtest/gtest.h>
 
+#include "agent/cm/cleanup.h"
 #include "agent/cm/in_process.h"
 #include "agent/cm/status.h"
 

@@ -15,8 +15,8 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
+#include "agent/cm/cleanup.h"
 #include "agent/cm/client.h"
-#include "agent/cm/gone_clients.h"
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/sessions/client_sockets.h"

@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "agent/log/log_output.h"
+#include "agent/log/log_file.h"
 #include "agent/log/stalled_stderr.h"
 #include "agent/sessions/acting_for.h"
 #include "base/unique_fd.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/log/log_queue.h"
-
 #include <gtest/gtest.h>
+
+#include "agent/log/agent_log.h"
 
 namespace verbena::agent {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/slots/orphans.h"
-
 #include <chrono>
 #include <csignal>
 
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/slots/process.h"
+#include "agent/slots/slot_leases.h"
 #include "base/time.h"
 
 namespace verbena::agent {

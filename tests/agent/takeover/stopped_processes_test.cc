@@ -22,7 +22,6 @@
 #include "adapter/transport/packet_io.h"
 #include "agent/network_namespace.h"
 #include "agent/slots/wire.h"
-#include "control/protocol/responder_progress.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
 

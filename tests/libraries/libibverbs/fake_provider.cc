@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/cancellation_off.h"
-#include "libraries/libibverbs/registered_providers.h"
+#include "libraries/libibverbs/provider_list.h"
 
 namespace verbena::verbs {
 

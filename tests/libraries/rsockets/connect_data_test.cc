@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "libraries/rsockets/iomap_scale.h"
+#include "libraries/rsockets/iomap_table.h"
 
 namespace verbena::rsockets {
 namespace {

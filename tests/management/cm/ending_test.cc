@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "management/cm/manager_config.h"
 #include "management/cm/support/endpoint.h"
-#include "management/cm/timeouts.h"
 
 namespace verbena::cm {
 namespace {

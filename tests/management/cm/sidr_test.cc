@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "management/cm/manager_config.h"
 #include "management/cm/support/endpoint.h"
-#include "management/cm/timeouts.h"
 
 namespace verbena::cm {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "observe/capture/frame_builder.h"
 #include "observe/capture/ring_memory.h"
-#include "observe/capture/wire_packets.h"
 
 namespace verbena::capture {
 namespace {

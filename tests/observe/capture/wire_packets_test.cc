@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packets that travel as one over shared memory are captured one by one, as they would have been on a wire.
-#include "observe/capture/wire_packets.h"
-
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "observe/capture/frame_builder.h"
 #include "observe/capture/ring_memory.h"
 
 namespace verbena::capture {

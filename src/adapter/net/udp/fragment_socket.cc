@@ -11,8 +11,7 @@
 
 #include "adapter/net/udp/socket_address.h"
 #include "base/log.h"
-#include "base/plain_poll.h"
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 #include "base/socket_option.h"
 #include "wire/roce/ip_header.h"
 #include "wire/roce/packet.h"

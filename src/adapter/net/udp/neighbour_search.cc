@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "adapter/net/udp/socket_address.h"
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 
 namespace verbena::net {
 namespace {

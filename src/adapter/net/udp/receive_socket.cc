@@ -12,7 +12,7 @@
 #include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/udp_port.h"
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 #include "base/socket_option.h"
 
 namespace verbena::net {

@@ -17,8 +17,7 @@
 #include "adapter/net/udp/route_socket.h"
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
-#include "base/plain_poll.h"
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 #include "base/unique_fd.h"
 #include "wire/roce/prefix.h"
 

@@ -13,7 +13,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 
 namespace verbena::net {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "adapter/net/udp/socket_address.h"
 #include "base/log.h"
-#include "base/plain_socket.h"
+#include "base/plain_calls.h"
 #include "base/socket_option.h"
 
 namespace verbena::net {

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 

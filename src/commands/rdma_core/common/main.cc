@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 int VERBENA_PROGRAM(int argc, char** argv);

@@ -3,8 +3,28 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
+
+#include <arpa/inet.h>
 
 namespace verbena::rdma_core {
+
+void complain(const std::string& sentence, const std::string& remedy) {
+  // Keep the order of standard output and standard error.
+  std::fflush(stdout);
+  const std::string line = remedy.empty() ? sentence + "\n" : sentence + " (" + remedy + ")\n";
+  std::fputs(line.c_str(), stderr);
+}
+
+void complain_of(int error, const std::string& sentence, const std::string& remedy) {
+  complain(sentence + ": " + std::strerror(error), remedy);
+}
+
+std::string gid_text(const ibv_gid& gid) {
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET6, gid.raw, text, sizeof text);
+  return text;
+}
 
 void Output::text(const char* format, ...) const {
   if (json_) return;

@@ -5,8 +5,8 @@
 
 #include <poll.h>
 
-#include "commands/rdma_core/common/complaint.h"
 #include "commands/rdma_core/common/device_list.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 namespace {

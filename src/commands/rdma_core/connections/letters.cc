@@ -10,7 +10,7 @@
 #include <getopt.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 

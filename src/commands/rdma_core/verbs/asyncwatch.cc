@@ -6,7 +6,6 @@
 #include <span>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
 #include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"

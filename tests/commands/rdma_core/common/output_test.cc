@@ -6,8 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "commands/rdma_core/common/complaint.h"
-
 namespace verbena::rdma_core {
 namespace {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/tcp.h"
-
 #include <cerrno>
 #include <thread>
 
@@ -8,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+
+#include "commands/rdma_core/verbs/pingpong/exchange.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -5,7 +5,6 @@
 #include "base/format.h"
 #include "commands/rdma_core/connections/addresses.h"
 #include "commands/rdma_core/connections/cmtime/steps.h"
-#include "commands/rdma_core/connections/cmtime/timing.h"
 #include "commands/rdma_core/connections/events.h"
 
 namespace verbena::rdma_core {

@@ -7,9 +7,8 @@
 
 #include "base/format.h"
 #include "commands/rdma_core/connections/addresses.h"
-#include "commands/rdma_core/connections/cmtime/timing.h"
+#include "commands/rdma_core/connections/cmtime/steps.h"
 #include "commands/rdma_core/connections/events.h"
-#include "commands/rdma_core/connections/help.h"
 #include "commands/rdma_core/connections/letters.h"
 #include "commands/rdma_core/connections/programs.h"
 

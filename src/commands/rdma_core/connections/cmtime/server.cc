@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
-#include "commands/rdma_core/connections/cmtime/timing.h"
+#include "commands/rdma_core/connections/cmtime/steps.h"
 #include "commands/rdma_core/connections/events.h"
 
 namespace verbena::rdma_core {

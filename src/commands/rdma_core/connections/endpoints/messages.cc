@@ -6,7 +6,6 @@
 #include <rdma/rdma_verbs.h>
 
 #include "commands/rdma_core/connections/endpoints/endpoint.h"
-#include "commands/rdma_core/connections/help.h"
 #include "commands/rdma_core/connections/letters.h"
 #include "commands/rdma_core/connections/programs.h"
 

@@ -7,9 +7,8 @@
 #include <endian.h>
 #include <rdma/rdma_verbs.h>
 
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/endpoints/endpoint.h"
-#include "commands/rdma_core/connections/help.h"
 #include "commands/rdma_core/connections/letters.h"
 #include "commands/rdma_core/connections/programs.h"
 

@@ -8,7 +8,7 @@
 #include <poll.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/rping/session.h"
 
 namespace verbena::rdma_core {

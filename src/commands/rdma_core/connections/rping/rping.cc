@@ -10,9 +10,8 @@
 #include <netinet/in.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/addresses.h"
-#include "commands/rdma_core/connections/help.h"
 #include "commands/rdma_core/connections/letters.h"
 #include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/rping/session.h"

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/addresses.h"
 
 namespace verbena::rdma_core {

@@ -9,8 +9,7 @@
 #include <poll.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
-#include "commands/rdma_core/connections/help.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 

@@ -11,7 +11,7 @@
 #include <endian.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/addresses.h"
 
 namespace verbena::rdma_core {

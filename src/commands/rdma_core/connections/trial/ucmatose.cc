@@ -5,8 +5,7 @@
 #include <strings.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
-#include "commands/rdma_core/connections/help.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 

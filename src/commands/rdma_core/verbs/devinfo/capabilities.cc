@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/devinfo/capabilities.h"
-
 #include "base/format.h"
+#include "commands/rdma_core/verbs/devinfo/device.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -4,8 +4,7 @@
 #include <fstream>
 
 #include "base/format.h"
-#include "commands/rdma_core/verbs/devinfo/capabilities.h"
-#include "commands/rdma_core/verbs/devinfo/names.h"
+#include "commands/rdma_core/verbs/devinfo/sheet.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
 #include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/options.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/devinfo/device.h"
 #include "commands/rdma_core/verbs/programs.h"
 

@@ -5,10 +5,9 @@
 #include <net/if.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
-#include "commands/rdma_core/common/gid_text.h"
+#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/devinfo/device.h"
-#include "commands/rdma_core/verbs/devinfo/names.h"
+#include "commands/rdma_core/verbs/devinfo/sheet.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -2,12 +2,125 @@
 #include "commands/rdma_core/verbs/pingpong/exchange.h"
 
 #include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <netdb.h>
+#include <sys/socket.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
-#include "commands/rdma_core/verbs/pingpong/tcp.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
+
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Addresses look_up(const char* host, int port, int flags) {
+  addrinfo hints = {};
+  hints.ai_flags = flags;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found); error != 0) {
+    const std::string whom = host ? verbena::format("{}:{}", host, port) : verbena::format("port {}", port);
+    complain(verbena::format("{} for {}", gai_strerror(error), whom));
+    return {nullptr, freeaddrinfo};
+  }
+  return {found, freeaddrinfo};
+}
+
+UniqueFd socket_for(const addrinfo& address) {
+  return UniqueFd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+}
+
+UniqueFd bound_to(const addrinfo& address, int waiting) {
+  UniqueFd fd = socket_for(address);
+  const int one = 1;
+  if (!fd) return fd;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  const bool listens =
+      bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), waiting) == 0;
+  if (!listens) {
+    const int error = errno;
+    fd.reset();
+    errno = error;
+  }
+  return fd;
+}
+
+}  // namespace
+
+UniqueFd connect_to(const std::string& server, int port) {
+  const Addresses addresses = look_up(server.c_str(), port, 0);
+  if (!addresses) return {};
+  int error = 0;
+  for (const addrinfo* each = addresses.get(); each; each = each->ai_next) {
+    UniqueFd fd = socket_for(*each);
+    if (fd && connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0) return fd;
+    error = errno;
+  }
+  complain_of(error, verbena::format("Couldn't connect to {}:{}", server, port),
+              error == ECONNREFUSED ? "is the server started there, with the same -p?" : "");
+  return {};
+}
+
+UniqueFd listen_on(int port, int waiting) {
+  const Addresses addresses = look_up(nullptr, port, AI_PASSIVE);
+  if (!addresses) return {};
+  int error = 0;
+  // An IPv6 socket accepts both families; without IPv6, use IPv4.
+  for (const int family : {AF_INET6, AF_INET}) {
+    for (const addrinfo* each = addresses.get(); each; each = each->ai_next) {
+      if (each->ai_family != family) continue;
+      if (UniqueFd fd = bound_to(*each, waiting)) return fd;
+      error = errno;
+    }
+  }
+  complain_of(error, verbena::format("Couldn't listen to port {}", port),
+              error == EADDRINUSE ? "another server has it; -p says another port" : "");
+  return {};
+}
+
+UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom) {
+  UniqueFd fd;
+  do {
+    fd.reset(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  } while (!fd && errno == EINTR);
+  if (!fd) complain_of(errno, "accept() failed" + for_whom);
+  return fd;
+}
+
+bool read_exactly(const UniqueFd& fd, size_t size, std::string& read) {
+  read.clear();
+  std::string part(size, '\0');
+  while (read.size() < size) {
+    const ssize_t got = recv(fd.get(), part.data(), size - read.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      if (got == 0) errno = 0;
+      return false;
+    }
+    read.append(part, 0, static_cast<size_t>(got));
+  }
+  return true;
+}
+
+bool write_all(const UniqueFd& fd, const std::string& bytes) {
+  for (size_t written = 0; written < bytes.size();) {
+    const ssize_t now = send(fd.get(), bytes.data() + written, bytes.size() - written, MSG_NOSIGNAL);
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0) return false;
+    written += static_cast<size_t>(now);
+  }
+  return true;
+}
+
+std::string reason(int error) {
+  return error == 0 ? "the peer has ended the connection" : std::strerror(error);
+}
+
 namespace {
 
 constexpr size_t kMaxAddresses = 256;

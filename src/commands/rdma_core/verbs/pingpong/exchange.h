@@ -3,12 +3,29 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "commands/rdma_core/verbs/pingpong/address.h"
 #include "commands/rdma_core/verbs/pingpong/settings.h"
 
 namespace verbena::rdma_core {
+
+// Open the TCP connection over which the ends exchange addresses. On failure print the message of rdma-core's
+// program and return an empty descriptor. `waiting` is the backlog of listen(2). `for_whom` ends the message.
+UniqueFd connect_to(const std::string& server, int port);
+UniqueFd listen_on(int port, int waiting);
+UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom = {});
+
+// Reads exactly `size` bytes into `read`. If they do not all arrive, returns false with errno, and `read`
+// holds those received. errno is 0 if the peer closed the connection.
+bool read_exactly(const UniqueFd& fd, size_t size, std::string& read);
+// Writes all bytes. Returns false, with errno, after an error.
+bool write_all(const UniqueFd& fd, const std::string& bytes);
+
+// Returns the text for an errno of read_exactly(); 0 means that the peer closed the connection.
+std::string reason(int error);
 
 // Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
 // receive queue, else 1. Unused addresses are zero.

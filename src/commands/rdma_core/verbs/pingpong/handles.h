@@ -8,7 +8,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "commands/rdma_core/common/complaint.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 

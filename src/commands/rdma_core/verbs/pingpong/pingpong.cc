@@ -9,9 +9,7 @@
 #include <unistd.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
 #include "commands/rdma_core/common/device_list.h"
-#include "commands/rdma_core/common/gid_text.h"
 #include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/endpoint.h"
 #include "commands/rdma_core/verbs/pingpong/exchange.h"

@@ -13,4 +13,8 @@ int run_pingpong(const PingpongProgram& program, int argc, char** argv);
 class DeviceList;
 ibv_device* choose_device(const DeviceList& devices, const Settings& settings);
 
+// Runs the pingpong over XRC between a server and `Settings::clients` clients. Returns the exit status. The
+// server sends to each client's shared receive queue through the queue pairs of all clients in turn.
+int run_xrc_pingpong(const PingpongProgram& program, int argc, char** argv);
+
 }  // namespace verbena::rdma_core

@@ -4,7 +4,6 @@
 
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
 #include "commands/rdma_core/verbs/pingpong/settings.h"
-#include "commands/rdma_core/verbs/pingpong/xrc_pingpong.h"
 
 namespace verbena::rdma_core {
 namespace {

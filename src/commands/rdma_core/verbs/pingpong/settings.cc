@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
 #include "commands/rdma_core/common/options.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 namespace {

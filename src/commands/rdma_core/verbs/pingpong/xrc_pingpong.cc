@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/xrc_pingpong.h"
-
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -9,13 +7,11 @@
 #include <unistd.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/complaint.h"
 #include "commands/rdma_core/common/device_list.h"
-#include "commands/rdma_core/common/gid_text.h"
 #include "commands/rdma_core/common/output.h"
+#include "commands/rdma_core/verbs/pingpong/exchange.h"
 #include "commands/rdma_core/verbs/pingpong/figures.h"
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
-#include "commands/rdma_core/verbs/pingpong/tcp.h"
 #include "commands/rdma_core/verbs/pingpong/xrc_endpoint.h"
 
 namespace verbena::rdma_core {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "adapter/congestion/incast.h"
+#include "base/spin_lock.h"
+#include "base/time.h"
+
+namespace verbena::transport {
+
+// Encodes an Incast in bits 24 to 30 of a 32-bit word, above a PSN. Bits 28 to 30 are the dip number. Bits 24
+// to 27 are the number of senders, as a power of the square root of two, rounded down.
+uint32_t incast_bits(const congestion::Incast& incast);
+congestion::Incast incast_of_bits(uint32_t word);
+
+// Estimates how many peers send to this process at the same time (incast), over paths that may lose packets.
+// Each queue pair adds the bytes that it has received, once per kInterval. The estimate is the square of the
+// sum, divided by the sum of the squares: the number of senders, if all send equal parts.
+//
+// Any thread may call it.
+class IncastMeter {
+ public:
+  // Received bytes are added up over intervals of this length.
+  static constexpr Duration kInterval = std::chrono::milliseconds(32);
+  // Longest time between two dips: times at which all senders reduce their traffic together to measure the
+  // min RTT.
+  static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
+  // Time to the next dip once there are 1.5 times as many senders as at the last dip. Doubles with each dip
+  // up to kBetweenDips, since new senders may miss the first dips.
+  static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
+
+  // Adds the bytes that a queue pair has received since it last called. May begin a dip.
+  void add(uint64_t bytes, TimePoint now);
+  congestion::Incast get() const { return incast_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Sums {
+    double bytes = 0;
+    double squares = 0;
+    double senders() const { return squares == 0 ? 1 : bytes * bytes / squares; }
+  };
+  void note(double bytes, TimePoint now);
+  uint32_t senders() const;
+
+  SpinLock lock_;
+  int64_t interval_ = 0;
+  Sums sums_;  // of this interval
+  Sums last_;  // of the previous interval
+  TimePoint dipped_{};
+  Duration until_next_ = kBetweenDips;  // time from one dip to the next
+  uint32_t senders_at_dip_ = 1;
+  std::atomic<congestion::Incast> incast_{};
+  static_assert(decltype(incast_)::is_always_lock_free);
+};
+
+// Collects the bytes that one queue pair receives, and adds them to the IncastMeter once per interval.
+//
+// For the shard's lock holder.
+class IncastShare {
+ public:
+  // Counts a packet with `bytes` bytes of payload. Returns true if its sender should get a report on other
+  // senders now. That is when a new dip has begun, and there are other senders, or were at the dip before.
+  bool on_packet(IncastMeter& meter, uint64_t bytes, TimePoint now) {
+    bytes_ += bytes;
+    if (now >= says_at_) {
+      meter.add(bytes_, now);
+      bytes_ = 0;
+      says_at_ = now + IncastMeter::kInterval;
+    }
+    const congestion::Incast incast = meter.get();
+    if (incast.dip == told_.dip) return false;
+    const bool had_company = told_.senders > 1;
+    told_ = incast;
+    return had_company || incast.senders > 1;
+  }
+
+ private:
+  uint64_t bytes_ = 0;
+  TimePoint says_at_{};
+  congestion::Incast told_;
+};
+
+}  // namespace verbena::transport
