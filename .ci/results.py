@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""results.py BUILD [--count]: prints the tests that failed in the latest run of ctest in BUILD, also of one that was cut short.
+"""results.py BUILD [--count]: prints the tests that failed in the latest run of ctest in BUILD, even if the run was cut short.
 
-ctest writes its list of failures when it ends. Until then it keeps what has been run in LastTest.log.tmp, which is read here.
---count: how many tests ended.
+ctest writes its list of failures only when it ends, so this reads its log: LastTest.log.tmp while ctest runs, else LastTest.log.
+--count: prints the number of tests that ended instead.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ END = re.compile(r"^Test (Passed|Failed)\.$")
 
 
 def results(build):
-    """Name and success of each test that ended, in the order of the log."""
+    """Yields (name, whether it passed) of each test that ended, in the order of the log."""
     folder = pathlib.Path(build) / "Testing" / "Temporary"
     logs = [path for path in (folder / "LastTest.log.tmp", folder / "LastTest.log") if path.exists()]
     name = None

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which commit last passed each turn of .ci/run, and whose turn it is.
+"""Records which commit last passed each turn of .ci/run, and chooses the next turn.
 
-    turns.py STATE choose COUNT TURN...     prints the turn to take, of those; COUNT grows with each commit
-    turns.py STATE passed TURN COMMIT
-    turns.py STATE report TURN...
+    turns.py STATE choose COUNT TURN...     prints one of the turns; COUNT is the number of commits
+    turns.py STATE passed TURN COMMIT       records that COMMIT passed TURN
+    turns.py STATE report TURN...           prints when each turn last passed
 
-STATE is a file that is kept from run to run. A turn that has not passed for a day goes first, and of several that was tried the
-longest ago, so that a turn that fails does not keep the others away. Without STATE the turns follow COUNT.
+STATE is a file that is kept from run to run. A turn that has not passed for a day goes first. Of several, the one that was tried
+longest ago does, so that a failing turn does not block the others. Otherwise, or if STATE does not exist, COUNT decides.
 """
 
 import json

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# A message goes through a hundred functions and more, each of a few dozen instructions, of rooms that lie a megabyte apart, among
-# functions that no message needs. Fetching them, not executing them, is what takes the time of a small message. So those that
-# src/libraries/libibverbs/hot_functions.txt names lie beside each other, in its order.
+# A message runs through more than a hundred functions of a few dozen instructions each. The linker would spread them over a megabyte,
+# among functions that no message needs. Most of the time of a small message goes into fetching this code, not into executing it. So
+# the linker places the functions named in src/libraries/libibverbs/hot_functions.txt next to each other, in that order.
 include(CheckLinkerFlag)
 
-# verbena_mangled(NAME VARIABLE): the names that a function has for the linker, as a list of patterns.
+# verbena_mangled(NAME VARIABLE): sets VARIABLE to patterns that match the function's mangled names.
 function(verbena_mangled name variable)
   string(REPLACE "::" ";" parts "${name}")
   list(LENGTH parts count)
@@ -34,7 +34,7 @@ function(verbena_mangled name variable)
   set(${variable} "_ZN${mangled}E*" "_ZNK${mangled}E*" "_ZThn*_N${mangled}E*" "_ZThn*_NK${mangled}E*" PARENT_SCOPE)
 endfunction()
 
-# verbena_place_hot_functions(TARGET NAMES): a shared library has the functions that the file NAMES lists beside each other.
+# verbena_place_hot_functions(TARGET NAMES): places the functions listed in the file NAMES next to each other in a shared library.
 function(verbena_place_hot_functions target names)
   set(script ${CMAKE_BINARY_DIR}/CMakeFiles/inserts.ld)
   file(CONFIGURE OUTPUT ${script} CONTENT "SECTIONS {\n  .text.verbena_hot : {\n  }\n}\nINSERT BEFORE .text;\n")

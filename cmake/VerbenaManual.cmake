@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Man pages, and completion for shells, to where their programs look.
+# Installs man pages and shell completions.
 file(GLOB pages ${PROJECT_SOURCE_DIR}/docs/man/*.[178])
 foreach(page IN LISTS pages)
   string(REGEX MATCH "[0-9]$" section ${page})

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Language, warnings and sanitizers, the same for every target.
+# Sets language, warnings and sanitizers for all targets.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-# What we link into libibverbs.so.1 shares a process with strangers: nothing is exported unless a version script says so.
+# Our shared libraries are loaded into other people's programs, so they export only symbols listed in a version script.
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
@@ -13,8 +13,8 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 option(VERBENA_TESTS "Build the tests" ON)
 option(VERBENA_BENCH "Build the benchmarks" ON)
 option(VERBENA_FUZZ "Build the fuzz targets; needs Clang, see the preset 'fuzz'" OFF)
-# A newer compiler warns about more, and users cannot mend that. The developers' presets turn it on, and so does the
-# environment variable of that name: CI builds the release preset with it.
+# Off by default, because a newer compiler may have warnings that users cannot fix. The developers' presets turn it on. CI turns
+# it on for the release preset by the environment variable of the same name.
 set(VERBENA_WERROR_DEFAULT OFF)
 if(DEFINED ENV{VERBENA_WERROR})
   set(VERBENA_WERROR_DEFAULT $ENV{VERBENA_WERROR})
@@ -31,17 +31,16 @@ add_compile_definitions(_GNU_SOURCE)
 if(VERBENA_SANITIZE)
   add_compile_options(-fsanitize=${VERBENA_SANITIZE})
   add_link_options(-fsanitize=${VERBENA_SANITIZE})
-  # GCC 12 sees uninitialized memory in libstdc++'s regex where the sanitizers' code stands between; they find the real ones.
+  # With sanitizers, GCC 12 warns falsely of uninitialized memory in libstdc++'s regex.
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(VERBENA_SANITIZE MATCHES undefined)
-    # 'vptr' opens a pipe to look at an object, and takes a process that has run out of descriptors for one with a bad object.
+    # 'vptr' opens a pipe to check an object, and reports a bad object if the process has no descriptors left.
     add_compile_options(-fno-sanitize-recover=all -fno-sanitize=vptr)
   endif()
 endif()
 
-# What makes a fault of ours harder to use for others: in what the agent and the commands are made of, which hear
-# strangers. The sanitizers do the same and more, and do not go with it; debuggers want no optimization, without
-# which there is no _FORTIFY_SOURCE.
+# Hardening options, which make memory errors harder to exploit. They are for the agent and the commands, which process input from
+# other users. Sanitizers exclude them. Debug builds lack _FORTIFY_SOURCE, since it needs optimization.
 set(VERBENA_HARDENED_OPTIONS)
 if(NOT VERBENA_SANITIZE)
   set(VERBENA_HARDENED_OPTIONS -fstack-protector-strong -fstack-clash-protection
@@ -52,15 +51,16 @@ if(NOT VERBENA_SANITIZE)
     list(APPEND VERBENA_HARDENED_OPTIONS -mbranch-protection=standard)
   endif()
 endif()
-# Everything is bound before the program begins, and what was written for that is read-only then.
+# Resolves all symbols when the program starts, then makes the relocation tables read-only.
 set(VERBENA_HARDENED_LINK_OPTIONS LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
-# Rooms without it: a message by memory is a few hundred instructions of theirs, and they are in programs only.
+# Libraries of the data path, which are built without hardening: a message through shared memory takes only a few hundred of their
+# instructions. They run inside the user's own programs, not in the agent.
 set(VERBENA_DATA_PATH_ROOMS memory shm queues congestion transport engine xrc process objects)
-# Rooms of commands, which people wait for: little optimization, as compiling what their libraries have in headers takes long.
+# Libraries of the command-line programs: -O1, because the header-only libraries that they use are slow to compile.
 set(VERBENA_COMMAND_ROOMS command_line commands commands_rdma rdma_core_common rdma_core_verbs rdma_core_connections)
 set(VERBENA_COMMAND_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1>)
 
-# Tests are compiled more often than they run: little optimization, and line numbers for debugging.
+# Tests: -O1, since compiling them takes longer than running them, and line numbers for debugging.
 set(VERBENA_TEST_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1> $<$<NOT:$<CONFIG:Debug>>:-g1>)
 
 find_program(CCACHE ccache)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Debian packages, by CPack: `verbena` is what is installed, `libverbena-dev` what programs are built against it with.
-# scripts/package configures a build for them (prefix /usr), finds out what they depend on and makes them.
+# Debian packages, made by CPack: `verbena` has the programs and libraries, `libverbena-dev` the files to build programs against them.
+# scripts/package configures the build (prefix /usr), determines the dependencies, and makes the packages.
 set(VERBENA_PACKAGE_VERSION "${PROJECT_VERSION}" CACHE STRING "Version of the Debian packages")
 
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/debian/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
@@ -34,5 +34,5 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libverbena-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "verbena (= ${VERBENA_PACKAGE_VERSION}), libibverbs-dev, librdmacm-dev")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-    "What pkg-config tells of Verbena's libraries. Headers are rdma-core's: programs\nthat are built with them need no change and run on either.")
+    "pkg-config files for Verbena's libraries. The headers are rdma-core's: programs\nbuilt with them run on either library without changes.")
 include(CPack)

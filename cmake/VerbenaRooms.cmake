@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# Without ccache, which users do not have, most of a build would go into reading the same headers again for each file, and into
-# compiling what their templates become. So there the files of a room are compiled many at a time, as one, with headers that are
-# compiled once. ccache keeps nothing that was built with precompiled headers, and does without both: that shows a file that lacks an
-# #include. Fuzz targets put what is theirs in the place of files of three rooms, which the linker must be able to leave out one by one.
+# Functions that define libraries, programs and tests. A room is one folder of src/, built as a static library.
+#
+# Most of the build time goes into parsing the same headers and instantiating their templates again for each file. So without ccache
+# (users rarely have it), the files of a room are compiled many at a time, as one unit, with precompiled headers. With ccache neither
+# is used: it cannot cache files built with precompiled headers. Such builds also detect missing #includes. Fuzz targets replace single
+# files of three rooms, so these rooms are compiled file by file for them.
 if(NOT CCACHE)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
 set(VERBENA_FUZZED_IN_PARTS agent net rsockets)
 
-# verbena_united(VARIABLE NAME SIZE SOURCES files... [ALONE files...]): the files to compile for the target NAME. Those of SOURCES are
-# joined, at most SIZE in one, such that no two declare the same name (unity_groups.py). ALONE: files that are not joined, as their
-# options differ, or some programs link them and would have all the others then.
+# verbena_united(VARIABLE NAME SIZE SOURCES files... [ALONE files...]): sets VARIABLE to the files to compile for the target NAME. The
+# SOURCES are joined into units of at most SIZE files that declare no name twice (unity_groups.py). ALONE: files that are not joined,
+# because their options differ, or because some programs link them without the others.
 function(verbena_united variable name size)
   cmake_parse_arguments(ARG "" "" "SOURCES;ALONE" ${ARGN})
   set(joined ${ARG_SOURCES})
@@ -39,7 +41,7 @@ function(verbena_united variable name size)
   set(${variable} ${compiled} PARENT_SCOPE)
 endfunction()
 
-# verbena_headers(FAMILY OPTIONS options... HEADERS headers...): headers that are compiled once, for all targets with those options.
+# verbena_headers(FAMILY OPTIONS options... HEADERS headers...): precompiles headers for all targets that use these compiler options.
 set(VERBENA_COMMON_HEADERS <algorithm> <array> <atomic> <cerrno> <chrono> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
                            <mutex> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector> <tl/expected.hpp>
                            <infiniband/verbs.h> base/format.h)
@@ -67,7 +69,8 @@ verbena_headers(library OPTIONS ${VERBENA_HARDENED_OPTIONS})
 verbena_headers(command OPTIONS ${VERBENA_HARDENED_OPTIONS} ${VERBENA_COMMAND_OPTIONS} HEADERS <nlohmann/json.hpp>)
 
 # verbena_room(NAME SOURCES... [ALONE sources...] [LINK targets...] [PRIVATE_LINK targets...])
-#   One folder of src/ as the static library verbena_NAME; headers are included by their path below src/. ALONE: see verbena_united().
+#   Builds one folder of src/ as the static library verbena_NAME. Headers are included by their path below src/. ALONE: see
+#   verbena_united().
 function(verbena_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;LINK;PRIVATE_LINK" ${ARGN})
   if(ARG_SOURCES)
@@ -92,8 +95,8 @@ function(verbena_room name)
 endfunction()
 
 # verbena_link_whole(TARGET LIBRARIES...)
-#   Links all of the static libraries, used or not: a C ABI is for programs to use. One item of the command line each,
-#   which CMake moves as a whole; its own way of saying this needs CMake 3.24.
+#   Links static libraries completely, even if the target uses nothing of them: programs use the functions of a C ABI. Each library
+#   is one command-line item, so that CMake does not reorder its parts. ($<LINK_LIBRARY:WHOLE_ARCHIVE> needs CMake 3.24.)
 function(verbena_link_whole target)
   foreach(library IN LISTS ARGN)
     target_link_libraries(${target} PRIVATE "-Wl,--whole-archive,$<TARGET_FILE:${library}>,--no-whole-archive" ${library})
@@ -101,20 +104,21 @@ function(verbena_link_whole target)
 endfunction()
 
 # verbena_program(NAME SOURCES... [LINK targets...])
-#   A program that is installed.
+#   Defines a program that is installed.
 function(verbena_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_compile_definitions(${name} PRIVATE VERBENA_VERSION="${PROJECT_VERSION}")
-  # Its own file reads the command line: as with the rooms of commands.
+  # Same options as the libraries of commands: the program's own file parses the command line with the same header-only library.
   target_compile_options(${name} PRIVATE ${VERBENA_HARDENED_OPTIONS} ${VERBENA_COMMAND_OPTIONS})
   target_link_options(${name} PRIVATE -pie ${VERBENA_HARDENED_LINK_OPTIONS})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
 # verbena_own_program(NAME LINK targets...)
-#   A program of that name: main() calls verbena::rdma_core::NAME(argc, argv) of a target that it links. It finds our libraries
-#   by its run path, under `verbena run` or not, and lies where no PATH leads unless `verbena run` says so.
+#   Defines one of Verbena's versions of rdma-core's programs. main() calls verbena::rdma_core::NAME(argc, argv), which a linked target
+#   defines. The program finds our libraries by its run path, even without `verbena run`. Its folder is in PATH only under
+#   `verbena run`.
 function(verbena_own_program name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   verbena_program(${name} SOURCES ${PROJECT_SOURCE_DIR}/src/commands/rdma_core/common/main.cc LINK ${ARG_LINK} verbena_rdma_core_common)
@@ -137,11 +141,11 @@ if(VERBENA_TESTS AND NOT CCACHE)
                             <string> <thread> <vector>)
 endif()
 
-set(VERBENA_TESTS_JOINED 6 CACHE STRING "Files of a test program that are compiled as one without ccache, at most")
+set(VERBENA_TESTS_JOINED 6 CACHE STRING "Maximum files of a test program that are compiled as one (without ccache)")
 
 # verbena_test(NAME SOURCES... [LINK targets...] [LABELS labels...] [TIMEOUT seconds] [ONE_BY_ONE])
-#   A GoogleTest program; each TEST becomes a ctest entry. ONE_BY_ONE: its files are not joined, as a nested namespace of one
-#   (control::test) would hide another (test) in the next, which unity_groups.py does not see.
+#   Defines a GoogleTest program; each TEST becomes a ctest entry. ONE_BY_ONE: does not join its files. This is needed where a nested
+#   namespace of one file (control::test) would hide a namespace in another (test), which unity_groups.py does not detect.
 function(verbena_test name)
   cmake_parse_arguments(ARG "ONE_BY_ONE" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -168,8 +172,8 @@ function(verbena_test name)
 endfunction()
 
 # verbena_test_by_wire(NAME FILTER [TIMEOUT seconds])
-#   The tests of a program that match a filter of GoogleTest's a second time, as by_wire.TEST, with VERBENA_LOCAL=off: the
-#   processes of one host then reach each other by UDP (docs/one-host.md).
+#   Adds the program's tests that match the GoogleTest filter a second time, as by_wire.TEST, with VERBENA_LOCAL=off: the processes of
+#   one host then reach each other by UDP (docs/one-host.md).
 function(verbena_test_by_wire name filter)
   cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Labels of tests. The quick set of tests/quick.txt: the target `quick` builds it, the label `quick` selects its tests.
+# Sets the labels of tests. The label `quick` selects the quick set, which tests/quick.txt lists; the target `quick` builds it.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/quick.txt)
 file(STRINGS ${PROJECT_SOURCE_DIR}/tests/quick.txt lines REGEX "^[^#]+: [^-]")
 set(VERBENA_QUICK "")
@@ -9,7 +9,7 @@ foreach(line IN LISTS lines)
   list(APPEND VERBENA_QUICK ${line})
 endforeach()
 
-# verbena_quick_label(VARIABLE NAME): `quick` where NAME, a test program or a test, is in the set, else nothing.
+# verbena_quick_label(VARIABLE NAME): sets VARIABLE to `quick` if NAME, a test program or a test, is in the set, else to nothing.
 function(verbena_quick_label variable name)
   set(${variable} "" PARENT_SCOPE)
   if(name IN_LIST VERBENA_QUICK)
@@ -18,7 +18,7 @@ function(verbena_quick_label variable name)
   endif()
 endfunction()
 
-# verbena_quick_tests(): gives the label to those tests of this folder that are in the set. At the end of the folder's file.
+# verbena_quick_tests(): labels the tests of this folder that are in the set. Call it at the end of the folder's CMakeLists.txt.
 function(verbena_quick_tests)
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test IN LISTS tests)
@@ -29,7 +29,7 @@ function(verbena_quick_tests)
   endforeach()
 endfunction()
 
-# verbena_quick_target(): the target `quick`. After all tests. Sanitizers leave out some of them.
+# verbena_quick_target(): defines the target `quick`. Call it after all tests are defined. Builds with sanitizers lack some of them.
 function(verbena_quick_target)
   get_property(found GLOBAL PROPERTY VERBENA_QUICK_FOUND)
   add_custom_target(quick DEPENDS runtime)
@@ -42,8 +42,8 @@ function(verbena_quick_target)
   endforeach()
 endfunction()
 
-# verbena_discover(PROGRAM [PREFIX prefix] [FILTER filter] PROPERTIES properties... [LABEL label]): the tests of a GoogleTest program that
-# match the filter. Those of tests/real_time.txt have the label `real_time` and run alone.
+# verbena_discover(PROGRAM [PREFIX prefix] [FILTER filter] PROPERTIES properties... [LABEL label]): adds the tests of a GoogleTest program
+# that match the filter. Tests listed in tests/real_time.txt get the label `real_time` and run alone.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/real_time.txt)
 function(verbena_discover program)
   cmake_parse_arguments(ARG "" "PREFIX;FILTER;LABEL" "PROPERTIES" ${ARGN})

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unity_groups.py SIZE FILE...: splits C++ files into groups to be compiled as one, of at most SIZE files each.
+"""unity_groups.py SIZE FILE...: splits C++ files into groups of at most SIZE files, each to be compiled as one unit.
 
-No file of a group declares a name at namespace scope, unnamed namespaces included, that another one uses: its own would be hidden. So
-files need not agree about names. Prints one number for each file, the group's; files without one in common come in the order given. The names are found
-without a compiler: a word at namespace scope in front of one of ( { = ; [ : or behind class, struct, enum or union.
+A file may declare local names at namespace scope (static, constant, or in an unnamed namespace) that another file declares or uses
+too. Such files go into different groups, so files need not agree about names. Prints the number of the group of each file, in the
+given order. Names are found without a compiler: words at namespace scope before one of ( { = ; [ : or after class, struct, enum or
+union.
 """
 
 import pathlib
@@ -15,23 +16,24 @@ NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 TOKEN = re.compile(r"\w+|::|\S")
-# Behind a member's dot or a namespace nothing is hidden, nor is a variable, which is of its function.
+# Names after a dot, an arrow or :: cannot be hidden. Lower-case names count only if they are called or constructed: others are local
+# variables.
 USE = re.compile(r"(?<![\w.>:])(?:[A-Z]\w*|k[A-Z]\w*|[a-z_]\w*(?=\s*[(<{]))")
 TYPES = {"class", "struct", "enum", "union"}
-# Outside of an unnamed namespace: what else another file may have, too.
+# First words of declarations, outside unnamed namespaces, whose names another file may declare too.
 OWN = {"static", "constexpr", "constinit", "const", "using", "struct", "class", "enum", "union"}
-# Macros of tests make one name of their arguments.
+# Macros that join their arguments to one name.
 TEST_MACROS = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P"}
 
 
 def declared(text):
-    """The names that only this file knows: of an unnamed namespace, or that are static, constant or aliases, and macros. For an alias,
-    which may be repeated, the declaration."""
+    """The names that are local to this file: in unnamed namespaces, static names, constants, types, aliases, macros. Maps an alias to
+    its declaration, since identical aliases may be repeated; maps other names to None."""
     text = without_noise(text)
     names = dict.fromkeys(DEFINITION.findall(text))
     tokens = TOKEN.findall(DIRECTIVE.sub(" ", text))
-    position, opened = 0, []  # for each namespace that encloses, whether it is unnamed
-    statement = []            # the tokens of the present declaration at namespace scope
+    position, opened = 0, []  # opened: for each enclosing namespace, whether it is unnamed
+    statement = []            # tokens of the current declaration at namespace scope
     while position < len(tokens):
         token = tokens[position]
         if token == "{":
@@ -46,7 +48,7 @@ def declared(text):
                 position += 1
                 continue
             position = behind(tokens, position, "{", "}")
-            # A function's body ends its declaration; a class's or an initializer's goes on to the semicolon.
+            # The body of a function ends its declaration; that of a class or initializer is followed by a semicolon.
             if position < len(tokens) and tokens[position] != ";" and "=" not in statement:
                 statement = []
             else:
@@ -73,7 +75,7 @@ def declared(text):
 
 
 def used(text):
-    """The types, constants and functions that a file uses without saying where they are from."""
+    """The types, constants and functions that a file uses unqualified."""
     return set(USE.findall(without_noise(text)))
 
 
@@ -82,7 +84,7 @@ def without_noise(text):
 
 
 def behind(tokens, position, opening, closing):
-    """The position behind the bracket that closes the one at `position`."""
+    """The position after the bracket that closes the one at `position`."""
     depth = 0
     while position < len(tokens):
         depth += (tokens[position] == opening) - (tokens[position] == closing)
@@ -98,7 +100,7 @@ def own_names(statement, opened):
 
 def names_in(statement):
     if not statement or statement[0] in ("using", "namespace", "friend", "static_assert"):
-        # An alias declares its name; a using-declaration brings one.
+        # An alias declares a name; a using-declaration only imports one.
         return {statement[1]: " ".join(statement)} if statement[:1] == ["using"] and "=" in statement else {}
     found = {}
     for index, word in enumerate(statement):

@@ -256,11 +256,11 @@ void run(const Arguments& arguments) {
 int main(int argc, char** argv) {
   using namespace verbena::adapter::testing;
   Arguments arguments;
-  CLI::App app("Messages per second of threads that share nothing");
+  CLI::App app("Measures messages per second of threads that share nothing");
   app.add_option("--threads", arguments.counts,
-                 "How many threads, in order; the first is what ratios are to");
-  app.add_option("--rounds", arguments.rounds, "Measurements of each; the median is shown");
-  app.add_option("--milliseconds", arguments.milliseconds, "Length of each");
+                 "Numbers of threads, in this order; ratios are relative to the first");
+  app.add_option("--rounds", arguments.rounds, "Measurements per configuration; the median is shown");
+  app.add_option("--milliseconds", arguments.milliseconds, "Length of a measurement");
   CLI11_PARSE(app, argc, argv);
   for (const size_t count : arguments.counts) {
     if (count < 1 || count > verbena::engine::kMaxShards) fail("a number of threads");

@@ -118,7 +118,8 @@ void play_both(Session& session, const std::array<int, 2>& processors, Duration 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"The longest round of two sessions that spin and nap, beside six processes that compute."};
+  CLI::App app{
+      "Measures the longest round of two sessions that spin and nap, beside six processes that compute."};
   double nap_ms = 1;
   double seconds = 8;
   app.add_option("--nap", nap_ms, "milliseconds")->check(CLI::Range(0.01, 1000.0))->capture_default_str();

@@ -81,7 +81,7 @@ void ping_pong(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("What the kernel's UDP can do on this machine, and how much of it a UdpPort keeps");
+  CLI::App app("Compares a UdpPort with the kernel's UDP on this machine: throughput and latency");
   app.require_subcommand(1);
   app.fallthrough();
   app.add_flag("--veth", options.veth, "over a veth pair between two namespaces of its own (as root)");

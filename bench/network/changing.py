@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One program, for as long as is wanted, over a path whose rate goes up and down: whether it ever stands still.
+"""Runs one program over a path whose rate goes up and down, for any time, and checks that the transfer never stalls.
 
     changing.py --build build/release --seconds 3600
     changing.py --build build/release --seconds 60 --rate 1000 --other-rate 200 --turn 1
 
-What arrives at the server's device is looked at every quarter of a second. A stall is a second in which it is less than a quarter of
-what the slower of the two rates carries. Ends with 1 if there was one, or if the program failed.
+The byte counter of the receiving device is read every quarter of a second. A stall is a second in which less arrives than a quarter
+of what the slower rate carries. The exit status is 1 if there was a stall, or if the program failed.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from far import MEBI, PROGRAMS  # noqa: E402
 from links import MESSAGE_BYTES  # noqa: E402
 
 STEP = 0.25  # seconds
-STARTING = 3  # seconds in which the program may come up
+STARTING = 3  # seconds that the program may take to start
 
 
 def received(pid):
-    """Bytes that the device of the process's namespace has received; OSError: it has ended."""
+    """Bytes received by eth0 in the namespace of the process. Raises OSError once the process has ended."""
     for line in pathlib.Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines():
         if line.strip().startswith("eth0:"):
             return int(line.split(":")[1].split()[0])
@@ -34,7 +34,7 @@ def received(pid):
 
 
 def watch(receiving, sending, seconds):
-    """What arrived in each second, at every step: (seconds since the beginning, MB/s)."""
+    """The receive rate over the last second, at every step: (seconds since the beginning, MB/s)."""
     began = time.monotonic()
     seen = []
     with contextlib.suppress(OSError):
@@ -49,32 +49,32 @@ def watch(receiving, sending, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    parser.add_argument("--seconds", type=int, default=60, help="that the program measures for")
-    parser.add_argument("--rate", type=float, default=200, help="Mb/s")
-    parser.add_argument("--other-rate", type=float, default=50, help="Mb/s, of every other turn")
-    parser.add_argument("--turn", type=float, default=1, help="seconds that each lasts")
-    parser.add_argument("--delay", type=float, default=5, help="milliseconds, one way")
-    parser.add_argument("--queue", type=int, default=250000, help="bytes that may wait")
-    parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="Debian's")
-    parser.add_argument("--events", action="store_true", help="ib_send_bw sleeps in place of polling, and takes about as long")
+    parser.add_argument("--seconds", type=int, default=60, help="length of the program's measurement")
+    parser.add_argument("--rate", type=float, default=200, help="rate of the path, in Mb/s")
+    parser.add_argument("--other-rate", type=float, default=50, help="rate in every other turn, in Mb/s")
+    parser.add_argument("--turn", type=float, default=1, help="length of a turn, in seconds")
+    parser.add_argument("--delay", type=float, default=5, help="one-way delay in milliseconds")
+    parser.add_argument("--queue", type=int, default=250000, help="size of the queue in bytes")
+    parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="the program of Debian's perftest to run")
+    parser.add_argument("--events", action="store_true", help="ib_send_bw sleeps instead of polling; --seconds is then approximate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--realtime", action="store_true",
-                        help="the emulator and both ends go before all else: for a machine that has other work, with --events")
+                        help="run the emulator and both ends with real-time priority: for a busy machine, with --events")
     options = parser.parse_args()
     harness.require_root()
     harness.require_tap()
     harness.require_programs("ip", options.program, "setpriv", "chrt")
     if options.events and options.program != "ib_send_bw":
-        parser.error("--events is of ib_send_bw")
+        parser.error("--events works with ib_send_bw only")
     mean = (options.rate + options.other_rate) / 16
     link = ["--rate", options.rate, "--other-rate", options.other_rate, "--rate-turn", options.turn * 1000, "--queue", options.queue,
             "--delay", options.delay, "--seed", options.seed]
-    # The emulator before the programs.
+    # The emulator has a higher priority than the programs.
     emulating, running = (["chrt", "-r", "2"], ["chrt", "-r", "1"]) if options.realtime else ([], [])
     with harness.Hosts(options.build) as hosts:
         (server, client), emulator = hosts.two_far(link, prefix=emulating)
         index = client.gid_index(client.ipv4, "rxe_eth0")
-        # perftest measures for a time only where it polls.
+        # perftest can measure for a given time (-D) only when it polls, so --events sends a number of messages.
         messages = round(mean * 1e6 * options.seconds / MESSAGE_BYTES)
         command = [options.program, "-d", "rxe_eth0", "-x", index, "-F", "-s", MESSAGE_BYTES,
                    *(["-e", "-n", messages] if options.events else ["-D", options.seconds])]
@@ -83,7 +83,7 @@ def main():
         serving = server.verbena("run", *command, "-p", port, user=user)
         harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
         calling = client.verbena("run", *command, "-p", port, server.ipv4, user=user)
-        # What READs bring comes to the client.
+        # READs transfer data to the client.
         ends = (calling, serving) if options.program == "ib_read_bw" else (serving, calling)
         seen = watch(*ends, options.seconds * (3 if options.events else 1) + STARTING)
         status = calling.wait(60)
@@ -93,7 +93,7 @@ def main():
         counted = emulator.end()
     figure = harness.bandwidth(calling.output)
     slow = min(options.rate, options.other_rate) / 8
-    # Its last second is not whole.
+    # The last second is incomplete.
     during = [(now, rate) for now, rate in seen if STARTING <= now <= seen[-1][0] - 2]
     stalls = [(now, rate) for now, rate in during if rate < slow / 4]
     rates = sorted(rate for _, rate in during)
@@ -101,8 +101,8 @@ def main():
     if status != 0 or figure is None or not rates:
         print(serving.output + calling.output)
         sys.exit(f"the program failed: {status}")
-    print(f"  {figure * MEBI:.1f} MB/s, {figure * MEBI / mean:.2f} of what the link carries on average")
-    print(f"  in a second, of {len(rates)}: at least {rates[0]:.2f} MB/s, one in a thousand below {rates[len(rates) // 1000]:.2f}, "
+    print(f"  {figure * MEBI:.1f} MB/s, {figure * MEBI / mean:.2f} of the link's average rate")
+    print(f"  MB/s over one second, {len(rates)} samples: minimum {rates[0]:.2f}, 0.1 % below {rates[len(rates) // 1000]:.2f}, "
           f"median {statistics.median(rates):.1f}; the slow rate is {slow:.2f}")
     print(f"  {len(stalls)} stalls: seconds with less than {slow / 4:.2f} MB/s" + "".join(f"\n    at {now:.1f} s: {rate:.3f}" for now, rate in stalls[:20]))
     print(f"  the link: {counted}")

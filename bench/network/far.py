@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a bad link an unmodified RDMA program gets, beside TCP (cubic, bbr) over the same link in the same run.
+"""Measures the throughput of an unmodified RDMA program over bad links, and of TCP (cubic, bbr) over the same links for comparison.
 
     far.py --build build/release                          every link, as a table
     far.py --build build/release --links rtt-10ms loss-1 --seconds 8 --rounds 3
     far.py --list                                         the links
-    far.py --build build/release --self-check             what the emulator carries, so that it is not what is measured
+    far.py --build build/release --self-check             the emulator's own throughput, which must exceed that of the links
 
-Two network namespaces are joined by tests/network's link_emulator. Over each link run ib_write_bw (64 KiB, one queue pair; or
-another, by --program) and iperf3 in turn. MB are 10^6 bytes of payload. The ratio is to the better TCP.
+The link_emulator of tests/network joins two network namespaces. Over each link, ib_write_bw (64 KiB, one queue pair; --program
+chooses another) and iperf3 run in turn. MB are 10^6 bytes of payload. The ratio compares Verbena with the better TCP.
 
-From 10 Gb/s on the processors are the limit, and the kernel makes the link (kernel_link.py). The processors of a virtual machine
-may be near each other or far apart, and change that within seconds: over such links what was measured while they moved is measured
-again (bench/verbs/other_guests.py), for up to --patience seconds; --patience 0 takes what comes.
+From 10 Gb/s on, the processors are the limit, and the kernel emulates the link (kernel_link.py). The processors of a virtual machine
+may be near each other or far apart, and this changes within seconds. Over such links, a measurement that was disturbed by a change
+is repeated for up to --patience seconds (bench/verbs/other_guests.py). --patience 0 accepts the first result.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from links import LINKS, MESSAGE_BYTES  # noqa: E402
 from other_guests import OtherGuests  # noqa: E402
 
 MEBI = 1.048576  # perftest counts MiB
-# Hosts whose TCP may fill a long path: twice 10 Gb/s in 20 ms.
+# Minimum, default and maximum of TCP's buffers. The maximum is over twice the bandwidth-delay product of 10 Gb/s and 20 ms.
 TCP_MEMORY = "4096 1000000 67108864"
 READING = "ib_read_bw"
 PROGRAMS = ("ib_write_bw", READING, "ib_send_bw")
-FIRST = ("chrt", "-r", "1")  # begins the command of what gets a processor before all else
-STARTING = 60  # seconds that a program gets besides the time that it measures for
+FIRST = ("chrt", "-r", "1")  # command prefix: real-time priority
+STARTING = 60  # seconds that a program gets in addition to its measuring time
 
 
 def tune_tcp(host):
@@ -49,13 +49,13 @@ def tcp_algorithms():
 
 
 class Pair:
-    """Two hosts over a link, and what is measured between them. Figures are MB/s; None: the program did not get through."""
+    """Two hosts joined by a link, and the measurements between them. Figures are in MB/s; None: the program failed."""
 
     def __init__(self, server, client, seconds, options, link=None):
         self.server, self.client = server, client
         self.seconds = seconds
         self._name = options.program
-        self._program = link.program.split() if link else []  # options of it
+        self._program = link.program.split() if link else []  # further options of the program
         self._bytes = link.read_bytes if link and self._name == READING else MESSAGE_BYTES
         self._verbose = options.verbose
         for host in (server, client):
@@ -67,16 +67,16 @@ class Pair:
 
     def start_iperf(self, algorithm, seconds, omit=0):
         port = self.server.hosts.port()
-        # As root: others may choose only among net.ipv4.tcp_allowed_congestion_control.
+        # As root: other users may choose only algorithms listed in net.ipv4.tcp_allowed_congestion_control.
         server = self.server.start(["iperf3", "-s", "-1", "-p", port], user=[])
         harness.poll_until(lambda: server.listens(port) or not server.running(), 20)
-        way = ["-R"] if self._name == READING else []  # that of the data
+        direction = ["-R"] if self._name == READING else []  # -R: the server sends, as with READ
         client = self.client.start(["iperf3", "-c", self.server.ipv4, "-p", port, "-C", algorithm, "-t", seconds,
-                                    "-O", omit, "-J", *way], user=[])
+                                    "-O", omit, "-J", *direction], user=[])
         return server, client
 
     def iperf_result(self, server, client, seconds):
-        """What iperf3 says, of both ends; None if it fails."""
+        """The client's JSON report, which covers both ends; None if iperf3 failed."""
         status = client.wait(seconds + STARTING)
         server.kill()
         client.kill()
@@ -110,7 +110,7 @@ class Pair:
         return self.figure(harness.pair(self.server, self.client, self.command(), seconds=self.seconds + STARTING))
 
     def four_writes(self):
-        """Four programs at once, each with a server of its own."""
+        """The figures of four programs at once, each with a server of its own."""
         command, ports = self.command(), [self.server.hosts.port() for _ in range(4)]
         servers = [self.server.verbena("run", *command, "-p", port) for port in ports]
         for server, port in zip(servers, ports):
@@ -124,12 +124,12 @@ class Pair:
                 for server, client, status in zip(servers, clients, statuses)]
 
     def beside_tcp(self, algorithm):
-        """(the program's figure, the TCP flow's in that time)."""
+        """Runs the program beside a TCP flow: (its rate, the rate of the flow in that time)."""
         command = self.command()
-        around = 3  # seconds that TCP has before and after
+        around = 3  # seconds for which TCP runs before and after the program
         began = time.monotonic()
         flow = self.start_iperf(algorithm, self.seconds + 2 * around + 2)
-        time.sleep(around)  # a flow that has found its rate is what is there already
+        time.sleep(around)  # the flow reaches its full rate first
         result = harness.pair(self.server, self.client, command, seconds=self.seconds + STARTING)
         from_, to = result.client.began - began + 0.5, result.client.began - began + self.seconds
         said = self.iperf_result(*flow, self.seconds + 2 * around)
@@ -141,7 +141,7 @@ class Pair:
 
 
 def jain(figures):
-    """1 when all are alike, 1/n when one has it all (Jain's fairness index)."""
+    """Jain's fairness index: 1 if all figures are equal, 1/n if one of n flows gets everything."""
     return sum(figures) ** 2 / (len(figures) * sum(figure ** 2 for figure in figures)) if any(figures) else 0.0
 
 
@@ -151,7 +151,7 @@ def median(figures):
 
 
 def join(hosts, link, seed, program):
-    """(server, client), the link between them."""
+    """Returns (server, client) and the link that joins them."""
     if not link.is_by_kernel:
         return hosts.two_far([*link.options.split(), "--seed", seed], link.mtu, prefix=FIRST if link.goes_first else ())
     server, client = hosts.two(link.mtu)
@@ -161,7 +161,7 @@ def join(hosts, link, seed, program):
 
 
 def measure(build, link, options):
-    """A row: medians of the rounds, each of which runs everything in turn."""
+    """A row of the table: medians over the rounds. Each round runs Verbena and TCP in turn."""
     runs = []
     undisturbed = options.guests.without if link.is_fast else lambda measure_it: measure_it()
     for number in range(options.rounds):
@@ -221,8 +221,8 @@ def processor_seconds(process):
 
 
 def self_check(build, options):
-    """TCP over links that harm nothing, and over a cable: what remains for others to be measured by."""
-    print(f"{'':<28}" + "".join(f"{algorithm:>8}" for algorithm in options.algorithms) + "   Gb/s; the emulator's processors")
+    """Measures TCP over a cable and over emulated links without loss or delay: shows how much the emulator itself can carry."""
+    print(f"{'':<28}" + "".join(f"{algorithm:>8}" for algorithm in options.algorithms) + "   Gb/s; processors used by the emulator")
     for name, words in (("cable (veth)", None), ("emulator, no limits", ""), ("emulator, 10 Gb/s", "--rate 10000 --queue 2000000"),
                         ("emulator, 1 Gb/s", "--rate 1000 --queue 250000")):
         with harness.Hosts(build) as hosts:
@@ -239,15 +239,16 @@ def self_check(build, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", help="the build folder, such as build/release")
-    parser.add_argument("--links", nargs="+", choices=[link.name for link in LINKS], metavar="NAME", help="only these")
-    parser.add_argument("--seconds", type=int, default=4, help="that each program measures for; over some links longer")
-    parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="Debian's, by Verbena")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of everything; medians count")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round's link; each round has another")
-    parser.add_argument("--list", action="store_true", help="the links and what they do")
-    parser.add_argument("--patience", type=float, default=60, help="seconds for a figure of a fast link to be undisturbed")
-    parser.add_argument("--json", metavar="FILE", help="all figures, and what the links counted")
-    parser.add_argument("--self-check", action="store_true", help="what the emulator carries")
+    parser.add_argument("--links", nargs="+", choices=[link.name for link in LINKS], metavar="NAME", help="measure these links only")
+    parser.add_argument("--seconds", type=int, default=4, help="length of each measurement; longer over some links")
+    parser.add_argument("--program", choices=PROGRAMS, default=PROGRAMS[0], help="the program of Debian's perftest to run")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds; the table shows medians")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round's link; each round uses the next number")
+    parser.add_argument("--list", action="store_true", help="list the links with their options")
+    parser.add_argument("--patience", type=float, default=60,
+                        help="maximum seconds for repeating a disturbed measurement of a fast link; 0: never repeat")
+    parser.add_argument("--json", metavar="FILE", help="write all figures and the links' counters to FILE")
+    parser.add_argument("--self-check", action="store_true", help="measure the emulator itself")
     parser.add_argument("--verbose", action="store_true", help="say why a program failed")
     options = parser.parse_args()
     if options.list:

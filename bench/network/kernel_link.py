@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fast link without losses of its own, made of the kernel's parts: what far.py measures over from 10 Gb/s on.
+"""Emulates a fast link without random losses by means of the kernel. far.py uses it from 10 Gb/s on.
 
-The emulator copies each frame through a process. At 10 Gb/s that takes a processor of its own, which a small machine lacks: what
-is measured then is the emulator. So here the way of the data is a cable (veth) whose sender has a token bucket (tc's tbf) for
-the rate and the queue, and the delay is all on the way back, which carries acknowledgements alone: that goes through the emulator.
-Neither end can tell: all that it sees is how long a packet and its answer take together.
+The emulator copies each frame through a process. At 10 Gb/s it needs a processor of its own, which a small machine lacks, so a
+measurement would show the emulator's limit. Here data travels over a cable (veth) whose sender has a token bucket (tc's tbf) for
+rate and queue. The emulator delays only the opposite direction, by the whole round trip; that direction carries acknowledgements
+alone. The ends see no difference, since they know only the time from a packet to its acknowledgement.
 """
 
 import json
 
 import harness
 
-# What a token bucket gives at once: it must pass a super-frame, which is up to 64 KB and its headers.
+# Burst of the token bucket: at least one GSO super-packet, which has up to 64 KB and its headers.
 BURST_BYTES = 131072
 
 
@@ -20,8 +20,7 @@ def tc(namespace, *words):
 
 
 class KernelLink:
-    """Limits the cable between two hosts, of which the first gets most of what is sent. Rate in Mb/s, queue in bytes, round trip
-    in ms."""
+    """Limits the cable between two hosts. Data flows from `from_` to `to`. Rate in Mb/s, queue in bytes, round trip in ms."""
 
     def __init__(self, hosts, to, from_, rate, queue, round_trip):
         self._from = from_
@@ -34,10 +33,10 @@ class KernelLink:
 
     @staticmethod
     def _way_back(hosts, to, from_, round_trip):
-        """All that `to` sends is taken to the emulator, and what comes out of it comes in at the cable's other end."""
+        """Redirects all frames that `to` sends through the emulator to the other end of the cable."""
         emulator = hosts.link_emulator(to.namespace, "back0", "back1", ["--delay", round_trip])
         harness.sh("ip", "-n", to.namespace, "link", "set", "back1", "netns", from_.namespace)
-        # Of the same address: the host there would else take packets for somebody else's.
+        # back1 takes eth0's MAC address. Otherwise the host would drop the frames as addressed to another host.
         harness.sh("ip", "-n", from_.namespace, "link", "set", "back1", "address", from_.mac())
         for host, device in ((to, "back0"), (from_, "back1")):
             harness.set_in_kernel(host.namespace, f"ipv6/conf/{device}/disable_ipv6", 1)
@@ -50,7 +49,7 @@ class KernelLink:
         return emulator
 
     def end(self):
-        """What the link has counted, as an emulator's end()."""
+        """Returns the link's counters, in the format of the emulator's end()."""
         bucket = json.loads(tc(self._from.namespace, "-s", "-j", "qdisc", "show", "dev", "eth0"))[0]
         counted = {"there": {"packets": bucket["packets"], "bytes": bucket["bytes"], "overflowed": bucket["drops"]}}
         if self._emulator:

@@ -1,58 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The links that far.py measures over: what tests/network's link_emulator is told, and what runs."""
+"""The links of far.py: options of tests/network's link_emulator, and which programs run over them."""
 
 import dataclasses
 
-MESSAGE_BYTES = 65536  # of a program
+MESSAGE_BYTES = 65536  # message size of the programs
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
     name: str
     what: str
-    options: str  # link_emulator's
-    mtu: int = 1500  # of the hosts' devices
-    measure: str = "alone"  # or: "four" queue pairs of four programs, "beside" a TCP flow
-    seconds: int = 0  # less says nothing: the link is slow to show what it does
-    # ib_write_bw's: its queue pair's time-out, 67 ms seven times by default, must be more than the way there and back; its
-    # requests more than the path holds, three times where packets are lost; and it leaves out its beginning, as iperf3 does.
+    options: str  # options of link_emulator
+    mtu: int = 1500  # MTU of the hosts' devices
+    measure: str = "alone"  # or "four": four programs with a queue pair each; or "beside": beside a TCP flow
+    seconds: int = 0  # minimum length of a measurement: some links show their effect slowly
+    # Options of ib_write_bw: -u, the local ACK timeout (default 67 ms, 7 retries), must exceed the round trip. -t, the requests in
+    # flight, must exceed the bandwidth-delay product, by three times where packets are lost. -f leaves out the start, as iperf3 does.
     program: str = ""
-    read_bytes: int = MESSAGE_BYTES  # of a READ, of which a queue pair has 128 under way at most
+    read_bytes: int = MESSAGE_BYTES  # size of a READ; a queue pair has at most 128 READs in flight
 
     @property
     def rate(self):
-        """Its megabytes a second, where it has one limit for all the time."""
+        """The link's rate in MB/s; None if it has no limit or a changing one."""
         rate = float(self.option("--rate"))
         return rate / 8 if rate and self.option("--rate-turn") == "0" else None
 
     def option(self, name):
-        """What an option of one word says; "0" if it is not there."""
+        """The value of an option that takes one word; "0" if the option is missing."""
         words = self.options.split()
         return words[words.index(name) + 1] if name in words else "0"
 
     @property
     def is_by_kernel(self):
-        """It is made by kernel_link.py, of rate, queue and delay alone: an emulator would take a processor from those that are
-        measured."""
+        """Whether kernel_link.py emulates the link, with rate, queue and delay only. At this rate the emulator would take
+        processor time from the programs under test."""
         return (self.rate or 0) >= 1250
 
     @property
     def is_fast(self):
-        """The processors are what limits it."""
+        """Whether the processors limit the throughput, not the link."""
         return self.option("--rate") == "0" or self.is_by_kernel
 
     @property
     def goes_first(self):
-        """Its emulator gets a processor before all else. Programs that poll, more than there are processors, would else keep it
-        waiting, and what they send evenly reach its queue in bursts."""
+        """Whether the emulator runs with real-time priority. Otherwise more polling programs than processors would delay it, and
+        evenly paced packets would reach its queue in bursts."""
         return self.measure == "four"
 
 
-# The queue of most: 8 ms at 1 Gb/s, as switches and home routers of that speed have.
+# The queue of most links: 8 ms at 1 Gb/s, like switches and home routers of that speed.
 DEEP = "--queue 1000000"
 
 LINKS = [
-    # The table of what was measured first.
+    # The links that were measured first.
     Link("queue-250k", "1 Gb/s, queue 250 kB", "--rate 1000 --queue 250000"),
     Link("queue-60k", "1 Gb/s, queue 60 kB", "--rate 1000 --queue 60000"),
     Link("rtt-2ms", "1 Gb/s, 2 ms round trip", "--rate 1000 --queue 250000 --delay 1"),
@@ -70,7 +70,7 @@ LINKS = [
     Link("four", "1 Gb/s, queue 250 kB, four QPs of four programs", "--rate 1000 --queue 250000", measure="four"),
     Link("beside-tcp", "1 Gb/s, queue 250 kB, beside one TCP flow (bbr)", "--rate 1000 --queue 250000", measure="beside"),
 
-    # Further ones: what paths outside of a computing centre are like.
+    # Further links, like paths outside a data centre.
     Link("10g-20ms", "10 Gb/s, 20 ms", "--rate 10000 --queue 12500000 --delay 10", program="-t 1024", read_bytes=1 << 20),
     Link("wifi", "300 Mb/s, 4 ms, stalls of up to 12 ms, 0.1 % lost",
          "--rate 300 --queue 750000 --delay 2 --jitter 12 --jitter-every 7 --loss 0.001"),

@@ -229,15 +229,17 @@ class Caller {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Connections set up and torn down a second through librdmacm, and the memory of open ones."};
+  CLI::App app{
+      "Measures connections set up and torn down per second through librdmacm, and the memory of open ones."};
   std::string address = "127.0.0.1";
   size_t count = 1000, at_a_time = 64, open = 10000;
-  app.add_option("--address", address, "Where to listen and to call: an address of this host")
+  app.add_option("--address", address, "Address of this host to listen on and to connect to")
       ->capture_default_str();
-  app.add_option("--connections", count, "Connections for each rate")->capture_default_str();
-  app.add_option("--at-a-time", at_a_time, "How many are under way at once in the second rate")
+  app.add_option("--connections", count, "Connections per measurement")->capture_default_str();
+  app.add_option("--at-a-time", at_a_time, "Connections set up at once in the second measurement")
       ->capture_default_str();
-  app.add_option("--open", open, "Connections that stand at once; 0: leave it out")->capture_default_str();
+  app.add_option("--open", open, "Connections to keep open at once; 0: skip this measurement")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   int ready[2];

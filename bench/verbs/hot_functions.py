@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions of libibverbs.so.1 each message goes through: prints a new src/libraries/libibverbs/hot_functions.txt.
+"""Finds the functions of libibverbs.so.1 that run for each message, and prints a new src/libraries/libibverbs/hot_functions.txt.
 
     hot_functions.py --build build/release > src/libraries/libibverbs/hot_functions.txt
 
-As root. Runs perftest's programs under callgrind (package valgrind), each end in turn, and takes what is called often enough.
+Needs root. Runs perftest's programs under callgrind (package valgrind), each end in turn, and selects the functions that are called
+for at least OFTEN of the messages.
 """
 
 import argparse
@@ -17,17 +18,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 import harness  # noqa: E402
 
 SECONDS = 120
-LIST = 16  # how many requests go together where many are posted
-OFTEN = 0.4  # of the rounds: what time brings about, which is long under callgrind, comes less often
+LIST = 16  # requests per batch in runs that post many
+OFTEN = 0.4  # minimum calls per round; functions that timers call, though frequent under the slow callgrind, stay below
 
-# Each group: its title, the route, and its programs, with options of `verbena run`, and how many rounds they make of their messages.
+# Each group: title, route, and programs. Each program: option of `verbena run`, command, number of rounds.
 ALONE = 3000
 GROUPS = [
     ("SENDs by memory that go alone", "local", [
         ("", ["ib_send_lat", "-s", "8", "-n", str(ALONE)], ALONE),
         ("", ["ib_send_lat", "-s", "4096", "-n", str(ALONE)], ALONE),
     ]),
-    ("What needs only the other's memory", "local", [
+    ("One-sided operations on the peer's memory", "local", [
         ("--shared-memory", ["ib_write_lat", "-s", "8", "-n", str(ALONE)], ALONE),
         ("--shared-memory", ["ib_atomic_lat", "-n", str(ALONE)], ALONE),
         ("", ["ib_write_lat", "-s", "8", "-n", str(ALONE)], ALONE),
@@ -62,7 +63,8 @@ HEAD = """\
 
 
 def qualified_name(symbol):
-    """verbena::room::Class::function of a symbol as callgrind prints it; None for what is not ours, or has no name."""
+    """The name (verbena::folder::Class::function) of a symbol that callgrind prints; None for others' symbols, operators and
+    lambdas."""
     name = re.sub(r"'\d+$", "", symbol).replace("(anonymous namespace)", "ANONYMOUS")
     depth = 0
     plain = ""
@@ -77,13 +79,13 @@ def qualified_name(symbol):
             plain += letter
     if "operator" in plain or "lambda" in plain:
         return None
-    # A template's has the type of its result ahead of it.
+    # The symbol of a function template begins with the result type.
     found = [word for word in plain.split(" ") if re.match("verbena(::|_)", word)]
     return found[-1].replace("ANONYMOUS", "(anonymous namespace)") if found else None
 
 
 def calls_in(profile):
-    """How often each function was called."""
+    """The number of calls of each function."""
     calls = {}
     names = {}
     callee = None
@@ -102,7 +104,7 @@ def calls_in(profile):
 
 
 def called_often(here, option, command, rounds, folder):
-    """By either end."""
+    """The functions that the server or the client calls at least OFTEN times per round."""
     found = set()
     for end in ("server", "client"):
         profile = folder / "profile"
@@ -132,7 +134,7 @@ def main():
     known = set()
     text = HEAD
     with tempfile.TemporaryDirectory() as folder:
-        pathlib.Path(folder).chmod(0o777)  # the programs are another user's
+        pathlib.Path(folder).chmod(0o777)  # the programs run as another user
         for title, route, programs in GROUPS:
             found = set()
             with harness.Hosts(arguments.build, route) as hosts:

@@ -163,7 +163,7 @@ void stay_idle(double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"What many verbs objects in one process cost in time and memory."};
+  CLI::App app{"Measures the time and memory of many verbs objects in one process."};
   size_t qp_count = 10000, region_count = 100000, cq_count = 1000;
   std::string device_name;
   int gid_index = 0;
@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
   app.add_option("--qps", qp_count, "Queue pairs (RC, rings of 16 requests)")->capture_default_str();
   app.add_option("--regions", region_count, "Memory regions")->capture_default_str();
   app.add_option("--cqs", cq_count, "Completion queues (of 63 entries)")->capture_default_str();
-  app.add_option("--idle", idle, "Seconds in which nothing is done with what has been made")
+  app.add_option("--idle", idle, "Seconds for which to measure the cost of idle objects")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--device", device_name, "Device; default: the first");

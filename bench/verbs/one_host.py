@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How near Debian's unmodified programs come to the speed of memory when both ends are on one host.
+"""Measures Debian's unmodified programs with both ends on one host, and compares them with the limits of this machine.
 
-    one_host.py --build build/release                          everything, beside the machine's limits and other libraries
-    one_host.py --build build/release --only ib_send_lat       rows whose name contains this; may be given again
-    one_host.py --build build/release --route wire             the same by UDP (VERBENA_LOCAL=off), to compare
+    one_host.py --build build/release                          everything
+    one_host.py --build build/release --only ib_send_lat       rows whose name contains this word; may be repeated
+    one_host.py --build build/release --route wire             the same over UDP (VERBENA_LOCAL=off), for comparison
 
-Both ends run in one network namespace, as an ordinary user, with default settings. The limits (bin/one_host_limits) and the peers
-(UCX's and libfabric's shared memory) are measured again in each round of each row that they stand beside, as a shared machine
-disturbs both; the figures are medians of the rounds. What other guests of a virtual machine's host disturb is measured again
-(other_guests.py), for up to --patience seconds; --patience 0 takes what comes. The flag is the half round trip of one cache line between two pinned
-processors: processors of a virtual machine are sometimes near each other and sometimes far, and two runs can be compared only if
-it was about the same. What is not installed is left out, and named.
+Both ends run in one network namespace, as an ordinary user, with default settings. Rows are compared with limits of the machine
+(bin/one_host_limits) and with other libraries (UCX's and libfabric's shared memory). Each round of a row measures these again,
+because load on a shared machine disturbs both. Figures are medians over the rounds. A measurement that other guests of the host
+disturbed is repeated for up to --patience seconds (other_guests.py); --patience 0 accepts the first result.
+
+The flag is the half round trip of one cache line between two pinned processors. It depends on whether the processors of a virtual
+machine are near each other or far apart, so runs are comparable only if their flags are similar. Rows whose programs are not
+installed are left out, and the output says so.
 """
 
 import argparse
@@ -36,7 +38,7 @@ BUSY_NS = 450
 
 
 class Missing(Exception):
-    """A program that a figure needs is not here."""
+    """A program that a measurement needs is not installed."""
 
 
 def need(*programs):
@@ -46,7 +48,7 @@ def need(*programs):
 
 
 class Bench:
-    """The host, and how its programs are started."""
+    """Runs the programs on the host, and returns their figures."""
 
     def __init__(self, hosts, options, folder):
         self.hosts = hosts
@@ -64,7 +66,7 @@ class Bench:
         return float(found.group(1)) * (1e-3 if found.group(2) == "ns" else 1)
 
     def perftest(self, *command, server=(), client=(), shared_memory=False):
-        """The client's output."""
+        """Runs a program of perftest as server and client; returns the client's output."""
         need(command[0])
         options = ["--shared-memory"] if shared_memory else []
         result = harness.pair(self.host, self.host, [*command, "-F", "-d", self.device, "-x", self.gid], seconds=SECONDS,
@@ -75,7 +77,7 @@ class Bench:
         return result.client.output
 
     def ucx(self, transports, test, size, count):
-        """UCX by itself, without Verbena: its final line of figures."""
+        """Runs ucx_perftest without Verbena; returns the figures of its last line."""
         need("ucx_perftest")
         result = harness.pair(self.host, self.host, ["ucx_perftest"], seconds=SECONDS,
                               client_options=["-t", test, "-s", size, "-n", count, "-w", count // 20],
@@ -86,7 +88,7 @@ class Bench:
         return [float(word) for word in final.group(1).split()]
 
     def libfabric(self, size, count):
-        """libfabric's shared memory by itself: megabytes a second, and microseconds of a half round trip."""
+        """Runs fi_pingpong over libfabric's shared memory, without Verbena; returns MB/s and the half round trip in us."""
         need("fi_pingpong")
         port = self.hosts.port()
         words = ["fi_pingpong", "-p", "shm", "-e", "rdm", "-I", count, "-S", size]
@@ -103,7 +105,8 @@ class Bench:
         return float(figures.group(2)), float(figures.group(3))
 
     def mpi(self, name, *options, start=None):
-        """A figure of mpi_messages. UCX is told to take verbs, as it takes shared memory of its own otherwise."""
+        """Runs mpi_messages and returns the figure `name`. `options` must make UCX use verbs: by default it uses its own
+        shared memory."""
         need("mpirun", "mpic++")
         if not self._mpi_messages:
             program = self.folder / "mpi_messages"
@@ -120,7 +123,7 @@ class Bench:
 
 
 def latency(*command):
-    """The median, in microseconds, of all that the client took: its summary shows two digits only."""
+    """The median in microseconds over all iterations of the client (-H), since its summary shows two decimals only."""
     def measure(bench, **options):
         output = bench.perftest(*command, "-H", **options)
         return statistics.median(float(word) for word in re.findall(rf"^\d+, {NUMBER}$", output, re.MULTILINE))
@@ -128,7 +131,7 @@ def latency(*command):
 
 
 def latency_in_shared_memory(*command):
-    """The same, with the buffers of both ends in files of /dev/shm."""
+    """Like latency(), with the buffers of both ends in shared files of /dev/shm."""
     def measure(bench):
         with harness.shared_files(2) as files:
             server, client = ([f"--mmap={path}"] for path in files)
@@ -137,7 +140,7 @@ def latency_in_shared_memory(*command):
 
 
 def latency_with_shared_memory(*command):
-    """The same with buffers of malloc(), under `verbena run --shared-memory`."""
+    """Like latency(), with buffers from malloc() under `verbena run --shared-memory`."""
     return lambda bench: latency(*command)(bench, shared_memory=True)
 
 
@@ -147,12 +150,12 @@ def rate_line(output):
 
 
 def bandwidth(*command):
-    """Gigabytes a second; perftest counts MiB."""
+    """Gigabytes per second, converted from perftest's MiB."""
     return lambda bench: rate_line(bench.perftest(*command))[1] * MEBIBYTE / 1e9
 
 
 def message_rate(*command):
-    """Millions a second."""
+    """Millions of messages per second."""
     return lambda bench: rate_line(bench.perftest(*command))[2]
 
 
@@ -178,7 +181,7 @@ def open_mpi_without_verbena(name):
     return lambda bench: bench.mpi(name, *options, start=lambda words: bench.host.start(words))
 
 
-# What rows stand beside: name, unit, how it is measured.
+# The figures that rows are compared with: name, unit, measurement.
 PEERS = {name: (unit, measure) for name, unit, measure in (
     ("flag", "us", limit("flag")),
     ("two-copy ring", "GB/s", limit("two_copy_ring")),
@@ -204,7 +207,8 @@ PEERS = {name: (unit, measure) for name, unit, measure in (
 
 @dataclasses.dataclass(frozen=True)
 class Want:
-    """At most (of latencies) or at least (of rates) so many times a peer, or without a peer so many units."""
+    """The bound of a figure: a maximum for latencies, a minimum for rates. It is a multiple of the peer's figure, or, without a
+    peer, in the row's unit."""
     bound: float
     peer: Optional[str] = None
 
@@ -219,7 +223,7 @@ class Row:
     unit: str
     measure: Callable
     wants: tuple
-    beside: tuple = ()  # further peers, only shown
+    beside: tuple = ()  # further peers to compare with, without a bound
 
     @property
     def smaller_is_better(self):
@@ -273,11 +277,11 @@ class Report:
         self.bench = bench
         self.rounds = rounds
         self.guests = guests
-        self.flags = []  # of all rounds, in ns
+        self.flags = []  # the flag in each round, in ns
         self.reached = self.missed = 0
 
     def peer(self, name):
-        """One measurement, or why there is none."""
+        """Measures a peer once. Returns its figure, or the exception if it could not be measured."""
         try:
             value = self.guests.without(lambda: PEERS[name][1](self.bench))
         except (Missing, RuntimeError) as error:
@@ -288,7 +292,7 @@ class Report:
 
     @staticmethod
     def median_of_peer(values):
-        """Or why there is none."""
+        """The median, or the first exception among the values."""
         errors = [value for value in values if not isinstance(value, float)]
         return errors[0] if errors else statistics.median(values)
 
@@ -338,7 +342,7 @@ class Report:
     def end(self):
         if self.flags:
             flag = statistics.median(self.flags)
-            how = "near" if flag < NEAR_NS else "far" if flag < BUSY_NS else "not our own: something else runs on them"
+            how = "near each other" if flag < NEAR_NS else "far apart" if flag < BUSY_NS else "busy with other work"
             print(f"\nflag, over the whole run: {flag:.0f} ns ({min(self.flags):.0f} to {max(self.flags):.0f}): the two processors "
                   f"are {how}")
         print(self.guests.report())
@@ -348,11 +352,11 @@ class Report:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder")
-    parser.add_argument("--only", action="append", metavar="ROW", help="rows whose name contains this; default: all, and all peers")
+    parser.add_argument("--only", action="append", metavar="ROW", help="measure rows whose name contains ROW only; default: all rows and peers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--patience", type=float, default=15, metavar="SECONDS",
-                        help="for each measurement, to take it without other guests of the host; 0: do not look for them")
-    parser.add_argument("--netdev", choices=("lo", "eth0"), default="lo", help="a host with nothing but loopback, or with a link")
+                        help="maximum time for repeating a measurement that other guests disturbed; 0: do not check for them")
+    parser.add_argument("--netdev", choices=("lo", "eth0"), default="lo", help="network device: loopback only, or one end of a veth pair")
     harness.add_route_option(parser)
     options = parser.parse_args()
     harness.require_root()
@@ -367,9 +371,9 @@ def main():
         report = Report(bench, options.rounds, OtherGuests(bench.limits_program, options.patience))
         seen = harness.routes(bench.host, bench.host) if shutil.which("ib_write_bw") else []
         said = ", ".join(route or "nothing" for route in seen) or "no traffic seen"
-        print(f"route asked for: {options.route}; verbena status says: {said}\n")
+        print(f"requested route: {options.route}; routes shown by verbena status: {said}\n")
         if not options.only:
-            print("limits of this machine, and what others do on it")
+            print("limits of this machine, and other libraries")
             for name in PEERS:
                 report.show_peer(name)
             print()

@@ -373,7 +373,7 @@ double median_of(const Limit& limit, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("What two processes of one host can do at most: name, value and unit of each limit");
+  CLI::App app("Measures the limits of two processes on one host. Prints name, value and unit of each.");
   int rounds = 7;
   std::vector<int> wanted_processors;
   std::vector<std::string> only;

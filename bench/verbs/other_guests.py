@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a virtual machine feels of its host's other guests, and how to measure when it feels nothing.
+"""Detects disturbance of a virtual machine by other guests of its host, and repeats measurements that were disturbed.
 
-Two things change within seconds, without a word from the kernel, and change latencies by half and more:
-- The other half of a core works for another guest: ours has two thirds of its instructions in the same time.
-- The host moves our processors: nearer to each other, on one core, or farther apart.
-Both are looked at before and after each measurement. One that was disturbed is taken again, as long as there is patience for.
+Two things change within seconds, invisibly to the kernel, and change latencies by half or more:
+- Another guest uses the second hardware thread of a core: our thread then executes two thirds of its instructions per second.
+- The host moves our processors: nearer to each other, onto one core, or farther apart.
+Both are checked before and after each measurement. A disturbed measurement is repeated for a limited time.
 """
 
 import dataclasses
@@ -13,26 +13,26 @@ import time
 
 import harness
 
-WHOLE = 0.9  # of the most additions at once that have been seen: nobody else is on the core
-SAME = 0.3  # the flag may differ so much
-LOOKS = 15  # at the beginning
+WHOLE = 0.9  # minimum additions per cycle, relative to the maximum seen: no other guest uses the core
+SAME = 0.3  # maximum relative difference of the flag from its median
+LOOKS = 15  # checks at the beginning, which determine the median
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    flag: float  # ns
-    additions: float  # at once, by the processor that has fewer
+    flag: float  # half round trip of a cache line between the two processors, in ns
+    additions: float  # per cycle; the lower value of the two processors
 
 
 class OtherGuests:
-    # patience: seconds for each measurement; 0: whatever comes is taken.
+    # patience: maximum seconds for repeating a measurement; 0: never check, never repeat.
     def __init__(self, limits_program, patience):
         self._limits_program = limits_program
         self._patience = patience if limits_program.exists() else 0
         self.taken = self.again = self.disturbed = 0
         looks = [self._look() for _ in range(LOOKS)] if self._patience else []
         self.flag = statistics.median(look.flag for look in looks) if looks else None
-        self.most_additions = max((look.additions for look in looks), default=0)
+        self.max_additions = max((look.additions for look in looks), default=0)
 
     def _look(self):
         lines = harness.sh(self._limits_program, "--rounds", 3, "--only", "flag", "additions_at_once").splitlines()
@@ -41,11 +41,11 @@ class OtherGuests:
 
     def _are_away(self):
         look = self._look()
-        self.most_additions = max(self.most_additions, look.additions)
-        return look.additions >= WHOLE * self.most_additions and abs(look.flag - self.flag) <= SAME * self.flag
+        self.max_additions = max(self.max_additions, look.additions)
+        return look.additions >= WHOLE * self.max_additions and abs(look.flag - self.flag) <= SAME * self.flag
 
     def without(self, measure):
-        """What measure() answers, from a time in which the others were not felt, if there is such a time."""
+        """Calls measure() until no other guest disturbed it, or until the patience ends; returns its last result."""
         if not self._patience:
             return measure()
         self.taken += 1
@@ -64,7 +64,7 @@ class OtherGuests:
 
     def report(self):
         if not self._patience:
-            return "other guests of the host were not looked for"
-        return (f"other guests of the host: {self.taken} measurements, {self.again} times one was taken again as they were felt, "
-                f"{self.disturbed} are disturbed nevertheless (flag {self.flag:.0f} ns and {self.most_additions:.1f} additions a "
-                "cycle when they are not)")
+            return "other guests of the host: not checked"
+        return (f"other guests of the host: {self.taken} measurements, {self.again} repetitions because of disturbance, "
+                f"{self.disturbed} results still disturbed (undisturbed: flag {self.flag:.0f} ns, {self.max_additions:.1f} additions "
+                "per cycle)")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How soon a target answers whose program does not poll: it calls no verb, or it sleeps until an event.
+"""Measures how soon a target answers if its program does not poll: it calls no verb, or sleeps until an event.
 
     sleeping_target.py --build build/release [--rounds 3] [--case ib_read_lat ...]
 
-Over a veth pair between two namespaces. Latencies stand beside what two spinning programs need for the same way over bare
-UDP sockets, in the same round, as a shared machine disturbs both; the medians of the rounds make the ratio. A program that
-is not installed is left out. The last line is the processor time of a process that has a connected queue pair and rests.
+The two ends are namespaces joined by a veth pair. Each latency is compared with that of two busy-polling programs over bare UDP
+sockets, measured in the same round, because load on a shared machine disturbs both. The ratio is that of the medians. Programs
+that are not installed are left out. The last line is the processor use of an idle server.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def number_in(pattern, result):
 
 
 def perftest_latency(pair, *command):
-    """The mean of its latencies, which for READ and atomics are those of the whole way there and back."""
+    """The mean latency that perftest prints: a full round trip for READs and atomics, half of one otherwise."""
     return wire_speed.perftest(pair, False, [*command, "-n", "5000"])[5]
 
 
@@ -45,7 +45,7 @@ def served(server, client, port, serve, call, seconds=SECONDS):
     if port:
         harness.poll_until(lambda: serving.listens(port) or not serving.running(), 10)
     else:
-        time.sleep(1)  # it listens for RDMA connections, which no table shows
+        time.sleep(1)  # the server listens for RDMA connections, which /proc/net/tcp does not show
     calling = client.verbena("run", *call)
     status = calling.wait(seconds)
     result = harness.Result(serving, calling, 0, status)
@@ -73,7 +73,7 @@ def qperf(pair, test):
 
 
 def rcopy(pair):
-    """Gigabytes a second."""
+    """Gigabytes per second."""
     server, client = pair
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         source = pathlib.Path(folder) / "source"
@@ -85,7 +85,7 @@ def rcopy(pair):
 
 
 def fio(pair):
-    """MiB a second of RDMA READ, one block of 64 KiB at a time."""
+    """MiB per second of RDMA READ, one block of 64 KiB at a time."""
     server, client = pair
     port = server.hosts.port()
     common = ["fio", "--name=job", "--ioengine=rdma", f"--port={port}", "--bs=64k", "--size=256m",
@@ -93,11 +93,11 @@ def fio(pair):
     result = served(server, client, 0, [*common, "--rw=read", "--iodepth=4"],
                     [*common, "--rw=write", "--verb=read", "--iodepth=1", f"--hostname={server.ipv4}"])
     line = number_in(r"(?m)^3;.*$", result).group(0)
-    return float(line.split(";")[47]) / 1024  # what the program calls writing
+    return float(line.split(";")[47]) / 1024  # fio counts the client's READs as writing
 
 
 def resting_share(pair):
-    """Percent of a processor that a server with its resources made uses while nobody calls."""
+    """Processor use, in percent of one processor, of a server that has created its resources and has no client."""
     server, _ = pair
     port = server.hosts.port()
     resting = server.verbena("run", "ib_read_lat", "-d", "rxe_eth0", "-F", "-p", port)
@@ -108,10 +108,10 @@ def resting_share(pair):
     time.sleep(3)
     used = ticks() - before
     resting.kill()
-    return used / 3  # ticks are hundredths of a second
+    return used / 3  # 1 tick is 10 ms, so ticks per second are percent
 
 
-# name, program, unit, how it is measured, spinning half round trips that it is compared with (0: with none)
+# name, program, unit, measurement, number of bare UDP half round trips to compare with (0: no comparison)
 CASES = [
     ("READ, target calls no verb", "ib_read_lat", "us", lambda pair: perftest_latency(pair, "ib_read_lat", "-s", "8"), 2),
     ("atomic, target calls no verb", "ib_atomic_lat", "us", lambda pair: perftest_latency(pair, "ib_atomic_lat"), 2),
@@ -133,7 +133,7 @@ def measure(name, unit, bare, ours, halves, rounds):
     line = f"{name:<36} {our_median:10.2f} {unit:<6}"
     if halves:
         limit = halves * statistics.median(pair[0] for pair in pairs)
-        line += f" two that spin, bare UDP {limit:8.2f} us  ratio {our_median / limit:.2f}"
+        line += f" bare UDP, busy-polling {limit:8.2f} us  ratio {our_median / limit:.2f}"
     print(line, flush=True)
 
 
@@ -141,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--case", action="append", help="only those whose name contains this")
+    parser.add_argument("--case", action="append", help="measure cases whose name contains this word only; may be repeated")
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ib_read_lat", "setpriv")

@@ -181,8 +181,8 @@ int main(int argc, char** argv) {
   Settings settings;
   CLI::App app("RDMA READs per second of many threads of one process");
   app.add_option("--threads", settings.threads, "numbers of threads, one after the other")->delimiter(',');
-  app.add_option("--seconds", settings.seconds, "how long each lasts");
-  app.add_option("--depth", settings.depth, "requests in flight of each thread")->check(CLI::Range(1, 100));
+  app.add_option("--seconds", settings.seconds, "length of each measurement");
+  app.add_option("--depth", settings.depth, "requests in flight per thread")->check(CLI::Range(1, 100));
   app.add_option("--device", settings.device, "the device; the first by default");
   CLI11_PARSE(app, argc, argv);
 

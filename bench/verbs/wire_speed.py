@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the machine's bare UDP speed an unmodified RDMA program gets, over a veth pair between two namespaces.
+"""Compares an unmodified RDMA program with bare UDP sockets, over a veth pair between two namespaces.
 
     wire_speed.py --build build/release [--rounds 3] [--realtime] [--patience 15]
 
-Each round measures bare sockets and perftest's programs in turn, because a shared machine disturbs both; the medians of the
-rounds make the ratio. --realtime runs all of it with the kernel's round-robin priority, which keeps other load out of the figures.
-Processors of a virtual machine that are far from each other for a moment copy a third as much as near ones: what was measured
-then is measured again (other_guests.py), for up to --patience seconds; --patience 0 takes what comes.
+Each round measures bare sockets and perftest's programs in turn, because load on a shared machine disturbs both. The ratio is that
+of the medians. --realtime runs everything with real-time priority (SCHED_RR), which keeps other load out of the figures.
+The processors of a virtual machine are far from each other at times, and then copy a third as much as near ones. Disturbed
+measurements are repeated for up to --patience seconds (other_guests.py). --patience 0 accepts the first result.
 """
 
 import argparse
@@ -63,8 +63,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--realtime", action="store_true", help="run with real-time priority (root)")
-    parser.add_argument("--patience", type=float, default=15, help="seconds for each figure to be undisturbed")
+    parser.add_argument("--realtime", action="store_true", help="run with real-time priority")
+    parser.add_argument("--patience", type=float, default=15,
+                        help="maximum seconds for repeating a disturbed measurement; 0: never repeat")
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ib_write_bw", "ib_send_lat", "setpriv", "chrt")

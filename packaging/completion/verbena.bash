@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# bash completion for verbena(1). Commands and options come from --help, so that they are those of the program that is
-# installed. It starts no agent: links are those of an agent that runs.
+# bash completion for verbena(1). It takes commands and options from --help, so they match the installed program. It never
+# starts an agent: it offers links only while an agent runs.
 #
-# Names of files, links and network devices are other people's. So no word is ever expanded: `compgen -W` would run what
-# such a name says in $(...). Readline quotes what is offered (-o filenames).
+# Other users can choose names of files, links and network devices. So no word is ever expanded: `compgen -W` would execute
+# a $(...) in a name. Readline quotes the offered words (-o filenames).
 
-# _verbena_program: sets `program`, which is asked for its help. The name of a command is one of PATH. Tab runs a path
-# before the user has pressed Enter, so its file must belong to the user or to root, and nobody else may write to it.
-# Otherwise the verbena of PATH is asked.
+# _verbena_program: sets `program`, the program to ask for help. It is the word on the command line: a name found in PATH, or
+# a path. Completion runs it before the user presses Enter, so a path is used only if its file belongs to the user or to root
+# and nobody else may write to it. Otherwise the `verbena` in PATH is used.
 _verbena_program() {
   program=${COMP_WORDS[0]}
   case $program in
@@ -36,7 +36,7 @@ _verbena_unquote() {
   done
 }
 
-# _verbena_offer: offers those lines of its input that begin with what has been typed.
+# _verbena_offer: offers the lines of its input that begin with the typed text.
 _verbena_offer() {
   local line
   while IFS= read -r line; do
@@ -44,7 +44,7 @@ _verbena_offer() {
   done
 }
 
-# _verbena_offer_files: offers files. Their names may have any character, line feeds too.
+# _verbena_offer_files: offers files. Names may contain any character, even line feeds.
 _verbena_offer_files() {
   local home='' start=$plain files file
   case $cur in
@@ -57,7 +57,7 @@ _verbena_offer_files() {
   done
 }
 
-# _verbena_listed HEADING WORD...: prints what the help of `verbena WORD...` lists below a heading, one on each line.
+# _verbena_listed HEADING WORD...: prints the entries below a heading in the help of `verbena WORD...`, one per line.
 _verbena_listed() {
   local heading=$1
   shift
@@ -75,7 +75,7 @@ _verbena_values() {
   "$program" "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", "\n", $2); print $2}'
 }
 
-# Names to explain, whole and without what all names of their kind begin with.
+# Prints the names that `verbena explain` knows, with and without their common prefix.
 _verbena_names() {
   "$program" explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
   printf '%s\n' wc event cm errno reject nak term
@@ -85,7 +85,7 @@ _verbena_links() {
   "$program" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
 }
 
-# _verbena_own NAME: whether `verbena NAME` runs one of our own of rdma-core's programs.
+# _verbena_own NAME: succeeds if `verbena NAME` runs one of Verbena's versions of rdma-core's programs.
 _verbena_own() {
   [ -n "$1" ] && _verbena_listed Programs | grep -qxF -- "$1"
 }
@@ -94,7 +94,7 @@ _verbena_own_options() {
   "$program" "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
 }
 
-_verbena_words() {  # prints what may stand at the end of these words, one on each line
+_verbena_words() {  # prints the words that may follow the given ones, one per line
   case "$*" in
     'run'*) [[ $cur == -* ]] || compgen -c -- "$cur"; _verbena_listed Options run ;;
     'link add '?*' type rxe netdev'|'link add '?*' netdev') ls /sys/class/net ;;
@@ -120,7 +120,7 @@ _verbena() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} program plain i
   local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
   COMPREPLY=()
-  if [ "${before[0]}" = run ]; then  # behind the program's name it is the program's
+  if [ "${before[0]}" = run ]; then  # words after the program's name belong to that program
     for ((i = 1; i < ${#before[@]}; ++i)); do
       case ${before[i]} in
         --) declare -F _command_offset >/dev/null && [ $((i + 1)) -lt ${#before[@]} ] && _command_offset $((i + 2)) && return ;;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs that packets are handed over: programs of an ordinary user under root's agent, which get what the agent reads for
-them, beside the same programs under an agent of their own, which have sockets. Over veth pairs between two namespaces.
+"""Measures the cost of forwarding: packets that the agent receives and forwards to a program, instead of the program's own socket.
 
-    handed_over.py --build build/release [--rounds 3]
+    forwarded.py --build build/release [--rounds 3]
 
-Each round runs both in turn, because a shared machine disturbs both; the medians of the rounds make the ratio.
+Programs of an ordinary user under root's agent get their packets forwarded. The same programs under an agent of their own have
+sockets. Each round runs both in turn, because load on a shared machine disturbs both; the ratio is that of the medians. The two
+ends are namespaces joined by a veth pair.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import harness  # noqa: E402
 import run_users  # noqa: E402
 import wire_speed  # noqa: E402
 
-# name, unit, perftest's command, the column of its figure, what that is to be multiplied with
+# name, unit, perftest's command, column of the figure, factor that converts it to the unit
 CASES = [
     ("RDMA WRITE 1 MiB, path MTU 4096", "Gb/s", ("ib_write_bw", "-s", "1048576", "-n", "4000", "-m", "4096"), 3, wire_speed.GIGABITS),
     ("RDMA WRITE 1 MiB, path MTU 1024", "Gb/s", ("ib_write_bw", "-s", "1048576", "-n", "2000", "-m", "1024"), 3, wire_speed.GIGABITS),
@@ -36,15 +37,15 @@ def main():
     harness.require_root()
     harness.require_programs("ib_write_bw", "ib_read_bw", "ib_send_lat", "setpriv")
     with harness.Hosts(options.build) as hosts:
-        lent, handed = hosts.two(9000), hosts.two(9000)
-        for host in handed:
+        with_sockets, forwarded = hosts.two(9000), hosts.two(9000)
+        for host in forwarded:
             run_users.start_agent(host)
         for name, unit, command, column, factor in CASES:
-            rounds = [[wire_speed.perftest(pair, False, command)[column] * factor for pair in (lent, handed)]
+            rounds = [[wire_speed.perftest(pair, False, command)[column] * factor for pair in (with_sockets, forwarded)]
                       for _ in range(options.rounds)]
-            with_sockets, without = (statistics.median(column) for column in zip(*rounds))
-            print(f"{name:<48} socket lent {with_sockets:7.2f} {unit:<4}  handed over {without:7.2f} {unit:<4}  "
-                  f"ratio {without / with_sockets:.2f}", flush=True)
+            directly, indirectly = (statistics.median(column) for column in zip(*rounds))
+            print(f"{name:<48} own socket {directly:7.2f} {unit:<4}  forwarded {indirectly:7.2f} {unit:<4}  "
+                  f"ratio {indirectly / directly:.2f}", flush=True)
 
 
 if __name__ == "__main__":
