@@ -74,7 +74,7 @@ bool is_gone(pid_t pid) {
 }
 
 // Returns the number of leased slots; -1 if the agent does not answer.
-int lent_slots(Admin& admin) {
+int leased_slots(Admin& admin) {
   const auto status = admin.status();
   return status ? static_cast<int>(status->slots.size()) : -1;
 }
@@ -243,10 +243,10 @@ TEST_F(AgentStart, ByManyAtOnceMakesOneAgent) {
   EXPECT_EQ(std::count(agents.begin(), agents.end(), agents.front()), static_cast<ptrdiff_t>(agents.size()));
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  EXPECT_EQ(lent_slots(**admin), static_cast<int>(children.size()));
+  EXPECT_EQ(leased_slots(**admin), static_cast<int>(children.size()));
   ::close(hold[1]);
   for (const pid_t child : children) ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 0; }));
+  EXPECT_TRUE(eventually([&] { return leased_slots(**admin) == 0; }));
 }
 
 TEST_F(AgentStart, SaysSoWhenThereIsNoProgram) {
@@ -427,10 +427,10 @@ TEST_F(AgentStart, TheEndOfAProcessCountsAlsoWhenAChildHasItsSocket) {
   ASSERT_EQ(byte, 'y');
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  ASSERT_EQ(lent_slots(**admin), 1);
+  ASSERT_EQ(leased_slots(**admin), 1);
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);
-  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 0; }));
+  EXPECT_TRUE(eventually([&] { return leased_slots(**admin) == 0; }));
   ::close(hold[1]);
 }
 

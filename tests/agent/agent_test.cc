@@ -63,7 +63,7 @@ std::vector<std::string> names(Client& client) {
 }
 
 // Returns the number of leased slots; -1 if the agent does not answer.
-int lent_slots(Admin& admin) {
+int leased_slots(Admin& admin) {
   const auto status = admin.status();
   return status ? static_cast<int>(status->slots.size()) : -1;
 }
@@ -256,10 +256,10 @@ TEST_F(Agent, TakesBackWhatAKilledProcessHeld) {
   ASSERT_EQ(told, 'y');
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  ASSERT_EQ(lent_slots(**admin), 2);
+  ASSERT_EQ(leased_slots(**admin), 2);
   ::kill(child, SIGKILL);
   const TimePoint killed = MonotonicClock::now();
-  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 0; }));
+  EXPECT_TRUE(eventually([&] { return leased_slots(**admin) == 0; }));
   EXPECT_LT(MonotonicClock::now() - killed, std::chrono::seconds(1));
   ::waitpid(child, nullptr, 0);
 }
@@ -487,11 +487,11 @@ TEST_F(Agent, SurvivesBeingKilledWithoutMovingASlot) {
 
   admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  EXPECT_EQ(lent_slots(**admin), 3);
+  EXPECT_EQ(leased_slots(**admin), 3);
   // The agent knows both again, and takes back their slots.
   EXPECT_TRUE((*first)->return_slot(1));
   EXPECT_TRUE((*second)->return_slot(2));
-  EXPECT_EQ(lent_slots(**admin), 1);
+  EXPECT_EQ(leased_slots(**admin), 1);
 }
 
 // A client with several slots, such as a process with several shards.
@@ -524,10 +524,10 @@ TEST_F(Agent, LearnsEachSlotOfAClientThatHasSeveralWhenItIsKilled) {
   }
   auto admin = Admin::connect(kOnlyRunning);
   ASSERT_TRUE(admin);
-  EXPECT_EQ(lent_slots(**admin), 4);
+  EXPECT_EQ(leased_slots(**admin), 4);
   // All its slots end with the client, and no others.
   many->reset();
-  EXPECT_TRUE(eventually([&] { return lent_slots(**admin) == 1; }));
+  EXPECT_TRUE(eventually([&] { return leased_slots(**admin) == 1; }));
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ UniqueFd copy_of(int fd) {
 
 class BellTest : public testing::Test {
  protected:
-  // What another process has that was handed the ringing end.
-  Bell is_forwarded() { return *Bell::of_other(copy_of(bell.ringing_fd())); }
+  // The bell as a process that received the ringing end has it.
+  Bell other_end() { return *Bell::of_other(copy_of(bell.ringing_fd())); }
 
   Bell bell = *Bell::make();
 };
@@ -34,7 +34,7 @@ class BellTest : public testing::Test {
 TEST_F(BellTest, WakesWhoSleepsThere) {
   WatchedThread sleeper([&] { EXPECT_TRUE(bell.await()); });
   ASSERT_TRUE(sleeper.falls_asleep());
-  EXPECT_TRUE(is_forwarded().ring());
+  EXPECT_TRUE(other_end().ring());
   sleeper.join();
 }
 
@@ -55,7 +55,7 @@ TEST_F(BellTest, SeveralRingsAreHeardAtOnce) {
 
 // Owner and ringer share one open file description, and with it the file status flags.
 TEST_F(BellTest, RingingNeverWaitsThoughTheOwnerFillsItAndLetsItBlock) {
-  const Bell ringer = is_forwarded();
+  const Bell ringer = other_end();
   const int small = 1;
   const int flags = ::fcntl(bell.ringing_fd(), F_GETFL);
   ASSERT_EQ(::fcntl(bell.ringing_fd(), F_SETFL, flags & ~O_NONBLOCK), 0);
@@ -65,13 +65,13 @@ TEST_F(BellTest, RingingNeverWaitsThoughTheOwnerFillsItAndLetsItBlock) {
 }
 
 TEST_F(BellTest, RingingASilencedOneSaysSo) {
-  const Bell ringer = is_forwarded();
+  const Bell ringer = other_end();
   ASSERT_EQ(::shutdown(bell.ringing_fd(), SHUT_WR), 0);
   EXPECT_FALSE(ringer.ring());
 }
 
 TEST_F(BellTest, RingingOneWhoseEndsAreNoPairAnyMoreSaysSo) {
-  const Bell ringer = is_forwarded();
+  const Bell ringer = other_end();
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
   ASSERT_EQ(::connect(bell.ringing_fd(), &nobody, sizeof nobody), 0);
   EXPECT_FALSE(ringer.ring());
@@ -79,7 +79,7 @@ TEST_F(BellTest, RingingOneWhoseEndsAreNoPairAnyMoreSaysSo) {
 }
 
 TEST_F(BellTest, RingingOneThatIsGoneSaysSo) {
-  const Bell ringer = is_forwarded();
+  const Bell ringer = other_end();
   bell.abandon();
   EXPECT_FALSE(ringer.ring());
   EXPECT_FALSE(bell.ring());

@@ -26,7 +26,7 @@ class TickClockTest : public testing::Test {
 TEST_F(TickClockTest, IsToBeReadAtFirst) {
   EXPECT_FALSE(clock.at(kFirst));
   read_after(Duration::zero());
-  EXPECT_FALSE(clock.at(kFirst + 1)) << "nobody knows how long a tick is";
+  EXPECT_FALSE(clock.at(kFirst + 1)) << "the length of a tick is unknown";
   read_after(kApart);
   EXPECT_FALSE(clock.at(ticks_after(kApart))) << "one may be wrong";
 }

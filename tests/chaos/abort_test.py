@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""abort_test.py BUILD [TEST...]: each thread of a program that talks to another calls abort(3) in its turn: those of the
-application get a signal, those of the library do it within. The other end hears of it, the agent has everything back, and
-nothing is left in the file system. So, too, where a handler of SIGABRT ends the process by exit(3)."""
+"""abort_test.py BUILD [TEST...]: one thread after another of a program calls abort(3) while the program talks to a peer.
+Application threads get a signal; library threads call it themselves. The peer must get an error, the agent must reclaim
+everything, and no file may be left. The same holds if a handler of SIGABRT ends the process by exit(3)."""
 
 import ctypes
 import os
@@ -16,16 +16,16 @@ from talkers import harness
 
 BUILD = None
 RECLAIM_SECONDS = 2.0
-EXITED = 7  # by the handler
+EXITED = 7  # status with which the handler of SIGABRT exits
 APPLICATION_THREADS = ("main", "talks", "waits", "accepts")
 LIBRARY_THREADS = ("verbena-engine", "verbena-rdmacm", "rsocket")
 SYS_TGKILL = 234
 
 
 def abort_in(process, thread):
-    """Python knows no tgkill(2)."""
+    """Sends SIGABRT to one thread with tgkill(2), which Python's os module lacks."""
     if thread in LIBRARY_THREADS:
-        os.kill(process.pid, signal.SIGUSR2)  # see abort_in_thread.c
+        os.kill(process.pid, signal.SIGUSR2)  # abort_in_thread.c handles it
         return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(SYS_TGKILL, process.pid, talkers.threads(process.pid)[thread], int(signal.SIGABRT)) != 0:
@@ -38,7 +38,7 @@ class Abort(unittest.TestCase):
         self.hosts.__enter__()
         self.addCleanup(self.hosts.__exit__)
         self.host = self.hosts.one()
-        self.folders_before = talkers.namespace_folders(self.host)  # of an agent that was killed, in one of this number
+        self.folders_before = talkers.namespace_folders(self.host)  # another killed agent may have left folders for the same namespace inode
         talkers.start_short_agent(self.host)
 
     def abort_each(self, threads, wanted, *options):

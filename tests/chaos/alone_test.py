@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""alone_test.py BUILD [--route ROUTE] [--seconds S] [--bare] PROGRAM [ARGUMENT...]: a program of build/tests that says itself whether
-all is well, on a host of its own, whose address it gets as its last argument. Nothing is left of it at the end: the agent
-goes, too, and has no ports and no files."""
+"""alone_test.py BUILD [--route ROUTE] [--seconds S] [--bare] PROGRAM [ARGUMENT...]: runs a self-checking program of
+build/tests on its own host. The host's address is its last argument. At the end nothing may be left: the agent must exit too,
+without ports or files."""
 
 import argparse
 import pathlib
@@ -26,7 +26,7 @@ def main():
         host = hosts.one()
         program, *arguments = options.program
         command = ("sh", "-c", 'ulimit -c 0; exec "$@"', "sh", pathlib.Path(options.build).resolve() / "tests" / program, *arguments, host.ipv4)
-        before = talkers.namespace_folders(host)  # numbers of namespaces come again; what a killed agent left of one stays
+        before = talkers.namespace_folders(host)  # inodes of namespaces are reused, so a killed agent may have left folders for this one
         talkers.start_short_agent(host)
         process = host.start(command) if options.bare else host.verbena("run", *command)
         status, output = host.finish(process, options.seconds)

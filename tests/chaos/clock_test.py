@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""clock_test.py BUILD [TEST...]: the clock of the day steps by hours while programs talk; programs of one host, and their
-agent, have monotonic clocks that are days apart, as containers that were moved have (time namespaces)."""
+"""clock_test.py BUILD [TEST...]: programs talk while the wall clock (CLOCK_REALTIME) steps by hours. Others run with monotonic
+clocks that are days apart, as in migrated containers (time namespaces); so does their agent."""
 
 import os
 import signal
@@ -18,7 +18,8 @@ DAYS = 1000000  # seconds
 
 
 def in_another_time(offset):
-    """Words that put a program into a time namespace of its own, whose clocks since the start are ahead. For root."""
+    """Command prefix that starts a program in its own time namespace, with CLOCK_MONOTONIC and CLOCK_BOOTTIME `offset` seconds
+    ahead. Needs root."""
     return ("unshare", "--time", "--monotonic", str(offset), "--boottime", str(offset), "--fork", "--kill-child")
 
 
@@ -38,13 +39,13 @@ class Clock(unittest.TestCase):
 
 
 class Steps(Clock):
-    """Programs and their agent read a clock of the day that steps each time."""
+    """The programs and their agent read a wall clock that steps at each reading."""
 
     ROUTES = ({}, {"VERBENA_LOCAL": "off"})
 
     def test_traffic_and_agents_go_by_no_clock_that_steps(self):
         stepping = talkers.preload(BUILD, "clock_steps")
-        # The agent is started by hand: one that a program starts has none of the program's preloads.
+        # Started directly: an agent that a program starts does not inherit the program's preloads.
         agent = self.host.start([*stepping, self.hosts.build.program.parent / "verbena-agent", "--foreground"],
                                 environment={"ASAN_OPTIONS": "verify_asan_link_order=0"})
         self.assertTrue(harness.poll_until(lambda: self.host.agents() or not agent.running(), 10), agent.output)
@@ -65,12 +66,12 @@ class Steps(Clock):
 
 @unittest.skipUnless(can_be_in_another_time(), "no time namespaces here")
 class Apart(Clock):
-    """Each program in a time of its own."""
+    """Each program runs in its own time namespace."""
 
     ROUTES = ({}, {"VERBENA_LOCAL": "off"})
 
     def starts(self, *offsets):
-        """What starts programs of an ordinary user so many seconds ahead."""
+        """Functions that start a program as an ordinary user, each with clocks that are one of these offsets ahead."""
         def at(offset):
             def start(*arguments, environment=None):
                 words = [*(in_another_time(offset) if offset else ()), *harness.ordinary_user(), self.hosts.build.program]
@@ -79,7 +80,7 @@ class Apart(Clock):
         return [at(offset) for offset in offsets]
 
     def slots(self):
-        """{pid: slots} of all that the agent knows."""
+        """{pid: slots} of all processes in the agent's status."""
         return {process["pid"]: process["slots"] for process in self.host.status()["processes"]}
 
     def test_two_programs_talk_whose_clocks_are_days_apart(self):
@@ -89,7 +90,7 @@ class Apart(Clock):
                 self.assert_all_rounds(both)
 
     def test_an_agent_of_another_time_takes_over_programs_that_run(self):
-        """What it compares with its predecessor's record is told in its own clock."""
+        """The agent converts the start times in its predecessor's takeover state to its own clock."""
         both = talkers.Talkers(BUILD, self.host, starts=self.starts(0, DAYS))
         self.assertTrue(both.until_up(), both.output())
         before = self.slots()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""connection_test.py BUILD [TEST...]: either end, its agent or the link goes away at every stage of a connection. The
-survivor gets an event, what the dead one held is freed, and the next connection succeeds."""
+"""connection_test.py BUILD [TEST...]: kills either end, its agent or the link at every stage of a connection. The survivor
+must get an event, the dead end's resources must be freed, and the next connection must succeed."""
 
 import os
 import pathlib
@@ -14,9 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import harness  # noqa: E402
 
 BUILD = None
-SOON = 8.0  # seconds; a lost message is sent again after 4.3, a peer given up after sixteen times that
+SOON = 8.0  # seconds; a lost message is resent after 4.3, and a peer is given up after sixteen times that
 
-# How far each end gets: what the client does, what the server does, and which event each then gets.
+# For each stage: the client's commands, the server's commands, and the event that each then gets.
 STAGES = {
     "listening": [],
     "resolved": [("client", "resolve", "ADDR_RESOLVED"), ("client", "route", "ROUTE_RESOLVED")],
@@ -29,7 +29,7 @@ ENDINGS = {"REJECTED", "CONNECT_ERROR", "UNREACHABLE", "DISCONNECTED", "ADDR_ERR
 
 
 class Peer:
-    """A cm_peer, its commands and what it has said."""
+    """A cm_peer process: sends it commands and reads its output."""
 
     def __init__(self, host, role, address, port):
         command = [*host.enter(), *harness.ordinary_user(), host.hosts.build.program, "run", CM_PEER, role, address, port]
@@ -54,7 +54,7 @@ class Peer:
         return self.said
 
     def wait_for(self, wanted, what, seconds=SOON):
-        """The first line for which wanted(line) is true; it is used up."""
+        """Returns the first line for which wanted(line) is true, and removes it."""
         def found():
             lines = self.read()
             for number, line in enumerate(lines):
@@ -100,8 +100,8 @@ class ConnectionChaos(unittest.TestCase):
         return peer
 
     def begin(self, stage):
-        """A server and a client that have reached `stage`."""
-        for peer in self.peers:  # left by a stage that failed
+        """Starts a server and a client and brings them to `stage`."""
+        for peer in self.peers:  # left by an earlier stage that failed
             peer.kill()
         port = self.hosts.port()
         peers = {"server": self.start(self.server_host, "server", port)}
@@ -119,13 +119,13 @@ class ConnectionChaos(unittest.TestCase):
         raise KeyError(stage)
 
     def assert_nothing_left(self, *hosts):
-        """No identifier, no port and no slot is held on these hosts, except in TIMEWAIT, which ends by itself."""
+        """Checks that no identifier, port or slot is held on these hosts. Identifiers in TIMEWAIT are allowed: they expire."""
         def held():
             found = []
             for host in hosts:
                 status = host.status()
                 found += [(host.namespace, process["pid"]) for process in status["processes"]]
-                managed = status["connection_management"]  # None: there is no agent
+                managed = status["connection_management"]  # None: no agent runs
                 if managed and managed["identifiers"]:
                     found.append((host.namespace, managed))
             return found
@@ -157,7 +157,7 @@ class ConnectionChaos(unittest.TestCase):
                 server, client = self.begin(stage)
                 client.kill()
                 if stage == "requested":
-                    server.tell("accept")  # nobody gets an event for a request not yet accepted, as with the kernel
+                    server.tell("accept")  # a request that was not yet accepted gives no event, as with the kernel
                 if stage in ("requested", "answered", "established"):
                     server.wait_for_ending()
                 server.kill()
@@ -173,7 +173,7 @@ class ConnectionChaos(unittest.TestCase):
                     client.wait_for_ending()
                 elif stage == "resolved":
                     client.tell("connect")
-                    client.wait_for_event("REJECTED")  # nobody listens any more
+                    client.wait_for_event("REJECTED")  # the listener is gone
                 client.kill()
                 self.assert_nothing_left(self.server_host, self.client_host)
         self.assert_connects_anew()
@@ -190,7 +190,7 @@ class ConnectionChaos(unittest.TestCase):
                     client.tell("destroy")
                     server.wait_for_ending(seconds=30)
                 elif stage == "established":
-                    # It survives without an agent, and ends through the next one.
+                    # The connection survives without an agent; the next agent disconnects it.
                     client.tell("disconnect")
                     server.wait_for_event("DISCONNECTED")
                     server.tell("disconnect")
@@ -206,7 +206,7 @@ class ConnectionChaos(unittest.TestCase):
                 server, client = self.begin(stage)
                 self.kill_agent(self.server_host)
                 if stage in ("listening", "resolved"):
-                    # The next agent goes on listening.
+                    # Any program starts the next agent, which keeps listening.
                     self.server_host.run("ibv_devices")
                     if stage == "listening":
                         client.tell("resolve")
@@ -230,7 +230,7 @@ class ConnectionChaos(unittest.TestCase):
     def test_lost_address_and_device(self):
         server, client = self.begin("established")
         harness.sh("ip", "-n", self.client_host.namespace, "addr", "del", f"{self.client_host.ipv4}/24", "dev", "eth0")
-        # Nothing is said of the address, as by the kernel.
+        # Removing an address gives no event, as with the kernel.
         status, output = self.client_host.command("link", "del", "rxe_eth0")
         self.assertEqual(status, 0, output)
         client.wait_for_event("DEVICE_REMOVAL")
@@ -252,7 +252,7 @@ class ConnectionChaos(unittest.TestCase):
                 server.kill()
                 self.assert_nothing_left(self.client_host)
                 self.set_link("up")
-                # The server's side has given up what it still had to send to the lost one.
+                # Wait until the server has given up resending to the lost client.
                 self.assert_nothing_left(self.server_host, self.client_host)
                 self.assert_connects_anew()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""failure_test.py BUILD [--every N]: a program that does something with each kind of object, in which one call of the
-library for memory, a descriptor or a thread fails, or all from one on; each call in turn. The program must hear of it, or be
-none the worse for it: it never crashes, hangs, or is left with more descriptors than else."""
+"""failure_test.py BUILD [--every N]: runs a program that uses each kind of object, once per library call for memory, a
+descriptor or a thread. In each run this call fails, or all calls from it on. The program must get an error or be unaffected.
+It must never crash, hang, or leak descriptors."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ class Failures:
         self.host = host
         self.shim = tests / "libfailing_calls.so"
         self.program = tests / "all_verbs"
-        self.left = 1000  # descriptors, when all goes well
+        self.left = 1000  # maximum open descriptors at the end; count() sets it
 
     def run(self, **environment):
         """(exit status or None, output)"""
@@ -32,7 +32,7 @@ class Failures:
         return self.host.run("sh", "-c", with_shim, "sh", self.program, self.host.ipv4, self.left, seconds=SECONDS, environment=environment)
 
     def count(self):
-        """How many calls there are when all goes well."""
+        """Returns the number of calls in a run without failures, and records the open descriptors at its end."""
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o777)
             file = pathlib.Path(folder) / "count"
@@ -44,12 +44,12 @@ class Failures:
 
     @staticmethod
     def descriptors(output):
-        """How many are left open at the end; None if it did not get there."""
+        """The number of open descriptors at the end; None if the program did not get there."""
         counted = re.search(r"^descriptors (\d+)$", output, re.MULTILINE)
         return int(counted[1]) if counted else None
 
     def wrong(self, variable, number):
-        """What is wrong when that call fails, or None."""
+        """Fails call `number` and returns a complaint, or None."""
         status, output = self.run(**{variable: str(number)})
         if status not in (ALL_WELL, REFUSED):
             return f"{'it hangs' if status is None else f'exit status {status}'}\n{output}"
@@ -64,8 +64,8 @@ class Failures:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th call")
-    parser.add_argument("--first", type=int, default=1, metavar="N", help="from this one on")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="test every N-th call only")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="begin with the N-th call")
     harness.add_route_option(parser)
     options = parser.parse_args()
     harness.require_root()

@@ -210,7 +210,8 @@ void all_children(const std::string& state, const std::function<void()>& after_e
   });
   step("a child that executes a program", [&] { forked("exec", execute); });
   step("a child that opens the device again", [&] { forked("again", work_again); });
-  step("such a one that ends by exit(3)", [&] { forked("again, exit", work_again, true); });
+  step("a child that opens the device again and ends by exit(3)",
+       [&] { forked("again, exit", work_again, true); });
   step("a child that closes everything and opens the device again", [&] {
     forked("close", [] {
       close_everything();

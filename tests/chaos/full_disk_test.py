@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""full_disk_test.py BUILD [TEST...]: the file system of the agent's directory is full, has no inodes left, or cannot be written
-to; programs may write no files at all (ulimit -f). Programs work all the same, as only what shows them /sys needs it; what
-cannot be written is said; and all is as it should be once there is room."""
+"""full_disk_test.py BUILD [TEST...]: the file system of the agent's directory is full, has no free inodes, or is read-only; or
+programs may not write files (ulimit -f). Programs must work nevertheless, since only the view of /sys needs these files.
+Failed writes must be logged. Once there is space, everything must be complete."""
 
 import pathlib
 import subprocess
@@ -18,7 +18,7 @@ HOME = f"/run/user/{harness.NOBODY}"
 
 
 class SmallHost(harness.Host):
-    """A host whose /run is a small file system, in which nothing but a user's folder is."""
+    """A host whose /run is a small file system that contains only a user's folder."""
 
     def __init__(self, host, options):
         super().__init__(host.hosts, host.namespace, host.ipv4, host.ipv6, host.netdev)
@@ -41,7 +41,7 @@ class SmallHost(harness.Host):
         self.shell("rm /run/ballast")
 
     def shows_the_device(self):
-        """Whether its folder is whole, to the file that is written last."""
+        """Whether the device's folder is complete; ibdev is the file written last."""
         files = self.shell(f"find {HOME} -path '*/infiniband/rxe_lo/*' -type f | wc -l; find {HOME} -path '*/infiniband_verbs/*' -name ibdev", check=False)
         return files.split()[0] != "0" and "ibdev" in files
 
@@ -65,7 +65,7 @@ class FullDisk(unittest.TestCase):
         self.assertEqual(both.end(30), (0, 0), both.output())
 
     def test_with_room_the_device_is_shown(self):
-        """So that the others may say that it is not."""
+        """Shows that shows_the_device() can succeed, since the other tests expect it to fail."""
         host = self.small()
         self.assert_programs_talk(host)
         self.assertTrue(host.shows_the_device(), host.shell("find /run"))
@@ -106,7 +106,7 @@ class FullDisk(unittest.TestCase):
         both = talkers.Talkers(BUILD, host)
         self.assertTrue(both.until_up(), both.output())
         host.fill()
-        harness.sh("ip", "-n", host.namespace, "addr", "add", "10.77.0.1/24", "dev", "lo")  # changes the device's folder
+        harness.sh("ip", "-n", host.namespace, "addr", "add", "10.77.0.1/24", "dev", "lo")  # this changes the device's folder
         self.assert_all_verbs_work(host)
         self.assertTrue(all(one.running() for one in both.both), both.output())
         gids = [gid["gid"] for link in host.status()["links"] for gid in link["gids"]]
@@ -117,7 +117,8 @@ class FullDisk(unittest.TestCase):
         both.kill()
 
     def limited(self, host, how, *command, seconds=30):
-        """(exit status, output) of a command with a limit for files, which its output must not be."""
+        """Runs a command with a limit on the size of files: (exit status, output). The output goes through a pipe, which has
+        no limit."""
         script = f'{{ ulimit {how} 0; ulimit -c 0; "$@" 2>&1; echo "ended $?"; }} | cat'
         process = host.start(["sh", "-c", script, "sh", *command])
         self.assertIsNotNone(process.wait(seconds), process.output)
@@ -128,10 +129,10 @@ class FullDisk(unittest.TestCase):
         for how in ("-Sf", "-Hf"):
             with self.subTest(how=how):
                 host = self.hosts.one()
-                # With a limit of its own it may start an agent that can do without it, or be told that there is none.
+                # A limited program may start an agent that copes with the limit, or report that there is none.
                 status, output = self.limited(host, how, self.hosts.build.program, "run", self.all_verbs, host.ipv4)
                 self.assertIn(status, (0, 3), output)
-                # Others are none the worse for it.
+                # Other programs must be unaffected.
                 self.assert_all_verbs_work(host)
                 self.assert_programs_talk(host)
                 status, output = self.limited(host, how, self.hosts.build.program, "run", self.all_verbs, host.ipv4)

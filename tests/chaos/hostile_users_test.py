@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two users and root under root's agents: each of them in turn does all that Debian's programs do, on one host by memory and by
-wire and between two hosts, while the other two do their worst to the agent, to its port and to others.
+"""Two users and root share root's agents. Each in turn runs Debian's programs, on one host through shared memory and by wire,
+and between two hosts. Meanwhile the other two attack the agent, its port and other users.
 
     hostile_users_test.py --build build/release
 
-Who does its worst is tests/chaos/hostile_user.cc. Root's leaves out what root may: to have all there is, and the port.
+The attacker is tests/chaos/hostile_user.cc. As root it skips what root is entitled to: taking all resources, and the port.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import run_connections  # noqa: E402
 from run_users import HostOfUser, as_user, gid_options  # noqa: E402
 
 ROOT, FIRST, SECOND = 0, 65534, 65533
-DEEDS = {ROOT: 4, FIRST: 8, SECOND: 8}  # kinds that must have been done, of four and ten
+DEEDS = {ROOT: 4, FIRST: 8, SECOND: 8}  # minimum number of attack kinds that must have been carried out, of four (root) or ten
 
 PROGRAMS = (
     ("ibv_rc_pingpong", "-c", "-n", "1000"),
@@ -38,7 +38,7 @@ def start_hostile(hosts, program, uid):
 
 
 def judge_recovery(judge, victim, hosts):
-    """What the user has taken itself, by programs that were killed a moment ago, is free again soon."""
+    """Checks that the share of the attackers' resources is soon free again after they were killed."""
     for host in hosts:
         free = harness.poll_until(lambda h=host: h.run("ibv_devinfo")[0] == 0, 20, 0.05)
         judge.say(f"user {victim} has its own share again", None if free else "not within 20 s")

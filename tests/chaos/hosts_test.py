@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hosts_test.py BUILD go|java [--rounds N]: two programs in a language whose runtime has signals for uses of its own talk to
-each other, by memory and by wire: they collect garbage, follow null pointers and recover, are preempted, and lose memory
-that they have registered. Each byte is verified."""
+"""hosts_test.py BUILD go|java [--rounds N]: two programs in a language whose runtime uses signals itself exchange data,
+through shared memory and by wire. Meanwhile they collect garbage, recover from null pointer accesses, are preempted, and unmap
+registered memory. Every byte is verified."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ def run(words, **options):
 
 
 def build_go(folder, tests):
-    """The command that starts the program."""
+    """Builds the program; returns the command that starts it."""
     harness.require_programs("go", "gcc")
     flags = {"CGO_CFLAGS": f"-I{SOURCES.parents[1]}", "CGO_LDFLAGS": f"-L{tests} -lends -Wl,-rpath,{tests}",
              "GOCACHE": str(folder / "go_cache"), "GOFLAGS": "-mod=mod", "GO111MODULE": "off", "HOME": str(folder)}
@@ -38,7 +38,7 @@ def build_java(folder, tests):
     run(["javac", "-d", folder, SOURCES / "Host.java"])
     run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", f"-I{headers}", f"-I{headers}/linux", f"-I{SOURCES.parents[1]}",
          "-o", folder / "libhost_jni.so", SOURCES / "host_jni.c", f"-L{tests}", "-lends", f"-Wl,-rpath,{tests}"])
-    # A program of this size may need less, and two run at once.
+    # The defaults are too much memory for such small programs, and two run at once.
     return ["java", "-Xmx128m", "-Xss512k", "-XX:-UsePerfData", f"-XX:ErrorFile=/dev/stdout", f"-Djava.library.path={folder}",
             "-cp", folder, "Host"]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill_test.py BUILD [TEST...]: programs and agents die by SIGKILL in the middle of traffic; what must go on goes on,
-the survivor notices, and what the dead held is free within a second."""
+"""kill_test.py BUILD [TEST...]: programs and agents are killed with SIGKILL in the middle of traffic. Unrelated traffic must
+continue, the peer must notice, and the dead process's resources must be free within a second."""
 
 import os
 import pathlib
@@ -15,11 +15,11 @@ import harness  # noqa: E402
 
 BUILD = None
 RECLAIM_SECONDS = 1.0
-RETRY_EXCEEDED = "Failed status 12"  # IBV_WC_RETRY_EXC_ERR, in perftest's words
+RETRY_EXCEEDED = "Failed status 12"  # IBV_WC_RETRY_EXC_ERR, as perftest prints it
 
 
 class Traffic:
-    """A server and a client of perftest that write for `seconds`; made when packets are on their way."""
+    """A server and a client of perftest that write for `seconds`. The constructor returns when packets are flowing."""
 
     def __init__(self, server, client, seconds, program="ib_write_bw"):
         port = server.hosts.port()
@@ -40,7 +40,7 @@ def process_of(host, pid):
 
 
 def sent_packets(host, pid):
-    """By the process's QPs; 0 if the agent does not know it."""
+    """Number of packets sent by the process's QPs; 0 if the agent does not know the process."""
     process = process_of(host, pid)
     return sum(qp["counters"]["sent_packets"] for qp in process["queue_pairs"]) if process else 0
 
@@ -89,7 +89,7 @@ class Kill(unittest.TestCase):
         traffic = Traffic(server, client, 60)
         since = self.kill(traffic.client)
         self.assert_reclaimed(client, traffic.client.pid, since)
-        # A responder has no timer (IBTA volume 1, 9.7.5): the server notices nothing, and stays whole.
+        # A responder has no timer (IBTA volume 1, 9.7.5): the server notices nothing and stays usable.
         self.assert_traffic_works(server, client)
 
     def test_traffic_goes_on_without_its_agents(self):
@@ -99,7 +99,7 @@ class Kill(unittest.TestCase):
         self.assertEqual(len(agents), 2)
         for agent in agents:
             os.kill(agent, signal.SIGKILL)
-        # New programs reach new agents, which leave the slots of running ones alone.
+        # New programs start new agents, which must not touch the slots of running programs.
         self.assert_traffic_works(server, client)
         self.assertEqual(traffic.end(30), (0, 0), traffic.client.output + traffic.server.output)
 

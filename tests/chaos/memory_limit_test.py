@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""memory_limit_test.py BUILD [TEST...]: a control group's memory is used up, as in a container with a limit, and the kernel kills
-the agent, or a program, in the middle of traffic. All others go on. Skipped where no group has a memory controller."""
+"""memory_limit_test.py BUILD [TEST...]: a control group runs out of memory, like a container with a limit, and the kernel
+kills the agent or a program in the middle of traffic. All other processes must continue. Skipped if no control group has a
+memory controller."""
 
 import os
 import pathlib
@@ -17,7 +18,7 @@ MIB = 1 << 20
 
 
 class Group:
-    """A control group with a memory limit and no swap, by either version of cgroups(7)."""
+    """A control group with a memory limit and no swap; supports both versions of cgroups(7)."""
 
     count = 0
 
@@ -32,7 +33,7 @@ class Group:
 
     @staticmethod
     def controller():
-        """(folder for new groups, whether it is of version 2); (None, False): there is none."""
+        """(folder for new groups, whether it is cgroup v2); (None, False) if there is no memory controller."""
         for line in pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
             before, after = line.split(" - ")
             kind, _, options = after.split(" ", 2)
@@ -47,7 +48,7 @@ class Group:
         (self.folder / name).write_text(str(value), encoding="ascii")
 
     def take(self, pid):
-        """Memory that the process allocates from now on counts here, and it is the first to be killed."""
+        """Moves the process into the group, so that its new memory counts here, and makes it the first to be killed."""
         pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii")
         self.write("cgroup.procs", pid)
 
@@ -71,7 +72,7 @@ class MemoryLimit(unittest.TestCase):
         return group
 
     def use_up(self, group):
-        """A process takes memory there until it is killed itself, as the last one."""
+        """Starts a process in the group that allocates memory until it is killed itself, as the last one."""
         script = f"until grep -q {group.folder.name} /proc/self/cgroup; do sleep 0.02; done; exec tail /dev/zero"
         hog = self.host.start(["sh", "-c", script], user=[])
         group.write("cgroup.procs", hog.pid)
@@ -86,7 +87,7 @@ class MemoryLimit(unittest.TestCase):
         both = talkers.Talkers(BUILD, self.host)
         self.assertTrue(both.until_up(), both.output())
         group = self.group(4 * MIB)
-        agents = self.host.agents()  # it has a keeper
+        agents = self.host.agents()  # the agent and its standby
         for agent in agents:
             group.take(agent)
         self.use_up(group)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two of tests/chaos/talker.cc on one host, and what the agent has of them."""
+"""Runs two of tests/chaos/talker.cc on one host, and inspects what the agent holds for them."""
 
 import os
 import pathlib
@@ -9,12 +9,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import harness  # noqa: E402
 
 ENDLESS = 10**9
-LOST = 4  # exit status: the other end is gone
+LOST = 4  # exit status: the peer is gone
 
 
 class Talkers:
-    """A server and a client. Of each, in this order: words put in front of the program; what starts `verbena` with arguments,
-    by default as an ordinary user."""
+    """A server and a client. Tuples give one item for each, in this order: words in front of the program; the function that
+    starts `verbena` with arguments (by default as an ordinary user)."""
 
     next_port = 20000
 
@@ -37,7 +37,7 @@ class Talkers:
         return "".join(f"--- {one.command[-4:]}\n{one.output}" for one in self.both)
 
     def until_up(self):
-        """Whether both have done some rounds and go on."""
+        """Waits until both have completed some rounds; False if one has ended."""
         harness.poll_until(lambda: all("up" in one.output for one in self.both) or not all(one.running() for one in self.both), 30)
         return all("up" in one.output and one.running() for one in self.both)
 
@@ -50,7 +50,7 @@ class Talkers:
 
 
 def preload(build, *libraries):
-    """The words that put libraries of build/tests in front of a program, and dump no core."""
+    """Command prefix that preloads libraries of build/tests and disables core dumps."""
     paths = ":".join(str(pathlib.Path(build).resolve() / "tests" / f"lib{name}.so") for name in libraries)
     return ("sh", "-c", f'ulimit -c 0; LD_PRELOAD="${{LD_PRELOAD:+$LD_PRELOAD:}}{paths}" exec "$@"', "sh")
 
@@ -64,7 +64,7 @@ def threads(pid):
 
 
 def start_short_agent(host):
-    """An agent that goes sooner than the one that programs start: nobody has to wait long to see it go."""
+    """Starts an agent with a short idle timeout, so that tests need not wait long for it to exit."""
     starter = host.start([host.hosts.build.program.parent / "verbena-agent", "--idle-timeout=1"])
     if starter.wait(20) != 0:
         raise RuntimeError(starter.output)
@@ -75,13 +75,13 @@ def is_listed(host, *pids):
 
 
 def sockets(host):
-    """The UDP ports that are bound in a host's network namespace."""
+    """The UDP ports bound in the host's network namespace."""
     lines = harness.sh("ip", "netns", "exec", host.namespace, "cat", "/proc/net/udp", "/proc/net/udp6").splitlines()
     return sorted(line.split()[1].rsplit(":", 1)[1] for line in lines if "local_address" not in line)
 
 
 def files_left():
-    """What Verbena could leave in a file system, of our own user and of root."""
+    """The files that Verbena may have left in file systems, for the test's user and for root."""
     found = set()
     for folder in ("/dev/shm", "/tmp", "/run", f"/run/user/{harness.NOBODY}"):
         for path in pathlib.Path(folder).glob("verbena*"):
@@ -93,6 +93,6 @@ def files_left():
 
 
 def namespace_folders(host):
-    """The state directories of a host's agents."""
+    """The state directories of the host's agents."""
     inode = os.stat(f"/run/netns/{host.namespace}").st_ino
     return [path for path in files_left() if path.endswith(f"/{inode}")]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""command_line_test.py VERBENA: the command as a user sees it: exit statuses, help, and the messages for wrong usage."""
+"""command_line_test.py VERBENA: the command as a user sees it: exit statuses, help, and error messages for wrong usage."""
 
 import json
 import os
@@ -253,7 +253,7 @@ class Run(unittest.TestCase):
             self.assertIn(file.name, ran.stderr)
 
     def refused(self, content, mode=0o755):
-        """The reason that `verbena run` gives for a file with this content."""
+        """The reason that `verbena run` prints when it refuses a file with this content."""
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "file")
             with open(file, "wb") as stream:
@@ -305,7 +305,7 @@ class Run(unittest.TestCase):
         self.assertEqual(options(ASAN_OPTIONS="", LD_PRELOAD="libdl.so.2"), "")
 
     def without(self, *files, command=("run", "true")):
-        """`verbena run true`, or another command, where these files are missing."""
+        """Runs `verbena run true`, or another command, in a mount namespace where these files are missing."""
         hide = "; ".join(f"mount -t tmpfs none {file}" if file == "/proc" else f"rm -f {file}" for file in files)
         script = f"set -e; mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; {hide}; exec \"$@\""
         return subprocess.run(["unshare", "-mn", "sh", "-c", script, "sh", VERBENA, *command], capture_output=True, text=True,
@@ -403,7 +403,8 @@ class Status(unittest.TestCase):
 
 
 def enter_a_network_of_our_own():
-    """`verbena run` starts an agent, which takes UDP port 4791: not on the network of the user who runs the tests."""
+    """Moves this process to a new network namespace: `verbena run` starts an agent, which would take UDP port 4791 on the
+    user's network."""
     if os.environ.get("VERBENA_TEST_NETWORK"):
         return
     for unshare in (["unshare", "--net"], ["unshare", "--net", "--map-root-user"]):

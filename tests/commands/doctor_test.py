@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""doctor_test.py BUILD [TEST...]: `verbena doctor` finds each fault that is made on purpose, and nothing where there is none."""
+"""doctor_test.py BUILD [TEST...]: `verbena doctor` finds each fault that the test causes, and reports none on a healthy host."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ROOT = []
 
 
 def doctor(host, *arguments, user=None, prefix=(), environment=None):
-    """(exit status, what is amiss by subject, everything)."""
+    """Runs `verbena doctor --json`: (exit status, problems by subject, output)."""
     command = [*prefix, host.hosts.build.program, "doctor", "--json", *arguments]
     status, output = host.finish(host.start(command, user=user, environment=environment), 60)
     try:
@@ -91,7 +91,7 @@ class Port(Doctor):
         self.assert_found("port", f"python3 (pid {holder.pid}) of user 0", user=ROOT)
 
     def test_held_by_another_users_agent(self):
-        self.assert_fine()  # which starts the ordinary user's agent
+        self.assert_fine()  # this also starts the ordinary user's agent
         self.assert_found("port", f"the agent of user {harness.NOBODY}", "sudo verbena agent", user=ROOT)
 
     def test_not_for_ordinary_users(self):
@@ -321,7 +321,7 @@ class Libraries(Doctor):
     def test_a_program_that_gives_nobody_a_privilege(self):
         program = self.compiled("-libverbs")
         os.chmod(program, 0o4755)
-        for user in (ROOT, None):  # root's, and as a user whose programs gain none (no_new_privs)
+        for user in (ROOT, None):  # as root, and as a user whose programs cannot gain privileges (no_new_privs)
             status, amiss, output = doctor(self.host, program, user=user)
             self.assertEqual((status, amiss), (FINE, {}), output)
 
@@ -355,7 +355,7 @@ class Libraries(Doctor):
                 harness.sh(program)
                 self.assertTrue(ran.exists(), "the loader calls it when the program runs")
                 ran.unlink()
-                status, amiss, output = doctor(self.host, program, user=ROOT)  # who may write there
+                status, amiss, output = doctor(self.host, program, user=ROOT)  # root may write there
                 self.assertEqual((status, amiss), (FINE, {}), output)
                 self.assertFalse(ran.exists())
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""explain_test.py VERBENA SOURCES: `verbena explain` knows every enumerator of the headers, and finds what people type."""
+"""explain_test.py VERBENA SOURCES: `verbena explain` knows every enumerator of the headers, and finds the names that people
+type."""
 
 import errno
 import json
@@ -28,7 +29,7 @@ def names_of(kind):
 
 
 def enumerators(header, enum):
-    """Of an enum that counts from zero, by name."""
+    """{name: value} of an enum whose values count up from zero."""
     body = re.search(r"enum " + enum + r" \{(.*?)\}", header.read_text(encoding="utf-8"), re.DOTALL).group(1)
     names = re.findall(r"^\s*(\w+),?", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL), re.MULTILINE)
     return {name: number for number, name in enumerate(names)}
@@ -77,7 +78,7 @@ class Table(unittest.TestCase):
     def test_says_of_every_failure_why_and_where_to_look(self):
         for one in known():
             self.assertTrue(one["meaning"].endswith("."), one)
-            # A success needs no cause, and neither does a term.
+            # Successes and terms need no cause.
             if one["kind"] != "term" and not re.search(r"status 0|no error|is done", one["meaning"]):
                 self.assertTrue(one["causes"], one)
                 if one["kind"] in ("wc", "reject"):

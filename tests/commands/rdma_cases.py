@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines for `rdma`: what iproute2's own answers to each on a kernel rxe is in rdma_golden.json (recorded by
-tests/interop/record_rdma_tool.py). {dev} is the device, {netdev} the network device under it, {qpn} the number of an RC QP
-that is in RTS, {pid} the process that has it."""
+"""Command lines for `rdma`. rdma_golden.json has the answers of iproute2's own `rdma` on a kernel rxe (recorded by
+tests/interop/record_rdma_tool.py). {dev} is the device, {netdev} its network device, {qpn} the number of an RC QP in RTS,
+{pid} the process that owns it."""
 
-# While a program has objects open (tests/conformance/holds_objects.py).
+# Run while a program has objects open (tests/conformance/holds_objects.py).
 LISTINGS = [
     "link", "l s", "link show {dev}/1", "link show {dev}", "-d link", "-j link", "-j -p link show", "-jd link", "link show {dev}/0", "-j link show {dev}/-",
     "dev", "dev show {dev}", "d s", "-d dev", "-j dev", "-jpd dev", "-jd dev",
@@ -24,7 +24,7 @@ LISTINGS = [
     "system", "system show", "-j system show", "-jp sys", "sys show netns",
 ]
 
-# What is refused, or asks for help, and leaves things as they are.
+# Commands that are refused or print help, and change nothing.
 REFUSALS = [
     "", "help", "-h", "--help", "-j", "-x", "--frobnicate", "-b", "-b /nonexistent", "-f", "frobnicate", "-j frobnicate", "lin", "linkk",
     "link help", "link shov", "link show nosuch", "link show nosuch/1", "link show {dev}/2", "link show {dev}/x", "link show {dev}/1 extra", "link show {dev} extra", "-j link show nosuch",
@@ -48,7 +48,7 @@ REFUSALS = [
     "-r link", "-d -d res show qp", "-V extra",
 ]
 
-# From a file, with -batch.
+# Run from a file, with -batch.
 BATCHES = [
     ([], "link show\n# a comment\n\ndev show # another\n"),
     ([], "link show nosuch\nlink show\n"),
@@ -59,7 +59,7 @@ BATCHES = [
     ([], "frob\nlink\n"),
 ]
 
-# What changes something, each followed by what shows it.
+# Commands that change something, each followed by commands that show the change.
 CHANGES = [
     "dev set {dev} name renamed0", "link show renamed0/1", "link show {dev}", "dev set renamed0 name {dev}", "link show {dev}/1",
     "dev set {dev} adaptive-moderation on", "-d dev show {dev}", "dev set {dev} adaptive-moderation off",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""system_test.py VERBENA: `verbena system on` takes no installation that others than root can change.
+"""system_test.py VERBENA: `verbena system on` refuses an installation that users other than root can change.
 
-Needs root, for a mount namespace in which /opt and /etc/ld.so.conf.d are the test's own, and ldconfig does nothing."""
+Needs root, for a mount namespace with its own /opt and /etc/ld.so.conf.d, in which ldconfig does nothing."""
 
 import os
 import pathlib
@@ -31,7 +31,7 @@ def put(path, text=""):
 
 class On(unittest.TestCase):
     def setUp(self):
-        # As a build folder has it: the libraries are only looked at, and may be anything.
+        # A copy of the installation. The libraries are only checked, so they may have any content.
         shutil.rmtree(TOP, ignore_errors=True)
         TOP.parent.chmod(0o755)
         os.chown(TOP.parent, 0, 0)
@@ -102,7 +102,7 @@ def main():
             print("only root can have a file system of its own")
             sys.exit(SKIPPED)
         os.execvp("unshare", ["unshare", "--mount", sys.executable, __file__, "--inside", *sys.argv[1:]])
-    # The program may lie below one of the folders that are covered.
+    # The mounts may cover the folder of the program.
     VERBENA = f"/proc/self/fd/{os.open(sys.argv.pop(2), os.O_RDONLY)}"
     del sys.argv[1]
     for folder in (TOP.parent, CONF.parent):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program that does its worst to root's agent, whom it asks in the agent's own protocol (src/control/protocol/messages.h). For
+"""Attacks root's agent as an ordinary user, in the agent's own protocol (src/control/protocol/messages.h). For
 run_neighbours.py.
 
     bad_neighbour.py KIND...
 
-It prints "has" when it holds what a user may hold, waits for a line, prints "ready" when it has begun its work, and goes on until
-it is killed. It runs at the lowest priority: how the kernel divides the processors among users is not what is tried here.
+It prints "has" when it has acquired what a user is entitled to, waits for a line, prints "ready" when the attack has begun,
+and continues until it is killed. It runs at the lowest priority, since the test is not about how the kernel shares processors
+among users.
 """
 
 import array
@@ -34,7 +35,7 @@ def error_of(reply):
 
 
 class Session:
-    """A connection to the agent that has said hello."""
+    """A connection to the agent, on which a hello has been sent. Without `reads`, replies are never read."""
 
     def __init__(self, reads=True):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -46,7 +47,7 @@ class Session:
             raise OSError("no greeting")
 
     def receive(self):
-        """The error of the next reply, whose descriptors are kept; None: the agent has hung up."""
+        """Returns the error code of the next reply and keeps its descriptors; None: the agent has closed the connection."""
         reply, control, _, _ = self.socket.recvmsg(512, socket.CMSG_SPACE(4 * 4))
         for _, _, data in control:
             files = array.array("i")
@@ -55,13 +56,13 @@ class Session:
         return error_of(reply)
 
     def ask(self, kind, body=b"", file=None):
-        """Sends a request without waiting for its answer."""
+        """Sends a request without waiting for the reply."""
         control = [] if file is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
         self.socket.sendmsg([message(kind, body)], control)
 
 
 def have_identifiers(count):
-    """A session with so many identifiers, or as many as it gets."""
+    """Creates `count` identifiers, or as many as the agent allows; returns their session."""
     session = Session()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     session.channel = ours
@@ -75,7 +76,7 @@ def have_identifiers(count):
 
 
 def keep_asking(kind, sessions=8, at_once=16):
-    """Lets so many requests always wait for their answers."""
+    """Keeps a number of requests pending at all times."""
     asking = {session.socket.fileno(): session for session in (Session() for _ in range(sessions))}
     for session in asking.values():
         for _ in range(at_once):
@@ -93,19 +94,19 @@ def keep_asking(kind, sessions=8, at_once=16):
 
 
 def idle(reads):
-    """Opens sessions until the agent takes no more."""
+    """Opens sessions until the agent refuses more."""
     kept = []
     with contextlib.suppress(OSError):
         while len(kept) < 5000:
             kept.append(Session(reads))
 
     def hold():
-        del kept[5000:]  # they last as long as this
+        del kept[5000:]  # refers to `kept`, so that the sessions stay open
     return hold
 
 
 def lists():
-    """Asks by many sessions for lists, and keeps all that it gets open."""
+    """Requests lists in many sessions, and keeps all descriptors that arrive open."""
     kept = [Session() for _ in range(240)]
     for session in kept:
         session.socket.setblocking(False)
@@ -121,7 +122,7 @@ def lists():
 
 
 def greets():
-    """Connects, says hello and hangs up, without end."""
+    """Connects, says hello and disconnects, endlessly."""
     def go_on():
         with contextlib.suppress(OSError):
             session = Session()
@@ -146,7 +147,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     kinds = sys.argv[1:]
     having = have_identifiers(IDENTIFIERS) if {"status", "lists"}.intersection(kinds) else None
-    print("has", flush=True)  # what it holds by right
+    print("has", flush=True)  # it has acquired its share
     sys.stdin.readline()
     work = [KINDS[kind]() for kind in kinds]
     print("ready", flush=True)

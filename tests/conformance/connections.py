@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Debian's programs that connect by address are run, with which options, and what must be true of their output. Used
-by run_connections.py, and by the interoperability test, which runs a part of it against the kernel.
+"""Debian's programs that connect by address: which are run, with which options, and what their output must contain.
+run_connections.py runs them; the interoperability test runs some of them against the kernel.
 
-In commands, {server}, {client}, {any} and {group} are addresses of the run's family, {port} is a port.
+In commands, {server}, {client}, {any} and {group} are addresses of the run's address family, and {port} is a port.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ class Connecting:
     client: str
     families: tuple = FAMILIES
     seconds: int = 60
-    server_stays: bool = False       # it serves until it is killed
-    counts_listener: bool = True     # the agent sees it listen; else it is ready when its output says so
+    server_stays: bool = False       # the server runs until it is killed
+    counts_listener: bool = True     # the agent counts its listener; otherwise its output shows when it is ready
     ready: str = ""
-    ready_by_tcp: bool = False       # it is ready when it listens on its port by TCP
-    expect_server: str = ""          # patterns that the outputs must match
+    ready_by_tcp: bool = False       # it is ready when it listens on a TCP port
+    expect_server: str = ""          # patterns that the output must match
     expect_client: str = ""
-    topology: Optional[str] = None   # the only one it runs on: "one_host", "two_hosts"
+    topology: Optional[str] = None   # the only topology to run it on: "one_host", "two_hosts"
     one_host_netdev: str = "lo"
 
     def runs_on(self, topology):
@@ -42,7 +42,7 @@ class Connecting:
         return " ".join(self.client.replace("{server}", "S").replace("{port}", "P").split())
 
     def complaint(self, result):
-        """What is wrong with a finished run, or None."""
+        """A complaint about a finished run, or None."""
         if result.client_status != 0 or (not self.server_stays and result.server_status != 0):
             return f"server {result.server_status}, client {result.client_status}"
         for pattern, output, who in ((self.expect_client, result.client.output, "client"),
@@ -60,7 +60,7 @@ def rping(*options, count=10):
 
 
 def ucmatose(*options, server=()):
-    """The server and the client must have the same number of connections."""
+    """Server and client must be given the same number of connections."""
     messages = "-C 0" not in " ".join(options)
     return Connecting("ucmatose", f"ucmatose -b {{any}} -p {{port}} {' '.join([*options, *server])}",
                       f"ucmatose -s {{server}} -p {{port}} {' '.join(options)}",
@@ -75,7 +75,7 @@ def udaddy(*options):
 
 
 def mckey(*options):
-    """The sender waits three seconds before it sends. Its messages come back to the receivers of its own host, too."""
+    """The sender waits three seconds before it sends. Receivers on its own host get its messages too."""
     words = " ".join(options)
     return Connecting("mckey", f"mckey -m {{group}} -b {{server}} {words}", f"mckey -m {{group}} -b {{client}} -s {words}",
                       counts_listener=False, ready="joined dgid", one_host_netdev="eth0",
@@ -95,8 +95,8 @@ def perftest(program, *options):
 
 
 def fio(verb, block, depth, size="4m"):
-    """With "send" the server posts each receive request after the message before it has come, and rnr_retry is 0: a server that
-    gets no time for that fails."""
+    """fio. With "send", the server posts each receive only after the previous message has arrived, and rnr_retry is 0. So it
+    fails if the next message comes too early."""
     common = f"--ioengine=rdma --port={{port}} --bs={block} --iodepth={depth} --size={size} --thread"
     return Connecting("fio", f"fio --name=server --rw=read {common}",
                       f"fio --name=client --rw=write {common} --verb={verb} --hostname={{server}}", families=("ipv4",),
@@ -104,7 +104,8 @@ def fio(verb, block, depth, size="4m"):
 
 
 def cmtime():
-    """Since rdma-core 52 its ends meet over TCP first, for which it asks getaddrinfo(3) for IPv4 only; since 59 it has other options."""
+    """cmtime. Since rdma-core 52 its ends connect over TCP first, and it asks getaddrinfo(3) for IPv4 only. Since 59 its
+    options differ."""
     release = harness.rdma_core_release("rdmacm-utils")
     more = {"families": FAMILIES if release < 52 else ("ipv4",), "expect_client": r"disconnect\s*:?\s+[0-9]"}
     if release < 59:
@@ -124,7 +125,7 @@ def connecting():
         Connecting("rdma_client", "rdma_server -s {any} -p {port}", "rdma_client -s {server} -p {port}",
                    expect_client="end 0", expect_server="end 0"),
         fio("send", "4k", 16, "32m"), fio("send", "64k", 8, "64m"), fio("write", "64k", 4), fio("read", "64k", 4),
-        # The server takes the first wildcard address that it is given, which is IPv4's.
+        # The server uses the first wildcard address, which is IPv4.
         Connecting("rdma_xclient", "rdma_xserver -p {port} -c r", "rdma_xclient -s {server} -p {port} -c r",
                    families=("ipv4",), expect_client="end 0", expect_server="end 0"),
         Connecting("rdma_xclient", "rdma_xserver -p {port} -c x", "rdma_xclient -s {server} -p {port} -c x",
@@ -133,7 +134,7 @@ def connecting():
 
 
 def with_connection_manager():
-    """perftest with -R."""
+    """perftest with -R, which connects through librdmacm."""
     cases = []
     for operation in ("send", "write", "read", "atomic"):
         cases += [perftest(f"ib_{operation}_bw", "-n", "500"), perftest(f"ib_{operation}_lat", "-n", "200"),

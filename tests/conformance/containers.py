@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers on a host of harness.py, made by hand: which namespaces each has to itself, and whether it has files of its own.
+"""Containers on a host of harness.py, created from namespaces by the test itself or by podman, with or without files of their
+own.
 
     one, other = Container(host, ["pid", "mount"]), Container(host)
     one.run("ibv_devinfo")
@@ -18,10 +19,11 @@ OPTIONS = {"pid": ["--pid", "--fork", "--kill-child"], "mount": ["--mount"], "ip
            "unmapped": ["--user"], "users": ["--user"]}
 ENTER = {"pid": "--pid", "mount": "--mount", "ipc": "--ipc", "user": "--user", "unmapped": "--user", "users": "--user"}
 
-# Not crun, which of Debian 12 does not run beside control groups of both versions.
+# Not crun: Debian 12's does not run with control groups of both versions mounted.
 PODMAN = ["podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
 
-# With a mount namespace come /run, where agents have their directories, and /dev/shm of its own; with a pid namespace /proc.
+# A new mount namespace gets its own /run, where agents have their directories, and its own /dev/shm; with a pid namespace also
+# /proc.
 PREPARE = """
 set -e
 if [ "$2" = own_files ]; then
@@ -46,22 +48,22 @@ def name_of(pid):
 
 
 def agents_of(host):
-    """Without mirrors and keepers, which are processes of the agent's program, too."""
+    """The pids of the agents, without mirrors and standbys, which are processes of the same program."""
     return [pid for pid in host.agents() if name_of(pid) == "verbena-agent"]
 
 
 class Container(harness.Host):
-    """A host as programs in one of its containers have it. They are one user's, who is root there if the container has a user
-    namespace with a map. `private`: the names of the namespaces that it has to itself, of OPTIONS; it shares the network. Without
-    `own_files` it has the host's /run."""
+    """A host as seen by programs in a container. The programs run as one user, who is root inside if the container has a user
+    namespace with a map. `private`: names of the container's own namespaces (keys of OPTIONS). The network is always shared.
+    Without `own_files`, so is /run."""
 
     def __init__(self, host, private=(), uid=USER, own_files=True):  # pylint: disable=super-init-not-called
         self.__dict__.update(host.__dict__)
         self.private = tuple(private)
         self.uid = uid
-        # /proc can be mounted by whom the pid namespace belongs to, over one's own mounts only.
+        # Mounting /proc needs a mount namespace owned by the same user namespace as the pid namespace.
         flags = ["own_processes" if "pid" in private else "", "own_files" if own_files else ""]
-        # Without a map nothing can be mounted: no file system has owners there.
+        # Without a map nothing can be mounted.
         script = PREPARE.format(0 if "user" in private else uid) if "mount" in private else "echo ready; exec sleep infinity"
         unshare = ["unshare", *[word for name in private for word in OPTIONS[name]]] if private else []
         self._pause = host.start(unshare + ["sh", "-c", script, "sh", *flags], user=self._owner())
@@ -71,17 +73,17 @@ class Container(harness.Host):
             self._map_users()
 
     def _map_users(self):
-        """As systemd's PrivateUsers: root and the user keep their numbers, all others have none."""
+        """Maps IDs like systemd's PrivateUsers: root and the user keep their numbers; all others are unmapped."""
         for file in ("uid_map", "gid_map"):
             with open(f"/proc/{self._inside()}/{file}", "w", encoding="ascii") as numbers:
                 numbers.write(f"0 0 1\n{self.uid} {self.uid} 1\n")
 
     def _owner(self):
-        """Prefix for the user that makes the namespaces, and enters them: root, but for user namespaces."""
+        """Command prefix for the user who creates and enters the namespaces: root, except for user namespaces."""
         return as_user(self.uid) if {"user", "unmapped"}.intersection(self.private) else []
 
     def _inside(self):
-        """The first process in it: that of unshare, or its child where it has forked."""
+        """The pid of the container's first process: unshare itself, or its child if it has forked."""
         if "pid" not in self.private:
             return self._pause.pid
         with open(f"/proc/{self._pause.pid}/task/{self._pause.pid}/children", encoding="ascii") as children:
@@ -91,14 +93,14 @@ class Container(harness.Host):
         prefix = self._owner()
         if self.private:
             options = [ENTER[name] for name in self.private]
-            # The credentials are those of the user, who has a number there or has none.
+            # Keep the user's credentials, whether or not the user namespace maps them.
             prefix = prefix + ["nsenter", "-t", str(self._inside()), *options, *(["--preserve-credentials"] if prefix else [])]
         if user is None and not self._owner():
             prefix = prefix + as_user(self.uid)
         return harness.Host.start(self, command, prefix, environment)
 
     def processes(self):
-        """Pids, as they are outside."""
+        """The pids of the container's processes, as seen from outside."""
         found = []
         for pid in harness.sh("ip", "netns", "pids", self.namespace, check=False).split():
             with contextlib.suppress(OSError):
@@ -112,7 +114,7 @@ class Container(harness.Host):
 
 
 class Podman(harness.Host):
-    """The same made by podman: a container of the host's network, with this machine's files below a file system of its own."""
+    """Like Container, made by podman: it shares the host's network, and has this machine's files in a file system of its own."""
 
     def __init__(self, host, uid=USER, options=()):  # pylint: disable=super-init-not-called
         self.__dict__.update(host.__dict__)
@@ -120,7 +122,7 @@ class Podman(harness.Host):
         self.name = f"verbena-{os.getpid()}-{Podman.made}"
         Podman.made += 1
         build = str(host.hosts.build.program.parent.parent)
-        # A user of this machine's may not have the numbers of processes and files that podman asks for.
+        # An ordinary user may lack the limits on processes and files that podman requests.
         started = harness.Process([
             *PODMAN, "run", "--detach", "--rm", "--name", self.name, "--network", f"ns:/run/netns/{host.namespace}",
             "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--volume", f"{build}:{build}:ro", *options,
@@ -144,7 +146,7 @@ class Podman(harness.Host):
 
 
 def has_podman():
-    """Whether it starts containers here, which needs more than its being installed."""
+    """Whether podman can start containers here, which takes more than installing it."""
     if not shutil.which("podman") or not shutil.which("runc"):
         return False
     tried = subprocess.run([*PODMAN, "run", "--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",

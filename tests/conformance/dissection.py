@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tshark dissects a capture."""
+"""Dissects captures with tshark."""
 
 import subprocess
 
 SEND_ONLY = {"4", "5", "36", "37", "100", "101"}
-# tshark 4.0 looks into the payload of a SEND for another protocol's type field without checking how long the payload
-# is, and calls the packet malformed when it has four bytes or fewer. It does so for the kernel's packets too.
+# For a SEND, tshark 4.0 looks for another protocol's type field without checking the payload's length. It calls packets with a
+# payload of up to four bytes malformed, even the kernel's.
 PAYLOAD_TOO_SHORT_FOR_TSHARK = 4
 
 FIELDS = ("frame.number", "frame.protocols", "infiniband.bth.opcode", "udp.length", "infiniband.bth.padcnt",
@@ -13,7 +13,7 @@ FIELDS = ("frame.number", "frame.protocols", "infiniband.bth.opcode", "udp.lengt
 
 
 def rows(path):
-    """One dictionary for each frame."""
+    """One dictionary per frame."""
     command = ["tshark", "-n", "-r", str(path), "-T", "fields", "-E", "occurrence=f", "-E", "separator=/t"]
     for field in FIELDS:
         command += ["-e", field]
@@ -24,14 +24,14 @@ def rows(path):
 
 
 def payload_bytes(row):
-    """Of a SEND ONLY: what is left of the UDP payload without BTH, DETH, immediate data, padding and ICRC."""
+    """The payload length of a SEND ONLY: the UDP payload without BTH, DETH, immediate data, padding and ICRC."""
     headers = 12 + (8 if row["infiniband.bth.opcode"] in ("100", "101") else 0)
     headers += 4 if row["infiniband.bth.opcode"] in ("5", "37", "101") else 0
     return int(row["udp.length"]) - 8 - headers - 4 - int(row["infiniband.bth.padcnt"] or 0)
 
 
 def check(path):
-    """(frames, complaints): every frame must be RoCEv2, and none malformed."""
+    """(number of frames, complaints): every frame must be RoCEv2, and none malformed."""
     wrong = []
     table = rows(path)
     for row in table:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts to run unmodified RDMA programs on: network namespaces of our own, an ordinary user, deadlines.
+"""Hosts for unmodified RDMA programs: network namespaces, an ordinary user, deadlines.
 
     with harness.Hosts(build) as hosts:
         server, client = hosts.two()
         result = harness.pair(server, client, ["ib_write_bw"])
 
-Everything made here is gone when the `with` block ends, by whatever way; what a killed run left behind is removed by
-the next one.
+The end of the `with` block removes everything that was made, even after an exception. The next run removes what a killed run
+left.
 """
 
 import argparse
@@ -23,12 +23,12 @@ import sys
 import tempfile
 import time
 
-SKIPPED = 77  # what ctest counts as skipped
+SKIPPED = 77  # the exit status that ctest counts as skipped
 NOBODY = 65534
 NAMESPACE = re.compile(r"verbena-(\d+)-\w+$")
 
 
-# How the programs of one host reach each other, and what their environment says of it. None: nothing, even if ours does.
+# For each route between programs of one host, the environment that selects it. None: the variable is unset, even if ours has it.
 ROUTES = {"local": {"VERBENA_LOCAL": None}, "wire": {"VERBENA_LOCAL": "off"}}
 
 
@@ -49,18 +49,18 @@ def require_root():
 
 
 def require_tap():
-    """link_emulator makes network devices of its own."""
+    """Skips the test if this process cannot make TAP devices, which link_emulator needs."""
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         skip("bad links need /dev/net/tun")
 
 
 def ucx_knows_verbs():
-    """Whether the system's UCX has its module for verbs. That of Debian sid was built without (1.23~rc1)."""
+    """Whether the system's UCX has its verbs module. UCX 1.23~rc1 in Debian sid was built without it."""
     return any(pathlib.Path("/usr/lib").glob("*/ucx/libuct_ib.so*"))
 
 
 def rdma_core_release(package):
-    """The release of rdma-core that this package of Debian's is from, as a number: 44. 0: it is not installed."""
+    """The rdma-core release of an installed Debian package, as a number such as 44; 0 if it is not installed."""
     version = sh("dpkg-query", "-W", "-f", "${Version}", package, check=False)
     found = re.match(r"(\d+)\.", version)
     return int(found.group(1)) if found else 0
@@ -73,14 +73,15 @@ def require_programs(*names):
 
 
 def parser(description):
-    """For the command line of a test, which has to say --build."""
+    """A command-line parser for a test, with the required option --build."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--build", required=True, help="the build folder, such as build/release")
     return made
 
 
 def begin(description, *programs):
-    """Reads the command line, and skips the test without root or one of these programs. `description`: of the test, or a parser."""
+    """Parses the command line. Skips the test if it does not run as root or a program is missing. `description`: the test's
+    description, or a parser."""
     options = (parser(description) if isinstance(description, str) else description).parse_args()
     require_root()
     require_programs(*programs)
@@ -88,7 +89,7 @@ def begin(description, *programs):
 
 
 def poll_until(condition, seconds, step=0.01):
-    """The first true answer of condition(), or its last answer when the time is over."""
+    """Waits until condition() returns a true value, and returns it. After `seconds`, returns the last value."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -105,12 +106,12 @@ def sh(*command, check=True):
 
 
 def set_in_kernel(namespace, name, value):
-    """What /proc/sys has of a network namespace."""
+    """Sets an entry of /proc/sys/net in a network namespace."""
     sh("ip", "netns", "exec", namespace, "sh", "-c", f"echo {value} > /proc/sys/net/{name}")
 
 
 class Build:
-    """A build folder, and a copy of it that an ordinary user may read where the folder itself is closed to them."""
+    """A build folder. If an ordinary user may not read it, an installed copy that everyone may read."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
@@ -136,27 +137,27 @@ class Build:
 
 
 def ordinary_user():
-    """Prefix of a command that root starts as nobody in particular, with no privilege and none to be gained."""
+    """Command prefix with which root starts a program as user `nobody`, without privileges and without a way to gain any."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
 
 
-# Debian 13 builds UCX with MPI: ucx_perftest then takes itself for a part of an MPI job unless its input is a terminal.
+# In Debian 13 UCX is built with MPI: unless its input is a terminal, ucx_perftest believes that it is part of an MPI job.
 WANT_TERMINAL = {"ucx_perftest"}
 
 
 class Process:
-    """A program that was started, with its output; the namespace and user prefixes exec it, so pid is its own. What its
-    environment adds to ours is given; a value of None takes a variable away."""
+    """A started program and its output. The prefixes for namespace and user exec the program, so pid is its own. `environment`
+    is added to ours; a value of None removes a variable."""
 
     def __init__(self, command, environment=None):
         self.command = [str(word) for word in command]
         self._output = tempfile.TemporaryFile()
-        self._final = None  # the output, once the process is gone and the file closed
+        self._final = None  # the output, once the process has ended and the file is closed
         with contextlib.ExitStack() as until_started:
             given = subprocess.DEVNULL
-            self._terminal = None  # our end of the program's terminal
+            self._terminal = None  # our end of the program's pseudo-terminal
             if WANT_TERMINAL.intersection(self.command):
                 ours, given = os.openpty()
                 self._terminal = os.fdopen(ours, "rb", buffering=0)
@@ -166,14 +167,14 @@ class Process:
                 env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None},
                 cwd="/", start_new_session=True)
         self.pid = self._popen.pid
-        self.network_of = self.pid  # a process in the same network namespace
+        self.network_of = self.pid  # pid of a process in the same network namespace
         self.began = time.monotonic()
 
     @property
     def output(self):
         if self._final is not None:
             return self._final
-        # Not by seek(): the program writes where the file's one offset is.
+        # pread() instead of seek(): the program writes at the file's shared offset.
         written = os.pread(self._output.fileno(), os.fstat(self._output.fileno()).st_size, 0)
         return written.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
@@ -181,16 +182,16 @@ class Process:
         return self._popen.poll() is None
 
     def wait(self, seconds):
-        """Its exit status; None if it is still running after that time."""
+        """Returns the exit status, or None if the program still runs after `seconds`."""
         try:
             return self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def kill(self, number=signal.SIGKILL):
-        """Ends it and whatever it started in its session."""
+        """Ends the process and everything it started in its session."""
         if self._final is not None:
-            return  # it has been done, and the number may be another's by now
+            return  # already done, and the pid may have been reused
         if self._popen.poll() is None or number == signal.SIGKILL:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -202,12 +203,12 @@ class Process:
                 self._terminal.close()
 
     def listens(self, port):
-        """Whether some socket of its network namespace listens on a TCP port."""
+        """Whether a socket in its network namespace listens on this TCP port."""
         return listens(self.network_of, port)
 
 
 def listens(pid, port):
-    """Whether some socket of the process's network namespace listens on a TCP port."""
+    """Whether a socket in the process's network namespace listens on this TCP port."""
     for table in ("tcp", "tcp6"):
         try:
             lines = pathlib.Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
@@ -221,10 +222,11 @@ def listens(pid, port):
 
 
 class Emulator(Process):
-    """A link_emulator, the bad link between two hosts."""
+    """A running link_emulator: the bad link between two hosts."""
 
     def end(self):
-        """Ends it; what it counted, for each direction: "there", from the first host to the second, and "back"."""
+        """Ends the emulator. Returns its counters per direction: "there" is from the first host to the second, "back" the
+        reverse."""
         self.kill(signal.SIGTERM)
         self.wait(10)
         counted = json.loads(self.output.split("ready\n", 1)[1])
@@ -233,7 +235,7 @@ class Emulator(Process):
 
 
 class Host:
-    """One machine: a network namespace, or (namespace None) the one we are in. `ipv4` and `ipv6` reach it."""
+    """A host: a network namespace, or (namespace None) this machine. It is reachable at `ipv4` and `ipv6`."""
 
     def __init__(self, hosts, namespace, ipv4, ipv6, netdev):
         self.hosts = hosts
@@ -247,7 +249,7 @@ class Host:
         return ["ip", "netns", "exec", self.namespace] if self.namespace else []
 
     def start(self, command, user=None, environment=None):
-        """Starts a command as it stands, as an ordinary user unless user=[]."""
+        """Starts a command without `verbena run`, as an ordinary user unless user=[]."""
         prefix = self.enter() + (ordinary_user() if user is None else user)
         process = Process(prefix + [str(word) for word in command],
                           {**self.hosts.environment, **self.environment, **(environment or {})})
@@ -259,11 +261,11 @@ class Host:
         return self.start([self.hosts.build.program, *arguments], **options)
 
     def run(self, *command, seconds=30, **options):
-        """Runs a program under `verbena run` to its end: (exit status or None, output)."""
+        """Runs a program under `verbena run`: (exit status, None if it did not end in time; output)."""
         return self.finish(self.verbena("run", *command, **options), seconds)
 
     def command(self, *arguments, seconds=30, **options):
-        """Runs `verbena ARGUMENTS` to its end: (exit status or None, output)."""
+        """Runs `verbena ARGUMENTS`: (exit status, None if it did not end in time; output)."""
         return self.finish(self.verbena(*arguments, **options), seconds)
 
     @staticmethod
@@ -274,14 +276,14 @@ class Host:
         return status, process.output
 
     def status(self, user=None):
-        """What `verbena status --json` says."""
+        """The parsed output of `verbena status --json`."""
         code, output = self.command("status", "--json", user=user)
         if code != 0:
             raise RuntimeError(f"verbena status --json: {code}\n{output}")
         return json.loads(output)
 
     def gid_index(self, address, device=None, user=None):
-        """The index of an address in the GID table, as ibv_devinfo shows it."""
+        """The index of an address in the GID table that ibv_devinfo prints."""
         code, output = self.run("ibv_devinfo", "-v", *(["-d", device] if device else []), user=user)
         wanted = f"::ffff:{address}" if ":" not in address else address
         for index, gid in re.findall(r"GID\[\s*(\d+)\]:\s+([0-9a-fA-F:.]+)", output):
@@ -290,7 +292,7 @@ class Host:
         raise RuntimeError(f"no GID {wanted} in what ibv_devinfo -v says (exit {code}):\n{output}")
 
     def agents(self):
-        """Process ids of the agents in this host's namespace."""
+        """The pids of the agents in this host's namespace."""
         if not self.namespace:
             return []
         found = []
@@ -301,7 +303,7 @@ class Host:
         return found
 
     def end_agents(self):
-        """As a user would. Nothing speaks for this host until the next program comes."""
+        """Ends the agents with SIGTERM, as a user would. The next program starts a new one."""
         for pid in self.agents():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -309,20 +311,21 @@ class Host:
             raise RuntimeError(f"agents do not end: {self.agents()}")
 
     def start_agent(self, *options):
-        """Root's, which serves every user here. It answers when this returns: a program that comes before would start another."""
+        """Starts root's agent, which serves every user, and waits until it answers: a program started earlier would start its
+        own agent."""
         agent = self.verbena("agent", *options, user=[])
         poll_until(lambda: not agent.running() or self.command("status", user=[])[1].startswith("Agent "), 20)
         if not agent.running():
             raise RuntimeError(f"root's agent does not come up:\n{agent.output}")
 
     def mac(self):
-        """The address of its network device."""
+        """The MAC address of the host's network device."""
         return re.search(r"link/\w+ ([0-9a-f:]{17})", sh("ip", "-n", self.namespace, "link", "show", self.netdev)).group(1)
 
 
 def remote_shell(folder, build, host):
-    """A program that mpirun calls in place of ssh: starts the command on the other host, under `verbena run` and with a host name
-    of its own. It skips ssh's options and the host's address, as there is only one."""
+    """A program that mpirun calls instead of ssh. It starts the command on the other host under `verbena run`, with its own
+    host name. It ignores ssh's options and address, since there is only one other host."""
     script = pathlib.Path(folder) / "remote_shell"
     enter = " ".join(host.enter())
     program = shlex.quote(str(build.program))
@@ -334,13 +337,13 @@ def remote_shell(folder, build, host):
 
 
 class Judge:
-    """Prints what each check came to, keeps what failed, and ends the program with it."""
+    """Prints the result of each check, remembers the failures, and sets the exit status."""
 
     def __init__(self):
         self.failures = []
 
     def say(self, what, wrong):
-        """`wrong`: what is wrong, or None."""
+        """Reports one check. `wrong`: a complaint, or None."""
         print(f"{what:70} {'FAILED' if wrong else 'ok'}", flush=True)
         if wrong:
             self.failures.append(f"{what}\n{wrong}")
@@ -352,10 +355,10 @@ class Judge:
 
 
 class Hosts:
-    """Makes hosts, and takes them away again."""
+    """Creates hosts, and removes them at the end."""
 
     def __init__(self, build, route="local"):
-        self.environment = ROUTES[route]  # of every program that is started on them
+        self.environment = ROUTES[route]  # the environment of all programs started on the hosts
         self.build = build if isinstance(build, Build) else Build(build)
         self.processes = []
         self._namespaces = []
@@ -368,7 +371,7 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
-        # A second signal must not interrupt the cleaning.
+        # A second signal must not interrupt the cleanup.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         for process in self.processes:
@@ -378,22 +381,22 @@ class Hosts:
         self.build.close()
 
     def port(self):
-        """A TCP port that no earlier run of this test has used."""
+        """A TCP port that was not used before in this run."""
         self._next_port += 1
         return self._next_port
 
     def here(self):
-        """This machine as it is."""
+        """This machine without a namespace of its own."""
         return Host(self, None, "127.0.0.1", "::1", "lo")
 
     def one(self):
-        """A machine with a loopback device and nothing else."""
+        """A host with only a loopback device."""
         require_root()
         namespace = self._namespace("a")
         return Host(self, namespace, "127.0.0.1", "::1", "lo")
 
     def two(self, mtu=1500):
-        """Two machines joined by a cable."""
+        """Two hosts joined by a cable (veth pair)."""
         require_root()
         first, second = self._namespace("a"), self._namespace("b")
         sh("ip", "link", "add", "eth0", "netns", first, "mtu", mtu, "type", "veth",
@@ -401,8 +404,8 @@ class Hosts:
         return self._with_addresses(first, second)
 
     def two_far(self, link, mtu=1500, ipv6=True, prefix=()):
-        """Two machines joined by a bad link, and the link: what it does is said by options of link_emulator. Without IPv6 no
-        packet is sent that no program sends. `prefix`: the beginning of the emulator's command, such as chrt's."""
+        """Two hosts joined by a link_emulator, and the emulator. `link`: options of link_emulator. Without IPv6, no packets
+        are sent except those of programs. `prefix`: words in front of the emulator's command, such as chrt's."""
         require_root()
         first, second = self._namespace("a"), self._namespace("b")
         emulator = self.link_emulator(first, "eth0", "eth1", link, prefix)
@@ -414,7 +417,7 @@ class Hosts:
         return self._with_addresses(first, second, ipv6=ipv6), emulator
 
     def link_emulator(self, namespace, first, second, link, prefix=()):
-        """A bad link between two devices that it makes."""
+        """Starts a link_emulator, which creates the two devices."""
         require_tap()
         emulator = Emulator([*prefix, "ip", "netns", "exec", namespace, self.build.folder / "tests" / "link_emulator", first, second,
                              *link])
@@ -422,12 +425,12 @@ class Hosts:
         if not poll_until(lambda: "ready" in emulator.output or not emulator.running(), 10) or not emulator.running():
             raise RuntimeError(f"link_emulator: {emulator.output}")
         for device in (first, second):
-            # The emulator loses packets; a queue in front of it that is full while it waits for a processor should not.
+            # Only the emulator should lose packets. So the queue in front of it must not overflow while it waits for a processor.
             sh("ip", "-n", namespace, "link", "set", device, "txqueuelen", 4000)
         return emulator
 
     def at_a_switch(self, count):
-        """So many machines, each with a cable to the same switch."""
+        """`count` hosts, each with a cable to the same switch."""
         require_root()
         middle = self._namespace("s")
         sh("ip", "-n", middle, "link", "add", "br0", "type", "bridge")
@@ -450,7 +453,7 @@ class Hosts:
             sh("ip", "-n", namespace, "link", "set", "eth0", "up")
             hosts.append(Host(self, namespace, ipv4, address, "eth0"))
         for host in hosts:
-            # A device of an emulator's has no other state than that its cable is there.
+            # A TAP device of the emulator has state UNKNOWN instead of UP.
             if not poll_until(lambda h=host: re.search("LOWER_UP.* state (UP|UNKNOWN)",
                                                        sh("ip", "-n", h.namespace, "link", "show", "eth0"))
                               and "tentative" not in sh("ip", "-n", h.namespace, "-6", "addr"), 10):
@@ -461,7 +464,7 @@ class Hosts:
         name = f"verbena-{os.getpid()}-{letter}{len(self._namespaces)}"
         sh("ip", "netns", "add", name)
         self._namespaces.append(name)
-        # Nobody else can have our addresses; looking for duplicates would take a second of every test.
+        # Duplicates of our addresses are impossible; detecting them would add a second to every test.
         set_in_kernel(name, "ipv6/conf/default/accept_dad", 0)
         sh("ip", "-n", name, "link", "set", "lo", "up")
         return name
@@ -489,13 +492,13 @@ def remove_leftovers():
 
 
 class Result:
-    """How a server and its client ended."""
+    """The results of a server and its client."""
 
     def __init__(self, server, client, server_status, client_status, others=(), traces=""):
         self.server, self.client = server, client
         self.server_status, self.client_status = server_status, client_status
-        self.others = others  # further clients, each with its status
-        self.traces = traces  # of those that did not end in time
+        self.others = others  # further clients, each with its exit status
+        self.traces = traces  # traces of the processes that did not end in time
         self.seconds = time.monotonic() - client.began
 
     @property
@@ -513,15 +516,15 @@ class Result:
 
 
 class Shared:
-    """A case of a test that has no class of its own for them, for share_of()."""
+    """A case for share_of(), for tests without a class of their own for cases."""
 
     def __init__(self, program, case):
         self.program, self.case = program, case
 
 
 def share_of(cases, share, every=1):
-    """Which cases a share such as "1/3" has: the first of each program, and of the others every third, from number 1. `every`
-    makes a smaller share of it: with 4 every twelfth. A larger first number, such as 4 in "4/3", takes others of the twelve."""
+    """Returns the cases of a share such as "1/3": the first case of each program, and every third of the others, beginning
+    with number 1. `every` reduces the share: with 4, every twelfth. Then "4/3" selects a different twelfth."""
     part, parts = (int(word) for word in (share or "0/1").split("/"))
     parts *= every
     if parts == 1:
@@ -533,13 +536,13 @@ def share_of(cases, share, every=1):
 
 def add_share_options(parser):
     parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
-                        help="only the first case of each program and the K-th of N parts of the others; default: "
+                        help="run the first case of each program and the K-th of N parts of the others; default: "
                         "$VERBENA_CONFORMANCE_SHARE, or all")
-    parser.add_argument("--every", type=int, default=1, metavar="M", help="of these (or of all) only one of M")
+    parser.add_argument("--every", type=int, default=1, metavar="M", help="run only one in M of the other cases")
 
 
 def end(*started):
-    """Ends the processes, each given with its host. What has happened to the queue pairs of those that were still running."""
+    """Ends the processes, each given with its host. Returns the traces of those that were still running."""
     hung = [(host, process) for host, process in started if process.running()]
     traces = [f"--- trace of {process.pid}\n{host.command('trace', process.pid)[1]}" for host, process in hung]
     for _, process in started:
@@ -549,7 +552,7 @@ def end(*started):
 
 def pair(server, client, command, *, server_options=(), client_options=(), address=None, seconds=60, port=None,
          port_option="-p", environment=None, wrap=None):
-    """Runs `command` as a server on one host and, towards it, as a client on another, both under `verbena run`."""
+    """Runs `command` as a server on one host and as its client on the other, both under `verbena run`."""
     port = port or server.hosts.port()
     words = [*command, port_option, port]
     start = wrap or (lambda host, *program: host.verbena("run", *program, environment=environment))
@@ -559,7 +562,7 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
     calling = start(client, *words, *client_options, address or server.ipv4)
     deadline = time.monotonic() + seconds
     client_status = calling.wait(seconds)
-    # A server whose client failed may wait without end; one whose client is through has little left to do.
+    # A server may wait forever if its client failed. After a successful client it needs little time.
     server_status = serving.wait(max(0.0, min(deadline - time.monotonic(), 10.0)) if client_status == 0 else 1)
     traces = end((server, serving), (client, calling))
     return Result(serving, calling, server_status, client_status, traces=traces)
@@ -567,7 +570,7 @@ def pair(server, client, command, *, server_options=(), client_options=(), addre
 
 @contextlib.contextmanager
 def shared_files(count, size=64 << 20):
-    """So many files in memory, full of zeros, that everybody may read and write."""
+    """`count` shared files in /dev/shm, filled with zeros, that everyone may read and write."""
     with tempfile.TemporaryDirectory(prefix="verbena-shared-", dir="/dev/shm") as folder:
         pathlib.Path(folder).chmod(0o755)
         paths = [pathlib.Path(folder) / str(i) for i in range(count)]
@@ -580,7 +583,7 @@ def shared_files(count, size=64 << 20):
 
 def crowd(server, client, command, count, *, server_options=(), client_options=(), address=None, seconds=60,
           environment=None):
-    """Runs `command` as a server on one host and, towards it, as so many clients on another."""
+    """Runs `command` as a server on one host and as `count` clients on another."""
     port = server.hosts.port()
     words = ["run", *command, "-p", port]
     serving = server.verbena(*words, *server_options, environment=environment)
@@ -596,8 +599,8 @@ def crowd(server, client, command, count, *, server_options=(), client_options=(
 
 
 def raw_pair(server, client, command, *, seconds=60, environment=None):
-    """Runs a program for raw Ethernet, which talks by nothing else, as root: the server, and once its queue pair is up the
-    client. Without a client: the server alone."""
+    """Runs a program for raw Ethernet as root: the server, and the client once the server's queue pair is up. Such programs do
+    not use TCP. Without a client: the server alone."""
     def begin(host, peer, side):
         return host.verbena("run", *command, "-d", f"rxe_{host.netdev}", f"--{side}", "-B", host.mac(),
                             "-E", (peer or host).mac(), user=[], environment=environment)
@@ -622,9 +625,9 @@ def raw_pair(server, client, command, *, seconds=60, environment=None):
 
 
 def routes(server, client, *, wanted=None, **options):
-    """What `verbena status` says of the routes of two queue pairs that exchange messages: names, in order, each once. Empty
-    if they do not get that far; [None] if it says nothing of routes. A queue pair begins by the wire, and on a busy machine much
-    goes by that before it is led to another route: one that is `wanted` is waited for."""
+    """Runs two queue pairs that exchange messages. Returns the sorted names of their routes in `verbena status`, without
+    repetition. Empty: they did not get that far. [None]: the status shows no routes. A queue pair begins on the wire, and on a
+    busy machine may change its route late: with `wanted`, waits for that route."""
     return routes_of(busy_pairs(server, client, settled=lambda pairs: wanted in (None, "wire") or routes_of(pairs) == [wanted],
                                 **options))
 
@@ -635,7 +638,7 @@ def routes_of(pairs):
 
 def start_pair(server, client, *options, server_environment=None, client_environment=None, serving_program="ib_write_bw",
                user=None):
-    """Starts ib_write_bw on both hosts, as a server and as a client towards it: the two processes."""
+    """Starts ib_write_bw on both hosts, as server and client; returns the two processes."""
     port = server.hosts.port()
     words = ("-F", *options, "-p", port)
     serving = server.verbena("run", serving_program, *words, environment=server_environment, user=user)
@@ -645,15 +648,15 @@ def start_pair(server, client, *options, server_environment=None, client_environ
 
 def busy_pairs(server, client, *, server_environment=None, client_environment=None, serving_program="ib_write_bw", user=None,
                settled=lambda pairs: True):
-    """What `verbena status` says of two queue pairs that exchange messages, once they are `settled`, or have had 20 seconds for
-    that. Empty if they do not get that far."""
+    """Runs two queue pairs that exchange messages. Returns their entries in `verbena status` once they are `settled`, or after
+    20 seconds. Empty if they do not get that far."""
     serving, calling = start_pair(server, client, "-D", "60", server_environment=server_environment,
                                   client_environment=client_environment, serving_program=serving_program, user=user)
 
     last = []
 
     def connected():
-        """Whether so much has gone between both queue pairs that their route is found."""
+        """Whether both have exchanged so many packets that their route is known."""
         processes = [process for host in dict.fromkeys((server, client)) for process in host.status()["processes"]
                      if process["pid"] in (serving.pid, calling.pid)]
         pairs = [pair for process in processes for pair in process["queue_pairs"]]
@@ -669,23 +672,23 @@ def busy_pairs(server, client, *, server_environment=None, client_environment=No
     return last
 
 
-# What the programs say of speed. Each answers None where the output has no such figure.
+# Parsers for the figures in programs' output. Each returns None if the output has no such figure.
 
 def bandwidth(output):
-    """Average MB/s of perftest's last line of figures."""
+    """Average MB/s in perftest's last line of figures."""
     rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", output, re.MULTILINE)
     return float(rows[-1]) if rows else None
 
 
 def latency(output):
-    """Typical microseconds of perftest's first line of figures. The deviation is -nan where one exchange took longer than
-    46 ms, as perftest squares it as an int."""
+    """Typical latency in microseconds in perftest's first line of figures. Its standard deviation is -nan if an iteration took
+    longer than 46 ms, because perftest squares it as an int."""
     rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s+(?:[\d.]+|-?nan)\s+[\d.]+\s+[\d.]+\s*$",
                       output, re.MULTILINE)
     return float(rows[0]) if rows else None
 
 
 def round_trip(output):
-    """Microseconds for each exchange, as rdma-core's pingpong programs print it."""
+    """Microseconds per exchange, as printed by rdma-core's pingpong programs."""
     found = re.search(r"=\s*([\d.]+) usec/iter", output)
     return float(found.group(1)) if found else None

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The harness itself, with programs of a few lines in place of RDMA programs: it removes what it makes, and a program
-that hangs or fails does not count as a success."""
+"""Tests the harness with small stand-ins for RDMA programs: it removes everything it made, and a program that hangs or fails
+does not count as a success."""
 
 import os
 import pathlib
@@ -44,7 +44,7 @@ def namespaces():
 
 
 def own_namespaces():
-    """Of this process: another test may make its own at the same time."""
+    """The namespaces of this process: another test may make its own at the same time."""
     return {name for name in namespaces() if (owner := harness.NAMESPACE.match(name)) and int(owner.group(1)) == os.getpid()}
 
 
@@ -119,7 +119,7 @@ class Harness(unittest.TestCase):
         self.assertFalse(sleeper.running())
 
     def run_and_signal(self, number):
-        """Signals a process that has made two hosts; returns the namespaces that are left when it has ended."""
+        """Signals a process that has made two hosts; returns the namespaces left after it has ended."""
         code = ("import harness, sys, time\n"
                 f"with harness.Hosts({str(self.fake.folder)!r}) as hosts:\n"
                 "    print(*[host.namespace for host in hosts.two()], flush=True)\n"
@@ -143,7 +143,7 @@ class Harness(unittest.TestCase):
 
     def test_the_route_is_in_the_environment_of_the_programs(self):
         for route, said in (("local", "unset"), ("wire", "off")):
-            # What our own environment says of it does not reach them.
+            # Our own environment must not reach the programs.
             with unittest.mock.patch.dict(os.environ, {"VERBENA_LOCAL": "ours"}), \
                     harness.Hosts(self.fake.folder, route) as hosts:
                 status, output = hosts.one().run("sh", "-c", "echo ${VERBENA_LOCAL-unset}")
@@ -158,7 +158,7 @@ class Harness(unittest.TestCase):
 
 
 class Terminals(unittest.TestCase):
-    """Which programs have a terminal for input."""
+    """Which programs get a terminal as input."""
 
     def runs(self, name):
         process = harness.Process(["sh", "-c", "test -t 0 && echo terminal", name])
@@ -202,7 +202,7 @@ class Shares(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    """With the output of perftest 4.5 and ibv_rc_pingpong 44."""
+    """Parses output of perftest 4.5 and ibv_rc_pingpong 44."""
 
     def test_bandwidth(self):
         text = (" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"

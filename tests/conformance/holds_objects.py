@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""holds_objects.py DEVICE: opens some of everything on an RDMA device with rdma-core's pyverbs, says in JSON what it has, and keeps
-it until its standard input ends. What `rdma resource` shows is compared with that."""
+"""holds_objects.py DEVICE: opens objects of every kind on an RDMA device with rdma-core's pyverbs, prints a JSON list of them,
+and keeps them until its standard input ends. The output of `rdma resource` is compared with this list."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqInitAttr, SrqAttr
 
-# As in verbs.h: releases of pyverbs have them in different modules.
+# Values from verbs.h: pyverbs releases define them in different modules.
 IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE = 1, 2
 IBV_MTU_1024 = 3
 IBV_QPT_RC, IBV_QPT_UD = 2, 4

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program over libibumad that speaks of messages of several datagrams (RMPP), to be run under `verbena run`.
+"""Exchanges management messages of several datagrams (RMPP) through libibumad. Run it under `verbena run`.
 
     long_mads.py serve                  answers each request with its own data
-    long_mads.py ask LID BYTES...       asks so, for each length, and compares
-    long_mads.py ask-nobody LID BYTES   what comes back of a request that nobody answers
-    long_mads.py faults                 what umad_send() must refuse
-    long_mads.py raw                    subnet administration's table, in segments that the program acknowledges itself
-    long_mads.py wait LID               sends a request that is not answered, says "sent", and what comes back of it
-    long_mads.py ask-on LID             asks again and again, and says how it went
+    long_mads.py ask LID BYTES...       sends a request of each length and compares the reply
+    long_mads.py ask-nobody LID BYTES   prints the result of a request that nobody answers
+    long_mads.py faults                 prints how umad_send() refuses wrong requests
+    long_mads.py raw                    reads a table of subnet administration in segments, which the program acknowledges itself
+    long_mads.py wait LID               sends a request that is never answered, prints "sent", then prints the result
+    long_mads.py ask-on LID             sends requests repeatedly and prints the results
 """
 
 import ctypes
@@ -27,7 +27,7 @@ DATA_AT = 40
 MAD = 256
 ACTIVE = 1
 DATA, ACK = 1, 2
-MOST = 4 << 20
+MAX_BYTES = 4 << 20
 
 umad = ctypes.CDLL("libibumad.so.3", use_errno=True)
 umad.umad_send.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
@@ -36,7 +36,7 @@ umad.umad_set_addr.argtypes = [ctypes.c_void_p] + [ctypes.c_int] * 4
 
 
 class Port:
-    """A port, with an agent."""
+    """A umad port with a registered agent."""
 
     def __init__(self, methods=(), rmpp=1, management_class=CLASS):
         self.fd = umad.umad_open_port(None, 0)
@@ -51,7 +51,7 @@ class Port:
             sys.exit(f"umad_register: {self.agent}, errno {ctypes.get_errno()}")
 
     def send(self, mad, lid=0, answers=None, timeout=0, retries=0):
-        """0, or the errno value. `answers`: the header of what it answers."""
+        """Sends a MAD. Returns 0 or the errno value. `answers`: the header of the request that this answers."""
         buffer = ctypes.create_string_buffer(HEADER + len(mad))
         if answers:
             buffer.raw = answers + mad
@@ -60,8 +60,8 @@ class Port:
             umad.umad_set_addr(buffer, lid, 1, 0, -0x7fff0000)
         return ctypes.get_errno() if umad.umad_send(self.fd, self.agent, buffer, len(mad), timeout, retries) else 0
 
-    def receive(self, timeout=20000, room=MOST):
-        """The header and the message, or (None, what umad_recv() says and the length)."""
+    def receive(self, timeout=20000, room=MAX_BYTES):
+        """Receives a MAD: (header, message), or (None, (result of umad_recv(), length))."""
         buffer = ctypes.create_string_buffer(HEADER + room)
         length = ctypes.c_int(room)
         got = umad.umad_recv(self.fd, buffer, ctypes.byref(length), timeout)
@@ -104,7 +104,7 @@ def ask_once(port, lid, size, transaction):
     failed = port.send(message(GET, transaction, data), lid, timeout=10000, retries=3)
     if failed:
         return f"umad_send: errno {failed}"
-    if size > MAD:  # too small a buffer: the length is told, and the message stays
+    if size > MAD:  # with too small a buffer, umad_recv() gives the length and keeps the message
         header, said = port.receive(room=MAD)
         if header is not None:
             return f"status {status_of(header)}"
@@ -132,7 +132,7 @@ def ask(lid, *sizes):
 
 def ask_nobody(lid, size):
     port = Port()
-    for timeout, retries in ((100, 2), (0, 0)):  # without a timeout an acknowledgement is waited for all the same
+    for timeout, retries in ((100, 2), (0, 0)):  # even without a timeout, the send waits for an acknowledgement
         begun = time.monotonic()
         failed = port.send(message(GET, 77 + timeout, data_of(int(size) - DATA_AT)), int(lid), timeout=timeout, retries=retries)
         header, mad = port.receive(10000)
@@ -148,12 +148,12 @@ def faults():
     print("not active:", errno.errorcode.get(whole.send(message(GET, 1, long, active=0), 1)))
     print("an agent without RMPP:", errno.errorcode.get(raw.send(message(GET, 1, long), 1)))
     print("a class without RMPP:", errno.errorcode.get(whole.send(message(GET, 1, long, management_class=0x09), 1)))
-    print("too long:", errno.errorcode.get(whole.send(message(GET, 1, bytes(MOST)), 1)))
+    print("too long:", errno.errorcode.get(whole.send(message(GET, 1, bytes(MAX_BYTES)), 1)))
     print("too short:", errno.errorcode.get(whole.send(message(GET, 1, b"")[:35], 1)))
 
 
 def raw():
-    """All nodes, by an agent that puts messages together itself."""
+    """Queries all nodes with an agent that reassembles messages itself."""
     port = Port(rmpp=0, management_class=0x03)
     query = struct.pack(">BBBBHHQHHI", 1, 3, 2, GET_TABLE, 0, 0, 5, 0x11, 0, 0) + bytes(MAD - 24)
     failed = port.send(query, 1, timeout=2000)

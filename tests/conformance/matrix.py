@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Debian's programs are run, with which options, and what must be true of their output.
+"""Debian's programs: which are run, with which options, and what their output must contain.
 
-A run is right when server and client end with status 0 in time and each `expect` holds. run_programs.py uses all
-of this list; the interoperability test uses a part of it against the kernel.
+A run succeeds if server and client exit with status 0 in time and each `expect` matches. run_programs.py runs the whole list;
+the interoperability test runs some of it against the kernel.
 """
 
 import dataclasses
@@ -19,17 +19,17 @@ MEBIBYTE = 1048576
 class Case:
     program: str
     options: tuple = ()
-    gid: Optional[str] = None        # "-g"/"-x" with the index of this family's GID: "ipv4", "ipv6"
-    mtu: int = 1500                  # of the cable
+    gid: Optional[str] = None        # "-g"/"-x" with the index of this address family's GID: "ipv4", "ipv6"
+    mtu: int = 1500                  # MTU of the cable
     seconds: int = 60
-    figure: Optional[Callable] = None  # reads the speed from the client's output
+    figure: Optional[Callable] = None  # parses the speed from the client's output
     unit: str = ""
     expect: str = ""                 # a pattern that the client's output must match
-    topology: Optional[str] = None   # the only one it runs on: "one_host", "two_hosts"
-    netdev: str = "lo"               # of one host
-    raw: str = ""                    # raw Ethernet, as root, on the cable: "pair", or "alone" without a peer
-    clients: int = 1                 # how many; the server gets the number with "-c"
-    shared: bool = False             # perftest's buffers lie in files of /dev/shm, one for each end
+    topology: Optional[str] = None   # the only topology to run it on: "one_host", "two_hosts"
+    netdev: str = "lo"               # network device when both ends are on one host
+    raw: str = ""                    # raw Ethernet, as root, over the cable: "pair", or "alone" without a peer
+    clients: int = 1                 # number of clients, which "-c" tells the server
+    shared: bool = False             # perftest's buffers are in files of /dev/shm, one per end
 
     @property
     def name(self):
@@ -39,7 +39,8 @@ class Case:
         return " ".join([self.program, *words])
 
     def shortened(self, iterations):
-        """The same with this many messages a run, unless the options say how many; with at most this many of each size."""
+        """Returns a copy with this many messages per run (unless the options give a number), and at most this many of each
+        size."""
         options = list(self.options)
         if "-a" in options:
             count = options.index("-n") + 1
@@ -52,7 +53,7 @@ class Case:
         return [self.program, *self.options]
 
     def complaint(self, result):
-        """What is wrong with a finished run, or None."""
+        """A complaint about a finished run, or None."""
         if not result.good:
             return f"server {result.server_status}, client {result.client_status}"
         if self.expect and not re.search(self.expect, result.client.output):
@@ -75,11 +76,11 @@ def delay(program, *options, **more):
 
 
 def group(address):
-    """A multicast group in perftest's form: sixteen numbers."""
+    """A multicast group in perftest's notation: sixteen numbers."""
     return ":".join(str(byte) for byte in ipaddress.IPv6Address(address).packed)
 
 
-# Every size from 2 bytes to 8 MiB; the iterations keep one run near a second.
+# Every size from 2 bytes to 8 MiB. The number of iterations keeps a run near one second.
 ALL_SIZES = ("-a", "-n", "60")
 
 
@@ -89,7 +90,7 @@ def pingpongs():
         pingpong(rc, "-c"),
         pingpong(rc, "-c", gid="ipv6"),
         pingpong(rc, "-c", "-e"),
-        # Not with -e: the program takes an event whose completion it has polled already for an error.
+        # Not with -e: the program treats an event whose completion it has already polled as an error.
         pingpong(rc, "-c", "--ts"),
         pingpong(rc, "-c", "-s", str(MEBIBYTE), "-n", "200"),
         pingpong(rc, "-c", "-m", "256"),
@@ -104,7 +105,7 @@ def pingpongs():
 
 
 def service_pingpongs():
-    """UC, and shared receive queues. A lost UC message would stop the exchange for good."""
+    """UC, and shared receive queues. A lost UC message would stop the ping-pong forever."""
     uc, srq, xsrq = "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong"
     return [
         pingpong(uc, "-c"),
@@ -126,7 +127,7 @@ def service_pingpongs():
         Case(xsrq, ("-m", "1024", "-e", "-n", "100"), "ipv4"),
         Case(xsrq, ("-m", "256", "-s", "65536", "-n", "20"), "ipv4"),
         Case(xsrq, ("-m", "4096", "-s", "65536"), "ipv4", 9000),
-        # With several clients the server reaches each by the targets of the others.
+        # With several clients, the server answers each through the target QPs of the others.
         Case(xsrq, ("-m", "1024"), "ipv4", clients=2),
         Case(xsrq, ("-m", "1024", "-n", "100"), "ipv4", clients=3),
         Case(xsrq, ("-m", "1024", "-n", "50"), "ipv6", clients=4),
@@ -141,8 +142,8 @@ def service_pingpongs():
 def services():
     """perftest over UC and XRC, and with shared receive queues.
 
-    A UC message that finds no receive posted is lost, and a server that waits for all of them never ends. So no more
-    messages are sent than receives were posted before (512).
+    A UC message that finds no receive posted is lost, and a server that waits for all messages then never ends. So no more
+    messages are sent than the receives posted in advance (512).
     """
     cases = []
     for program in ("ib_send", "ib_write"):
@@ -174,13 +175,13 @@ def services():
 
 
 def multicasts(measure, program):
-    """To a group: perftest's default, which Linux keeps on the host, and others that go from host to host.
+    """Multicast: to perftest's default group, which Linux keeps on the host, and to groups that reach other hosts.
 
     Linux has no route for IPv6 groups over the loopback device.
     """
     to_group = ("-c", "UD", "-g", "-s", "1024")
     cases = [measure(program, *to_group, gid="ipv6", topology="one_host", netdev="eth0")]
-    if program == "ib_send_bw":  # for latency each end needs its own group, which -M cannot express
+    if program == "ib_send_bw":  # a latency test needs a group per end, which -M cannot express
         cases += [measure(program, *to_group, "-M", group("::ffff:239.47.91.1"), gid="ipv4"),
                   measure(program, *to_group, "-M", group("ff05::4791"), gid="ipv6", topology="two_hosts")]
     return cases
@@ -212,7 +213,7 @@ def bandwidths():
             rate(program, "--use_old_post_send", "-s", "2", "-l", "16", "-t", "256", "-n", "1600") if sized else
             rate(program, "--use_old_post_send", "-A", "CMP_AND_SWAP"),
         ]
-        if program != "ib_write_bw":  # a write's target gets no event: perftest has no event mode for it
+        if program != "ib_write_bw":  # the target of a WRITE gets no event, so perftest has no event mode for it
             cases.append(rate(program, "-e", "-n", "500"))
     cases += [
         rate("ib_send_bw", "-c", "UD", "-s", "1024"),
@@ -247,7 +248,7 @@ def latencies():
 
 
 def shared_memory():
-    """One-sided operations on memory that is shared already, which the other process maps where it can."""
+    """One-sided operations on memory that is already shared, and which the peer process therefore maps if it can."""
     cases = []
     for operation in ("write", "read", "atomic"):
         cases += [
@@ -266,8 +267,8 @@ def shared_memory():
 
 
 def raw_packets():
-    """perftest's programs for raw Ethernet. There is no flow control: frames sent faster than they are received are lost,
-    and a receiver that waits for all of them never ends. So few frames are in flight, or the receiver gives up in time."""
+    """perftest's programs for raw Ethernet. They have no flow control: frames sent faster than they are received are lost, and
+    a receiver that waits for all of them never ends. So few frames are in flight, or the receiver has a timeout."""
     def lat(*options, **more):
         return Case("raw_ethernet_lat", options, figure=harness.latency, unit="us", raw="pair", **more)
 
@@ -279,7 +280,7 @@ def raw_packets():
         lat(), lat("-s", "1500"), lat("-s", "9000", mtu=9000), lat(*ports), lat("--promiscuous"),
         bandwidth("-n", "500", "-r", "1024"), bandwidth("-s", "64", "-n", "500", "-r", "1024"), bandwidth(*ports, "-n", "500", "-r", "1024"),
         bandwidth("-b", "-n", "200", "-r", "512"),
-        # It waits for a completion of every send, but requests one for each only with -Q 1.
+        # The program waits for a completion of every send, but requests one for each only with -Q 1.
         Case("raw_ethernet_burst_lat", ("-n", "500", "--rate_limit_type=PP", "--rate_limit=100", "--rate_units=M",
                                         "--burst_size=16", "-Q", "1"), raw="pair", expect=r"\n \d+ +500 "),
         Case("raw_ethernet_fs_rate", ("-n", "1000"), raw="alone", expect=r"\n ?1000 +[0-9.]+\s+[0-9.]+"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ring of messages over MPICH's C library, loaded with ctypes: Debian has no Python package for MPICH, and no compiler is needed.
+"""Passes messages around a ring of ranks over MPICH's C library, loaded with ctypes: Debian has no Python package for MPICH,
+and this needs no compiler.
 
 Each rank passes messages of 1 byte to 4 MiB to the next rank and checks what the previous rank sent. Rank 0 prints "ring of N: ok".
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own of rdma-core's programs beside Debian's: how either is run, and what of their output is compared.
+"""Runs Verbena's versions of rdma-core's programs and Debian's, and compares their output.
 
-A side is "o", ours, or "d", Debian's; "od" is a server of ours and a client of Debian's."""
+A side is "o" (ours) or "d" (Debian's); "od" is a server of ours with a client of Debian's."""
 
 import os
 import re
@@ -15,13 +15,13 @@ NUMBERS = re.compile(r"0x[0-9a-f]+|\b(?<=LID |ECV |END |PSN |RQN )[0-9a-f]{4,6}\
 
 
 def command(host, side, name, words):
-    """The words that start a program on a host, as an ordinary user."""
+    """The words that start a program on a host as an ordinary user."""
     program = ["run", f"/usr/bin/{name}"] if side == "d" else [name]
     return [*host.enter(), *harness.ordinary_user(), str(host.hosts.build.program), *program, *map(str, words)]
 
 
 class Run:
-    """A program with its standard output and standard error apart."""
+    """A running program whose standard output and standard error are kept apart."""
 
     def __init__(self, host, side, name, words, environment=None):
         self.name, self.side, self.words = name, side, words
@@ -36,7 +36,7 @@ class Run:
         return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
     def finish(self, seconds):
-        """Waits for its end, and ends it if it does not come."""
+        """Waits for the program to end, and kills it after `seconds`."""
         try:
             self.status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -64,7 +64,7 @@ def run(host, side, name, words, seconds=30, **options):
 
 
 def pair(server, client, sides, name, words, *, server_words=(), client_words=(), clients=1, seconds=60):
-    """A server of the one side and so many clients of the other: their Runs, the server's first."""
+    """Runs a server of one side and `clients` clients of the other. Returns their Runs, the server's first."""
     port = server.hosts.port()
     serving = Run(server, sides[0], name, ["-p", port, *words, *server_words])
     harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
@@ -74,18 +74,18 @@ def pair(server, client, sides, name, words, *, server_words=(), client_words=()
 
 
 def masked(text, name):
-    """Without numbers, without the path of the program, and without what only ours has."""
+    """Output without numbers, the program's path, and options that only ours has."""
     lines = [line for line in text.splitlines() if "--json" not in line and "--help  " not in line]
     return [NUMBERS.sub("N", line.replace(f"/usr/bin/{name}", name)) for line in lines]
 
 
 def complaints(text, name):
-    """Of a line without a reason, which rdma-core's programs end with ": Success", only the rest counts."""
+    """The masked lines without the ": Success" that rdma-core's programs append where errno is 0."""
     return [line.removesuffix(": Success") for line in masked(text, name)]
 
 
 def difference(ours, theirs):
-    """Why what ours did is not what Debian's did, or None. Ours may say more of a fault: behind a sentence, or in a line more."""
+    """How ours differs from Debian's, or None. Ours may say more about an error: after a sentence, or in an additional line."""
     if ours.status != theirs.status:
         return f"exit status {ours.status}, not {theirs.status}\n{ours.report()}\n{theirs.report()}"
     if masked(ours.stdout, ours.name) != masked(theirs.stdout, ours.name):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a pcapng file (draft-ietf-opsawg-pcapng) without any code of Verbena's: one section, in either byte order, interfaces
-of Ethernet."""
+"""Reads a pcapng file (draft-ietf-opsawg-pcapng) without any code of Verbena: one section, in either byte order, with Ethernet
+interfaces."""
 
 import dataclasses
 import struct
@@ -16,9 +16,9 @@ class Packet:
     number: int
     seconds: float
     frame: bytes
-    length: int      # on the wire
+    length: int      # length on the wire
     comment: str
-    direction: int   # 1: in, 2: out
+    direction: int   # 1: inbound, 2: outbound
 
 
 @dataclasses.dataclass
@@ -29,7 +29,7 @@ class File:
 
 
 def options(block, order):
-    """Code and value of each."""
+    """(code, value) of each option."""
     found, at = {}, 0
     while at + 4 <= len(block):
         code, length = struct.unpack_from(order + "HH", block, at)
@@ -41,7 +41,7 @@ def options(block, order):
 
 
 def blocks(data):
-    """(type, body, byte order) of each; both lengths of a block must be the same."""
+    """Yields (type, body, byte order) of each block. The two lengths of a block must be equal."""
     at, order = 0, None
     while at < len(data):
         if data[at:at + 4] == b"\n\r\r\n":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""pyverbs_with_dma_bufs.py RUN_TESTS [ARGUMENT...]: runs pyverbs' tests with a method that its DmaBufMR needs and does not find.
+"""pyverbs_with_dma_bufs.py RUN_TESTS [ARGUMENT...]: runs pyverbs' tests with a method that its DmaBufMR needs but cannot find.
 
-A DmaBufMR that has allocated its buffer calls the buffer's add_ref(). The class DmaBuf has that method, but only for Cython code
-that knows the object's type. Since rdma-core 44 this code does not know the type, and every such DmaBufMR ends in an AttributeError,
-on any adapter and machine. Here the method becomes visible to Python.
+A DmaBufMR that has allocated its buffer calls the buffer's add_ref(). The class DmaBuf has this method, but only for Cython
+code that knows the object's type. Since rdma-core 44 this code does not know the type, so every such DmaBufMR raises an
+AttributeError, on any adapter and machine. This program makes the method visible to Python.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ import sys
 
 from pyverbs.dmabuf import DmaBuf
 
-ADD_REF = 0  # its place among the class's methods for Cython
+ADD_REF = 0  # index of add_ref() in the class's table of Cython methods
 
 
 def show_add_ref():
-    """A class made by Cython takes no new attribute, so it goes into the class's dictionary."""
+    """Puts add_ref() into the dictionary of DmaBuf, since classes made by Cython accept no new attributes."""
     python = ctypes.pythonapi
     python.PyCapsule_GetPointer.restype = ctypes.c_void_p
     python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)

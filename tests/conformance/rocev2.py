@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads RoCEv2 from a capture without any code of Verbena's: an independent judge of the invariant CRC."""
+"""Reads RoCEv2 from a capture without any code of Verbena, and computes the invariant CRC independently."""
 
 import struct
 import zlib
@@ -9,11 +9,11 @@ ETHERNET, IPV4, IPV6, VLAN = 1, 0x0800, 0x86DD, 0x8100
 
 
 class NotRoce(ValueError):
-    """The packet cannot be a RoCEv2 packet."""
+    """Raised for a packet that cannot be RoCEv2."""
 
 
 def frames(path):
-    """The frames of a pcap file as tcpdump writes it, of an Ethernet-like device."""
+    """The frames of a pcap file written by tcpdump on an Ethernet-like device."""
     with open(path, "rb") as file:
         magic = file.read(4)
         order = {b"\xd4\xc3\xb2\xa1": "<", b"\x4d\x3c\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">",
@@ -31,7 +31,7 @@ def frames(path):
 
 
 def packet_of(frame):
-    """The IP packet in an Ethernet frame, without the padding of short frames; None for what is not IP."""
+    """The IP packet in an Ethernet frame, without the padding of short frames; None if it is not IP."""
     kind, start = struct.unpack_from(">H", frame, 12)[0], 14
     if kind == VLAN:
         kind, start = struct.unpack_from(">H", frame, 16)[0], 18
@@ -43,7 +43,7 @@ def packet_of(frame):
 
 
 def packets(path):
-    """The RoCEv2 packets of a capture."""
+    """The RoCEv2 packets in a capture."""
     for frame in frames(path):
         packet = packet_of(frame)
         if packet is not None and is_roce(packet):
@@ -67,7 +67,7 @@ def is_roce(packet):
 
 
 def icrc(packet):
-    """(found, computed) of a RoCEv2 packet: IBTA volume 1, annex A17, 17.3.4."""
+    """(ICRC found, ICRC computed) of a RoCEv2 packet: IBTA volume 1, annex A17, 17.3.4."""
     header = ip_header_length(packet)
     udp_length = struct.unpack_from(">H", packet, header + 4)[0]
     if header + udp_length != len(packet):
@@ -93,7 +93,7 @@ def opcode(packet):
 
 
 def check(path):
-    """(opcodes seen, complaints) for every RoCEv2 packet in a capture."""
+    """(opcodes seen, complaints) over all RoCEv2 packets in a capture."""
     seen, wrong = {}, []
     for number, packet in enumerate(packets(path), 1):
         try:

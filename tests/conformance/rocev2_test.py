@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the judges of captures first: on packets of the Linux kernel and on the same packets damaged."""
+"""Tests the capture checkers, on packets of the Linux kernel and on damaged copies of them."""
 
 import pathlib
 import shutil
@@ -40,7 +40,7 @@ class InvariantCrc(unittest.TestCase):
             packet = rocev2.packet_of(frame)
             header = rocev2.ip_header_length(packet)
             ipv4 = packet[0] >> 4 == 4
-            # Fields that routers may change, and the lengths, which icrc() needs to find the packet's end.
+            # Fields that routers may change, and the length fields, with which icrc() finds the packet's end.
             free = {1, 8, 10, 11, 0, 2, 3} if ipv4 else {0, 1, 2, 3, 4, 5, 7}
             free |= {header + 4, header + 5, header + 6, header + 7, header + 12}
             for position in set(range(len(packet))) - free:
@@ -86,7 +86,7 @@ class Dissection(unittest.TestCase):
         self.assertEqual(self.check(*KERNEL_FRAMES), (3, []))
 
     def test_a_packet_cut_in_its_header_is_malformed(self):
-        # A WRITE ONLY whose RETH is cut after four bytes, lengths adjusted.
+        # A WRITE ONLY whose RETH is cut off after four bytes, with adjusted lengths.
         write = KERNEL_FRAMES[2]
         cut = bytearray(write[:14 + 40 + 8 + 12 + 4])
         struct.pack_into(">H", cut, 14 + 4, len(cut) - 54)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Everything of Debian's that has both ends on one host, again and again over the local route, with a tally.
+"""Runs all tests with Debian's programs that have both ends on one host, repeatedly over the local route, and counts the
+results.
 
     rounds.py --build build/release --rounds 100
     rounds.py --build build/release --rounds 3 --only 'ucx|open_mpi' --keep rounds.out
 
-Each round runs the ctest entries of conformance.* that are of one host and not by wire: perftest, the pingpong programs, the programs of
-librdmacm, rsockets, rdma-core's own tests, UCX, libfabric, Open MPI. A round goes on after a failure; what fails is named, its output
-kept, and the exit status is 1 at the end. VERBENA_CONFORMANCE_SHARE=K/N takes a part of the matrices; without it round R takes
-the part R/N of --parts N, so that N rounds are all of it.
+Each round runs the conformance.* tests of ctest that use one host and not the wire: perftest, the pingpong programs,
+librdmacm's programs, rsockets, rdma-core's own tests, UCX, libfabric, Open MPI. A round continues after a failure. Failures
+are printed with their output, and the exit status is then 1. VERBENA_CONFORMANCE_SHARE=K/N selects a part of the matrices.
+Without it, round R runs part R/N, where N is given by --parts, so N rounds cover everything.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import time
 
 import harness
 
-# With both ends on one host, by its name in ctest.
+# Names in ctest of the tests with both ends on one host.
 OF_ONE_HOST = re.compile(r"conformance\.(one_host\.|pyverbs\.|rsockets\.one_host$|ucx$|libfabric$|open_mpi$|routes$)")
 
 
@@ -34,7 +35,7 @@ def tests_of(build, only):
 
 
 def run(build, name, environment):
-    """('passed', 'skipped' or 'failed', output) of one ctest entry."""
+    """Runs one ctest entry: ('passed', 'skipped' or 'failed', output)."""
     ran = subprocess.run(["ctest", "--test-dir", str(build), "--output-on-failure", "-R", f"^{re.escape(name)}$"],
                          capture_output=True, text=True, errors="replace", env=environment, check=False)
     if "***Skipped" in ran.stdout:
@@ -46,11 +47,11 @@ def run(build, name, environment):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="how often")
-    parser.add_argument("--parts", type=int, default=1, metavar="N", help="a round takes one of so many parts of the matrices")
-    parser.add_argument("--only", default="", metavar="REGEX", help="of the tests only those whose name has this")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so long")
-    parser.add_argument("--keep", metavar="FILE", help="where the output of what failed goes, as well as to the terminal")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="number of rounds")
+    parser.add_argument("--parts", type=int, default=1, metavar="N", help="split the matrices into N parts and run one per round")
+    parser.add_argument("--only", default="", metavar="REGEX", help="run only tests whose name matches")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no test after this time")
+    parser.add_argument("--keep", metavar="FILE", help="write the output of failed tests to FILE too")
     options = parser.parse_args()
     harness.require_root()
 

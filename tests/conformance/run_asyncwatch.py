@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's ibv_asyncwatch over Verbena, while its network device goes down and up, loses and gets addresses, and its
-link is deleted: the events that it must print, in the order in which they must come.
+"""Runs Debian's ibv_asyncwatch over Verbena while its network device goes down and up and loses and gets addresses, and its
+link is deleted. Checks which events it prints, and in which order.
 
     run_asyncwatch.py --build build/release
 """
@@ -16,7 +16,7 @@ EVENT = re.compile(r"event_type (IBV_EVENT_\w+) \((\d+)\), port (\d+)")
 
 
 class Watch:
-    """A running ibv_asyncwatch, and which of its events have been checked."""
+    """A running ibv_asyncwatch, and the number of its events that have been checked."""
 
     def __init__(self, host):
         self.process = host.verbena("run", "ibv_asyncwatch", "-d", f"rxe_{host.netdev}")
@@ -28,7 +28,7 @@ class Watch:
         return EVENT.findall(self.process.output)
 
     def await_event(self, name, port="1"):
-        """Whether the event comes; others may come before it."""
+        """Waits for an event, skipping others before it; returns whether it came."""
         def found():
             for index, (kind, _, of_port) in enumerate(self.events()[self.seen:], self.seen + 1):
                 if kind == name and of_port == port:
@@ -68,7 +68,7 @@ def main():
             print(f"{what:20} {event:24} {'ok' if good else 'FAILED'}", flush=True)
             if not good:
                 failures.append(f"{what}: no {event}")
-        # After the last event there is nothing to wait for: ibv_get_async_event() fails, and the program ends.
+        # Deleting the link is the last event: ibv_get_async_event() then fails, and the program ends with status 1.
         if watch.process.wait(SECONDS) != 1:
             failures.append("ibv_asyncwatch does not end when its device is gone")
         for failure in failures:

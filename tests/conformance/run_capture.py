@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Captures what Debian's programs send over Verbena between two hosts and judges it twice: tshark must dissect every
-packet as well-formed RoCEv2, and an independent computation must find every invariant CRC exact. Segments that the
-kernel cuts from one large send are captured as they leave, each on its own.
+"""Captures the packets of Debian's programs between two hosts over Verbena and checks them twice: tshark must dissect every
+packet as well-formed RoCEv2, and an independent computation must confirm every invariant CRC. Segments that the kernel cuts
+from one large send are captured one by one, as they leave.
 
     run_capture.py --build build/release [--keep DIR]
 """
@@ -17,7 +17,7 @@ import harness
 import matrix
 import rocev2
 
-# Opcodes of IBTA volume 1, table 38, by the programs that cause them: an opcode not seen was not judged.
+# Opcodes (IBTA volume 1, table 38) by the programs that cause them. Every opcode must be captured, or the check would miss it.
 RC_SEND = {0x00: "SEND First", 0x01: "SEND Middle", 0x02: "SEND Last", 0x04: "SEND Only"}
 RC_WRITE = {0x06: "RDMA WRITE First", 0x07: "RDMA WRITE Middle", 0x08: "RDMA WRITE Last", 0x0A: "RDMA WRITE Only"}
 RC_READ = {0x0C: "RDMA READ Request", 0x0D: "RDMA READ response First", 0x0E: "RDMA READ response Middle",
@@ -48,11 +48,12 @@ def cases(gid, mtu):
 
 
 class Capture:
-    """tcpdump of what one host sends."""
+    """A tcpdump of the packets that one host sends."""
 
     def __init__(self, host, path):
         self.path = path
-        # A send that leaves before its segmentation would be captured whole, so the device must not offer segmentation.
+        # With segmentation offload, a large send would be captured before it is cut into segments, so the device must not offer
+        # it.
         harness.sh(*host.enter(), "ethtool", "-K", host.netdev, "tx-udp-segmentation", "off")
         self._tcpdump = host.start(
             ["tcpdump", "--immediate-mode", "-i", host.netdev, "-Q", "out", "-s", "9500", "-B", "65536", "-U", "-w", path,
@@ -61,7 +62,7 @@ class Capture:
             raise RuntimeError(f"tcpdump does not start: {self._tcpdump.output}")
 
     def end(self):
-        """(captured, seen, dropped): packets that this host sent, that passed here in both directions, that were lost."""
+        """(captured, seen, dropped): packets that this host sent; packets seen in both directions; packets lost by tcpdump."""
         self._tcpdump.kill(2)
         self._tcpdump.wait(10)
         counts = [re.search(rf"^(\d+) packets? {what}", self._tcpdump.output, re.MULTILINE)
@@ -83,23 +84,23 @@ def run_traffic(hosts, gid, mtu, folder, complaints):
         complaint = case.complaint(result)
         if complaint:
             complaints.append(f"{case.name}: {complaint}\n{result.report()}")
-    # Agents tell the network of themselves every few seconds, also when the first capture has ended and not yet the second.
+    # Stop the agents first: they send announcements every few seconds, even after the first capture has ended.
     for host in (server, client):
         host.end_agents()
     counts = [capture.end() for capture in captures]
     sent = sum(captured for captured, _, _ in counts)
     for capture, (_, seen, dropped) in zip(captures, counts):
-        if dropped or seen != sent:  # a packet that was not captured was not judged
+        if dropped or seen != sent:  # a packet that was not captured was not checked
             complaints.append(f"{capture.path.name}: {seen} packets passed, {dropped} were dropped, and {sent} captured")
     return [capture.path for capture in captures]
 
 
 def judge(paths, complaints):
-    """Counts of packets by opcode."""
+    """The number of packets by opcode."""
     seen = {}
     for path in paths:
         opcodes, wrong = rocev2.check(path)
-        # The k-th segment of a large send has identification k: without such a packet that case was not judged.
+        # The k-th segment of a large send has IPv4 identification k. Without such a packet, segmentation was not tested.
         if path.name.startswith("ipv4") and not any(map(rocev2.identification, rocev2.packets(path))):
             complaints.append(f"{path.name}: no packet was cut from a larger send")
         frames, malformed = dissection.check(path)

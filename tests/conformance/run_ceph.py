@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small Ceph cluster over Verbena: one monitor and two OSDs with memstore in network namespaces, `rados bench` on one host and
-between two, with ms_type=async+rdma, and the same with TCP (async+posix). Fails where an operation fails; the figures are printed
-side by side.
+"""Runs a small Ceph cluster over Verbena, on one host and between two: one monitor and two OSDs with memstore in network
+namespaces, and `rados bench` with ms_type=async+rdma. Does the same with TCP (async+posix), and prints the figures side by
+side. Fails if an operation fails.
 
     run_ceph.py --build build/release [--seconds 10] [--placement one_host] [--messenger rdma] [--set ms_async_rdma_polling_us=0]
 """
@@ -21,7 +21,7 @@ STEP_SECONDS = 60
 MTU = 9000
 MESSENGERS = {"tcp": "async+posix", "rdma": "async+rdma"}
 PLACEMENTS = ("one_host", "two_hosts")
-# Loads: the name, the size of objects, requests in flight.
+# Loads: name, object size, requests in flight.
 LOADS = (("4 KiB", 4096, 16), ("4 MiB", 4 << 20, 16))
 
 CONFIGURATION = """
@@ -63,7 +63,8 @@ crash_dir = {folder}
 
 
 class Cluster:
-    """A monitor and two OSDs. `hosts`: where the first OSD with the monitor is, and where the second with the clients."""
+    """A monitor and two OSDs. The monitor and the first OSD run on the first host, the second OSD and the clients on the
+    second."""
 
     def __init__(self, first, second, folder, messenger, by_address=False, settings=()):
         self.first, self.second = first, second
@@ -85,7 +86,7 @@ class Cluster:
         for _ in range(3):
             status, output = host.finish(self.start(host, *words), seconds)
             if status != 1 or words[0] != "ceph":
-                break  # else it has spoken before it knew the cluster ("wrong fsid"), which is a fault of Ceph's
+                break  # else retry: a request may leave before it has the cluster's ID ("wrong fsid"), a bug in Ceph
         if status != 0:
             raise RuntimeError(f"{' '.join(map(str, words))}: {status}\n{output[-3000:]}\n{self.logs()}")
         return output
@@ -123,7 +124,7 @@ class Cluster:
         return output[output.index("{"):]
 
     def bench(self, kind, size, in_flight, seconds):
-        """(operations per second, MB per second)"""
+        """Runs rados bench: (operations per second, MB per second)"""
         words = ["rados", "bench", "-p", "bench", seconds, kind, "-t", in_flight]
         words += ["-b", size, "--no-cleanup"] if kind == "write" else []
         output = self.run(self.second, *words, seconds=seconds + STEP_SECONDS)
@@ -131,7 +132,7 @@ class Cluster:
         return found["Average IOPS"], found["Bandwidth (MB/sec)"]
 
     def processor_seconds(self):
-        """Processor time that both OSDs have used."""
+        """Processor time used by both OSDs so far."""
         ticks = 0
         for daemon in self.daemons[1:]:
             fields = pathlib.Path(f"/proc/{daemon.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
@@ -144,7 +145,7 @@ class Cluster:
 
 
 def objects_come_back(cluster, folder):
-    """None, or what is wrong with an object that was written and read."""
+    """Writes and reads an object; returns a complaint, or None."""
     sent, received = folder / "sent", folder / "received"
     sent.write_bytes(bytes(range(256)) * 20000)
     cluster.run(cluster.second, "rados", "-p", "bench", "put", "one", sent)
@@ -181,7 +182,7 @@ def measure(judge, hosts, placement, messenger, by_address, options):
 
 
 def show(placement, columns):
-    """A row for each load, with the figures of each messenger side by side."""
+    """Prints a row per load, with the figures of all messengers side by side."""
     print(f"\n{placement}: IOPS, MB/s, processor ms per operation of both OSDs")
     loads = sorted({load for figures in columns.values() for load in figures})
     print(f"{'':14}" + "".join(f"{name:>30}" for name in columns))
@@ -193,7 +194,7 @@ def show(placement, columns):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    parser.add_argument("--seconds", type=int, default=10, help="of each rados bench")
+    parser.add_argument("--seconds", type=int, default=10, help="length of each rados bench")
     parser.add_argument("--placement", choices=PLACEMENTS, action="append")
     parser.add_argument("--messenger", choices=MESSENGERS, action="append")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",

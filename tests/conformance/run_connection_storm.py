@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of connections in all the ways in which programs use librdmacm, on one host and between two: none may fail. The seed
-is printed; `--count` and `--seed` repeat a run or make a longer one.
+"""Makes thousands of connections in all the ways in which programs use librdmacm, on one host and between two. None may fail.
+It prints the seed; `--seed` repeats a run, `--count` changes its length.
 
     run_connection_storm.py --build build/release
 """
@@ -14,7 +14,7 @@ THREADS = 6
 
 
 def storm(hosts, server, client, count, seed):
-    """Runs one storm: a complaint, or None."""
+    """Runs one storm; returns a complaint, or None."""
     program = hosts.build.folder / "tests" / "connection_storm"
     port = hosts.port()
     serving = server.verbena("run", program, "listen", port)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Debian's programs that connect by address, unmodified, as an ordinary user, over Verbena: librdmacm's own programs, and
-perftest with -R. (Those of rsockets: run_rsockets.py.)
+"""Runs Debian's unmodified programs that connect by address over Verbena, as an ordinary user: librdmacm's own programs, and
+perftest with -R. (rsockets programs: run_rsockets.py.)
 
     run_connections.py --build build/release                       everything, once, on one host and on two
     run_connections.py --build build/release --program rping --topology two_hosts --repeat 100
@@ -17,7 +17,7 @@ TOPOLOGIES = ("one_host", "two_hosts")
 
 
 def listeners(host):
-    """How many identifiers listen on a host; 0 where no agent runs yet."""
+    """The number of listening identifiers on a host; 0 if no agent runs yet."""
     management = host.status()["connection_management"]
     return management["listening"] if management else 0
 
@@ -31,17 +31,17 @@ def wait_until_ready(case, host, process, port=None):
         if case.counts_listener:
             return listeners(host) > 0
         return case.ready in process.output
-    # A program that buffers its output prints nothing before its end; then the client's own retries must be enough.
+    # Programs that buffer their output print nothing before they end. For these, the client's own retries must suffice.
     return harness.poll_until(ready, 20 if case.counts_listener or case.ready_by_tcp else 3, 0.02)
 
 
 def run_once(hosts, case, server, client, family):
-    """One run: a complaint or None, and the report."""
+    """Runs a case once: (complaint or None, Result)."""
     words = {"server": getattr(server, family), "client": getattr(client, family), "any": connections.ANY[family],
              "group": connections.GROUP[family], "port": hosts.port()}
-    # The agent notices a killed server's end a moment later.
+    # Wait until the agent has noticed the end of an earlier server, which was killed.
     harness.poll_until(lambda: not case.counts_listener or listeners(server) == 0, 5)
-    # Line by line, so that the test sees when a server is ready.
+    # Line-buffered, so that the test sees when the server is ready.
     serving = server.verbena("run", "stdbuf", "-oL", *case.server.format(**words).split())
     wait_until_ready(case, server, serving, words["port"])
     calling = client.verbena("run", *case.client.format(**words).split())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of docs/containers.md, row by row: how many agents there are in each setup, whether data goes by memory or by the wire,
-whether the port is ACTIVE, and what is refused. With podman where that runs, and else with the same namespaces made by hand.
+"""Checks the table of docs/containers.md row by row: number of agents in each setup, route (shared memory or wire), state of
+the port, and refusals. Uses podman if it works here; otherwise the test creates the same namespaces itself.
 
     run_containers.py --build build/release
 """
@@ -20,7 +20,7 @@ ALL = ("pid", "mount", "ipc")
 
 
 class Bubblewrap(harness.Host):
-    """The host's files, and namespaces of its own: each program is a sandbox of itself."""
+    """Each program runs in its own bubblewrap sandbox: the host's files, with its own namespaces."""
 
     def __init__(self, host, *options):  # pylint: disable=super-init-not-called
         self.__dict__.update(host.__dict__)
@@ -36,7 +36,7 @@ class Bubblewrap(harness.Host):
 
 
 class Setups:
-    """Makes the containers of one setup, and ends them."""
+    """Creates the containers of a setup, and ends them."""
 
     def __init__(self, judge, hosts):
         self.judge = judge
@@ -79,14 +79,14 @@ class Setups:
         self.say(f"port {wanted}", None if state and state.group(1) == wanted else f"exit {status}\n{output}")
 
     def reach(self, server, client, route):
-        """A program in each: they get through, by this route."""
+        """Programs in the two containers must reach each other, by this route."""
         result = harness.pair(server, client, ["ib_write_bw", "-F", "-n", "200", "-s", "4096"])
         self.say("programs get through", None if result.good else result.report())
         found = self.routes(server, client)
         self.say(f"by {route}", None if found == {route} else f"by {found}")
 
     def routes(self, server, client):
-        """By what their queue pairs go, once both say the same."""
+        """The routes of their queue pairs, once both agree or after 15 seconds."""
         serving, calling = harness.start_pair(server, client, "-D", "20")
 
         def now():
@@ -99,11 +99,11 @@ class Setups:
         return found
 
     def refused(self, server, client):
-        """The program says why it does not get through, and `verbena status` who has the port."""
+        """The program must say why it cannot connect, and `verbena status` must say who has the port."""
         result = harness.pair(server, client, ["ib_write_bw", "-F", "-n", "200", "-s", "4096"], seconds=30)
         text = result.report()
         self.say("refused, with the reason", None if not result.good and "state is Down" in text else text)
-        held = client.verbena("run", "ibv_asyncwatch")  # its agent stays
+        held = client.verbena("run", "ibv_asyncwatch")  # keeps its agent running
         harness.poll_until(lambda: "async event" in held.output or not held.running(), 10)
         _, output = client.command("status")
         held.kill()
@@ -139,7 +139,7 @@ def pod_of_two_users(setups):
     with setups.row("pod, two users"):
         one, other = setups.container(setups.first), setups.container(setups.first, OTHER_USER)
         setups.port(one, "ACTIVE")
-        held = one.verbena("run", "ibv_asyncwatch")  # its agent stays
+        held = one.verbena("run", "ibv_asyncwatch")  # keeps its agent running
         setups.port(other, "DOWN")
         setups.agents(setups.first, 2)
         setups.refused(one, other)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's infiniband-diags over Verbena, as an ordinary user, on three hosts at one switch: what each program must say of
-its own port, and of the fabric that the three are; and what of it stays unseen.
+"""Runs Debian's infiniband-diags over Verbena as an ordinary user, on three hosts at one switch. Checks the programs' output
+about their own port and about the fabric of the three hosts, and that --no-discovery hides a host.
 
     run_fabric.py --build build/release
 """
@@ -21,7 +21,8 @@ NOBODYS_LID = 4711
 PROGRAMS = ("ibstat", "ibstatus", "ibaddr", "ibping", "ibhosts", "ibswitches", "ibnodes", "iblinkinfo", "ibnetdiscover",
             "ibqueryerrors", "perfquery", "saquery", "smpquery", "sminfo", "ibtracert", "ibroute", "ibsysstat", "vendstat")
 
-# Program, what its output must have (each a regular expression), exit status. {device}: the host's; {lid}, {guid}: its port's.
+# Programs for the own port: command, regular expressions that the output must match, exit status. {device} is the host's device;
+# {lid} and {guid} are its port's.
 OWN_PORT = (
     (("ibstat",), (r"CA '{device}'", r"State: Active", r"Base lid: {lid}\b", r"SM lid: 1\b", r"Port GUID: {guid}",
                    r"Link layer: Ethernet"), 0),
@@ -44,7 +45,7 @@ OWN_PORT = (
 
 
 class Port:
-    """What a host says of itself."""
+    """A host's port, as the host itself shows it."""
 
     def __init__(self, host):
         self.host = host
@@ -54,21 +55,21 @@ class Port:
         self.guid = re.search(r"Port GUID: (0x[0-9a-f]+)", output).group(1)
 
     def wanted(self, pattern):
-        """A pattern with our numbers in it; its other braces are its own."""
+        """Fills the port's values into a pattern; other braces stay."""
         for name, value in (("{device}", self.device), ("{lid:x}", f"{self.lid:x}"), ("{lid}", str(self.lid)),
                             ("{guid}", self.guid)):
             pattern = pattern.replace(name, value)
         return pattern
 
     def counters(self, *options):
-        """PortXmitData and PortRcvData of perfquery -x."""
+        """(PortXmitData, PortRcvData) from perfquery -x."""
         _, output = self.host.run("perfquery", "-x", *options)
         found = [re.search(rf"{name}:\.+(\d+)", output) for name in ("PortXmitData", "PortRcvData")]
         return [int(each.group(1)) for each in found] if all(found) else None
 
 
 def fault(result, patterns, wanted_status=0):
-    """What is wrong with a program's end and output, or None."""
+    """A complaint about a program's exit status and output, or None."""
     status, output = result
     if status != wanted_status:
         return f"exit status {status}, not {wanted_status}\n{output}"
@@ -83,7 +84,7 @@ def judge_own_port(judge, port):
 
 
 def judge_fabric(judge, ports):
-    """Every host sees all of them at one switch."""
+    """Every host must see all hosts at one switch."""
     adapters = [rf'^\[1\]\({int(port.guid, 16):x}\).*lid {port.lid} ' for port in ports]
     for number, port in enumerate(ports, 1):
         def say(what, *patterns, name=f"host {number}", host=port.host):
@@ -106,7 +107,7 @@ def judge_fabric(judge, ports):
 
 @contextlib.contextmanager
 def serving(port, program, probe, answer):
-    """The program runs on the port's host as a server, and answers when it is asked there by `probe`."""
+    """Runs the program as a server on the port's host, and waits until it answers `probe` there."""
     process = port.host.verbena("run", program, "-S")
     if not harness.poll_until(lambda: answer in port.host.run(program, *probe, str(port.lid))[1], 10):
         raise RuntimeError(f"{program} -S does not begin:\n{process.output}")
@@ -115,7 +116,7 @@ def serving(port, program, probe, answer):
 
 
 def judge_queries(judge, ports):
-    """Datagrams to programs of another host, and to programs of the own."""
+    """Datagrams to programs on another host and on the own host."""
     here, there, _ = ports
     with serving(there, "ibping", ("-c", "1", "-t", "200"), "1 received"):
         for port in (here, there):
@@ -137,7 +138,8 @@ def judge_queries(judge, ports):
 
 
 def judge_counters(judge, ports):
-    """What perfquery says moves with the traffic, here and from afar; and who may set it to zero."""
+    """Counters that perfquery shows must grow with the traffic, on the host itself and from another host. Only the host's own
+    programs may reset them."""
     here, there, _ = ports
     before = here.counters()
     result = harness.pair(there.host, here.host, ["ib_write_bw", "-F", "-n", "1000", "-s", "65536"])
@@ -159,7 +161,7 @@ def judge_counters(judge, ports):
 
 
 def judge_silence(judge, hosts):
-    """--no-discovery: neither sees nor is seen."""
+    """With --no-discovery, a host neither sees others nor is seen."""
     seen, silent = hosts.two()
     seen.start_agent()
     silent.start_agent("--no-discovery")
@@ -171,7 +173,7 @@ def judge_silence(judge, hosts):
 
 @contextlib.contextmanager
 def speaker():
-    """long_mads.py, where an ordinary user finds it."""
+    """A copy of long_mads.py that an ordinary user can read."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield ("python3", shutil.copy(pathlib.Path(__file__).with_name("long_mads.py"), folder))
@@ -179,7 +181,7 @@ def speaker():
 
 @contextlib.contextmanager
 def answering(host, program):
-    """long_mads.py answers on that host."""
+    """Runs long_mads.py as a server on the host."""
     server = host.verbena("run", *program, "serve")
     if not harness.poll_until(lambda: "serving" in server.output, 10):
         raise RuntimeError(f"long_mads.py does not serve:\n{server.output}")
@@ -188,7 +190,7 @@ def answering(host, program):
 
 
 def judge_long_messages(judge, ports, program):
-    """Messages of several datagrams, in both directions: each is answered by one of the same length."""
+    """Messages of several datagrams in both directions: each must be answered by one of the same length."""
     here, there, silent = ports
     sizes = (40, 256, 257, 10_000, 1_000_000, 4 << 20)
     good = [rf"^{size}: good" for size in sizes]
@@ -206,7 +208,7 @@ def judge_long_messages(judge, ports, program):
 
 
 def judge_agent_loss(judge, ports, program):
-    """Programs on both hosts go on with the agents that they start when those that they had are killed."""
+    """Programs on both hosts must survive the killing of their agents, which they replace by new ones."""
     here, there, _ = ports
     with answering(there.host, program) as server:
         asking = here.host.verbena("run", *program, "ask-on", str(there.lid))
@@ -231,7 +233,7 @@ def switch_of(host):
     return found.group(1) if found else None
 
 
-# The addresses of three hosts.
+# Networks of three hosts: description, and the addresses of each host.
 NETWORKS = (
     ("a network of 10.9.0.0/22", (("10.9.0.1/22",), ("10.9.1.1/22",), ("10.9.3.1/22",))),
     ("a network of fd09::/64, and nothing else", (("fd09::1/64",), ("fd09::2/64",), ("fd09::a:b:c:d/64",))),
@@ -241,7 +243,7 @@ NETWORKS = (
 
 
 def judge_networks(judge, hosts):
-    """All hosts of a network see the same switch."""
+    """All hosts of a network must see the same switch."""
     machines = hosts.at_a_switch(3)
     for what, addresses in NETWORKS:
         for host, own in zip(machines, addresses):
@@ -258,7 +260,7 @@ def judge_networks(judge, hosts):
 
 
 def judge_acm(judge, host):
-    """ib_acme writes down what there is. Its service is for InfiniBand only, and says that it finds no such port."""
+    """ib_acme must write its address file. Its service is for InfiniBand only and finds no such port."""
     if not shutil.which("ib_acme"):
         return
     with tempfile.TemporaryDirectory() as folder:

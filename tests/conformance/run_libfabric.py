@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's libfabric over Verbena with no environment variables, on one host and between two: fi_info lists endpoints
-of messages and datagrams, fi_pingpong runs over its provider of reliable datagrams.
+"""Runs Debian's libfabric over Verbena without environment variables, on one host and between two: fi_info must list endpoints
+for messages and datagrams, and fi_pingpong must run over the provider for reliable datagrams.
 
     run_libfabric.py --build build/release
 """
@@ -15,7 +15,7 @@ PROVIDER = "verbs;ofi_rxm"
 
 
 def pingpong(server, client):
-    """Answers what is wrong, or None."""
+    """Runs fi_pingpong; returns a complaint, or None."""
     port = server.hosts.port()
     words = ("fi_pingpong", "-p", PROVIDER, "-e", "rdm", "-I", 100)
     serving = server.verbena("run", *words, "-B", port)
@@ -39,7 +39,7 @@ def main():
     with harness.Hosts(options.build, options.route) as hosts:
         first, second = hosts.two()
         alone = hosts.one()
-        # libfabric makes endpoints of messages of no loopback interface: where there is only that, of datagrams.
+        # libfabric creates no message endpoints on loopback. With only loopback, it must list datagram endpoints.
         for where, host, kind in (("with a link", first, "FI_EP_MSG"), ("with a link", first, "FI_EP_DGRAM"),
                                   ("loopback alone", alone, "FI_EP_DGRAM")):
             status, output = host.run("fi_info", "-p", "verbs", "-t", kind, seconds=SECONDS)

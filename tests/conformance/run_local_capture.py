@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Debian's programs on one host beside `verbena capture` and judges what it writes: every frame must be right to the last
-checksum, PSNs must follow each other without a gap, each packet must say whose it is, and tshark must dissect it all.
+"""Runs Debian's programs on one host under `verbena capture` and checks the file: every frame must be correct to the last
+checksum, PSNs must have no gaps, each packet must name its owner, and tshark must dissect all of it.
 
     run_local_capture.py --build build/release [--keep DIR]
 """
@@ -29,15 +29,15 @@ COMMENT = re.compile(r"(?P<program>\S+) \(pid (?P<pid>\d+)\), QP (?P<source>0x[0
                      r"(?P<own>; carried out by the initiator)?$")
 RESPONSES = {0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12}
 READ_REQUEST = 0x0C
-MOST_PSNS = 1 << 24
-MOST_WAIT = 0.1  # seconds; for a processor
-ATTEMPTS = 12  # on a machine that is busy with other things a capture may not keep up
+PSN_COUNT = 1 << 24
+MAX_WAIT = 0.1  # maximum seconds for which a packet may be late because its sender waited for a processor
+ATTEMPTS = 12  # a capture may not keep up while the machine is busy
 
 
 def cases(gid):
     few = ("-n", "30")
     return [
-        matrix.pingpong("ibv_rc_pingpong", "-s", "100000", "-n", "10", gid=gid),  # fits into the rings
+        matrix.pingpong("ibv_rc_pingpong", "-s", "100000", "-n", "10", gid=gid),  # a message fits into the rings
         matrix.pingpong("ibv_uc_pingpong", "-s", "3000", *few, gid=gid),
         matrix.pingpong("ibv_ud_pingpong", "-s", "1021", *few, gid=gid),
         matrix.rate("ib_send_bw", "-s", "16384", *few, gid=gid),
@@ -54,7 +54,7 @@ def cases(gid):
 
 
 class LocalCapture:
-    """`verbena capture`, as the user whose programs it looks at."""
+    """A `verbena capture` that runs as the user of the programs."""
 
     def __init__(self, host, path, *options):
         self.path = path
@@ -63,7 +63,7 @@ class LocalCapture:
             raise RuntimeError(f"verbena capture does not start: {self._process.output}")
 
     def end(self):
-        """(exit status, packets written, packets left out), as it says."""
+        """Ends the capture: (exit status, packets written, packets left out), as it printed."""
         self._process.kill(2)
         return self.result()
 
@@ -87,7 +87,7 @@ def ones_complement(data):
 
 
 def checksum_complaint(packet):
-    """What is wrong with the checksums of an IP packet, or None."""
+    """A complaint about the checksums of an IP packet, or None."""
     header = rocev2.ip_header_length(packet)
     if packet[0] >> 4 == 4:
         if ones_complement(packet[:header]) != 0xFFFF:
@@ -102,7 +102,7 @@ def checksum_complaint(packet):
 
 
 def frame_complaint(entry):
-    """What is wrong with one frame by itself, or None."""
+    """A complaint about a single frame, or None."""
     packet = rocev2.packet_of(entry.frame)
     if packet is None or not rocev2.is_roce(packet):
         return "no RoCEv2"
@@ -118,7 +118,7 @@ def frame_complaint(entry):
 
 
 class Flow:
-    """The requests of one queue pair, or its responses, to another."""
+    """The requests from one queue pair to another, or its responses."""
 
     def __init__(self):
         self.expected = None
@@ -127,21 +127,21 @@ class Flow:
 
     def see(self, psn, count, number):
         if self.expected is not None:
-            ahead = (psn - self.expected + MOST_PSNS // 2) % MOST_PSNS - MOST_PSNS // 2
+            ahead = (psn - self.expected + PSN_COUNT // 2) % PSN_COUNT - PSN_COUNT // 2
             if ahead > 0:
                 self.gaps.append(f"packet {number}: PSN {psn:#08x} where {self.expected:#08x} follows")
-            elif ahead < 0:  # a repeated one
+            elif ahead < 0:  # a retransmission
                 return
-        self.expected = (psn + count) % MOST_PSNS
+        self.expected = (psn + count) % PSN_COUNT
         self.steps += count
 
 
 def judge(path, program, complaints, written, left_out):
-    """Counts of packets by opcode, and of those that initiators carried out themselves."""
+    """Checks a capture file. Returns the number of packets by opcode, and of packets of one-sided operations."""
     file = pcapng.read(path)
     seen, own = collections.Counter(), 0
     flows = collections.defaultdict(Flow)
-    mtus = collections.defaultdict(lambda: 1 << 31)  # by the flow of responses
+    mtus = collections.defaultdict(lambda: 1 << 31)  # path MTUs, by the flow of responses
     parsed, senders = [], set()
     for entry in file.packets:
         wrong = frame_complaint(entry)
@@ -163,11 +163,11 @@ def judge(path, program, complaints, written, left_out):
             continue
         flow = (int(said["source"], 16), int(said["destination"], 16))
         parsed.append((entry, bth, flow))
-        if bth[0] == 0x0D:  # the first of several responses is as long as the path MTU
+        if bth[0] == 0x0D:  # the first of several responses has the length of the path MTU
             mtus[flow] = len(bth) - 12 - 4 - 4
     for entry, bth, (source, destination) in parsed:
         opcode, psn = bth[0], struct.unpack(">I", bth[8:12])[0] & 0xFFFFFF
-        if opcode >= 0x60 or opcode == 0x11:  # datagrams have PSNs of their own kind; an acknowledgement is for several
+        if opcode >= 0x60 or opcode == 0x11:  # datagrams have their own PSNs; an acknowledgement covers several
             continue
         count = 1
         if opcode == READ_REQUEST:
@@ -175,14 +175,14 @@ def judge(path, program, complaints, written, left_out):
             count = max(1, -(-length // mtus[(destination, source)]))
         flows[source, destination, opcode in RESPONSES].see(psn, count, entry.number)
     for (source, destination, answers), flow in flows.items():
-        # Responses of READs and atomics alone are here: the PSNs of other requests lie between.
+        # Check requests only: among responses, only those of READs and atomics were recorded, so their PSNs have gaps.
         if not answers and not left_out:
             complaints += [f"{path.name}: {source:#08x} -> {destination:#08x}: {gap}" for gap in flow.gaps[:3]]
-    # A sender that is interrupted between taking the time and noting the packet is late, by as long as it waits for a
-    # processor; on a machine that is busy with other things that is no error, however often.
+    # A sender may be interrupted between reading the clock and recording the packet. Then the packet is late by as long as the
+    # sender waits for a processor. On a busy machine this happens often and is no error.
     late = [before.seconds - after.seconds for before, after in zip(file.packets, file.packets[1:])
             if after.seconds < before.seconds]
-    if late and (max(late) > MOST_WAIT or len(late) > len(file.packets) // 4):
+    if late and (max(late) > MAX_WAIT or len(late) > len(file.packets) // 4):
         complaints.append(f"{path.name}: {len(late)} packets are older than the one before them, by up to {max(late):.6f} s")
     if file.packets and abs(file.packets[-1].seconds - time.time()) > 3600:
         complaints.append(f"{path.name}: the last packet is of {file.packets[-1].seconds}")
@@ -211,14 +211,14 @@ def run_case(host, gid, case, complaints):
 
 
 def capture_case(host, folder, gid, case, number, complaints):
-    """Nothing may be left out of so little, on a machine that gives a capture its turn."""
+    """Captures one case. Nothing may be left out of so few packets, unless the machine is too busy; so it tries several times."""
     for attempt in range(ATTEMPTS):
         capture = LocalCapture(host, folder / f"{gid}-{number}-{attempt}.pcapng")
         run_case(host, gid, case, complaints)
         status, written, left_out = capture.end()
         if status != 0:
             complaints.append(f"{gid}: verbena capture ends with status {status}")
-        # What is sent before the two processes have a channel goes by UDP: of a short program that may be all.
+        # Packets sent before the two processes have a channel go by UDP; for a short program that may be all of them.
         if written and not left_out:
             return judge(capture.path, case.program, complaints, written, left_out)
         print(f"{capture.path.name}: {left_out} packets of {written + left_out} left out: once more", flush=True)
@@ -227,7 +227,7 @@ def capture_case(host, folder, gid, case, number, complaints):
 
 
 def judge_all(host, folder, complaints):
-    """Everything, by IPv4 and by IPv6."""
+    """Captures and checks all cases, over IPv4 and IPv6."""
     seen, own = collections.Counter(), 0
     for gid in ("ipv4", "ipv6"):
         for number, case in enumerate(cases(gid)):
@@ -241,7 +241,7 @@ def judge_all(host, folder, complaints):
 
 
 def judge_choices(host, folder, complaints):
-    """What --snaplen and --count leave, and that a program does not care whether its capture is killed."""
+    """Checks --snaplen and --count, and that a program is unaffected when its capture is killed."""
     gid = ["-x", host.gid_index(host.ipv4)]
     case = matrix.rate("ib_send_bw", "-s", "4000", "-n", "100")
 
@@ -287,7 +287,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="verbena-capture-") as temporary:
         folder = pathlib.Path(options.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        os.chmod(folder, 0o777)  # an ordinary user captures
+        os.chmod(folder, 0o777)  # the capture runs as an ordinary user
         with harness.Hosts(options.build) as hosts:
             host = hosts.one()
             seen, own = judge_all(host, folder, complaints)

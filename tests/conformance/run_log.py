@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What VERBENA_LOG=error writes: nothing while Debian's programs are well; one line with object, reason and next step when a
-connection fails.
+"""Checks the output of VERBENA_LOG=error: nothing while Debian's programs work; one line with object, reason and next step
+when a connection fails.
 
     run_log.py --build build/release
 """
@@ -20,7 +20,7 @@ def lines(*processes):
 
 
 def is_quiet(*processes):
-    """None if the programs succeed and the log is empty; otherwise the text of the failure."""
+    """None if the programs succeed and the log is empty, else a complaint."""
     for process in processes:
         if process.wait(SECONDS) != 0:
             return f"{' '.join(process.command)} fails\n{process.output}"
@@ -47,7 +47,7 @@ def check_healthy(judge, server, client, where):
 
 
 def expect(judge, what, host, command, *patterns):
-    """The program fails, and the log has one line for each pattern and no other."""
+    """The program must fail, and the log must have one line per pattern and no others."""
     process = start(host, *command)
     process.wait(SECONDS)
     found = lines(process)
@@ -65,8 +65,8 @@ def check_failures(judge, host, other):
 
 
 def check_peers(judge, host, other):
-    """Destinations that cannot be reached: RTR fails without a route or a neighbour, as the kernel's RDMA core does; the retry
-    error says what is known of a queue pair that does not answer."""
+    """Unreachable destinations. Without a route or neighbour, RTR must fail, as with the kernel's RDMA core. For a peer queue
+    pair that does not answer, the retry error must say what is known about it."""
     program = [host.hosts.build.folder / "tests" / "connects_to", f"rxe_{host.netdev}", host.gid_index(host.ipv4)]
     expect(judge, "RTR without a route", host, [*program, "::ffff:203.0.113.5", "0x11"],
            r"ibv_modify_qp\(\) failed, ENETUNREACH .*no route to 203\.0\.113\.5 from 10\.9\.0\.1")

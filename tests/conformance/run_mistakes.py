@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes made on purpose: each gives a line that names the object, the reason and the next step.
+"""Makes mistakes on purpose: each must give a line that names the object, the reason and the next step.
 
     run_mistakes.py --build build/release [--group verbs]
 
-Programs (tests/conformance/mistakes/) are judged by what VERBENA_LOG=error writes, commands by what they print.
+Checks the log (VERBENA_LOG=error) of programs (tests/conformance/mistakes/), and the output of commands.
 """
 
 import re
@@ -18,7 +18,7 @@ LOG = {"VERBENA_LOG": "error"}
 QP = r"QP 0x[0-9a-f]{6}"
 ID = r"rdma_cm_id 0x[0-9a-f]+"
 
-# Mistake of a program: the line in the log.
+# Mistakes of programs, each with its line in the log.
 VERBS = {
     "write_to_read_only_region": rf"{QP} at 10\.9\.0\.1 is refused: key 0x\w+ was registered without IBV_ACCESS_REMOTE_WRITE",
     "write_without_qp_access": r"qp_access_flags do not have IBV_ACCESS_REMOTE_WRITE",
@@ -111,7 +111,7 @@ CONNECTIONS = {
     "listen_twice": rf"rdma_listen.*{ID} .*LISTEN; listen with an identifier that is new or bound",
 }
 
-# Command: exit status and the line. In a shell, with `verbena` in PATH and in an empty folder.
+# Commands, each with its exit status and line. They run in a shell, with `verbena` in PATH and in an empty folder.
 COMMANDS = {
     "verbena statos": (2, r"unknown command 'statos'; did you mean 'status'"),
     "verbena status --verbos": (2, r"unknown option '--verbos'; did you mean '--verbose'"),
@@ -184,7 +184,7 @@ ENVIRONMENT = {
         (0, r"rxe_eth0 has a link-local address only.*\n +-> give eth0 an address"),
 }
 
-# Without an agent that runs already.
+# Commands that run without an agent.
 ALONE = {
     "VERBENA_AGENT=/nosuch verbena run ibv_devices":
         (1, r"ibv_get_device_list\(\) failed, ECONNREFUSED .*no agent runs, and /nosuch cannot be started: No such file"),
@@ -200,7 +200,7 @@ ALONE = {
 
 
 def shell(host, folder, command):
-    """Runs it to its end: (status, output)."""
+    """Runs a shell command: (status, output)."""
     search = f"{host.hosts.build.program.parent}:{host.hosts.build.folder / 'bin'}"
     script = f"cd {shlex.quote(folder)}; export PATH={search}:$PATH; {command.replace('%0100d', '0' * 100)}"
     process = host.start(["bash", "-c", script], user=[], environment=LOG)
@@ -217,7 +217,7 @@ def check_commands(judge, host, folder, rows):
 def check_programs(judge, host, rows):
     program = [host.hosts.build.folder / "tests" / "mistakes", "rxe_eth0", host.gid_index(host.ipv4, "rxe_eth0", user=[]), host.ipv4]
     for name, pattern in rows.items():
-        # Some wait without end, after they were told why.
+        # Some programs wait endlessly after the message.
         process = host.verbena("run", *program, name, user=[], environment=LOG)
         line = re.compile(rf"^verbena\[\d+\] error: .*{pattern}", re.MULTILINE)
         good = harness.poll_until(lambda p=process, l=line: l.search(p.output) or not p.running(), SECONDS) and line.search(process.output)
@@ -235,7 +235,7 @@ def main():
         "alone": lambda judge, host, folder: (host.end_agents(), check_commands(judge, host, folder, ALONE)),
     }
     parser = harness.parser(__doc__)
-    parser.add_argument("--group", action="append", choices=groups, help="only this one (all)")
+    parser.add_argument("--group", action="append", choices=groups, help="run only this group (default: all)")
     options = harness.begin(parser, "ip", "setpriv", "ibv_devices", "ibv_devinfo", "rping")
     judge = harness.Judge()
     with harness.Hosts(options.build) as hosts, tempfile.TemporaryDirectory(prefix="verbena-mistakes-") as folder:

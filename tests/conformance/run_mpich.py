@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a ring of messages over Debian's MPICH (with UCX) on one host and between two, with no environment variables; and with UCX told
-to use verbs where it would choose shared memory of its own.
+"""Runs a ring of messages over Debian's MPICH (with UCX), on one host and between two: without environment variables, and with
+UCX set to use verbs where it would choose its own shared memory.
 
     run_mpich.py --build build/release
 """
@@ -17,7 +17,7 @@ RING = pathlib.Path(__file__).resolve().parent / "mpich_ring.py"
 
 
 def ring(host, program, options, user=None, environment=None):
-    """Returns what is wrong, or None."""
+    """Runs the ring; returns a complaint, or None."""
     ranks = 2
     status, output = host.run("mpirun.mpich", "-n", ranks, *options, "python3", program, seconds=SECONDS, user=user,
                               environment=environment)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the worst neighbour under root's agent costs another user: `verbena status`, a greeting, and connecting by librdmacm, each
-beside the same alone; and how much memory the agent has more.
+"""Measures how much a hostile user costs another user of root's agent: the times of `verbena status`, of a greeting and of
+connecting by librdmacm, each compared with an idle machine; and the growth of the agent's memory.
 
     run_neighbours.py --build build/release
 """
@@ -21,9 +21,9 @@ from run_users import as_user
 
 HOSTILE, OTHER = 65534, 65533
 KINDS = (("status",), ("lists",), ("idle",), ("deaf",), ("greets",), ("status", "lists", "deaf", "greets"))
-MOST_STATUS = 0.1  # seconds, at the 99th percentile
-MOST_TIMES = 3  # as long as alone
-MOST_MEMORY = 64 << 20
+MAX_STATUS = 0.1  # maximum seconds, at the 99th percentile
+MAX_TIMES = 3  # maximum ratio to the time without the neighbour
+MAX_MEMORY = 64 << 20
 GREETER = """
 import os, sys, time
 sys.path.insert(0, {folder!r})
@@ -43,7 +43,7 @@ def percentile(times, part):
 
 
 def memory_of(pid):
-    """The agent's own memory, and that of all files in memory, nearly all of which are the agent's here."""
+    """(anonymous memory of the agent, all shared memory of the machine, nearly all of which is the agent's here), in bytes."""
     rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     own = sum(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss_Anon"))
     shared = 0
@@ -54,7 +54,7 @@ def memory_of(pid):
 
 
 class Measured:
-    """How a user fares: times in seconds."""
+    """The times that a user measures, in seconds."""
 
     def __init__(self, host, quick):
         self.host = host
@@ -64,15 +64,15 @@ class Measured:
         self.connecting = [self._connect() for _ in range(3 if quick else 9)]
 
     def _as_other(self, *command):
-        """The output of a command; None: it fails."""
+        """The output of a command; None if it fails."""
         result = subprocess.run(self.host.enter() + as_user(OTHER) + [str(word) for word in command], check=False,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, encoding="utf-8")
         return result.stdout if result.returncode == 0 else None
 
     def _quietest(self, count):
-        """The best of three series at most: to start a program may take long on a busy machine, whatever the agent does."""
+        """The best of up to three series: starting a program may take long on a busy machine, whatever the agent does."""
         series = []
-        while len(series) < 3 and (not series or min(percentile(times, .99) for times in series) > MOST_STATUS):
+        while len(series) < 3 and (not series or min(percentile(times, .99) for times in series) > MAX_STATUS):
             series.append([self._status() for _ in range(count)])
         return min(series, key=lambda times: percentile(times, .99))
 
@@ -87,7 +87,7 @@ class Measured:
         return [float(line) for line in said.split()] if said is not None else [math.inf]
 
     def _connect(self):
-        """40 connections by cmtime, with what it takes to start it."""
+        """Seconds for 40 connections by cmtime, including its start."""
         port = self.host.hosts.port()
         serving = self.host.verbena("run", "cmtime", "-p", port, "-c", "40", user=as_user(OTHER))
         harness.poll_until(lambda: "verbena" in serving.output or not serving.running(), 0.3)
@@ -113,7 +113,7 @@ def line_of(process, seconds):
 
 @contextlib.contextmanager
 def neighbour(host, kinds, agent):
-    """Yields what memory the agent had when the neighbour had its identifiers and had done no harm yet."""
+    """Runs a hostile neighbour. Yields the agent's memory when the neighbour had its share and had not attacked yet."""
     script = pathlib.Path(bad_neighbour.__file__)
     with subprocess.Popen(host.enter() + as_user(HOSTILE) + [sys.executable, str(script), *kinds], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, encoding="utf-8") as process:
@@ -137,19 +137,19 @@ def judge_neighbour(judge, host, agent, kinds, options):
         after = memory_of(agent)
     print(f"{what}: {beside}")
     p99 = percentile(beside.status, .99)
-    judge.say(f"{what}: verbena status within {MOST_STATUS * 1e3:.0f} ms", None if p99 <= MOST_STATUS else f"p99 {p99 * 1e3:.1f} ms")
+    judge.say(f"{what}: verbena status within {MAX_STATUS * 1e3:.0f} ms", None if p99 <= MAX_STATUS else f"p99 {p99 * 1e3:.1f} ms")
     for name in ("greeting", "connecting"):
         times = statistics.median(getattr(beside, name)) / statistics.median(getattr(alone, name))
-        judge.say(f"{what}: {name} at most {MOST_TIMES} times as long as alone ({times:.1f})",
-                  None if times <= MOST_TIMES else f"{times:.1f} times")
+        judge.say(f"{what}: {name} at most {MAX_TIMES} times as long as alone ({times:.1f})",
+                  None if times <= MAX_TIMES else f"{times:.1f} times")
     more = sum(after) - sum(before)
-    judge.say(f"{what}: at most {MOST_MEMORY >> 20} MiB more ({more / 2**20:.1f})", None if more <= MOST_MEMORY else f"{more} bytes")
+    judge.say(f"{what}: at most {MAX_MEMORY >> 20} MiB more ({more / 2**20:.1f})", None if more <= MAX_MEMORY else f"{more} bytes")
 
 
 def main():
     parser = harness.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer runs of each")
-    parser.add_argument("--kinds", nargs="+", choices=bad_neighbour.KINDS, help="one neighbour that does these only")
+    parser.add_argument("--quick", action="store_true", help="measure fewer times")
+    parser.add_argument("--kinds", nargs="+", choices=bad_neighbour.KINDS, help="run a single neighbour with these attacks")
     options = harness.begin(parser, "ip", "setpriv", "cmtime")
 
     judge = harness.Judge()

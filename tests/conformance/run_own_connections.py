@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Our own of librdmacm's programs beside Debian's: each in pairs with itself and with Debian's, on one host and on two, and
-each with command lines that are wrong or cannot succeed. What they print is Debian's but for numbers; --json is held to its
-keys.
+"""Compares Verbena's versions of librdmacm's programs with Debian's: each pairs with itself and with Debian's, on one host and
+on two; and each gets command lines that are wrong or cannot succeed. Output must equal Debian's except for numbers. --json
+must have its documented keys.
 
     run_own_connections.py --build build/release
     run_own_connections.py --build build/release --program rping --topology one_host
@@ -21,17 +21,17 @@ TOPOLOGIES = ("one_host", "two_hosts")
 PAIRS = (("debian", "debian"), ("ours", "ours"), ("ours", "debian"), ("debian", "ours"))
 PROGRAMS = ("rping", "ucmatose", "udaddy", "mckey", "cmtime", "rdma_client", "rdma_server", "rdma_xclient", "rdma_xserver")
 
-# What differs from run to run.
+# Numbers differ from run to run.
 NUMBER = re.compile(r"-?0x[0-9a-f]+|\b\d[\d.]*\b|(?<=[ (])-\d+")
-# Debian's rping has them or not, as its threads go: one of them ends the program while the other may be about to speak.
+# Debian's rping prints these lines or not, depending on its threads: one may end the program before another prints.
 NOW_AND_THEN = {"client DISCONNECT EVENT...", "wait for CONNECTED state N", "connect error N"}
-# What ours says beside Debian's: why, and what to do about it.
+# Ours adds the reason and a remedy in parentheses.
 REMEDY = re.compile(r" ?\([^()]*(\([^()]*\)[^()]*)*\)$")
 OURS_ALONE = re.compile(r"\s*\[?--json\]?")
 
 
 def cases():
-    """Those that Debian's are held to, and options that only matter between two implementations."""
+    """The cases that Debian's programs must pass, and options that matter only between two implementations."""
     own = set(PROGRAMS)
     from_there = connections.Connecting("rping", "rping -s -a {any} -p {port} -v",
                                         "rping -c -a {server} -I {client} -p {port} -v -C 2", expect_client="(?s)(ping data: .*){2}")
@@ -53,13 +53,13 @@ def start(host, whose, words, environment=None):
 
 
 def lines_of(output):
-    """The lines, without what may differ. Standard output and standard error mix as they like."""
+    """The sorted lines, without parts that may differ. Sorted, because standard output and standard error mix at random."""
     lines = []
     for line in output.splitlines():
         if OURS_ALONE.match(line):
             continue
         line = NUMBER.sub("N", REMEDY.sub("", line))
-        # A table's columns run into each other where a number is wide.
+        # Columns of a table touch each other if a number is wide.
         line = re.sub(r"(N ?)+$", "N", " ".join(line.split()))
         if line and line not in NOW_AND_THEN:
             lines.append(line)
@@ -109,7 +109,7 @@ def judge_pairs(judge, hosts, topology, options):
                 judge.say(f"{topology} {family} {'/'.join(whose)} {case.name}", wrong and f"{wrong}\n{result.report()}")
 
 
-# Programs and words that are wrong, or go where nobody is. {away} is an address that no link leads to.
+# Programs with arguments that are wrong or lead nowhere. {away} is an address without a route.
 WRONG = {
     "rping": ["", "-s -c -x", "-x", "-c", "-s -S 22", "-s -S 65536", "-c -C -1", "-s -a no.such.host.invalid",
               "-c -a {server} -p 7999 -C 1", "-s -a {away}", "-c -a {away} -C 1", "--wrong", "-p"],
@@ -129,7 +129,7 @@ WRONG = {
 }
 
 def judge_wrong_words(judge, host, options):
-    # Its agent serves all that follow: none is started, or ends, between two of them.
+    # Its agent serves all following programs, so no agent starts or ends between two of them.
     holder = host.verbena("run", "rping", "-s", "-a", host.ipv4, "-p", "7001")
     if not harness.poll_until(lambda: not holder.running() or listeners(host) > 0, 20) or not holder.running():
         raise RuntimeError(f"rping -s: {holder.output}")
@@ -150,7 +150,7 @@ def judge_wrong_words(judge, host, options):
     holder.kill()
 
 
-# The object of each client, with what must be in it.
+# For each program: server, client, and values that the client's JSON object must contain.
 JSON = {
     "rping": ("rping -s -a {any} -p {port}", "rping -c -a {server} -p {port} -C 5 -V --json",
               {"program": "rping", "role": "client", "pings": 5, "ping_bytes": 64, "validated": True}),
@@ -182,13 +182,13 @@ def judge_json(judge, hosts, host, options):
             continue
         case = connections.Connecting(program, server, client, server_stays=program == "cmtime")
         result = run_pair(hosts, case, host, host, ("ours", "ours"), "ipv4")
-        # rping tells of the connection's end on standard error, which the test does not keep apart.
+        # rping prints the disconnection to standard error, and the test does not separate the two streams.
         output = result.client.output.replace("client DISCONNECT EVENT...\n", "")
         judge.say(f"--json: {program}", case.complaint(result) or wrong_with(output, wanted))
 
 
 def judge_quarrels(judge, hosts, host, options):
-    """Ends that do not fit together end with a word."""
+    """Ends whose sizes do not match must fail with a message."""
     if options.program and "rping" not in options.program:
         return
     case = connections.Connecting("rping", "rping -s -a {any} -p {port} -S 64", "rping -c -a {server} -p {port} -S 4000 -C 1")
@@ -198,7 +198,7 @@ def judge_quarrels(judge, hosts, host, options):
 
 
 def judge_strangers(judge, hosts, host, options):
-    """A client that speaks something else ends its server, and does no more."""
+    """A client with a different protocol ends its server, but does no other harm."""
     if options.program and "rping" not in options.program:
         return
     case = connections.Connecting("rping", "rping -s -a {any} -p {port}", "rdma_client -s {server} -p {port}", seconds=20)
@@ -207,7 +207,7 @@ def judge_strangers(judge, hosts, host, options):
 
 
 def judge_persistent(judge, hosts, host, options):
-    """One server of ours, clients of both at the same time."""
+    """One server of ours serves clients of both sides at the same time."""
     if options.program and "rping" not in options.program:
         return
     port = str(hosts.port())

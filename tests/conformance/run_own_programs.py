@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Our own ibv_devices, ibv_devinfo, ibv_asyncwatch and pingpongs beside Debian's: outputs, complaints and exit statuses of the same
-command lines; each with the other over TCP and RDMA; what --json prints; what a stranger at the TCP port does to them.
+"""Compares Verbena's ibv_devices, ibv_devinfo, ibv_asyncwatch and pingpongs with Debian's: output, error messages and exit
+statuses for the same command lines. Each also runs with the other as its peer. Further checks: --json, and strangers that
+connect to the TCP port.
 
     run_own_programs.py --build build/release
 """
@@ -18,7 +19,7 @@ PINGPONGS = ("rc", "uc", "ud", "srq", "xsrq")
 ALWAYS = ("program", "transport", "role", "tcp_port", "device", "ib_port", "gid_index", "size", "events", "local", "remote", "iterations", "bytes",
           "seconds", "mbit_per_second", "usec_per_iteration")
 
-# Command lines that need no other end. Wrong ones come first.
+# Command lines that need no peer. Wrong ones come first.
 ALONE = {
     "ibv_devices": ["", "somewhere"],
     "ibv_devinfo": ["-z", "--nosuch", "-d", "-d nosuch", "-i 0", "-i word", "-i 77", "--ib", "-l -z", "", "-v", "-l", "--list", "--verb", "-vi 1",
@@ -33,7 +34,7 @@ PINGPONGS_ALONE = {
     "srq": ["-m 1000", "-i 0", "-i 9", "-g 5000", "-s 0", "-q 10 -r 5", "-q 300 -r 400", "-t"],
     "xsrq": ["-m 1000", "-i -1", "-i 9", "-r 5", "-t"],
 }
-# Command lines of two ends; the first of each is run between two hosts, too.
+# Command lines for two ends. The first of each is also run between two hosts.
 TOGETHER = {
     "rc": ["", "-e", "-t", "-c", "-c -s 20000", "-o", "-O", "-o -P", "-j", "-j -c", "-N", "-N -e", "-s 1", "-s 0", "-s 100000 -n 100", "-m 512",
            "-m 0x100", "-r 1", "-r 10 -n 95", "-n 1", "-l 3", "--iters=50 --si=100", "-d {device} -i 1"],
@@ -65,7 +66,7 @@ def wrong_pair(ended, expected, words):
 
 
 def check_together(judge, server, client, which, line, gid_index, device):
-    """Each with the other, and as Debian's with itself."""
+    """Ours with Debian's must behave like Debian's with itself."""
     name, words = f"ibv_{which}_pingpong", ["-g", gid_index, *line.format(device=device).split()]
     expected = own_programs.pair(server, client, "dd", name, words)
     for sides in own_programs.PAIRS:
@@ -74,7 +75,7 @@ def check_together(judge, server, client, which, line, gid_index, device):
 
 
 def check_clients(judge, host, gid_index):
-    """Two clients of one server, which answers each through the other's queue pairs."""
+    """Two clients of one server, which answers each through the queue pairs of the other."""
     for sides in own_programs.PAIRS:
         ended = own_programs.pair(host, host, sides, "ibv_xsrq_pingpong", ["-g", gid_index, "-n", 20], server_words=["-c", 2], clients=2)
         wrong = any(run.status != 0 or not run.stdout.endswith("success\n") for run in ended)
@@ -82,7 +83,7 @@ def check_clients(judge, host, gid_index):
 
 
 def check_events_with_timestamps(judge, host, gid_index):
-    """What Debian's cannot do where an event finds nothing: its -t takes that for a failure."""
+    """Ours supports -t with -e. Debian's cannot: it treats an event without completions as a failure."""
     for words in ("-t -e", "-t -e -N"):
         ended = own_programs.pair(host, host, "oo", "ibv_rc_pingpong", ["-g", gid_index, *words.split()])
         good = all(run.status == 0 and "Average receive completion clock cycles" in run.stdout for run in ended)
@@ -141,7 +142,7 @@ def wrong_devices(listed, run, words):
 
 
 def check_strangers(judge, host):
-    """What speaks no such line, too little of one, or nothing at all is complained of, and nothing else happens."""
+    """A stranger that sends no valid line, part of one, or nothing must cause an error message and nothing else."""
     line = b"0000:000001:000002:00000000000000000000000000000000\0"
     messages = {"nothing": b"", "half a line": line[:20], "no numbers": b"G" * 66, "no end": b"0" * 400, "signs": line.replace(b"000001", b"-00001"),
                 "a long GID": line[:-1] + b"0" * 1000, "an unknown peer": line}
@@ -156,13 +157,13 @@ def check_strangers(judge, host):
 
 
 def send_in(host, port, message):
-    """Sends to a port of that host, from there."""
+    """Sends a message to a port of the host, from within its namespace."""
     script = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5); s.sendall(bytes.fromhex(sys.argv[2]))"
     subprocess.run([*host.enter(), sys.executable, "-c", script, str(port), message.hex()], check=True, timeout=20, capture_output=True)
 
 
 def check_no_server(judge, host):
-    """A client whose server sends nonsense ends, too."""
+    """A client whose server sends nonsense must end too."""
     for which in PINGPONGS:
         script = """if True:
             import socket
@@ -178,7 +179,7 @@ def check_no_server(judge, host):
 
 
 def check_watch(judge, host, form):
-    """The device's events as they come, and the end when it goes."""
+    """The device's events must be printed as they come, and the program must end when the device is deleted."""
     json_form = form == "--json"
     watch = own_programs.Run(host, "o", "ibv_asyncwatch", ["-d", f"rxe_{host.netdev}", *([form] if form else [])])
     harness.poll_until(lambda: host_has_open(host, watch) or not watch.running(), 20)
@@ -206,12 +207,12 @@ def check_watch(judge, host, form):
 
 
 def host_has_open(host, run):
-    """Whether the program has its device open: it hears what comes from then on."""
+    """Whether the program has its device open, and so gets all later events."""
     return any(process["pid"] == run.process.pid for process in host.status()["processes"])
 
 
 def check_where(judge, host):
-    """Debian's programs are never shadowed; without them ours are found, and each finds our libraries by itself."""
+    """Debian's programs come first in PATH. Without them ours are found, and find our libraries by their run path."""
     status, found = host.run("sh", "-c", "command -v ibv_devinfo")
     judge.say("Debian's come first in PATH", None if (status, found.strip()) == (0, "/usr/bin/ibv_devinfo") else found)
     script = "command -v ibv_devinfo; ibv_devinfo -l"

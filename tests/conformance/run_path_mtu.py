@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Path MTUs that are larger than the port's active MTU, and ends that do not have the same one: Debian's ibv_rc_pingpong, on
-network devices of MTU 1500 (active MTU 1024).
+"""Path MTUs that exceed the port's active MTU, and ends with different path MTUs: Debian's ibv_rc_pingpong on network devices
+of MTU 1500 (active MTU 1024).
 
     run_path_mtu.py --build build/release
 """
@@ -10,7 +10,7 @@ import re
 
 import harness
 
-CUT = "leave in IP fragments"  # the log line
+CUT = "leave in IP fragments"  # part of the log line
 
 
 def pingpong(server, client, family, server_mtu, client_mtu, route="local"):
@@ -22,7 +22,7 @@ def pingpong(server, client, family, server_mtu, client_mtu, route="local"):
 
 
 def larger(server, client, family, route, cut):
-    """A complaint about messages with a path MTU of 4096, or None. `cut`: they leave in fragments."""
+    """Messages with a path MTU of 4096: a complaint, or None. `cut`: whether they must leave in IP fragments."""
     result = pingpong(server, client, family, 4096, 4096, route)
     if not result.good:
         return result.report()
@@ -34,8 +34,8 @@ def larger(server, client, family, route, cut):
 
 
 def different(server, client, route):
-    """A complaint, or None. The server has a path MTU of 1024, the client one of 4096. As with Linux rxe, both ends say that
-    the request is not valid."""
+    """The server has a path MTU of 1024, the client one of 4096. As with Linux rxe, both ends must report an invalid request.
+    Returns a complaint, or None."""
     result = pingpong(server, client, "ipv4", 1024, 4096, route)
     for process in (result.server, result.client):
         if not re.search(r"Failed status remote invalid request error \(9\)", process.output):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Containers of one pod: two that share a network, and of pid, mount, ipc and user namespaces share each or have each to themselves.
-Programs in both must reach each other, find the devices in /sys, and keep their connections when the agent is killed and the next
-one is in the other container.
+"""Containers of one pod: two that share the network, and share or separate each of their pid, mount, ipc and user namespaces.
+Programs in both must reach each other and find the devices in /sys. Their connections must survive when the agent is killed
+and the next one starts in the other container.
 
     run_pods.py --build build/release
 """
@@ -24,7 +24,7 @@ PROGRAMS = (
 
 
 def combinations():
-    """All private first: that is what most pods have."""
+    """All combinations of separate namespaces, beginning with all of them, as in most pods."""
     return [harness.Shared("pod", private) for count in range(len(PRIVATE), -1, -1)
             for private in itertools.combinations(PRIVATE, count)]
 
@@ -37,7 +37,7 @@ def judge_programs(judge, what, server, client):
 
 
 def judge_files(judge, what, container):
-    """UCX and infiniband-diags look into /sys before they ask a library. The counters there go up with what programs send."""
+    """UCX and infiniband-diags read /sys before they ask a library. The counters in it must grow with traffic."""
     status, output = container.run("sh", "-c", "cat /sys/class/infiniband/*/ports/1/state && ibstatus")
     good = status == 0 and "ACTIVE" in output and "Infiniband device" in output
     judge.say(f"{what}: devices in /sys", None if good else f"exit {status}\n{output}")
@@ -47,7 +47,7 @@ def judge_files(judge, what, container):
 
 
 def judge_agents(judge, what, host):
-    """One agent, and beside it no more than a mirror."""
+    """There must be one agent; a mirror may run beside it."""
     names = [containers.name_of(pid) for pid in host.agents()]
     judge.say(f"{what}: one agent", None if names.count("verbena-agent") == 1 else f"processes: {names}")
 
@@ -58,8 +58,8 @@ def agent_of(host):
 
 
 def go_on(process):
-    """It stands below one that has entered its namespaces, which stops itself when it sees that its child is stopped: at once, or
-    when it comes to look."""
+    """Continues a stopped program. Its parent, which has entered the namespaces, stops itself when it notices that its child
+    is stopped, which may be later; so this repeats SIGCONT until the program ends."""
     def ended():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGCONT)
@@ -67,9 +67,9 @@ def go_on(process):
     harness.poll_until(ended, 60, step=0.1)
 
 
-def judge_succession(judge, what, host, first, second):
-    """The agent is killed while the program in its container is stopped, so that the next agent is in the other one: a connection by
-    the wire goes on. What a program had ends with it, also where the new agent does not see its pid."""
+def judge_takeover(judge, what, host, first, second):
+    """Kills the agent while a program in its container is stopped, so the next agent runs in the other container. A connection
+    by wire must survive. A program's slots must be freed when it ends, even if the new agent cannot see its pid."""
     wire = {"VERBENA_LOCAL": "off"}
     serving, calling = harness.start_pair(first, second, "-D", "4", "-s", "4096", server_environment=wire,
                                           client_environment=wire)
@@ -93,11 +93,11 @@ def judge_succession(judge, what, host, first, second):
         left = second.status()["processes"]
         return not left
     harness.poll_until(is_empty, 10, step=0.1)
-    judge.say(f"{what}: slots come back", f"still lent: {left}" if left else None)
+    judge.say(f"{what}: slots come back", f"still leased: {left}" if left else None)
 
 
 def judge_end(judge, what, host):
-    """The agent ends, and what stands beside it."""
+    """The agent must end, and so must its mirror."""
     os.kill(agent_of(host), signal.SIGTERM)
     ended = harness.poll_until(lambda: not host.agents(), 10)
     judge.say(f"{what}: nothing is left", None if ended else f"processes: {host.agents()}")
@@ -121,7 +121,7 @@ def main():
             judge_files(judge, f"{what}, first", first)
             judge_files(judge, f"{what}, second", second)
             judge_agents(judge, what, host)
-            judge_succession(judge, what, host, first, second)
+            judge_takeover(judge, what, host, first, second)
             judge_programs(judge, f"{what}, after it", second, first)
             judge_end(judge, what, host)
             for container in (first, second):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Debian's RDMA programs, unmodified, as an ordinary user, over Verbena, and reports the results.
+"""Runs Debian's unmodified RDMA programs over Verbena as an ordinary user, and reports the results.
 
     run_programs.py --build build/release                          everything, once, on one host and on two
     run_programs.py --build build/release --repeat 100             a hundred times in a row
@@ -37,7 +37,7 @@ def gid_options(case, host):
 
 
 def run_case(hosts, case, server, client, repeat, environment):
-    """(figures, failures): the figures of the good runs, the reports of the bad ones."""
+    """(figures of the good runs, reports of the bad runs)."""
     if case.raw:
         return run_raw(case, server, client, repeat, environment)
     with harness.shared_files(2 if case.shared else 0) as files:
@@ -45,7 +45,7 @@ def run_case(hosts, case, server, client, repeat, environment):
 
 
 def run_pairs(case, server, client, repeat, environment, buffers):
-    """The same for programs that come in pairs. `buffers`: the options that say where the ends' buffers are."""
+    """Like run_case(), for programs that come in pairs. `buffers`: options with the locations of the ends' buffers."""
     address = server.ipv4
     server_options = [*gid_options(case, server), *buffers[0]]
     client_options = [*gid_options(case, client), *buffers[1]]
@@ -71,14 +71,14 @@ def run_pairs(case, server, client, repeat, environment, buffers):
 
 
 def make_domain_file_usable():
-    """ibv_xsrq_pingpong's clients share a file, and each goes on alone where it may not open the file."""
+    """ibv_xsrq_pingpong's clients share a file. A client that may not open the file runs without sharing."""
     name = "/tmp/xrc_domain"
     if os.path.exists(name) and subprocess.run([*harness.ordinary_user(), "test", "-r", name], check=False).returncode:
         os.unlink(name)
 
 
 def run_raw(case, server, client, repeat, environment):
-    """The same for raw Ethernet."""
+    """Like run_case(), for raw Ethernet."""
     figures, failures = [], []
     for _ in range(repeat):
         result = harness.raw_pair(server, client if case.raw == "pair" else None, case.command(), seconds=case.seconds,
@@ -92,7 +92,7 @@ def run_raw(case, server, client, repeat, environment):
 
 
 def run_devices(hosts, topology, failures):
-    """ibv_devices and ibv_devinfo -v: an active port with a GID for each address."""
+    """Runs ibv_devices and ibv_devinfo -v, which must show an active port with a GID for each address."""
     server, client = hosts_for(hosts, topology, 1500)
     for host in dict.fromkeys((server, client)):
         for command, wanted in ((["ibv_devices"], f"rxe_{host.netdev}"),
@@ -113,9 +113,9 @@ def main():
     parser.add_argument("--program", action="append", choices=["devices", *matrix.programs()], help="default: all")
     parser.add_argument("--options", help="only cases whose options contain this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
-    parser.add_argument("--iterations", type=int, help="messages in a run, where the case does not say it itself")
+    parser.add_argument("--iterations", type=int, help="messages per run, unless the case gives a number")
     parser.add_argument("--quick", action="store_true",
-                        help="perftest's clock goes faster, so that it is done sooner; its figures are wrong then")
+                        help="speed up perftest's clock: runs are shorter, and their figures are wrong")
     parser.add_argument("--without", action="append", default=[], help="leave out cases whose options contain this")
     harness.add_share_options(parser)
     harness.add_route_option(parser)
@@ -134,7 +134,7 @@ def main():
             if "devices" in programs:
                 run_devices(hosts, topology, failures)
                 runs += 1
-            pairs = {}  # hosts by their cable and user: agents and addresses are made once
+            pairs = {}  # hosts by MTU, device and user, so that agents and addresses are set up once
             for case in harness.share_of(matrix.all_cases(), options.share, options.every):
                 if case.program not in programs or (options.options and options.options not in case.name):
                     continue
@@ -143,13 +143,13 @@ def main():
                 if options.iterations:
                     case = case.shortened(options.iterations)
                 if options.quick:
-                    case = dataclasses.replace(case, figure=None)  # sometimes it finds no frequency, and prints none
-                # A loopback device has only one MTU; cases with another MTU need the cable.
+                    case = dataclasses.replace(case, figure=None)  # sometimes it finds no clock frequency, and prints no figures
+                # A loopback device has a single MTU; cases with another MTU need the cable.
                 if topology == "one_host" and (case.mtu != 1500 or case.raw):
                     continue
                 if case.topology not in (None, topology):
                     continue
-                # Root has its own hosts: the first user of a host starts its agent.
+                # Root has its own hosts, because the first user on a host starts its agent.
                 which = (case.mtu, case.netdev, bool(case.raw))
                 if which not in pairs:
                     pairs[which] = hosts_for(hosts, topology, case.mtu, case.netdev)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs rdma-core's own tests (Debian's python3-pyverbs; the tests come with rdma-core's documentation), unmodified, as an
-ordinary user, over Verbena; those about raw packets as root, because they need it. None may fail. Skipped tests must be
-listed, with a reason, in docs/conformance.md, which must list nothing else.
-(What Debian's pyverbs cannot do at all: run_pyverbs_dma_bufs.py.)
+"""Runs rdma-core's own tests (Debian's python3-pyverbs; the tests come with rdma-core's documentation), unmodified, over
+Verbena, as an ordinary user; those that use raw packets as root, which they require. None may fail. docs/conformance.md must
+list exactly the skipped tests, with reasons. (run_pyverbs_dma_bufs.py runs the tests that Debian's pyverbs cannot run.)
 
     run_pyverbs.py --build build/release --gid ipv4
     run_pyverbs.py --build build/release --gid ipv6 --module test_qp --module test_mr
@@ -42,12 +41,12 @@ MODULES = (
     "test_shared_pd",
     "test_tag_matching",
 )
-# Modules of releases after rdma-core 44.
+# Modules that were added after rdma-core 44.
 NEWER_MODULES = ("test_buf", "test_dmah", "test_phc_timestamp", "test_srq")
-# Tests that skip themselves for an ordinary user, by module, as patterns of their names.
+# Tests that skip themselves for an ordinary user, as name patterns by module.
 AS_ROOT = {"test_flow": ("*",), "test_rss_traffic": ("*",), "test_qp": ("*raw*", "*privileged*")}
 DEBIANS_TESTS = "/usr/share/doc/rdma-core/tests"
-DEBIANS_PYTHON = "/usr/bin/python3"  # the one that Debian's pyverbs is built for
+DEBIANS_PYTHON = "/usr/bin/python3"  # the Python version that Debian's pyverbs is built for
 HUGE_PAGES = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 HUGE_PAGES_WANTED = 16
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
@@ -58,7 +57,7 @@ OUTCOME = re.compile(r"\((tests\.(test_\w+)\.\w+\.\w+)\)(?:\n[^\n]*?)?? \.\.\. "
 
 
 def unpack_tests(folder):
-    """Debian ships the larger files of its documentation compressed."""
+    """Copies the tests, decompressing them: Debian compresses the larger files of its documentation."""
     source = pathlib.Path(os.environ.get("VERBENA_PYVERBS_TESTS", DEBIANS_TESTS))
     if not (source / "run_tests.py").exists():
         harness.skip(f"rdma-core's tests are not in {source}; a system that leaves documentation out of packages lacks "
@@ -74,13 +73,13 @@ def unpack_tests(folder):
 
 @contextlib.contextmanager
 def huge_pages():
-    """Reserves a few huge pages, without which some tests skip themselves; of several runs at once the last one restores the
+    """Reserves a few huge pages, without which some tests skip themselves. If several runs overlap, the last one restores the
     old number."""
     with open("/run/lock/verbena-huge-pages", "a+", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         before = int(HUGE_PAGES.read_text()) if HUGE_PAGES.exists() else None
         if before is not None and before < HUGE_PAGES_WANTED:
-            with contextlib.suppress(OSError):  # not allowed for a container's root
+            with contextlib.suppress(OSError):  # a container's root may not set it
                 HUGE_PAGES.write_text(str(HUGE_PAGES_WANTED))
                 lock.truncate(0)
                 lock.write(str(before))
@@ -97,7 +96,7 @@ def huge_pages():
 
 
 def documented_skips(version):
-    """Tests in the page's table for this release, or else for the last release before it."""
+    """The tests in the page's table for this release, or else for the latest earlier release."""
     sections = re.split(r"^## rdma-core (\d+).*$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     tables = {int(number): text for number, text in zip(sections[1::2], sections[2::2])}
     table = tables[max((number for number in tables if number <= version), default=min(tables))]
@@ -105,13 +104,13 @@ def documented_skips(version):
 
 
 def outcomes(output):
-    """{test: (outcome, reason for a skip)}."""
+    """{test: (outcome, reason for skipping)}."""
     return {match[0]: (match[2].split(" ")[0], match[3] or match[4]) for match in OUTCOME.findall(output)}
 
 
 def python_that_forks():
-    """The words before run_tests.py. Since Python 3.14 multiprocessing pickles what it gives to a process, and no release of
-    pyverbs can pickle its objects."""
+    """The words before run_tests.py, which make multiprocessing fork. Since Python 3.14 it pickles the objects for a new
+    process, and no release of pyverbs can pickle its objects."""
     method = harness.sh(DEBIANS_PYTHON, "-c", "import multiprocessing; print(multiprocessing.get_start_method())").strip()
     if method == "fork":
         return (DEBIANS_PYTHON,)
@@ -120,7 +119,7 @@ def python_that_forks():
 
 
 def run_tests(tests, host, gid, user, patterns, python=None):
-    """(outcomes, complaints, what was printed)."""
+    """Runs tests: (outcomes, complaints, output)."""
     python = python or python_that_forks()
     index = host.gid_index(getattr(host, gid), user=user)
     status, output = host.run(
@@ -138,7 +137,7 @@ def run_tests(tests, host, gid, user, patterns, python=None):
 
 
 def judge(results, modules, version):
-    """Complaints, a line each."""
+    """Complaints, one line each."""
     complaints = []
     for module in modules:
         if not any(test.startswith(f"tests.{module}.") for test in results):
@@ -169,7 +168,7 @@ def main():
         modules = tuple(options.module or (*MODULES, *newer))
         plain = [module for module in modules if AS_ROOT.get(module) != ("*",)]
         as_root = [module for module in modules if module in AS_ROOT]
-        # A host each: the first user of a host starts its agent.
+        # One host each, because the first user on a host starts its agent.
         ordinary, roots = hosts.two()
         for host, user, patterns in ((ordinary, None, [f"tests.{module}.*" for module in plain]),
                                      (roots, [], [f"tests.{module}.*.{names}" for module in as_root for names in AS_ROOT[module]])):
@@ -182,7 +181,7 @@ def main():
 
 
 def report(results, complaints, output, verbose):
-    """Ends the program."""
+    """Prints the results and ends the program."""
     if complaints or verbose:
         print(output)
     for test, (outcome, reason) in sorted(results.items()):

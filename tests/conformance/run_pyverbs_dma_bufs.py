@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs those of pyverbs' tests that register dma-bufs; each must pass. Debian's pyverbs skips them on any machine: it is built
-without an allocator for dma-bufs, and could not register what one allocates (docs/conformance.md). So here it is not as Debian
-ships it: an allocator is preloaded, and pyverbs_with_dma_bufs.py repairs the registration. The tests are unmodified.
+"""Runs pyverbs' tests that register dma-bufs; each must pass. Debian's pyverbs skips them on every machine: it is built
+without an allocator for dma-bufs, and could not register an allocated one (docs/conformance.md). So pyverbs is changed here:
+an allocator is preloaded, and pyverbs_with_dma_bufs.py repairs the registration. The tests are unmodified.
 
     run_pyverbs_dma_bufs.py --build build/release --gid ipv4
 """
@@ -15,14 +15,14 @@ import harness
 import run_pyverbs
 
 TESTS = ("tests.test_mr.DmaBufMRTest.", "tests.test_mr.DmaBufTestCase.")
-ALLOCATOR = "tests/libdma_buf_allocator.so"  # in the build folder
+ALLOCATOR = "tests/libdma_buf_allocator.so"  # below the build folder
 LAUNCHER = pathlib.Path(__file__).with_name("pyverbs_with_dma_bufs.py")
-# After what `verbena run` preloads, and for this program only.
+# Preloads the allocator after the libraries that `verbena run` preloads, for this program only.
 PRELOADING = ("sh", "-c", 'LD_PRELOAD="$LD_PRELOAD:$0" exec "$@"')
 
 
 def python_with_dma_bufs(folder, build):
-    """The words before run_tests.py. The files that they name are copied to where an ordinary user may read them."""
+    """The words before run_tests.py. Copies the files that they name to where an ordinary user can read them."""
     allocator, launcher = (folder / shutil.copy(source, folder) for source in (pathlib.Path(build) / ALLOCATOR, LAUNCHER))
     for path in (allocator, launcher):
         path.chmod(0o755)
@@ -30,7 +30,7 @@ def python_with_dma_bufs(folder, build):
 
 
 def judge(results):
-    """Complaints, a line each. The tests to run are those that are skipped otherwise."""
+    """Complaints, one line each. The tests that are skipped otherwise must run."""
     complaints = [f"{test}: {outcome}" for test, (outcome, _) in sorted(results.items()) if outcome != "ok"]
     wanted = {test for test in run_pyverbs.documented_skips(harness.rdma_core_release("python3-pyverbs")) if test.startswith(TESTS)}
     complaints += [f"{test}: did not run" for test in sorted(wanted - set(results))]

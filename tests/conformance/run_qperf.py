@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the RC tests of Debian's qperf over Verbena, on one host and between two.
+"""Runs the RC tests of Debian's qperf over Verbena, on one host or two.
 
     run_qperf.py --build build/release [--route wire]
 
-A test passes if qperf exits with status 0 and prints its figure; the `ver_*` tests check the results of atomics. qperf connects by
-librdmacm (`-cm1`), as without it qperf sets no GID, which RoCE needs. Its UC, UD and XRC tests have no such option.
+A test passes if qperf exits with status 0 and prints its figure; the `ver_*` tests check the results of atomics. qperf
+connects through librdmacm (`-cm1`): without it qperf sets no GID, which RoCE requires. Its UC, UD and XRC tests have no such
+option.
 """
 
 import re
 
 import harness
 
-TEST_SECONDS = 20  # a test runs for one second; the rest is for a busy machine
+TEST_SECONDS = 20  # a test runs for one second; the rest is a reserve for busy machines
 PORT = 19765
 TESTS = ("rc_lat", "rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_rdma_write_bw",
          "rc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr", "ver_rc_compare_swap", "ver_rc_fetch_add")
@@ -38,7 +39,7 @@ def main():
     with harness.Hosts(options.build, options.route) as hosts:
         first, second = hosts.two()
         judge_tests(judge, "one host", first, first)
-        if options.route == "local":  # between two hosts there is no other route
+        if options.route == "local":  # between two hosts, the wire is the only route
             judge_tests(judge, "two hosts", first, second)
     judge.exit()
 

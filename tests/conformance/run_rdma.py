@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `rdma` over Verbena, as an ordinary user, beside what iproute2's own answered on the Linux kernel's rxe
-(tests/commands/rdma_golden.json): the same exit statuses, columns, JSON keys and first words of complaints; and what it lists is
-what a program of rdma-core's pyverbs says that it has open. This is done with our `rdma`, or with iproute2's under `verbena run`,
-which asks by NETLINK_RDMA; then both must say the same.
+"""Runs `rdma` over Verbena as an ordinary user, and compares it with recorded answers of iproute2 on the kernel's rxe
+(tests/commands/rdma_golden.json): exit statuses, columns, JSON keys and first words of error messages. Its lists must equal
+the objects that a pyverbs program has open. --program selects our `rdma`, or iproute2's under `verbena run`, which uses
+NETLINK_RDMA; then both must agree.
 
     run_rdma.py --build build/release [--program=iproute2]
 """
@@ -21,7 +21,7 @@ TOOLS = HERE.parent / "commands"
 PYTHON = "/usr/bin/python3"
 DEVICE, NETDEV = "rxe0", "eth0"
 
-# What is different on purpose, and why.
+# Intended differences from iproute2 on rxe, with their reasons.
 OTHER_STATUS = {
     "stat qp set link {dev}/1 auto type on": "each QP is counted by itself, always: EOPNOTSUPP",
     "dev set {dev} adaptive-moderation on": "there are no kernel's completion queues to moderate: EOPNOTSUPP",
@@ -41,19 +41,20 @@ OTHER_TEXT = {
     "-j system show": "JSON where iproute2 prints text", "-jp sys": "likewise",
     "-d dev show {dev}": "other capabilities",
 }
-# iproute2's own, and how it differs from ours whatever it is answered: it has no name for two capabilities; a QP's counters are on
-# one line without -p; of the system it shows less, with -j as text; of what it finds out by itself it does not say why.
+# iproute2's own `rdma` always differs from ours in some points: it has no names for two capabilities; without -p it prints a QP's
+# counters on one line; it shows less of the system, as text even with -j; it gives no reasons for errors that it detects itself.
 IPROUTE2 = "/usr/bin/rdma"
 SAYS_LESS = {"stat set link {dev}/1", "stat set link {dev}/1 optional-counters frob", "stat qp unbind link {dev}/1 cntn 4"}
 NAMELESS_CAPABILITIES = re.compile("FLUSH_GLOBAL|ATOMIC_WRITE")
-# Releases after 6.1 end a line before each closing bracket and comma of JSON, give each counter a line of its own, and say these.
+# Releases after 6.1 put a line break before each closing bracket and comma of JSON, print each counter on its own line, and print
+# these.
 NEWER = re.compile(r' protocol \w+(?= )|"protocol": ?"\w+",\s*| monitor (?:on|off)')
-# Of statistics: the kernel's rxe has these, which never count here.
+# Statistics that only the kernel's rxe has; Verbena never counts them.
 ONLY_KERNEL = {"ack_deferred", "send_err"}
 
 
 class Rdma:
-    """The command, in a host's namespace: ours, or iproute2's under `verbena run`."""
+    """Runs the command in a host's namespace: ours, or iproute2's under `verbena run`."""
 
     def __init__(self, host, iproute2=False):
         self.host = host
@@ -89,8 +90,8 @@ def laid_out_as_by_6_1(text):
 
 
 def columns(text):
-    """The names in lines of names and values; those of the kernel's own objects are left out, and loopback's link,
-    which is there while there is no other."""
+    """The names in lines of names and values, without the kernel's own objects and without loopback's link, which exists while
+    there is no other link."""
     return sorted({tuple(word for word in line.split()[0::2] if word not in ONLY_KERNEL)
                    for line in text.splitlines() if "[ib_core]" not in line and "rxe_lo" not in line})
 
@@ -105,12 +106,12 @@ def is_json(case):
 
 
 def complaints(ran):
-    """What is complained of, without the reasons: ours says them behind the sentence, iproute2 in a line before it."""
+    """The error messages without reasons, which ours appends in parentheses and iproute2 prints in a line before."""
     return [re.sub(r" \(.*\)$", "", line) for line in ran.stderr.splitlines() if not line.startswith("Error: ")]
 
 
 def differences(case, ran):
-    """Why an answer is not the recorded one: sentences."""
+    """Yields a sentence for each difference from the recorded answer."""
     if OTHER_STATUS.get(case["words"]) is None and ran.returncode != case["status"]:
         yield f"exit status {ran.returncode}, not {case['status']}"
     if case["words"] in OTHER_TEXT:
@@ -129,7 +130,7 @@ def differences(case, ran):
 
 
 def superset(ours, theirs):
-    """Whether each of their lines is there, in that order; statistics may go on with more."""
+    """Whether ours has each of their lines, in the same order; lines of statistics may contain more."""
     return len(ours) == len(theirs) and all(line[:len(other)] == other or [w for w in line if w in other] == list(other)
                                             for line, other in zip(ours, theirs))
 
@@ -159,7 +160,7 @@ def as_iproute2_says_it(words, text):
 
 
 def check_same(report, ours, iproute2, cases, names):
-    """Both commands say the same."""
+    """Both commands must give the same answers."""
     for case in cases:
         words = case["words"].format(**names)
         if words.startswith("-V") or "sys" in words and "-j" in words:
@@ -173,7 +174,7 @@ def check_same(report, ours, iproute2, cases, names):
 
 
 def check_objects(report, rdma, held):
-    """What is listed is what the program says that it has."""
+    """The lists must equal what the program says it has open."""
     def expect(what, found, wanted):
         if found != wanted:
             report.append(f"{what}: {found}, not {wanted}")
@@ -204,7 +205,7 @@ def check_objects(report, rdma, held):
 
 def main():
     parser = harness.parser(__doc__)
-    parser.add_argument("--program", choices=("ours", "iproute2"), default="ours", help="whose rdma; default: ours")
+    parser.add_argument("--program", choices=("ours", "iproute2"), default="ours", help="which rdma to run; default: ours")
     options = parser.parse_args()
     is_iproute2 = options.program == "iproute2"
     harness.require_root()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""By which route the queue pairs of Debian's programs reach each other, as `verbena status` says: by memory on one host, unless one
-end does not want that, and by the wire between two; and whether each reaches the other's memory.
+"""Checks the routes between the queue pairs of Debian's programs in `verbena status`: shared memory on one host, unless one
+end excludes it, and the wire between two hosts. Also checks whether each end can access the other's memory.
 
     run_routes.py --build build/release
 """
@@ -33,7 +33,7 @@ def main():
                                    wanted=wanted)
             judge.say(what, None if found == [wanted] else f"{wanted} wanted, and status says {found or 'nothing: no traffic'}")
         with tempfile.TemporaryDirectory() as folder:
-            # The kernel shows nothing of a program that may be executed and not read to others than root.
+            # The kernel hides a process from other users if they may execute its program but not read it.
             os.chmod(folder, 0o755)
             hidden = shutil.copy(shutil.which("ib_write_bw"), folder)
             os.chmod(hidden, 0o111)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs rdma-core's rsocket programs and socket programs under librspreload, all Debian's and unmodified, over Verbena.
+"""Runs rdma-core's rsocket programs, and socket programs under librspreload, over Verbena: all unmodified and from Debian.
 
     run_rsockets.py --build build/release                      everything, once, on one host and on two
     run_rsockets.py --build build/release --repeat 100 --case rcopy
@@ -18,9 +18,9 @@ import tempfile
 import harness
 
 PRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1"
-SEMAPHORE = pathlib.Path("/dev/shm/sem.rsocket_fork")  # librspreload's, which a killed server leaves taken
+SEMAPHORE = pathlib.Path("/dev/shm/sem.rsocket_fork")  # librspreload's semaphore, which a killed server leaves locked
 SHORT = ("-I", "20", "-C", "20")
-STARTED = 20  # seconds for a server to listen
+STARTED = 20  # maximum seconds until a server listens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Case:
     options: tuple = ()
     family: str = "ipv4"
     preload: bool = False
-    fork: bool = False       # RDMAV_FORK_SAFE: librspreload connects after the fork
-    serves_on: bool = False  # the server goes on for the next client
+    fork: bool = False       # sets RDMAV_FORK_SAFE: librspreload connects after the fork
+    serves_on: bool = False  # the server continues for the next client
 
     @property
     def name(self):
@@ -55,8 +55,8 @@ def all_cases():
     cases += [Case("rcopy", serves_on=True)]
     cases += [Case("udpong", ("-C", "200", "-S", size, *manner), family, serves_on=True)
               for manner in ((), ("-T", "b")) for size in ("64", "1500") for family in ("ipv4", "ipv6")]
-    # A single echo that takes longer than its millisecond stops the program for good: it reads the late one over the
-    # number it waits for. So only what goes from queue pair to queue pair.
+    # An echo (-T e) that takes longer than a millisecond stops the program forever, because it reads the late one over the number
+    # that it expects. So these cases use only datagrams from queue pair to queue pair.
     cases += [Case("udpong", ("-C", "200", "-S", "64", "-T", "e", *manner), family, serves_on=True)
               for manner in ((), ("-T", "a")) for family in ("ipv4", "ipv6")]
     cases += [Case("rstream", (*SHORT, "-S", "1000", "-T", "s", *manner), preload=True)
@@ -68,7 +68,7 @@ def all_cases():
 
 
 def command(case, host, port, destination=None, copy=None):
-    """What is run, as a server without a destination."""
+    """The command line: a server's if there is no destination."""
     if case.program == "rcopy":
         return [case.program, *([copy[0], f"{destination}:{copy[1]}"] if destination else []), "-p", port]
     if case.program == "iperf3":
@@ -83,7 +83,7 @@ def environment_of(case):
 
 
 def copied(folder):
-    """The file that rcopy sends, and where to."""
+    """The file that rcopy sends, and its destination."""
     source, target = pathlib.Path(folder) / "source", pathlib.Path(folder) / "target"
     if not source.exists():
         source.write_bytes(os.urandom(3_000_001))
@@ -104,26 +104,27 @@ def complaint(case, client, status, files):
 
 
 def was_refused(output):
-    """Whether a client found nobody listening; asked without blocking, the programs hear of it as an error of rpoll()."""
+    """Whether a client found nobody listening. Non-blocking programs get this as an error of rpoll()."""
     return "refused" in output or "rpoll: Operation now in progress" in output
 
 
 def reads_past_preload(case, output):
-    """Whether the program read its socket by a function that rdma-core's preload does not replace, which fails with any adapter.
-    GCC 16 makes udpong's last recv() a __recv_chk() (_FORTIFY_SOURCE), which reads /dev/null in place of the rsocket."""
+    """Whether the program read its socket through a function that rdma-core's preload does not replace, which fails with any
+    adapter. GCC 16 turns udpong's last recv() into __recv_chk() (_FORTIFY_SOURCE), which then reads /dev/null instead of the
+    rsocket."""
     return case.preload and "Socket operation on non-socket" in output and \
         b"__recv_chk" in pathlib.Path(shutil.which(case.program)).read_bytes() and \
         b"__recv_chk" not in pathlib.Path(PRELOAD).read_bytes()
 
 
 def run_case(case, server, client, folder):
-    """What was wrong with a run, or None."""
+    """Runs a case; returns a complaint, or None."""
     port, environment = server.hosts.port(), environment_of(case)
     files = copied(folder) if case.program == "rcopy" else None
     if case.fork:
         SEMAPHORE.unlink(missing_ok=True)
     serving = server.verbena("run", *command(case, server, port), environment=environment)
-    # Nothing outside shows that an rsocket listens: the client is refused until it does.
+    # Nothing shows from outside that an rsocket listens: the client retries until it is not refused.
     attempts = []
 
     def connects():
@@ -154,7 +155,7 @@ def main():
     parser.add_argument("--topology", choices=("one_host", "two_hosts"), action="append", help="default: both")
     parser.add_argument("--case", default="", help="only cases whose name contains this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case in a row")
-    parser.add_argument("--every", type=int, default=1, metavar="M", help="only the first case of each program and one of M others")
+    parser.add_argument("--every", type=int, default=1, metavar="M", help="run the first case of each program and one in M of the others")
     harness.add_route_option(parser)
     options = harness.begin(parser, "ip", "setpriv", "rstream", "riostream", "rcopy", "udpong")
     if not os.path.exists(PRELOAD):

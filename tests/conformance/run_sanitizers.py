@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are built with a sanitizer, over Verbena: they start, a ping-pong of theirs runs without a report, and
-the sanitizer still finds a fault that is made on purpose. Programs under Valgrind and qemu-user run, too.
+"""Runs programs built with a sanitizer over Verbena: they must start, a ping-pong must run without a report, and the sanitizer
+must still find a deliberate bug. Programs under Valgrind and qemu-user must run too.
 
     run_sanitizers.py --build build/release
 """
@@ -19,7 +19,7 @@ import harness
 SOURCE = pathlib.Path(__file__).resolve().parent / "sanitized_pingpong.c"
 SUPPRESSIONS = SOURCE.parent.parent.parent / "packaging" / "tsan.supp"
 SECONDS = 60
-# By the value of -fsanitize=: the fault that the sanitizer has to find, and words of its report.
+# For each value of -fsanitize=: the deliberate bug, and words of the expected report.
 SANITIZERS = {
     "address": ("heap-overflow", "AddressSanitizer: heap-buffer-overflow"),
     "address,undefined": ("heap-overflow", "AddressSanitizer: heap-buffer-overflow"),
@@ -33,7 +33,7 @@ CASES = [("gcc", sanitizer) for sanitizer in SANITIZERS] + [("clang", "address")
 
 
 def compile_program(folder, name, sanitizer):
-    """The program; None where this compiler, or its runtime, is not there."""
+    """The compiled program; None if this compiler or its runtime is not installed."""
     compiler, *options = [name.split(",")[0], *COMPILERS[name]]
     program = folder / re.sub(r"\W+", "_", f"{name}_{sanitizer}")
     if shutil.which(compiler) is None:
@@ -44,7 +44,7 @@ def compile_program(folder, name, sanitizer):
         options.append(f"-Wl,-rpath,{os.path.dirname(runtimes)}")
     ran = subprocess.run([compiler, "-O1", "-g", f"-fsanitize={sanitizer}", *options, "-o", program, SOURCE, "-libverbs", "-pthread"],
                          capture_output=True, text=True, check=False)
-    # A runtime may be there and not work on this kernel, as Clang 14's of ThreadSanitizer.
+    # The runtime may be installed but not work on this kernel, like Clang 14's ThreadSanitizer.
     if ran.returncode != 0:
         return None
     empty = folder / "empty.c"
@@ -54,7 +54,7 @@ def compile_program(folder, name, sanitizer):
 
 
 def what_is_wrong(result, *, report=None, status=0):
-    """None if the program ended as it should and reported what it should."""
+    """None if the program ended with this status and printed the expected report, else a complaint."""
     code, output = result
     if "done" not in output:
         return output or f"exit status {code}"
@@ -85,7 +85,7 @@ def judge(judge_of, host, folder, name, sanitizer):
 
 
 def judge_preloads(judge_of, host, folder):
-    """Other libraries in LD_PRELOAD, and children."""
+    """Other libraries in LD_PRELOAD, and child processes."""
     program = compile_program(folder, "gcc", "address")
     if program is None:
         return
@@ -111,7 +111,7 @@ def judge_preloads(judge_of, host, folder):
 
 
 def judge_emulators(judge_of, host, folder):
-    """Valgrind, which prints a line for each system call that it does not know, and qemu-user, which makes a fork() of clone()."""
+    """Valgrind, which warns of each system call that it does not know; and qemu-user, which turns clone() into fork()."""
     if shutil.which("valgrind"):
         program = folder / "plain"
         harness.sh("gcc", "-O1", "-g", "-o", program, SOURCE, "-libverbs", "-pthread")
@@ -126,7 +126,7 @@ def judge_emulators(judge_of, host, folder):
         devices = shutil.which("ibv_devinfo")
         status, output = host.finish(host.start([emulator, devices], environment={"LD_LIBRARY_PATH": libraries}), SECONDS)
         judge_of.say("qemu-user: an agent is started", None if status == 0 and "rxe_eth0" in output else output)
-        # As where a whole container is emulated: what the program starts is, too.
+        # As in an emulated container: the programs that it starts are emulated too.
         agent = folder / "agent"
         agent.write_text(f'#!/bin/sh\nexec {emulator} {host.hosts.build.program.parent}/verbena-agent "$@"\n', encoding="ascii")
         agent.chmod(0o755)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's perftest under `verbena run --shared-memory`: it does what it does without, and each end has the other's buffers mapped,
-as the kernel says of both.
+"""Runs Debian's perftest under `verbena run --shared-memory`. It must work as without, and each end must have mapped the
+other's buffers, according to /proc.
 
     run_shared_memory.py --build build/release
 """
@@ -24,7 +24,7 @@ def ordinary_memory(host, *program):
 
 
 def files_of_blocks(process):
-    """The inodes of the files of blocks that a process has mapped."""
+    """The inodes of shared heap files that a process has mapped."""
     try:
         return set(BLOCKS.findall(pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")))
     except OSError:
@@ -32,7 +32,7 @@ def files_of_blocks(process):
 
 
 def own_file(process):
-    """The inode of the file that its own blocks lie in: that of a descriptor."""
+    """The inode of the file with the process's own heap, found among its descriptors."""
     try:
         for link in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
             if str(link.readlink()) == "/memfd:verbena (deleted)":
@@ -43,8 +43,8 @@ def own_file(process):
 
 
 def mapped_by_each_other(host, command, start_server, start_client, wanted):
-    """Runs a pair until its messages go to and fro and what is wanted is the case: for (server, client), whether it has mapped the
-    other's blocks. Answers what was the case at last, and what the two said."""
+    """Runs a pair until it exchanges messages and the mappings are as wanted: for (server, client), whether each has mapped
+    the other's heap. Returns the last state, and the output of both."""
     port = host.hosts.port()
     words = [*command, "-F", "-D", SECONDS, "-p", port]
     serving = start_server(host, *words)

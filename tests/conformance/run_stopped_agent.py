@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A stopped agent: programs wait for it, as they would for the kernel, and say so; the commands give up and say why. When it
-goes on, or dies and another takes its place, the programs go on, too. Queue pairs of users whose packets the agent forwards
-lose no connection meanwhile: the keeper forwards in its place.
+"""A stopped agent (SIGSTOP): programs wait for it, as for the kernel, and say so; commands time out and say why. When the
+agent continues, or dies and another replaces it, the programs continue. Queue pairs whose packets the agent forwards keep
+their connections meanwhile, because the standby forwards instead.
 
     run_stopped_agent.py --build build/release
 """
@@ -39,7 +39,7 @@ def check_end(judge, program, what):
 
 
 def check_forwarded_pairs(judge, first, second):
-    """Two users' programs on two hosts, while the agent of the first is stopped."""
+    """Programs of two users on two hosts, while the agent of the first host is stopped."""
     for host in (first, second):
         host.start_agent()
     one, other = run_users.HostOfUser(first, run_users.USERS[0]), run_users.HostOfUser(second, run_users.USERS[1])
@@ -52,7 +52,7 @@ def check_forwarded_pairs(judge, first, second):
         found = [pair for process in second.status(user=[])["processes"] for pair in process["queue_pairs"]]
         return found[0]["counters"]["sent_packets"] if found else 0
     begun = harness.poll_until(lambda: sent() > run_stopped_peer.SENT_BEFORE, SECONDS)
-    harness.poll_until(lambda: len(first.agents()) == 2, SECONDS)  # the agent and its second process
+    harness.poll_until(lambda: len(first.agents()) == 2, SECONDS)  # the agent and its standby
     agent = first.status(user=[])["agent"]["pid"]
     os.kill(agent, signal.SIGSTOP)
     time.sleep(STOPPED)

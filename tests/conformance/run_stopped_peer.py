@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A process that is stopped for some seconds, in the middle of what its peer on another host asks of it: its agent answers
-for it, and no connection is lost. Without that its peers would give up after half a second.
+"""A process is stopped for some seconds while its peer on another host waits for it. The agent answers for it, so no
+connection is lost. Otherwise the peer would give up after half a second.
 
     run_stopped_peer.py --build build/release
 """
@@ -14,13 +14,13 @@ import harness
 
 STOPPED = 3
 SECONDS = 40
-# Each message waits for the one before, so both ends always wait for the other. It would take minutes; it is ended before.
+# Each message waits for the previous one, so both ends are always waiting. The run would take minutes; the test ends it earlier.
 PINGPONG = ["ibv_rc_pingpong", "-d", "rxe_eth0", "-n", "10000000", "-s", "16384"]
-SENT_BEFORE = 200  # packets: the two are in the middle of it
+SENT_BEFORE = 200  # packets, after which both are in the middle of the exchange
 
 
 def pair_of(host, process):
-    """The process's queue pair in `verbena status --json`; empty if there is none."""
+    """The process's queue pair in `verbena status --json`; empty if it has none."""
     found = [pair for one in host.status()["processes"] if one["pid"] == process.pid for pair in one["queue_pairs"]]
     return found[0] if found else {}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Devices in /sys and /dev, as programs see them that know nothing of Verbena: links, listings and files as the kernel has
-them, and Prometheus' node_exporter, a Go program, which no preload reaches.
+"""Checks devices in /sys and /dev as programs see them: links, directory listings and files must look like the kernel's.
+Includes Prometheus' node_exporter, a Go program, which no preloaded library can reach.
 
     run_sysfs.py --build build/release
 """
@@ -20,7 +20,7 @@ DEVICE = "rxe_eth0"
 
 
 def check_files(judge, host):
-    """Programs under `verbena run` print what they would with the kernel's files."""
+    """Programs under `verbena run` must print the same as with the kernel's files."""
     hardware = f"/sys/devices/infiniband.verbena/{DEVICE}"
     for what, command, expected in (
             ("a device is a link", ["readlink", f"/sys/class/infiniband/{DEVICE}"],
@@ -41,7 +41,7 @@ def check_files(judge, host):
 
 
 def exporter_arguments(host):
-    """As docs/watching.md has them."""
+    """The arguments given in docs/watching.md."""
     namespace = harness.sh(*host.enter(), "stat", "-Lc", "%i", "/proc/self/ns/net").strip()
     return [f"--path.sysfs=/run/verbena/{namespace}/sys", "--collector.disable-defaults", "--collector.infiniband"]
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Another program has UDP port 4791: programs of one host reach each other by memory all the same, and every command says that
-the port is DOWN. When the program goes, the port is ACTIVE within a second, also for programs that run.
+"""Another program has UDP port 4791. Programs on one host must reach each other through shared memory nevertheless, and every
+command must show the port as DOWN. After that program has ended, the port must be ACTIVE within a second, also for running
+programs.
 
     run_taken_port.py --build build/release
 """
@@ -14,7 +15,7 @@ SECONDS = 20
 HOLDER = "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 4791)); print('ready', flush=True); " \
          "time.sleep(600)"
 PAIRS = (["ibv_rc_pingpong", "-g", "0"], ["ibv_uc_pingpong", "-g", "0"], ["ibv_ud_pingpong", "-g", "0"])
-# How each command prints the port's state.
+# How each command prints the state of the port.
 STATES = {
     "verbena link show": (["link", "show"], r"\b(ACTIVE|DOWN)\b"),
     "ibv_devinfo": (["run", "ibv_devinfo"], r"state:\s+PORT_(ACTIVE|DOWN)"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the traces of Debian's ib_write_bw, as an ordinary user and under an agent of root's: while it runs, with each packet, and
-when its peer and then it itself is dead. Then those of Debian's rping: what has happened to its connections.
+"""Checks the traces of Debian's ib_write_bw, as an ordinary user and under root's agent: while it runs, with each packet, and
+after its peer and then itself were killed. Then checks those of Debian's rping, which show the events of its connections.
 
     run_trace.py --build build/release
 """
@@ -16,7 +16,7 @@ USERS = (65534, 65533)
 
 
 def trace(host, pid, *options, user=None):
-    """(exit status, events) of `verbena trace`."""
+    """Runs `verbena trace`: (exit status, events)."""
     status, output = host.command("trace", "--json", *options, pid, user=user)
     return status, [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
@@ -78,7 +78,7 @@ def check_death(judge, host, server, client):
     found = harness.poll_until(lambda: trace(host, client.pid)[0] == 0, 10, 0.2)
     events = trace(host, client.pid)[1] if found else []
     tries = [event["tries_left"] for event in events if event["event"] == "timeout"]
-    # A busy machine may have made it wait before, and answered.
+    # On a busy machine it may have retried before and then got an answer, so only the last retries count.
     in_turn = tries[-8:] == list(range(7, -1, -1))
     judge.say("the peer of a killed program: each timeout with the tries left", None if in_turn else (tries, events[-20:]))
     failed = [event for event in events if event["event"] == "send_failed"]
@@ -109,7 +109,7 @@ def names(events, kind):
 
 
 def check_connections(judge, host):
-    """rping connects to nobody, then to a server; both are killed."""
+    """rping connects to an address without a listener, then to a server; then both are killed."""
     port = host.hosts.port()
     alone = host.verbena("run", "rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", "1")
     alone.wait(30)
@@ -146,7 +146,7 @@ def check_connections(judge, host):
 
 
 def check_users(judge, host):
-    """Under root's agent."""
+    """Traces under root's agent."""
     host.start_agent()
     mine, others = map(as_user, USERS)
     server, client = start_pair(host, mine)

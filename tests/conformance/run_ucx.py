@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's UCX over Verbena: what ucx_info shows, ucx_perftest over its verbs transports, and as users start it, with no
-environment variables or the usual few, on one host and between two.
+"""Runs Debian's UCX over Verbena, on one host and between two: checks the output of ucx_info, runs ucx_perftest over its verbs
+transports, and runs it as users do, without environment variables or with the usual ones.
 
     run_ucx.py --build build/release
 """
@@ -11,7 +11,7 @@ import re
 import harness
 
 SECONDS = 120
-# It warms up with ten thousand messages if not told otherwise.
+# By default it sends ten thousand messages to warm up.
 LENGTH = ("-n", "200", "-w", "20", "-s", "4096")
 
 
@@ -22,7 +22,7 @@ def transports(output, device):
 
 
 def measure(host, device, transport, test):
-    """Runs ucx_perftest between two processes; answers what is wrong, or None."""
+    """Runs ucx_perftest between two processes; returns a complaint, or None."""
     environment = {"UCX_NET_DEVICES": f"{device}:1", "UCX_TLS": f"{transport},self", "UCX_LOG_LEVEL": "warn"}
     result = harness.pair(host, host, ["ucx_perftest"], client_options=("-t", test, *LENGTH),
                           address=host.ipv4, seconds=SECONDS, environment=environment)
@@ -31,12 +31,12 @@ def measure(host, device, transport, test):
     return result.report()
 
 
-# What users say; {} is what UCX takes by itself.
+# Environments that users set; with {}, UCX selects the transports.
 AS_STARTED = ({}, {"UCX_TLS": "ib,self"}, {"UCX_TLS": "rc,self"}, {"UCX_TLS": "tcp,ib,self"})
 
 
 def as_started(server, client, environment, test):
-    """Runs ucx_perftest as a user would; answers what is wrong, or None."""
+    """Runs ucx_perftest as a user would; returns a complaint, or None."""
     result = harness.pair(server, client, ["ucx_perftest"], client_options=("-t", test, *LENGTH),
                           seconds=SECONDS, environment=environment)
     return None if result.good and "Final:" in result.client.output else result.report()

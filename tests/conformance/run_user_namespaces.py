@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in a user namespace (`unshare -Ur`) beside programs of the same user outside of it, on one host: under root's agent,
-and under an agent of the user's that either of the two has started. Each must have one agent, and a connection between the two.
+"""Programs in a user namespace (`unshare -Ur`) together with the same user's programs outside it, on one host: under root's
+agent, and under the user's own agent that either of the two has started. Both must use one agent, and must be able to connect
+to each other.
 
     run_user_namespaces.py --build build/release
 """
@@ -20,7 +21,7 @@ PROGRAMS = (
 
 
 class InUserNamespace(HostOfUser):
-    """A host as a user has it in a user namespace, where the user is shown as root."""
+    """A host as seen by a user in a user namespace, in which the user appears as root."""
 
     def start(self, command, user=None, environment=None):
         inside = as_user(self.uid) + ["unshare", "-Ur"]
@@ -33,7 +34,7 @@ def judge_agents(judge, what, host, count=1):
 
 
 def judge_doctor(judge, what, host):
-    """The directory of the agent's is in order, and nobody is told to remove it."""
+    """The doctor must find the agent's directory in order, and must not suggest removing it."""
     _, output = host.command("doctor")
     judge.say(f"{what}: doctor", output if "rm -r" in output or "/run/verbena" in output else None)
 

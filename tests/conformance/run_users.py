@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's programs as two users under root's agent, by the wire: each has its queue pairs at full function, and neither has a
-socket of UDP port 4791. On one host, and between two, each with an agent of root's.
+"""Runs Debian's programs as two users under root's agent, by wire, on one host and between two, each with its own agent of
+root. Both users must have fully functional queue pairs, without sockets of UDP port 4791.
 
     run_users.py --build build/release
 """
@@ -11,7 +11,7 @@ import connections
 import harness
 import run_connections
 
-USERS = (65534, 65533)  # the server's, the client's
+USERS = (65534, 65533)  # users of the server and of the client
 PROGRAMS = (
     ("ibv_rc_pingpong", "-c", "-n", "2000"),
     ("ibv_uc_pingpong", "-c", "-n", "200"),
@@ -28,12 +28,12 @@ CONNECTING = (connections.rping(), connections.ucmatose("-c", "10"), connections
 
 
 def as_user(uid):
-    """Prefix of a command that root starts as this user."""
+    """Command prefix with which root starts a command as this user."""
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"] if uid else []
 
 
 class HostOfUser(harness.Host):
-    """A host as one user has it."""
+    """A host as seen by one user."""
 
     def __init__(self, host, uid):  # pylint: disable=super-init-not-called
         self.__dict__.update(host.__dict__)
@@ -62,7 +62,7 @@ def judge_connections(judge, what, hosts, server, client):
 
 
 def judge_status(judge, what, server, client):
-    """Two programs that are at it: whose packets are handed over."""
+    """While two programs exchange messages, the status must show that the agent forwards the packets of both."""
     serving, calling = harness.start_pair(server, client, "-D", "60")
 
     def shown():
@@ -73,7 +73,7 @@ def judge_status(judge, what, server, client):
     found = shown()
     for process in (serving, calling):
         process.kill()
-    judge.say(f"{what}: both have their packets handed over",
+    judge.say(f"{what}: the agent forwards the packets of both",
               None if seen else f"status says {found}\n{serving.output}\n{calling.output}")
 
 

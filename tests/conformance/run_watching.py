@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Watches Debian's ib_write_bw, as an ordinary user: `verbena top` in a terminal of tmux's, with its keys; `verbena top --batch`;
-`verbena metrics`, once and over HTTP.
+"""Watches Debian's ib_write_bw as an ordinary user: with `verbena top` in a tmux terminal, using its keys; with `verbena top
+--batch`; and with `verbena metrics`, once and over HTTP.
 
     run_watching.py --build build/release
 """
@@ -17,7 +17,7 @@ PORT = 9792
 
 
 class Terminal:
-    """A terminal of its own tmux server, in which a command runs."""
+    """A terminal in its own tmux server, in which a command runs."""
 
     def __init__(self, host, *command):
         self._folder = tempfile.TemporaryDirectory(prefix="verbena-tmux-")
@@ -70,7 +70,7 @@ def check_terminal(report, host, pids):
 
 
 def http(host, request):
-    """What the server answers to these bytes, in the host's namespace."""
+    """Sends these bytes to the server from the host's namespace; returns the answer."""
     program = ("import socket, sys; s = socket.create_connection(('127.0.0.1', %d)); s.sendall(sys.stdin.buffer.read()); "
                "sys.stdout.buffer.write(b''.join(iter(lambda: s.recv(65536), b'')))" % PORT)
     return subprocess.run([*host.enter(), sys.executable, "-c", program], input=request, capture_output=True, timeout=30,
@@ -97,7 +97,7 @@ def check_metrics(report, host, pids):
 
 
 def check_agents_server(report, host):
-    """`verbena agent --metrics`: its server ends with it."""
+    """With `verbena agent --metrics`, the metrics server must end with the agent."""
     agent = host.verbena("agent", "--metrics", f"127.0.0.1:{PORT}")
     if not harness.poll_until(lambda: agent.listens(PORT) and "verbena_agent_up 1" in http(host, b"GET /metrics HTTP/1.1\r\n\r\n"), 20, 0.5):
         report.append(f"verbena agent --metrics: {agent.output}")
@@ -120,7 +120,7 @@ def main():
                                                if qp["state"] == "RTS" and qp["counters"]["sent_bytes"]]) >= 1, 30, 0.2):
             sys.exit(f"ib_write_bw does not run:\n{server.output}{client.output}")
         check_terminal(report, host, [client.pid])
-        status, table = host.command("top", "--by", "process")  # no terminal
+        status, table = host.command("top", "--by", "process")  # not a terminal
         if status != 0 or not re.search(rf"^ *{client.pid} .*ib_write_bw", table, re.MULTILINE):
             report.append(f"top without a terminal: {status}\n{table}")
         check_metrics(report, host, [client.pid])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""environment.py ROOT: libraries and the agent read their environment by secure_getenv(3), as a set-user-ID program may not believe it.
-Only command-line programs call getenv(3)."""
+"""environment.py ROOT: libraries and the agent read the environment with secure_getenv(3), because set-user-ID programs must
+not trust it. Only command-line programs may call getenv(3)."""
 
 import re
 import sys

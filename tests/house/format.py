@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""format.py ROOT: clang-format has nothing to change. Releases lay some things out in other ways, so one of them decides: Debian
-12's. Exits 77 (skipped) where that is missing."""
+"""format.py ROOT: clang-format would change nothing. Releases format differently, so Debian 12's release decides. Exits with
+77 (skipped) if that release is not installed."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ SKIPPED = 77
 
 
 def find_program():
-    """clang-format of the right release, or None."""
+    """The clang-format of the right release, or None."""
     for program in filter(None, map(shutil.which, (f"clang-format-{RELEASE}", "clang-format"))):
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
         if re.search(rf"version {RELEASE}\.", said):

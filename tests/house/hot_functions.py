@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hot_functions.py ROOT: the class and the function that a line of src/libraries/libibverbs/hot_functions.txt names still stand in one source file."""
+"""hot_functions.py ROOT: for each line of src/libraries/libibverbs/hot_functions.txt, the named class and function are still
+in one source file."""
 
 import pathlib
 import re
@@ -12,7 +13,7 @@ LIST = "src/libraries/libibverbs/hot_functions.txt"
 
 
 def words_of(name):
-    """The class, or none, and the function of `verbena::room::Class<>::function<>`."""
+    """(class or None, function) of a name such as verbena::folder::Class<>::function<>."""
     parts = [part.removesuffix("<>") for part in name.split("::")]
     outer = parts[-2] if len(parts) > 1 and parts[-2][:1].isupper() else None
     return [part.lstrip("~") for part in (outer, parts[-1]) if part]

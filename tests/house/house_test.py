@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shows that each house rule finds the breach it is there for, in a small tree made for it."""
+"""Shows that each house rule finds a breach, in a small source tree made for the test."""
 
 import pathlib
 import shutil

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""include_order.py ROOT: no folder of src/ includes a folder on its own floor or above, and the headers of a folder do not include
-each other in a circle (docs/architecture.md). src/ has at most ten folders. Only base/format.h includes fmt."""
+"""include_order.py ROOT: no folder of src/ includes a folder on its own floor or above, and no headers of a folder include
+each other in a cycle (docs/architecture.md). src/ has at most ten folders. Only base/format.h includes fmt."""
 
 import pathlib
 import re
@@ -9,7 +9,7 @@ import sys
 
 import source_tree
 
-# Each folder of code, and its floor. Those without a slash beside them are the at most ten folders of src/.
+# Folders and their floors. Paths without a slash are the folders directly below src/, at most ten.
 FLOORS = {
     "base": 1,
     "base/paths": 2, "base/command_line": 2, "control/protocol": 2, "wire/roce": 2, "wire/ethernet": 2, "adapter/memory": 2,
@@ -27,26 +27,26 @@ FLOORS = {
     "libraries/rsockets": 9, "commands/agent": 9, "commands": 9,
     "commands/rdma_core": 10,
 }
-MOST_FOLDERS = 10  # in src/ itself: more than a reader keeps in mind
-# The agent knows nothing of those who talk to it: what both know is in control/model/.
+MAX_FOLDERS = 10  # directly below src/
+# The agent must not depend on its clients; control/model/ has what both need.
 FORBIDDEN = {("agent", "control/client")}
-# The C ABI knows devices through libraries/libibverbs/provider/ only, so that another provider is an addition. One file lists which
-# providers there are.
+# The C ABI accesses devices through libraries/libibverbs/provider/ only, so that another provider can be added. One file lists
+# the providers.
 PROVIDERS = {"adapter/objects"}
 ONLY_INTERFACE = {"libraries/libibverbs", "libraries/librdmacm", "libraries/rsockets"}
 LIST_OF_PROVIDERS = "src/libraries/libibverbs/registered_providers.cc"
-# fmt is compiled into one file; a file that includes fmt's headers would need symbols of a libfmt that nobody links.
+# fmt is compiled into one file. Other files that included fmt's headers would need symbols of libfmt, which is not linked.
 FORMATTERS = {"src/base/format.h", "src/base/format.cc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
 def room_of(path):
-    """The folder of the table that a file below src/ is in: the innermost. None: it is in none."""
+    """The innermost folder of the table that contains a file below src/; None if there is none."""
     return next((folder.as_posix() for folder in pathlib.PurePosixPath(path).parents if folder.as_posix() in FLOORS), None)
 
 
 def broken_rule(name, room, included):
-    """Why the file `name` of `room` may not include "included", or None."""
+    """Why the file `name` in the folder `room` may not include "included", or None."""
     other = room_of(included)
     if "/" not in included:
         return "is not written as \"folder/header.h\""
@@ -66,7 +66,8 @@ def broken_rule(name, room, included):
 
 
 def first_circle(includes):
-    """The headers of one circle, first and last the same; or None. `includes`: header -> those it includes."""
+    """The headers of one include cycle, with the first repeated at the end; or None. `includes`: header -> headers it
+    includes."""
     done, path = set(), []
 
     def visit(header):
@@ -93,7 +94,7 @@ def first_circle(includes):
 def main(root):
     broken, checked = [], 0
     outermost = set()
-    headers = {}  # room -> header -> what it includes of its own room
+    headers = {}  # room -> header -> headers of the same room that it includes
     for path in source_tree.sources(root):
         parts = path.relative_to(root).parts
         if parts[0] != "src":
@@ -119,8 +120,8 @@ def main(root):
             if why:
                 line = text.count("\n", 0, match.start(2)) + 1
                 broken.append(f"{name}:{line}: {included} {why}")
-    if len(outermost) > MOST_FOLDERS:
-        broken.append(f"src/: {len(outermost)} folders, at most {MOST_FOLDERS}: {' '.join(sorted(outermost))}")
+    if len(outermost) > MAX_FOLDERS:
+        broken.append(f"src/: {len(outermost)} folders, at most {MAX_FOLDERS}: {' '.join(sorted(outermost))}")
     for room in sorted(headers):
         circle = first_circle(headers[room])
         if circle:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""licence.py ROOT: every source file names its licence in its first line (a script, in its second)."""
+"""licence.py ROOT: every source file names its licence in the first line (scripts: in the second)."""
 
 import sys
 

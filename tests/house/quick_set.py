@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""quick_set.py ROOT: every folder of tests/ with tests has a line in tests/quick.txt."""
+"""quick_set.py ROOT: every folder of tests/ that contains tests has a line in tests/quick.txt."""
 
 import pathlib
 import sys
@@ -9,7 +9,7 @@ import source_tree
 
 
 def is_within(folder, named):
-    """Whether a folder's tests count as those of one around it, which is named."""
+    """Whether a parent folder is listed and the folder itself is not, so that the parent's line covers it."""
     return any(parent.as_posix() in named for parent in pathlib.PurePath(folder).parents) and folder not in named
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""real_time.py ROOT: a test whose result depends on how long something takes is named in tests/real_time.txt, with the reason.
+"""real_time.py ROOT: tests/real_time.txt lists every test whose result depends on timing, with the reason.
 
-Such a test sleeps, or compares a difference of times that it read with a bound. Waiting for a condition with a deadline is no such
-thing: a busy machine makes it slower, and changes nothing else.
+Such a test sleeps, or compares a measured duration with a bound. Waiting for a condition with a deadline does not count: on a
+busy machine it takes longer, but its result is the same.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ def listed(root):
 
 
 def tests(text):
-    """Name and body of each test of a file."""
+    """(name, body) of each test in a file."""
     found = list(TEST.finditer(text))
     for test, following in zip(found, found[1:] + [None]):
         yield f"{test[1]}.{test[2]}", text[test.start():following.start() if following else len(text)], text.count("\n", 0, test.start()) + 1

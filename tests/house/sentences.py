@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sentences.py ROOT: pages and comments say first what a thing is or does, in the terms of docs/glossary.md.
+"""sentences.py ROOT: sentences in pages and comments begin with their subject and use the terms of docs/glossary.md.
 
-It finds openings and phrases that make a sentence a riddle, words that the glossary replaces, and lines over 120 columns in pages. Comments of
-src/ count as a whole: only the beginning of one, and of a sentence in it, is an opening.
+It reports unclear openings and phrases, words that the glossary replaces, and lines over 120 columns in pages. Comments of
+src/ are checked as a whole: openings are the beginning of the comment and of each sentence in it.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import sys
 
 import source_tree
 
-# These are to be restructured; their sentences are rewritten then.
+# These folders are being restructured; their sentences will be rewritten then.
 LATER = re.compile(r"^src/adapter/(?:engine|shm)/|^src/adapter/transport/requester")
 OPENING = re.compile(r"(?:^|[.:] )(?:What|Who|Whom|Whose|Of|Such|So many|So much)\b(?! is\b[^.]*\?)(?! are\b[^.]*\?)")
 PHRASE = re.compile(r"\b(?:of la" r"te|in va" r"in|as ev" r"er|asks? o" r"n|asked o" r"n|in the mid" r"st|an" r"ew|thereup" r"on|whereup" r"on|such a o" r"ne|"
@@ -23,7 +23,7 @@ WIDEST = 120
 
 
 def comments(text):
-    """The comments of a C++ file: line, and text with its lines joined."""
+    """The comments of a C++ file: (line, text with its lines joined)."""
     start, parts = None, []
     for number, line in enumerate(text.splitlines(), 1):
         found = re.match(r"\s*//+\s?(.*)", line)
@@ -42,7 +42,7 @@ def comments(text):
 
 
 def page_lines(text):
-    """Lines of a page that are prose, joined by paragraphs: line, and text."""
+    """The prose of a page, joined by paragraphs: (line, text)."""
     start, parts, is_code = None, [], False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("```"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the house rules look at: the files of the project, and how a broken rule is reported."""
+"""For the house rules: lists the files of the project, and reports broken rules."""
 
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ COMMENTED_NAMES = {"CMakeLists.txt", "packages"}
 
 
 def files(root):
-    """Every file that git knows or would add; without git, every file outside build folders."""
+    """Every file that git tracks or does not ignore; without git, every file outside build folders."""
     root = pathlib.Path(root)
     listed = b""
     if shutil.which("git"):
@@ -34,7 +34,7 @@ def sources(root):
 
 
 def commented(root):
-    """Files whose first lines can carry a comment, so that they must carry the licence."""
+    """Files that must carry the licence, since their first lines can be comments."""
     return [path for path in files(root)
             if path.suffix in COMMENTED_SUFFIXES or path.name in COMMENTED_NAMES or (not path.suffix and is_script(path))]
 
@@ -45,7 +45,7 @@ def is_script(path):
 
 
 def report(broken, checked, rule):
-    """Prints what is broken and ends the program: 0 only if something was checked and nothing is broken."""
+    """Prints the breaches and exits; with status 0 only if something was checked and nothing is broken."""
     for line in broken:
         print(line)
     if not checked:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""standard_headers.py ROOT: a file of src/ includes the standard headers of the names it uses, itself or through our own headers.
-The standard library's headers include fewer of each other with each release, so newer compilers find what is missing."""
+"""standard_headers.py ROOT: a file of src/ includes the standard headers of the names it uses, directly or through our own
+headers. With each release, the standard library's headers include fewer others, so newer compilers report missing includes."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ import source_tree
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 COMMENT = re.compile(r"//.*")
-# Header -> names that only it declares. Names that several headers declare, as std::size, are left out.
+# Header -> names that only this header declares. Names in several headers, such as std::size, are left out.
 NAMES = {header: re.compile(rf"\bstd::(?:{names})") for header, names in {
     "algorithm": r"(?:sort|stable_sort|min|max|clamp|find|find_if|any_of|all_of|none_of|copy|copy_n|fill|fill_n|equal|lower_bound|"
                  r"upper_bound|count|count_if|transform|remove_if|max_element|min_element|reverse|rotate|unique)\(",
@@ -35,7 +35,7 @@ class Tree:
         self.own = {}
 
     def included(self, path):
-        """The headers outside the project that a file includes, itself or through the project's."""
+        """The non-project headers that a file includes, directly or through project headers."""
         found, seen, waiting = set(), set(), [path]
         while waiting:
             one = waiting.pop()

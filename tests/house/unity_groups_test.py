@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unity_groups.py joins files that share no name, and keeps apart those that do."""
+"""unity_groups.py joins files without common names, and separates files with common names."""
 
 import pathlib
 import subprocess

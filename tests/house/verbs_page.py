@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""verbs_page.py ROOT: docs/verbs.md and docs/rdmacm.md have every function of their headers, once, and name tests that there
-are."""
+"""verbs_page.py ROOT: docs/verbs.md and docs/rdmacm.md list every function of their headers exactly once, and name only tests
+that exist."""
 
 import os
 import pathlib
@@ -12,23 +12,23 @@ import source_tree
 
 INCLUDE = pathlib.Path("/usr/include")
 VERBS = pathlib.Path(os.environ.get("VERBENA_VERBS_HEADER", INCLUDE / "infiniband/verbs.h"))
-# Each page: the functions' prefix, and where they are declared; what begins with src/ is ours, for newer ones.
+# Each page: prefix of the functions, and the headers that declare them. Headers below src/ are ours, for newer functions.
 PAGES = {
     "docs/verbs.md": ("ibv_", (VERBS,)),
     "docs/rdmacm.md": ("rdma_", (INCLUDE / "rdma/rdma_cma.h", INCLUDE / "rdma/rdma_verbs.h", "src/libraries/librdmacm/newer.h")),
 }
-# Later headers declare the functions that are exported for them, and two that are inline or private.
+# Later headers also declare the exported functions in this list, and two that are inline or private.
 NEWER = "tests/libraries/libibverbs/abi/libibverbs.so.1.newer.syms"
 NEWER_BESIDES = {"ibv_wr_flush", "ibv_wr_opcode_str"}
 
 
 def newer_functions(symbols):
-    """Those of public versions, under the names that the headers give them."""
+    """The functions with public symbol versions, under their names in the headers."""
     return {name.lstrip("_") for name in re.findall(r"^(\w+)@@IBVERBS_1\.", symbols, re.MULTILINE)} | NEWER_BESIDES
 
 
 def functions(header, prefix):
-    """What looks called or declared: a name before a bracket, and no type."""
+    """Names that are called or declared: before an opening bracket, and not types."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header, flags=re.DOTALL)
     return {name for kind, name in re.findall(rf"\b(enum |struct )?({prefix}[a-z0-9_]+)\s*\(", text) if not kind}
 
@@ -59,7 +59,7 @@ def main(root):
     root = pathlib.Path(root)
     broken, checked = [], 0
     for page, (prefix, headers) in PAGES.items():
-        paths = [root / header for header in headers]  # an absolute one stays as it is
+        paths = [root / header for header in headers]  # absolute paths stay as they are
         absent = [path for path in paths if not path.exists()]
         if absent:
             print(f"verbs_page: {absent[0]} is not there")

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""words.py ROOT: the project speaks of itself alone: no path outside of it, no mirror of packages, no notes left. And it speaks
-plain English, without the words that the house does not use."""
+"""words.py ROOT: no file names paths outside the project, package mirrors, or leftover notes. Prose is plain English, without
+the words listed here."""
 
 import re
 import sys
 
 import source_tree
 
-# Both lists are written in pieces, so that this file does not break its own rules.
+# Both lists are split into pieces, so that this file passes its own check.
 FORBIDDEN = [re.compile(pattern) for pattern in (
     r"/wo" r"rk/", r"(?<!\w)/ro" r"ot/", r"/ho" r"me/\w", r"/tm" r"p/rc\b", r"\bTO" r"DO\b", r"\bFIX" r"ME\b", r"\bXX" r"X\b",
     r"\{PROJECT_SOURCE_DIR\}/\.\.", r"\b(?:deb|ftp|archive|snapshot|security)\.(?:\w+\.)*(?:deb" r"ian|ubu" r"ntu)\.\w+",
 )]
-# Name the role ("the caller", "the application thread"), and take the common word. Found inside test names too.
+# Words to avoid: name the role ("the caller", "the application thread") or use the common word. Test names are checked too.
 NOT_PLAIN = [re.compile(pattern, re.IGNORECASE) for pattern in (
     r"who" r"ever", r"who" r"soever", r"\ble" r"st\b", r"\b(?:is|are|be) bor" r"ne\b", r"(?:Is|Are)Bor" r"ne",
     r"\bfor ev" r"er\b", r"\bbe ha" r"d\b", r"\bane" r"w\b",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What Verbena's commands and counters say, beside the Linux kernel's rdma_rxe: `verbena doctor PEER` of a host with rxe, `verbena
-link show --json` beside rxe's own link, the counters of both ends after the same requests in both directions; and packets that
-are longer than the link's MTU.
+"""Compares Verbena's commands and counters with the Linux kernel's rdma_rxe: `verbena doctor PEER` of a host with rxe;
+`verbena link show --json` and rxe's own link; the counters of both ends after the same requests in both directions; and
+packets longer than the link's MTU.
 
     kernel_commands.py --build build/release [-v]
 """
@@ -21,15 +21,15 @@ from kernel_vm import harness
 PATIENCE = 60
 PORT = "/sys/class/infiniband/rxe0/ports/1"
 
-# Names that rxe alone has.
+# Counters that only rxe has.
 ONLY_RXE = {
-    "ack_deferred",  # how often its completer's tasklet was scheduled for more than one response
-    "send_err",      # the network took no packet: Verbena counts these of a process, not of a link (`verbena status --json`)
+    "ack_deferred",  # number of times that its completer's tasklet was scheduled for more than one response
+    "send_err",      # the network did not accept a packet; Verbena counts these per process, not per link (`verbena status --json`)
 }
 
-# Each case posts one SEND, WRITE, READ or atomic and an empty SEND behind it, with a path MTU of 1024. The columns: packets of the
-# requests, their octets from the IP header to the ICRC, responses of READs and atomics, SENDs, receives.
-# Headers: IPv4 20, UDP 8, BTH 12, ICRC 4.
+# Each case posts one SEND, WRITE, READ or atomic, followed by an empty SEND, with a path MTU of 1024. Columns: packets of the
+# requests, their bytes from the IP header to the ICRC, responses of READs and atomics, SENDs, receives. Headers: IPv4 20, UDP 8,
+# BTH 12, ICRC 4.
 HEADERS = 44
 TRAFFIC = [
     ("send with immediate", 2, 2 * HEADERS + 4 + 64, 0, 2, 2),
@@ -41,12 +41,12 @@ TRAFFIC = [
 ]
 
 
-# Failures. The requester's counters are the same at both ends, and so are the responder's.
+# Failures: counters of the requester, and of the responder. They are the same for Verbena and the kernel.
 FAILURES = [
     ("send, receiver not ready, 3 retries", {"rcvd_rnr_err": 4, "retry_rnr_exceeded_err": 1, "sent_pkts": 4}, {"send_rnr_err": 4}),
     ("send, nobody answers", {"retry_exceeded_err": 1, "completer_retry_err": 1, "sent_pkts": 4}, {"rcvd_pkts": 0}),
 ]
-# These stay as they are where nothing is lost.
+# These counters must not change where nothing is lost.
 ERRORS = ("duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err", "rcvd_seq_err", "retry_exceeded_err",
           "retry_rnr_exceeded_err", "completer_retry_err")
 
@@ -56,7 +56,7 @@ def who(kernel_serves):
 
 
 class Ends:
-    """Both ends, with verbs_peer at each."""
+    """Both ends, each with a verbs_peer."""
 
     def __init__(self, hosts, machine, peer, verbose):
         self.hosts, self.machine, self.peer, self.verbose = hosts, machine, peer, verbose
@@ -64,7 +64,7 @@ class Ends:
         self.device = f"rxe_{self.ours.netdev}"
 
     def requests(self, case, kernel_serves, family="ipv4", mtu=1024):
-        """Runs the case of that name: what each end printed."""
+        """Runs the case of this name; returns the output of both ends."""
         only = f"={case}"
         port = self.hosts.port()
         theirs = ["/host/verbs_peer", "rxe0", self.machine.gids[family], mtu, port]
@@ -93,7 +93,7 @@ class Ends:
         return {**link["counters"], **link["hw_counters"]}
 
     def counted(self, case, kernel_serves):
-        """By how much each counter grows: ({ours}, {the kernel's})."""
+        """The increase of each counter: (ours, the kernel's)."""
         before = self.mine(), self.kernels()
         self.requests(case, kernel_serves)
         after = self.mine(), self.kernels()
@@ -101,7 +101,7 @@ class Ends:
 
 
 def differences(pairs):
-    """{what: (expected, found)}: those that differ."""
+    """{name: (expected, found)} of the pairs that differ."""
     wrong = {what: pair for what, pair in pairs.items() if pair[0] != pair[1]}
     return "\n".join(f"{what}: expected {expected}, found {found}" for what, (expected, found) in wrong.items()) or None
 
@@ -115,7 +115,7 @@ def check_doctor(judge, ends):
     for address in (kernel_vm.IPV4, kernel_vm.IPV6):
         expect(f"a kernel's rxe, {address}", address, 0, f"{address} answers on UDP port 4791", "RoCEv2 of a kernel",
                "a path MTU of 1024 fits on the way")
-    # The module keeps the port.
+    # The link is deleted, but the kernel module keeps UDP port 4791.
     ends.machine.run("rdma link delete rxe0")
     expect("rdma_rxe without a link", kernel_vm.IPV4, 1, "nothing comes back from its UDP port 4791", "'rdma link'")
     ends.machine.run("modprobe -r rdma_rxe")
@@ -124,13 +124,13 @@ def check_doctor(judge, ends):
 
 
 def guid_of(mac):
-    """EUI-64 of an address of Ethernet (RFC 4291, appendix A)."""
+    """The EUI-64 of an Ethernet address (RFC 4291, appendix A)."""
     octets = [int(octet, 16) for octet in mac.split(":")]
     return "".join(f"{octet:02x}" for octet in (octets[0] ^ 2, *octets[1:3], 0xff, 0xfe, *octets[3:]))
 
 
 def check_link(judge, ends):
-    """Compares what both say of their links. The netdevs have the same MTU, and addresses of the same kinds."""
+    """Compares the two links. Their network devices have the same MTU and the same kinds of addresses."""
     netdev = "/sys/class/net/eth0"
     _, text = ends.machine.run(f"rdma link show rxe0/1 -j; cat /sys/class/infiniband/rxe0/node_guid {netdev}/address {netdev}/mtu "
                                f"{PORT}/gid_attrs/types/0; ibv_devinfo -v -d rxe0")
@@ -161,7 +161,8 @@ def check_names(judge, ends):
 
 
 def judge_counters(judge, ends, case, kernel_serves, verdict):
-    """verdict(ours, the kernel's): what is wrong. On a busy machine a timer may fire before an answer is there: then once more."""
+    """verdict(ours, the kernel's) returns a complaint or None. It gets three tries, since on a busy machine a timer may fire
+    before the answer arrives."""
     wrong = None
     for _ in range(3):
         ours, kernels = ends.counted(case, kernel_serves)
@@ -201,14 +202,14 @@ def check_counters(judge, ends):
 
 
 def check_fragments(judge, ends):
-    """A path MTU of 4096 over a link whose MTU is 1500. The kernel takes packets in IP fragments, and sends none itself (EMSGSIZE)."""
+    """A path MTU of 4096 over a link whose MTU is 1500. The kernel accepts packets in IP fragments, but sends none (EMSGSIZE)."""
     for family in ("ipv4", "ipv6"):
         for case, kernel_serves in (("send, 17001 bytes", True), ("write, 17003 bytes", True), ("read, 17005 bytes", False)):
             before = ends.kernels()
             client, server = ends.requests(case, kernel_serves, family, 4096)
             after = ends.kernels()
             good = re.search(rf"^{case}\tSUCCESS SUCCESS \(RTS\)", client, re.MULTILINE)
-            # Nothing came out of order or with a wrong ICRC.
+            # Nothing may arrive out of order or with a wrong ICRC.
             good = good and all(after[name] == before[name] for name in ("out_of_seq_request", "duplicate_request"))
             judge.say(f"fragments, {family}, {who(kernel_serves)}: {case}",
                       None if good else f"{client}\n{server}\n{before}\n{after}")

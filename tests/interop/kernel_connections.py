@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that connect by address, between Verbena and the Linux kernel's rdma_cm over rdma_rxe: each as the server, over IPv4
-and over IPv6.
+"""Runs programs that connect by address between Verbena and the Linux kernel's rdma_cm over rdma_rxe, with each as the server,
+over IPv4 and IPv6.
 
     kernel_connections.py --build build/release
     kernel_connections.py --build build/release --program rping --repeat 20
@@ -19,7 +19,7 @@ import connections  # noqa: E402
 import run_connections  # noqa: E402
 import run_rsockets  # noqa: E402
 
-EMULATION = 3  # a program may take this many times as long as elsewhere: the machine is emulated
+EMULATION = 3  # the machine is emulated, so programs may take this many times as long
 THEIRS = {"ipv4": kernel_vm.IPV4, "ipv6": kernel_vm.IPV6}
 OURS = {"ipv4": kernel_vm.OUR_IPV4, "ipv6": kernel_vm.OUR_IPV6}
 
@@ -29,7 +29,7 @@ def cases():
         connections.rping(), connections.rping("-S", "60000", count=3),
         connections.ucmatose(), connections.ucmatose("-c", "5"),
         connections.udaddy(), connections.udaddy("-c", "3"),
-        # Linux 6.1 joins no IPv6 group over RoCE (ENOTSUPP).
+        # Linux 6.1 cannot join an IPv6 group over RoCE (ENOTSUPP).
         dataclasses.replace(connections.mckey(), families=("ipv4",)),
         connections.stream("rstream", "-I", "20", "-C", "4", "-S", "5000", "-T", "v"),
         connections.stream("rstream", "-I", "20", "-C", "4", "-S", "5000", "-T", "n"),
@@ -37,14 +37,14 @@ def cases():
 
 
 def wait_for_kernel_listener(machine, port, seconds=30):
-    """Whether an identifier of rdma_cm listens in the machine, as soon as it does. Without a port: on any."""
+    """Waits until an identifier of rdma_cm listens in the machine, on this port if one is given; returns whether one does."""
     status, _ = machine.run(f"for i in $(seq {seconds * 10}); do rdma resource show cm_id | grep -qi 'listen.*:{port or ''}' && "
                             "exit 0; sleep 0.1; done; exit 1", seconds + 5)
     return status == 0
 
 
 def run_case(hosts, machine, case, family, kernel_serves):
-    """One run: a complaint or None."""
+    """Runs a case once; returns a complaint, or None."""
     ours = machine.our_host
     server, client = (THEIRS, OURS) if kernel_serves else (OURS, THEIRS)
     words = {"server": server[family], "client": client[family], "any": connections.ANY[family],
@@ -73,7 +73,8 @@ def run_case(hosts, machine, case, family, kernel_serves):
 
 
 def run_rsockets_case(hosts, machine, case, kernel_serves):
-    """The same for a program of rsockets, which nothing outside shows to listen: the client is refused until it does."""
+    """Like run_case(), for rsockets programs. Nothing shows from outside that they listen, so the client retries while it is
+    refused."""
     ours, port, seconds = machine.our_host, hosts.port(), EMULATION * 40
     theirs = harness.Host(hosts, None, kernel_vm.IPV4, kernel_vm.IPV6, "eth0")
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Management datagrams between programs on Verbena and on the Linux kernel, over libibumad, in both directions: short ones, and long
-ones in several datagrams (RMPP).
+"""Exchanges management datagrams between programs on Verbena and on the Linux kernel through libibumad, in both directions:
+short ones, and long messages of several datagrams (RMPP).
 
     kernel_mads.py --build build/release
 
-Over IPv6 only: over IPv4 the kernel (6.1) does not find what an acknowledgement is for, as it compares GIDs where the IPv4 header has
-none, and two kernels cannot exchange such a message either.
+Over IPv6 only: over IPv4 the kernel (6.1) cannot match an acknowledgement to its message, because it compares GIDs, which an
+IPv4 header does not have. Two kernels cannot exchange such a message either.
 """
 
 import argparse
@@ -24,7 +24,7 @@ DEBIANS = "libibumad.so.3"
 
 
 def ask(machine, hosts, peer, kernel_serves):
-    """One program asks, the other answers: a complaint or None, and what the one that asks has said."""
+    """One program asks and the other answers: (complaint or None, output of the asking program)."""
     ours = machine.our_host
     device = f"rxe_{ours.netdev}"
     mine = ["run", peer, device]

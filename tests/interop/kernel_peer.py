@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's programs between Verbena and the Linux kernel's rdma_rxe: each as the server, over IPv4 and over IPv6.
+"""Runs Debian's programs between Verbena and the Linux kernel's rdma_rxe, with each as the server, over IPv4 and IPv6.
 
     kernel_peer.py --build build/release
     kernel_peer.py --build build/release --mtu 9000 --program ib_write_bw --repeat 20
@@ -15,7 +15,7 @@ from kernel_vm import harness
 sys.path.insert(0, str(kernel_vm.TOP / "tests" / "conformance"))
 import matrix  # noqa: E402
 
-EMULATION = 3  # a program may take this many times as long as elsewhere: the machine is emulated
+EMULATION = 3  # the machine is emulated, so programs may take this many times as long
 
 
 def cases():
@@ -34,7 +34,7 @@ def cases():
 
 
 def run_case(hosts, machine, case, family, kernel_serves):
-    """One run: a complaint or None, and the client's output."""
+    """Runs a case once: (complaint or None, the client's output)."""
     ours, port = machine.our_host, hosts.port()
     option = "-g" if "pingpong" in case.program else "-x"
     words = [*case.command(), "-p", port, option]
@@ -61,7 +61,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
     parser.add_argument("--program", action="append", choices=sorted({case.program for case in cases()}))
-    parser.add_argument("--mtu", type=int, default=1500, help="of the cable; 9000 gives a path MTU of 4096")
+    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the cable; 9000 gives a path MTU of 4096")
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
     harness.require_root()

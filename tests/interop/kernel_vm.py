@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux kernel with rdma_rxe in a virtual machine, at the other end of a cable to a network namespace of ours.
+"""A Linux kernel with rdma_rxe in a virtual machine, joined by a cable to one of our network namespaces.
 
     with harness.Hosts(build) as hosts, kernel_vm.KernelVm(hosts) as machine:
         status, output = machine.run("rdma link show")
 
-    kernel_vm.py --build build/release 'rdma link show'     boots a machine, runs that, and powers it off
+    kernel_vm.py --build build/release 'rdma link show'     boots a machine, runs the command, and powers the machine off
 
-vm/make-image makes what is booted, once, in $XDG_CACHE_HOME/verbena/kernel-vm; VERBENA_KERNEL_VM names another folder.
+vm/make-image makes the image to boot, once, in $XDG_CACHE_HOME/verbena/kernel-vm; VERBENA_KERNEL_VM names another folder.
 """
 
 import argparse
@@ -26,10 +26,10 @@ import harness  # noqa: E402
 
 NETDEV = "tap0"  # our end of the cable
 IPV4, IPV6 = "10.77.0.11", "fd77::b"         # the machine's addresses
-OUR_IPV4, OUR_IPV6 = "10.77.0.1", "fd77::1"  # ours
+OUR_IPV4, OUR_IPV6 = "10.77.0.1", "fd77::1"  # our addresses
 TOOLS = ("qemu-system-x86_64", "debootstrap", "busybox", "cpio", "depmod", "mke2fs", "xz", "zstd")
 BOOT_SECONDS = 300
-# TCG: what is emulated runs everywhere. A machine within a machine that claims KVM does not always boot by it.
+# TCG emulation works on every host. In a virtual machine that claims to have KVM, guests do not always boot with it.
 QEMU = ("qemu-system-x86_64", "-machine", "q35,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-snapshot")
 KERNEL_OPTIONS = ("console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 tsc=reliable no_timer_check "
@@ -37,7 +37,7 @@ KERNEL_OPTIONS = ("console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 
 
 
 def image():
-    """The folder with what is booted, made first where it is not there; skips the test where it cannot be made."""
+    """The folder with the image. Makes the image if it is missing; skips the test if that fails."""
     harness.require_root()
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
@@ -52,7 +52,7 @@ def image():
 
 
 class Job:
-    """A program in the machine. It looks to the tests like one that was started here."""
+    """A program in the machine, with the interface of harness.Process."""
 
     def __init__(self, machine, command):
         self._machine = machine
@@ -72,27 +72,27 @@ class Job:
         return not self._path.with_suffix(".status").exists() and self._machine.is_up()
 
     def wait(self, seconds):
-        """Its exit status; None if it still runs after that time."""
+        """Returns the exit status, or None if the program still runs after `seconds`."""
         if not harness.poll_until(lambda: not self.running(), seconds, 0.005):
             return None
         status = self._file(".status")
         return int(status) if status else -1
 
     def kill(self):
-        """Ends it and what it started."""
+        """Ends the program and everything it started."""
         if self.running():
             self._machine.run(f"pkill -KILL -s $(cat {self._machine.within(self._path.with_suffix('.pid'))})")
 
 
 class KernelVm:
-    """The machine, up between enter and exit, with a link rxe0 over its eth0."""
+    """The machine, running between enter and exit, with a link rxe0 over its eth0."""
 
     def __init__(self, hosts, mtu=1500, processors=2, megabytes=1536):
         self._image = image()
         self._mtu = mtu
         self._size = ("-smp", str(processors), "-m", str(megabytes))
         self._shared = tempfile.TemporaryDirectory(prefix="verbena-kernel-vm-")
-        self.shared = pathlib.Path(self._shared.name)  # the machine's /host
+        self.shared = pathlib.Path(self._shared.name)  # mounted in the machine as /host
         self._jobs = self.shared / "jobs"
         self._numbers = itertools.count(1)
         self._qemu = None
@@ -114,7 +114,7 @@ class KernelVm:
         if self._bell:
             os.close(self._bell)
         if self._qemu:
-            self._qemu.kill()  # its disk is a snapshot: nothing is lost
+            self._qemu.kill()  # its disk is a snapshot, so nothing is lost
             self._qemu.wait()
         self._shared.cleanup()
 
@@ -158,11 +158,11 @@ class KernelVm:
 
     @staticmethod
     def within(path):
-        """The name that a file of ours under /host has in the machine."""
+        """The path in the machine of one of our files under /host."""
         return f"/host/{path.parent.name}/{path.name}"
 
     def begin(self, command):
-        """Starts a shell command, in a session of its own; where its output and its exit status will be."""
+        """Starts a shell command in its own session; returns the prefix of the paths of its output and exit status."""
         path = self._jobs / str(next(self._numbers))
         pid = self.within(path.with_suffix(".pid"))
         path.with_suffix(".sh").write_text(f"setsid -w bash -c {shlex.quote(f'echo $$ > {pid}; {command}')}\n", encoding="utf-8")
@@ -176,11 +176,11 @@ class KernelVm:
         return status, job.output
 
     def start(self, _, *words, seconds=60):
-        """Starts a program in the machine, for at most so long."""
+        """Starts a program in the machine, and ends it after `seconds`."""
         return Job(self, f"exec timeout {seconds} {' '.join(map(str, words))}")
 
     def wait_for_listener(self, port, seconds=60):
-        """Whether something in the machine listens on a TCP port, as soon as it does."""
+        """Waits until something in the machine listens on a TCP port; returns whether it does."""
         status, _ = self.run(f"for ((i = 0; i < {seconds * 50}; i++)); do "
                              f"grep -qi ':{port:04x} .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.02; done; exit 1",
                              seconds + 5)
@@ -190,8 +190,8 @@ class KernelVm:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
-    parser.add_argument("--mtu", type=int, default=1500, help="of the cable")
-    parser.add_argument("command", nargs="*", help="none: only sees to it that there is an image")
+    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the cable")
+    parser.add_argument("command", nargs="*", help="command to run; without one, only makes the image")
     options = parser.parse_args()
     print(f"image: {image()}")
     if options.command:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the interoperability matrix: which programs are run between Verbena and the kernel, and in which manners; and where
-the two differ in what they say of an error, with the reason."""
+"""The rows of the interoperability matrix: programs that run between Verbena and the kernel, with their variants; and the
+known differences in reported errors, with reasons."""
 
 import dataclasses
 import pathlib
@@ -13,28 +13,29 @@ import matrix  # noqa: E402
 import run_rsockets  # noqa: E402
 
 FEW = ("-n", "20")
-# Longer than the emulated machine ever takes to answer: retransmissions that nobody needs make rdma_rxe stand still at times.
+# An ACK timeout longer than the emulated machine ever needs to answer: unnecessary retransmissions make rdma_rxe hang at times.
 PATIENT = ("-u", "20")
-# Half a second: what is lost is missed by the timer alone at times, and seven retries outlast a busy machine.
+# An ACK timeout of half a second: some losses are detected by the timer only, and seven retries are enough on a busy machine.
 LOSSY = ("-u", "17")
-# (family, path MTU): each family and each MTU; --full takes all pairs of them.
+# (family, path MTU): every family and every MTU occurs; --full runs all combinations.
 MANNERS = (("ipv4", 256), ("ipv6", 1024), ("ipv4", 4096))
 ALL_MANNERS = tuple((family, mtu) for family in ("ipv4", "ipv6") for mtu in (256, 1024, 4096))
-# Every size from 2 bytes to 8 MiB, as few messages of each as perftest takes. They take long: only the last of the manners.
+# Every size from 2 bytes to 8 MiB, with the minimum of messages that perftest allows per size. They are slow, so only the last
+# variant runs them.
 ALL_SIZES = ("-a", "-n", "5")
 
 
 def delay(program, *options, **more):
-    """A deviation is not a number at times (perftest's own), where an answer took long: the line of figures is enough."""
+    """Like matrix.delay(), but requires only the line of figures: perftest prints a deviation of nan if an answer took long."""
     return dataclasses.replace(matrix.delay(program, *options, **more), figure=None, expect=r"\n\s*\d+\s+\d+\s+[\d.]+")
 
 
 def programs():
-    """Programs that meet over TCP. The path MTU comes as -m."""
+    """Programs that connect over TCP. The path MTU is passed as -m."""
     rc, ud, uc, srq = "ibv_rc_pingpong", "ibv_ud_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"
     rows = [matrix.pingpong(rc, "-c", *FEW), matrix.pingpong(rc, "-c", "-e", *FEW), matrix.pingpong(rc, "-c", "-s", "20000", *FEW),
             matrix.pingpong(ud, "-c", "-s", "200", *FEW),
-            # A lost message would stop the exchange for good: so few that each finds its receive.
+            # A lost message would stop the ping-pong forever. With so few messages, each finds a posted receive.
             matrix.pingpong(uc, "-c", *FEW), matrix.pingpong(srq, "-c", "-q", "4", *FEW)]
     for operation in ("send", "write", "read"):
         rows += [matrix.rate(f"ib_{operation}_bw", "-s", "20000", *FEW), delay(f"ib_{operation}_lat", *FEW),
@@ -50,19 +51,19 @@ def programs():
 
 
 def lossy():
-    """Over a link that loses, repeats and swaps frames, in both directions. Only programs whose ends take leave of each other: the last
-    acknowledgment may be lost, too, and must find somebody who repeats it."""
+    """Programs over a link that loses, duplicates and reorders frames in both directions. Only programs whose ends say goodbye
+    to each other: the last acknowledgement may be lost too, and then somebody must be there to repeat it."""
     sizes = {"ib_send_lat": "10000", "ib_send_bw": "20000", "ib_write_bw": "20000", "ib_read_bw": "20000"}
     return [*((delay if program.endswith("lat") else matrix.rate)(program, "-s", size, "-n", "50", seconds=120)
               for program, size in sizes.items()), matrix.rate("ib_atomic_bw", "-n", "50", seconds=120)]
 
 
 def connecting():
-    """Programs that connect by address; they take the path MTU of the link."""
+    """Programs that connect by address; they use the path MTU of the link."""
     return [
         connections.rping(count=5), connections.rping("-S", "60000", count=3),
         connections.ucmatose("-c", "3"), connections.udaddy("-c", "2"),
-        # Linux 6.1 joins no IPv6 group over RoCE (ENOTSUPP).
+        # Linux 6.1 cannot join an IPv6 group over RoCE (ENOTSUPP).
         dataclasses.replace(connections.mckey("-C", "3"), families=("ipv4",)),
         connections.Connecting("cmtime", "cmtime -b {any} -p {port} -c 20", "cmtime -s {server} -p {port} -c 20", server_stays=True,
                                expect_client=r"disconnect\s*:"),
@@ -82,8 +83,8 @@ def rsockets():
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What differs from what the kernel says to itself, and why. `kernel_serves`: in which direction. Statuses that are None are
-    as between kernels."""
+    """A known difference from the result between two kernels, and its reason. `kernel_serves`: the direction. A status of
+    None: the same as between kernels."""
     case: str
     kernel_serves: bool
     why: str

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The interoperability matrix: Verbena and the Linux kernel's rdma_rxe, each as the server, over IPv4 and IPv6, with path MTUs of
-256, 1024 and 4096 bytes, as one table.
+"""Makes the table of the interoperability matrix: Verbena and the Linux kernel's rdma_rxe, with each as the server, over IPv4
+and IPv6, with path MTUs of 256, 1024 and 4096 bytes.
 
     matrix_table.py --build build/release                       everything
-    matrix_table.py --build build/release --part verbs          only the statuses of right and wrong requests
+    matrix_table.py --build build/release --part verbs          the completion statuses of correct and wrong requests only
     matrix_table.py --build build/release --share 1/4           a quarter of it
     matrix_table.py --build build/release --write docs/interop.md
 """
@@ -26,7 +26,7 @@ from kernel_vm import harness
 
 PARTS = ("verbs", "programs", "connections", "rsockets", "lossy")
 COLUMNS = [(kernel_serves, family) for kernel_serves in (True, False) for family in ("ipv4", "ipv6")]
-LOSS = "loss 1% duplicate 1% delay 1ms reorder 98% 50%"  # one of fifty is overtaken by those behind it
+LOSS = "loss 1% duplicate 1% delay 1ms reorder 98% 50%"  # one packet in fifty is overtaken by later ones
 PATIENCE = 240  # seconds for all requests of one connection of verbs_peer
 BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
 
@@ -36,7 +36,7 @@ class Row:
     part: str
     name: str
     statuses: str = ""
-    cells: dict = dataclasses.field(default_factory=dict)  # column: verdicts, one for each run
+    cells: dict = dataclasses.field(default_factory=dict)  # column -> verdicts, one per run
     notes: list = dataclasses.field(default_factory=list)
 
     def add(self, column, manner, wrong):
@@ -53,7 +53,7 @@ class Row:
 
 
 class Table:
-    """The rows, and what failed."""
+    """The rows of the table, and the failures."""
 
     def __init__(self, machine, hosts, options):
         self.machine, self.hosts, self.options = machine, hosts, options
@@ -64,7 +64,7 @@ class Table:
         return self.rows.setdefault((part, name), Row(part, name))
 
     def say(self, row, column, manner, wrong):
-        """One run came to this; `wrong`: a complaint, or None."""
+        """Adds the result of a run; `wrong`: a complaint, or None."""
         row.add(column, manner, wrong)
         kernel_serves, family = column
         where = f"{'kernel' if kernel_serves else 'verbena'} serves, {family}{f', {manner}' if manner else ''}"
@@ -78,15 +78,15 @@ class Table:
         print(f"=== {why}", flush=True)
 
     def share(self, cases):
-        """Those that are this run's: one of so many, another for each part of the matrix."""
+        """The cases of this run's share; each part of the matrix begins with a different case."""
         part, parts = (int(word) for word in (self.options.share or "0/1").split("/"))
         return [case for number, case in enumerate(cases)
                 if number % parts == part % parts and self.options.only in getattr(case, "name", self.options.only)]
 
-    # ---- right and wrong requests, by verbs_peer
+    # ---- correct and wrong requests, by verbs_peer
 
     def peer_lines(self, family, mtu, kernel_serves):
-        """{case: what it came to} of the client and of the server, and a complaint. kernel_serves None: the kernel with itself."""
+        """({case: outcome} of the client, the same of the server, complaint). kernel_serves None: the kernel with itself."""
         port, ours = self.hosts.port(), self.machine.our_host
         theirs = ["/host/verbs_peer", "rxe0", self.machine.gids[family], mtu, port]
         mine = ["run", self.options.peer, f"rxe_{ours.netdev}", ours.gid_index(getattr(ours, family), f"rxe_{ours.netdev}"), mtu, port]
@@ -126,11 +126,11 @@ class Table:
 
     @staticmethod
     def difference(row, known, golden, found):
-        """What is not as the kernel has it with itself, nor as it is known to differ; None where nothing is."""
+        """A complaint about outcomes that differ from the kernel's with itself and are not a known difference; else None."""
         wrong, differs = [], []
         for side, kernels, ours, expected in zip(("client", "server"), golden, found, (known and known.client, known and known.server)):
             if expected is None:
-                # An end whose statuses differ may have moved other bytes, too.
+                # An end with known differences in its statuses may also have moved other bytes.
                 same = statuses_of(kernels) == statuses_of(ours) if known else kernels == ours
                 if not same:
                     wrong.append(f"{side}: '{ours}', between kernels '{kernels}'")
@@ -153,7 +153,7 @@ class Table:
                 for family, mtu in self.manners[-1 if "-a" in case.options and not self.options.full else 0:]:
                     with_mtu = dataclasses.replace(case, options=(*case.options, "-m", str(mtu)), gid=None)
                     if case.program == "ibv_ud_pingpong" or "UD" in case.options:
-                        with_mtu = dataclasses.replace(case, gid=None)  # the link's
+                        with_mtu = dataclasses.replace(case, gid=None)  # the link's MTU decides
                     wrong, _ = kernel_peer.run_case(self.hosts, self.machine, with_mtu, family, kernel_serves)
                     self.say(row, (kernel_serves, family), mtu, wrong)
 
@@ -193,7 +193,7 @@ class Table:
                 self.say(row, (kernel_serves, case.family), None,
                          kernel_connections.run_rsockets_case(self.hosts, self.machine, case, kernel_serves))
 
-    # ---- what it looks like
+    # ---- output
 
     def markdown(self):
         notes, lines = {}, []
@@ -213,7 +213,7 @@ class Table:
 
 
 def statuses_of(outcome):
-    """Without the mark of the bytes that moved."""
+    """The outcome without the hash of the moved bytes."""
     return re.sub(r" ?#[0-9a-f]{8}", "", outcome)
 
 
@@ -227,11 +227,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
     parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
-    parser.add_argument("--only", default="", help="only rows with this in their name")
-    parser.add_argument("--full", action="store_true", help="each program with every path MTU over both families")
+    parser.add_argument("--only", default="", help="run only rows whose name contains this")
+    parser.add_argument("--full", action="store_true", help="run each program with every path MTU over both address families")
     parser.add_argument("--share", default=os.environ.get("VERBENA_CONFORMANCE_SHARE", ""), metavar="K/N",
-                        help="one of N parts of the rows; of verbs: all rows in one of N parts of the manners")
-    parser.add_argument("--write", metavar="FILE", help="puts the table into this file, between its two marks")
+                        help="run the K-th of N parts of the rows; for verbs: all rows, in a part of the variants")
+    parser.add_argument("--write", metavar="FILE", help="write the table into FILE, between its two marks")
     options = parser.parse_args()
     options.began = time.monotonic()
     harness.require_root()
@@ -239,7 +239,7 @@ def main():
 
     with harness.Hosts(options.build) as hosts, kernel_vm.KernelVm(hosts, 9000) as machine:
         peer = pathlib.Path(options.build).resolve() / "tests" / "verbs_peer"
-        # Where an ordinary user reaches it, and the kernel's machine.
+        # Where an ordinary user and the kernel's machine can reach it.
         options.peer = shutil.copy(peer, machine.shared / "verbs_peer")
         machine.shared.chmod(0o755)
         table = Table(machine, hosts, options)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""record_rdma_tool.py FILE: writes down what iproute2's `rdma` answers on the Linux kernel's rxe, in the virtual machine: the
-command lines of tests/commands/rdma_cases.py, each with exit status, standard output and standard error, as JSON. The tests compare
-our `rdma` with it (tests/commands/rdma_golden.json)."""
+"""record_rdma_tool.py FILE: runs iproute2's `rdma` on the Linux kernel's rxe in the virtual machine, with the command lines of
+tests/commands/rdma_cases.py. Records exit status, standard output and standard error of each as JSON. The tests compare our
+`rdma` with the file (tests/commands/rdma_golden.json)."""
 
 import glob
 import json
@@ -17,7 +17,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests" / "commands"))
 import rdma_cases  # noqa: E402
 
-# In the machine: runs what it reads, so that a few hundred commands take one exchange.
+# Runs in the machine: executes the commands that it reads, so that a few hundred commands take one exchange.
 RUNNER = """
 import json, shlex, subprocess, sys
 holder = subprocess.Popen([sys.executable, "/host/holder.py", "rxe0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -43,12 +43,12 @@ json.dump(answers, open("/host/answers.json", "w"), indent=1)
 """
 
 
-# The machine has none; it is of the same Debian as this one.
+# The machine has no Python. It uses this host's, since both run the same Debian release.
 PYTHON = "env PYTHONHOME=/host/usr PYTHONPATH=/host/usr/lib/python3/dist-packages LD_LIBRARY_PATH=/host/libraries /host/usr/bin/python3.11"
 
 
 def bring_python(shared):
-    """Python and rdma-core's pyverbs, for the machine to run from /host."""
+    """Copies Python and rdma-core's pyverbs to a folder that the machine sees as /host."""
     ignored = shutil.ignore_patterns("__pycache__", "test", "idlelib", "lib2to3", "config-*", "ensurepip")
     for folder in ("usr/lib/python3.11", "usr/lib/python3/dist-packages/pyverbs"):
         shutil.copytree(f"/{folder}", shared / folder, ignore=ignored)
@@ -60,7 +60,7 @@ def bring_python(shared):
 
 
 class NoBuild(harness.Build):
-    """Nothing of ours runs."""
+    """A stand-in: no program of ours is needed."""
 
     def __init__(self):  # pylint: disable=super-init-not-called
         self._copy = None

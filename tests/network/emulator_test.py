@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What link_emulator does to the packets of two hosts, seen by the hosts.
+"""Tests link_emulator: what happens to the packets between two hosts, as the hosts see it.
 
     emulator_test.py --build build/release
 """
@@ -23,7 +23,7 @@ STREAM_BYTES = 24 << 20
 
 
 class EmulatorOnly(harness.Build):
-    """A build folder of which nothing else is used, so that nothing else needs to be there."""
+    """A build folder of which only link_emulator is used, so that nothing else must be built."""
 
     def __init__(self, folder):  # pylint: disable=super-init-not-called
         self.folder = pathlib.Path(folder).resolve()
@@ -33,7 +33,7 @@ class EmulatorOnly(harness.Build):
 
 
 class Link:
-    """Two hosts with a link between them that does what the options say."""
+    """Two hosts joined by an emulated link with the given options."""
 
     def __init__(self, build, *options):
         self._hosts = harness.Hosts(build)
@@ -43,7 +43,7 @@ class Link:
     def __enter__(self):
         self._hosts.__enter__()
         (self.first, self.second), self._emulator = self._hosts.two_far(self._options, ipv6=False)
-        # No packet is in the way whose number would be another one in each run.
+        # Permanent neighbour entries avoid ARP packets, which would change the numbers of the other packets from run to run.
         for host, other in ((self.first, self.second), (self.second, self.first)):
             harness.sh("ip", "-n", host.namespace, "neigh", "add", other.ipv4, "lladdr", other.mac(), "dev", "eth0",
                        "nud", "permanent")
@@ -56,7 +56,7 @@ class Link:
         return host.start([sys.executable, ENDPOINT, *words], user=[])
 
     def serve(self, *words):
-        """Starts one end on the second host."""
+        """Starts an endpoint on the second host."""
         process = self.start(self.second, *words)
         if not harness.poll_until(lambda: "ready" in process.output or not process.running(), 20):
             raise RuntimeError(process.output)
@@ -69,29 +69,29 @@ class Link:
         return json.loads(lines[-1]) if lines else {}
 
     def datagrams(self, count, *options):
-        """What the second host gets of the datagrams that the first one sends."""
+        """Sends datagrams from the first host; returns the second host's report."""
         receiving = self.serve("receive", PORT)
         self.said(self.start(self.first, "send", self.second.ipv4, PORT, count, *options))
         return self.said(receiving)
 
     def stream(self):
-        """What was sent, and what came."""
+        """Sends a stream; returns the reports of both ends."""
         taking = self.serve("take", PORT)
         sent = self.said(self.start(self.first, "stream", self.second.ipv4, PORT, STREAM_BYTES, 7))
         return sent, self.said(taking)
 
     def end(self):
-        """What the link counted of the packets to the second host."""
+        """The link's counters for packets to the second host."""
         return self._emulator.end()["there"]
 
     def checksum_errors(self):
-        """Datagrams that the second host has thrown away for their checksum."""
+        """The number of datagrams that the second host dropped because of a wrong checksum."""
         names, values = re.findall(r"(?m)^Udp: (.*)$", harness.sh("ip", "netns", "exec", self.second.namespace, "cat", "/proc/net/snmp"))
         return int(dict(zip(names.split(), values.split()))["InCsumErrors"])
 
 
 def expect(condition, what):
-    """None, or what is wrong."""
+    """None if the condition holds, else the complaint."""
     return None if condition else str(what)
 
 
@@ -138,7 +138,7 @@ def a_damaged_datagram_is_not_delivered(build):
         got = link.datagrams(3000)
         errors = link.checksum_errors()
         counted = link.end()
-    # Where the bit was in the IP header no datagram was seen at all.
+    # If the flipped bit was in the IP header, no datagram was seen at all.
     good = got["damaged"] == 0 and len(got["numbers"]) <= 3000 - errors and 400 < errors <= counted["corrupted"]
     return expect(good and len(set(got["numbers"])) == len(got["numbers"]), (len(got["numbers"]), got["damaged"], errors, counted))
 
@@ -213,7 +213,7 @@ def what_makes_no_sense_is_refused(build):
 
 
 def the_links_of_the_benchmark_are_understood(build):
-    """Each fails for the name of its device only."""
+    """The options of the benchmark's links are valid: each start may fail only because of the device name."""
     program = build.folder / "tests" / "link_emulator"
     for link in LINKS:
         ran = subprocess.run([program, "a/b", "c", *link.options.split()], capture_output=True, text=True, timeout=20, check=False)
@@ -233,7 +233,7 @@ CASES = [a_delay_is_there_in_both_directions, a_seed_loses_the_same_packets_agai
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder")
-    parser.add_argument("--case", action="append", help="only those whose name contains this")
+    parser.add_argument("--case", action="append", help="run only cases whose name contains this")
     options = parser.parse_args()
     harness.require_root()
     harness.require_tap()

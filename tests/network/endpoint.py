@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the emulator send over its links: numbered datagrams whose bytes follow from their number, and streams.
+"""Sends the traffic of the emulator's tests: numbered datagrams whose bytes follow from their number, and streams.
 
-    endpoint.py receive PORT                      says in JSON what it got: numbers in order of arrival, how many were marked, damaged
-    endpoint.py send ADDRESS PORT COUNT [...]     datagrams, and then a connection, which tells the receiver that it was all
-    endpoint.py take PORT                         says in JSON what the bytes of a stream come to
-    endpoint.py stream ADDRESS PORT BYTES SEED    sends a stream, and says the same of it
+    endpoint.py receive PORT                      prints in JSON: numbers in order of arrival, marked, damaged
+    endpoint.py send ADDRESS PORT COUNT [...]     sends datagrams, then connects to tell the receiver that it has sent all
+    endpoint.py take PORT                         receives a stream; prints its length and SHA-256 in JSON
+    endpoint.py stream ADDRESS PORT BYTES SEED    sends a stream; prints its length and SHA-256 in JSON
     endpoint.py echo PORT                         answers a datagram
-    endpoint.py ask ADDRESS PORT                  says in JSON how long an answer took
-    endpoint.py path_mtu ADDRESS BYTES            sends datagrams of that size until it is told that they are too large
+    endpoint.py ask ADDRESS PORT                  prints in JSON the time until the answer
+    endpoint.py path_mtu ADDRESS BYTES            sends datagrams of this size until the kernel reports that they are too large
 """
 
 import argparse
@@ -86,7 +86,7 @@ def stream(options):
     with socket.create_connection((options.address, options.port)) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)  # the other end closes when it has all
+        connection.recv(1)  # the peer closes once it has received everything
     print(json.dumps({"bytes": len(data), "digest": hashlib.sha256(data).hexdigest(), "seconds": time.monotonic() - began}))
 
 
@@ -134,7 +134,7 @@ def main():
             role.add_argument(word, type=str if word == "address" else int)
         if function is send:
             role.add_argument("--bytes", type=int, default=1000)
-            role.add_argument("--together", type=int, default=1, help="so many at a time, for the device to cut (UDP_SEGMENT)")
+            role.add_argument("--together", type=int, default=1, help="datagrams per send call, cut by the device (UDP_SEGMENT)")
             role.add_argument("--tos", type=int, default=0)
     options = parser.parse_args()
     options.function(options)

@@ -13,9 +13,9 @@ struct RateOption {
 };
 constexpr RateOption kRates[] = {
     {"--rate", &LinkSettings::bytes_per_second,
-     "Megabits a second; without it there is no limit, and no queue"},
+     "Rate in megabits per second; without it there is no limit and no queue"},
     {"--other-rate", &LinkSettings::other_bytes_per_second,
-     "With --rate-turn: the rate of every other turn. 0, the default: nothing moves then"},
+     "With --rate-turn: the rate in every other turn. 0, the default: no packet passes then"},
 };
 
 struct BytesOption {
@@ -24,9 +24,10 @@ struct BytesOption {
   const char* text;
 };
 constexpr BytesOption kSizes[] = {
-    {"--queue", &LinkSettings::queue_bytes, "Bytes that wait in front of --rate; what finds no room is lost"},
+    {"--queue", &LinkSettings::queue_bytes,
+     "Size of the queue in front of --rate; packets that do not fit are lost"},
     {"--mark-above", &LinkSettings::mark_above_bytes,
-     "Packets that find more than so many bytes in the queue are marked (ECN), if they are ECN-capable"},
+     "Marks ECN-capable packets that find more bytes than this in the queue"},
 };
 
 struct TimeOption {
@@ -35,15 +36,14 @@ struct TimeOption {
   const char* text;
 };
 constexpr TimeOption kTimes[] = {
-    {"--rate-turn", &LinkSettings::rate_turn, "--rate holds for so long, then --other-rate, and so on"},
-    {"--delay", &LinkSettings::delay, "One way"},
-    {"--jitter", &LinkSettings::jitter, "Up to so much delay besides; the order is kept"},
+    {"--rate-turn", &LinkSettings::rate_turn, "Switches between --rate and --other-rate after this time"},
+    {"--delay", &LinkSettings::delay, "One-way delay"},
+    {"--jitter", &LinkSettings::jitter, "Maximum random delay in addition; packets keep their order"},
     {"--jitter-every", &LinkSettings::jitter_every,
-     "How long one draw of --jitter lasts; 0, the default: a packet"},
-    {"--detour", &LinkSettings::detour,
-     "How long after their time --late packets and second copies come, at most"},
-    {"--burst-every", &LinkSettings::burst_every, "Losses that come together: how often"},
-    {"--burst-length", &LinkSettings::burst_length, "For how long"},
+     "Time for which a random value of --jitter holds; 0, the default: one packet"},
+    {"--detour", &LinkSettings::detour, "Maximum additional delay of --late packets and duplicates"},
+    {"--burst-every", &LinkSettings::burst_every, "Interval between bursts of losses"},
+    {"--burst-length", &LinkSettings::burst_length, "Length of a burst"},
 };
 
 struct ChanceOption {
@@ -52,18 +52,18 @@ struct ChanceOption {
   const char* text;
 };
 constexpr ChanceOption kChances[] = {
-    {"--loss", &LinkSettings::loss, "Lost on the wire"},
-    {"--duplicate", &LinkSettings::duplication, "Comes twice"},
+    {"--loss", &LinkSettings::loss, "Packet is lost"},
+    {"--duplicate", &LinkSettings::duplication, "Packet arrives twice"},
     {"--corrupt", &LinkSettings::corruption,
-     "Comes with one bit of its IP packet flipped, after checksums were taken: what a checksum covers, it "
-     "finds"},
-    {"--early", &LinkSettings::early, "Comes without the delay, before all that are under way"},
-    {"--late", &LinkSettings::late, "Comes late, so that others pass it"},
-    {"--burst-loss", &LinkSettings::burst_loss, "Lost while a burst lasts"},
+     "One bit of the IP packet is flipped, after checksums were computed, so that a checksum that covers it "
+     "detects it"},
+    {"--early", &LinkSettings::early, "Packet arrives without the delay, before all that are in flight"},
+    {"--late", &LinkSettings::late, "Packet arrives late, so that others overtake it"},
+    {"--burst-loss", &LinkSettings::burst_loss, "Packet is lost during a burst"},
     {"--bad-begins", &LinkSettings::bad_begins,
-     "Losses that come together (Gilbert): a packet is the first of them"},
-    {"--bad-ends", &LinkSettings::bad_ends, "It is the last"},
-    {"--bad-loss", &LinkSettings::bad_loss, "Lost in between; 1 by default"},
+     "Correlated losses (Gilbert model): a bad period begins with this packet"},
+    {"--bad-ends", &LinkSettings::bad_ends, "The bad period ends with this packet"},
+    {"--bad-loss", &LinkSettings::bad_loss, "Packet is lost during a bad period; 1 by default"},
 };
 
 constexpr double kBytesOfMegabit = 125'000;
@@ -110,17 +110,17 @@ void add_options(CLI::App& app, Options& options) {
   for (const ChanceOption& share : kChances) {
     add(app, share.name, link.*share.setting, kMillion, share.text, chance, "SHARE");
   }
-  app.add_option("--mtu", link.mtu, "Larger IP packets do not go through; the sender is told, as by a router")
+  app.add_option("--mtu", link.mtu, "Drops larger IP packets and notifies the sender, like a router")
       ->type_name("BYTES");
   app.add_flag_callback(
-      "--silent-mtu", [&options] { options.direction.answer_too_large = false; }, "The sender is not told");
-  app.add_flag(
-      "--one-way", options.one_way,
-      "No harm comes to packets from SECOND to FIRST: they have --rate, --queue, --delay, --mtu only");
-  app.add_option("--seed", options.seed, "Of all that is left to chance");
+      "--silent-mtu", [&options] { options.direction.answer_too_large = false; },
+      "Does not notify the sender about --mtu");
+  app.add_flag("--one-way", options.one_way,
+               "Applies only --rate, --queue, --delay and --mtu to packets from SECOND to FIRST");
+  app.add_option("--seed", options.seed, "Seed of the random numbers");
   add(app, "--join", options.direction.join, kNanosecondsOfMillisecond / 1000,
-      "Segments of one frame that arrive within such a time are handed over as one; 40 by default",
-      not_negative, "US");
+      "Segments of one frame that arrive within this time are passed on as one; 40 by default", not_negative,
+      "US");
 }
 
 }  // namespace verbena::network

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hardening_test.py BUILD CONFIGURATION [TEST...]: the programs and libraries that are installed have what compiler and
-linker can do against the misuse of their faults."""
+"""hardening_test.py BUILD CONFIGURATION [TEST...]: the installed programs and libraries have the compiler's and linker's
+protections against exploits."""
 
 import pathlib
 import shutil
@@ -13,7 +13,7 @@ BUILD = None
 OPTIMIZED = True
 
 PROGRAMS = ["bin/verbena-agent", "bin/verbena"]
-# Their run path leads to our libraries, beside which they are installed.
+# Their run path leads to our libraries, next to which they are installed.
 OWN = ["programs/ibv_devices", "programs/ibv_devinfo", "programs/ibv_asyncwatch", "programs/ibv_rc_pingpong", "programs/ibv_uc_pingpong",
        "programs/ibv_ud_pingpong", "programs/ibv_srq_pingpong", "programs/ibv_xsrq_pingpong",
        "programs/rping", "programs/ucmatose", "programs/udaddy", "programs/mckey", "programs/cmtime",

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make-root takes the mirror from apt's configuration, and says so where apt has none. apt-get and debootstrap are stand-ins."""
+"""make-root takes the mirror from apt's configuration, and reports if apt has none. apt-get and debootstrap are replaced by
+stand-ins."""
 
 import os
 import pathlib

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""manual_test.py VERBENA AGENT SOURCES [TEST...]: each command has a man page that is well-formed and tells of each of its options; and
-the shells complete what there is."""
+"""manual_test.py VERBENA AGENT SOURCES [TEST...]: each command has a well-formed man page that documents each of its options,
+and shell completion offers everything that exists."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ def help_of(*words):
 
 
 def listed(heading, text):
-    """The first word of each line below a heading of a help."""
+    """The first word of each line below a heading in a help text."""
     block = re.search(rf"^{heading}:\n((?:  .*\n)+)", text, re.MULTILINE)
     return [word.rstrip(",") for word in re.findall(r"^  (\S+)", block.group(1), re.MULTILINE)] if block else []
 
@@ -36,12 +36,12 @@ def commands(*words):
 
 
 def programs():
-    """Our own of rdma-core's programs, which `verbena NAME` runs."""
+    """Verbena's versions of rdma-core's programs, which `verbena NAME` runs."""
     return listed("Programs", help_of(VERBENA))
 
 
 def options_of_program(name):
-    """Letters and long names, from the usage text."""
+    """The short and long options in the usage text."""
     text = subprocess.run([VERBENA, name, "--help"], capture_output=True, text=True, timeout=30, check=False).stdout
     return {word for line in re.findall(r"^ {2,6}(--?\w.*)", text, re.MULTILINE) for word in re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", line.split("  ")[0])}
 
@@ -107,19 +107,19 @@ class ManPages(unittest.TestCase):
                 self.assertIn(f"{name}.{section}", names, file)
 
 
-# Each of these runs a program where a shell expands it.
+# Each of these names runs a program if a shell expands it.
 HOSTILE_NAMES = ["$(touch RAN)", "`touch RAN`", "a blank", "line\nfeed", "quotes'\"", "back\\slash"]
 
 
 class Terminal:
-    """A shell at a terminal, in a folder."""
+    """An interactive shell in a pseudo-terminal, with a folder as its working directory."""
 
     def __init__(self, folder):
         self.process, self.end = pty.fork()
         if self.process == 0:
             os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "PS1": "", "TERM": "dumb", "INPUTRC": "/dev/null"})
-        # Control-T prints the line that has been typed so far.
+        # Control-T prints the current command line.
         self.type("bind 'set enable-bracketed-paste off'; bind -x '\"\\C-t\": printf \"<<%q>>\" \"$READLINE_LINE\"'\n"
                   f"source {SOURCES}/packaging/completion/verbena.bash\n"
                   "printf '%s\\n' rea''dy\n")
@@ -137,7 +137,7 @@ class Terminal:
         return found
 
     def complete(self, line):
-        """The words of a line after Tab, as the shell reads them when Enter follows."""
+        """The words of a line after Tab, as the shell would read them after Enter."""
         self.type(f"{line}\t\x14")
         typed = self.read(r"<<(.*)>>").group(1)
         self.type("\x15")
@@ -163,7 +163,7 @@ class BashAtATerminal(unittest.TestCase):
 
 class BashCompletion(unittest.TestCase):
     def complete(self, *words, folder="/", program=None):
-        """What a shell offers for the last of these words."""
+        """The completions that a shell offers for the last word."""
         script = """
             . "$1"; shift
             COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()

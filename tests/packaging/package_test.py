@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""package_test.py SUITE [TEST...]: the Debian packages of this checkout, in a fresh root of that suite: installed, upgraded under
-running programs, removed without a trace.
+"""package_test.py SUITE [TEST...]: tests the Debian packages of this checkout in a fresh root of this suite: installed,
+upgraded while programs run, and removed without a trace.
 
-The root is made once, in $XDG_CACHE_HOME/verbena/roots, and stays as it is: each test has a copy on write, with processes, network and mounts of
-its own. VERBENA_ROOTS names another folder."""
+The root is made once, in $XDG_CACHE_HOME/verbena/roots, and never changed: each test uses a copy-on-write view of it, with its
+own processes, network and mounts. VERBENA_ROOTS names another folder."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SUITE = BASE = PACKAGES = None
 SKIPPED = 77
 OLD, NEW = "0.1.0-1", "0.1.0-2"
 USER = 61001
-# What dpkg and the loader note of any package, installed or not.
+# Files that dpkg and the loader write for any package, installed or not.
 BOOKKEEPING = re.compile(r"/(var/lib/dpkg|var/log|var/cache|var/backups|proc|sys|dev|tmp|run/lock)(/|$)|/etc/ld\.so\.cache$")
 
 
@@ -39,7 +39,7 @@ def poll_until(condition, seconds):
 
 
 class Logged(subprocess.Popen):
-    """A program with its output in a file."""
+    """A program whose output goes to a file."""
 
     def __init__(self, command):
         self._file = tempfile.TemporaryFile()
@@ -55,7 +55,7 @@ class Logged(subprocess.Popen):
 
 
 class Root:
-    """A fresh system: a shell in it takes lines and answers; its end is the end of all that runs there."""
+    """A fresh system. A shell inside reads command lines and answers; when the shell ends, everything in the system ends."""
 
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="verbena-root-"))
@@ -97,7 +97,7 @@ class Root:
         return Logged(self.command(*words, user=user))
 
     def run(self, *words, user=None):
-        """(exit status, output)."""
+        """Runs a command: (exit status, output)."""
         ran = subprocess.run(self.command(*words, user=user), capture_output=True, text=True, timeout=120, check=False,
                              stdin=subprocess.DEVNULL)
         return ran.returncode, ran.stdout + ran.stderr
@@ -116,11 +116,11 @@ class Root:
     def files(self):
         listed = self.do("find", "/", "-xdev", "-printf", "%p %y %m %U %s %l\n").splitlines()
         run = self.do("find", "/run", "/tmp", "-xdev", "-mindepth", "1", "-printf", "%p %y\n").splitlines()
-        # The size of a folder is the file system's business.
+        # The size of a folder depends on the file system.
         return {re.sub(r" (d \d+ \d+) \d+", r" \1", line) for line in listed + run if not BOOKKEEPING.search(line.split()[0])}
 
     def agents(self):
-        """Pids in there by name: agents and keepers."""
+        """{name: pids} of the agents and standbys in the root."""
         found = {}
         for line in self.do("ps", "-eo", "pid,comm", "--no-headers").splitlines():
             pid, name = line.split(None, 1)
@@ -140,7 +140,7 @@ class Package(unittest.TestCase):
         return process
 
     def start_pair(self, user):
-        """ib_write_bw, server and client, for some seconds; both running when this returns."""
+        """Starts ib_write_bw, server and client, for some seconds; returns when both run."""
         options = ["-D", "10", "-F", "-p", "19001"]
         server = self.start_logged("verbena", "run", "ib_write_bw", *options, user=user)
         self.assertTrue(poll_until(lambda: ":4A39 " in self.root.do("cat", "/proc/net/tcp", "/proc/net/tcp6"), 20), server.said())
@@ -181,7 +181,7 @@ class Package(unittest.TestCase):
     def upgrade_under(self, user):
         self.root.install(OLD)
         if user:
-            self.start_logged("verbena", "agent")  # root's, which serves everybody
+            self.start_logged("verbena", "agent")  # root's agent, which serves every user
             self.assertTrue(poll_until(lambda: self.root.agents().get("verbena-agent"), 10))
         server, client = self.start_pair(user)
         before = self.root.agents()
@@ -240,7 +240,7 @@ class Package(unittest.TestCase):
 
 
 class Rootless(unittest.TestCase):
-    """docs/containers.md: an ordinary user, a root, the unpacked package, and no container engine."""
+    """The steps of docs/containers.md: an ordinary user, a root folder and the unpacked package, without a container engine."""
 
     def test_programs_run_in_a_container_of_an_ordinary_user(self):
         with tempfile.TemporaryDirectory(prefix="verbena-unpacked-") as folder:
@@ -252,7 +252,7 @@ class Rootless(unittest.TestCase):
             recipe = (TOP / "docs" / "containers.md").read_text(encoding="utf-8")
             recipe = re.search(r"(?s)    (unshare --user.*?)\n\n", recipe).group(1)
             recipe = recipe.replace("/srv/verbena", str(unpacked)).replace("/srv/debian", str(debian))
-            # The root may lie where the user may not look.
+            # The root may be in a folder that the user cannot access.
             as_user = f"mount --bind {BASE} {debian} && exec setpriv --reuid={USER} --regid={USER} --clear-groups --no-new-privs sh -e -c \"$1\""
             ran = subprocess.run(["unshare", "--mount", "sh", "-c", as_user, "sh", recipe],
                                  capture_output=True, text=True, timeout=60, check=False)
@@ -263,7 +263,7 @@ class Rootless(unittest.TestCase):
 
 
 def prepare():
-    """The root, made first where it is not there, and both versions of the packages."""
+    """Makes the root if it is missing, and builds both versions of the packages."""
     if os.geteuid() != 0:
         skip("a root of its own needs root")
     missing = [name for name in ("debootstrap", "dpkg-shlibdeps", "unshare", "nsenter") if not shutil.which(name)]

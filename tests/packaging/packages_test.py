@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""packages_test.py ROOT: every package in scripts/packages can be installed on the system that this runs on. Looks only at
-apt's lists; skips itself where there are none."""
+"""packages_test.py ROOT: every package in scripts/packages is available for this system. Reads only apt's lists; skipped if
+there are none."""
 
 import pathlib
 import shutil
@@ -20,7 +20,7 @@ def wanted(packages):
 
 
 def candidates(names):
-    """Package -> the version that apt would install, without those that it does not know."""
+    """Package -> the version that apt would install. Unknown packages are left out."""
     told = subprocess.run(["apt-cache", "policy", *names], capture_output=True, text=True, check=True).stdout
     found, name = {}, None
     for line in told.splitlines():

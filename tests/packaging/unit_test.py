@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unit_test.py UNIT [TEST...]: the systemd unit of the agent lets it do what it needs, and little more."""
+"""unit_test.py UNIT [TEST...]: the agent's systemd unit allows what the agent needs, and little more."""
 
 import configparser
 import pathlib
@@ -12,11 +12,12 @@ import tempfile
 import unittest
 
 UNIT = None
-# Of ten, as systemd counts: what is left is that it is root's, sees other processes, and has the network.
-MOST_EXPOSED = 30  # tenths
+# The exposure level that systemd-analyze computes, of ten. The rest is there because the agent runs as root, sees other
+# processes, and has the network.
+MAX_EXPOSED = 30  # tenths
 
-# What it calls, and a unit that forbade it would end: sockets with descriptors and credentials, netlink, memory files and
-# their seals, descriptors of processes, timers, its directory, and an agent that takes the place of another.
+# System calls that the agent needs: sockets with descriptors and credentials, netlink, memfds and their seals, pidfds, timers,
+# its directory, and takeover by another agent.
 NEEDED = """
     accept4 access arch_prctl bind brk chmod clock_gettime clone clone3 close connect epoll_create1 epoll_ctl epoll_wait
     eventfd2 execve exit_group fallocate fchmod fcntl flock fstat ftruncate futex getdents64 geteuid getpid getrandom
@@ -29,7 +30,7 @@ NEEDED = """
 
 
 def known_calls(name):
-    """A set such as @system-service, resolved to calls."""
+    """The system calls in a set such as @system-service."""
     ran = subprocess.run(["systemd-analyze", "syscall-filter", name], capture_output=True, text=True, check=True)
     calls = set()
     for word in re.findall(r"^    ([@\w-]+)$", ran.stdout, re.MULTILINE):
@@ -38,7 +39,7 @@ def known_calls(name):
 
 
 def allowed_calls(filters):
-    """What is left of SystemCallFilter= lines, the first of which is a list of what is allowed. @default always is."""
+    """The system calls that SystemCallFilter= lines allow. The first line lists allowed calls; @default is always allowed."""
     allowed = set()
     for line in filters:
         names = line.lstrip("~").split()
@@ -49,14 +50,14 @@ def allowed_calls(filters):
 
 class Unit(unittest.TestCase):
     def test_exposure_is_small(self):
-        ran = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", str(UNIT)],
+        ran = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={MAX_EXPOSED}", str(UNIT)],
                              capture_output=True, text=True, check=False)
         self.assertEqual(ran.returncode, 0, ran.stdout[-400:] + ran.stderr)
 
     def test_systemd_understands_all_of_it(self):
         with tempfile.TemporaryDirectory() as folder:
             unit = pathlib.Path(folder, "verbena-agent.service")
-            # The program need not be installed where the tests run.
+            # The program need not be installed on the machine that runs the tests.
             unit.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(encoding="utf-8")), encoding="utf-8")
             ran = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
             told = [line for line in ran.stderr.splitlines() if "verbena-agent" in line]

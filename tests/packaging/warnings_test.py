@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""warnings_test.py ROOT: a warning is an error in the developers' presets only, and nowhere in what users build. A newer
-compiler warns about more, which users cannot mend. Reads the commands that CMake writes for a preset."""
+"""warnings_test.py ROOT: warnings are errors in the developers' presets only, and never in users' builds: a newer compiler has
+more warnings, which users cannot fix. Reads the compile commands that CMake writes for a preset."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def commands(root, preset, environment):
 
 
 def presets_with(root, wanted):
-    """The presets that a user can name and that set VERBENA_WERROR to `wanted`, or leave it out (None)."""
+    """The non-hidden presets that set VERBENA_WERROR to `wanted`; None: that do not set it."""
     presets = json.loads(pathlib.Path(root, "CMakePresets.json").read_text(encoding="utf-8"))["configurePresets"]
     return {preset["name"] for preset in presets
             if not preset.get("hidden") and preset.get("cacheVariables", {}).get("VERBENA_WERROR") == wanted}
@@ -34,7 +34,7 @@ def main(root):
     for preset in USERS:
         strict = [command for command in commands(root, preset, plain) if "-Werror" in command.split()]
         assert not strict, f"preset {preset}: warnings are errors: {strict[0]}"
-        # CI builds it, too, and must not miss what only this preset's optimization warns about.
+        # CI builds this preset with -Werror too: some warnings appear only with its optimization.
         assert all("-Werror" in command.split() for command in commands(root, preset, {**plain, "VERBENA_WERROR": "ON"}))
     for preset in DEVELOPERS:
         lax = [command for command in commands(root, preset, plain) if "-Werror" not in command.split()]

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes on two hosts do everything to each other for a while, by memory and by wire, and verify every byte and every
-completion; meanwhile processes are killed and started again, stopped for a moment, and agents are killed.
+"""Processes on two hosts use every operation with each other for a while, by shared memory and by wire, and verify every byte
+and every completion. Meanwhile processes are killed and restarted, or stopped for a moment, and agents are killed.
 
     soak_test.py --build build/release --seconds 3600
     soak_test.py --build build/release --seconds 60 --seed 4711 --calm
 
-Beside each RC connection goes a UC queue pair, and datagrams; what arrives of these ("loose") is verified, too. Memory windows
-are bound, and invalidated by the other end.
+Each RC connection is accompanied by a UC queue pair and by datagrams; messages that arrive on these ("loose") are verified
+too. Memory windows are bound, and invalidated by the peer.
 
-It fails when something arrives that should not, when a connection is lost whose two ends both live, when nothing moves any
-more, and when anything is left at the end: descriptors, slots, identifiers, agents. --calm kills nobody.
+The test fails if something wrong arrives, if a connection is lost while both ends live, if traffic stops, or if anything is
+left at the end: descriptors, slots, identifiers, agents. --calm kills nothing.
 """
 
 import argparse
@@ -25,23 +25,23 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import harness  # noqa: E402
 
 PER_HOST = 2
-# A peer that was killed is given up by the wire after its retries, and by memory at once.
+# A killed peer is detected by retries on the wire, and at once through shared memory.
 NOTICED_SECONDS = 60
 STANDSTILL_SECONDS = 30
-# What librdmacm and the library keep until a process ends: the device, and what leads to the agent and to other processes.
-# A descriptor or a mapping that leaks with each connection or each peer is many more.
-MOST_DESCRIPTORS = 48
-MOST_MAPPINGS = 120
+# Maximum descriptors of an idle process: librdmacm and the library keep some open until the process ends, for the device, the
+# agent and other processes. A leak per connection or per peer would exceed this number by far.
+MAX_DESCRIPTORS = 48
+MAX_MAPPINGS = 120
 
 
 class Peer:
-    """One of the processes, over all its lives."""
+    """One of the processes, including its restarts."""
 
     def __init__(self, soak, number, host, port):
         self.soak, self.number, self.host, self.port = soak, number, host, port
         self.lives = 0
-        self.killed = []  # when
-        self.total = {}   # counts of its former lives
+        self.killed = []  # times of kills
+        self.total = {}   # counts of its earlier processes
         self.process = None
 
     @property
@@ -59,7 +59,7 @@ class Peer:
                                          self.soak.options.connections, *others)
 
     def lines(self):
-        """What it has said since last asked."""
+        """The lines that it has printed since the last call."""
         whole = self.process.output[self.read_to:]
         whole = whole[:whole.rfind("\n") + 1]
         self.read_to += len(whole)
@@ -116,7 +116,7 @@ class Soak:
             self.said.setdefault(word, {})[peer.number] = words
 
     def check_loss(self, peer, other, status, at):
-        """A connection ends only with the process at its other end."""
+        """A connection may end only if the peer's process has ended."""
         self.lost += 1
         if not any(kill - 1 <= at <= kill + NOTICED_SECONDS for kill in self.peers[other].killed):
             self.fail(f"process {peer.number} has lost a connection to process {other} (status {status}), which lives")
@@ -163,9 +163,9 @@ class Soak:
         host = self.random.choice(self.hosts)
         for agent in host.agents():
             os.kill(agent, signal.SIGKILL)
-        host.run("ibv_devinfo", "-l")  # starts the next
+        host.run("ibv_devinfo", "-l")  # starts the next agent
 
-    # ---- the whole
+    # ---- the whole test
 
     def run(self):
         for peer in self.peers:
@@ -202,7 +202,7 @@ class Soak:
             if peer.process.wait(20) != 0:
                 self.fail(f"process {peer.number} ends with {peer.process.wait(0)}")
             descriptors, mappings = map(int, self.said["end"][peer.number])
-            if descriptors > MOST_DESCRIPTORS or mappings > MOST_MAPPINGS:
+            if descriptors > MAX_DESCRIPTORS or mappings > MAX_MAPPINGS:
                 self.fail(f"process {peer.number} has {descriptors} descriptors and {mappings} mappings left")
         for host in self.hosts:
             if not harness.poll_until(lambda h=host: not h.status()["processes"], 10, 0.1):
@@ -228,10 +228,10 @@ class Soak:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    parser.add_argument("--seconds", type=float, default=90, help="how long")
-    parser.add_argument("--connections", type=int, default=20, metavar="N", help="between any two processes")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of all that is random")
-    parser.add_argument("--calm", action="store_true", help="kill and stop nobody")
+    parser.add_argument("--seconds", type=float, default=90, help="length of the test")
+    parser.add_argument("--connections", type=int, default=20, metavar="N", help="connections between any two processes")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="seed of the random numbers")
+    parser.add_argument("--calm", action="store_true", help="kill and stop no process")
     options = parser.parse_args()
     harness.require_root()
     harness.require_programs("ip", "setpriv")

@@ -298,8 +298,7 @@ TEST(Crowd, EachReachesEachOtherByEveryQp) {
     max_descriptors = std::max(max_descriptors, cost.after.descriptors - cost.before.descriptors);
   }
   std::printf(
-      "%u processes, each connected to each other by %u QPs (%s). Of one process: shared %zu KiB with each "
-      "other"
+      "%u processes, each connected to each other by %u QPs (%s). One process: shared %zu KiB with each other"
       " process, %zu bytes of its own for each QP, %.1f descriptors for each other process\n",
       processes, kQpsPerPair, name_of(usual_route()), max_shared >> 10, max_private / qps,
       static_cast<double>(max_descriptors) / (processes - 1));

@@ -158,7 +158,7 @@ TEST_F(EventWait, SignalInterruptsIt) {
   waiter.join();
   EXPECT_EQ(answer, EINTR);
   send(a, b);
-  EXPECT_TRUE(readable(b.channel->fd, kPatienceMs)) << "nobody sleeps at the bell any more";
+  EXPECT_TRUE(readable(b.channel->fd, kPatienceMs)) << "no thread waits for the wake-up any more";
 }
 
 TEST_F(EventWait, SignalWhoseHandlerRestartsCallsDoesNot) {

@@ -57,7 +57,7 @@ TEST(Engine, RunsOnASlotThatItsAgentLends) {
   EXPECT_EQ(engine->link(6), nullptr);
   engine.reset();
   EXPECT_EQ(agent.count(MessageType::kTakeSlot), agent.count(MessageType::kReturnSlot))
-      << "what was lent is given back";
+      << "every leased slot is returned";
 }
 
 TEST(Engine, DoesNotStartWhereTheAgentHasNoSlot) {

@@ -97,7 +97,7 @@ TEST_F(CompletionModeration, HoldsBackWhatWaitsWhenItIsArmed) {
   EXPECT_EQ(listener.events, 1);
   push(4);
   EXPECT_EQ(queue->arm(false), Event::kNow) << "four have come since";
-  EXPECT_EQ(listener.held, 0) << "who arms it hears of it";
+  EXPECT_EQ(listener.held, 0) << "arm() already reports the event";
 }
 
 TEST_F(CompletionModeration, DoesNotKeepErrorsWaiting) {

@@ -147,7 +147,7 @@ TEST_F(EventChannelTest, EndsAfterTheLastEvent) {
   }
 }
 
-// ---- waiting on a bell
+// ---- waiting for a wake-up
 
 class EventWaiterTest : public EventChannelTest {
  protected:

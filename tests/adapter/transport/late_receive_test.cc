@@ -177,7 +177,7 @@ TEST_F(LateReceiveOnWire, ExecutesWhatFollowsAsFarAsThereAreReceives) {
   expect_ack(201, 2);
   pass(kPatience - milliseconds(1));
   expect_silence();
-  EXPECT_TRUE(post_and_look()) << "the third request waits by itself";
+  EXPECT_TRUE(post_and_look()) << "only the third request waits";
   expect_ack(202, 3);
 }
 

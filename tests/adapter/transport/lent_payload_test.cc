@@ -141,7 +141,7 @@ TEST_F(RequesterLending, CopiesWhatIsSentAgainToOneWhoWasNotReady) {
   EXPECT_THAT(lent(packets), Each(false));
   arrive(packets);
   post(IBV_WR_SEND, kLong);
-  EXPECT_TRUE(e.transmitted().front().lent) << "it has fetched nothing in vain";
+  EXPECT_TRUE(e.transmitted().front().lent) << "all its fetches were used";
 }
 
 TEST_F(RequesterLending, LendsAgainAfterANewConnection) {

@@ -152,7 +152,7 @@ TEST_F(Channels, AProcessIsJoinedWithItselfByTwoOfItsSlots) {
   Member a;
   const uint32_t other = a.take_slot().index;
   const SlotChannel asking = a.ask(other);
-  EXPECT_FALSE(asking.asked) << "the one that is asked hears of it first";
+  EXPECT_FALSE(asking.asked) << "the agent informs the other client first";
   EXPECT_EQ(asking.own_slot, other);
   EXPECT_EQ(asking.peer_slot, a.slot.index);
   const SlotChannel asked = a.hear();

@@ -420,7 +420,7 @@ TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
   self.process = share_process(watch_process(::getpid()));
   ASSERT_TRUE(self.process);
   ASSERT_TRUE(slots_.lease(self, kStart));
-  ASSERT_TRUE(slots_.lease(without_socket(2, 1001), kStart)) << "a courier's end comes before it";
+  ASSERT_TRUE(slots_.lease(without_socket(2, 1001), kStart)) << "the forwarder's descriptor comes before it";
   NextAgent next(slots_);
   ASSERT_TRUE(next.is_there());
   const Lessee adopted = next.slots().find_leased(1)->lessee;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The static probes of the libraries: which there are, how many arguments each has, and that an unused one is one nop.
+"""Checks the static probes (USDT) of the libraries: their names, the number of their arguments, and that an unused probe is a
+single nop.
 
     probes_test.py LIBRARIES
 """
@@ -12,7 +13,7 @@ import sys
 
 SKIPPED = 77
 NOTE = re.compile(r"Provider: verbena\n\s+Name: (\w+)\n\s+Location: 0x([0-9a-f]+), .*\n\s+Arguments: (.*)")
-# docs/watching.md has what each argument is.
+# docs/watching.md describes the arguments.
 WANTED = {
     "libibverbs.so.1": {"post_send": 4, "post_recv": 2, "completion": 4, "retransmission": 3},
     "librdmacm.so.1": {"cm_event": 3},
@@ -24,7 +25,7 @@ def output(*command):
 
 
 def code_at(library, address):
-    """The instruction there."""
+    """The instruction at this address."""
     text = output("objdump", "-d", "--no-show-raw-insn", f"--start-address={address}", f"--stop-address={address + 1}", library)
     return text.strip().splitlines()[-1].split("\t")[-1].strip()
 

@@ -49,7 +49,7 @@ TEST_F(HostileRing, ARecordThatCannotBeBreaksTheRing) {
   try_change("headers that are too long", [](RecordHead& h) { h.header_bytes = 255; });
   try_change("headers of another length", [](RecordHead& h) { h.header_bytes = 16; });
   try_change("more kept than there is", [](RecordHead& h) { h.kept_bytes = 101; });
-  try_change("less kept than there is to be", [](RecordHead& h) { h.kept_bytes = 99; });
+  try_change("less kept than there should be", [](RecordHead& h) { h.kept_bytes = 99; });
   try_change("more payload than fits", [](RecordHead& h) { h.payload_bytes = UINT32_MAX; });
   try_change("no packet", [](RecordHead& h) { h.count = 0; });
   try_change("more packets than the payload has", [](RecordHead& h) { h.count = 3; });

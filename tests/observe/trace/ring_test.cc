@@ -76,7 +76,7 @@ TEST_F(Ring, WhatWasGoneBeforeTheFirstLookIsNotMissed) {
 TEST_F(Ring, WhatANetworkMakesFrequentIsWrittenSoOftenInASecondAndThenCounted) {
   for (int i = 0; i < 1000; ++i) recorder.note_frequent(kQpn, Kind::kLost);
   recorder.note_frequent(kQpn, Kind::kDuplicate);
-  EXPECT_EQ(reader.read().size(), Recorder::kMaxInSecond + 1) << "each kind by itself";
+  EXPECT_EQ(reader.read().size(), Recorder::kMaxInSecond + 1) << "the limit is per kind";
   now_of_test += seconds(1);
   recorder.note_frequent(kQpn, Kind::kLost);
   const auto events = reader.read();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's programs with the preload of `verbena run --shared-memory`: they do what they do without it.
+"""Debian's programs must work under the preload of `verbena run --shared-memory` as without it.
 
 programs_test.py LIBRARY OWN_ALLOCATOR_PROBE VERSION_SCRIPT
 """
@@ -13,7 +13,7 @@ import unittest
 
 LIBRARY, PROBE, VERSION_SCRIPT = map(os.path.abspath, sys.argv[1:4])
 
-# Shared, private and forked memory at once: what multiprocessing does to a program that has much of it.
+# Uses shared, private and forked memory at once, like a large program that uses multiprocessing.
 PYTHON = """
 import hashlib, multiprocessing, os, sys, threading
 

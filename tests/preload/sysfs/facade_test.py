@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preload, as programs see it that do not know about it.
+"""Tests the preload with programs that do not know about it.
 
 facade_test.py LIBRARY PROBE VERSION_SCRIPT [SUITE...]
 """
@@ -21,7 +21,7 @@ HARDWARE = os.path.exists(CLASS) or os.path.exists("/dev/infiniband")
 
 
 def make_tree(home):
-    """What an agent keeps: one device, and a link inside as sysfs has them."""
+    """Makes the files of an agent: one device, with a symbolic link inside as in sysfs."""
     def write(path, text):
         os.makedirs(os.path.dirname(home + path), exist_ok=True)
         with open(home + path, "w") as file:
@@ -266,7 +266,7 @@ class Paths(Facade):
 
     def test_links_on_the_way_are_left_to_the_kernel(self):
         link = self.home + "/link"
-        os.symlink("/usr/bin", link)  # link/.. is /usr, not the place of the link
+        os.symlink("/usr/bin", link)  # link/.. is /usr, not the folder that contains the link
         self.assertEqual(self.probe("stat", link + "/../.." + DEVICE), "ENOENT" if not HARDWARE else "ok directory")
 
     def test_other_names_stay_what_they_are(self):
@@ -341,7 +341,7 @@ class Transparency(Facade):
             self.skipTest("only root can become another user")
         if os.path.exists("/run/verbena"):
             self.skipTest("root's agent goes first")
-        uid = 3999999998  # nobody's
+        uid = 3999999998  # a UID that no user has
         namespace = os.stat("/proc/self/ns/net").st_ino
         parent = f"/tmp/verbena-{uid}"
         home = f"{parent}/{namespace}"
@@ -350,7 +350,7 @@ class Transparency(Facade):
         make_tree(home)
         as_user = {"home": False, "user": uid}
         self.assertEqual(self.probe("stat", DEVICE), "ok directory")
-        self.assertEqual(self.probe("stat", DEVICE, **as_user), "ok directory")  # root's are trusted
+        self.assertEqual(self.probe("stat", DEVICE, **as_user), "ok directory")  # root's files are trusted
         for path in (home, parent):
             os.chmod(path, 0o777)
             self.assertEqual(self.probe("stat", DEVICE, **as_user), "ENOENT")
@@ -362,7 +362,7 @@ class Transparency(Facade):
 
 
 class Merging(Facade):
-    """A machine with RDMA hardware, made in a mount namespace."""
+    """A machine with RDMA hardware, simulated in a mount namespace."""
 
     SETUP = """
 set -e

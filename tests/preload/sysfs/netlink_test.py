@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets of NETLINK_RDMA under the preload, as programs see them that do not know about it, and as their neighbours do.
+"""Tests NETLINK_RDMA sockets under the preload: with programs that do not know about it, and with hostile neighbours.
 
 netlink_test.py LIBRARY HELPER
 
-A test runs a function of this file as a program under the preload. What is asked needs no agent (rdma system), so none is
-started.
+Each test runs a function of this file as a program under the preload. The requests (rdma system) need no agent, so none
+starts.
 """
 import ctypes
 import errno
@@ -33,7 +33,7 @@ NOBODY = 65534
 SECONDS = 20
 
 
-# ---- what a program does
+# ---- test programs
 
 def open_rdma(**options):
     one = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA, **options)
@@ -50,7 +50,7 @@ def request(kind=SYS_GET, flags=NLM_F_REQUEST, sequence=5, payload=b""):
 
 
 def ask(one, sequence=5):
-    """Asks for the system's settings; what is answered, after it has been looked at."""
+    """Requests the system's settings; checks and returns the answer."""
     one.sendto(request(sequence=sequence), (0, 0))
     answer, sender = one.recvfrom(4096)
     length, kind, _, answered, port = struct.unpack_from("=IHHII", answer)
@@ -64,7 +64,7 @@ def ask(one, sequence=5):
 
 
 def helpers_of(pid):
-    """The processes that hold a pidfd of that one where the helper has it."""
+    """The helpers of a process: processes with a pidfd of it at the helper's descriptor number."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -93,7 +93,7 @@ def is_the_kernels():
 
 
 def has_its_processes_port():
-    """Many programs take the port of their first socket for their process's number."""
+    """The first socket's port is the pid, since many programs rely on that."""
     one = open_rdma()
     one.bind((0, 0))
     assert one.getsockname()[0] == os.getpid(), one.getsockname()
@@ -141,7 +141,7 @@ def sees_no_child():
     while helpers_of(os.getpid()):
         time.sleep(0.01)
     assert not heard
-    ask(one)  # of another helper
+    ask(one)  # from another helper
 
 
 def masks_and_descriptors_stay():
@@ -167,7 +167,7 @@ def children_ask_too():
 
 
 def a_child_outlives_its_parent():
-    """The child's answers come though the helper has ended with the parent."""
+    """A child still gets answers after the helper has ended with the parent."""
     one = open_rdma()
     ask(one)
     parent = os.getpid()
@@ -209,7 +209,7 @@ def wrong_pointers_are_the_kernels_business():
 
 
 def without_descriptors_left():
-    """Whatever the limit, a socket is had or refused, and nothing worse."""
+    """With any descriptor limit, socket() must succeed or fail cleanly."""
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     for spare in range(5):
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, 4096))
@@ -222,7 +222,7 @@ def without_descriptors_left():
 
 
 def takes_nothing_of_strangers():
-    """A neighbour may not put words into the kernel's mouth."""
+    """Messages from other processes must not be taken for the kernel's."""
     one = open_rdma()
     ask(one)
     stranger = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
@@ -243,7 +243,8 @@ def forge(text, kind=SYS_GET, sequence=5):
 
 
 def nothing_from_before_the_first_question_is_believed():
-    """A neighbour writes before the socket is connected: acknowledgements of all numbers that used to come first, then an answer."""
+    """A neighbour writes before the socket is connected: acknowledgements of all numbers that were once used first, then an
+    answer."""
     one = open_rdma()
     one.bind((0, 0))
     stranger = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
@@ -256,7 +257,7 @@ def nothing_from_before_the_first_question_is_believed():
 
 
 def take_port_of(helper, port):
-    """A neighbour's socket at the port of a helper, which has ended then."""
+    """A neighbour's socket with the port of a helper that has ended."""
     end = os.pidfd_open(helper)
     yield
     select.select([end], [], [])
@@ -274,7 +275,7 @@ def assert_heard_nothing(stranger):
 
 
 def nobody_takes_the_place_of_a_parents_helper():
-    """A daemon's: a child asks, and its own child outlives it."""
+    """As in a daemon: a child sends requests, and its own child outlives it."""
     works, tell = os.pipe()
     if os.fork() == 0:
         one = open_rdma()
@@ -326,13 +327,13 @@ def other_users_are_not_answered():
         except BlockingIOError:
             os._exit(0)
     os.read(told, 1)
-    ask(one)  # it came later, so the stranger's has been looked at
+    ask(one)  # sent after the stranger's message, so that one has been processed
     os.write(may_go, b"x")
     assert os.waitpid(child, 0)[1] == 0
 
 
 def answers_are_for_their_own_socket():
-    """A socket has the port of the one that was closed before it, whose answers are on their way."""
+    """A new socket gets the port of one that was just closed, while answers to that one are on their way."""
     for _ in range(200):
         with open_rdma() as one:
             one.sendto(request(sequence=1) * 20, (0, 0))
@@ -360,7 +361,7 @@ def garbage_is_survived():
     ask(open_rdma())
 
 
-# Becomes root for good, has a helper, and then shows that one's environment.
+# Changes all its user IDs to root, gets a helper, and prints the helper's environment.
 SET_USER_ID_PROGRAM = r"""
 #define _GNU_SOURCE
 #include <sys/socket.h>
@@ -381,7 +382,7 @@ int main(void) {
 """
 
 
-# ---- the tests
+# ---- tests
 
 class Netlink(unittest.TestCase):
     def setUp(self):
@@ -441,7 +442,8 @@ class Netlink(unittest.TestCase):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for a program that is set-user-ID")
     def test_the_helper_of_a_set_user_id_program_gets_no_environment(self):
-        """The preload is in such a program where `verbena system on` has put it into /etc/ld.so.preload: here, in a mount namespace."""
+        """`verbena system on` adds the preload to /etc/ld.so.preload, so set-user-ID programs load it too. Done here in a
+        mount namespace."""
         if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
             self.skipTest("no mount namespaces here")
         place = pathlib.Path(self.home)

@@ -114,7 +114,7 @@ TEST(IcrcBounds, MaskedBitsDoNotMatter) {
   }
 }
 
-// icrc_check() finds a hidden identification, whichever of the 2^16 values it has.
+// icrc_check() finds a hidden identification with any of the 2^16 values.
 TEST(IcrcBounds, EveryIdentificationIsAccepted) {
   const CapturedPacket& sample = captured_packets().front();
   ASSERT_FALSE(sample.flow.ipv6);

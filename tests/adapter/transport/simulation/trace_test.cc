@@ -62,7 +62,7 @@ TEST_F(Trace, OfALossyNetworkTellsWhatWasMissingAndWasSentAgain) {
   EXPECT_EQ(count(events, Kind::kSendFailed), 0u);
   const uint64_t sent_again =
       world.host(0).counter(kRetransmittedPackets) + world.host(1).counter(kRetransmittedPackets);
-  EXPECT_GT(sent_again, 0u) << "the counters tell of it, too";
+  EXPECT_GT(sent_again, 0u) << "the counters show it, too";
 }
 
 TEST_F(Trace, OfAPeerThatFallsSilentTellsOfEachTryAndHowItEnds) {
