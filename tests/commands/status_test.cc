@@ -263,7 +263,7 @@ TEST(StatusText, CountsConnectionsWhereThereAreAny) {
   EXPECT_THAT(status_as_text(status), Not(HasSubstr("Connections")));
 }
 
-TEST(StatusText, SaysOfWhomPacketsAreHandedOver) {
+TEST(StatusText, ShowsWhosePacketsAreForwarded) {
   control::AgentStatus status = example();
   EXPECT_THAT(status_as_text(status), Not(HasSubstr("handed over")));
   status.slots[0].is_forwarded = true;

@@ -281,7 +281,7 @@ AgentWorld::AgentWorld(bool has_wire)
               .on_return = [] {},
               .on_end = [this](const LeasedSlot& slot,
                                bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
-      takeover_({loop_, wire_, lease_, link_table_, cm_, served_by_vault_}, [] {}),
+      takeover_({loop_, wire_, lease_, link_table_, cm_, served_before_}, [] {}),
       requests_{.links = {links_, wire_, 4791},
                 .slots = {lease_, wire_},
                 .domains = {domains_, lease_,

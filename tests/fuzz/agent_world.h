@@ -105,7 +105,7 @@ class AgentWorld {
   CounterPublisher counters_;
   MadDispatcher mads_;
   SlotLeases lease_;
-  ServedUsers served_by_vault_;
+  ServedUsers served_before_;
   Takeover takeover_;
   RefusedPrograms refused_;
   Requests requests_;

@@ -18,12 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // Targets whose input is a packet.
-constexpr const char* kTakePackets[] = {"parse_fuzz", "receive_fuzz", "frame_fuzz", "handed_fuzz"};
+constexpr const char* kTakePackets[] = {"parse_fuzz", "receive_fuzz", "frame_fuzz", "forwarded_fuzz"};
 // Targets that use their input as choices: they get some of all kinds.
 constexpr const char* kTakeChoices[] = {
-    "agent_fuzz",   "cm_fuzz",     "facade_fuzz",       "handed_fuzz",  "http_fuzz",  "lane_fuzz",
-    "line_fuzz",    "mad_fuzz",    "rdma_netlink_fuzz", "receive_fuzz", "ring_fuzz",  "rmpp_fuzz",
-    "rsocket_fuzz", "status_fuzz", "text_fuzz",         "trace_fuzz",   "vault_fuzz", "xrc_fuzz"};
+    "agent_fuzz",   "cm_fuzz",     "facade_fuzz",       "forwarded_fuzz", "http_fuzz",     "lane_fuzz",
+    "line_fuzz",    "mad_fuzz",    "rdma_netlink_fuzz", "receive_fuzz",   "ring_fuzz",     "rmpp_fuzz",
+    "rsocket_fuzz", "status_fuzz", "text_fuzz",         "trace_fuzz",     "takeover_fuzz", "xrc_fuzz"};
 constexpr uint32_t kInputs = 24;
 
 bool write(const fs::path& file, std::string_view bytes) {

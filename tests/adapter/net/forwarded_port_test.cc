@@ -70,7 +70,7 @@ class ForwardedPort : public ::testing::TestWithParam<const char*> {
   Collector collector_;
 };
 
-TEST_P(ForwardedPort, ReceivesWhatWasHandedOverAndHowItCame) {
+TEST_P(ForwardedPort, ReceivesForwardedPacketsAndHowTheyCame) {
   path_.traffic_class = 0x68;
   path_.hop_limit = 3;
   path_.flow_label = GetParam()[0] == ':' ? 0x12345 : 0;
@@ -186,7 +186,7 @@ TEST_P(ForwardedPort, SendsAsAnyOther) {
 INSTANTIATE_TEST_SUITE_P(Families, ForwardedPort, ::testing::Values("127.0.0.1", "::1"),
                          [](const auto& family) { return family.index == 0 ? "IPv4" : "IPv6"; });
 
-TEST(HandedPortSocket, MustKeepMessagesApart) {
+TEST(ForwardedPortSocket, MustKeepMessagesApart) {
   for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends), 0);
@@ -197,7 +197,7 @@ TEST(HandedPortSocket, MustKeepMessagesApart) {
   }
 }
 
-TEST(HandedPortSocket, IsWhatThePortFactoryMakesAPortOf) {
+TEST(ForwardedPortSocket, IsWhatThePortFactoryMakesAPortOf) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   const UniqueFd agent(ends[0]);

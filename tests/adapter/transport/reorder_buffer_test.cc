@@ -12,7 +12,7 @@ namespace {
 
 using roce::Psn;
 
-class KeptPacketsTest : public testing::Test {
+class ReorderBufferTest : public testing::Test {
  protected:
   bool keep(uint32_t psn, uint32_t psns = 1) {
     std::vector<std::byte> payload(100, static_cast<std::byte>(psn));
@@ -36,7 +36,7 @@ class KeptPacketsTest : public testing::Test {
   Psn expected{0xfffffe};
 };
 
-TEST_F(KeptPacketsTest, GivesBackWhatItWasGiven) {
+TEST_F(ReorderBufferTest, GivesBackWhatItWasGiven) {
   ASSERT_TRUE(keep(5));
   ASSERT_TRUE(kept.has(Psn(5)));
   const roce::Packet packet = kept.at(Psn(5));
@@ -49,29 +49,29 @@ TEST_F(KeptPacketsTest, GivesBackWhatItWasGiven) {
   EXPECT_EQ(budget.used(), 0u);
 }
 
-TEST_F(KeptPacketsTest, KeepsEachOnce) {
+TEST_F(ReorderBufferTest, KeepsEachOnce) {
   EXPECT_TRUE(keep(3));
   EXPECT_FALSE(keep(3));
 }
 
-TEST_F(KeptPacketsTest, TellsRunsAcrossTheWrapWhateverTheOrder) {
+TEST_F(ReorderBufferTest, TellsRunsAcrossTheWrapWhateverTheOrder) {
   for (const uint32_t psn : {7u, 0xffffffu, 1u, 0u, 900u}) ASSERT_TRUE(keep(psn));
   EXPECT_EQ(ranges(), (std::vector<std::pair<uint32_t, uint32_t>>{{0xffffff, 3}, {7, 1}, {900, 1}}));
 }
 
-TEST_F(KeptPacketsTest, CountsAllPsnsOfARead) {
+TEST_F(ReorderBufferTest, CountsAllPsnsOfARead) {
   ASSERT_TRUE(keep(2, 10));
   ASSERT_TRUE(keep(12));
   ASSERT_TRUE(keep(20));
   EXPECT_EQ(ranges(), (std::vector<std::pair<uint32_t, uint32_t>>{{2, 11}, {20, 1}}));
 }
 
-TEST_F(KeptPacketsTest, KeepsNothingTooFarAhead) {
+TEST_F(ReorderBufferTest, KeepsNothingTooFarAhead) {
   EXPECT_TRUE(keep((expected + (ReorderBuffer::kMaxAhead - 1)).value()));
   EXPECT_FALSE(keep((expected + ReorderBuffer::kMaxAhead).value()));
 }
 
-TEST_F(KeptPacketsTest, LeavesSomethingOfTheBudgetToTheNext) {
+TEST_F(ReorderBufferTest, LeavesSomethingOfTheBudgetToTheNext) {
   uint32_t psn = 0;
   while (keep(psn)) ++psn;
   EXPECT_GT(psn, 1000u);
@@ -94,7 +94,7 @@ TEST_F(KeptPacketsTest, LeavesSomethingOfTheBudgetToTheNext) {
 
 // The budget counts the places for missing packets as well. Otherwise a peer with many connections could use
 // much memory with one packet in each.
-TEST_F(KeptPacketsTest, CountsThePlaceForThoseBetweenToo) {
+TEST_F(ReorderBufferTest, CountsThePlaceForThoseBetweenToo) {
   ASSERT_TRUE(keep((expected + (ReorderBuffer::kMaxAhead - 1)).value()));
   EXPECT_GE(budget.used(), ReorderBuffer::kMaxAhead * sizeof(void*));
   kept.erase(expected + (ReorderBuffer::kMaxAhead - 1));

@@ -32,7 +32,7 @@ TEST(ReceiverReport, SaysWhatItWasWrittenWith) {
   EXPECT_FALSE(ReceiverReport::read(std::span(payload).first(7)));
 }
 
-class UcReceipts : public UcTest {
+class UcReports : public UcTest {
  protected:
   static std::vector<SentPacket> of(uint8_t opcode, std::vector<SentPacket> packets) {
     std::erase_if(packets, [=](const SentPacket& p) { return p.headers.opcode != opcode; });
@@ -89,7 +89,7 @@ class UcReceipts : public UcTest {
 
 // ---- the receiver
 
-TEST_F(UcReceipts, TellWhatHasComeOfMuch) {
+TEST_F(UcReports, TellWhatHasComeOfMuch) {
   send_parts(kNext, kWorthAReceipt - 1);
   EXPECT_THAT(receipts(), IsEmpty());
   send_parts(kNext + kWorthAReceipt - 1, 1);
@@ -101,7 +101,7 @@ TEST_F(UcReceipts, TellWhatHasComeOfMuch) {
   EXPECT_FALSE(e.qp->has_urgent());
 }
 
-TEST_F(UcReceipts, CountWhatIsMissingAndTakeBackWhatWasLate) {
+TEST_F(UcReports, CountWhatIsMissingAndTakeBackWhatWasLate) {
   send_parts(kNext + 3, kWorthAReceipt);
   EXPECT_EQ(receipts().at(0).missing, 3u);
   send_parts(kNext + 1, 1);
@@ -109,7 +109,7 @@ TEST_F(UcReceipts, CountWhatIsMissingAndTakeBackWhatWasLate) {
   EXPECT_EQ(receipts().at(0).missing, 2u);
 }
 
-TEST_F(UcReceipts, GoToWhoAsksOnceItHasShownThatItUnderstands) {
+TEST_F(UcReports, GoToWhoAsksOnceItHasShownThatItUnderstands) {
   send_parts(kNext, 1, true);
   EXPECT_THAT(receipts(), IsEmpty()) << "adapters ask, too";
   word(roce::kSackConfirmationOpcode, roce::Psn(kNext + 1) - Sack::kPast);
@@ -119,14 +119,14 @@ TEST_F(UcReceipts, GoToWhoAsksOnceItHasShownThatItUnderstands) {
   EXPECT_THAT(receipts(), IsEmpty()) << "it has not asked";
 }
 
-TEST_F(UcReceipts, BelieveNoThanksOfWhoDoesNotKnowTheSequenceNumbers) {
+TEST_F(UcReports, BelieveNoThanksOfWhoDoesNotKnowTheSequenceNumbers) {
   word(roce::kSackConfirmationOpcode, roce::Psn(0x345678));
   word(roce::kSackConfirmationOpcode, roce::Psn(kNext + 1) - Sack::kPast);
   send_parts(kNext, 1, true);
   EXPECT_THAT(receipts(), IsEmpty());
 }
 
-TEST_F(UcReceipts, AreSeldomForWhoDoesNotUnderstand) {
+TEST_F(UcReports, AreSeldomForWhoDoesNotUnderstand) {
   uint32_t told = 0;
   constexpr uint32_t kPackets = 1 << 15;
   for (uint32_t i = 0; i < kPackets; ++i) {
@@ -137,7 +137,7 @@ TEST_F(UcReceipts, AreSeldomForWhoDoesNotUnderstand) {
   EXPECT_LE(told, kPackets / 1000);
 }
 
-TEST_F(UcReceipts, AreForgottenWhenTheConnectionIs) {
+TEST_F(UcReports, AreForgottenWhenTheConnectionIs) {
   send_parts(kNext + 3, kWorthAReceipt);
   e.qp->enter(IBV_QPS_RESET);
   e.bring_up();
@@ -148,7 +148,7 @@ TEST_F(UcReceipts, AreForgottenWhenTheConnectionIs) {
 
 // ---- the sender
 
-TEST_F(UcReceipts, AreWaitedForOnceAndNotByWhoSendsLittle) {
+TEST_F(UcReports, AreWaitedForOnceAndNotByWhoSendsLittle) {
   post(IBV_WR_SEND, 4096);
   EXPECT_EQ(send_window(), 16u);
   EXPECT_EQ(e.qp->deadline(), kNever);
@@ -169,7 +169,7 @@ TEST_F(UcReceipts, AreWaitedForOnceAndNotByWhoSendsLittle) {
   EXPECT_EQ(sent, 4096u);
 }
 
-TEST_F(UcReceipts, LetTheNextPacketsLeave) {
+TEST_F(UcReports, LetTheNextPacketsLeave) {
   post_much();
   const auto window = static_cast<uint32_t>(send_window());
   e.now += std::chrono::milliseconds(1);
@@ -183,12 +183,12 @@ TEST_F(UcReceipts, LetTheNextPacketsLeave) {
   EXPECT_GT(e.path_number(kPathRoundTrip), 0u);
 }
 
-TEST_F(UcReceipts, AreAskedForOfWhoTellsOnly) {
+TEST_F(UcReports, AreAskedForOfWhoTellsOnly) {
   post_much();
   for (const SentPacket& p : e.transmitted()) EXPECT_FALSE(p.asks());
 }
 
-TEST_F(UcReceipts, OfWhatWasNotSentAreNotBelieved) {
+TEST_F(UcReports, OfWhatWasNotSentAreNotBelieved) {
   post_much();
   const auto window = static_cast<uint32_t>(send_window());
   report(kFirst + window + 1);
@@ -197,7 +197,7 @@ TEST_F(UcReceipts, OfWhatWasNotSentAreNotBelieved) {
   EXPECT_EQ(e.qp->deadline(), e.now + ReceiverDrivenFlow::kPatience);
 }
 
-TEST_F(UcReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
+TEST_F(UcReports, ThatTellOfLossesMakeTheWindowSmaller) {
   post_much();
   auto last = kFirst + static_cast<uint32_t>(send_window());
   report(last);
@@ -207,7 +207,7 @@ TEST_F(UcReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
   EXPECT_LT(e.path_number(kPathWindow), before);
 }
 
-TEST_F(UcReceipts, ThatStopComingAreNotWaitedForForLong) {
+TEST_F(UcReports, ThatStopComingAreNotWaitedForForLong) {
   post_much();
   report(kFirst + static_cast<uint32_t>(send_window()));
   const TimePoint begun = e.now;
@@ -220,7 +220,7 @@ TEST_F(UcReceipts, ThatStopComingAreNotWaitedForForLong) {
   EXPECT_LT(e.now - begun, std::chrono::seconds(3)) << "a mebibyte to a peer that is gone";
 }
 
-TEST_F(UcReceipts, ThatAreOldOrNoticesLeaveNobodyWaitingWithoutEnd) {
+TEST_F(UcReports, ThatAreOldOrNoticesLeaveNobodyWaitingWithoutEnd) {
   post_much();
   const auto last = kFirst + static_cast<uint32_t>(send_window());
   report(last);
@@ -234,7 +234,7 @@ TEST_F(UcReceipts, ThatAreOldOrNoticesLeaveNobodyWaitingWithoutEnd) {
   EXPECT_TRUE(e.qp->has_urgent() || e.qp->deadline() != kNever);
 }
 
-TEST_F(UcReceipts, AreNotNeededWhereNothingIsLost) {
+TEST_F(UcReports, AreNotNeededWhereNothingIsLost) {
   e.qp->enter(IBV_QPS_RESET);
   e.routes.route.traits.lossless = true;
   e.bring_up();
@@ -246,7 +246,7 @@ TEST_F(UcReceipts, AreNotNeededWhereNothingIsLost) {
 
 // ---- switches that mark packets (IBTA volume 1, annex A17.9)
 
-TEST_F(UcReceipts, AndNoticesGoToTheSenderOfMarkedPackets) {
+TEST_F(UcReports, AndNoticesGoToTheSenderOfMarkedPackets) {
   roce::Path path = path_between(e.attributes().path.destination, e.attributes().path.source);
   path.traffic_class = 3;
   const roce::Packet marked{packet(Op::kSendMiddle, kNext, data(kMtu)), data(kMtu)};
@@ -261,7 +261,7 @@ TEST_F(UcReceipts, AndNoticesGoToTheSenderOfMarkedPackets) {
   EXPECT_EQ(e.path_number(kPathMarkedPackets), 3u);
 }
 
-TEST_F(UcReceipts, AndNoticesSlowTheSenderDown) {
+TEST_F(UcReports, AndNoticesSlowTheSenderDown) {
   post_much();
   report(kFirst + static_cast<uint32_t>(send_window()));
   const uint64_t before = e.path_number(kPathWindow);

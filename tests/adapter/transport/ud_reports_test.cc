@@ -59,7 +59,7 @@ TEST(RecentPeers, ForgetWhoWasNotLookedForForLongest) {
   EXPECT_EQ(peers.find(ipv4(2), roce::Qpn(kPeers - 1)), nullptr);
 }
 
-class UdReceipts : public UdTest {
+class UdReports : public UdTest {
  protected:
   static std::vector<SentPacket> of(uint8_t opcode, std::vector<SentPacket> packets) {
     std::erase_if(packets, [=](const SentPacket& p) { return p.headers.opcode != opcode; });
@@ -80,7 +80,7 @@ class UdReceipts : public UdTest {
     ReportRequest{roce::Psn(next), roce::Qpn(from), qkey}.write(payload);
     word(roce::kReportRequestOpcode, payload);
   }
-  std::vector<DatagramReport> receipts() {
+  std::vector<DatagramReport> reports() {
     std::vector<DatagramReport> all;
     for (const SentPacket& p : of(roce::kReceiverReportOpcode, e.transmitted())) {
       all.push_back(*DatagramReport::read(p.payload));
@@ -155,64 +155,64 @@ class UdReceipts : public UdTest {
 
 // ---- the receiver
 
-TEST_F(UdReceipts, GoToWhoAsks) {
+TEST_F(UdReports, GoToWhoAsks) {
   datagrams(3);
-  EXPECT_THAT(receipts(), IsEmpty());
+  EXPECT_THAT(reports(), IsEmpty());
   ask(100);
   EXPECT_TRUE(e.qp->has_urgent());
-  auto told = receipts();
+  auto told = reports();
   ASSERT_THAT(told, SizeIs(1));
   EXPECT_EQ(told[0].report.expected, roce::Psn(100));
   EXPECT_EQ(told[0].report.missing, 0u) << "of what came before nothing is known";
   EXPECT_FALSE(e.qp->has_urgent());
 }
 
-TEST_F(UdReceipts, CountWhatIsMissingAlsoWhereThereIsNoRequestToReceiveWith) {
+TEST_F(UdReports, CountWhatIsMissingAlsoWhereThereIsNoRequestToReceiveWith) {
   ask(100);
   datagrams(3);
   ask(105);
   datagrams(2);  // were late
   ask(107);
-  EXPECT_EQ(receipts().back().report.missing, 2u);
+  EXPECT_EQ(reports().back().report.missing, 2u);
   ask(107);
   datagrams(2);
   ask(107);
-  EXPECT_EQ(receipts().back().report.missing, 0u);
+  EXPECT_EQ(reports().back().report.missing, 0u);
 }
 
-TEST_F(UdReceipts, CountEachSenderForItself) {
+TEST_F(UdReports, CountEachSenderForItself) {
   ask(100, 0x98);
   ask(500, 0x99);
   datagrams(2, 0x98);
   datagrams(1, 0x99);
   ask(102, 0x98);
   ask(504, 0x99);
-  auto told = receipts();
+  auto told = reports();
   ASSERT_THAT(told, SizeIs(2));
   std::ranges::sort(told, {}, [](const DatagramReport& r) { return r.report.expected.value(); });
   EXPECT_EQ(told[0].report.missing, 0u);
   EXPECT_EQ(told[1].report.missing, 3u);
 }
 
-TEST_F(UdReceipts, BeginAgainWithASenderThatDoes) {
+TEST_F(UdReports, BeginAgainWithASenderThatDoes) {
   ask(100);
   ask(0x700000);
   datagrams(1);
   ask(0x700001);
   ask(0x700000);  // was overtaken
-  const auto told = receipts();
+  const auto told = reports();
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.back().report.expected, roce::Psn(0x700001));
 }
 
-TEST_F(UdReceipts, AreNotForWhoMaySendNoDatagrams) {
+TEST_F(UdReports, AreNotForWhoMaySendNoDatagrams) {
   ask(100, 0x99, kQkey + 1);
-  EXPECT_THAT(receipts(), IsEmpty());
+  EXPECT_THAT(reports(), IsEmpty());
   word(roce::kReportRequestOpcode, std::vector<std::byte>(5));
-  EXPECT_THAT(receipts(), IsEmpty());
+  EXPECT_THAT(reports(), IsEmpty());
 }
 
-TEST_F(UdReceipts, AndNoticesGoToTheSenderOfMarkedDatagrams) {
+TEST_F(UdReports, AndNoticesGoToTheSenderOfMarkedDatagrams) {
   peer_.traffic_class = 3;
   datagrams(3);
   const auto notices = of(roce::kCnpOpcode, e.transmitted());
@@ -223,16 +223,16 @@ TEST_F(UdReceipts, AndNoticesGoToTheSenderOfMarkedDatagrams) {
   EXPECT_EQ(e.path_number(kPathMarkedPackets), 3u);
 }
 
-TEST_F(UdReceipts, AreForgottenWhenTheQueuePairIsReset) {
+TEST_F(UdReports, AreForgottenWhenTheQueuePairIsReset) {
   ask(100);
   e.qp->enter(IBV_QPS_RESET);
   e.bring_up();
-  EXPECT_THAT(receipts(), IsEmpty());
+  EXPECT_THAT(reports(), IsEmpty());
 }
 
 // ---- the sender
 
-TEST_F(UdReceipts, AreNotAskedForByWhoSendsLittle) {
+TEST_F(UdReports, AreNotAskedForByWhoSendsLittle) {
   for (uint32_t round = 0; round < 100; ++round) {
     for (uint32_t i = 1; i < kFirst; ++i) post(kDatagram);
     EXPECT_THAT(e.transmitted(), SizeIs(kFirst - 1));
@@ -243,14 +243,14 @@ TEST_F(UdReceipts, AreNotAskedForByWhoSendsLittle) {
   }
 }
 
-TEST_F(UdReceipts, AreAskedForAndWaitedForByWhoSendsMuch) {
+TEST_F(UdReports, AreAskedForAndWaitedForByWhoSendsMuch) {
   EXPECT_EQ(send_up_to(1000), kFirst);
   EXPECT_THAT(requests(), SizeIs(1));
   EXPECT_FALSE(e.qp->has_urgent());
   EXPECT_EQ(e.qp->deadline(), e.now + DatagramFlow::kPatience);
 }
 
-TEST_F(UdReceipts, ThatDoNotComeAreWaitedForTwiceAndThenNoMore) {
+TEST_F(UdReports, ThatDoNotComeAreWaitedForTwiceAndThenNoMore) {
   uint32_t waits = 0;
   for (uint32_t sent = 0; sent < 20000;) {
     sent += send_up_to(20000);
@@ -262,7 +262,7 @@ TEST_F(UdReceipts, ThatDoNotComeAreWaitedForTwiceAndThenNoMore) {
   EXPECT_THAT(requests(), SizeIs(testing::AllOf(testing::Ge(6u), testing::Le(12u)))) << "it asks, if seldom";
 }
 
-TEST_F(UdReceipts, LetAWindowLeave) {
+TEST_F(UdReports, LetAWindowLeave) {
   send_up_to(1000);
   e.now += milliseconds(1);
   answer();
@@ -279,7 +279,7 @@ TEST_F(UdReceipts, LetAWindowLeave) {
   EXPECT_GT(e.path_number(kPathRoundTrip), 0u);
 }
 
-TEST_F(UdReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
+TEST_F(UdReports, ThatTellOfLossesMakeTheWindowSmaller) {
   send_up_to(1000);
   answer();
   send_up_to(20000);
@@ -290,7 +290,7 @@ TEST_F(UdReceipts, ThatTellOfLossesMakeTheWindowSmaller) {
   EXPECT_LT(e.path_number(kPathWindow), before);
 }
 
-TEST_F(UdReceipts, OfWhatWasNotSentOrOfOthersAreNotBelieved) {
+TEST_F(UdReports, OfWhatWasNotSentOrOfOthersAreNotBelieved) {
   send_up_to(1000);
   const roce::Psn next = requests().back().next;
   report(next + 1000);
@@ -303,7 +303,7 @@ TEST_F(UdReceipts, OfWhatWasNotSentOrOfOthersAreNotBelieved) {
   EXPECT_FALSE(e.qp->has_urgent());
 }
 
-TEST_F(UdReceipts, ThatStopComingAreNotWaitedForForLong) {
+TEST_F(UdReports, ThatStopComingAreNotWaitedForForLong) {
   send_up_to(1000);
   answer();
   const TimePoint begun = e.now;
@@ -315,7 +315,7 @@ TEST_F(UdReceipts, ThatStopComingAreNotWaitedForForLong) {
   EXPECT_LT(e.now - begun, std::chrono::seconds(1)) << "twenty megabytes to a peer that is gone";
 }
 
-TEST_F(UdReceipts, AreOfOneReceiverAndOthersAreSentToAsEver) {
+TEST_F(UdReports, AreOfOneReceiverAndOthersAreSentToAsEver) {
   send_up_to(1000);
   answer();
   send_up_to(20000);
@@ -331,7 +331,7 @@ TEST_F(UdReceipts, AreOfOneReceiverAndOthersAreSentToAsEver) {
   EXPECT_GE(left, kFirst);
 }
 
-TEST_F(UdReceipts, AreNotNeededWhereNothingIsLost) {
+TEST_F(UdReports, AreNotNeededWhereNothingIsLost) {
   e.qp->enter(IBV_QPS_RESET);
   e.routes.route.traits.lossless = true;
   e.bring_up();
@@ -340,7 +340,7 @@ TEST_F(UdReceipts, AreNotNeededWhereNothingIsLost) {
 }
 
 // The QP also sends to other peers over lossless routes. A report bounds only the route that it is about.
-TEST_F(UdReceipts, BoundWhatGoesByTheWayThatTheyAreOf) {
+TEST_F(UdReports, BoundWhatGoesByTheWayThatTheyAreOf) {
   send_up_to(1000);
   e.now += milliseconds(1);
   Route memory = e.routes.route;
@@ -359,7 +359,7 @@ TEST_F(UdReceipts, BoundWhatGoesByTheWayThatTheyAreOf) {
 }
 
 // A repeated report request, sent before anything else to that peer.
-TEST_F(UdReceipts, AreAskedForWithTheQkeyOfWhatIsToFollow) {
+TEST_F(UdReports, AreAskedForWithTheQkeyOfWhatIsToFollow) {
   send_up_to(1000);
   EXPECT_THAT(requests(), SizeIs(1));
   e.now += DatagramFlow::kPatience;
@@ -376,18 +376,18 @@ TEST_F(UdReceipts, AreAskedForWithTheQkeyOfWhatIsToFollow) {
   EXPECT_FALSE(requests().empty()) << "each has the right Q_Key";
 }
 
-TEST_F(UdReceipts, AreNotAskedForOfAWholeGroup) {
+TEST_F(UdReports, AreNotAskedForOfAWholeGroup) {
   std::array<std::byte, ReportRequest::kBytes> payload;
   ReportRequest{roce::Psn(100), roce::Qpn(0x99), kQkey}.write(payload);
   roce::Headers headers;
   headers.opcode = roce::kReportRequestOpcode;
   headers.destination = roce::kMulticastQpn;
   EXPECT_EQ(receive(headers, payload, peer_), Verdict::kAccepted);
-  EXPECT_THAT(receipts(), IsEmpty());
+  EXPECT_THAT(reports(), IsEmpty());
 }
 
 // If the route back is full, that route has to have room again before the report is sent.
-TEST_F(UdReceipts, WaitForTheWayThatTheyGo) {
+TEST_F(UdReports, WaitForTheWayThatTheyGo) {
   e.qp->enter(IBV_QPS_RESET);
   e.bring_up();
   EXPECT_EQ(e.qp->route().sink, no_route().sink) << "it has sent nothing";
@@ -396,10 +396,10 @@ TEST_F(UdReceipts, WaitForTheWayThatTheyGo) {
   EXPECT_EQ(e.transmit(), TransmitResult::kBusy);
   EXPECT_EQ(e.qp->route().sink, &e.sink);
   e.sink.room = -1;
-  EXPECT_THAT(receipts(), SizeIs(1));
+  EXPECT_THAT(reports(), SizeIs(1));
 }
 
-TEST_F(UdReceipts, ThatAreRepeatedPostponeNothing) {
+TEST_F(UdReports, ThatAreRepeatedPostponeNothing) {
   send_up_to(1000);
   answer();
   send_up_to(20000);
@@ -415,7 +415,7 @@ TEST_F(UdReceipts, ThatAreRepeatedPostponeNothing) {
   }
 }
 
-TEST_F(UdReceipts, AndNoticesSlowTheSenderDown) {
+TEST_F(UdReports, AndNoticesSlowTheSenderDown) {
   send_up_to(1000);
   answer();
   send_up_to(20000);

@@ -265,7 +265,7 @@ TEST_F(Robustness, KeepsNoDescriptorThatItDidNotAskFor) {
   EXPECT_TRUE(is_well());
 }
 
-TEST_F(Robustness, TakesAnythingForAVaultWithoutHarm) {
+TEST_F(Robustness, TakesAnyTakeoverStateWithoutHarm) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   const UniqueFd in(pair[0]);
@@ -475,7 +475,7 @@ TEST_F(Robustness, RandomWordsOnAnEventSocketHarmNobody) {
   EXPECT_TRUE(eventually([&] { return descriptors_of(pid()) <= before + 2 * 50; }));
 }
 
-TEST_F(Robustness, NobodyButItsOwnUserGetsTheVault) {
+TEST_F(Robustness, OnlyItsOwnUserGetsTheTakeoverState) {
   if (!may_become_others()) GTEST_SKIP() << "needs root";
   const auto descriptors_at_hello = [] {
     RawConnection connection;

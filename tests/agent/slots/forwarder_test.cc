@@ -28,10 +28,10 @@ using ::testing::IsEmpty;
 
 // Returns the tags of all waiting datagrams; waits for the first.
 std::vector<uint32_t> tags_at(int receiver) {
-  return test::handed_tags(receiver);
+  return test::forwarded_tags(receiver);
 }
 
-class CourierTest : public test::NamespaceTest {
+class ForwarderTest : public test::NamespaceTest {
  protected:
   void SetUp() override {
     NamespaceTest::SetUp();
@@ -47,7 +47,7 @@ class CourierTest : public test::NamespaceTest {
   Wire wire_{roce::kUdpPort};
 };
 
-TEST_F(CourierTest, HandsOverWhatComesAndWhereFrom) {
+TEST_F(ForwarderTest, ForwardsPacketsAndTheirOrigin) {
   const UniqueFd receiver = forward(1);
   ASSERT_TRUE(receiver);
   ASSERT_TRUE(test::send_to_slot(1, 77));
@@ -67,7 +67,7 @@ TEST_F(CourierTest, HandsOverWhatComesAndWhereFrom) {
   EXPECT_NE(head.source_port, 0);
 }
 
-TEST_F(CourierTest, HandsTheNextOwnerNothingOfTheLast) {
+TEST_F(ForwarderTest, ForwardsNothingOfTheLastOwnerToTheNext) {
   const UniqueFd first = forward(1);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(tags_at(first.get()), ElementsAre(1u));
@@ -79,7 +79,7 @@ TEST_F(CourierTest, HandsTheNextOwnerNothingOfTheLast) {
   EXPECT_THAT(tags_at(second.get()), ElementsAre(4u));
 }
 
-TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
+TEST_F(ForwarderTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
   const UniqueFd idle = forward(1);
   const UniqueFd busy = forward(2);
   constexpr uint32_t kFlood = 50'000;
@@ -91,7 +91,7 @@ TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
   }
   // Datagrams that did not fit are lost; later ones arrive again.
   uint32_t got = 0;
-  for (auto tags = tags_at(idle.get()); !tags.empty(); tags = test::handed_tags(idle.get(), 100))
+  for (auto tags = tags_at(idle.get()); !tags.empty(); tags = test::forwarded_tags(idle.get(), 100))
     got += static_cast<uint32_t>(tags.size());
   EXPECT_GT(got, 0u);
   EXPECT_LT(got, kFlood / 2);
@@ -100,7 +100,7 @@ TEST_F(CourierTest, AReceiverThatDoesNotReadHoldsUpNobodyElse) {
 }
 
 // The receiver may be stopped, and the agent that answers for it reads the UDP socket.
-TEST_F(CourierTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
+TEST_F(ForwarderTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
   const UniqueFd receiver = forward(1);
   uint32_t tag = 0;
   const auto lies_in_the_socket = [&] {
@@ -115,7 +115,7 @@ TEST_F(CourierTest, GivesNoMoreToAReceiverThatHasReadNothingForAMoment) {
   EXPECT_TRUE(lies_in_the_socket());
   EXPECT_LT(tag, 100u) << "long before the pair is full";
   uint32_t got = 0;
-  for (auto tags = tags_at(receiver.get()); !tags.empty(); tags = test::handed_tags(receiver.get(), 500)) {
+  for (auto tags = tags_at(receiver.get()); !tags.empty(); tags = test::forwarded_tags(receiver.get(), 500)) {
     got += static_cast<uint32_t>(tags.size());
   }
   EXPECT_EQ(got, tag) << "nothing is lost";
@@ -127,7 +127,7 @@ Duration processor_time() {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-TEST_F(CourierTest, AReceiverThatIsGoneCostsNothing) {
+TEST_F(ForwarderTest, AReceiverThatIsGoneCostsNothing) {
   UniqueFd gone = forward(1);
   const UniqueFd there = forward(2);
   gone.reset();
@@ -140,7 +140,7 @@ TEST_F(CourierTest, AReceiverThatIsGoneCostsNothing) {
   EXPECT_LT(processor_time() - before, std::chrono::milliseconds(100)) << "a thread does not sleep";
 }
 
-TEST_F(CourierTest, TakesNothingFromTheReceiver) {
+TEST_F(ForwarderTest, TakesNothingFromTheReceiver) {
   const UniqueFd receiver = forward(1);
   const int fd = receiver.get();
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fd)> control{};
@@ -162,7 +162,7 @@ TEST_F(CourierTest, TakesNothingFromTheReceiver) {
   EXPECT_EQ(errno, EPIPE);
 }
 
-TEST_F(CourierTest, GoesOnWhereAFormerOneHasEnded) {
+TEST_F(ForwarderTest, GoesOnWhereAFormerOneHasEnded) {
   std::optional<Forwarder> former(std::in_place);
   auto receiver = former->begin(1, wire_.socket(1));
   ASSERT_TRUE(receiver);

@@ -34,7 +34,7 @@ inline bool send_to_slot(uint32_t slot, uint32_t tag) {
 }
 
 // Returns the tags of all forwarded datagrams; waits for the first.
-inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
+inline std::vector<uint32_t> forwarded_tags(int receiver, int patience_ms = 2000) {
   std::vector<uint32_t> tags;
   pollfd readable{receiver, POLLIN, 0};
   ::poll(&readable, 1, patience_ms);
@@ -49,7 +49,7 @@ inline std::vector<uint32_t> handed_tags(int receiver, int patience_ms = 2000) {
 // Returns the tags of all datagrams that have arrived. Loopback usually delivers before sendto() returns, but
 // on a busy machine it may take a little longer, so this waits for the first.
 inline std::vector<uint32_t> received_tags(const control::Slot& slot) {
-  if (slot.is_forwarded) return handed_tags(slot.is_forwarded.get());
+  if (slot.is_forwarded) return forwarded_tags(slot.is_forwarded.get());
   std::vector<uint32_t> tags;
   pollfd readable{slot.socket.get(), POLLIN, 0};
   ::poll(&readable, 1, 2000);

@@ -99,7 +99,7 @@ TEST_F(SlotTableTest, KeepsASlotFromOthersWhileItsQpsAreConnected) {
   EXPECT_EQ(slots.lease(without_socket(2, 1001), later + std::chrono::minutes(1))->index, first->index);
 }
 
-TEST_F(SlotTableTest, RemembersInTheVaultWhoseSocketsNobodyHas) {
+TEST_F(SlotTableTest, KeepsInTheTakeoverStateWhoseSocketsNobodyHas) {
   auto takeover_state = TakeoverState::create();
   ASSERT_TRUE(takeover_state);
   ASSERT_TRUE(slots_.lease(without_socket(1, 1000), kStart));
@@ -153,7 +153,7 @@ Lessee stranger(uint64_t session, uid_t uid) {
 }
 
 // Their processes never had the socket, so the slot needs no rest for another user.
-TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
+TEST_F(SlotTableTest, LeasesAForwardedSlotToAnyUser) {
   const auto leased = slots_.lease(stranger(1, 1000), kStart);
   ASSERT_TRUE(leased);
   EXPECT_TRUE(leased->is_forwarded);
@@ -166,7 +166,7 @@ TEST_F(SlotTableTest, LendsASlotThatWasHandedOverToAnyUser) {
 }
 
 // The slot's socket exists by then, and is leased as soon as possible.
-TEST_F(SlotTableTest, ASlotThatCouldNotBeHandedOverIsNotLost) {
+TEST_F(SlotTableTest, ASlotThatCouldNotBeForwardedIsNotLost) {
   ASSERT_EQ(slots_.lease(without_socket(1, 1000), kStart)->index, 1u);
   std::vector<UniqueFd> others;
   do {
@@ -305,7 +305,7 @@ uint64_t cookie_of(int socket) {
   return cookie;
 }
 
-TEST_F(SlotTableTest, ComesOutOfTheVaultAsItWentIn) {
+TEST_F(SlotTableTest, ComesOutOfTheTakeoverStateUnchanged) {
   auto takeover_state = TakeoverState::create();
   ASSERT_TRUE(takeover_state);
   ASSERT_TRUE(takeover_state->rewrite(slots_.records(), {}));
@@ -434,7 +434,7 @@ TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
   EXPECT_EQ(after.slots().find_leased(1)->lessee.pid, ::getpid());
 }
 
-TEST_F(SlotTableTest, RefusesAVaultThatLacksASocket) {
+TEST_F(SlotTableTest, RefusesATakeoverStateThatLacksASocket) {
   auto takeover_state = TakeoverState::create();
   ASSERT_TRUE(takeover_state);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(slots_.lease(lessee(1), kStart));
@@ -465,7 +465,7 @@ TEST_F(SlotTableTest, RefusesSocketsThatAreNotTheGroups) {
   EXPECT_FALSE(wire.adopt(std::move(twice)));
 }
 
-TEST(TakeoverState, IgnoresWhatIsNoVault) {
+TEST(TakeoverState, IgnoresOtherMessages) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
   const UniqueFd in(ends[0]);

@@ -35,14 +35,14 @@ class StoppedAgentTest : public test::NamespaceTest {
     wire_.unmute(1);
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    courier_end_.reset(ends[0]);
+    forwarder_end_.reset(ends[0]);
     receiver_.reset(ends[1]);
     takeover_state_ = std::move(*TakeoverState::create());
     SlotRecord record;
     record.index = 1;
     record.leased = true;
     record.socket = wire_.socket(1);
-    record.forwarder_end = courier_end_.get();
+    record.forwarder_end = forwarder_end_.get();
     ASSERT_TRUE(takeover_state_.put_slot(SlotRecord{}));
     ASSERT_TRUE(takeover_state_.put_slot(record));
     agent_ = ::fork();
@@ -68,7 +68,7 @@ class StoppedAgentTest : public test::NamespaceTest {
   }
 
   Wire wire_{roce::kUdpPort};
-  UniqueFd courier_end_;
+  UniqueFd forwarder_end_;
   UniqueFd receiver_;
   TakeoverState takeover_state_;
   pid_t agent_ = -1;
@@ -77,27 +77,27 @@ class StoppedAgentTest : public test::NamespaceTest {
 
 TEST_F(StoppedAgentTest, ForwardsWhatComesWhileTheAgentIsStopped) {
   ASSERT_TRUE(test::send_to_slot(1, 1));
-  EXPECT_THAT(test::handed_tags(receiver_.get(), 300), IsEmpty()) << "it runs";
+  EXPECT_THAT(test::forwarded_tags(receiver_.get(), 300), IsEmpty()) << "it runs";
   signal_agent(SIGSTOP);
-  EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
+  EXPECT_THAT(test::forwarded_tags(receiver_.get()), ElementsAre(1u));
   ASSERT_TRUE(test::send_to_slot(1, 2));
-  EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(2u));
+  EXPECT_THAT(test::forwarded_tags(receiver_.get()), ElementsAre(2u));
 
   signal_agent(SIGCONT);
   const TimePoint deadline = MonotonicClock::now() + std::chrono::seconds(10);
   while (!has_waiting() && MonotonicClock::now() < deadline) {
     ASSERT_TRUE(test::send_to_slot(1, 3));
-    test::handed_tags(receiver_.get(), 10);
+    test::forwarded_tags(receiver_.get(), 10);
   }
   EXPECT_TRUE(has_waiting()) << "it goes on";
   signal_agent(SIGSTOP);
-  EXPECT_FALSE(test::handed_tags(receiver_.get()).empty()) << "stopped again";
+  EXPECT_FALSE(test::forwarded_tags(receiver_.get()).empty()) << "stopped again";
 }
 
-TEST_F(StoppedAgentTest, LeavesTheVaultAsItIs) {
+TEST_F(StoppedAgentTest, LeavesTheTakeoverStateUnchanged) {
   signal_agent(SIGSTOP);
   ASSERT_TRUE(test::send_to_slot(1, 1));
-  EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
+  EXPECT_THAT(test::forwarded_tags(receiver_.get()), ElementsAre(1u));
   const TakeoverState::Contents contents = TakeoverState::take(takeover_state_.client_end());
   ASSERT_EQ(contents.slots.size(), 2u);
   EXPECT_GE(contents.slots[1].socket, 0);
@@ -107,13 +107,13 @@ TEST_F(StoppedAgentTest, LeavesTheVaultAsItIs) {
 TEST_F(StoppedAgentTest, ReachesNobodyOnceTheSlotWasTakenBack) {
   signal_agent(SIGSTOP);
   ASSERT_TRUE(test::send_to_slot(1, 1));
-  EXPECT_THAT(test::handed_tags(receiver_.get()), ElementsAre(1u));
-  ASSERT_TRUE(wire_.go_on_forwarding(1, UniqueFd(::fcntl(courier_end_.get(), F_DUPFD_CLOEXEC, 3))));
+  EXPECT_THAT(test::forwarded_tags(receiver_.get()), ElementsAre(1u));
+  ASSERT_TRUE(wire_.go_on_forwarding(1, UniqueFd(::fcntl(forwarder_end_.get(), F_DUPFD_CLOEXEC, 3))));
   wire_.hang_up(1);  // as a resumed agent does, before the standby notices it
   wire_.mute(1);
   wire_.unmute(1);
   ASSERT_TRUE(test::send_to_slot(1, 2));
-  EXPECT_THAT(test::handed_tags(receiver_.get(), 300), IsEmpty());
+  EXPECT_THAT(test::forwarded_tags(receiver_.get(), 300), IsEmpty());
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class PortHolderSocket {
   uint16_t port_ = 0;
 };
 
-class SuccessionTest : public ::testing::Test {
+class TakeoverTest : public ::testing::Test {
  protected:
   void SetUp() override {
     wire.open();
@@ -80,7 +80,7 @@ class SuccessionTest : public ::testing::Test {
   Takeover takeover{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};
 };
 
-TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
+TEST_F(TakeoverTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
   holder.close();
   run_until_settled();
   EXPECT_TRUE(takeover.is_settled());
@@ -89,7 +89,7 @@ TEST_F(SuccessionTest, HasTheWireWhereTheLastHolderEndsMeanwhile) {
 
 // The machine is busy, and the agent does not run for all of its waiting time. Meanwhile a client comes,
 // which is accepted in one round of the loop and heard in the next.
-TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
+TEST_F(TakeoverTest, AcceptsAHolderThatCameBeforeTheDeadline) {
   std::this_thread::sleep_for(control::kSurvivorWait);
   const UniqueFd knock(::eventfd(1, EFD_CLOEXEC));
   const UniqueFd word(::eventfd(1, EFD_CLOEXEC));
@@ -105,7 +105,7 @@ TEST_F(SuccessionTest, HearsWhoHasComeBeforeItGivesUp) {
   EXPECT_TRUE(is_heard_in_time);
 }
 
-TEST_F(SuccessionTest, HasNoWireWhereTheHolderStaysAndBringsNothing) {
+TEST_F(TakeoverTest, HasNoWireWhereTheHolderStaysAndBringsNothing) {
   run_until_settled();
   EXPECT_TRUE(takeover.is_settled());
   EXPECT_FALSE(wire.has_sockets());

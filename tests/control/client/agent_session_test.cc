@@ -351,7 +351,7 @@ TEST_F(AgentSessionTest, AnAgentOfAnotherVersionIsToldNothingAndItsWordsReachThe
   EXPECT_EQ(call(*session), 0);
 }
 
-TEST_F(AgentSessionTest, TheVaultOfAnAgentThatDiedGoesToTheNextOne) {
+TEST_F(AgentSessionTest, TheTakeoverStateOfADeadAgentGoesToTheNext) {
   const auto trusting = [](const FakeAgent::Request& request) {
     FakeAgent::Answer answer = FakeAgent::greet(request);
     answer.fds.emplace_back(::dup(answer.fds[0].get()));
@@ -376,7 +376,7 @@ TEST_F(AgentSessionTest, TheVaultOfAnAgentThatDiedGoesToTheNextOne) {
 
 // The next agent may start late and waits for survivors only briefly. A back-off of up to a second made most
 // of them arrive too late.
-TEST_F(AgentSessionTest, WhoHasAVaultLooksForTheNextAgentSeveralTimesWhileThatWaits) {
+TEST_F(AgentSessionTest, AHolderOfTakeoverStateLooksForTheNextAgentSeveralTimesWhileItWaits) {
   host.run([](const FakeAgent::Request& request) {
     if (request.type() != MessageType::kHello) return FakeAgent::agree(request);
     FakeAgent::Answer answer = FakeAgent::greet(request);
@@ -397,7 +397,7 @@ TEST_F(AgentSessionTest, WhoHasAVaultLooksForTheNextAgentSeveralTimesWhileThatWa
 }
 
 // After a process drops its privileges, a program of its new user may listen at the agent's name.
-TEST_F(AgentSessionTest, TheVaultGoesToNoAgentOfAnotherUser) {
+TEST_F(AgentSessionTest, TheTakeoverStateGoesToNoAgentOfAnotherUser) {
   const auto trusting = [](const FakeAgent::Request& request) {
     if (request.type() != MessageType::kHello) return FakeAgent::agree(request);
     FakeAgent::Answer answer = FakeAgent::greet(request);
