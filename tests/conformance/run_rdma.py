@@ -23,23 +23,23 @@ DEVICE, NETDEV = "rxe0", "eth0"
 
 # Intended differences from iproute2 on rxe, with their reasons.
 OTHER_STATUS = {
-    "stat qp set link {dev}/1 auto type on": "each QP is counted by itself, always: EOPNOTSUPP",
-    "dev set {dev} adaptive-moderation on": "there are no kernel's completion queues to moderate: EOPNOTSUPP",
-    "system set netns exclusive": "it is so already; the kernel would have to change and has devices",
-    "system set netns shared extra": "it is so already in the kernel; here devices are never shared: EOPNOTSUPP",
+    "stat qp set link {dev}/1 auto type on": "per-QP counters are always on: EOPNOTSUPP",
+    "dev set {dev} adaptive-moderation on": "there are no completion queues of the kernel to moderate: EOPNOTSUPP",
+    "system set netns exclusive": "already set here; the kernel would have to change the mode, and has devices",
+    "system set netns shared extra": "already set in the kernel; here devices are never shared: EOPNOTSUPP",
 }
 OTHER_TEXT = {
     **OTHER_STATUS,
     "link add r type siw0 netdev {netdev}": "says why",
     "stat set link {dev}/1": "iproute2 adds 'error: Success'",
     "stat set link {dev}/1 optional-counters frob": "iproute2 says 'error: Success'",
-    "stat qp bind link {dev}/1 lqpn {qpn}": "another error",
-    "stat qp unbind link {dev}/1 cntn 4": "says why", "-V extra": "another version",
-    "-d dev": "other capabilities", "-jpd dev": "other capabilities", "-jd dev": "other capabilities",
-    "stat qp": "the kernel has no counters by QP", "stat qp show": "likewise", "-j stat qp": "likewise", "stat qp show link {dev}/1": "likewise",
-    "system": "a device is its namespace's", "system show": "likewise", "sys show netns": "likewise",
+    "stat qp bind link {dev}/1 lqpn {qpn}": "different error",
+    "stat qp unbind link {dev}/1 cntn 4": "says why", "-V extra": "different version",
+    "-d dev": "different capabilities", "-jpd dev": "different capabilities", "-jd dev": "different capabilities",
+    "stat qp": "the kernel has no per-QP counters", "stat qp show": "likewise", "-j stat qp": "likewise", "stat qp show link {dev}/1": "likewise",
+    "system": "a device belongs to its namespace", "system show": "likewise", "sys show netns": "likewise",
     "-j system show": "JSON where iproute2 prints text", "-jp sys": "likewise",
-    "-d dev show {dev}": "other capabilities",
+    "-d dev show {dev}": "different capabilities",
 }
 # iproute2's own `rdma` always differs from ours in some points: it has no names for two capabilities; without -p it prints a QP's
 # counters on one line; it shows less of the system, as text even with -j; it gives no reasons for errors that it detects itself.
