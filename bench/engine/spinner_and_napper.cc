@@ -4,8 +4,9 @@
 //
 // Two sessions of two processes each, one process on each of two processors, play ping-pong with a flag. Each
 // process has a thread that naps. A third session of six processes computes as compilers do. Prints the
-// longest round of each session. It takes up to some tenths of a second if the scheduler is fair, and seconds
-// if one session gets a processor for itself (Linux 6.18 with autogroups, naps of 2 ms or less).
+// longest round of each session. A round takes up to some tenths of a second if the scheduler is fair. It
+// takes seconds if one session gets a processor for itself (Linux 6.18 with autogroups, naps of 2 ms or
+// less).
 #include <algorithm>
 #include <array>
 #include <atomic>

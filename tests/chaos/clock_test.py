@@ -90,7 +90,7 @@ class Apart(Clock):
                 self.assert_all_rounds(both)
 
     def test_an_agent_of_another_time_takes_over_programs_that_run(self):
-        """The agent converts the start times in its predecessor's takeover state to its own clock."""
+        """/proc shows start times in the agent's own clock. It must convert them to match its predecessor's record."""
         both = talkers.Talkers(BUILD, self.host, starts=self.starts(0, DAYS))
         self.assertTrue(both.until_up(), both.output())
         before = self.slots()

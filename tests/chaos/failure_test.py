@@ -38,7 +38,7 @@ class Failures:
             file = pathlib.Path(folder) / "count"
             status, output = self.run(VERBENA_TEST_COUNT=str(file))
             if status != ALL_WELL:
-                sys.exit(f"it fails without any failure: {status}\n{output}")
+                sys.exit(f"all_verbs fails although no call fails: {status}\n{output}")
             self.left = self.descriptors(output)
             return int(file.read_text(encoding="ascii"))
 
@@ -55,9 +55,9 @@ class Failures:
             return f"{'it hangs' if status is None else f'exit status {status}'}\n{output}"
         left = self.descriptors(output)
         if left is None:
-            return f"it does not come to its end\n{output}"
+            return f"it does not reach its end\n{output}"
         if left > self.left:
-            return f"{left} descriptors are left, and else {self.left}\n{output}"
+            return f"{left} descriptors are left, not {self.left}\n{output}"
         return None
 
 

@@ -84,7 +84,7 @@ def main():
                 for process in processes:
                     enough = harness.poll_until(lambda p=process, u=uid: len(p.output.splitlines()) >= DEEDS[u], 60, 0.2)
                     running = process.running()
-                    judge.say(f"user {uid} does its worst", None if enough and running else f"it has only\n{process.output}")
+                    judge.say(f"user {uid} attacks", None if enough and running else f"it has only\n{process.output}")
                     process.kill()
     judge.exit()
 

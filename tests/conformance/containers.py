@@ -61,7 +61,7 @@ class Container(harness.Host):
         self.__dict__.update(host.__dict__)
         self.private = tuple(private)
         self.uid = uid
-        # Mounting /proc needs a mount namespace owned by the same user namespace as the pid namespace.
+        # Only the owner of the pid namespace can mount /proc, and only in its own mount namespace.
         flags = ["own_processes" if "pid" in private else "", "own_files" if own_files else ""]
         # Without a map nothing can be mounted.
         script = PREPARE.format(0 if "user" in private else uid) if "mount" in private else "echo ready; exec sleep infinity"

@@ -81,7 +81,7 @@ class Setups:
     def reach(self, server, client, route):
         """Programs in the two containers must reach each other, by this route."""
         result = harness.pair(server, client, ["ib_write_bw", "-F", "-n", "200", "-s", "4096"])
-        self.say("programs get through", None if result.good else result.report())
+        self.say("programs reach each other", None if result.good else result.report())
         found = self.routes(server, client)
         self.say(f"by {route}", None if found == {route} else f"by {found}")
 

@@ -128,7 +128,7 @@ def judge_queries(judge, ports):
                       fault(port.host.run("ibping", "-c", "2", "-G", there.guid), answered))
         second = there.host.run("ibping", "-S", seconds=10)
         judge.say("ibping: a second server of one port is refused", fault(second, (r"can't serve class",), 255))
-    judge.say("ibping, to one that does not serve",
+    judge.say("ibping, to a host without a server",
               fault(here.host.run("ibping", "-c", "1", str(there.lid)), (r"1 packets transmitted, 0 received",)))
     judge.say("ibping, to a LID that nobody has",
               fault(here.host.run("ibping", "-c", "1", "-t", "50", str(NOBODYS_LID)), (r"1 packets transmitted, 0 received",)))
@@ -150,14 +150,14 @@ def judge_counters(judge, ports):
         return counters is not None and counters[0] - before[0] >= words
 
     own = harness.poll_until(lambda: moved(here.counters()) and here.counters(), 5, step=0.2)
-    judge.say("perfquery: the data that were sent are counted", None if own else f"{before}, then {here.counters()}")
+    judge.say("perfquery: sent data are counted", None if own else f"{before}, then {here.counters()}")
     afar = there.counters(str(here.lid), "1")
     judge.say("perfquery: another host sees the same", None if moved(afar) else f"{before}, then {afar}")
     here.host.run("perfquery", "-x", "-R", str(here.lid), "1")
     reset = here.counters()
-    judge.say("perfquery -R: the own host's programs set counters to zero", None if reset and reset[0] < words else f"{reset}")
+    judge.say("perfquery -R: programs of the own host reset counters", None if reset and reset[0] < words else f"{reset}")
     refused = here.host.run("perfquery", "-x", "-R", str(there.lid), "1")
-    judge.say("perfquery -R: another host's do not", fault(refused, (), 255))
+    judge.say("perfquery -R: programs of another host do not", fault(refused, (), 255))
 
 
 def judge_silence(judge, hosts):
@@ -202,9 +202,9 @@ def judge_long_messages(judge, ports, program):
         nobody = (r"timeout 100: status 110, 24 bytes, agent 0, after 0.[3-9] s", r"timeout 0: status 110, 24 bytes")
         for lid, who in ((NOBODYS_LID, "a LID that nobody has"), (silent.lid, "a host that does not serve")):
             judge.say(f"RMPP: a message to {who} comes back", fault(here.host.run(*program, "ask-nobody", str(lid), "10000"), nobody))
-    judge.say("RMPP: what umad_send() refuses", fault(here.host.run(*program, "faults"), (
+    judge.say("RMPP: umad_send() refuses wrong requests", fault(here.host.run(*program, "faults"), (
         r"not active: EINVAL", r"without RMPP: EINVAL", r"a class without RMPP: EINVAL", r"too long: ENOMEM", r"too short: EINVAL")))
-    judge.say("RMPP: a program that puts messages together itself", fault(here.host.run(*program, "raw"), (r"segments .*: good",)))
+    judge.say("RMPP: a program that reassembles messages itself", fault(here.host.run(*program, "raw"), (r"segments .*: good",)))
 
 
 def judge_agent_loss(judge, ports, program):
@@ -220,11 +220,11 @@ def judge_agent_loss(judge, ports, program):
                 os.kill(pid, signal.SIGKILL)
             good = harness.poll_until(lambda n=before: asking.output.count("good") > n + 5, 30)
             alive = asking.running() and server.running()
-            judge.say(f"an agent is killed at the {'server' if port is there else 'client'}: both go on",
+            judge.say(f"an agent is killed at the {'server' if port is there else 'client'}: both continue",
                       None if good and alive else f"{asking.output}\n{server.output}")
         answered = "status 110, transaction 99, soon"
         harness.poll_until(lambda: answered in waiting.output, 10)
-        judge.say("a request that was under way comes back", None if answered in waiting.output else waiting.output)
+        judge.say("a pending request comes back", None if answered in waiting.output else waiting.output)
         asking.kill()
 
 

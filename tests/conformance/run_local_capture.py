@@ -137,7 +137,8 @@ class Flow:
 
 
 def judge(path, program, complaints, written, left_out):
-    """Checks a capture file. Returns the number of packets by opcode, and of packets of one-sided operations."""
+    """Checks a capture file. Returns the number of packets by opcode, and the number of packets of operations that initiators
+    carried out themselves."""
     file = pcapng.read(path)
     seen, own = collections.Counter(), 0
     flows = collections.defaultdict(Flow)

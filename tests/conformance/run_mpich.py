@@ -37,8 +37,8 @@ def main():
         pathlib.Path(folder).chmod(0o755)
         shell = harness.remote_shell(folder, hosts.build, second)
         between = ("-launcher", "ssh", "-launcher-exec", shell, "-hosts", f"{first.ipv4},{second.ipv4}", "-ppn", 1)
-        judge.say("two hosts, as it is", ring(first, program, between, user=[]))
-        judge.say("one host, as it is", ring(first, program, ()))
+        judge.say("two hosts, without environment variables", ring(first, program, between, user=[]))
+        judge.say("one host, without environment variables", ring(first, program, ()))
         if harness.ucx_knows_verbs():
             judge.say("two hosts, verbs", ring(first, program, between, user=[], environment=verbs))
             judge.say("one host, verbs", ring(first, program, (), environment=verbs))

@@ -107,7 +107,7 @@ class Measured:
 
 def line_of(process, seconds):
     if not select.select([process.stdout], [], [], seconds)[0]:
-        raise RuntimeError("the neighbour does not get so far")
+        raise RuntimeError(f"the neighbour printed nothing within {seconds} s")
     return process.stdout.readline().strip()
 
 

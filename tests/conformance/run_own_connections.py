@@ -194,7 +194,7 @@ def judge_quarrels(judge, hosts, host, options):
     case = connections.Connecting("rping", "rping -s -a {any} -p {port} -S 64", "rping -c -a {server} -p {port} -S 4000 -C 1")
     result = run_pair(hosts, case, host, host, ("ours", "ours"), "ipv4")
     said = "does not fit" in result.server.output
-    judge.say("rping: a ping that the server has no room for", None if said and result.server_status == 255 else result.report())
+    judge.say("rping: a ping that is larger than the server's buffer", None if said and result.server_status == 255 else result.report())
 
 
 def judge_strangers(judge, hosts, host, options):
@@ -203,7 +203,7 @@ def judge_strangers(judge, hosts, host, options):
         return
     case = connections.Connecting("rping", "rping -s -a {any} -p {port}", "rdma_client -s {server} -p {port}", seconds=20)
     result = run_pair(hosts, case, host, host, ("ours", "ours"), "ipv4")
-    judge.say("rping: a client that is rdma_client", None if result.server_status in (0, 255) else result.report())
+    judge.say("rping: rdma_client as its client", None if result.server_status in (0, 255) else result.report())
 
 
 def judge_persistent(judge, hosts, host, options):

@@ -153,7 +153,7 @@ def check_strangers(judge, host):
             harness.poll_until(lambda run=run, port=port: run.listens(port) or not run.running(), 20)
             send_in(host, port, message)
             run.finish(10)
-            judge.say(f"ibv_{which}_pingpong hears {what}", None if run.status == 1 and run.stderr else run.report())
+            judge.say(f"ibv_{which}_pingpong gets {what}", None if run.status == 1 and run.stderr else run.report())
 
 
 def send_in(host, port, message):
@@ -175,7 +175,7 @@ def check_no_server(judge, host):
             port = int(server.stdout.readline())
             run = own_programs.run(host, "o", f"ibv_{which}_pingpong", ["-p", port, "-g", 1, "127.0.0.1"], seconds=10)
             server.kill()
-        judge.say(f"ibv_{which}_pingpong of a server that sends nonsense", None if run.status == 1 and run.stderr else run.report())
+        judge.say(f"ibv_{which}_pingpong with a server that sends nonsense", None if run.status == 1 and run.stderr else run.report())
 
 
 def check_watch(judge, host, form):
@@ -218,7 +218,7 @@ def check_where(judge, host):
     script = "command -v ibv_devinfo; ibv_devinfo -l"
     status, found = host.finish(host.start(["env", "PATH=/nowhere", host.hosts.build.program, "run", "/bin/sh", "-c", script]), 20)
     good = status == 0 and found.split()[0].endswith("/programs/ibv_devinfo") and f"rxe_{host.netdev}" in found
-    judge.say("ours are found behind", None if good else found)
+    judge.say("ours are found after them", None if good else found)
     process = host.start([found.split()[0], "-l"])
     status, output = host.finish(process, 20)
     judge.say("they run without verbena run", None if status == 0 and f"rxe_{host.netdev}" in output else output)

@@ -58,7 +58,7 @@ def main():
         harness.poll_until(lambda: "async event FD" in watch.output, SECONDS)
         holder.kill()
         heard = harness.poll_until(lambda: "IBV_EVENT_PORT_ACTIVE" in watch.output, 2)
-        judge.say("a running program hears that its port is ACTIVE", None if heard else watch.output)
+        judge.say("a running program gets the event that its port is ACTIVE", None if heard else watch.output)
         check_states(judge, host, "ACTIVE")
     judge.exit()
 

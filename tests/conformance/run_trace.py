@@ -40,16 +40,16 @@ def start_pair(host, user=None):
 def check_running(judge, host, server, client):
     events = trace(host, client.pid)[1]
     wanted = {"qp_made", "state", "peer", "route", "ready_to_send"}
-    judge.say("a program that runs: its queue pair, states, peer and way", None if wanted <= kinds(events) else events)
+    judge.say("a running program: its queue pair, states, peer and route", None if wanted <= kinds(events) else events)
     [peer] = [event for event in events if event["event"] == "peer"]
     [made] = [event for event in trace(host, server.pid)[1] if event["event"] == "qp_made"]
     right = peer["remote_qpn"] == made["qpn"] and peer["remote_gid"] == "127.0.0.1"
     judge.say("its peer is the other program's queue pair", None if right else (peer, made))
-    judge.say("no packet is written unasked", None if "packet_sent" not in kinds(events) else kinds(events))
+    judge.say("packets are not recorded by default", None if "packet_sent" not in kinds(events) else kinds(events))
 
     status, output = host.command("trace")
     listed = all(str(process.pid) in output for process in (server, client))
-    judge.say("without a PID: whose traces there are", None if status == 0 and listed else output)
+    judge.say("without a PID: a list of traces", None if status == 0 and listed else output)
     for options, right in ((("--qp", hex(peer["qpn"])), len(events)), (("--qp", "0"), 0), (("--last", "2"), 2),
                            (("--since", "0.001"), 0)):
         found = trace(host, client.pid, *options)
@@ -67,9 +67,9 @@ def check_details(judge, host, client):
     def is_over():
         return latest() == latest()
 
-    judge.say("and no more when the command has ended", None if harness.poll_until(is_over, 10, 0.2) else "it goes on")
+    judge.say("no packets after the command has ended", None if harness.poll_until(is_over, 10, 0.2) else "it goes on")
     events = trace(host, client.pid)[1]
-    judge.say("what is rare has not been driven out", None if "ready_to_send" in kinds(events) else kinds(events))
+    judge.say("frequent events have not displaced rare ones", None if "ready_to_send" in kinds(events) else kinds(events))
 
 
 def check_death(judge, host, server, client):
@@ -80,22 +80,22 @@ def check_death(judge, host, server, client):
     tries = [event["tries_left"] for event in events if event["event"] == "timeout"]
     # On a busy machine it may have retried before and then got an answer, so only the last retries count.
     in_turn = tries[-8:] == list(range(7, -1, -1))
-    judge.say("the peer of a killed program: each timeout with the tries left", None if in_turn else (tries, events[-20:]))
+    judge.say("the peer of a killed program: each timeout with the remaining tries", None if in_turn else (tries, events[-20:]))
     failed = [event for event in events if event["event"] == "send_failed"]
     right = len(failed) == 1 and failed[0]["status"] == RETRY_EXCEEDED
     judge.say("and the error completion, with its status", None if right else failed)
 
     status, events = trace(host, server.pid)
-    judge.say("the killed program's own trace is there", None if status == 0 and "peer" in kinds(events) else (status, events))
+    judge.say("the killed program's own trace exists", None if status == 0 and "peer" in kinds(events) else (status, events))
     output = host.command("trace")[1]
     judge.say("the list says that it has ended", None if f"{server.pid} " in output and " ended " in output else output)
     status, output = host.command("trace", "--follow", server.pid)
     judge.say("it cannot be followed", None if status == 1 and "has ended" in output else (status, output))
 
     ended = harness.poll_until(lambda: not host.agents(), 30, 0.2)
-    judge.say("the agent ends all the same, as nothing uses it", None if ended else host.agents())
+    judge.say("the agent ends nevertheless, as nothing uses it", None if ended else host.agents())
     status, events = trace(host, client.pid)
-    judge.say("and the traces are there still", None if status == 0 and "send_failed" in kinds(events) else (status, events))
+    judge.say("and the traces still exist", None if status == 0 and "send_failed" in kinds(events) else (status, events))
 
 
 def check_bad_usage(judge, host):
@@ -116,7 +116,7 @@ def check_connections(judge, host):
     events = trace(host, alone.pid)[1]
     refused = [event for event in events if event["event"] == "cm_event" and event["trouble"]]
     right = len(refused) == 1 and refused[0]["status"] == 8 and "nobody listens" in refused[0]["text"]
-    judge.say("a connection that is refused: the reason and its words", None if right else events)
+    judge.say("a refused connection: the reason and its description", None if right else events)
 
     server = host.verbena("run", "rping", "-s", "-a", "0.0.0.0", "-p", port)
     harness.poll_until(lambda: "rdma_listen" in names(trace(host, server.pid)[1], "cm_call"), 20)
@@ -141,7 +141,7 @@ def check_connections(judge, host):
     ended = harness.poll_until(lambda: "DREQ" in names(trace(host, client.pid)[1], "cm_sent"), 20, 0.2)
     judge.say("a killed program: the DREQ that was sent for it", None if ended else trace(host, client.pid))
     events = trace(host, client.pid)[1]
-    judge.say("and its queue pair's events beside it", None if "qp_made" in kinds(events) else events)
+    judge.say("and its queue pair's events", None if "qp_made" in kinds(events) else events)
     server.kill()
 
 
@@ -152,16 +152,16 @@ def check_users(judge, host):
     server, client = start_pair(host, mine)
     for process in (server, client):
         refused = trace(host, process.pid, user=others)
-        judge.say("another user does not read a trace", None if refused[0] == 1 else refused)
+        judge.say("another user cannot read a trace", None if refused[0] == 1 else refused)
     refused = trace(host, client.pid, "--all", "--seconds", "1", user=others)
-    judge.say("nor asks for each packet", None if refused[0] == 1 else refused)
+    judge.say("nor request each packet", None if refused[0] == 1 else refused)
     for process in (server, client):
         process.kill()
-    judge.say("root reads it, also when it is dead", None if harness.poll_until(
+    judge.say("root can read it, even after the program has ended", None if harness.poll_until(
         lambda: trace(host, server.pid, user=[])[0] == 0, 10, 0.2) else "no trace")
-    judge.say("its user does", None if trace(host, server.pid, user=mine)[0] == 0 else "no trace")
+    judge.say("its user can", None if trace(host, server.pid, user=mine)[0] == 0 else "no trace")
     refused = trace(host, server.pid, user=others)
-    judge.say("another user does not", None if refused[0] == 1 else refused)
+    judge.say("another user cannot", None if refused[0] == 1 else refused)
 
 
 def main():

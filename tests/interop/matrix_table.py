@@ -78,7 +78,7 @@ class Table:
         print(f"=== {why}", flush=True)
 
     def share(self, cases):
-        """The cases of this run's share; each part of the matrix begins with a different case."""
+        """The cases in this run's share that --only selects."""
         part, parts = (int(word) for word in (self.options.share or "0/1").split("/"))
         return [case for number, case in enumerate(cases)
                 if number % parts == part % parts and self.options.only in getattr(case, "name", self.options.only)]

@@ -265,7 +265,7 @@ class Rootless(unittest.TestCase):
 def prepare():
     """Makes the root if it is missing, and builds both versions of the packages."""
     if os.geteuid() != 0:
-        skip("a root of its own needs root")
+        skip("making a root folder needs root")
     missing = [name for name in ("debootstrap", "dpkg-shlibdeps", "unshare", "nsenter") if not shutil.which(name)]
     if missing:
         skip(f"not installed: {' '.join(missing)} (scripts/setup package vm)")
