@@ -6,7 +6,7 @@
 # a $(...) in a name. Readline quotes the offered words (-o filenames).
 
 # _verbena_program: sets `program`, the program to ask for help. It is the word on the command line: a name found in PATH, or
-# a path. Completion runs it before the user presses Enter, so a path is used only if its file belongs to the user or to root
+# a path. Completion runs it before the user presses Enter. So a path is used only if its file belongs to the user or to root,
 # and nobody else may write to it. Otherwise the `verbena` in PATH is used.
 _verbena_program() {
   program=${COMP_WORDS[0]}

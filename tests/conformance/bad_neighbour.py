@@ -5,7 +5,7 @@ run_neighbours.py.
 
     bad_neighbour.py KIND...
 
-It prints "has" when it has acquired what a user is entitled to, waits for a line, prints "ready" when the attack has begun,
+It prints "has" when it has acquired what a user is entitled to, and waits for a line. It prints "ready" when the attack has begun,
 and continues until it is killed. It runs at the lowest priority, since the test is not about how the kernel shares processors
 among users.
 """

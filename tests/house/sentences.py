@@ -12,7 +12,7 @@ import sys
 
 import source_tree
 
-# These folders are being restructured; their sentences will be rewritten then.
+# These folders are exempt: they are being restructured, and their sentences will be rewritten then.
 LATER = re.compile(r"^src/adapter/(?:engine|shm)/|^src/adapter/transport/requester")
 OPENING = re.compile(r"(?:^|[.:] )(?:What|Who|Whom|Whose|Of|Such|So many|So much)\b(?! is\b[^.]*\?)(?! are\b[^.]*\?)")
 PHRASE = re.compile(r"\b(?:of la" r"te|in va" r"in|as ev" r"er|asks? o" r"n|asked o" r"n|in the mid" r"st|an" r"ew|thereup" r"on|whereup" r"on|such a o" r"ne|"
