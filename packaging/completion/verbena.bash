@@ -1,22 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for verbena(1). Commands and options come from --help, so that they are those of the program that is
-# installed. It starts no agent: links are those of an agent that runs.
+# installed. It starts no agent: links are those of an agent that runs. It asks the verbena of PATH, whatever path was
+# typed: Tab comes before the user has decided to run the program of that path.
 #
 # Names of files, links and network devices are other people's. So no word is ever expanded: `compgen -W` would run what
 # such a name says in $(...). Readline quotes what is offered (-o filenames).
-
-# _verbena_program: sets `program`, which is asked for its help. The name of a command is one of PATH. Tab runs a path
-# before the user has pressed Enter, so its file must belong to the user or to root, and nobody else may write to it.
-# Otherwise the verbena of PATH is asked.
-_verbena_program() {
-  program=${COMP_WORDS[0]}
-  case $program in
-    */*) case $(stat -Lc '%u %A' -- "$program" 2>/dev/null) in
-           "0 -"???????[!w]?|"$EUID -"???????[!w]?) ;;
-           *) program=verbena ;;
-         esac ;;
-  esac
-}
 
 # _verbena_unquote: sets `plain` to `cur` without its quotes and backslashes.
 _verbena_unquote() {
@@ -61,7 +49,7 @@ _verbena_offer_files() {
 _verbena_listed() {
   local heading=$1
   shift
-  "$program" "$@" --help 2>/dev/null | awk -v heading="$heading:" '
+  verbena "$@" --help 2>/dev/null | awk -v heading="$heading:" '
     $0 == heading {inside = 1; next}
     /^[^ ]/ || /^$/ {inside = 0}
     inside && /^  [^ ]/ {gsub(",", "\n", $1); print $1}'
@@ -72,17 +60,17 @@ _verbena_listed() {
 _verbena_values() {
   local option=$1
   shift
-  "$program" "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", "\n", $2); print $2}'
+  verbena "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", "\n", $2); print $2}'
 }
 
 # Names to explain, whole and without what all names of their kind begin with.
 _verbena_names() {
-  "$program" explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
+  verbena explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
   printf '%s\n' wc event cm errno reject nak term
 }
 
 _verbena_links() {
-  "$program" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
+  verbena status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
 }
 
 # _verbena_own NAME: whether `verbena NAME` runs one of our own of rdma-core's programs.
@@ -91,7 +79,7 @@ _verbena_own() {
 }
 
 _verbena_own_options() {
-  "$program" "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
+  verbena "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
 }
 
 _verbena_words() {  # prints what may stand at the end of these words, one on each line
@@ -108,7 +96,7 @@ _verbena_words() {  # prints what may stand at the end of these words, one on ea
     'help') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options help ;;
     'help '*) _verbena_listed Subcommands "${@:2}" ;;
     'capture'*) _verbena_listed Options capture ;;
-    'trace'*) "$program" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
+    'trace'*) verbena trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
     'doctor'*) [[ $cur == -* ]] || compgen -c -- "$cur"; _verbena_listed Options doctor ;;
     'explain'*) _verbena_names; _verbena_listed Options explain ;;
     '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
@@ -117,7 +105,7 @@ _verbena_words() {  # prints what may stand at the end of these words, one on ea
 }
 
 _verbena() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} program plain i
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} plain i
   local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
   COMPREPLY=()
   if [ "${before[0]}" = run ]; then  # behind the program's name it is the program's
@@ -129,7 +117,6 @@ _verbena() {
       esac
     done
   fi
-  _verbena_program
   _verbena_unquote
   case $prev in
     --link) _verbena_offer < <(_verbena_links); return ;;
