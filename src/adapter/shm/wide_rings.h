@@ -57,7 +57,8 @@ class WideRings {
  private:
   static bool is_unused(const shm::LaneWriter& lane, RingUse& use, TimePoint now) {
     if (use.since == TimePoint{} || use.position != lane.payload_position()) {
-      use = {lane.payload_position(), now};
+      use.position = lane.payload_position();
+      use.since = now;
       return false;
     }
     return now - use.since >= kUnusedAfter;
