@@ -300,9 +300,23 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
 }
 
 bool UdQueuePair::may_wait(TimePoint now) {
-  if (!has_several_) return true;
   held_.begin(now);
-  return now < held_.until();
+  if (now < held_.until()) return true;
+  has_several_ = has_several_ || do_others_wait();
+  if (has_several_) return false;
+  held_ = HoldBudget();
+  held_.begin(now);
+  return true;
+}
+
+// Whether a posted request goes to another destination than the oldest one.
+bool UdQueuePair::do_others_wait() const {
+  const queues::SendQueue& queue = send_queue();
+  for (uint32_t i = 1; i < queue.waiting(); ++i) {
+    const queues::SendWqe& wqe = queue.at(queue.consumed() + i);
+    if (wqe.remote_qpn != routed_to_->qpn || wqe.path != routed_to_->path) return true;
+  }
+  return false;
 }
 
 // Whether the oldest request must wait; if so, the result of transmit().

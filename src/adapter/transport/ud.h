@@ -81,6 +81,7 @@ class UdQueuePair : public QueuePair {
   std::optional<TransmitResult> hold_back(TimePoint now);
   // Whether the oldest request, which has to wait, may still do so.
   bool may_wait(TimePoint now);
+  bool do_others_wait() const;
   uint32_t qkey_of(const queues::SendWqe& wqe) const;
   SendStatus send(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
@@ -96,7 +97,7 @@ class UdQueuePair : public QueuePair {
   DatagramFlow* flow_ = nullptr;    // flow to routed_to_; null: sending is not limited
   TimePoint waits_until_ = kNever;  // the oldest request may not leave before this time; kNever: it may
   bool has_several_ = false;        // requests went to more than one destination
-  HoldBudget held_;                 // used only if has_several_
+  HoldBudget held_;
 };
 
 }  // namespace verbena::transport
