@@ -123,8 +123,10 @@ function(verbena_own_program name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   verbena_program(${name} SOURCES ${PROJECT_SOURCE_DIR}/src/commands/rdma_core/common/main.cc LINK ${ARG_LINK} verbena_rdma_core_common)
   target_compile_definitions(${name} PRIVATE VERBENA_PROGRAM=${name})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs BUILD_RPATH_USE_ORIGIN ON
-                                           INSTALL_RPATH "$ORIGIN/..")
+  # The libraries lie in .. of an installation and in ../lib of a build folder. The run path is the same in both: one that
+  # CMake changes as it installs ends with an empty element, which means the working directory.
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs BUILD_WITH_INSTALL_RPATH ON
+                                           INSTALL_RPATH "$ORIGIN/..:$ORIGIN/../lib")
   install(TARGETS ${name} RUNTIME DESTINATION ${VERBENA_LIBDIR}/programs)
   add_dependencies(runtime ${name})
 endfunction()

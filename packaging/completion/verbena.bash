@@ -1,22 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for verbena(1). It takes commands and options from --help, so they match the installed program. It never
-# starts an agent: it offers links only while an agent runs.
+# starts an agent: it offers links only while an agent runs. It asks the `verbena` in PATH, whatever path was typed: Tab
+# comes before the user has decided to run the program of that path.
 #
 # Other users can choose names of files, links and network devices. So no word is ever expanded: `compgen -W` would execute
 # a $(...) in a name. Readline quotes the offered words (-o filenames).
-
-# _verbena_program: sets `program`, the program to ask for help. It is the word on the command line: a name found in PATH, or
-# a path. Completion runs it before the user presses Enter. So a path is used only if its file belongs to the user or to root,
-# and nobody else may write to it. Otherwise the `verbena` in PATH is used.
-_verbena_program() {
-  program=${COMP_WORDS[0]}
-  case $program in
-    */*) case $(stat -Lc '%u %A' -- "$program" 2>/dev/null) in
-           "0 -"???????[!w]?|"$EUID -"???????[!w]?) ;;
-           *) program=verbena ;;
-         esac ;;
-  esac
-}
 
 # _verbena_unquote: sets `plain` to `cur` without its quotes and backslashes.
 _verbena_unquote() {
@@ -61,7 +49,7 @@ _verbena_offer_files() {
 _verbena_listed() {
   local heading=$1
   shift
-  "$program" "$@" --help 2>/dev/null | awk -v heading="$heading:" '
+  verbena "$@" --help 2>/dev/null | awk -v heading="$heading:" '
     $0 == heading {inside = 1; next}
     /^[^ ]/ || /^$/ {inside = 0}
     inside && /^  [^ ]/ {gsub(",", "\n", $1); print $1}'
@@ -72,17 +60,17 @@ _verbena_listed() {
 _verbena_values() {
   local option=$1
   shift
-  "$program" "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", "\n", $2); print $2}'
+  verbena "$@" --help 2>/dev/null | awk -v option="$option" '$1 == option && $2 ~ /[|]/ {gsub("[|]", "\n", $2); print $2}'
 }
 
 # Prints the names that `verbena explain` knows, with and without their common prefix.
 _verbena_names() {
-  "$program" explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
+  verbena explain 2>/dev/null | awk '/^ / {name = $1 ~ /^[0-9]+$/ ? $2 : $1; print name; if (sub(/^(IBV_WC|IBV_EVENT|RDMA_CM_EVENT)_/, "", name)) print name}'
   printf '%s\n' wc event cm errno reject nak term
 }
 
 _verbena_links() {
-  "$program" status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
+  verbena status --json 2>/dev/null | sed -n '/"links"/,/"processes"/s/^      "name": "\(.*\)",$/\1/p'
 }
 
 # _verbena_own NAME: succeeds if `verbena NAME` runs one of Verbena's versions of rdma-core's programs.
@@ -91,7 +79,7 @@ _verbena_own() {
 }
 
 _verbena_own_options() {
-  "$program" "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
+  verbena "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
 }
 
 _verbena_words() {  # prints the words that may follow the given ones, one per line
@@ -108,7 +96,7 @@ _verbena_words() {  # prints the words that may follow the given ones, one per l
     'help') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options help ;;
     'help '*) _verbena_listed Subcommands "${@:2}" ;;
     'capture'*) _verbena_listed Options capture ;;
-    'trace'*) "$program" trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
+    'trace'*) verbena trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
     'doctor'*) [[ $cur == -* ]] || compgen -c -- "$cur"; _verbena_listed Options doctor ;;
     'explain'*) _verbena_names; _verbena_listed Options explain ;;
     '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
@@ -117,7 +105,7 @@ _verbena_words() {  # prints the words that may follow the given ones, one per l
 }
 
 _verbena() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} program plain i
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} plain i
   local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
   COMPREPLY=()
   if [ "${before[0]}" = run ]; then  # words after the program's name belong to that program
@@ -129,7 +117,6 @@ _verbena() {
       esac
     done
   fi
-  _verbena_program
   _verbena_unquote
   case $prev in
     --link) _verbena_offer < <(_verbena_links); return ;;

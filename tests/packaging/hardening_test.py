@@ -4,6 +4,7 @@
 protections against exploits."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,12 @@ class Hardening(unittest.TestCase):
     def test_nobody_can_put_a_library_in_their_way(self):
         for file in self.each(PROGRAMS):
             self.assertNotRegex(readelf("--dynamic", file), r"\((RPATH|RUNPATH)\)")
+
+    def test_run_paths_begin_at_the_root_or_at_the_file(self):
+        for file in self.each(PROGRAMS + OWN + LIBRARIES):
+            for path in re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", readelf("--dynamic", file)):
+                for element in path.split(":"):
+                    self.assertRegex(element, r"^(/|\$ORIGIN)", file)  # an empty one is the working directory
 
     def test_stacks_of_programs_are_watched(self):
         for file in self.each(PROGRAMS + OWN):

@@ -269,8 +269,12 @@ void LocalPeers::wanted_groups_changed() {
   if (some_new) reroute_those([](const QueuePair& qp) { return qp.attributes().destination.value() == 0; });
 }
 
-void LocalPeers::set_addresses(std::vector<roce::Address> addresses) {
-  shard_.exclusively([&] { addresses_.swap(addresses); });
+void LocalPeers::set_addresses(std::vector<roce::Address> addresses, std::vector<roce::Address> unreachable) {
+  shard_.exclusively([&] {
+    addresses_.swap(addresses);
+    unreachable_.swap(unreachable);
+    if (++addresses_changed_ == 0) ++addresses_changed_;
+  });
 }
 
 void LocalPeers::capture(const UniqueFd& ring) {
@@ -530,9 +534,14 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
   net::PortCounters& counters = shard_.counters();
   PacketReader& reader = source.line->reader();
   const PacketReader::Received received = reader.receive(
-      budget, [&](const IncomingPacket& incoming) { take(*source.peer, incoming); },
+      budget,
+      [&](const IncomingPacket& incoming) {
+        if (comes_from_here(reader)) [[likely]]
+          return take(*source.peer, incoming);
+        ++counters.dropped[static_cast<size_t>(DropReason::kBadSource)];
+      },
       [&](const PlainSend& message, const roce::Path& path) {
-        return take_plain(*source.peer, message, path);
+        return comes_from_here(reader) && take_plain(*source.peer, message, path);
       },
       [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
   if (received.must_ring) [[unlikely]]
@@ -545,8 +554,33 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
   return received.packets;
 }
 
-// Who writes a channel is known, unlike the sender of a datagram: QPs that are connected to somebody else do
-// not hear it. (In XRC the owner of a queue answers for a target of another process.)
+// Returns whether the packets that are read now name addresses of this host as their source and destination.
+// The process that wrote them may belong to any user, and must not speak for another host.
+bool LocalPeers::comes_from_here(PacketReader& reader) const {
+  return reader.is_path_allowed(addresses_changed_, [this](const roce::Path& path) {
+    const auto is_ours = [this](const roce::Address& address) {
+      return std::ranges::find(addresses_, address) != addresses_.end() ||
+             std::ranges::find(unreachable_, address) != unreachable_.end();
+    };
+    return is_ours(path.source) && (is_ours(path.destination) || path.destination.is_multicast());
+  });
+}
+
+// Returns whether a QP may get a packet from this peer. The slot of a channel's writer is known, unlike the
+// sender of a datagram on the wire. A connected QP takes packets only from its destination's process, and a
+// UD QP only datagrams that name a QP of the writer as their source. In XRC, the owner of a shared receive
+// queue answers for another process's target, so only the addresses are checked.
+bool LocalPeers::may_take(const QueuePair& qp, const LocalPeer& peer, const roce::Headers& headers) {
+  const auto is_of_service = [&](ibv_qp_type type, roce::Service service) {
+    return qp.config().type == type || headers.service() == service;
+  };
+  if (is_of_service(IBV_QPT_RC, roce::Service::kRc) || is_of_service(IBV_QPT_UC, roce::Service::kUc))
+    return qp.attributes().destination.slot() == peer.slot();
+  if (is_of_service(IBV_QPT_UD, roce::Service::kUd))
+    return headers.service() == roce::Service::kUd && headers.source.slot() == peer.slot();
+  return true;
+}
+
 void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   net::PortCounters& counters = shard_.counters();
   const auto drop = [&](DropReason reason) { ++counters.dropped[static_cast<size_t>(reason)]; };
@@ -556,10 +590,10 @@ void LocalPeers::take(const LocalPeer& peer, const IncomingPacket& incoming) {
   if (destination.slot() != shard_.slot()) return drop(DropReason::kForeignSlot);
   QueuePair* const qp = shard_.find(destination);
   if (qp == nullptr) return drop(DropReason::kNoQueuePair);
+  if (incoming.path.destination.is_multicast() || !may_take(*qp, peer, incoming.packet.headers))
+    return drop(DropReason::kBadSource);
   const roce::Service service = incoming.packet.headers.service();
-  const bool is_connected = service == roce::Service::kRc || service == roce::Service::kUc;
-  if (is_connected && qp->attributes().destination.slot() != peer.slot()) return drop(DropReason::kBadSource);
-  if (is_connected) qp->note_local_peer();
+  if (service == roce::Service::kRc || service == roce::Service::kUc) qp->note_local_peer();
   shard_.deliver(*qp, incoming);
 }
 

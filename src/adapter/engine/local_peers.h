@@ -57,8 +57,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // From the agent: the socket to a slot, asked for by us or by the other; or why there is none.
   void connect(control::SlotChannel news);
-  // The addresses of this host's links.
-  void set_addresses(std::vector<roce::Address> addresses);
+  // The addresses of this host's links. `unreachable` are GIDs of its links to which no packets come, but
+  // which QPs may name as their source.
+  void set_addresses(std::vector<roce::Address> addresses, std::vector<roce::Address> unreachable = {});
   // What is sent from now on goes into the ring of the file, too; an empty one: no longer. Who reads the ring
   // is not trusted.
   void capture(const UniqueFd& ring);
@@ -128,6 +129,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void read_sockets();
   void ask_for_bells_again();
   uint32_t read(Source source, uint32_t budget);
+  bool comes_from_here(PacketReader& reader) const;
+  static bool may_take(const transport::QueuePair& qp, const LocalPeer& peer, const roce::Headers& headers);
   void take(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   bool take_plain(const LocalPeer& peer, const transport::PlainSend& message, const roce::Path& path);
   void take_copy(const LocalPeer& peer, const transport::IncomingPacket& incoming);
@@ -167,6 +170,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
+  std::vector<roce::Address> unreachable_;
+  uint32_t addresses_changed_ = 1;  // how often, never 0
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
   using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
   FullList full_;

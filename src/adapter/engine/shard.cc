@@ -54,6 +54,12 @@ uint32_t& misses_of(uint32_t slot) {
   return misses[slot % kMaxShards];
 }
 
+// Whether a QP whose port is full has to wait for room. UD QPs do not wait for a full channel without a
+// bound, so they find out for themselves (transport/hold_budget.h).
+bool waits_for_port(const QueuePair& qp) {
+  return !goes_by_memory(qp) || qp.config().type != IBV_QPT_UD;
+}
+
 }  // namespace
 
 Shard::Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t beginning,
@@ -417,6 +423,7 @@ void Shard::run_timers(TimePoint now) {
       qp.on_timer(now);
       qp.answer_lost_completions();
       if (qp.state() != before) touched(qp);
+      if (ports_.is_full(qp) && !waits_for_port(qp)) qp.ready_hook.unlink();  // it waits no longer
     }
     note(qp);
   });
@@ -448,7 +455,7 @@ void Shard::transmit_ready(Acknowledgements acknowledgements, Gathering gatherin
   ReadyList stopped;  // in the midst of what they have to send: behind those that have not had their turn
   while (!ready_.empty()) {
     QueuePair& qp = ready_.pop_front();
-    if (ports_.is_full(qp)) {
+    if (ports_.is_full(qp) && waits_for_port(qp)) {
       qp.transmit_acknowledgement();
       if (!qp.has_acknowledgement()) qp.acknowledgement_hook.unlink();
       ports_.wait(qp);

@@ -327,7 +327,8 @@ void Engine::tell_addresses(RunningShard& shard) const {
     const std::lock_guard guard(links_lock_);
     for (const auto& link : links_) links.push_back(*link);
   }
-  shard.local_peers()->set_addresses(host_addresses(links));
+  HostAddresses addresses = host_addresses(links);
+  shard.local_peers()->set_addresses(std::move(addresses.reachable), std::move(addresses.unreachable));
 }
 
 void Engine::connect(control::SlotChannel news) {

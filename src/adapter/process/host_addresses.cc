@@ -28,14 +28,14 @@ std::vector<roce::Address> assigned_link_local() {
 
 }  // namespace
 
-std::vector<roce::Address> host_addresses(const std::vector<control::Link>& links) {
+HostAddresses host_addresses(const std::vector<control::Link>& links) {
   const std::vector<roce::Address> assigned = assigned_link_local();
-  std::vector<roce::Address> addresses;
+  HostAddresses addresses;
   for (const control::Link& link : links) {
-    if (!link.up) continue;
     for (const control::GidEntry& entry : link.gids) {
-      if (!entry.gid.is_link_local() || std::ranges::find(assigned, entry.gid) != assigned.end())
-        addresses.push_back(entry.gid);
+      const bool is_assigned =
+          !entry.gid.is_link_local() || std::ranges::find(assigned, entry.gid) != assigned.end();
+      (link.up && is_assigned ? addresses.reachable : addresses.unreachable).push_back(entry.gid);
     }
   }
   return addresses;

@@ -138,6 +138,7 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   UniqueFd other(ends[1]);
   std::unique_ptr<LocalLine> line(new LocalLine(std::move(ours), State::kOpen, nullptr, bell));
   line->own_end_ = std::move(other);
+  line->is_shown_ = true;
   line->use(std::move(made->first), kMakersLane, kMakersLane);
   line->open();
   return line;

@@ -79,6 +79,8 @@ class LocalLine {
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
   bool has_lanes() const { return writer_.has_value(); }
+  // Whether the other is a process of our user that sees the same processes, or this one.
+  bool is_shown() const { return is_shown_; }
   // What has been read is used no more: so the other is told with what is put next. And what it has told is
   // known to our writer. REQUIRES: as above, and something has been read
   void tell_taken() {

@@ -222,6 +222,7 @@ void PacketReader::set_path(ConstBytes encoded) {
   path_.flow_label = head.flow_label & 0xfffff;
   path_.traffic_class = head.traffic_class;
   path_.hop_limit = head.hop_limit;
+  path_checked_in_ = 0;
 }
 
 std::optional<roce::ParseError> PacketReader::parse(const shm::LaneReader::Read& read) {

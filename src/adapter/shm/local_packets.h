@@ -145,6 +145,16 @@ class PacketReader {
   // Whether receive() would find something, or give something back.
   bool has_work() const { return lane_.is_something_there() || lane_.is_anything_read(); }
   shm::LaneReader& lane() { return lane_; }
+  // Whether allows(path) holds for the path of the packets that are read now. Calls it again only after that
+  // path, or `generation`, has changed. REQUIRES: generation != 0
+  template <class Allows>
+  bool is_path_allowed(uint32_t generation, Allows allows) {
+    if (path_checked_in_ != generation) [[unlikely]] {
+      is_path_allowed_ = allows(path_);
+      path_checked_in_ = generation;
+    }
+    return is_path_allowed_;
+  }
 
  private:
   template <class Take>
@@ -164,7 +174,9 @@ class PacketReader {
   bool is_plain(ConstBytes head, ConstBytes payload);
 
   shm::LaneReader lane_;
-  roce::Path path_;  // of the packets that follow
+  roce::Path path_;               // of the packets that follow
+  uint32_t path_checked_in_ = 0;  // generation of is_path_allowed_; 0: the path was not checked
+  bool is_path_allowed_ = false;
   transport::PlainSend plain_;
   roce::Packet packet_;
   transport::Acknowledgement carried_;  // an acknowledgement that came before it

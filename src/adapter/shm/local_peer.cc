@@ -144,9 +144,11 @@ void LocalPeer::follow_stream(uint32_t bytes) {
   if (way == StreamWays::Way::kWidestRing) lane.use_ring(shm::RingWidth::kWidest);
 }
 
-// A capture sees what goes through the ring.
+// A capture sees what goes through the ring. A process of another user does not learn where our memory lies,
+// whatever its lane says.
 bool LocalPeer::may_lend() const {
-  return sends_by_ != nullptr && tap_ == nullptr && sends_by_->writer().lane().may_lend();
+  return sends_by_ != nullptr && tap_ == nullptr && sends_by_->is_shown() &&
+         sends_by_->writer().lane().may_lend();
 }
 
 bool LocalPeer::lends() const {

@@ -98,7 +98,9 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   template <class Visit>
   void for_each_lane(Visit visit) const {
     for (const auto& line : lines_) {
-      if (line != nullptr && line->has_lanes()) visit(line->writer().lane(), line->writer().ring_use());
+      if (line == nullptr || !line->has_lanes()) continue;
+      line->writer().ring_use().frees_memory = line->is_shown();
+      visit(line->writer().lane(), line->writer().ring_use());
     }
   }
 

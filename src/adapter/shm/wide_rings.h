@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +14,7 @@ namespace verbena::engine {
 struct RingUse {
   uint32_t position = 0;
   TimePoint since{};
+  bool frees_memory = false;  // the reader is a process of our user, which this one trusts with its memory
 };
 
 // Says which lanes of a shard use more than the beginning of their payload ring: a few, of those that are
@@ -31,14 +33,21 @@ class WideRings {
 
   // The lane was full. for_each(visit) calls visit(LaneWriter&, RingUse&) for each lane of the shard, this
   // one among them.
+  //
+  // Only lanes to processes of our own user give their memory back. To free pages of a file takes the lock of
+  // its inode, which any process with a descriptor of the file can hold for as long as it likes: by write(2)
+  // from a mapping of a file whose server does not answer. Lanes to other users stay wide, kMax of them.
   template <class ForEach>
   void was_full(shm::LaneWriter& lane, TimePoint now, ForEach for_each) {
     if (lane.is_wide() || lane.times_full() < kTimesFull || now < next_look_) return;
-    size_t wide = 0;
+    std::array<size_t, 2> wide{};  // to other users, to ours
+    bool is_ours = false;
     for_each([&](shm::LaneWriter& other, RingUse& use) {
-      if (other.is_wide() && !(is_unused(other, use, now) && give_up(other))) ++wide;
+      if (&other == &lane) is_ours = use.frees_memory;
+      if (!other.is_wide() || (use.frees_memory && is_unused(other, use, now) && give_up(other))) return;
+      ++wide[use.frees_memory];
     });
-    if (wide < kMax) {
+    if (wide[is_ours] < kMax) {
       lane.use_ring(shm::RingWidth::kWide);
     } else {
       next_look_ = now + kLookInterval;
@@ -48,7 +57,8 @@ class WideRings {
  private:
   static bool is_unused(const shm::LaneWriter& lane, RingUse& use, TimePoint now) {
     if (use.since == TimePoint{} || use.position != lane.payload_position()) {
-      use = {lane.payload_position(), now};
+      use.position = lane.payload_position();
+      use.since = now;
       return false;
     }
     return now - use.since >= kUnusedAfter;

@@ -24,8 +24,9 @@ enum QpCounter : uint8_t {
   kRnrNaksReceived,
   kErrorNaksReceived,
   kLocalAckTimeouts,
-  kImpliedLosses,     // responses that skipped earlier ones, which must have been lost
-  kDroppedDatagrams,  // by UC, UD and raw QPs: no receive request, a bad message, or a wrong Q_Key
+  kImpliedLosses,  // responses that skipped earlier ones, which must have been lost
+  // By UC, UD and raw QPs: no receive request, a bad message, a wrong Q_Key; or not sent (hold_budget.h).
+  kDroppedDatagrams,
   kCompletions,
   kMulticastSent,  // packets; also counted as sent and received
   kMulticastReceived,

@@ -27,6 +27,7 @@ TimePoint DatagramFlow::may_send_at(TimePoint now) {
 // Perhaps only the path failed, so the destination gets one more wait.
 void DatagramFlow::forget() {
   told_.reset();
+  begins_at_ = next_;
   untold_ = 0;
   seldom_ = 0;
   waits_ = kMaxWaits - 1;
@@ -60,6 +61,7 @@ bool DatagramFlow::on_report(const ReceiverReport& report, const ReceiverDrivenF
   const int32_t behind = next_ - report.expected;
   if (behind < 0 || behind >= ReceiverDrivenFlow::kFurthest) return false;
   if (!told_) {
+    if (report.expected.is_before(begins_at_)) return false;  // a replay
     waits_until_ = TimePoint();
     told_.emplace();
     told_->begin(traits_, settings, next_);

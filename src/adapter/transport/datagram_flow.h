@@ -34,7 +34,7 @@ class DatagramFlow {
   // Starts the flow; call once. Datagrams to this destination are counted from `first`, a number that a
   // forger of reports does not know. `traits` are those of the route.
   void begin(roce::Psn first, const Traits& traits) {
-    next_ = first;
+    next_ = begins_at_ = first;
     traits_ = traits;
   }
 
@@ -77,6 +77,7 @@ class DatagramFlow {
 
   Traits traits_;
   roce::Psn next_;
+  roce::Psn begins_at_;  // reports about datagrams before this one are about a flow that was given up
   bool owes_request_ = false;
   // Used while the destination has sent no report:
   uint64_t untold_ = 0;  // bytes since the last request

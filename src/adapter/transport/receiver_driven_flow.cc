@@ -92,12 +92,15 @@ void ReceiverDrivenFlow::on_timer(TimePoint now) {
 bool ReceiverDrivenFlow::on_report(const ReceiverReport& report, TimePoint now) {
   const int32_t behind = next_ - report.expected;
   if (!flow_ || behind < 0 || behind >= kFurthest) return false;
-  // An old report may be a replay, and does not end a timeout.
-  if (!is_told_ || is_blind_ || report.expected.is_after(told_)) silent_at_ = kNever;
+  // A report that confirms nothing new may be a replay: it neither ends a timeout nor proves that the peer
+  // still receives.
+  if (!is_told_ || report.expected.is_after(told_)) {
+    silent_at_ = kNever;
+    is_blind_ = false;
+    silences_ = 0;
+  }
   is_told_ = true;
   thanks_due_ = thanks_ < kMaxThanks;
-  is_blind_ = false;
-  silences_ = 0;
   flow_->told(report.incast);
   senders_ = report.incast.senders;
   if (!report.expected.is_before(told_)) note(report, now);

@@ -199,6 +199,7 @@ SendStatus UdQueuePair::send_words() {
 
 SendStatus UdQueuePair::send_words_to(DatagramSource& source) {
   const Route& route = route_for(source.back, source.qpn);
+  if (route.traits.lossless) return SendStatus::kSent;  // shared memory needs no reports
   SendStatus status = SendStatus::kSent;
   if (source.notices.is_due()) status = source.notices.send(*this, route, source.back, source.qpn);
   if (status != SendStatus::kBusy && source.owes_receipt) status = send_receipt(route, source);
@@ -273,9 +274,20 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
       break;
     }
     route_to(wqe);
-    if (const auto held_back = hold_back(now)) return *held_back;
+    if (const auto held_back = hold_back(now)) {
+      if (may_wait(now)) return *held_back;
+      waits_until_ = kNever;
+    }
     const SendStatus status = send(wqe);
-    if (status == SendStatus::kBusy) return TransmitResult::kBusy;
+    if (status == SendStatus::kBusy) {
+      // A socket without room is of this host's making: whoever receives has no part in it.
+      if (!route().traits.lossless || may_wait(now)) return TransmitResult::kBusy;
+      count(kDroppedDatagrams);
+      complete_send(wqe, IBV_WC_SUCCESS);  // lost, as by an adapter whose receiver is too slow
+      held_.end(now);
+      continue;
+    }
+    held_.end(now);
     if (status == SendStatus::kFault) {
       fail_send(IBV_WC_LOC_PROT_ERR);
       break;
@@ -285,6 +297,26 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
     if (ask_for_receipt() == SendStatus::kBusy) return TransmitResult::kBusy;
   }
   return TransmitResult::kIdle;
+}
+
+bool UdQueuePair::may_wait(TimePoint now) {
+  held_.begin(now);
+  if (now < held_.until()) return true;
+  has_several_ = has_several_ || do_others_wait();
+  if (has_several_) return false;
+  held_ = HoldBudget();
+  held_.begin(now);
+  return true;
+}
+
+// Whether a posted request goes to another destination than the oldest one.
+bool UdQueuePair::do_others_wait() const {
+  const queues::SendQueue& queue = send_queue();
+  for (uint32_t i = 1; i < queue.waiting(); ++i) {
+    const queues::SendWqe& wqe = queue.at(queue.consumed() + i);
+    if (wqe.remote_qpn != routed_to_->qpn || wqe.path != routed_to_->path) return true;
+  }
+  return false;
 }
 
 // Whether the oldest request must wait; if so, the result of transmit().
@@ -312,6 +344,7 @@ bool UdQueuePair::is_route_coming() const {
 void UdQueuePair::route_to(const queues::SendWqe& wqe) {
   const bool same_path = routed_to_ && routed_to_->path == wqe.path;
   if (same_path && routed_to_->qpn == wqe.remote_qpn) return;
+  if (routed_to_) has_several_ = true;
   if (flow_ != nullptr) flow_->end_run(true);
   if (!same_path || routed_to_->qpn.slot() != wqe.remote_qpn.slot()) find_route(wqe.path, wqe.remote_qpn);
   routed_to_ = {wqe.path, wqe.remote_qpn, qkey_of(wqe)};
@@ -379,8 +412,12 @@ void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     forget_route();
     sources_.reset();
     flows_.reset();
+    has_several_ = false;
   }
-  if (to != IBV_QPS_RTS) waits_until_ = kNever;
+  if (to != IBV_QPS_RTS) {
+    waits_until_ = kNever;
+    held_ = HoldBudget();
+  }
   // Requests complete as soon as they are sent, so nothing is left to drain.
   if (to == IBV_QPS_SQD && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }

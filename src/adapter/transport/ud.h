@@ -8,6 +8,7 @@
 
 #include "adapter/transport/datagram_flow.h"
 #include "adapter/transport/datagram_sources.h"
+#include "adapter/transport/hold_budget.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/recent_peers.h"
 
@@ -24,7 +25,8 @@ void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrh
 // A queue pair of the unreliable datagram service: each request is one packet with its own destination, and
 // completes once the packet has left. A Verbena receiver sends receiver reports on request, so that senders
 // send no more than the path carries (datagram_flow.h). Requests leave in order: a request that waits also
-// delays requests to other destinations, as at an adapter's port.
+// delays requests to other destinations, as at an adapter's port, but not for long (hold_budget.h). Then it
+// leaves without waiting for a report, or is lost if shared memory has no room for it.
 class UdQueuePair : public QueuePair {
  public:
   using QueuePair::QueuePair;
@@ -36,9 +38,9 @@ class UdQueuePair : public QueuePair {
   bool wants_ip_details() const override { return true; }
   bool has_outstanding() const override { return false; }
   void reroute() override { forget_route(); }
-  TimePoint deadline() const override { return waits_until_; }
+  TimePoint deadline() const override { return std::min(waits_until_, held_.until()); }
   void on_timer(TimePoint now) override {
-    if (waits_until_ <= now) waits_until_ = kNever;
+    if (deadline() <= now) waits_until_ = kNever;
   }
   roce::Psn next_send_psn() const override { return next_; }
   roce::Psn next_receive_psn() const override { return roce::Psn(0); }
@@ -77,6 +79,9 @@ class UdQueuePair : public QueuePair {
   DatagramFlow* flow_to(const Destination& destination);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
   std::optional<TransmitResult> hold_back(TimePoint now);
+  // Whether the oldest request, which has to wait, may still do so.
+  bool may_wait(TimePoint now);
+  bool do_others_wait() const;
   uint32_t qkey_of(const queues::SendWqe& wqe) const;
   SendStatus send(const queues::SendWqe& wqe);
   void fail_send(ibv_wc_status status);
@@ -91,6 +96,8 @@ class UdQueuePair : public QueuePair {
   std::unique_ptr<RecentPeers<DatagramFlow>> flows_;
   DatagramFlow* flow_ = nullptr;    // flow to routed_to_; null: sending is not limited
   TimePoint waits_until_ = kNever;  // the oldest request may not leave before this time; kNever: it may
+  bool has_several_ = false;        // requests went to more than one destination
+  HoldBudget held_;
 };
 
 }  // namespace verbena::transport

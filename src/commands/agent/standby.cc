@@ -40,6 +40,7 @@ std::string agent_program() {
 int stand_by() {
   static char name[] = "verbena-keeper";
   program_invocation_short_name = name;  // the program name in the client's hello
+  ::unsetenv("VERBENA_AGENT");           // the next agent is this program
   control::ConnectOptions options;
   options.start_agent = ::secure_getenv("NOTIFY_SOCKET") == nullptr;
   options.agent_program = agent_program();

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/format.h"
+#include "base/text.h"
 #include "commands/doctor/elf_file.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/report.h"
@@ -163,7 +164,7 @@ int explain_failure(const fs::path& file, const std::string& name, int error) {
     const auto elf = doctor::read_elf_file(file);
     reason = elf ? reason_to_refuse(*elf) : "it is neither a program nor a script";
   }
-  complain("cannot run '{}': {}", name, reason);
+  complain("cannot run '{}': {}", printable(name), printable(reason));
   return kNotExecutable;
 }
 

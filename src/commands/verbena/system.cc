@@ -8,6 +8,7 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/format.h"
@@ -69,10 +70,12 @@ int switch_on() {
              found->why());
     return kFailed;
   }
+  ::umask(022);  // nobody else may add folders to root's loader
   std::ofstream file(kFile, std::ios::trunc);
   file << "# Written by 'verbena system on'; 'verbena system off' removes it.\n"
        << installation->libraries.string() << "\n";
   file.close();
+  ::chmod(kFile, 0644);
   if (!file) {
     complain("cannot write {}: {}", kFile, std::strerror(errno));
     return kFailed;

@@ -170,7 +170,10 @@ Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
 
 Result<UniqueFd> NamespaceDialer::start() {
   if (has_rights_of_another()) {
-    cannot_start_ = "a set-user-ID or set-group-ID program starts none: start verbena-agent beforehand";
+    cannot_start_ =
+        "a program with more rights than its user (set-user-ID, set-group-ID, file capabilities) starts "
+        "none: start "
+        "verbena-agent beforehand";
     if (!std::exchange(told_of_user_, true)) log_error("no agent runs, and {}", cannot_start_);
     return fail(ECONNREFUSED);
   }

@@ -93,6 +93,17 @@ void warn_of_low_limit() {
 
 #define VERBENA_UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
 
+// Whether the agent gets this variable of the application's environment ("NAME=value"). Most are not meant
+// for it: preloads, VERBENA_AGENT, by which a standby would start another program, and the socket of the
+// application's service manager. Only an agent passes that on, to its `helper` processes.
+bool is_for_agent(std::string_view entry, bool helper) {
+  const std::string_view name = entry.substr(0, entry.find('='));
+  if (name == "VERBENA_AGENT") return false;
+  if (name == "NOTIFY_SOCKET") return helper;
+  return name.starts_with("VERBENA_") || name.starts_with("LC_") || name.ends_with("SAN_OPTIONS") ||
+         name == "PATH" || name == "LANG" || name == "TZ";
+}
+
 // Starts the agent by two short-lived processes: a child and a grandchild. They share this process's memory
 // (CLONE_VM) while the calling thread waits. Copying the page tables of a large application would take long,
 // and would mark its registered memory copy-on-write.
@@ -111,8 +122,7 @@ class Launch {
     arguments_.push_back(nullptr);
     keep_stderr_ = ::secure_getenv("VERBENA_LOG") != nullptr;
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-      // The application's preloads are not for the agent.
-      if (!std::string_view(*entry).starts_with("LD_")) environment_.push_back(*entry);
+      if (is_for_agent(*entry, !options.empty())) environment_.push_back(*entry);
     }
     environment_.push_back(nullptr);
   }
@@ -152,6 +162,7 @@ class Launch {
 
  private:
   static constexpr size_t kStackBytes = 64 << 10;
+  static constexpr rlim_t kAgentStack = 8 << 20;
   static constexpr size_t kSignalSetBytes = _NSIG / 8;  // the kernel's
 
   // Makes the grandchild and exits, so that the agent's parent is init.
@@ -180,6 +191,7 @@ class Launch {
       files.rlim_cur = files.rlim_max;
       ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, nullptr);
     }
+    launch->raise_stack_limit();
     // Moves the descriptors out of the way first: the application may have closed its standard descriptors.
     const long ready = ::syscall(SYS_fcntl, launch->ready_, F_DUPFD, kReadyFd + 1);
     const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
@@ -193,6 +205,17 @@ class Launch {
     close_from(kReadyFd + 1);
     ::syscall(SYS_execve, launch->program_.c_str(), launch->arguments_.data(), launch->environment_.data());
     launch->fail_and_exit();
+  }
+
+  // A main thread with less could overflow its stack, and the C library gives other threads as much.
+  VERBENA_UNSANITIZED void raise_stack_limit() {
+    rlimit stack{};
+    if (::syscall(SYS_prlimit64, 0, RLIMIT_STACK, nullptr, &stack) != 0 || stack.rlim_cur >= kAgentStack)
+      return;
+    const rlimit wanted{kAgentStack, stack.rlim_max < kAgentStack ? kAgentStack : stack.rlim_max};
+    if (::syscall(SYS_prlimit64, 0, RLIMIT_STACK, &wanted, nullptr) == 0) return;
+    stack.rlim_cur = stack.rlim_max;  // only root may raise the hard limit
+    ::syscall(SYS_prlimit64, 0, RLIMIT_STACK, &stack, nullptr);
   }
 
   VERBENA_UNSANITIZED static void close_from(int first) {
@@ -247,6 +270,7 @@ std::string find_agent_program(const std::string& wanted) {
 }
 
 bool has_rights_of_another() {
+  if (::getauxval(AT_SECURE) != 0) return true;
   const uid_t real = ::getuid();
   return real != 0 && (real != ::geteuid() || ::getgid() != ::getegid());
 }

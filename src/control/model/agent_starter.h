@@ -20,14 +20,16 @@ std::string find_agent_program(const std::string& wanted);
 std::string find_agent_beside(const std::string& folder);
 
 // Starts the agent as an independent process. It is no child of the caller (so no SIGCHLD and no zombie). It
-// inherits no signal settings, session or descriptors, except standard error if VERBENA_LOG is set. Takes
-// about a millisecond. The returned descriptor becomes readable (end of file) when the agent listens or has
-// given up, for example because another agent listens.
+// inherits no signal settings, session or descriptors, except standard error if VERBENA_LOG is set, and only
+// a few environment variables: settings of Verbena, the language and PATH. Takes about a millisecond. The
+// returned descriptor becomes readable (end of file) when the agent listens or has given up, for example
+// because another agent listens.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 
-// Returns whether this process is a set-user-ID or set-group-ID program that an ordinary user has started.
-// These programs start no agent. The agent would inherit the real user ID, nice value, cgroup and limits,
-// through which that user could stop it or starve its users. It would also have the program's group.
+// Returns whether this process has rights that the user who started it lacks: a set-user-ID or set-group-ID
+// program, or one with file capabilities, even after it has dropped or completed its change of user
+// (AT_SECURE). These programs start no agent. The agent would inherit the environment, nice value, cgroup and
+// limits of that user, who could stop it or have it run a program. It would also have the program's group.
 bool has_rights_of_another();
 
 // Starts a device mirror if this process does not see its agent's state directory

@@ -346,7 +346,7 @@ TEST_F(LocalMulticast, ACopyInAnothersNameIsNotTaken) {
   path.source = address(10, 2);
   copy(*line, 7);
   EXPECT_THAT(member.psns, IsEmpty());
-  EXPECT_EQ(dropped(net::DropReason::kBadSource), 3u);
+  EXPECT_EQ(dropped(net::DropReason::kBadSource), 4u);
   EXPECT_TRUE(line->is_open());
 }
 

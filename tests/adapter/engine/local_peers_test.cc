@@ -99,6 +99,22 @@ class LocalPeersTest : public ShardTest {
     headers.destination = destination;
     ASSERT_EQ(line.writer().send({path, headers, {}, 0}), transport::SendStatus::kSent);
   }
+  void send_opcode_to(LocalLine& line, roce::Qpn destination, uint8_t opcode) {
+    roce::Headers headers;
+    headers.opcode = opcode;
+    headers.destination = destination;
+    ASSERT_EQ(line.writer().send({path, headers, {}, 0}), transport::SendStatus::kSent);
+  }
+  void send_datagram(LocalLine& line, roce::Qpn destination, roce::Qpn source) {
+    roce::Headers headers;
+    headers.opcode = roce::kUdSendOnlyOpcode;
+    headers.destination = destination;
+    headers.source = source;
+    ASSERT_EQ(line.writer().send({path, headers, {}, 0}), transport::SendStatus::kSent);
+  }
+  uint64_t dropped_for_bad_source() {
+    return shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kBadSource)}; });
+  }
   // A line that the process at this slot asks for and offers.
   std::unique_ptr<LocalLine> invite_by(uint32_t slot) {
     Ends ends;
@@ -109,7 +125,8 @@ class LocalPeersTest : public ShardTest {
   }
   // A QP that is connected to the other process.
   ScriptedQp& connect_qp() {
-    local_qp = std::make_unique<ScriptedQp>(roce::Qpn(add_qpn()), &shard->routes(), path, kOtherQpn);
+    local_qp =
+        std::make_unique<ScriptedQp>(roce::Qpn(add_qpn()), &shard->routes(), path, kOtherQpn, IBV_QPT_RC);
     add(*local_qp);
     return *local_qp;
   }
@@ -391,6 +408,94 @@ TEST_F(LocalPeersTest, APacketOfAnotherProcessThanTheQpsPeerIsDropped) {
   shard->poll();
   EXPECT_EQ(qp->received, 0u);
   EXPECT_EQ(shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kBadSource)}; }), 1u);
+}
+
+// A CNP, and the control packets of Verbena's own, are of no transport service.
+TEST_F(LocalPeersTest, DropsControlPacketsOfAnotherProcessThanTheQpsPeer) {
+  const auto line = open();
+  connect_qp();
+  local_qp->attributes().destination = roce::Qpn::in_slot(kOtherSlot + 1, 4);
+  for (const uint8_t opcode : {roce::kCnpOpcode, roce::kStoppedOpcode, roce::kSackOpcode}) {
+    send_opcode_to(*line, local_qp->config().qpn, opcode);
+  }
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 0u);
+  EXPECT_EQ(dropped_for_bad_source(), 3u);
+  local_qp->attributes().destination = kOtherQpn;
+  send_opcode_to(*line, local_qp->config().qpn, roce::kStoppedOpcode);
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 1u);
+}
+
+// The slot of the QP's peer is one of the peer's host. Another process may have the same slot of this host.
+TEST_F(LocalPeersTest, DropsPacketsThatNameAnAddressOfAnotherHost) {
+  const auto line = open();
+  connect_qp();
+  path.source = address(2);
+  send_to(*line, local_qp->config().qpn);
+  path.source = address(1);
+  path.destination = address(2);
+  send_to(*line, local_qp->config().qpn);
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 0u);
+  EXPECT_EQ(dropped_for_bad_source(), 2u);
+  path.destination = address(7);
+  send_to(*line, local_qp->config().qpn);
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 1u);
+}
+
+TEST_F(LocalPeersTest, ChecksThePathAgainWhenAddressesChange) {
+  const auto line = open();
+  connect_qp();
+  send_to(*line, local_qp->config().qpn);
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 1u);
+  peers->set_addresses({address(7)});
+  send_to(*line, local_qp->config().qpn);
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 1u);
+  peers->set_addresses({address(7)}, {address(1)});
+  send_to(*line, local_qp->config().qpn);
+  shard->poll();
+  EXPECT_EQ(local_qp->received, 2u) << "a GID to which nothing comes may still be a source";
+}
+
+TEST_F(LocalPeersTest, DropsDatagramsThatNameAnotherProcesssQpAsTheirSource) {
+  const auto line = open();
+  local_qp = std::make_unique<ScriptedQp>(add_qpn(), &shard->routes(), path, roce::Qpn(0), IBV_QPT_UD);
+  ScriptedQp& datagrams = *local_qp;
+  add(datagrams);
+  send_datagram(*line, datagrams.config().qpn, roce::Qpn::in_slot(kOtherSlot + 1, 4));
+  send_opcode_to(*line, datagrams.config().qpn, roce::kReceiverReportOpcode);
+  shard->poll();
+  EXPECT_EQ(datagrams.received, 0u);
+  EXPECT_EQ(dropped_for_bad_source(), 2u);
+  send_datagram(*line, datagrams.config().qpn, kOtherQpn);
+  shard->poll();
+  EXPECT_EQ(datagrams.received, 1u);
+}
+
+// Its reader says whether it takes payloads by their address: a process of another user would learn
+// addresses.
+TEST_F(LocalPeersTest, SendsNoAddressesToAProcessOfAnotherUser) {
+  const auto line = open();
+  line->reader().lane().lane().takes_lent.store(1);
+  const transport::Route* const route = find();
+  ASSERT_NE(route, nullptr);
+  const std::vector<std::byte> payload(shm::kMaxPayload);
+  const ConstBytes piece = payload;
+  roce::Headers headers;
+  headers.opcode = roce::make_opcode(roce::Service::kRc, Operation::kSendOnly);
+  headers.destination = kOtherQpn;
+  for (uint64_t streamed = 0; streamed < 256 << 20; streamed += payload.size()) {
+    const auto status = shard->exclusively([&] {
+      return route->sink->send({path, headers, {&piece, 1}, static_cast<uint32_t>(payload.size())});
+    });
+    ASSERT_EQ(status, transport::SendStatus::kSent);
+    ASSERT_FALSE(route->direct->lends());
+    read(*line);
+  }
 }
 
 // Any user of the host can write to the wire in the peer's name, who guesses its numbers.

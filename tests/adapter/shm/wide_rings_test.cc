@@ -38,7 +38,7 @@ struct Connection {
   std::unique_ptr<shm::ChannelMemory> memory;
   shm::LaneWriter writer{lane()};
   shm::LaneReader reader{lane()};
-  RingUse use;
+  RingUse use{.frees_memory = true};
 };
 
 class WideRingsTest : public testing::Test {
@@ -89,6 +89,24 @@ TEST_F(WideRingsTest, UnusedOnesGiveTheirPlaceToOthers) {
   EXPECT_TRUE(is_wide(kLate));
   EXPECT_FALSE(is_wide(0));
   EXPECT_TRUE(is_wide(1)) << "has been used meanwhile";
+}
+
+// To free its memory takes a lock that the reader can hold for as long as it likes.
+TEST_F(WideRingsTest, OnesToOtherUsersNeverFreeTheirMemory) {
+  constexpr size_t kLate = WideRings::kMax;
+  for (Connection& each : connections) each.use.frees_memory = false;
+  for (size_t i = 0; i <= kLate; ++i) streams(i);
+  now += 2 * WideRings::kUnusedAfter;
+  was_full(kLate);
+  for (size_t i = 0; i < kLate; ++i) EXPECT_TRUE(is_wide(i));
+  EXPECT_FALSE(is_wide(kLate));
+}
+
+TEST_F(WideRingsTest, OnesToOtherUsersTakeNoPlacesOfOurs) {
+  constexpr size_t kOurs = WideRings::kMax;
+  for (size_t i = 0; i < kOurs; ++i) connections[i].use.frees_memory = false;
+  for (size_t i = 0; i <= kOurs; ++i) streams(i);
+  EXPECT_TRUE(is_wide(kOurs));
 }
 
 TEST_F(WideRingsTest, OneThatIsFullOfWhatNobodyReadsKeepsItsPlace) {

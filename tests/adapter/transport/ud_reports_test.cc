@@ -415,6 +415,43 @@ TEST_F(UdReports, ThatAreRepeatedPostponeNothing) {
   }
 }
 
+// A receiver that repeats one report for ever counts as gone, as one that sends none.
+TEST_F(UdReports, ThatConfirmNothingNewDoNotKeepTheSenderWaiting) {
+  send_up_to(1000);
+  answer();
+  send_up_to(20000);
+  const roce::Psn told = requests().front().next - 1;
+  report(told);
+  const TimePoint begun = e.now;
+  for (uint32_t sent = 0; sent < 20000;) {
+    sent += send_up_to(20000);
+    if (sent >= 20000) break;
+    ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
+    report(told);
+  }
+  EXPECT_LT(e.now - begun, std::chrono::seconds(1));
+}
+
+// Its reports confirm one datagram at a time, as slowly as it likes.
+TEST_F(UdReports, ThatComeSlowlyHoldUpOthersForAWhileOnly) {
+  send_up_to(1000);
+  answer();
+  path = path_between(ipv4(1), ipv4(33));
+  post(kDatagram);
+  e.transmitted();
+  path = path_between(ipv4(1), ipv4(9));
+  const TimePoint begun = e.now;
+  for (uint32_t sent = 0; sent < 2000;) {
+    sent += send_up_to(2000);
+    if (sent >= 2000) break;
+    e.now += milliseconds(1);
+    e.qp->on_timer(e.now);
+    if ((e.now - begun) % milliseconds(10) == Duration(0))
+      report(roce::Psn(0xffffff) + 300 + static_cast<uint32_t>((e.now - begun) / milliseconds(10)));
+  }
+  EXPECT_LT(e.now - begun, 2 * HoldBudget::kMax);
+}
+
 TEST_F(UdReports, AndNoticesSlowTheSenderDown) {
   send_up_to(1000);
   answer();

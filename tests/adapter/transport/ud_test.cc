@@ -112,6 +112,65 @@ TEST_F(Ud, WaitsWhenTheSinkIsFull) {
   EXPECT_EQ(e.sink.packets.size(), 3u);
 }
 
+class UdToFullChannel : public UdTest {
+ protected:
+  UdToFullChannel() { e.routes.route.traits.lossless = true; }
+  void post_to(uint8_t host) {
+    path = path_between(ipv4(1), ipv4(host));
+    post(10);
+  }
+};
+
+// A stopped process, for example.
+TEST_F(UdToFullChannel, LosesDatagramsAfterAWhileIfOthersWait) {
+  e.sink.room = 0;
+  for (int i = 0; i < 3; ++i) post_to(9);
+  EXPECT_EQ(e.transmit(), TransmitResult::kBusy);
+  e.now += std::chrono::milliseconds(1);
+  post_to(8);
+  post_to(9);
+  const TimePoint given_up_at = e.qp->deadline();
+  EXPECT_EQ(given_up_at, e.now - std::chrono::milliseconds(1) + HoldBudget::kMax);
+  e.now = given_up_at;
+  e.qp->on_timer(e.now);
+  EXPECT_TRUE(e.qp->has_urgent());
+  EXPECT_EQ(e.transmit(), TransmitResult::kIdle) << "the budget is used up, so the others do not wait at all";
+  EXPECT_EQ(e.qp->deadline(), kNever);
+  EXPECT_EQ(e.sink.packets.size(), 0u);
+  EXPECT_EQ(e.qp->send_queue().waiting(), 0u);
+  e.sink.room = -1;
+  post_to(8);
+  e.transmit();
+  EXPECT_EQ(e.sink.packets.size(), 1u);
+}
+
+TEST_F(UdToFullChannel, WaitsForTheOnlyReceiver) {
+  e.sink.room = 0;
+  for (int i = 0; i < 3; ++i) post_to(9);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(e.transmit(), TransmitResult::kBusy);
+    ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
+  }
+  e.sink.room = -1;
+  EXPECT_EQ(e.transmit(), TransmitResult::kIdle);
+  EXPECT_EQ(e.sink.packets.size(), 3u);
+}
+
+TEST(HoldBudget, IsUsedUpByWaitingAndEarnedBySending) {
+  HoldBudget budget;
+  TimePoint now{std::chrono::hours(1)};
+  budget.begin(now);
+  EXPECT_EQ(budget.until(), now + HoldBudget::kMax);
+  budget.begin(now + std::chrono::milliseconds(9));
+  EXPECT_EQ(budget.until(), now + HoldBudget::kMax) << "it still waits";
+  now += std::chrono::milliseconds(100);
+  budget.end(now);
+  EXPECT_EQ(budget.until(), kNever);
+  now += std::chrono::milliseconds(10);
+  budget.begin(now);
+  EXPECT_EQ(budget.until(), now + HoldBudget::kMax - std::chrono::milliseconds(100 - 3 * 10));
+}
+
 TEST_F(Ud, StopsInSqdAndSaysSo) {
   e.attributes().notify_drained = true;
   post(10);

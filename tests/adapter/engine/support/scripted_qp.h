@@ -13,8 +13,8 @@ namespace verbena::engine {
 class ScriptedQp : public transport::QueuePair, private transport::QpEventListener {
  public:
   explicit ScriptedQp(roce::Qpn qpn, transport::Routes* routes = nullptr, const roce::Path& path = {},
-                      roce::Qpn destination = roce::Qpn(0x22))
-      : QueuePair(config_for(qpn, routes, *this), {}, {}) {
+                      roce::Qpn destination = roce::Qpn(0x22), ibv_qp_type type = {})
+      : QueuePair(config_for(qpn, routes, type, *this), {}, {}) {
     attributes().destination = destination;
     attributes().path = path;
     find_route(attributes().path, attributes().destination);
@@ -72,8 +72,10 @@ class ScriptedQp : public transport::QueuePair, private transport::QpEventListen
   std::function<void()> on_transmit;  // called once
 
  private:
-  static transport::QpConfig config_for(roce::Qpn qpn, transport::Routes* routes, ScriptedQp& self) {
+  static transport::QpConfig config_for(roce::Qpn qpn, transport::Routes* routes, ibv_qp_type type,
+                                        ScriptedQp& self) {
     transport::QpConfig config;
+    config.type = type;
     config.routes = routes;
     config.qpn = qpn;
     config.listener = &self;
