@@ -13,7 +13,7 @@
 
 #include "agent/descriptor_limit.h"
 #include "agent/slots/process.h"
-#include "agent/status/left_traces.h"
+#include "agent/status/kept_traces.h"
 #include "agent/status/state_sweeper.h"
 #include "base/log.h"
 #include "base/paths/state_directory.h"

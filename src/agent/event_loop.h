@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -100,6 +101,36 @@ class EventLoop {
   std::vector<Task> later_;
   std::vector<Task> next_round_;
   UserTurns turns_;
+};
+
+// A single event-loop timer for an object with many deadlines. The timer calls `on_timer` at the earliest
+// one, and the object then calls arm() with its next deadline. For the agent's thread only.
+class DeadlineTimer {
+ public:
+  DeadlineTimer(EventLoop& loop, std::function<void()> on_timer)
+      : loop_(loop), on_timer_(std::move(on_timer)) {}
+  ~DeadlineTimer() {
+    if (timer_) loop_.cancel(*timer_);
+  }
+  DeadlineTimer(const DeadlineTimer&) = delete;
+  DeadlineTimer& operator=(const DeadlineTimer&) = delete;
+
+  // Makes the timer call `on_timer` at `deadline` or earlier. Does not move an earlier timer: an early call
+  // costs less than a move at each extended deadline. kNever neither sets nor cancels a timer.
+  void arm(TimePoint deadline) {
+    if (timer_ && timer_->first <= deadline) return;
+    if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
+    if (deadline == kNever) return;
+    timer_ = loop_.at(deadline, [this] {
+      timer_.reset();
+      on_timer_();
+    });
+  }
+
+ private:
+  EventLoop& loop_;
+  const std::function<void()> on_timer_;
+  std::optional<EventLoop::TimerId> timer_;
 };
 
 }  // namespace verbena::agent

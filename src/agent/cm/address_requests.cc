@@ -7,7 +7,7 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/client_role.h"
-#include "agent/cm/event_message.h"
+#include "agent/cm/identifier.h"
 #include "agent/cm/refusals.h"
 #include "base/format.h"
 #include "control/model/port_attributes.h"

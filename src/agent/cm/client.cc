@@ -8,7 +8,7 @@
 
 #include <rdma/rdma_cma.h>
 
-#include "agent/cm/event_message.h"
+#include "agent/cm/identifier.h"
 #include "control/model/message_socket.h"
 
 namespace verbena::agent {

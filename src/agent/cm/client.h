@@ -10,16 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "agent/cm/client_channels.h"
-#include "agent/cm/client_host.h"
-#include "agent/cm/client_identifiers.h"
-#include "agent/cm/client_limits.h"
+#include "agent/cm/client_parts.h"
 #include "agent/cm/client_role.h"
 #include "agent/cm/connection_trace.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/service.h"
-#include "agent/cm/tally.h"
 #include "agent/sessions/foreign_closer.h"
 #include "control/protocol/connection_messages.h"
 

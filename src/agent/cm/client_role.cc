@@ -1,15 +1,245 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client_role.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "agent/cm/client.h"
+#include "agent/cm/identifier.h"
 #include "agent/cm/refusals.h"
+#include "base/format.h"
+#include "wire/roce/prefix.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 
 Outcome ClientRole::check_qpn(uint32_t qpn) const {
   if (qpn > 0xffffff) return refuse(EINVAL, "no QP number");
   if (!host_.may_use_qpn(qpn)) return refuse(EPERM, "the QP is another user's");
+  return {};
+}
+
+Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& request, ClientFile events) {
+  return channels_.open(request, std::move(events));
+}
+
+// REQUIRES: the channel has no identifiers (CmClient::close_little_by_little() destroys them)
+Outcome IdentifierRequests::close_channel(const protocol::CmChannelRequest& request) {
+  if (channels_.find(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
+  channels_.close(request.channel);
+  return {};
+}
+
+Outcome IdentifierRequests::create(const protocol::CmCreateRequest& request) {
+  const auto made = identifiers_.make(request);
+  if (!made) return tl::unexpected(made.error());
+  return {};
+}
+
+DestroyOutcome IdentifierRequests::destroy(const protocol::CmIdRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (EventChannel* channel = channels_.find(id->channel)) {
+    id->events_sent -= static_cast<uint32_t>(channel->drop_events(id->number));
+  }
+  const uint32_t events = id->events_sent;
+  if (id->listening) service_.listener_ended(*id);
+  identifiers_.erase(*id);
+  return Destroyed{events};
+}
+
+Outcome IdentifierRequests::set_option(const protocol::CmOptionRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  const bool is_new = id->state == CmState::kIdle;
+  switch (request.option) {
+    case RDMA_OPTION_ID_TOS:
+      if (request.value > 0xff) return refuse(EINVAL, "no type of service");
+      id->type_of_service = static_cast<uint8_t>(request.value);
+      return {};
+    case RDMA_OPTION_ID_REUSEADDR:
+      if (!is_new && (request.value == 0 || id->state == CmState::kListen)) return wrong_state();
+      id->reuse_address = request.value != 0;
+      return {};
+    case RDMA_OPTION_ID_AFONLY:
+      if (!is_new && id->state != CmState::kBound) return wrong_state();
+      id->own_family_only = request.value != 0;
+      id->family_option_set = true;
+      return {};
+    case RDMA_OPTION_ID_ACK_TIMEOUT: {
+      const bool has_acks = id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_SEND;
+      if (!has_acks || request.value > 31) return refuse(EINVAL, "no ACK timeout, or not of this QP");
+      id->ack_timeout = static_cast<uint8_t>(request.value);
+      return {};
+    }
+    default:
+      return refuse(ENOSYS, "no such option");
+  }
+}
+
+Outcome IdentifierRequests::migrate(const protocol::CmMigrateRequest& request) {
+  CmIdentifier* id = find(request.id);
+  EventChannel* to = channels_.find(request.channel);
+  if (id == nullptr || to == nullptr) return refuse(ENOENT, "no such identifier or channel");
+  if (EventChannel* from = channels_.find(id->channel)) {
+    from->move_events(id->number, *to);
+    --from->identifiers;
+  }
+  ++to->identifiers;
+  id->channel = request.channel;
+  if (id->listening_state) id->listening_state->unseen.clear();  // numbers of the other channel
+  return {};
+}
+
+namespace {
+
+constexpr uint8_t kHopLimit = 64;
+
+}  // namespace
+
+// RoCE has no subnet administration to ask. The group's MGID is its IP address, and the process that attaches
+// a QP joins the group on the netdev.
+EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (id->state != CmState::kBound && id->state != CmState::kAddressResolved) return wrong_state();
+  if (id->qp_type != IBV_QPT_UD) return refuse(EINVAL, "groups are for RDMA_PS_UDP and RDMA_PS_IPOIB");
+  if (!id->has_device()) return refuse(EINVAL, "the identifier has no device: bind it to a link's address");
+  if (request.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return refuse(EINVAL, "no such way to join");
+  if (!has_known_family(request.group)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
+  const roce::Address group = gid_of(request.group);
+  if (!group.is_multicast() || request.group.family != id->source.family) {
+    return refuse(EINVAL, verbena::format("{} is no multicast group, or not of the family of {}",
+                                          roce::text_of(group), roce::text_of(gid_of(id->source))));
+  }
+  // After an agent's death, a program may not know whether it has joined already.
+  const bool known = std::ranges::find(id->groups, request.multicast) != id->groups.end();
+  if (!known) {
+    if (!limits_.allows_group(id->groups.size())) return refuse(ENOMEM, "too many groups");
+    id->groups.push_back(request.multicast);
+    ++limits_.usage().groups;
+  }
+
+  protocol::CmEvent event = event_of(*id, manager(), RDMA_CM_EVENT_MULTICAST_JOIN);
+  event.multicast = request.multicast;
+  event.flags |= protocol::kCmHasParameters;
+  event.parameters.qpn = roce::kMulticastQpn.value();
+  event.parameters.qkey = RDMA_UDP_QKEY;
+  event.route.destination = request.group;
+  std::copy(group.bytes.begin(), group.bytes.end(), event.route.destination_gid);
+  event.route.hop_limit = kHopLimit;
+  event.route.traffic_class = id->type_of_service.value_or(0);
+  return Done{event};
+}
+
+Outcome MulticastRequests::leave(const protocol::CmLeaveRequest& request) {
+  CmIdentifier* id = find(request.id);
+  if (id == nullptr) return no_such_identifier();
+  if (std::erase(id->groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
+  --limits_.usage().groups;
+  return {};
+}
+
+namespace {
+
+constexpr uint32_t kNoTypeOfService = ~0u;
+
+// Whether packets can use this route at all.
+bool is_route(const protocol::CmRoute& route) {
+  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
+  roce::Address peer;
+  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
+  return route.source.family == route.destination.family &&
+         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
+}
+
+}  // namespace
+
+RouteOutcome RestoreRequests::restore(const protocol::CmRestoreRequest& request) {
+  if (request.state > protocol::kCmResolved) return refuse(EINVAL, "no such state");
+  const auto made = identifiers_.make(request.create);
+  if (!made) return tl::unexpected(made.error());
+  CmIdentifier& id = **made;
+  const auto restored = restore_state(id, request);
+  if (!restored) {
+    identifiers_.erase(id);
+    return tl::unexpected(restored.error());
+  }
+  return route_of(id);
+}
+
+Outcome RestoreRequests::restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+  id.reuse_address = (request.options & protocol::kCmReuseAddress) != 0;
+  id.own_family_only = (request.options & protocol::kCmOwnFamilyOnly) != 0;
+  id.family_option_set = (request.options & (protocol::kCmOwnFamilyOnly | protocol::kCmFamilyOptionSet)) != 0;
+  if (request.tos != kNoTypeOfService) id.type_of_service = static_cast<uint8_t>(request.tos);
+  if (request.state == protocol::kCmIdle) return {};
+  if (request.state == protocol::kCmConnected) return restore_connection(id, request);
+  const bool resolved = request.state == protocol::kCmResolved;
+  if (resolved) id.destination = request.route.destination;
+  if (const auto bound = binding_.bind(id, request.route.source, Binding::PortIs::kHeldBefore); !bound)
+    return bound;
+  if (request.state == protocol::kCmBound) return {};
+  if (resolved) return restore_route(id, request.route);
+  return binding_.listen(id, request.backlog);  // whether there is a wire yet or not
+}
+
+Outcome RestoreRequests::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
+  const auto place = service_.links().find(gid_of(id.source), id.source.scope_id);
+  if (!place || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  set_device(id, *place);
+  const protocol::CmRoute bound = id.route;
+  id.route = route;
+  std::copy(std::begin(bound.link), std::end(bound.link), id.route.link);
+  std::copy(std::begin(bound.source_gid), std::end(bound.source_gid), id.route.source_gid);
+  id.route.device_index = bound.device_index;
+  id.route.gid_index = bound.gid_index;
+  id.route.path_mtu = bound.path_mtu;
+  id.state = CmState::kAddressResolved;
+  id.may_connect = true;
+  return {};
+}
+
+// Restores a connection with its communication IDs, so that its peer's messages find it. A passive connection
+// has no port of its own; its listener has it.
+Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+  const protocol::CmRoute& route = request.route;
+  const protocol::CmConnection& connection = request.connection;
+  if (!is_route(route)) return refuse(EINVAL, "no route between these addresses");
+  const auto place = service_.links().find(gid_of(route.source), route.source.scope_id);
+  if (!place) return refuse(ENODEV, "no RDMA link has this address");
+  if (connection.local_qpn > 0xffffff || !host_.may_use_qpn(connection.local_qpn)) {
+    return refuse(EPERM, "the QP is another user's");
+  }
+  id.source = route.source;
+  id.destination = route.destination;
+  id.is_active = connection.is_active != 0;
+  id.starting_psn = connection.receive_psn & 0xffffff;
+  if (id.is_active && port_of(id.source) != 0) {
+    if (const auto taken = binding_.take_port(id, Binding::PortIs::kHeldBefore); !taken) return taken;
+  }
+  id.route = route;
+  set_device(id, *place);
+  id.state = CmState::kConnect;
+  if (id.qp_type == IBV_QPT_UD) return {};
+
+  cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
+  const TimePoint now = MonotonicClock::now();
+  // Checks the claim: a process that could invent connections could make other users' peers believe that
+  // their connections are stale.
+  const bool is_awaited = service_.is_orphan(agreed.local_qpn);
+  if (!service_.claims().take_connection(agreed, host_.user(), is_awaited, now)) {
+    return refuse(EPERM, "the user had no such connection with a former agent");
+  }
+  const auto taken_up = manager().restore(agreed, reinterpret_cast<uint64_t>(&id), now);
+  if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
+  id.connection = connection.local_id;
+  service_.note_connection(id);
+  service_.look_again();
   return {};
 }
 

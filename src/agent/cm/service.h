@@ -9,31 +9,69 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
-#include "agent/cm/claims.h"
+#include <sys/types.h>
+
 #include "agent/cm/cleanup.h"
-#include "agent/cm/client_host.h"
 #include "agent/cm/connection_trace.h"
-#include "agent/cm/early_messages.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/ledger.h"
 #include "agent/cm/link_directory.h"
-#include "agent/cm/neighbours.h"
-#include "agent/cm/own_messages.h"
 #include "agent/cm/peer_events.h"
 #include "agent/cm/port_space.h"
-#include "agent/cm/route_query.h"
-#include "agent/cm/tally.h"
-#include "agent/deadline_timer.h"
+#include "agent/cm/received_messages.h"
+#include "agent/cm/routes.h"
 #include "agent/event_loop.h"
+#include "base/bytes.h"
 #include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "control/model/link.h"
+#include "control/protocol/messages.h"
 #include "management/cm/manager.h"
 
 namespace verbena::agent {
+
+// Counters of identifiers, updated at each change, so that nobody needs to loop over all identifiers.
+struct CmTally {
+  size_t identifiers = 0;
+  size_t listening = 0;
+  size_t resolving = 0;  // waiting for a neighbour's hardware address
+
+  CmTally& operator+=(const CmTally& other) {
+    identifiers += other.identifiers;
+    listening += other.listening;
+    resolving += other.resolving;
+    return *this;
+  }
+  CmTally& operator-=(const CmTally& other) {
+    identifiers -= other.identifiers;
+    listening -= other.listening;
+    resolving -= other.resolving;
+    return *this;
+  }
+};
+
+// Gives CmClient access to its client's session: to reply, to disconnect, and to learn who the client is.
+// Implemented by Session. For the agent's thread.
+class CmClientHost {
+ public:
+  virtual ~CmClientHost() = default;
+  virtual void send_reply(ConstBytes message) = 0;
+  virtual void send_error(const protocol::MessageHeader& request, int error, std::string_view text) = 0;
+  // Disconnects the client. Called when the client has too many queued events.
+  virtual void hang_up() = 0;
+  virtual uid_t user() const = 0;
+  // Returns the client's pid for lists and traces, or 0 if the pid is unknown.
+  virtual pid_t process() const { return 0; }
+  virtual std::string_view program() const { return {}; }
+  // Returns process_number() of the client, which is the same for all clients of one process.
+  virtual uint64_t process_identity() const { return 0; }
+  // Returns whether the client may name this QPN in requests: the QP is its user's, or the client is trusted.
+  virtual bool may_use_qpn(uint32_t qpn) const = 0;
+};
 
 class CmClient;
 

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "agent/cm/service.h"
-#include "control/protocol/connection_status.h"
+#include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
 

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/link_publisher.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include <unistd.h>
+
+#include "adapter/net/udp/multicast_socket.h"
+#include "agent/cm/refusals.h"
 #include "base/log.h"
-#include "control/model/link_table_file.h"
+#include "base/text.h"
+#include "control/model/link.h"
 
 namespace verbena::agent {
 
@@ -69,6 +79,69 @@ void LinkPublisher::session_went(uint64_t session) {
 
 void LinkPublisher::consider_loopback() {
   if (table_.has_automatic_loopback()) publish();
+}
+
+namespace {
+
+bool may_change_links(const Lessee& client) {
+  return client.uid == 0 || client.uid == ::geteuid();
+}
+
+RequestResult<> plain(const control::AdminResult<void>& outcome) {
+  if (!outcome) return tl::unexpected(outcome.error());
+  return {};
+}
+
+}  // namespace
+
+RequestResult<> LinkRequests::get_links(const Lessee&, const protocol::GetLinksRequest&) {
+  return Reply<>{.fds = {links_.file()}};
+}
+
+RequestResult<> LinkRequests::add_link(const Lessee& client, const protocol::LinkRequest& request) {
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  return plain(links_.add(load_text(request.name), load_text(request.netdev)));
+}
+
+RequestResult<> LinkRequests::delete_link(const Lessee& client, const protocol::LinkRequest& request) {
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  return plain(links_.remove(load_text(request.name)));
+}
+
+RequestResult<> LinkRequests::rename_link(const Lessee& client, const protocol::RenameRequest& request) {
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  return plain(links_.rename(load_text(request.name), load_text(request.new_name)));
+}
+
+RequestResult<> LinkRequests::set_peers(const Lessee& client, const protocol::PeersRequest& request) {
+  constexpr const char* kRefused = "that is no list of networks";
+  if (!may_change_links(client)) return refuse(EPERM, "only root may change root's links");
+  if (request.count > std::size(request.peers)) return refuse(EINVAL, kRefused);
+  std::vector<roce::Prefix> peers;
+  for (const protocol::PeerRecord& record : std::span(request.peers).first(request.count)) {
+    const auto peer = control::load_peer(record);
+    if (!peer) return refuse(EINVAL, kRefused);
+    peers.push_back(*peer);
+  }
+  return plain(links_.set_peers(load_text(request.name), std::move(peers)));
+}
+
+// Any client that may have a slot may join groups: the kernel lets every process do so.
+RequestResult<> LinkRequests::join_group(const Lessee&, const protocol::GroupRequest& request) {
+  constexpr const char* kRefused = "the multicast group cannot be joined";
+  roce::Address group;
+  std::copy(std::begin(request.group), std::end(request.group), group.bytes.begin());
+  if (!group.is_multicast()) return refuse(EINVAL, kRefused);
+  if (!wire_.has_sockets()) return refuse(ENETDOWN, kRefused);
+  const auto& links = links_.links();
+  const auto link = std::ranges::find(links, request.device_index, &control::Link::device_index);
+  if (link == links.end()) return refuse(ENODEV, kRefused);
+  auto socket = net::open_multicast_socket(group, link->interface_index, port_);
+  if (!socket) return refuse(socket.error().code, kRefused);
+  if (!wire_.guard(socket->get())) return refuse(errno, kRefused);
+  Reply<> reply;
+  reply.last_fd = std::move(*socket);
+  return reply;
 }
 
 }  // namespace verbena::agent

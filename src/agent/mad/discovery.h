@@ -10,7 +10,6 @@
 
 #include "adapter/net/port.h"
 #include "adapter/net/udp/receiver.h"
-#include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent/mad/link_fabrics.h"
 #include "base/random.h"

@@ -11,7 +11,6 @@
 
 #include <sys/types.h>
 
-#include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent/mad/link_fabrics.h"
 #include "agent/mad/long_messages.h"

@@ -10,7 +10,6 @@
 
 #include <sys/types.h>
 
-#include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
 #include "agent/mad/registrations.h"
 #include "base/quota.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/sessions/acting_for.h"
+#include "agent/sessions/user_turns.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "management/mad/rmpp.h"

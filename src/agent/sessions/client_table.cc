@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
+#include "agent/sessions/user_turns.h"
 #include "base/log.h"
 #include "base/paths/users.h"
 #include "base/socket_option.h"

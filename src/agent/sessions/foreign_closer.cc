@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
+#include "agent/sessions/user_turns.h"
 #include "base/detached_thread.h"
 #include "base/log.h"
 

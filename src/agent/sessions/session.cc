@@ -9,8 +9,8 @@
 
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
-#include "agent/sessions/helper_names.h"
+#include "agent/sessions/served_users.h"
+#include "agent/sessions/user_turns.h"
 #include "agent/slots/process.h"
 #include "base/format.h"
 #include "base/log.h"

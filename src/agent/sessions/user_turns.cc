@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "agent/sessions/acting_for.h"
-
 namespace verbena::agent {
 namespace {
 

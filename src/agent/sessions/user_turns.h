@@ -6,12 +6,31 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include <sys/types.h>
 
 #include "base/time.h"
 
 namespace verbena::agent {
+
+// Marks this thread as acting for a user while the object exists. Lines that the thread logs count against
+// the user's share of the log (LogLimit).
+class ActingFor {
+ public:
+  explicit ActingFor(uid_t user) : before_(std::exchange(current_, user)) {}
+  ~ActingFor() { current_ = before_; }
+  ActingFor(const ActingFor&) = delete;
+  ActingFor& operator=(const ActingFor&) = delete;
+
+  // Returns the user for whom this thread acts, or nullopt if the thread acts for the agent itself.
+  static std::optional<uid_t> user() { return current_; }
+
+ private:
+  static inline thread_local std::optional<uid_t> current_;
+  const std::optional<uid_t> before_;
+};
 
 // Divides the agent's time among users: deficit round robin, in which users that had no work go first
 // (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its

@@ -22,7 +22,7 @@
 #include "base/detached_thread.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "control/protocol/forwarded_datagram.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::agent {
 namespace {

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/status/left_traces.h"
+#include "agent/status/kept_traces.h"
 #include "agent/takeover/agent_name.h"
 #include "base/format.h"
 #include "base/log.h"

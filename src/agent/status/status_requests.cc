@@ -15,7 +15,7 @@
 #include "agent/cm/refusals.h"
 #include "agent/cm/status.h"
 #include "agent/sessions/held_files.h"
-#include "agent/sessions/visible_processes.h"
+#include "agent/sessions/session_reply.h"
 #include "base/sealed_file.h"
 #include "base/text.h"
 

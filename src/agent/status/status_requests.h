@@ -7,13 +7,13 @@
 #include "agent/cm/service.h"
 #include "agent/links/link_publisher.h"
 #include "agent/sessions/held_files.h"
-#include "agent/sessions/refused_programs.h"
+#include "agent/sessions/served_users.h"
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
 #include "agent/status/counter_publisher.h"
-#include "control/protocol/connection_status.h"
+#include "control/protocol/connection_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {

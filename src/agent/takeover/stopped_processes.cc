@@ -19,7 +19,7 @@
 #include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/socket_address.h"
-#include "agent/sessions/acting_for.h"
+#include "agent/sessions/user_turns.h"
 #include "base/log.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"

@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/sessions/helper_names.h"
+#include "agent/sessions/served_users.h"
 #include "agent/takeover/stopped_agent.h"
 #include "base/time.h"
 #include "control/client/client.h"

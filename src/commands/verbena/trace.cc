@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "agent/status/left_traces.h"
+#include "agent/status/kept_traces.h"
 #include "base/command_line/option_values.h"
 #include "base/format.h"
 #include "commands/verbena/agent_absence.h"

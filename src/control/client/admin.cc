@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "control/client/agent_session.h"
-#include "control/model/link_table_file.h"
-#include "control/model/status_reader.h"
+#include "control/model/agent_status.h"
+#include "control/model/link.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::control {

@@ -8,7 +8,6 @@
 
 #include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/model/admin_error.h"
 #include "control/model/agent_status.h"
 #include "control/protocol/messages.h"

@@ -20,7 +20,6 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/model/admin_error.h"
 #include "control/protocol/messages.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "control/client/agent_session.h"
-#include "control/model/link_table_file.h"
+#include "control/model/link.h"
 
 namespace verbena::control {
 namespace {

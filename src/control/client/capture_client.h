@@ -12,7 +12,6 @@
 
 #include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/model/admin_error.h"
 #include "control/model/link.h"
 #include "control/protocol/messages.h"

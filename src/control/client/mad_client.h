@@ -10,7 +10,6 @@
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/model/admin_error.h"
 #include "control/protocol/mad_messages.h"
 #include "wire/roce/path.h"

@@ -14,7 +14,6 @@
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/model/admin_error.h"
 
 namespace verbena::control {

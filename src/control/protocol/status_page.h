@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "control/protocol/slot_secret.h"
+#include "control/protocol/messages.h"
 #include "control/protocol/trace_ring.h"
 
 namespace verbena::protocol {

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "control/model/link_table_file.h"
+#include "control/model/link.h"
 
 namespace verbena::agent {
 namespace {

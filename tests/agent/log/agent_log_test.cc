@@ -15,7 +15,7 @@
 
 #include "agent/log/log_file.h"
 #include "agent/log/stalled_stderr.h"
-#include "agent/sessions/acting_for.h"
+#include "agent/sessions/user_turns.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {

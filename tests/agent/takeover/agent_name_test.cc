@@ -25,7 +25,7 @@
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "control/client/admin.h"
-#include "control/client/agent_dialer.h"
+#include "control/client/agent_connection.h"
 #include "control/client/client.h"
 #include "control/model/message_socket.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/event_message.h"
+#include "agent/cm/identifier.h"
 
 #include <infiniband/verbs.h>
 

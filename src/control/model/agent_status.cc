@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/model/status_reader.h"
+#include "control/model/agent_status.h"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,7 @@
 #include "wire/roce/qpn.h"
 
 namespace verbena::control {
+
 namespace {
 
 constexpr size_t kWords = sizeof(protocol::QpStatus) / sizeof(uint64_t);
