@@ -6,8 +6,8 @@
 
 #include "agent/cm/client_parts.h"
 #include "agent/cm/connection_trace.h"
+#include "agent/sessions/client_files.h"
 #include "agent/sessions/client_table.h"
-#include "agent/sessions/held_files.h"
 #include "agent/slots/domain_table.h"
 
 namespace verbena::agent {

@@ -26,7 +26,7 @@
 #include "base/text.h"
 #include "control/model/link.h"
 #include "control/model/message_socket.h"
-#include "control/protocol/link_table_layout.h"
+#include "control/protocol/messages.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "wire/roce/qpn.h"

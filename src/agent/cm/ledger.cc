@@ -101,21 +101,6 @@ std::vector<LedgerEntry> Ledger::read(int file) {
   return entries;
 }
 
-namespace {
-
-// Whether two bindings of one port conflict.
-bool meet(const PortBinding& a, const PortBinding& b) {
-  const auto overlap = [](const CmAddress& x, const CmAddress& y) {
-    return !has_known_family(x) || !has_known_family(y) || is_any_address(x) || is_any_address(y) ||
-           is_same_host(x, y);
-  };
-  const bool other_port =
-      a.destination.port != 0 && b.destination.port != 0 && a.destination.port != b.destination.port;
-  return !other_port && overlap(a.source, b.source) && overlap(a.destination, b.destination);
-}
-
-}  // namespace
-
 void Claims::take_over(std::span<const LedgerEntry> entries, TimePoint until) {
   until_ = std::max(until_, until);
   for (const LedgerEntry& entry : entries) {

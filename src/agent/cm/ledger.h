@@ -15,7 +15,6 @@
 
 #include "agent/cm/port_space.h"
 #include "base/quota.h"
-#include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/protocol/connection_messages.h"

@@ -13,7 +13,7 @@
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
 #include "base/text.h"
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 #include "management/cm/ip_service.h"
 #include "management/cm/spoken_parameters.h"
 
@@ -77,8 +77,8 @@ void fill_route(protocol::CmRoute& route, const LinkDirectory::Place& place, con
   store_text(route.link, place.link->name);
   route.device_index = place.link->device_index;
   route.gid_index = place.gid_index;
-  std::copy(path.source.bytes.begin(), path.source.bytes.end(), route.source_gid);
-  std::copy(path.destination.bytes.begin(), path.destination.bytes.end(), route.destination_gid);
+  std::ranges::copy(path.source.bytes, route.source_gid);
+  std::ranges::copy(path.destination.bytes, route.destination_gid);
   route.flow_label = path.flow_label;
   route.traffic_class = path.traffic_class;
   route.hop_limit = path.hop_limit;
@@ -117,7 +117,7 @@ std::unique_ptr<CmIdentifier> identifier_for(const CmIdentifier& listener) {
 // its address; without one, the service ID is invalid. If the kernel's rdma_cm then finds no identifier for
 // the address, it rejects the request with reason "consumer".
 template <class Message>
-Admission RequestAdmission::decide(const Message& message, const cm::Arrival& arrival) {
+cm::Admission PeerEvents::decide(const Message& message, const cm::Arrival& arrival) {
   const auto service = cm::parse_service_id(message.service_id);
   if (!service) return no_service<Message>();
   const auto ports = service_.port_space(static_cast<uint16_t>(service->space));
@@ -163,14 +163,6 @@ Admission RequestAdmission::decide(const Message& message, const cm::Arrival& ar
   return Admission::admit(reinterpret_cast<uint64_t>(admitted.release()), user);
 }
 
-Admission RequestAdmission::admit(const cm::Req& req, const cm::Arrival& arrival) {
-  return decide(req, arrival);
-}
-
-Admission RequestAdmission::admit(const cm::SidrReq& req, const cm::Arrival& arrival) {
-  return decide(req, arrival);
-}
-
 namespace {
 
 using protocol::ConnectionParameters;
@@ -184,6 +176,14 @@ CmIdentifier& identifier(uint64_t context) {
 }
 
 }  // namespace
+
+cm::Admission PeerEvents::admit(const cm::Req& req, const cm::Arrival& arrival) {
+  return decide(req, arrival);
+}
+
+cm::Admission PeerEvents::admit(const cm::SidrReq& req, const cm::Arrival& arrival) {
+  return decide(req, arrival);
+}
 
 cm::Handler::Return PeerEvents::may_return(uint32_t qpn, const cm::Arrival& arrival) {
   if (service_.expects_returns()) return arrival.may_wait ? Return::kWait : Return::kPossible;
@@ -267,12 +267,12 @@ void PeerEvents::on_sidr_reply(cm::LocalId, uint64_t context, const cm::SidrRep&
 
 void PeerEvents::on_sent(const cm::ConnectionInfo& connection, const cm::Passage& passage) {
   CmIdentifier& id = identifier(connection.context);
-  id.client->trace()->sent(id, connection, passage);
+  id.client->trace()->passed(trace::Kind::kCmSent, id, connection, passage);
 }
 
 void PeerEvents::on_received(const cm::ConnectionInfo& connection, const cm::Passage& passage) {
   CmIdentifier& id = identifier(connection.context);
-  id.client->trace()->received(id, connection, passage);
+  id.client->trace()->passed(trace::Kind::kCmReceived, id, connection, passage);
 }
 
 }  // namespace verbena::agent

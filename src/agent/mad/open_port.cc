@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/sessions/user_turns.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "management/mad/rmpp.h"

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -16,6 +15,8 @@
 
 namespace verbena::agent {
 
+using control::refuse;
+
 // A reply: a message, whose header the session fills in, and the descriptors that are sent with it.
 template <class Message = protocol::PlainReply>
 struct Reply {
@@ -27,6 +28,12 @@ struct Reply {
 // The reply to a request that was carried out, or an error.
 template <class Message = protocol::PlainReply>
 using RequestResult = control::AdminResult<Reply<Message>>;
+
+// Returns the reply to a request that has only an outcome. `text`: the error text.
+inline RequestResult<> plain_reply(const Result<void>& outcome, std::string_view text) {
+  if (!outcome) return refuse(outcome.error().code, text);
+  return {};
+}
 
 // Carries out a request in steps. Called until it returns a result, unless the session ends earlier.
 template <class Message = protocol::PlainReply>

@@ -3,20 +3,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <iterator>
 #include <mutex>
-#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
 
-#include <linux/filter.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>

@@ -14,12 +14,11 @@
 #include <linux/filter.h>
 
 #include "agent/slots/forwarder.h"
-#include "agent/slots/port_holder.h"
+#include "agent/slots/process.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/model/link.h"
-#include "wire/roce/packet.h"
 
 namespace verbena::agent {
 
@@ -112,7 +111,7 @@ class Wire {
   // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
   // Shuts down the slot's forwarding pair. From now on no process can forward to the slot's former holder,
-  // not even the standby, which has a copy of the agent's end (stopped_agent.h).
+  // not even the standby, which has a copy of the agent's end (StoppedAgent).
   void hang_up(uint32_t slot);
   // Returns the forwarder's end of the pair, with which the next agent continues, or -1 if the slot's packets
   // are not forwarded.

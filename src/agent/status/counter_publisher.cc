@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/counter_publisher.h"
 
-#include <algorithm>
 #include <chrono>
-#include <map>
 #include <string>
 #include <utility>
 
 #include <fcntl.h>
 
 #include "base/log.h"
-#include "control/model/agent_status.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/kept_traces.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <map>
 #include <set>
@@ -19,7 +16,6 @@
 #include <unistd.h>
 
 #include "agent/cm/connection_trace.h"
-#include "base/log.h"
 #include "base/paths/root_only.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/users.h"
@@ -135,14 +131,6 @@ const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {
   return found != kept_.end() ? &*found : nullptr;
 }
 
-std::optional<TimePoint> KeptTraces::last_notable() const {
-  std::optional<TimePoint> last;
-  for (const Kept& kept : kept_) {
-    if (kept.is_notable) last = kept.ended;
-  }
-  return last;
-}
-
 size_t KeptTraces::processes() const {
   std::set<uint64_t> all;
   for (const Kept& kept : kept_) all.insert(kept.process);
@@ -237,7 +225,7 @@ std::string left_traces_path() {
 
 Result<void> leave_traces(const KeptTraces& kept, const std::string& path) {
   ::unlink(path.c_str());
-  if (!kept.last_notable()) return {};
+  if (!kept.has_notable()) return {};
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return fail(errno);
   const Head common = common_head();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <optional>
 #include <string>
 
 #include <sys/types.h>
@@ -80,8 +80,7 @@ class KeptTraces {
       if (kept.is_notable) visit(kept);
     }
   }
-  // Returns when the process of the latest notable trace ended, or nullopt if no trace is notable.
-  std::optional<TimePoint> last_notable() const;
+  bool has_notable() const { return std::ranges::any_of(kept_, &Kept::is_notable); }
 
  private:
   static constexpr uint64_t kWithoutSession = uint64_t{1} << 63;

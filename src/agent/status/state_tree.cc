@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -18,7 +17,6 @@
 #include "agent/status/state_sweeper.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
 
@@ -53,7 +51,7 @@ void CounterReaders::take_news() {
 }
 
 bool CounterReaders::any() const {
-  return std::any_of(open_.begin(), open_.end(), [](const auto& folder) { return folder.second > 0; });
+  return std::ranges::any_of(open_, [](const auto& folder) { return folder.second > 0; });
 }
 
 namespace {
@@ -166,7 +164,7 @@ bool StateTree::show(const std::vector<control::Link>& links) {
     remove_strangers(std::string(kNodes), nodes);
     remove_strangers(std::string(kHardware), devices);
     const auto is_gone = [&](const auto& entry) {
-      return std::find(devices.begin(), devices.end(), entry.first) == devices.end();
+      return std::ranges::find(devices, entry.first) == devices.end();
     };
     std::erase_if(shown_, is_gone);
     std::erase_if(counters_, is_gone);

@@ -6,10 +6,9 @@
 
 #include <unistd.h>
 
-#include "agent/takeover/takeover_state.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "control/model/agent_silence.h"
+#include "control/model/agent_process.h"
 #include "control/model/link.h"
 
 namespace verbena::agent {

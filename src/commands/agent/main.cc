@@ -30,7 +30,6 @@
 
 #include "agent/agent.h"
 #include "agent/log/agent_log.h"
-#include "agent/log/log_file.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/sessions/served_users.h"
 #include "agent/takeover/agent_name.h"
@@ -43,8 +42,7 @@
 #include "commands/agent/device_mirror.h"
 #include "commands/agent/standby.h"
 #include "control/client/agent_connection.h"
-#include "control/model/agent_silence.h"
-#include "control/model/agent_starter.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::agent {
 namespace {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "agent/sessions/served_users.h"
-#include "agent/takeover/stopped_agent.h"
+#include "agent/takeover/stopped_processes.h"
 #include "base/time.h"
 #include "control/client/client.h"
 

@@ -23,7 +23,7 @@
 #include "commands/verbena/installation.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/trace_lines.h"
-#include "control/client/trace_client.h"
+#include "control/client/command_client.h"
 #include "observe/trace/reader.h"
 
 namespace verbena::commands {

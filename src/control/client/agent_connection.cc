@@ -3,16 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "base/failed_call.h"
 #include "base/format.h"
@@ -20,8 +16,6 @@
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
 #include "base/text.h"
-#include "control/model/agent_silence.h"
-#include "control/model/agent_starter.h"
 #include "control/model/message_socket.h"
 
 namespace verbena::control {

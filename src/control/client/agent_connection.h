@@ -17,7 +17,7 @@
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/model/admin_error.h"
-#include "control/model/agent_silence.h"
+#include "control/model/agent_process.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {

@@ -3,16 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include <fcntl.h>
 
 #include "base/foreign_fd.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "control/model/link.h"
 #include "control/model/message_socket.h"
-#include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::control {
@@ -94,42 +91,12 @@ void answer(const AgentEvent& event, MessageType type) {
   [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
 }
 
-template <class Message>
-bool is_a(const AgentEvent& event, MessageType type) {
-  return event.header.type == static_cast<uint16_t>(type) && event.message.size() == sizeof(Message);
-}
-
 }  // namespace
 
 // Discards the sockets that nobody has asked for: other processes may have written to them already.
 AgentNews::~AgentNews() {
   for (DomainPeer& peer : peers_) discard(std::move(peer.socket));
   for (SlotChannel& channel : channels_) discard(std::move(channel.socket));
-}
-
-std::optional<std::vector<Link>> AgentNews::take_links() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(links_, std::nullopt);
-}
-
-std::vector<DomainPeer> AgentNews::take_peers() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(peers_, {});
-}
-
-std::vector<SlotChannel> AgentNews::take_channels() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(channels_, {});
-}
-
-std::vector<SlotCapture> AgentNews::take_captures() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(captures_, {});
-}
-
-std::optional<bool> AgentNews::take_trace_details() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(trace_details_, std::nullopt);
 }
 
 Result<void> AgentNews::restore(const NewAgent& agent) {
@@ -146,21 +113,20 @@ Result<void> AgentNews::restore(const NewAgent& agent) {
   return {};
 }
 
+template <class Message>
+bool AgentNews::pass(AgentEvent& event, MessageType type,
+                     void (AgentNews::*handle)(const Message&, AgentEvent&)) {
+  if (event.header.type != static_cast<uint16_t>(type) || event.message.size() != sizeof(Message))
+    return false;
+  (this->*handle)(protocol::read_as<Message>(event.message), event);
+  return true;
+}
+
 bool AgentNews::on_event(AgentEvent event) {
-  if (is_a<protocol::PeerMessage>(event, MessageType::kPeer)) {
-    on_peer(protocol::read_as<protocol::PeerMessage>(event.message), event);
-    return true;
-  }
-  if (is_a<protocol::ChannelMessage>(event, MessageType::kChannel)) {
-    on_channel(protocol::read_as<protocol::ChannelMessage>(event.message), event);
-    return true;
-  }
-  if (is_a<protocol::CaptureMessage>(event, MessageType::kCapture)) {
-    on_capture(protocol::read_as<protocol::CaptureMessage>(event.message), event);
-    return true;
-  }
-  if (is_a<protocol::TraceMessage>(event, MessageType::kTraceDetails)) {
-    on_trace(protocol::read_as<protocol::TraceMessage>(event.message), event);
+  if (pass(event, MessageType::kPeer, &AgentNews::on_peer) ||
+      pass(event, MessageType::kChannel, &AgentNews::on_channel) ||
+      pass(event, MessageType::kCapture, &AgentNews::on_capture) ||
+      pass(event, MessageType::kTraceDetails, &AgentNews::on_trace)) {
     return true;
   }
   if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
@@ -174,8 +140,7 @@ bool AgentNews::on_event(AgentEvent event) {
 
 std::vector<MessageType> AgentNews::take_owed() {
   if (discarding() >= kMaxToClose) return {};
-  const std::lock_guard lock(mutex_);
-  return std::exchange(owed_, {});
+  return take(owed_);
 }
 
 void AgentNews::acknowledge(const AgentEvent& event, MessageType type) {
@@ -210,7 +175,7 @@ void AgentNews::on_capture(const protocol::CaptureMessage& message, AgentEvent& 
   captures_.push_back(std::move(capture));
 }
 
-void AgentNews::on_trace(const protocol::TraceMessage& message, const AgentEvent& event) {
+void AgentNews::on_trace(const protocol::TraceMessage& message, AgentEvent& event) {
   answer(event, MessageType::kTraceDetailsSeen);
   const std::lock_guard lock(mutex_);
   trace_details_ = message.on != 0;
@@ -290,7 +255,7 @@ Result<UniqueFd> Client::join_group(uint32_t device_index, const roce::Address& 
   Turn turn(session_);
   protocol::GroupRequest request{};
   request.device_index = device_index;
-  std::copy(group.bytes.begin(), group.bytes.end(), request.group);
+  std::ranges::copy(group.bytes, request.group);
   auto answer = turn.call(MessageType::kJoinGroup, request, 1);
   if (!answer) return fail(answer.error().code);
   return std::move(answer->fds[0]);

@@ -82,14 +82,14 @@ class AgentNews final : public Restorer, public AgentListener {
   AgentNews& operator=(const AgentNews&) = delete;
 
   // Returns the newest link table, or nullopt if none has come since the last call.
-  std::optional<std::vector<Link>> take_links();
-  std::vector<DomainPeer> take_peers();
-  std::vector<SlotChannel> take_channels();
+  std::optional<std::vector<Link>> take_links() { return take(links_); }
+  std::vector<DomainPeer> take_peers() { return take(peers_); }
+  std::vector<SlotChannel> take_channels() { return take(channels_); }
   // Returns the messages about captures since the last call, in the order of arrival.
-  std::vector<SlotCapture> take_captures();
+  std::vector<SlotCapture> take_captures() { return take(captures_); }
   // Returns whether the process should trace each packet, or nullopt if the agent has sent nothing about it
   // since the last call.
-  std::optional<bool> take_trace_details();
+  std::optional<bool> take_trace_details() { return take(trace_details_); }
 
   Result<void> restore(const NewAgent& agent) override;
   // Returns true: without an agent the process would not learn of changes of links.
@@ -105,7 +105,17 @@ class AgentNews final : public Restorer, public AgentListener {
   void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
   void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
   void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
-  void on_trace(const protocol::TraceMessage& message, const AgentEvent& event);
+  void on_trace(const protocol::TraceMessage& message, AgentEvent& event);
+  // Passes the event to `handle` if it is a message of this type, else returns false.
+  template <class Message>
+  bool pass(AgentEvent& event, protocol::MessageType type,
+            void (AgentNews::*handle)(const Message&, AgentEvent&));
+  // Returns the news since the last call, and empties it.
+  template <class T>
+  T take(T& news) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(news, T());
+  }
 
   bool knows_an_agent_ = false;  // used only in turns (AgentSession::Turn)
   std::mutex mutex_;

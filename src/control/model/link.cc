@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/link.h"
 
-#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <span>
@@ -10,15 +9,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "base/bytes.h"
 #include "base/text.h"
-#include "control/model/message_socket.h"
-#include "control/protocol/link_table_layout.h"
 
 namespace verbena::control {
 
 std::array<uint8_t, 8> guid_of(const Link& link) {
-  const bool has_mac = std::any_of(link.mac.begin(), link.mac.end(), [](uint8_t byte) { return byte != 0; });
+  const bool has_mac = std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
   if (!has_mac) {  // "locally administered", "verb", and the interface index: unique on this machine
     std::array<uint8_t, 8> guid{0x02, 'v', 'r', 'b'};
     store_be<uint32_t>(&guid[4], link.interface_index);
@@ -135,13 +131,13 @@ std::vector<std::byte> encode_links(const LinkSnapshot& snapshot) {
     record.flags = (link.up ? protocol::kLinkUp : 0) | (link.automatic ? protocol::kLinkAutomatic : 0) |
                    (link.has_wire ? 0 : protocol::kLinkHasNoWire);
     record.gid_count = static_cast<uint32_t>(link.gids.size());
-    std::copy(link.mac.begin(), link.mac.end(), record.mac);
+    std::ranges::copy(link.mac, record.mac);
     record.peer_count = static_cast<uint32_t>(std::min(link.peers.size(), std::size(record.peers)));
     std::transform(link.peers.begin(), link.peers.begin() + record.peer_count, record.peers, store_peer);
     append(bytes, record);
     for (const GidEntry& entry : link.gids) {
       protocol::GidRecord gid{entry.index, {}};
-      std::copy(entry.gid.bytes.begin(), entry.gid.bytes.end(), gid.gid);
+      std::ranges::copy(entry.gid.bytes, gid.gid);
       append(bytes, gid);
     }
   }

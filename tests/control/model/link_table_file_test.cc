@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "base/seed.h"
 #include "control/model/link.h"
-#include "control/protocol/link_table_layout.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::control {
 namespace {

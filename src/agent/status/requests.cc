@@ -1,22 +1,147 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/status/recording_requests.h"
+#include "agent/status/requests.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
-#include <optional>
-#include <utility>
+#include <memory>
+#include <span>
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/cm/refusals.h"
-#include "agent/sessions/held_files.h"
-#include "agent/sessions/session_reply.h"
+#include "agent/sessions/client_events.h"
 #include "base/format.h"
+#include "base/sealed_file.h"
 #include "base/text.h"
 #include "observe/capture/ring_file.h"
 
 namespace verbena::agent {
+
+namespace {
+
+constexpr const char* kNoList = "the list of identifiers cannot be made";
+// Number of identifiers listed per piece of work in a user's turn.
+constexpr size_t kListedAtOnce = 64;
+
+// A list of identifiers for kGetCmIds, while it is being made.
+class CmIdFile {
+ public:
+  CmIdFile(const CmService& service, std::optional<uid_t> user) : listing_(service, user) {}
+
+  // Creates the file with its maximum size counted against the user, because a user's programs may start many
+  // lists at once.
+  Result<void> make(HeldFiles& files, const Lessee& client) {
+    const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
+    if (!files.allows(client.uid, most)) return fail(EDQUOT);
+    file_.reset(::memfd_create("verbena-cm-ids", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file_) return fail(errno);
+    auto leased = files.lease(client.uid, file_.get(), most, client.session);
+    if (!leased) return fail(leased.error().code);
+    theirs_ = std::move(*leased);
+    return {};
+  }
+  // Writes some records. Returns whether the list is complete.
+  Result<bool> go_on() {
+    const auto records = listing_.next(kListedAtOnce);
+    const ConstBytes bytes = std::as_bytes(std::span(records));
+    const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), end_);
+    if (written != static_cast<ssize_t>(bytes.size())) return fail(written < 0 ? errno : ENOSPC);
+    end_ += written;
+    if (!listing_.is_done()) return false;
+    if (const auto sealed = seal_size(file_.get(), F_SEAL_WRITE); !sealed) return fail(sealed.error().code);
+    return true;
+  }
+  Reply<protocol::CmIdsReply> take() {
+    Reply<protocol::CmIdsReply> reply;
+    reply.message.count = static_cast<uint32_t>(listing_.listed());
+    const size_t there_are = listing_.there_are();
+    reply.message.left_out = static_cast<uint32_t>(there_are - std::min(there_are, listing_.listed()));
+    reply.last_fd = std::move(theirs_);
+    return reply;
+  }
+
+ private:
+  CmIdListing listing_;
+  UniqueFd file_;
+  UniqueFd theirs_;
+  off_t end_ = 0;
+};
+
+}  // namespace
+
+RequestResult<protocol::StatusReply> StatusRequests::get_status(const Lessee&,
+                                                                const protocol::GetStatusRequest&) {
+  Reply<protocol::StatusReply> reply;
+  protocol::StatusReply& status = reply.message;
+  status.agent_pid = static_cast<uint32_t>(::getpid());
+  status.agent_uid = ::geteuid();
+  store_text(status.agent_version, VERBENA_VERSION);
+  store_text(status.no_wire_reason, of_.wire.no_wire_reason());
+  status.protocol_version = protocol::kProtocolVersion;
+  status.refused = of_.refused.count;
+  status.refused_pid = of_.refused.last_pid;
+  status.refused_version = of_.refused.last_version;
+  reply.fds = {of_.links.file()};
+  return reply;
+}
+
+RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
+    const Lessee& client, const protocol::SlotRequest& request) {
+  const auto slot = of_.slots.find(request.index, seen_by(client));
+  if (!slot) return refuse(ENOENT, "no more slots are leased");
+  Reply<protocol::SlotStatusReply> reply;
+  reply.last_fd = reopen_read_only(slot->page);
+  if (!reply.last_fd) return refuse(errno, "the status page cannot be opened (is /proc mounted?)");
+  protocol::SlotStatusReply& status = reply.message;
+  status.index = slot->index;
+  status.pid = slot->lessee.pid;
+  status.uid = slot->lessee.uid;
+  status.wire = wire_of(*slot);
+  store_text(status.program, slot->lessee.program);
+  status.protocol_version = slot->lessee.protocol_version;
+  return reply;
+}
+
+RequestResult<protocol::DeviceCountersReply> StatusRequests::get_device_counters(
+    const Lessee&, const protocol::DeviceRequest& request) {
+  const DeviceCounters counters = of_.counters.of(request.device_index);
+  Reply<protocol::DeviceCountersReply> reply;
+  reply.message.link_downed = counters.link_downed;
+  std::ranges::copy(counters.qps, reply.message.qps);
+  return reply;
+}
+
+RequestResult<protocol::CmStatusReply> StatusRequests::get_cm_status(const Lessee&,
+                                                                     const protocol::GetCmStatusRequest&) {
+  Reply<protocol::CmStatusReply> reply;
+  reply.message.status = status_of(of_.connection_management);
+  return reply;
+}
+
+SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Lessee& client,
+                                                              const protocol::GetCmIdsRequest&) {
+  using CmIdsResult = RequestResult<protocol::CmIdsReply>;
+  const auto refuse_with = [](int error, const char* text) {
+    return [error, text] { return std::optional<CmIdsResult>(refuse(error, text)); };
+  };
+  if (of_.files.holds(client.session)) {
+    return refuse_with(EBUSY, "the program still has the list of identifiers that it asked for before");
+  }
+  auto list = std::make_shared<CmIdFile>(of_.connection_management, seen_by(client));
+  if (const auto made = list->make(of_.files, client); !made) {
+    const int error = made.error().code;
+    if (error != EDQUOT) return refuse_with(error, kNoList);
+    return refuse_with(EMFILE, "programs of this user hold too many lists and messages of the agent's");
+  }
+  return [list]() -> std::optional<CmIdsResult> {
+    const auto is_done = list->go_on();
+    if (!is_done) return refuse(is_done.error().code, kNoList);
+    if (!*is_done) return std::nullopt;
+    return list->take();
+  };
+}
 
 namespace {
 
@@ -60,6 +185,11 @@ RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Lessee& 
   return reply;
 }
 
+bool CaptureRequests::tell(uint64_t session, control::SlotCapture capture) {
+  ClientEvents* const events = agent_.events_of(session);
+  return events != nullptr && events->tell_capture(std::move(capture));
+}
+
 bool CaptureRequests::wants(const LeasedSlot& slot) const {
   // Leased by a former agent, and its process has not reconnected yet. slot_changed() is called when it does.
   if (slot.lessee.session == 0) return false;
@@ -69,13 +199,13 @@ bool CaptureRequests::wants(const LeasedSlot& slot) const {
 void CaptureRequests::slot_changed(uint32_t slot) {
   if (!capturer_) return;
   const auto leased = slots_.find(slot);
-  const bool is_lent = leased && leased->index == slot;
+  const bool is_leased = leased && leased->index == slot;
   const auto known = captured_.find(slot);
   if (known != captured_.end()) {
-    if (is_lent && known->second == leased->lessee.session) return;
+    if (is_leased && known->second == leased->lessee.session) return;
     end(slot);
   }
-  if (is_lent) begin(*leased);
+  if (is_leased) begin(*leased);
 }
 
 void CaptureRequests::begin(const LeasedSlot& slot) {
@@ -100,7 +230,7 @@ Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
   if (!ring) return fail(ring.error().code);
   UniqueFd theirs(::fcntl(ring->get(), F_DUPFD_CLOEXEC, 0));
   if (!theirs) return fail(errno);
-  if (!tell_(slot.lessee.session, {slot.index, std::move(theirs)})) return fail(EAGAIN);
+  if (!tell(slot.lessee.session, {slot.index, std::move(theirs)})) return fail(EAGAIN);
   news.ring = std::move(*ring);
   return {};
 }
@@ -125,7 +255,7 @@ void CaptureRequests::end(uint32_t slot) {
 void CaptureRequests::session_went(uint64_t session) {
   if (!capturer_ || capturer_->session != session) return;
   capturer_.reset();
-  for (const auto& [slot, owner] : std::exchange(captured_, {})) tell_(owner, {slot, {}});
+  for (const auto& [slot, owner] : std::exchange(captured_, {})) tell(owner, {slot, {}});
   news_.clear();
   given_ = News();
 }
@@ -207,12 +337,17 @@ RequestResult<> TraceRequests::start_trace(const Lessee& client, const protocol:
   if (wanted_by(client.session) >= kMaxOfSession) {
     return refuse(ENOSPC, "one connection to the agent has as many processes traced as it may");
   }
-  if (!is_wanted(process->session) && !tell_(process->session, true)) {
+  if (!is_wanted(process->session) && !tell(process->session, true)) {
     return refuse(EAGAIN, "the process does not read what the agent tells it");
   }
   wanted_.emplace(client.session, process->session);
   wanting_.emplace(process->session, client.session);
   return Reply<>();
+}
+
+bool TraceRequests::tell(uint64_t session, bool on) {
+  ClientEvents* const events = agent_.events_of(session);
+  return events != nullptr && events->tell_trace(on);
 }
 
 bool TraceRequests::is_wanted(uint64_t process) const {
@@ -229,7 +364,7 @@ void TraceRequests::session_went(uint64_t session) {
   while (const auto process = first_of(wanted_, session)) {
     wanted_.erase({session, *process});
     wanting_.erase({*process, session});
-    if (*process != session && !is_wanted(*process)) tell_(*process, false);
+    if (*process != session && !is_wanted(*process)) tell(*process, false);
   }
   while (const auto client = first_of(wanting_, session)) {
     wanting_.erase({session, *client});

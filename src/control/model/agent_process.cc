@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/model/agent_starter.h"
+#include "control/model/agent_process.h"
 
 #include <climits>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,9 +23,46 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/log.h"
 #include "base/paths/missing_system_file.h"
 #include "base/paths/state_path.h"
+
+namespace verbena::control {
+
+char process_state(pid_t pid) {
+  if (pid <= 0) return '?';
+  char text[512];
+  std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
+  const UniqueFd file(::open(text, O_RDONLY | O_CLOEXEC));
+  const ssize_t bytes = file ? ::read(file.get(), text, sizeof text) : -1;
+  const std::string_view line(text, bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  const size_t end = line.rfind(')');  // the program's name may contain anything
+  return end == std::string_view::npos || end + 2 >= line.size() ? '?' : line[end + 2];
+}
+
+std::string describe_silence(pid_t pid) {
+  if (pid <= 0) return "agent does not respond";
+  const std::string silent = verbena::format("agent (pid {}) does not respond", pid);
+  switch (process_state(pid)) {
+    case 'T':
+      return verbena::format("{}; it is stopped: 'kill -CONT {}' continues it", silent, pid);
+    case 't':
+      return silent + "; it is stopped by a debugger";
+    case 'D':
+      return silent + "; it waits in the kernel (state D)";
+    default:
+      return silent;
+  }
+}
+
+void SilenceLog::consider() {
+  if (MonotonicClock::now() < due_) return;
+  due_ = TimePoint::max();
+  log_error("{}; waiting for it", describe_silence(agent_));
+}
+
+}  // namespace verbena::control
 
 // glibc's own name for clone(2). The thread sanitizer intercepts the other name and takes the child for one
 // of fork(). It then no longer follows the calling thread, whose memory the child shares, and reports as

@@ -4,22 +4,62 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "agent/agent_host.h"
 #include "agent/cm/connection_trace.h"
-#include "agent/sessions/held_files.h"
+#include "agent/cm/service.h"
+#include "agent/links/link_publisher.h"
+#include "agent/sessions/client_files.h"
+#include "agent/sessions/served_users.h"
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/slot_leases.h"
+#include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
+#include "agent/status/counter_publisher.h"
 #include "agent/status/kept_traces.h"
 #include "base/unique_fd.h"
 #include "control/model/slot_messages.h"
+#include "control/protocol/connection_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
+
+// Carries out the requests of `verbena status`, which any client may make. A client sees only slots and
+// connection identifiers of its own user; root and the agent's user see all. Every client sees the counters
+// of devices and of the connection manager, which are sums over all users.
+class StatusRequests {
+ public:
+  struct Subjects {
+    const LinkPublisher& links;
+    const Wire& wire;
+    const SlotLeases& slots;
+    CounterPublisher& counters;
+    const RefusedPrograms& refused;
+    CmService& connection_management;
+    HeldFiles& files;
+  };
+  explicit StatusRequests(Subjects subjects) : of_(subjects) {}
+
+  RequestResult<protocol::StatusReply> get_status(const Lessee& client,
+                                                  const protocol::GetStatusRequest& request);
+  RequestResult<protocol::SlotStatusReply> get_slot_status(const Lessee& client,
+                                                           const protocol::SlotRequest& request);
+  RequestResult<protocol::DeviceCountersReply> get_device_counters(const Lessee& client,
+                                                                   const protocol::DeviceRequest& request);
+  RequestResult<protocol::CmStatusReply> get_cm_status(const Lessee& client,
+                                                       const protocol::GetCmStatusRequest& request);
+  // Returns a file that lists connection identifiers (rdma_cm_id). EBUSY while the file of the session's
+  // former list is still open in a process.
+  SlicedResult<protocol::CmIdsReply> get_cm_ids(const Lessee& client,
+                                                const protocol::GetCmIdsRequest& request);
+
+ private:
+  const Subjects of_;
+};
 
 // Carries out the requests of `verbena capture`, which records shared-memory traffic. Only root and the
 // agent's own user may capture, one session at a time; the capture ends with that session. Each leased slot,
@@ -30,10 +70,7 @@ namespace verbena::agent {
 // keeps the ring's descriptor until the capturing session fetches it.
 class CaptureRequests {
  public:
-  // Sends a session the ring of its slot, or no ring when the capture ends. Returns false if the session does
-  // not exist or cannot get the message.
-  using Tell = std::function<bool(uint64_t session, control::SlotCapture capture)>;
-  CaptureRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
+  CaptureRequests(const SlotLeases& slots, AgentHost& agent) : slots_(slots), agent_(agent) {}
 
   RequestResult<> start_capture(const Lessee& client, const protocol::StartCaptureRequest& request);
   // Returns the next slot whose capture has begun, failed or ended, or an empty reply. EINVAL if the client's
@@ -58,9 +95,12 @@ class CaptureRequests {
   void begin(const LeasedSlot& slot);
   Result<void> hand_ring(const LeasedSlot& slot, News& news);
   void end(uint32_t slot);
+  // Sends a session the ring of its slot, or no ring when the capture ends. Returns false if the session does
+  // not exist or cannot get the message.
+  bool tell(uint64_t session, control::SlotCapture capture);
 
   const SlotLeases& slots_;
-  const Tell tell_;
+  AgentHost& agent_;
   std::optional<Lessee> capturer_;
   uint32_t snap_bytes_ = 0;
   std::map<uint32_t, uint64_t> captured_;  // by slot: the session that got the ring
@@ -74,12 +114,9 @@ class CaptureRequests {
 // own processes; root and the agent's user may trace all.
 class TraceRequests {
  public:
-  // Tells a session's process to start or stop tracing each request and packet. Returns false if the session
-  // does not exist or cannot get the message.
-  using Tell = std::function<bool(uint64_t session, bool on)>;
   TraceRequests(const SlotLeases& slots, KeptTraces& kept, ConnectionTraces& connections, HeldFiles& files,
-                Tell tell)
-      : slots_(slots), kept_(kept), connections_(connections), files_(files), tell_(std::move(tell)) {}
+                AgentHost& agent)
+      : slots_(slots), kept_(kept), connections_(connections), files_(files), agent_(agent) {}
 
   RequestResult<protocol::KeptTraceReply> get_kept_trace(const Lessee& client,
                                                          const protocol::KeptTraceRequest& request);
@@ -92,6 +129,9 @@ class TraceRequests {
   void session_went(uint64_t session);
 
  private:
+  // Tells a session's process to start or stop tracing each request and packet. Returns false if the session
+  // does not exist or cannot get the message.
+  bool tell(uint64_t session, bool on);
   bool is_wanted(uint64_t process) const;
   size_t wanted_by(uint64_t client) const;
 
@@ -99,7 +139,7 @@ class TraceRequests {
   KeptTraces& kept_;
   ConnectionTraces& connections_;
   HeldFiles& files_;
-  const Tell tell_;
+  AgentHost& agent_;
   std::set<std::pair<uint64_t, uint64_t>> wanted_;   // (requesting, traced) sessions
   std::set<std::pair<uint64_t, uint64_t>> wanting_;  // (traced, requesting) sessions
 };

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include <sys/random.h>
 #include <sys/resource.h>
+
+#include "base/time.h"
 
 namespace verbena::agent {
 
@@ -13,6 +17,16 @@ inline size_t descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return limit.rlim_cur;
+}
+
+// Returns a seed for Random that differs between processes. Not for secrets: if getrandom(2) fails, the seed
+// is the clock's time.
+inline uint64_t draw_seed() {
+  uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+    seed = static_cast<uint64_t>(MonotonicClock::now().time_since_epoch().count());
+  }
+  return seed;
 }
 
 }  // namespace verbena::agent
