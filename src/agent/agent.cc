@@ -5,27 +5,22 @@
 #include <climits>
 #include <csignal>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/descriptor_limit.h"
-#include "agent/slots/process.h"
-#include "agent/status/left_traces.h"
-#include "agent/status/state_sweeper.h"
+#include "agent/own_process.h"
 #include "base/log.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
-#include "control/model/agent_starter.h"
-#include "control/model/message_socket.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::agent {
 namespace {
 
-constexpr Duration kKeeperRetryInterval = std::chrono::seconds(1);
+constexpr Duration kStandbyRetryInterval = std::chrono::seconds(1);
 // Time for a client's librdmacm to reconnect after the client's libibverbs has.
 constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 // Maximum wait for the state directory before the agent listens. A program that connected earlier would find
@@ -60,39 +55,22 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
       takeover_state_(slot_table_, served_),
-      cm_(loop_, options.port, cm_surroundings()),
-      links_(link_table_, link_surroundings()),
+      cm_(loop_, options.port, *this),
+      links_(link_table_, *this),
       counters_(loop_, slot_table_, link_table_, ::geteuid()),
-      mads_(loop_, client_sockets_, ::geteuid(), host_name(), mad_surroundings()),
-      slots_(loop_, wire_, slot_table_, counters_, domain_table_, slot_surroundings()),
-      stopped_(loop_, options.port, stopped_surroundings()),
+      mads_(loop_, client_sockets_, ::geteuid(), host_name(), cm_, counters_, *this),
+      slots_(loop_, wire_, slot_table_, counters_, domain_table_, *this),
+      stopped_(loop_, options.port, cm_.gsi()),
       takeover_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
-      requests_{
-          .links = {links_, wire_, options.port},
-          .slots = {slots_, wire_},
-          .domains = {domain_table_, slots_,
-                      [this](uint64_t session, control::DomainPeer peer, uid_t other) {
-                        Session* told = clients_.find(session);
-                        return told != nullptr && told->events().tell_peer(std::move(peer), other);
-                      }},
-          .channels = {slots_,
-                       [this](uint64_t session, control::SlotChannel channel, uid_t other) {
-                         Session* told = clients_.find(session);
-                         return told != nullptr && told->events().tell_channel(std::move(channel), other);
-                       }},
-          .captures = {slots_,
-                       [this](uint64_t session, control::SlotCapture capture) {
-                         Session* told = clients_.find(session);
-                         return told != nullptr && told->events().tell_capture(std::move(capture));
-                       }},
-          .status =
-              StatusRequests({links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
-          .mads = MadRequests(mads_),
-          .traces = {slots_, kept_traces_, cm_.traces(), client_sockets_.files(),
-                     [this](uint64_t session, bool on) {
-                       Session* told = clients_.find(session);
-                       return told != nullptr && told->events().tell_trace(on);
-                     }}},
+      requests_{.links = {links_, wire_, options.port},
+                .slots = {slots_, wire_},
+                .domains = {domain_table_, slots_, *this},
+                .channels = {slots_, *this},
+                .captures = {slots_, *this},
+                .status = StatusRequests(
+                    {links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
+                .mads = MadRequests(mads_),
+                .traces = {slots_, kept_traces_, cm_.traces(), client_sockets_.files(), *this}},
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,
@@ -103,107 +81,11 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     .connection_management = cm_,
                     .refused = refused_,
                     .served = served_,
-                    .on_greeted =
-                        [this](const Session& session) {
-                          if (session.is_standby()) standbys_[session.id()] = session.pid();
-                          if (session.is_mirror()) mirrors_.insert(session.id());
-                          consider_keeper();
-                          consider_idle();
-                        },
-                    .close = [this](uint64_t session) { clients_.close(session); }},
-      clients_(loop_, client_sockets_, ClientTable::room_with(descriptor_limit()), client_surroundings()) {}
-
-CmService::Host Agent::cm_surroundings() {
-  return {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
-          .on_quiet = [this] { consider_idle(); },
-          .is_orphan = [this](uint32_t qpn) { return slots_.orphans().contains(roce::Qpn(qpn).slot()); },
-          .on_others =
-              [this] {
-                loop_.later([this] {
-                  consider_keeper();
-                  consider_idle();
-                });
-              },
-          .on_trace_end =
-              [this](const ConnectionTrace& trace) { kept_traces_.keep(trace, MonotonicClock::now()); }};
-}
-
-MadDispatcher::Surroundings Agent::mad_surroundings() {
-  return {.send =
-              [this](const cm::Mad& mad, const roce::Path& path) {
-                cm_.gsi().send(mad, path);
-                cm_.settle();
-              },
-          .device_with = [this](const roce::Address& address,
-                                uint32_t interface_index) -> std::optional<uint32_t> {
-            const auto place = cm_.links().find(address, interface_index);
-            return place ? std::optional(place->link->device_index) : std::nullopt;
-          },
-          .counters = [this](uint32_t device_index) { return counters_.of(device_index); },
-          .on_ports = [this] { consider_idle(); },
-          .settled = [this] { return discovery_ ? discovery_->settled() : TimePoint(); }};
-}
-
-Discovery::Surroundings Agent::discovery_surroundings() {
-  return {.has_wire = [this] { return cm_.has_wire(); },
-          .send =
-              [this](const cm::Mad& mad, const roce::Path& path) {
-                cm_.gsi().send_to_group(mad, path);
-                cm_.settle();
-              },
-          .guard = [this](int socket) { return wire_.guard(socket); }};
-}
-
-LinkPublisher::Surroundings Agent::link_surroundings() {
-  return {.awaits_programs = [this] { return !slots_.orphans().empty(); },
-          .on_change = [this](const std::vector<control::Link>& before) { on_links(before); }};
-}
-
-SlotLeases::Surroundings Agent::slot_surroundings() {
-  return {.on_wire = [this] { on_wire(); },
-          .on_slot =
-              [this](uint32_t slot) {
-                consider_keeper();
-                takeover_state_.put_slot(slot);
-                slot_changed(slot);
-                requests_.captures.slot_changed(slot);
-              },
-          .on_survivor =
-              [this] {
-                cm_.expect_one_return(MonotonicClock::now() + kReturnTimeOfOne);
-                links_.consider_loopback();
-              },
-          .on_return =
-              [this] {
-                links_.consider_loopback();
-                consider_idle();
-              },
-          .on_end =
-              [this](const LeasedSlot& slot, bool in_order) {
-                kept_traces_.keep(slot, in_order, MonotonicClock::now());
-                cm_.ended_slots().end(slot.index, slot.lessee.uid);
-              }};
-}
-
-StoppedProcesses::Surroundings Agent::stopped_surroundings() {
-  return {.send = [this](const roce::Headers& headers,
-                         const roce::Path& path) { cm_.gsi().send_headers(headers, path); },
-          .flush = [this] { cm_.gsi().flush(); },
-          .is_stopped = is_stopped};
-}
-
-ClientTable::Surroundings Agent::client_surroundings() {
-  return {.make_session =
-              [this](uint64_t id, UniqueFd socket, const ucred& peer) {
-                return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer);
-              },
-          .on_come =
-              [this](uint64_t session) {
-                links_.session_came(session);
-                consider_idle();
-              },
-          .on_go = [this](uint64_t session) { on_client_gone(session); }};
-}
+                    .agent = *this},
+      clients_(loop_, client_sockets_, ClientTable::room_with(descriptor_limit()), *this,
+               [this](uint64_t id, UniqueFd socket, const ucred& peer) {
+                 return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer);
+               }) {}
 
 // When clients see their connection close, they look for the next agent. By then the name must be free, and
 // the state directory must no longer be this agent's. The next agent starts once the name is free, and picks
@@ -271,17 +153,50 @@ void Agent::on_settled() {
   link_table_.set_wire(wire_.has_sockets());
   links_.begin();
   watch_port();
-  for (const LeasedSlot& slot : slot_table_.leased()) slot_changed(slot.index);
+  for (const LeasedSlot& slot : slot_table_.leased()) watch_stopped(slot.index);
   takeover_state_.rewrite();
   clients_.for_each([](Session& session) { session.resume(); });
 }
 
-void Agent::slot_changed(uint32_t slot) {
+void Agent::watch_stopped(uint32_t slot) {
   stopped_.slot_changed(slot, slots_.find(slot));
 }
 
+void Agent::slot_changed(uint32_t slot) {
+  consider_standby();
+  takeover_state_.put_slot(slot);
+  watch_stopped(slot);
+  requests_.captures.slot_changed(slot);
+}
+
+void Agent::lease_ending(const LeasedSlot& slot, bool in_order) {
+  kept_traces_.keep(slot, in_order, MonotonicClock::now());
+  cm_.ended_slots().end(slot.index, slot.lessee.uid);
+}
+
+void Agent::slots_returned() {
+  links_.consider_loopback();
+  consider_idle();
+}
+
+void Agent::orphan_returned() {
+  cm_.expect_one_return(MonotonicClock::now() + kReturnTimeOfOne);
+  links_.consider_loopback();
+}
+
+void Agent::others_changed() {
+  loop_.later([this] {
+    consider_standby();
+    consider_idle();
+  });
+}
+
+void Agent::trace_ended(const ConnectionTrace& trace) {
+  kept_traces_.keep(trace, MonotonicClock::now());
+}
+
 // UDP port 4791 was taken until now. Programs learn of the change from the links, whose ports become ACTIVE.
-void Agent::on_wire() {
+void Agent::wire_opened() {
   log_info("UDP port {} is free now, and ours", options_.port);
   open_gsi();
   link_table_.set_wire(true);
@@ -297,7 +212,7 @@ void Agent::watch_port() {
   });
 }
 
-void Agent::on_links(const std::vector<control::Link>& before) {
+void Agent::links_changed(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   wire_.hear_peers_of(links_.links());
   takeover_state_.put_links(links_.file());
@@ -310,14 +225,31 @@ void Agent::on_links(const std::vector<control::Link>& before) {
   consider_idle();
 }
 
-void Agent::on_client_gone(uint64_t session) {
+ClientEvents* Agent::events_of(uint64_t session) {
+  Session* const found = clients_.find(session);
+  return found != nullptr ? &found->events() : nullptr;
+}
+
+void Agent::session_came(uint64_t session) {
+  links_.session_came(session);
+  consider_idle();
+}
+
+void Agent::session_greeted(const Session& session) {
+  if (session.is_standby()) standbys_[session.id()] = session.pid();
+  if (session.is_mirror()) mirrors_.insert(session.id());
+  consider_standby();
+  consider_idle();
+}
+
+void Agent::session_went(uint64_t session) {
   links_.session_went(session);
   slots_.take_back_all(session);
   requests_.captures.session_went(session);
   requests_.traces.session_went(session);
   standbys_.erase(session);
   mirrors_.erase(session);
-  consider_keeper();
+  consider_standby();
   consider_idle();
 }
 
@@ -330,7 +262,7 @@ void Agent::open_gsi() {
       [this](ConstBytes mad, const cm::Arrival& arrival) { return mads_.on_mad(mad, arrival); },
       [this](const cm::Arrival& arrival) { mads_.heard(arrival); });
   if (options_.discovery && !discovery_) {
-    discovery_.emplace(loop_, mads_.fabrics(), options_.port, discovery_surroundings());
+    discovery_.emplace(loop_, mads_.fabrics(), options_.port, cm_, wire_);
   }
   if (discovery_) discovery_->links_changed();
 }
@@ -343,7 +275,7 @@ bool Agent::wants_standby() const {
   return wire_.has_sockets() && (slot_table_.leased_to_other_users() > 0 || cm_.ledger().has_others());
 }
 
-void Agent::consider_keeper() {
+void Agent::consider_standby() {
   const bool wanted = wants_standby();
   if (!standbys_.empty()) {
     for (const auto& [session, pid] : standbys_) {
@@ -352,8 +284,8 @@ void Agent::consider_keeper() {
     return;
   }
   const TimePoint now = MonotonicClock::now();
-  if (!wanted || now < keeper_retry_) return;
-  keeper_retry_ = now + kKeeperRetryInterval;
+  if (!wanted || now < standby_retry_) return;
+  standby_retry_ = now + kStandbyRetryInterval;
   const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
   if (!started) log_warning("no standby process can be started: errno {}", started.error().code);
 }

@@ -6,7 +6,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "agent/agent_host.h"
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_publisher.h"
@@ -16,7 +19,6 @@
 #include "agent/mad/dispatcher.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/sessions/client_table.h"
-#include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session.h"
 #include "agent/slots/domain_table.h"
@@ -26,11 +28,10 @@
 #include "agent/status/counter_publisher.h"
 #include "agent/status/kept_traces.h"
 #include "agent/status/state_sweeper.h"
-#include "agent/status/state_writer.h"
+#include "agent/status/state_tree.h"
 #include "agent/takeover/agent_name.h"
 #include "agent/takeover/stopped_processes.h"
 #include "agent/takeover/takeover.h"
-#include "agent/takeover/takeover_record.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
@@ -53,10 +54,10 @@ struct AgentOptions {
 // of the QP numbers). Constructs and connects the agent's parts, each a class of its own. Decides when to
 // start the standby process and when the agent ends. Except stop(), all methods are called on one thread,
 // which also calls run().
-class Agent {
+class Agent : private AgentHost {
  public:
   Agent(AgentName name, const AgentOptions& options);
-  ~Agent();
+  ~Agent() override;
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
@@ -69,28 +70,35 @@ class Agent {
   EventLoop& loop() { return loop_; }
 
  private:
-  CmService::Host cm_surroundings();
-  MadDispatcher::Surroundings mad_surroundings();
-  Discovery::Surroundings discovery_surroundings();
-  LinkPublisher::Surroundings link_surroundings();
-  SlotLeases::Surroundings slot_surroundings();
-  StoppedProcesses::Surroundings stopped_surroundings();
-  void slot_changed(uint32_t slot);
-  ClientTable::Surroundings client_surroundings();
-
   // Creates the state directory. Retries later if that fails: a file system may be full.
   void open_state_directory();
   void on_settled();
-  void on_wire();
   // Tries to bind UDP port 4791 every 500 ms while another process has it.
   void watch_port();
-  void on_links(const std::vector<control::Link>& before);
-  void on_client_gone(uint64_t session);
   void open_gsi();
+  void watch_stopped(uint32_t slot);
+
+  // AgentHost
+  ClientEvents* events_of(uint64_t session) override;
+  bool awaits_programs() const override { return !slots_.orphans().empty(); }
+  bool is_orphan(uint32_t qpn) const override { return slots_.orphans().contains(roce::Qpn(qpn).slot()); }
+  std::string no_wire_reason() const override { return wire_.no_wire_reason(); }
+  void session_came(uint64_t session) override;
+  void session_greeted(const Session& session) override;
+  void session_went(uint64_t session) override;
+  void close_session(uint64_t session) override { clients_.close(session); }
+  void links_changed(const std::vector<control::Link>& before) override;
+  void wire_opened() override;
+  void slot_changed(uint32_t slot) override;
+  void lease_ending(const LeasedSlot& slot, bool in_order) override;
+  void slots_returned() override;
+  void orphan_returned() override;
+  void others_changed() override;
+  void trace_ended(const ConnectionTrace& trace) override;
+  void consider_idle() override;
 
   bool wants_standby() const;
-  void consider_keeper();
-  void consider_idle();
+  void consider_standby();
   void end_if_idle();
   bool is_idle() const;
 
@@ -129,7 +137,7 @@ class Agent {
   // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
   std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle
-  TimePoint keeper_retry_{};
+  TimePoint standby_retry_{};
   std::optional<EventLoop::TimerId> idle_timer_;
   bool watches_port_ = false;
 };

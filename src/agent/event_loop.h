@@ -2,10 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -13,11 +16,67 @@
 #include <sys/epoll.h>
 #include <sys/types.h>
 
-#include "agent/sessions/user_turns.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
+
+// Marks this thread as acting for a user while the object exists. Lines that the thread logs count against
+// the user's share of the log (LogLimit).
+class ActingFor {
+ public:
+  explicit ActingFor(uid_t user) : before_(std::exchange(current_, user)) {}
+  ~ActingFor() { current_ = before_; }
+  ActingFor(const ActingFor&) = delete;
+  ActingFor& operator=(const ActingFor&) = delete;
+
+  // Returns the user for whom this thread acts, or nullopt if the thread acts for the agent itself.
+  static std::optional<uid_t> user() { return current_; }
+
+ private:
+  static inline thread_local std::optional<uid_t> current_;
+  const std::optional<uid_t> before_;
+};
+
+// Divides the agent's time among users: deficit round robin, in which users that had no work go first
+// (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
+// requests take. A user with little work waits for at most one piece of another user's work, whatever the
+// others have queued.
+//
+// Has no clock: the caller measures. For the agent's thread.
+class UserTurns {
+ public:
+  // A short piece of work. Returns whether more of it is left for the user's next turn.
+  using Piece = std::function<bool()>;
+  using Clock = std::function<TimePoint()>;
+
+  // Time that a user's work may take per turn.
+  static constexpr Duration kQuantum = std::chrono::microseconds(200);
+
+  // Queues the piece after the user's earlier ones.
+  void add(uid_t user, Piece piece);
+  // Runs at least one piece, if there is any, and stops when none is left or `most` has passed. Pieces may
+  // add others. `clock`: returns the current time.
+  void run(Duration most, const Clock& clock);
+
+  bool empty() const { return pieces_ == 0; }
+  bool has(uid_t user) const;
+
+ private:
+  struct User {
+    std::deque<Piece> pieces;
+    Duration credit{};  // time left in this turn; below zero, it is taken off the next turns
+  };
+
+  // Returns the user whose turn it is. REQUIRES: there are pieces
+  uid_t choose();
+  void move_to_end_of_old(std::deque<uid_t>& from);
+
+  std::map<uid_t, User> users_;  // users in `new_` or `old_`
+  std::deque<uid_t> new_;        // users that had no work until now
+  std::deque<uid_t> old_;        // users after their first turn
+  size_t pieces_ = 0;
+};
 
 // The agent's event loop: watches descriptors, runs timers, and runs tasks after the current handlers have
 // returned. For one thread, except stop().
@@ -100,6 +159,36 @@ class EventLoop {
   std::vector<Task> later_;
   std::vector<Task> next_round_;
   UserTurns turns_;
+};
+
+// A single event-loop timer for an object with many deadlines. The timer calls `on_timer` at the earliest
+// one, and the object then calls arm() with its next deadline. For the agent's thread only.
+class DeadlineTimer {
+ public:
+  DeadlineTimer(EventLoop& loop, std::function<void()> on_timer)
+      : loop_(loop), on_timer_(std::move(on_timer)) {}
+  ~DeadlineTimer() {
+    if (timer_) loop_.cancel(*timer_);
+  }
+  DeadlineTimer(const DeadlineTimer&) = delete;
+  DeadlineTimer& operator=(const DeadlineTimer&) = delete;
+
+  // Makes the timer call `on_timer` at `deadline` or earlier. Does not move an earlier timer: an early call
+  // costs less than a move at each extended deadline. kNever neither sets nor cancels a timer.
+  void arm(TimePoint deadline) {
+    if (timer_ && timer_->first <= deadline) return;
+    if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
+    if (deadline == kNever) return;
+    timer_ = loop_.at(deadline, [this] {
+      timer_.reset();
+      on_timer_();
+    });
+  }
+
+ private:
+  EventLoop& loop_;
+  const std::function<void()> on_timer_;
+  std::optional<EventLoop::TimerId> timer_;
 };
 
 }  // namespace verbena::agent

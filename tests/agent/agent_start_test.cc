@@ -27,9 +27,9 @@
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
 #include "agent/slots/slot_packets.h"
-#include "control/client/admin.h"
 #include "control/client/client.h"
-#include "control/model/agent_starter.h"
+#include "control/client/command_client.h"
+#include "control/model/agent_process.h"
 
 namespace verbena {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/cm/client_limits.h"
+#include "agent/cm/client_parts.h"
 #include "agent/cm/connection_trace.h"
+#include "agent/sessions/client_files.h"
 #include "agent/sessions/client_table.h"
-#include "agent/sessions/held_files.h"
 #include "agent/slots/domain_table.h"
 
 namespace verbena::agent {

@@ -20,8 +20,7 @@
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/neighbours.h"
 #include "agent/cm/port_space.h"
-#include "agent/cm/route_query.h"
-#include "agent/descriptor_limit.h"
+#include "agent/own_process.h"
 #include "agent/slots/process.h"
 #include "fuzz/require.h"
 #include "observe/capture/ring_file.h"
@@ -133,6 +132,7 @@ void GsiPort::close() {
 void GsiPort::send_to(roce::Qpn, const cm::Mad& mad, const roce::Path& path) {
   if (is_open()) Outside::get().sent.push_back({mad, path});
 }
+void GsiPort::send_headers(const roce::Headers&, const roce::Path&) {}
 void GsiPort::flush() {}
 void GsiPort::on_packet(const transport::IncomingPacket& packet) {
   cm::Arrival arrival;
@@ -146,20 +146,12 @@ void GsiPort::on_packet(const transport::IncomingPacket& packet) {
 
 // ---- replaces the kernel's port rules
 
-void PortLimits::refresh() {}
-PortRange PortLimits::ephemeral() {
-  return range_;
-}
-uint16_t PortLimits::first_unprivileged() {
-  return first_unprivileged_;
-}
-bool PortLimits::ipv6_only() {
-  return ipv6_only_;
+const PortLimits& PortLimitsReader::read() {
+  return limits_;
 }
 
 // ---- replaces the kernel's routes and neighbors
 
-void RouteQuery::Closer::operator()(mnl_socket*) const {}
 Result<RouteQuery> RouteQuery::open() {
   return RouteQuery(nullptr);
 }
@@ -250,63 +242,20 @@ AgentWorld::AgentWorld(bool has_wire)
       slots_(wire_, 0),
       domains_(sockets_.closer(), 0, DomainTable::room_with(descriptor_limit())),
       takeover_state_(slots_, served_),
-      cm_(loop_, 4791,
-          {.no_wire_reason = [this] { return wire_.no_wire_reason(); },
-           .on_quiet = [] {},
-           .is_orphan = [this](uint32_t qpn) { return lease_.orphans().contains(roce::Qpn(qpn).slot()); },
-           .on_trace_end =
-               [this](const ConnectionTrace& trace) { kept_traces_.keep(trace, MonotonicClock::now()); }}),
-      links_(link_table_,
-             {.awaits_programs = [] { return false; },
-              .on_change = [this](const std::vector<control::Link>& before) { on_links(before); }}),
+      cm_(loop_, 4791, *this),
+      links_(link_table_, *this),
       counters_(loop_, slots_, link_table_, 0),
-      mads_(loop_, sockets_, 0, "host",
-            {.send = [this](const cm::Mad& mad, const roce::Path& path) { cm_.gsi().send(mad, path); },
-             .device_with = [this](const roce::Address& address,
-                                   uint32_t interface_index) -> std::optional<uint32_t> {
-               const auto place = cm_.links().find(address, interface_index);
-               return place ? std::optional(place->link->device_index) : std::nullopt;
-             },
-             .counters = [this](uint32_t device_index) { return counters_.of(device_index); },
-             .on_ports = [] {},
-             .settled = [] { return TimePoint(); }}),
-      lease_(loop_, wire_, slots_, counters_, domains_,
-             {.on_wire = [] {},
-              .on_slot =
-                  [this](uint32_t slot) {
-                    takeover_state_.put_slot(slot);
-                    requests_.captures.slot_changed(slot);
-                  },
-              .on_survivor = [] {},
-              .on_return = [] {},
-              .on_end = [this](const LeasedSlot& slot,
-                               bool in_order) { kept_traces_.keep(slot, in_order, MonotonicClock::now()); }}),
+      mads_(loop_, sockets_, 0, "host", cm_, counters_, *this),
+      lease_(loop_, wire_, slots_, counters_, domains_, *this),
       takeover_({loop_, wire_, lease_, link_table_, cm_, served_before_}, [] {}),
       requests_{.links = {links_, wire_, 4791},
                 .slots = {lease_, wire_},
-                .domains = {domains_, lease_,
-                            [this](uint64_t session, control::DomainPeer peer, uid_t other) {
-                              Session* const told = find(session);
-                              return told != nullptr && told->events().tell_peer(std::move(peer), other);
-                            }},
-                .channels = {lease_,
-                             [this](uint64_t session, control::SlotChannel channel, uid_t other) {
-                               Session* const told = find(session);
-                               return told != nullptr &&
-                                      told->events().tell_channel(std::move(channel), other);
-                             }},
-                .captures = {lease_,
-                             [this](uint64_t session, control::SlotCapture capture) {
-                               Session* const told = find(session);
-                               return told != nullptr && told->events().tell_capture(std::move(capture));
-                             }},
+                .domains = {domains_, lease_, *this},
+                .channels = {lease_, *this},
+                .captures = {lease_, *this},
                 .status = StatusRequests({links_, wire_, lease_, counters_, refused_, cm_, sockets_.files()}),
                 .mads = MadRequests(mads_),
-                .traces = {lease_, kept_traces_, cm_.traces(), sockets_.files(),
-                           [this](uint64_t session, bool on) {
-                             Session* const told = find(session);
-                             return told != nullptr && told->events().tell_trace(on);
-                           }}},
+                .traces = {lease_, kept_traces_, cm_.traces(), sockets_.files(), *this}},
       parts_{.loop = loop_,
              .sockets = sockets_,
              .requests = requests_,
@@ -317,8 +266,7 @@ AgentWorld::AgentWorld(bool has_wire)
              .connection_management = cm_,
              .refused = refused_,
              .served = served_,
-             .on_greeted = [](const Session&) {},
-             .close = [this](uint64_t session) { loop_.later([this, session] { end(session); }); }},
+             .agent = *this},
       qp1_(last_qp1) {
   VERBENA_REQUIRE(takeover_state_.create());
   takeover_state_.put_ledger(cm_.ledger().fd());
@@ -360,6 +308,24 @@ Session* AgentWorld::find(uint64_t session) {
   return found != sessions_.end() ? found->second.get() : nullptr;
 }
 
+ClientEvents* AgentWorld::events_of(uint64_t session) {
+  Session* const found = find(session);
+  return found != nullptr ? &found->events() : nullptr;
+}
+
+void AgentWorld::slot_changed(uint32_t slot) {
+  takeover_state_.put_slot(slot);
+  requests_.captures.slot_changed(slot);
+}
+
+void AgentWorld::lease_ending(const LeasedSlot& slot, bool in_order) {
+  kept_traces_.keep(slot, in_order, MonotonicClock::now());
+}
+
+void AgentWorld::trace_ended(const ConnectionTrace& trace) {
+  kept_traces_.keep(trace, MonotonicClock::now());
+}
+
 void AgentWorld::end(uint64_t session) {
   if (sessions_.erase(session) == 0) return;
   links_.session_went(session);
@@ -368,7 +334,7 @@ void AgentWorld::end(uint64_t session) {
   requests_.traces.session_went(session);
 }
 
-void AgentWorld::on_links(const std::vector<control::Link>& before) {
+void AgentWorld::links_changed(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   takeover_state_.put_links(links_.file());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
@@ -394,10 +360,11 @@ void AgentWorld::restore_links() {
     if (link.name == "rxe_eth0" && link.netdev == "eth0") {
       has_own = true;
     } else if (!link.automatic) {
-      std::ignore = links_.remove(link.name);
+      std::ignore = links_.change([&](LinkTable& table) { return table.delete_link(link.name); });
     }
   }
-  if (!has_own) std::ignore = links_.add("rxe_eth0", "eth0");
+  if (!has_own)
+    std::ignore = links_.change([](LinkTable& table) { return table.add_link("rxe_eth0", "eth0"); });
 }
 
 }  // namespace verbena::agent

@@ -15,7 +15,6 @@
 #include "agent/links/link_table.h"
 #include "agent/mad/dispatcher.h"
 #include "agent/sessions/client_sockets.h"
-#include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session.h"
 #include "agent/slots/domain_table.h"
@@ -25,7 +24,6 @@
 #include "agent/status/counter_publisher.h"
 #include "agent/status/kept_traces.h"
 #include "agent/takeover/takeover.h"
-#include "agent/takeover/takeover_record.h"
 #include "fuzz/choices.h"
 #include "management/cm/mad.h"
 #include "wire/roce/path.h"
@@ -58,10 +56,10 @@ roce::Address host_address(uint8_t last);
 
 // The parts of the agent that clients can reach, without its name, its netlink socket and its process. The
 // test creates sessions of arbitrary users.
-class AgentWorld {
+class AgentWorld : private AgentHost {
  public:
   explicit AgentWorld(bool has_wire);
-  ~AgentWorld();
+  ~AgentWorld() override;
   AgentWorld(const AgentWorld&) = delete;
   AgentWorld& operator=(const AgentWorld&) = delete;
 
@@ -89,7 +87,18 @@ class AgentWorld {
 
  private:
   void end(uint64_t session);
-  void on_links(const std::vector<control::Link>& before);
+
+  // AgentHost
+  ClientEvents* events_of(uint64_t session) override;
+  bool is_orphan(uint32_t qpn) const override { return lease_.orphans().contains(roce::Qpn(qpn).slot()); }
+  std::string no_wire_reason() const override { return wire_.no_wire_reason(); }
+  void close_session(uint64_t session) override {
+    loop_.later([this, session] { end(session); });
+  }
+  void links_changed(const std::vector<control::Link>& before) override;
+  void slot_changed(uint32_t slot) override;
+  void lease_ending(const LeasedSlot& slot, bool in_order) override;
+  void trace_ended(const ConnectionTrace& trace) override;
 
   const ServedUsers served_;
   EventLoop loop_{std::chrono::hours(1)};  // handles all users' events in one round

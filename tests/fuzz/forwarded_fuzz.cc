@@ -12,7 +12,7 @@
 
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/forwarded_port.h"
-#include "control/protocol/forwarded_datagram.h"
+#include "control/protocol/messages.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "wire/roce/icrc.h"

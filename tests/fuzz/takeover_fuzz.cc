@@ -18,16 +18,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/cm/claims.h"
 #include "agent/cm/ledger.h"
 #include "agent/links/link_table.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
 #include "agent/takeover/takeover_state.h"
 #include "base/text.h"
-#include "control/model/link_table_file.h"
+#include "control/model/link.h"
 #include "control/model/message_socket.h"
-#include "control/protocol/link_table_layout.h"
+#include "control/protocol/messages.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "wire/roce/qpn.h"

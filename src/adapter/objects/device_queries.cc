@@ -10,7 +10,7 @@
 #include "base/device_clock.h"
 #include "base/failed_call.h"
 #include "base/log.h"
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::adapter {

@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 
 namespace verbena::adapter {
 

@@ -22,7 +22,7 @@
 #include "base/foreign_fd.h"
 #include "base/log.h"
 #include "base/only_one.h"
-#include "control/model/agent_starter.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::engine {
 namespace {

@@ -2,15 +2,13 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/client.h"
 #include "agent/cm/client_role.h"
-#include "agent/cm/event_message.h"
-#include "agent/cm/refusals.h"
+#include "agent/cm/identifier.h"
 #include "base/format.h"
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 
 namespace verbena::agent {
 namespace {
@@ -30,37 +28,34 @@ void complete_route(CmIdentifier& id) {
 
 }  // namespace
 
-RouteOutcome AddressRequests::bind(const protocol::CmBindRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
+RouteOutcome AddressRequests::bind(CmIdentifier& id, const protocol::CmBindRequest& request) {
   if (!has_known_family(request.address)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
-  if (id->state != CmState::kIdle) return wrong_state();
-  if (const auto bound = binding_.bind(*id, request.address); !bound) return tl::unexpected(bound.error());
-  return route_of(*id);
+  if (id.state != CmState::kIdle) return wrong_state();
+  if (const auto bound = binding_.bind(id, request.address); !bound) return tl::unexpected(bound.error());
+  return route_of(id);
 }
 
-RouteAndEventOutcome AddressRequests::resolve_address(const protocol::CmResolveRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
+RouteAndEventOutcome AddressRequests::resolve_address(CmIdentifier& id,
+                                                      const protocol::CmResolveRequest& request) {
   const CmAddress& destination = request.destination;
   if (!has_known_family(destination)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
   if (!service_.can_resolve()) return refuse(ENETDOWN, "the kernel's routes cannot be asked for");
-  const bool is_new = id->state == CmState::kIdle;
-  if (!is_new && id->state != CmState::kBound) return wrong_state();
+  const bool is_new = id.state == CmState::kIdle;
+  if (!is_new && id.state != CmState::kBound) return wrong_state();
   if (is_new) {
     const CmAddress source = has_known_family(request.source) ? request.source : wildcard(destination.family);
     if (source.family != destination.family) return refuse(EINVAL, "addresses of two families");
-    id->destination = destination;  // used to choose a port
-    if (const auto bound = binding_.bind(*id, source); !bound) {
-      id->destination = {};
+    id.destination = destination;  // used to choose a port
+    if (const auto bound = binding_.bind(id, source); !bound) {
+      id.destination = {};
       return tl::unexpected(bound.error());
     }
   }
-  if (id->source.family != destination.family) return refuse(EINVAL, "addresses of two families");
-  const auto route = find_route(*id, destination);
+  if (id.source.family != destination.family) return refuse(EINVAL, "addresses of two families");
+  const auto route = find_route(id, destination);
   if (!route) return tl::unexpected(route.error());
-  const auto event = start_resolving(*id, *route, request.timeout_ms);
-  return DoneWithRoute{route_of(*id), event};
+  const auto event = start_resolving(id, *route, request.timeout_ms);
+  return DoneWithRoute{route_of(id), event};
 }
 
 // Asks the kernel for the route. On success sets the identifier's destination.
@@ -130,37 +125,32 @@ protocol::CmEvent AddressRequests::finish_resolving(CmIdentifier& id, const Rout
   set_device(id, *place);
   service_.note_port(id);
   const roce::Address peer = gid_of(id.destination);
-  std::copy(peer.bytes.begin(), peer.bytes.end(), id.route.destination_gid);
+  std::ranges::copy(peer.bytes, id.route.destination_gid);
   id.route.hop_limit = route.hop_limit;
   complete_route(id);
   id.state = CmState::kAddressResolved;
   return event_of(id, manager(), RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
-EventOutcome AddressRequests::resolve_route(const protocol::CmIdRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
-  if (id->state != CmState::kAddressResolved) return wrong_state();
-  const control::Link* link = service_.links().by_device(id->route.device_index);
+EventOutcome AddressRequests::resolve_route(CmIdentifier& id, const protocol::CmIdRequest&) {
+  if (id.state != CmState::kAddressResolved) return wrong_state();
+  const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
-  id->route.path_mtu = control::path_mtu_of(link->mtu);
-  complete_route(*id);
-  id->state = CmState::kRouteResolved;
-  return Done{event_of(*id, manager(), RDMA_CM_EVENT_ROUTE_RESOLVED)};
+  id.route.path_mtu = control::path_mtu_of(link->mtu);
+  complete_route(id);
+  id.state = CmState::kRouteResolved;
+  return Done{event_of(id, manager(), RDMA_CM_EVENT_ROUTE_RESOLVED)};
 }
 
-RouteOutcome AddressRequests::listen(const protocol::CmListenRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
-  if (id->state == CmState::kIdle) {
-    if (const auto bound = binding_.bind(*id, wildcard(AF_INET)); !bound)
-      return tl::unexpected(bound.error());
+RouteOutcome AddressRequests::listen(CmIdentifier& id, const protocol::CmListenRequest& request) {
+  if (id.state == CmState::kIdle) {
+    if (const auto bound = binding_.bind(id, wildcard(AF_INET)); !bound) return tl::unexpected(bound.error());
   }
-  if (id->state != CmState::kBound) return wrong_state();
-  if (const auto started = binding_.listen(*id, request.backlog); !started) {
+  if (id.state != CmState::kBound) return wrong_state();
+  if (const auto started = binding_.listen(id, request.backlog); !started) {
     return tl::unexpected(started.error());
   }
-  return route_of(*id);
+  return route_of(id);
 }
 
 }  // namespace verbena::agent

@@ -23,7 +23,7 @@ void EndedListeners::add(const CmClient& client, uint16_t port, TimePoint now) {
 }
 
 bool EndedListeners::has(uint16_t port, TimePoint now) const {
-  return std::any_of(listeners_.begin(), listeners_.end(), [&](const Listener& listener) {
+  return std::ranges::any_of(listeners_, [&](const Listener& listener) {
     return listener.port == port && now < listener.ended + kRemembered;
   });
 }

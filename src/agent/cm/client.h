@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "agent/cm/client_channels.h"
-#include "agent/cm/client_host.h"
-#include "agent/cm/client_identifiers.h"
-#include "agent/cm/client_limits.h"
+#include "agent/cm/client_parts.h"
 #include "agent/cm/client_role.h"
 #include "agent/cm/connection_trace.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/port_space.h"
 #include "agent/cm/service.h"
-#include "agent/cm/tally.h"
-#include "agent/sessions/foreign_closer.h"
+#include "agent/sessions/client_files.h"
 #include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -38,12 +36,12 @@ class CmClient : public PortOwner {
   CmClient(const CmClient&) = delete;
   CmClient& operator=(const CmClient&) = delete;
 
-  // Returns the size in bytes of requests of this type, or 0 if the type is not one of connection management.
-  static size_t request_bytes(uint16_t type);
-  static bool takes_descriptor(uint16_t type);
-  // Carries out a request and replies. Work that takes long is only begun; is_busy() is then true. REQUIRES:
-  // `message` has request_bytes() bytes, and is_busy() is false
-  void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
+  // Carries out a request by `Method`, a method of a ClientRole class, and replies. Records the call in the
+  // trace, unless `Call` is kNone. A method that takes an identifier gets the one with the request's number;
+  // ENOENT if there is none. Work that takes long is only begun; is_busy() is then true. REQUIRES: `message`
+  // has the request's length, and is_busy() is false
+  template <auto Method, protocol::TraceCall Call = protocol::TraceCall::kNone>
+  void carry_out(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor = {});
   // Returns whether a request is unfinished. The caller then calls go_on() until is_busy() is false.
   bool is_busy() const { return unfinished_.has_value(); }
   // Does the next step of the unfinished request, and replies after the last step. REQUIRES: is_busy()
@@ -88,21 +86,20 @@ class CmClient : public PortOwner {
   uint64_t listed_number = 0;  // set by CmService: key of this client in CmService::clients()
 
  private:
-  struct Request;
-  static const Request kRequests[];
-  static const Request* find_request(uint16_t type);
-  template <class Message, auto Role, auto Method, protocol::TraceCall Call>
-  static void carry_out(CmClient& client, const protocol::MessageHeader& header, ConstBytes message,
-                        ClientFile descriptor);
-
+  // Carries out a request that needs no more preparation.
+  template <auto Method, protocol::TraceCall Call, class Message>
+  void finish(const protocol::MessageHeader& header, const Message& request, ClientFile descriptor);
+  // Records a call. Skips accept() on the active side: the library makes that call, not the program, and its
+  // RTU is recorded.
   template <class Message>
-  void trace_call(protocol::TraceCall call, const Message& request);
-  void trace_refusal(protocol::TraceCall call, uint32_t id, int error);
+  void trace_call(protocol::TraceCall call, const CmIdentifier& id, const Message& request);
   // Sends the reply with the outcome, and then the event in the outcome, if any.
   template <class Result>
   void answer(const protocol::MessageHeader& header, const control::AdminResult<Result>& outcome);
   template <class Reply>
-  void reply(const Reply& message);
+  void reply(const Reply& message) {
+    host_.send_reply(protocol::bytes_of(message));
+  }
   void send(const protocol::CmEvent& event);
 
   void count(size_t CmTally::*what, bool& is_counted, bool is_to_count);
@@ -119,23 +116,80 @@ class CmClient : public PortOwner {
   Preparation close_little_by_little(uint32_t channel);
   Preparation drop_events_of(uint32_t id);
   Preparation move_events_of(uint32_t id, uint32_t channel);
-  // A request that is carried out once `prepare` has returned false.
+  // A request that is carried out by `finish` once `prepare` has returned false.
   struct Unfinished {
     Preparation prepare;
-    protocol::MessageHeader header;
-    std::vector<std::byte> message;
+    std::function<void()> finish;
   };
   std::optional<Unfinished> unfinished_;
   ClientLimits limits_;
   ClientChannels channels_;
   ClientIdentifiers identifiers_;
-  const ClientParts parts_;
+  const ClientRole parts_;
 
-  IdentifierRequests identifier_requests_{parts_};
-  AddressRequests address_requests_{parts_};
-  ConnectionRequests connection_requests_{parts_};
-  MulticastRequests multicast_requests_{parts_};
-  RestoreRequests restore_requests_{parts_};
+  std::tuple<IdentifierRequests, AddressRequests, ConnectionRequests, MulticastRequests, RestoreRequests>
+      roles_{parts_, parts_, parts_, parts_, parts_};
 };
+
+template <auto Method, protocol::TraceCall Call>
+void CmClient::carry_out(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor) {
+  const auto request = protocol::read_as<typename RequestMethod<decltype(Method)>::Message>(message);
+  if (Preparation prepare = preparation_of(header, message); prepare && prepare()) {
+    unfinished_ = {std::move(prepare),
+                   [this, header, request] { finish<Method, Call>(header, request, {}); }};
+  } else {
+    finish<Method, Call>(header, request, std::move(descriptor));
+  }
+  service_.settle();
+}
+
+template <auto Method, protocol::TraceCall Call, class Message>
+void CmClient::finish(const protocol::MessageHeader& header, const Message& request,
+                      [[maybe_unused]] ClientFile descriptor) {
+  using Traits = RequestMethod<decltype(Method)>;
+  auto& role = std::get<typename Traits::Role>(roles_);
+  if constexpr (Traits::kTakesDescriptor) {
+    answer(header, (role.*Method)(request, std::move(descriptor)));
+  } else if constexpr (!Traits::kTakesIdentifier) {
+    answer(header, (role.*Method)(request));
+  } else {
+    CmIdentifier* const id = identifiers_.find(request.id);
+    if (id == nullptr) return host_.send_error(header, ENOENT, "no such identifier");
+    if constexpr (Call != protocol::TraceCall::kNone) trace_call(Call, *id, request);
+    const auto outcome = (role.*Method)(*id, request);
+    if (Call != protocol::TraceCall::kNone && !outcome) trace_->refused(*id, Call, outcome.error().code);
+    answer(header, outcome);
+  }
+}
+
+template <class Message>
+void CmClient::trace_call(protocol::TraceCall call, const CmIdentifier& id, const Message& request) {
+  if (call == protocol::TraceCall::kAccept && id.is_active) return;
+  const protocol::CmAddress* to = nullptr;
+  if constexpr (requires { request.destination; }) to = &request.destination;
+  if constexpr (requires { request.group; }) to = &request.group;
+  const auto info = service_.manager().info(id.connection);
+  uint32_t qpn = info ? info->local_qpn : 0;
+  if constexpr (requires { request.parameters; }) qpn = request.parameters.qpn;
+  trace_->called(id, call, qpn, to);
+}
+
+template <class Result>
+void CmClient::answer(const protocol::MessageHeader& header, const control::AdminResult<Result>& outcome) {
+  if (!outcome) return host_.send_error(header, outcome.error().code, outcome.error().text);
+  const protocol::MessageHeader head = protocol::reply_header(header);
+  if constexpr (std::is_same_v<Result, protocol::CmRoute>) {
+    reply(protocol::CmAddressReply{head, *outcome});
+  } else if constexpr (std::is_same_v<Result, DoneWithRoute>) {
+    reply(protocol::CmAddressReply{head, outcome->route});
+  } else if constexpr (std::is_same_v<Result, Destroyed>) {
+    reply(protocol::CmDestroyReply{head, outcome->events, 0});
+  } else {
+    reply(protocol::PlainReply{head});
+  }
+  if constexpr (requires { outcome->event; }) {
+    if (outcome->event) send(*outcome->event);
+  }
+}
 
 }  // namespace verbena::agent

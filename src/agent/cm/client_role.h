@@ -1,32 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 
+#include <sys/types.h>
+
 #include "agent/cm/address.h"
-#include "agent/cm/binding.h"
-#include "agent/cm/client_channels.h"
-#include "agent/cm/client_host.h"
-#include "agent/cm/client_identifiers.h"
-#include "agent/cm/client_limits.h"
+#include "agent/cm/client_parts.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/route_query.h"
 #include "agent/cm/service.h"
-#include "agent/sessions/foreign_closer.h"
+#include "agent/sessions/client_files.h"
 #include "control/model/admin_error.h"
 #include "control/protocol/connection_messages.h"
+#include "wire/roce/path.h"
 
 namespace verbena::agent {
 
-// The parts of a CmClient that all ClientRole classes use.
-struct ClientParts {
-  CmService& service;
-  CmClientHost& host;
-  ClientLimits& limits;
-  ClientChannels& channels;
-  ClientIdentifiers& identifiers;
+// Binds identifiers to a source address, a port and a device, and makes them listen. Used for bind, listen
+// and resolve requests (which bind implicitly), and for restored identifiers. For the agent's thread.
+class Binding {
+ public:
+  using Outcome = control::AdminResult<void>;
+  // Tells whether a former agent had assigned the port to the identifier. Then the port may have other
+  // holders, too, as long as their connections differ (PortSpace::resume()).
+  enum class PortIs : uint8_t { kNew, kHeldBefore };
+
+  // `user`: the owner of the identifiers. REQUIRES: service outlives this object
+  Binding(CmService& service, uid_t user) : service_(service), user_(user) {}
+
+  // Sets the source address, takes its port (0: any ephemeral port), and sets the device if the address
+  // belongs to a link. REQUIRES: id.state is kIdle
+  Outcome bind(CmIdentifier& id, const CmAddress& address, PortIs port = PortIs::kNew);
+  // Takes the port in id.source, or an ephemeral port if that is 0, and records it in the ledger. Fails with
+  // EACCES for a port below net.ipv4.ip_unprivileged_port_start, unless the user is root.
+  Outcome take_port(CmIdentifier& id, PortIs port);
+  // Makes the identifier a listener. A backlog of 0 or above 1,024 becomes 1,024. REQUIRES: state kBound
+  Outcome listen(CmIdentifier& id, uint32_t backlog);
+
+ private:
+  Outcome check_local(const CmAddress& address) const;
+
+  CmService& service_;
+  const uid_t user_;
 };
+
+using control::refuse;
+
+// REQUIRES: has_known_family(address)
+tl::unexpected<control::AdminError> link_local_without_interface(const CmAddress& address);
+// Returns the wildcard address of the family, with port 0.
+CmAddress wildcard(uint16_t family);
+
+// Sets the link, the GID index, the source GID and the path MTU in id.route. REQUIRES: `place` is the link
+// that has the address in id.source
+void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
+
+// Returns the path of the identifier's packets, as cm::Manager takes it. Its interface_index is 0 if the
+// device is gone. REQUIRES: id.has_device()
+roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
+
+inline tl::unexpected<control::AdminError> wrong_state() {
+  return refuse(EINVAL, protocol::kCmWrongState);
+}
 
 // The result of a request: the content of the reply, or the error for which the request is refused. CmClient
 // sends an event that the request causes after the reply, when the program's own state is up to date.
@@ -46,19 +84,26 @@ struct Destroyed {
 };
 using DestroyOutcome = control::AdminResult<Destroyed>;
 
-// Base of the classes that carry out the requests of one subject, such as AddressRequests. These classes do
-// not use each other: shared code is in ClientParts or binding.h. They trust nothing in a request.
-class ClientRole {
- protected:
-  explicit ClientRole(const ClientParts& parts)
-      : service_(parts.service),
-        host_(parts.host),
-        limits_(parts.limits),
-        channels_(parts.channels),
-        identifiers_(parts.identifiers) {}
-  ~ClientRole() = default;
+// Describes a method that carries out a request. `Message` is the request's type.
+template <class Method>
+struct RequestMethod;
+template <class Of, class Result, class Request>
+struct RequestMethod<Result (Of::*)(CmIdentifier&, const Request&)> {
+  using Role = Of;
+  using Message = Request;
+  static constexpr bool kTakesIdentifier = true, kTakesDescriptor = false;
+};
+template <class Of, class Result, class Request, class... Descriptor>
+struct RequestMethod<Result (Of::*)(const Request&, Descriptor...)> {
+  using Role = Of;
+  using Message = Request;
+  static constexpr bool kTakesIdentifier = false, kTakesDescriptor = sizeof...(Descriptor) == 1;
+};
 
-  CmIdentifier* find(uint32_t number) { return identifiers_.find(number); }
+// Base of the classes that carry out the requests of one subject, such as AddressRequests: the parts of a
+// CmClient that all use. These classes do
+// not use each other: shared code is in ClientRole or Binding. They trust nothing in a request.
+struct ClientRole {
   cm::Manager& manager() { return service_.manager(); }
   // Fails with EINVAL if `qpn` exceeds 24 bits, or EPERM if the QP belongs to another user.
   Outcome check_qpn(uint32_t qpn) const;
@@ -73,13 +118,13 @@ class ClientRole {
 // Carries out a client's requests about addresses: bind, resolve an address or a route, and listen.
 class AddressRequests : private ClientRole {
  public:
-  explicit AddressRequests(const ClientParts& parts)
-      : ClientRole(parts), binding_(parts.service, parts.host.user()) {}
+  explicit AddressRequests(const ClientRole& parts)
+      : ClientRole(parts), binding_(parts.service_, parts.host_.user()) {}
 
-  RouteOutcome bind(const protocol::CmBindRequest& request);
-  RouteAndEventOutcome resolve_address(const protocol::CmResolveRequest& request);
-  EventOutcome resolve_route(const protocol::CmIdRequest& request);
-  RouteOutcome listen(const protocol::CmListenRequest& request);
+  RouteOutcome bind(CmIdentifier& id, const protocol::CmBindRequest& request);
+  RouteAndEventOutcome resolve_address(CmIdentifier& id, const protocol::CmResolveRequest& request);
+  EventOutcome resolve_route(CmIdentifier& id, const protocol::CmIdRequest& request);
+  RouteOutcome listen(CmIdentifier& id, const protocol::CmListenRequest& request);
 
  private:
   control::AdminResult<RouteAnswer> find_route(CmIdentifier& id, CmAddress destination);
@@ -94,13 +139,13 @@ class AddressRequests : private ClientRole {
 // Carries out a client's requests about connections: connect, accept, reject, establish, disconnect.
 class ConnectionRequests : private ClientRole {
  public:
-  explicit ConnectionRequests(const ClientParts& parts) : ClientRole(parts) {}
+  explicit ConnectionRequests(const ClientRole& parts) : ClientRole(parts) {}
 
-  Outcome connect(const protocol::CmConnectRequest& request);
-  Outcome accept(const protocol::CmConnectRequest& request);
-  Outcome reject(const protocol::CmRejectRequest& request);
-  EventOutcome establish(const protocol::CmIdRequest& request);
-  Outcome disconnect(const protocol::CmIdRequest& request);
+  Outcome connect(CmIdentifier& id, const protocol::CmConnectRequest& request);
+  Outcome accept(CmIdentifier& id, const protocol::CmConnectRequest& request);
+  Outcome reject(CmIdentifier& id, const protocol::CmRejectRequest& request);
+  EventOutcome establish(CmIdentifier& id, const protocol::CmIdRequest& request);
+  Outcome disconnect(CmIdentifier& id, const protocol::CmIdRequest& request);
 
  private:
   Outcome connect_stream(CmIdentifier& id, const protocol::ConnectionParameters& parameters);
@@ -115,32 +160,32 @@ class ConnectionRequests : private ClientRole {
 // move an identifier to another channel.
 class IdentifierRequests : private ClientRole {
  public:
-  explicit IdentifierRequests(const ClientParts& parts) : ClientRole(parts) {}
+  explicit IdentifierRequests(const ClientRole& parts) : ClientRole(parts) {}
 
   Outcome open_channel(const protocol::CmChannelRequest& request, ClientFile events);
   Outcome close_channel(const protocol::CmChannelRequest& request);
   Outcome create(const protocol::CmCreateRequest& request);
-  DestroyOutcome destroy(const protocol::CmIdRequest& request);
-  Outcome set_option(const protocol::CmOptionRequest& request);
-  Outcome migrate(const protocol::CmMigrateRequest& request);
+  DestroyOutcome destroy(CmIdentifier& id, const protocol::CmIdRequest& request);
+  Outcome set_option(CmIdentifier& id, const protocol::CmOptionRequest& request);
+  Outcome migrate(CmIdentifier& id, const protocol::CmMigrateRequest& request);
 };
 
 // Carries out a client's requests to join and leave multicast groups. Joining has no effect on the network:
 // the process that attaches a QP joins the group on the netdev.
 class MulticastRequests : private ClientRole {
  public:
-  explicit MulticastRequests(const ClientParts& parts) : ClientRole(parts) {}
+  explicit MulticastRequests(const ClientRole& parts) : ClientRole(parts) {}
 
-  EventOutcome join(const protocol::CmJoinRequest& request);
-  Outcome leave(const protocol::CmLeaveRequest& request);
+  EventOutcome join(CmIdentifier& id, const protocol::CmJoinRequest& request);
+  Outcome leave(CmIdentifier& id, const protocol::CmLeaveRequest& request);
 };
 
 // Restores a client's identifiers and connections after the client has connected to a new agent. The client
 // sends one request for each identifier.
 class RestoreRequests : private ClientRole {
  public:
-  explicit RestoreRequests(const ClientParts& parts)
-      : ClientRole(parts), binding_(parts.service, parts.host.user()) {}
+  explicit RestoreRequests(const ClientRole& parts)
+      : ClientRole(parts), binding_(parts.service_, parts.host_.user()) {}
 
   RouteOutcome restore(const protocol::CmRestoreRequest& request);
 

@@ -5,10 +5,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "agent/cm/binding.h"
 #include "agent/cm/client_role.h"
-#include "agent/cm/event_message.h"
-#include "agent/cm/refusals.h"
+#include "agent/cm/identifier.h"
 #include "base/format.h"
 #include "management/cm/ip_service.h"
 
@@ -65,20 +63,18 @@ uint64_t service_id_of(const CmIdentifier& id) {
 
 }  // namespace
 
-Outcome ConnectionRequests::connect(const protocol::CmConnectRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
+Outcome ConnectionRequests::connect(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool resolved =
-      id->state == CmState::kRouteResolved || (id->state == CmState::kAddressResolved && id->may_connect);
+      id.state == CmState::kRouteResolved || (id.state == CmState::kAddressResolved && id.may_connect);
   if (!resolved) return wrong_state();
-  if (!service_.reaches(path_of(*id, service_.links()))) {
+  if (!service_.reaches(path_of(id, service_.links()))) {
     return refuse(ENETDOWN, service_.no_wire_reason() + "; only this host is reached");
   }
-  const auto started = id->qp_type == IBV_QPT_UD ? connect_datagram(*id, request.parameters)
-                                                 : connect_stream(*id, request.parameters);
+  const auto started = id.qp_type == IBV_QPT_UD ? connect_datagram(id, request.parameters)
+                                                : connect_stream(id, request.parameters);
   if (!started) return started;
-  id->is_active = true;
-  id->state = CmState::kConnect;
+  id.is_active = true;
+  id.state = CmState::kConnect;
   return {};
 }
 
@@ -121,14 +117,12 @@ Outcome ConnectionRequests::connect_datagram(CmIdentifier& id,
   return {};
 }
 
-Outcome ConnectionRequests::accept(const protocol::CmConnectRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
-  if (id->state != CmState::kConnect || id->connection == 0) return wrong_state();
-  if (!id->is_active) return answer_request(*id, request);
-  const auto ready = manager().ready(id->connection, {}, MonotonicClock::now());
+Outcome ConnectionRequests::accept(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+  if (id.state != CmState::kConnect || id.connection == 0) return wrong_state();
+  if (!id.is_active) return answer_request(id, request);
+  const auto ready = manager().ready(id.connection, {}, MonotonicClock::now());
   if (!ready) return refuse(ready.error().code, "there is nothing to accept");
-  service_.note_connection(*id);
+  service_.note_connection(id);
   return {};
 }
 
@@ -183,15 +177,13 @@ Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::Cm
   return {};
 }
 
-Outcome ConnectionRequests::reject(const protocol::CmRejectRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
-  if (id->connection == 0) return wrong_state();
-  const bool is_datagram = id->qp_type == IBV_QPT_UD;
+Outcome ConnectionRequests::reject(CmIdentifier& id, const protocol::CmRejectRequest& request) {
+  if (id.connection == 0) return wrong_state();
+  const bool is_datagram = id.qp_type == IBV_QPT_UD;
   const size_t limit = is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes;
   if (const auto checked = check_private_data(request.private_length, limit); !checked) return checked;
   const auto rejected = send_rejection(
-      *id, request.reason, std::as_bytes(std::span(request.private_data).first(request.private_length)));
+      id, request.reason, std::as_bytes(std::span(request.private_data).first(request.private_length)));
   if (!rejected) return refuse(rejected.error().code, "there is nothing to reject");
   return {};
 }
@@ -211,25 +203,21 @@ Result<void> ConnectionRequests::send_rejection(CmIdentifier& id, uint8_t reason
   return manager().reject(id.connection, reply, now);
 }
 
-EventOutcome ConnectionRequests::establish(const protocol::CmIdRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
-  if (id->connection == 0) return wrong_state();
-  const auto established = manager().establish(id->connection, MonotonicClock::now());
+EventOutcome ConnectionRequests::establish(CmIdentifier& id, const protocol::CmIdRequest&) {
+  if (id.connection == 0) return wrong_state();
+  const auto established = manager().establish(id.connection, MonotonicClock::now());
   if (!established) return refuse(established.error().code, "not a connection that waits for its peer");
-  if (id->is_unanswered) return Done{};
-  return Done{event_of(*id, manager(), RDMA_CM_EVENT_ESTABLISHED)};
+  if (id.is_unanswered) return Done{};
+  return Done{event_of(id, manager(), RDMA_CM_EVENT_ESTABLISHED)};
 }
 
 // Starts to disconnect, or confirms the peer's request. Otherwise does nothing and succeeds, like the
 // kernel's rdma_cm.
-Outcome ConnectionRequests::disconnect(const protocol::CmIdRequest& request) {
-  CmIdentifier* id = find(request.id);
-  if (id == nullptr) return no_such_identifier();
-  if (id->connection == 0) return wrong_state();
+Outcome ConnectionRequests::disconnect(CmIdentifier& id, const protocol::CmIdRequest&) {
+  if (id.connection == 0) return wrong_state();
   const TimePoint now = MonotonicClock::now();
-  if (!manager().disconnect(id->connection, {}, now)) {
-    [[maybe_unused]] const auto confirmed = manager().confirm_disconnect(id->connection, {}, now);
+  if (!manager().disconnect(id.connection, {}, now)) {
+    [[maybe_unused]] const auto confirmed = manager().confirm_disconnect(id.connection, {}, now);
   }
   return {};
 }

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/connection_trace.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <utility>
 
 #include <sys/mman.h>
 
@@ -72,16 +69,6 @@ void ConnectionTrace::refused(const CmIdentifier& id, protocol::TraceCall call, 
   refused.what = static_cast<uint8_t>(call);
   refused.status = error;
   note(trace::Kind::kCmCall, 0, refused);
-}
-
-void ConnectionTrace::sent(CmIdentifier& id, const cm::ConnectionInfo& connection,
-                           const cm::Passage& passage) {
-  passed(trace::Kind::kCmSent, id, connection, passage);
-}
-
-void ConnectionTrace::received(CmIdentifier& id, const cm::ConnectionInfo& connection,
-                               const cm::Passage& passage) {
-  passed(trace::Kind::kCmReceived, id, connection, passage);
 }
 
 // Records a message. A peer can repeat its messages without end, and so cause repetitions from here. Beyond

@@ -15,7 +15,7 @@
 
 #include "agent/cm/identifier.h"
 #include "agent/event_loop.h"
-#include "agent/sessions/held_files.h"
+#include "agent/sessions/client_files.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -63,8 +63,9 @@ class ConnectionTrace {
   void called(const CmIdentifier& id, protocol::TraceCall call, uint32_t qpn, const protocol::CmAddress* to);
   // Records that the agent has refused a call with this errno.
   void refused(const CmIdentifier& id, protocol::TraceCall call, int error);
-  void sent(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
-  void received(CmIdentifier& id, const cm::ConnectionInfo& connection, const cm::Passage& passage);
+  // Records a message: kCmSent or kCmReceived.
+  void passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
+              const cm::Passage& passage);
   // Records an event about the identifier that was sent to the program.
   void told(const CmIdentifier& id, const protocol::CmEvent& event);
 
@@ -72,8 +73,6 @@ class ConnectionTrace {
   friend class ConnectionTraces;
   class Rings;
 
-  void passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
-              const cm::Passage& passage);
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
   Result<void> make_file();
   // Returns whether the next event fits into the file, which takes pages from the user's share if needed.

@@ -2,11 +2,8 @@
 #include "agent/cm/gsi_port.h"
 
 #include <cerrno>
-#include <utility>
 
 #include <fcntl.h>
-
-#include "base/log.h"
 
 namespace verbena::agent {
 namespace {
@@ -65,7 +62,6 @@ void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path
   headers.source = roce::Qpn(cm::kGsiQpn);
   const ConstBytes payload(mad.bytes);
   const transport::OutgoingPacket packet{path, headers, {&payload, 1}, static_cast<uint32_t>(payload.size())};
-  ++counters_.sent;
   if (port_->send(packet) != transport::SendStatus::kBusy) return;
   flush();
   port_->send(packet);
@@ -94,11 +90,10 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
     ++port_->counters().dropped[static_cast<size_t>(net::DropReason::kNoQueuePair)];
     return;
   }
-  if (headers.opcode != roce::kUdSendOnlyOpcode) return void(++counters_.not_ud);
+  if (headers.opcode != roce::kUdSendOnlyOpcode) return;
   if (headers.qkey != cm::kGsiQkey) return void(++counters_.bad_qkey);
   const ConstBytes mad = incoming.packet.payload;
-  if (mad.size() != cm::kMadBytes) return void(++counters_.bad_size);
-  ++counters_.received;
+  if (mad.size() != cm::kMadBytes) return;
   const cm::Arrival arrival{
       .path = incoming.path, .pkey = headers.pkey, .from_roce_port = incoming.source_port == udp_port_};
   const bool is_cm = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
@@ -120,10 +115,9 @@ void GsiPort::answer_unknown(ConstBytes mad, const cm::Arrival& arrival) {
                             (mad[kMethodAt] == kMethodGet || mad[kMethodAt] == kMethodSet);
   if (!wants_answer) return;
   cm::Mad answer;
-  std::copy(mad.begin(), mad.end(), answer.bytes.begin());
+  std::ranges::copy(mad, answer.bytes.begin());
   answer.bytes[kMethodAt] = kMethodGetResponse;
   store_be(&answer.bytes[kStatusAt], kUnsupportedMethodAttribute);
-  ++counters_.answered;
   send(answer, cm::answer_path(arrival.path));
   flush();
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,21 +16,24 @@ namespace verbena::agent {
 
 // Counters of datagrams to and from QP1. The connection manager has counters of its own messages.
 struct GsiCounters {
-  uint64_t received = 0;  // datagrams to QP1 with the right operation, Q_Key and size
-  uint64_t sent = 0;
-  uint64_t not_ud = 0;  // an opcode other than UD SEND Only
   uint64_t bad_qkey = 0;
-  uint64_t bad_size = 0;       // not 256 bytes
   uint64_t unknown_class = 0;  // of a management class without a handler
-  uint64_t answered = 0;       // datagrams in `unknown_class` that got an error answer
-  uint64_t forged = 0;         // with a source address of this host, but not sent by the agent
+};
+
+// Sends packets without payload to the network. An interface, so that tests see the packets.
+class HeaderSender {
+ public:
+  virtual ~HeaderSender() = default;
+  // Stages a packet, which flush() sends.
+  virtual void send_headers(const roce::Headers& headers, const roce::Path& path) = 0;
+  virtual void flush() = 0;
 };
 
 // QP1, the General Services Interface (IBTA volume 1, 13.5): sends and receives management datagrams through
 // slot 0's socket. There is one for all devices: the IP address of a RoCEv2 packet names its device.
 // Datagrams are sent from UDP port 4791 itself. Untrusted programs cannot send from that port, so other
 // agents know that such a datagram comes from an agent. For the agent's thread.
-class GsiPort final : private net::PacketHandler {
+class GsiPort final : public HeaderSender, private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
   // Handles a datagram. Returns false if the datagram has no receiver.
@@ -55,10 +57,10 @@ class GsiPort final : private net::PacketHandler {
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
-  // Stages a packet without payload. Used to answer for QPs whose process is stopped (StoppedProcesses).
-  void send_headers(const roce::Headers& headers, const roce::Path& path);
+  // Used to answer for QPs whose process is stopped (StoppedProcesses).
+  void send_headers(const roce::Headers& headers, const roce::Path& path) override;
   // Sends the staged packets. While the socket is full, tries again every millisecond.
-  void flush();
+  void flush() override;
   // Sets two handlers. `on_other` gets the datagrams of all classes except communication management.
   // `on_heard` learns the sender of each datagram of communication management, before `on_mad` gets it.
   void give_others_to(OnOther on_other, OnHeard on_heard) {
@@ -67,9 +69,6 @@ class GsiPort final : private net::PacketHandler {
   }
 
   const GsiCounters& counters() const { return counters_; }
-  void count_forged() { ++counters_.forged; }
-  // REQUIRES: is_open()
-  net::PortCounters& port_counters() { return port_->counters(); }
 
  private:
   void send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path& path);

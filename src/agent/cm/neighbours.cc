@@ -4,19 +4,39 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <libmnl/libmnl.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
 #include "adapter/net/udp/neighbour_search.h"
-#include "agent/cm/neighbour_message.h"
 #include "base/log.h"
 
 namespace verbena::agent {
+
+bool NeighbourMessage::is_valid() const {
+  constexpr uint16_t kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
+  return (state & kValid) != 0;
+}
+
+std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message) {
+  if (message->nlmsg_type != RTM_NEWNEIGH || mnl_nlmsg_get_payload_len(message) < sizeof(ndmsg)) return {};
+  const auto* header = static_cast<const ndmsg*>(mnl_nlmsg_get_payload(message));
+  if (header->ndm_family != AF_INET && header->ndm_family != AF_INET6) return {};
+  NetlinkAttributes<NDA_MAX + 1> attributes;
+  if (mnl_attr_parse(message, sizeof *header, attributes.collect, &attributes) < 0) return {};
+  const nlattr* const destination = attributes[NDA_DST];
+  const size_t bytes = header->ndm_family == AF_INET ? 4 : 16;
+  if (destination == nullptr || mnl_attr_get_payload_len(destination) != bytes) return {};
+  NeighbourMessage neighbour;
+  neighbour.interface_index = static_cast<uint32_t>(header->ndm_ifindex);
+  neighbour.address.family = header->ndm_family;
+  std::memcpy(neighbour.address.address, mnl_attr_get_payload(destination), bytes);
+  neighbour.state = header->ndm_state;
+  return neighbour;
+}
+
 namespace {
 
 // Number of waits for one neighbour that end per round of the loop: 131,072 identifiers may wait for it.
@@ -24,10 +44,6 @@ constexpr size_t kAtOnce = 64;
 constexpr Duration kPause = std::chrono::milliseconds(500);
 
 }  // namespace
-
-void Neighbours::Closer::operator()(mnl_socket* socket) const {
-  mnl_socket_close(socket);
-}
 
 Neighbours::~Neighbours() {
   stop_listening();
@@ -84,12 +100,9 @@ bool Neighbours::anyone_waits_for(uint32_t interface_index, const CmAddress& nei
 
 void Neighbours::listen() {
   if (events_) return;
-  events_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-  if (!events_ || mnl_socket_bind(events_.get(), RTMGRP_NEIGH, MNL_SOCKET_AUTOPID) < 0) {
-    log_warning("neighbours cannot be watched: errno {}", errno);
-    events_.reset();
-    return;
-  }
+  auto socket = open_route_socket(RTMGRP_NEIGH);
+  if (!socket) return log_warning("neighbours cannot be watched: errno {}", socket.error().code);
+  events_ = std::move(*socket);
   loop_.watch(mnl_socket_get_fd(events_.get()), EPOLLIN, [this](uint32_t) { receive(); });
 }
 

@@ -3,21 +3,34 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "agent/cm/address.h"
 #include "agent/cm/route_query.h"
 #include "agent/event_loop.h"
+#include "agent/links/netlink_attributes.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
-struct mnl_socket;
+struct nlmsghdr;
 
 namespace verbena::agent {
+
+// The content of an RTM_NEWNEIGH message.
+struct NeighbourMessage {
+  uint32_t interface_index = 0;
+  CmAddress address{};
+  uint16_t state = 0;  // NUD_*
+
+  // Returns whether the neighbour's hardware address may be used, even if it is stale (NUD_VALID).
+  bool is_valid() const;
+};
+
+// Reads an RTM_NEWNEIGH message about an IPv4 or IPv6 neighbour. Returns nullopt for any other message.
+std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message);
 
 // Resolves the hardware addresses of neighbours, any number at a time. The kernel looks for a neighbour when
 // a packet is sent to it. So this class sends an empty datagram to the neighbour's discard port, and
@@ -49,9 +62,6 @@ class Neighbours {
     Done done;
   };
   using Key = uint64_t;  // hash of netdev and address: entries with equal hashes are compared
-  struct Closer {
-    void operator()(mnl_socket* socket) const;
-  };
 
   static Key key_of(uint32_t interface_index, const CmAddress& neighbour);
   bool anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const;
@@ -70,7 +80,7 @@ class Neighbours {
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<Key, Ticket>> by_neighbour_;
-  std::unique_ptr<mnl_socket, Closer> events_;  // open while any wait is pending
+  NetlinkSocket events_;  // open while any wait is pending
   UniqueFd ipv4_;
   UniqueFd ipv6_;
 };

@@ -4,8 +4,6 @@
 #include <cstdint>
 
 #include "agent/cm/identifier.h"
-#include "agent/cm/request_admission.h"
-#include "control/protocol/connection_messages.h"
 #include "management/cm/events.h"
 #include "management/cm/observer.h"
 
@@ -19,14 +17,12 @@ class CmService;
 class PeerEvents final : public cm::Handler, public cm::Observer {
  public:
   // REQUIRES: service outlives this object
-  explicit PeerEvents(CmService& service) : service_(service), admission_(service) {}
+  explicit PeerEvents(CmService& service) : service_(service) {}
 
-  cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override {
-    return admission_.admit(req, arrival);
-  }
-  cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override {
-    return admission_.admit(req, arrival);
-  }
+  // The context of an admitted request is a pointer to a new CmIdentifier. Nothing else owns that identifier
+  // until on_request() or on_sidr_request() adds it to the listener's client.
+  cm::Admission admit(const cm::Req& req, const cm::Arrival& arrival) override;
+  cm::Admission admit(const cm::SidrReq& req, const cm::Arrival& arrival) override;
   Return may_return(uint32_t qpn, const cm::Arrival& arrival) override;
   void on_request(cm::LocalId id, uint64_t context, const cm::Req& req, const cm::Arrival& arrival) override;
   void on_reply(cm::LocalId id, uint64_t context, const cm::Rep& rep) override;
@@ -46,12 +42,14 @@ class PeerEvents final : public cm::Handler, public cm::Observer {
   void on_received(const cm::ConnectionInfo& connection, const cm::Passage& passage) override;
 
  private:
+  // Decides whether to accept a peer's REQ or SIDR_REQ, and for which listener.
+  template <class Message>
+  cm::Admission decide(const Message& message, const cm::Arrival& arrival);
   static void take_in(cm::LocalId connection, uint64_t context,
                       const protocol::ConnectionParameters& parameters, cm::MessageType request);
   static void end_connection(CmIdentifier& id, int status);
 
   CmService& service_;
-  RequestAdmission admission_;
 };
 
 }  // namespace verbena::agent

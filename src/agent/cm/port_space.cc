@@ -14,37 +14,23 @@ constexpr Duration kLifespan = std::chrono::seconds(1);
 
 }  // namespace
 
-PortRange PortLimits::ephemeral() {
-  refresh();
-  return range_;
-}
-
-uint16_t PortLimits::first_unprivileged() {
-  refresh();
-  return first_unprivileged_;
-}
-
-bool PortLimits::ipv6_only() {
-  refresh();
-  return ipv6_only_;
-}
-
-void PortLimits::refresh() {
+const PortLimits& PortLimitsReader::read() {
   const TimePoint now = MonotonicClock::now();
-  if (read_at_ != TimePoint{} && now - read_at_ < kLifespan) return;
+  if (read_at_ != TimePoint{} && now - read_at_ < kLifespan) return limits_;
   read_at_ = now;
   uint32_t first = 0;
   uint32_t last = 0;
   if (std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last && first >= 1 &&
       first <= last && last <= 65535) {
-    range_ = {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
+    limits_.ephemeral = {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
   }
   uint32_t start = 0;
   if (std::ifstream("/proc/sys/net/ipv4/ip_unprivileged_port_start") >> start && start <= 65535) {
-    first_unprivileged_ = static_cast<uint16_t>(start);
+    limits_.first_unprivileged = static_cast<uint16_t>(start);
   }
   int only = 0;
-  if (std::ifstream("/proc/sys/net/ipv6/bindv6only") >> only) ipv6_only_ = only != 0;
+  if (std::ifstream("/proc/sys/net/ipv6/bindv6only") >> only) limits_.ipv6_only = only != 0;
+  return limits_;
 }
 
 namespace {
@@ -67,17 +53,20 @@ Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder,
   return {};
 }
 
+bool meet(const PortBinding& a, const PortBinding& b) {
+  const auto overlap = [](const CmAddress& x, const CmAddress& y) {
+    return !has_known_family(x) || !has_known_family(y) || is_any_address(x) || is_any_address(y) ||
+           is_same_host(x, y);
+  };
+  const bool other_port =
+      a.destination.port != 0 && b.destination.port != 0 && a.destination.port != b.destination.port;
+  return !other_port && overlap(a.source, b.source) && overlap(a.destination, b.destination);
+}
+
 // Whether the holder's connection differs from all others of the port in an address or a port.
 bool PortSpace::is_unique(const Holders& holders, const PortBinding& holder) {
-  const auto differ = [](const CmAddress& a, const CmAddress& b) {
-    return has_known_family(a) && has_known_family(b) && !is_any_address(a) && !is_any_address(b) &&
-           !is_same_host(a, b);
-  };
-  return std::all_of(holders.begin(), holders.end(), [&](const PortBinding* other) {
-    const bool other_port = holder.destination.port != 0 && other->destination.port != 0 &&
-                            holder.destination.port != other->destination.port;
-    return other == &holder || has_gone(other) || other_port || differ(holder.source, other->source) ||
-           differ(holder.destination, other->destination);
+  return std::ranges::none_of(holders, [&](const PortBinding* other) {
+    return other != &holder && !has_gone(other) && meet(holder, *other);
   });
 }
 
@@ -172,7 +161,7 @@ void PortSpace::release(PortBinding& holder) {
   const auto found = ports_.find(port_of(holder.source));
   if (found == ports_.end()) return;
   Holders& holders = found->second;
-  const auto at = std::find(holders.begin(), holders.end(), &holder);
+  const auto at = std::ranges::find(holders, &holder);
   if (at == holders.end()) return;
   *at = holders.back();
   holders.pop_back();
@@ -215,7 +204,7 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination, Origin origi
 bool PortSpace::has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return false;
-  return std::any_of(found->second.begin(), found->second.end(), [&](const PortBinding* holder) {
+  return std::ranges::any_of(found->second, [&](const PortBinding* holder) {
     return holder->listening && !has_gone(holder) && counts(*holder);
   });
 }

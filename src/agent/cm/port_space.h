@@ -32,6 +32,9 @@ struct PortBinding {
   bool is_counted = false;           // set by PortSpace: this holder's port is counted in the user's share
 };
 
+// Returns whether the connections of two holders of one port may be the same: no address or port differs.
+bool meet(const PortBinding& a, const PortBinding& b);
+
 // A range of ephemeral ports, including both ends (net.ipv4.ip_local_port_range).
 struct PortRange {
   uint16_t first = 32768;
@@ -93,24 +96,24 @@ class PortSpace {
   uint16_t last_ = 0;  // latest port that bind_any() assigned; the next call tries it last
 };
 
-// Reads the network namespace's settings for ports from /proc/sys. Reads them again when they are more than a
-// second old, because they may change.
-class PortLimits {
+// The network namespace's settings for ports.
+struct PortLimits {
+  PortRange ephemeral{};  // net.ipv4.ip_local_port_range
+  uint16_t first_unprivileged =
+      1024;  // net.ipv4.ip_unprivileged_port_start: unprivileged programs start here
+  // net.ipv6.bindv6only: the IPv6 wildcard excludes IPv4. RDMA_OPTION_ID_AFONLY overrides it.
+  bool ipv6_only = false;
+};
+
+// Reads PortLimits from /proc/sys. Reads them again when they are more than a second old, because they may
+// change.
+class PortLimitsReader {
  public:
-  // Returns net.ipv4.ip_local_port_range.
-  PortRange ephemeral();
-  // Returns the lowest port that unprivileged programs may use (net.ipv4.ip_unprivileged_port_start).
-  uint16_t first_unprivileged();
-  // Returns net.ipv6.bindv6only: the IPv6 wildcard excludes IPv4. RDMA_OPTION_ID_AFONLY overrides it.
-  bool ipv6_only();
+  const PortLimits& read();
 
  private:
-  void refresh();
-
   TimePoint read_at_{};
-  PortRange range_;
-  uint16_t first_unprivileged_ = 1024;
-  bool ipv6_only_ = false;
+  PortLimits limits_;
 };
 
 }  // namespace verbena::agent

@@ -4,14 +4,14 @@
 #include <cerrno>
 #include <cstring>
 
-#include <libmnl/libmnl.h>
 #include <linux/if.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
-#include "agent/cm/neighbour_message.h"
+#include "agent/cm/neighbours.h"
 
 namespace verbena::agent {
+
 namespace {
 
 constexpr size_t kRequestBytes = 256;
@@ -21,15 +21,7 @@ uint8_t address_bytes(const CmAddress& address) {
   return address.family == AF_INET ? 4 : 16;
 }
 
-struct Attributes {
-  const nlattr* by_type[RTA_MAX + 1] = {};
-
-  static int collect(const nlattr* attribute, void* self) {
-    const uint16_t type = mnl_attr_get_type(attribute);
-    if (type <= RTA_MAX) static_cast<Attributes*>(self)->by_type[type] = attribute;
-    return MNL_CB_OK;
-  }
-};
+using Attributes = NetlinkAttributes<RTA_MAX + 1>;
 
 CmAddress read_address(uint16_t family, const void* bytes, size_t length, uint32_t interface_index) {
   CmAddress address{};
@@ -48,10 +40,10 @@ CmAddress read_address(uint16_t family, const nlattr* attribute, uint32_t interf
 
 // Returns the gateway, which may be of the other family (RFC 5549).
 CmAddress gateway_of(const Attributes& route, uint16_t family, uint32_t interface_index) {
-  if (route.by_type[RTA_GATEWAY] != nullptr) {
-    return read_address(family, route.by_type[RTA_GATEWAY], interface_index);
+  if (route[RTA_GATEWAY] != nullptr) {
+    return read_address(family, route[RTA_GATEWAY], interface_index);
   }
-  const nlattr* via = route.by_type[RTA_VIA];
+  const nlattr* via = route[RTA_VIA];
   if (via == nullptr || mnl_attr_get_payload_len(via) < sizeof(rtvia)) return {};
   const auto* header = static_cast<const rtvia*>(mnl_attr_get_payload(via));
   return read_address(header->rtvia_family, header->rtvia_addr, mnl_attr_get_payload_len(via) - sizeof(rtvia),
@@ -81,18 +73,18 @@ struct RouteReader {
     const auto* header = static_cast<const rtmsg*>(mnl_nlmsg_get_payload(message));
     Attributes route;
     if (mnl_attr_parse(message, sizeof *header, Attributes::collect, &route) < 0) return;
-    const nlattr* output = route.by_type[RTA_OIF];
+    const nlattr* output = route[RTA_OIF];
     if (output == nullptr || mnl_attr_validate(output, MNL_TYPE_U32) < 0) return;
     answer.interface_index = mnl_attr_get_u32(output);
     const uint16_t family = question.destination.family;
-    answer.source = read_address(family, route.by_type[RTA_PREFSRC], answer.interface_index);
+    answer.source = read_address(family, route[RTA_PREFSRC], answer.interface_index);
     const bool asked_from = question.source.family == family && !is_wildcard(question.source);
     if (asked_from) {
       answer.source = question.source;
       answer.source.port = 0;
     }
     if (!has_known_family(answer.source)) return;
-    if (const nlattr* metrics = route.by_type[RTA_METRICS]; metrics != nullptr) {
+    if (const nlattr* metrics = route[RTA_METRICS]; metrics != nullptr) {
       mnl_attr_parse_nested(metrics, read_hop_limit, &answer.hop_limit);
     }
     read_kind(*header, gateway_of(route, family, answer.interface_index));
@@ -168,14 +160,10 @@ Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, 
 
 }  // namespace
 
-void RouteQuery::Closer::operator()(mnl_socket* socket) const {
-  mnl_socket_close(socket);
-}
-
 Result<RouteQuery> RouteQuery::open() {
-  RouteQuery query(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-  if (!query.socket_ || mnl_socket_bind(query.socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0) return fail(errno);
-  return query;
+  auto socket = open_route_socket(0);
+  if (!socket) return fail(socket.error().code);
+  return RouteQuery(std::move(*socket));
 }
 
 Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {

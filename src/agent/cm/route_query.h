@@ -2,17 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "agent/cm/address.h"
-#include "agent/cm/neighbour_message.h"
+#include "agent/links/netlink_attributes.h"
 #include "base/result.h"
 
-struct mnl_socket;
-
 namespace verbena::agent {
+
+struct NeighbourMessage;
 
 // A route lookup, like that of `ip route get`.
 struct RouteQuestion {
@@ -47,13 +46,10 @@ class RouteQuery {
   std::vector<NeighbourMessage> neighbours();
 
  private:
-  struct Closer {
-    void operator()(mnl_socket* socket) const;
-  };
   bool needs_no_neighbours(uint32_t interface_index);
-  explicit RouteQuery(mnl_socket* socket) : socket_(socket) {}
+  explicit RouteQuery(NetlinkSocket socket) : socket_(std::move(socket)) {}
 
-  std::unique_ptr<mnl_socket, Closer> socket_;
+  NetlinkSocket socket_;
   uint32_t sequence_ = 0;
 };
 

@@ -3,37 +3,71 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "agent/cm/claims.h"
+#include <sys/types.h>
+
+#include "agent/agent_host.h"
+#include "agent/cm/address.h"
 #include "agent/cm/cleanup.h"
-#include "agent/cm/client_host.h"
 #include "agent/cm/connection_trace.h"
-#include "agent/cm/early_messages.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/ledger.h"
-#include "agent/cm/link_directory.h"
 #include "agent/cm/neighbours.h"
-#include "agent/cm/own_messages.h"
 #include "agent/cm/peer_events.h"
 #include "agent/cm/port_space.h"
-#include "agent/cm/route_query.h"
-#include "agent/cm/tally.h"
-#include "agent/deadline_timer.h"
+#include "agent/cm/received_messages.h"
 #include "agent/event_loop.h"
+#include "base/bytes.h"
 #include "base/quota.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "control/model/link.h"
+#include "control/protocol/connection_messages.h"
+#include "control/protocol/messages.h"
 #include "management/cm/manager.h"
 
 namespace verbena::agent {
+
+// Counters of identifiers, updated at each change, so that nobody needs to loop over all identifiers.
+struct CmTally {
+  size_t identifiers = 0;
+  size_t listening = 0;
+  size_t resolving = 0;  // waiting for a neighbour's hardware address
+
+  CmTally& operator-=(const CmTally& other) {
+    identifiers -= other.identifiers;
+    listening -= other.listening;
+    resolving -= other.resolving;
+    return *this;
+  }
+};
+
+// Gives CmClient access to its client's session: to reply, to disconnect, and to learn who the client is.
+// Implemented by Session. For the agent's thread.
+class CmClientHost {
+ public:
+  virtual ~CmClientHost() = default;
+  virtual void send_reply(ConstBytes message) = 0;
+  virtual void send_error(const protocol::MessageHeader& request, int error, std::string_view text) = 0;
+  // Disconnects the client. Called when the client has too many queued events.
+  virtual void hang_up() = 0;
+  virtual uid_t user() const = 0;
+  // Returns the client's pid for lists and traces, or 0 if the pid is unknown.
+  virtual pid_t process() const { return 0; }
+  virtual std::string_view program() const { return {}; }
+  // Returns process_number() of the client, which is the same for all clients of one process.
+  virtual uint64_t process_identity() const { return 0; }
+  // Returns whether the client may name this QPN in requests: the QP is its user's, or the client is trusted.
+  virtual bool may_use_qpn(uint32_t qpn) const = 0;
+};
 
 class CmClient;
 
@@ -43,27 +77,15 @@ class CmClient;
 // what peers do to them. For the agent's thread.
 class CmService final : private cm::Sink {
  public:
-  struct Host {
-    std::function<std::string()> no_wire_reason;  // why the UDP port is not open; empty if it is
-    // Called after an operation if there is no client: owes_farewells() may have changed.
-    std::function<void()> on_quiet;
-    // Whether the process that had this QP with a former agent lives and has not reconnected yet.
-    std::function<bool(uint32_t qpn)> is_orphan;
-    // Called when the first port or connection of a user other than the agent's own is recorded, and when the
-    // last one is removed; may be empty.
-    std::function<void()> on_others = {};
-    // Called when a trace with events ends: its client has gone and has no identifiers left. May be empty.
-    ConnectionTraces::OnEnd on_trace_end = {};
-  };
-
-  CmService(EventLoop& loop, uint16_t udp_port, Host host);
+  // REQUIRES: `loop` and `agent` outlive this object
+  CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent);
   ~CmService() override;
 
   // Opens QP1 with slot 0's socket, unless it is open or the argument is negative. Logs a failure.
   void open_wire(int slot_socket);
   // Returns whether QP1 is open, so that datagrams can be sent to other hosts.
   bool has_wire() const { return gsi_.is_open(); }
-  std::string no_wire_reason() const { return host_.no_wire_reason(); }
+  std::string no_wire_reason() const { return agent_.no_wire_reason(); }
   // Returns whether datagrams can reach path.destination. Without has_wire(), only this host is reached.
   bool reaches(const roce::Path& path) const;
   // Called when the agent ends. Destroys what gone clients have left, sends the staged messages, and stops
@@ -91,7 +113,7 @@ class CmService final : private cm::Sink {
   // Returns this agent's ledger, whose file the takeover state keeps for the next agent.
   const Ledger& ledger() const { return ledger_; }
   // Whether the process that had this QP with a former agent lives and has not reconnected yet.
-  bool is_orphan(uint32_t qpn) const { return host_.is_orphan(qpn); }
+  bool is_orphan(uint32_t qpn) const { return agent_.is_orphan(qpn); }
   // Returns whether the agent must not end yet, because messages to peers may be outstanding: a gone client
   // has identifiers, or a connection is neither in TIMEWAIT nor lingering after a refusal.
   bool owes_farewells() const;
@@ -111,7 +133,7 @@ class CmService final : private cm::Sink {
   void settle();
   // Returns the port space with this RDMA_PS_* number. Fails with EPROTONOSUPPORT if there is none.
   Result<PortSpace*> port_space(uint16_t number);
-  PortLimits& port_limits() { return port_limits_; }
+  const PortLimits& port_limits() { return port_limits_.read(); }
   const LinkDirectory& links() const { return links_; }
   // REQUIRES for neighbours() and routes(): can_resolve()
   Neighbours& neighbours() { return *neighbours_; }
@@ -173,11 +195,11 @@ class CmService final : private cm::Sink {
 
   EventLoop& loop_;
   const uint16_t udp_port_;
-  const Host host_;
+  AgentHost& agent_;
   Random random_;
   Quota channels_;
   LinkDirectory links_;
-  PortLimits port_limits_;
+  PortLimitsReader port_limits_;
   Ledger ledger_;
   std::map<uint16_t, PortSpace> port_spaces_;
   Claims claims_{port_spaces_, ledger_};
@@ -203,6 +225,37 @@ class CmService final : private cm::Sink {
   bool settling_ = false;
   DeadlineTimer timer_{loop_, [this] { on_timer(); }};
   GoneClients gone_clients_;  // destroyed first: the clients use the members above
+};
+
+// Returns the service's counters, and how many identifiers and connections are in each state.
+protocol::CmStatus status_of(CmService& service);
+
+// Lists the identifiers of one user's programs or of all programs. Works in steps, because a program may have
+// 131,072 identifiers. Identifiers that come or go meanwhile may be listed or not. Lists at most as many as
+// there are at the start, and at most protocol::kMaxCmIdRecords.
+class CmIdListing {
+ public:
+  // `user`: lists only this user's identifiers; nullopt: all. REQUIRES: the service outlives this object
+  CmIdListing(const CmService& service, std::optional<uid_t> user);
+
+  // Returns the next records. Looks at up to `most` identifiers and clients.
+  std::vector<protocol::CmIdRecord> next(size_t most);
+  bool is_done() const { return is_done_; }
+  size_t listed() const { return listed_; }
+  size_t most() const { return max_; }
+  // Returns the current number of identifiers, listed or not.
+  size_t there_are() const;
+
+ private:
+  const CmService::Clients& clients() const;
+
+  const CmService& service_;
+  const std::optional<uid_t> user_;
+  const size_t max_;
+  uint64_t client_ = 0;   // where to continue
+  uint64_t next_id_ = 0;  // of that client; may be larger than any number
+  size_t listed_ = 0;
+  bool is_done_ = false;
 };
 
 }  // namespace verbena::agent

@@ -2,30 +2,27 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <set>
-#include <string_view>
 #include <vector>
 
+#include "agent/agent_host.h"
 #include "agent/links/link_table.h"
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_table.h"
+#include "agent/slots/wire.h"
 #include "base/unique_fd.h"
 #include "control/model/admin_error.h"
 #include "control/model/link.h"
-#include "wire/roce/prefix.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::agent {
 
-// Publishes the link table: writes each new state to a file that clients read, and calls `on_change`. Also
-// records which sessions may have seen loopback's automatic link. That link must stay until they end.
+// Publishes the link table: writes each new state to a file that clients read, and calls
+// AgentHost::links_changed(). Also records which sessions may have seen loopback's automatic link. That link
+// must stay until they end.
 class LinkPublisher {
  public:
-  struct Surroundings {
-    // Returns whether a client of a former agent still runs and has not reconnected yet.
-    std::function<bool()> awaits_programs;
-    // Called after each new file. `before` has the links of the previous file.
-    std::function<void(const std::vector<control::Link>& before)> on_change;
-  };
-  LinkPublisher(LinkTable& table, Surroundings surroundings);
+  LinkPublisher(LinkTable& table, AgentHost& agent) : table_(table), agent_(agent) {}
 
   // Publishes the table, and from now on its changes. Called when the takeover from a killed agent is
   // complete; until then publish() does nothing.
@@ -36,10 +33,13 @@ class LinkPublisher {
   int file() const { return file_.get(); }
   const std::vector<control::Link>& links() const { return table_.snapshot().links; }
 
-  control::AdminResult<void> add(std::string_view name, std::string_view netdev);
-  control::AdminResult<void> remove(std::string_view name);
-  control::AdminResult<void> rename(std::string_view name, std::string_view new_name);
-  control::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
+  // Calls `change` with the table, and publishes the table if that succeeds. Returns the result.
+  template <class Change>
+  control::AdminResult<void> change(const Change& change) {
+    auto changed = change(table_);
+    if (changed) publish();
+    return changed;
+  }
 
   void session_came(uint64_t session);
   void session_went(uint64_t session);
@@ -48,13 +48,38 @@ class LinkPublisher {
 
  private:
   LinkTable& table_;
-  const Surroundings surroundings_;
+  AgentHost& agent_;
   bool begun_ = false;
   bool published_ = false;  // the latest attempt to write the file has succeeded
   std::vector<control::Link> shown_;
   UniqueFd file_;
   std::set<uint64_t> sessions_;
   std::set<uint64_t> loopback_viewers_;  // sessions that have seen loopback's automatic link
+};
+
+// Carries out clients' requests that read or change links (RDMA devices) or join multicast groups.
+class LinkRequests {
+ public:
+  LinkRequests(LinkPublisher& links, const Wire& wire, uint16_t port)
+      : links_(links), wire_(wire), port_(port) {}
+
+  RequestResult<> get_links(const Lessee& client, const protocol::GetLinksRequest& request);
+  // The next four methods change links. EPERM if the client's user is neither root nor the agent's own.
+  RequestResult<> add_link(const Lessee& client, const protocol::LinkRequest& request);
+  RequestResult<> rename_link(const Lessee& client, const protocol::RenameRequest& request);
+  RequestResult<> delete_link(const Lessee& client, const protocol::LinkRequest& request);
+  RequestResult<> set_peers(const Lessee& client, const protocol::PeersRequest& request);
+  // Returns a new UDP socket that has joined the multicast group on the device. EINVAL if the address is not
+  // multicast, ENETDOWN if the agent does not have UDP port 4791, ENODEV if there is no such device.
+  RequestResult<> join_group(const Lessee& client, const protocol::GroupRequest& request);
+
+ private:
+  template <class Change>
+  RequestResult<> change(const Lessee& client, const Change& change);
+
+  LinkPublisher& links_;
+  const Wire& wire_;
+  const uint16_t port_;
 };
 
 }  // namespace verbena::agent

@@ -3,17 +3,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "agent/cm/refusals.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
 namespace {
+
+using control::refuse;
 
 // Returns the default GID as the kernel makes it: fe80:: and the MAC address as EUI-64.
 std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
@@ -24,7 +24,7 @@ std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
   roce::Address gid;
   gid.bytes[0] = 0xfe;
   gid.bytes[1] = 0x80;
-  std::copy(guid.begin(), guid.end(), gid.bytes.begin() + 8);
+  std::ranges::copy(guid, gid.bytes.begin() + 8);
   return gid;
 }
 
@@ -33,7 +33,7 @@ constexpr uint32_t kMaxDeviceIndex = 1u << 30;
 
 bool is_valid_name(std::string_view name) {
   if (name.empty() || name.size() >= protocol::kLinkNameBytes || name == "." || name == "..") return false;
-  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+  return std::ranges::all_of(name, [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '.' || c == ':' || c == '@';
   });
@@ -83,8 +83,8 @@ void LinkTable::netdev_removed(uint32_t interface_index) {
 
 void LinkTable::address_changed(uint32_t interface_index, const NetdevAddress& address) {
   auto& addresses = netdevs_[interface_index].addresses;
-  const auto found = std::find_if(addresses.begin(), addresses.end(),
-                                  [&](const KnownAddress& known) { return same(known.address, address); });
+  const auto found = std::ranges::find_if(
+      addresses, [&](const KnownAddress& known) { return same(known.address, address); });
   if (found == addresses.end()) {
     addresses.push_back({address});
   } else {
@@ -115,7 +115,7 @@ void LinkTable::end_dump() {
 
 control::AdminResult<void> LinkTable::add_link(std::string_view name, std::string_view netdev) {
   if (!is_valid_name(name)) return refuse_name(name);
-  const auto found = std::find_if(netdevs_.begin(), netdevs_.end(), [&](const auto& entry) {
+  const auto found = std::ranges::find_if(netdevs_, [&](const auto& entry) {
     return entry.second.present && entry.second.netdev.name == netdev;
   });
   if (found == netdevs_.end())
@@ -227,7 +227,7 @@ bool LinkTable::settle() {
   }
   for (const KnownLink& link : links_) now.links.push_back(describe(link));
   // Sorts loopback last: programs that take the first device should get one that reaches other hosts.
-  std::sort(now.links.begin(), now.links.end(), [&](const control::Link& a, const control::Link& b) {
+  std::ranges::sort(now.links, [&](const control::Link& a, const control::Link& b) {
     const auto rank = [&](const control::Link& link) {
       return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
     };
@@ -242,20 +242,16 @@ bool LinkTable::settle() {
 bool LinkTable::holds_user_changes() const {
   const auto is_users = [](const KnownLink& link) { return !link.automatic || !link.peers.empty(); };
   const auto is_deleted = [](const auto& entry) { return entry.second.link_deleted; };
-  return std::any_of(links_.begin(), links_.end(), is_users) ||
-         std::any_of(netdevs_.begin(), netdevs_.end(), is_deleted);
+  return std::ranges::any_of(links_, is_users) || std::ranges::any_of(netdevs_, is_deleted);
 }
 
 LinkTable::KnownLink* LinkTable::find_link(std::string_view name) {
-  const auto found =
-      std::find_if(links_.begin(), links_.end(), [&](const KnownLink& link) { return link.name == name; });
+  const auto found = std::ranges::find(links_, name, &KnownLink::name);
   return found == links_.end() ? nullptr : &*found;
 }
 
 LinkTable::KnownLink* LinkTable::find_link_over(uint32_t interface_index) {
-  const auto found = std::find_if(links_.begin(), links_.end(), [&](const KnownLink& link) {
-    return link.interface_index == interface_index;
-  });
+  const auto found = std::ranges::find(links_, interface_index, &KnownLink::interface_index);
   return found == links_.end() ? nullptr : &*found;
 }
 
@@ -283,8 +279,8 @@ bool LinkTable::is_loopback(const KnownLink& link) const {
 }
 
 bool LinkTable::has_automatic_loopback() const {
-  return std::any_of(links_.begin(), links_.end(),
-                     [&](const KnownLink& link) { return link.automatic && is_loopback(link); });
+  return std::ranges::any_of(links_,
+                             [&](const KnownLink& link) { return link.automatic && is_loopback(link); });
 }
 
 bool LinkTable::wants_automatic_link(const KnownNetdev& known) const {
@@ -293,7 +289,7 @@ bool LinkTable::wants_automatic_link(const KnownNetdev& known) const {
     return false;
   }
   if (!netdev.loopback) return true;
-  return std::none_of(links_.begin(), links_.end(), [&](const KnownLink& link) {
+  return std::ranges::none_of(links_, [&](const KnownLink& link) {
     const Netdev& other = netdevs_.at(link.interface_index).netdev;
     return !other.loopback && other.up && other.carrier;
   });
@@ -330,9 +326,9 @@ void LinkTable::settle_default_gid(KnownLink& link, const KnownNetdev& known) {
 void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
   const auto default_gid = default_gid_of(known.netdev);
   const auto exists = [&](const roce::Address& address) {
-    return address == default_gid ||
-           std::any_of(known.addresses.begin(), known.addresses.end(),
-                       [&](const KnownAddress& entry) { return entry.address.address == address; });
+    return address == default_gid || std::ranges::any_of(known.addresses, [&](const KnownAddress& entry) {
+             return entry.address.address == address;
+           });
   };
   std::erase_if(link.gids, [&](const auto& entry) { return !exists(entry.second); });
   settle_default_gid(link, known);
@@ -340,12 +336,11 @@ void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
   std::vector<roce::Address> fresh;
   for (const KnownAddress& entry : known.addresses) {
     const roce::Address& address = entry.address.address;
-    const bool placed = std::any_of(link.gids.begin(), link.gids.end(),
-                                    [&](const auto& gid) { return gid.second == address; });
-    if (!placed && std::find(fresh.begin(), fresh.end(), address) == fresh.end()) fresh.push_back(address);
+    const bool placed =
+        std::ranges::any_of(link.gids, [&](const auto& gid) { return gid.second == address; });
+    if (!placed && std::ranges::find(fresh, address) == fresh.end()) fresh.push_back(address);
   }
-  std::stable_partition(fresh.begin(), fresh.end(),
-                        [](const roce::Address& address) { return address.is_ipv4(); });
+  std::ranges::stable_partition(fresh, [](const roce::Address& address) { return address.is_ipv4(); });
   uint32_t index = 0;
   for (const roce::Address& address : fresh) {
     while (link.gids.contains(index)) ++index;

@@ -11,7 +11,6 @@
 
 #include "control/model/admin_error.h"
 #include "control/model/link.h"
-#include "control/model/link_table_file.h"
 #include "wire/roce/path.h"
 #include "wire/roce/prefix.h"
 

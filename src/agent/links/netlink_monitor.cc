@@ -17,7 +17,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "agent/links/netlink_attributes.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -50,7 +49,7 @@ uint32_t netdev_speed(const std::string& name) {
   settings.cmd = ETHTOOL_GSET;
   ifreq request{};
   if (!socket || name.size() >= sizeof request.ifr_name) return 0;
-  std::copy(name.begin(), name.end(), request.ifr_name);
+  std::ranges::copy(name, request.ifr_name);
   request.ifr_data = reinterpret_cast<char*>(&settings);
   if (::ioctl(socket.get(), SIOCETHTOOL, &request) != 0) return 0;
   const uint32_t speed = ethtool_cmd_speed(&settings);
@@ -136,18 +135,8 @@ int on_message(const nlmsghdr* message, void* table) {
 
 }  // namespace
 
-void NetlinkMonitor::Closer::operator()(mnl_socket* socket) const {
-  mnl_socket_close(socket);
-}
-
-Result<NetlinkMonitor::Socket> NetlinkMonitor::open(unsigned groups) {
-  Socket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-  if (!socket || mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID) < 0) return fail(errno);
-  return socket;
-}
-
 Result<void> NetlinkMonitor::start() {
-  auto socket = open(kGroups);
+  auto socket = open_route_socket(kGroups);
   if (!socket) return fail(socket.error().code);
   events_ = std::move(*socket);
   return dump();
@@ -174,7 +163,7 @@ void NetlinkMonitor::receive() {
 }
 
 Result<void> NetlinkMonitor::dump() {
-  const auto socket = open(0);
+  const auto socket = open_route_socket(0);
   if (!socket) return fail(socket.error().code);
   table_.begin_dump();
   unsigned sequence = 0;

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <memory>
-
 #include "agent/links/link_table.h"
+#include "agent/links/netlink_attributes.h"
 #include "base/result.h"
-
-struct mnl_socket;
 
 namespace verbena::agent {
 
@@ -25,17 +21,11 @@ class NetlinkMonitor {
   void receive();
 
  private:
-  struct Closer {
-    void operator()(mnl_socket* socket) const;
-  };
-  using Socket = std::unique_ptr<mnl_socket, Closer>;
-
-  static Result<Socket> open(unsigned groups);
   Result<void> dump();
   Result<void> dump_one(mnl_socket* socket, unsigned type, unsigned sequence);
 
   LinkTable& table_;
-  Socket events_;
+  NetlinkSocket events_;
 };
 
 }  // namespace verbena::agent

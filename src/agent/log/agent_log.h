@@ -5,16 +5,103 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "agent/log/log_limit.h"
+#include <sys/types.h>
+
 #include "base/log.h"
 #include "base/time.h"
 
 namespace verbena::agent {
+
+// Writes lines to standard error. For a thread that may block: put() blocks while a full pipe is not read or
+// a terminal is stopped.
+class LogOutput {
+ public:
+  // Writes a line. Returns false if the line is lost, at least in part.
+  bool put(std::string_view line);
+
+ private:
+  bool is_torn_ = false;  // the last line was written in part
+};
+
+// Returns the path of the agent's log file, which LogFile uses in place of the inherited standard error. The
+// file lies beside the state directory of this network namespace, and so outlives the agent. Returns an empty
+// string if another user can write to the file's directory.
+std::string log_file_path();
+// Returns the path to which LogFile renames a full log file.
+std::string old_log_file_path();
+
+// Makes standard error (descriptor 2) a log file, or /dev/null if no file can be created. Needed if the agent
+// has inherited a pipe or a socket, whose reader would wait for the agent's end (`verbena run X 2>&1 |
+// tail`). Terminals and files have no such reader, so the agent keeps them. When the file is larger than
+// `max_bytes`, put() renames it to `old_path`, in place of the previous old file.
+//
+// put() is called by the thread that writes the log.
+class LogFile {
+ public:
+  // Returns whether standard error is a pipe or a socket.
+  static bool is_needed();
+
+  LogFile(std::string path, std::string old_path, off_t max_bytes = off_t{1} << 20);
+
+  // Writes a line. Returns false if the line is lost, at least in part.
+  bool put(std::string_view line);
+
+ private:
+  void open();
+  void look_at_size();
+
+  const std::string path_;
+  const std::string old_path_;
+  const off_t max_bytes_;
+  LogOutput output_;
+};
+
+// Limits the number of log lines per time window: for each user, for all users together, and for the agent
+// itself. So no user can bury other messages under lines that its programs cause. A window starts with the
+// first line after the previous window. At its end, take_reports() returns how many lines of each user were
+// dropped.
+//
+// For one thread at a time. Has no clock: the caller passes the time.
+class LogLimit {
+ public:
+  struct Sizes {
+    size_t of_user = 50;  // maximum number of lines in a window
+    size_t of_all = 500;  // one limit for all users together, another for the agent itself
+    size_t users = 100;   // maximum number of users per window; lines of further users are dropped
+    Duration window = std::chrono::seconds(10);
+  };
+
+  LogLimit() = default;
+  explicit LogLimit(const Sizes& sizes) : sizes_(sizes) {}
+
+  // Counts a line, and returns whether it may be written. `user` is the user whose request caused the line,
+  // or nullopt for the agent's own lines. REQUIRES: take_reports(now) was called before
+  bool admits(std::optional<uid_t> user, TimePoint now);
+  // If the window is over, ends it and returns its reports of dropped lines; else returns none.
+  std::vector<std::string> take_reports(TimePoint now);
+  // Returns when take_reports() has reports, or kNever if no line was dropped in this window.
+  TimePoint report_due() const { return leaves_out_ ? end_ : kNever; }
+
+ private:
+  struct Count {
+    size_t written = 0, left_out = 0;
+  };
+  Count* count_of(std::optional<uid_t> user);
+
+  const Sizes sizes_{};
+  std::map<std::optional<uid_t>, Count> counts_;  // in this window
+  size_t written_of_users_ = 0;
+  size_t left_out_of_others_ = 0;  // of users that are not counted separately
+  bool leaves_out_ = false;
+  TimePoint end_{};  // end of the window
+};
 
 // Queues log lines until they are written, up to `max_bytes` in total. Drops lines that do not fit or could
 // not be written. An entry in place of dropped lines has their number.

@@ -2,16 +2,89 @@
 #include "agent/mad/discovery.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <utility>
 
 #include "adapter/net/udp/multicast_socket.h"
-#include "agent/seed.h"
+#include "adapter/net/udp/receiver.h"
+#include "agent/own_process.h"
+#include "base/bytes.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
+
+namespace {
+
+using control::Link;
+
+// Whether both addresses are IPv4, both are link-local, or both are neither.
+bool are_of_one_kind(const roce::Address& one, const roce::Address& other) {
+  return one.is_ipv4() == other.is_ipv4() && one.is_link_local() == other.is_link_local();
+}
+
+}  // namespace
+
+std::optional<roce::Path> LinkFabric::path_to(const roce::Address& destination) const {
+  for (const auto& entry : link.gids) {
+    if (!are_of_one_kind(entry.gid, destination)) continue;
+    roce::Path path;
+    path.source = entry.gid;
+    path.destination = destination;
+    path.interface_index = link.interface_index;
+    return path;
+  }
+  return std::nullopt;
+}
+
+mad::Adapter adapter_of(const Link& link, const std::string& host) {
+  mad::Adapter adapter;
+  adapter.guid = load_be<uint64_t>(control::guid_of(link).data());
+  adapter.description = verbena::format("{} {}", host, link.name).substr(0, mad::kMaxDescriptionBytes);
+  adapter.megabits = link.speed;
+  adapter.path_mtu = control::path_mtu_of(link.mtu);
+  adapter.up = link.is_active();
+  adapter.network = mad::network_of(link.networks);
+  return adapter;
+}
+
+mad::PortCounters port_counters_of(const control::DeviceCounters& counters) {
+  constexpr uint64_t kBytesOfWord = 4;
+  mad::PortCounters port;
+  port.sent_words = counters[transport::kSentOctets] / kBytesOfWord;
+  port.received_words = counters[transport::kReceivedOctets] / kBytesOfWord;
+  port.sent_packets = counters[transport::kSentPackets];
+  port.received_packets = counters[transport::kReceivedPackets];
+  port.multicast_sent = counters[transport::kMulticastSent];
+  port.multicast_received = counters[transport::kMulticastReceived];
+  port.unicast_sent = control::rest_of(port.sent_packets, port.multicast_sent);
+  port.unicast_received = control::rest_of(port.received_packets, port.multicast_received);
+  port.link_downed = counters.link_downed;
+  return port;
+}
+
+void LinkFabrics::links_changed(const std::vector<Link>& links) {
+  std::erase_if(fabrics_, [&](const auto& entry) {
+    return std::ranges::find(links, entry.first, &Link::device_index) == links.end();
+  });
+  for (const Link& link : links) {
+    mad::Adapter adapter = adapter_of(link, host_);
+    const auto known = fabrics_.find(link.device_index);
+    if (known == fabrics_.end()) {
+      fabrics_.emplace(link.device_index, LinkFabric{link, mad::Subnet(std::move(adapter))});
+      continue;
+    }
+    known->second.link = link;
+    known->second.subnet.change_own(std::move(adapter));
+  }
+}
+
+LinkFabric* LinkFabrics::find(uint32_t device_index) {
+  const auto found = fabrics_.find(device_index);
+  return found != fabrics_.end() ? &found->second : nullptr;
+}
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -92,18 +165,14 @@ class Discovery::Listener final : private net::PacketHandler {
   net::Receiver receiver_;
 };
 
-Discovery::Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, Surroundings surroundings)
-    : loop_(loop),
-      fabrics_(fabrics),
-      port_(port),
-      surroundings_(std::move(surroundings)),
-      random_(draw_seed()) {}
+Discovery::Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire)
+    : loop_(loop), fabrics_(fabrics), port_(port), cm_(cm), wire_(wire), random_(draw_seed()) {}
 
 Discovery::~Discovery() = default;
 
 // Starts again on links whose addresses have changed.
 void Discovery::links_changed() {
-  if (!surroundings_.has_wire()) return;
+  if (!cm_.has_wire()) return;
   std::erase_if(places_, [&](const auto& entry) {
     const LinkFabric* fabric = fabrics_.find(entry.first);
     if (fabric == nullptr || !has_network(fabric->link)) return true;
@@ -130,7 +199,7 @@ void Discovery::begin(uint32_t device_index, const LinkFabric& fabric) {
     const auto path = path_to_group(fabric.link, group);
     if (!path) continue;
     auto socket = net::open_multicast_socket(group, fabric.link.interface_index, port_);
-    if (!socket || !surroundings_.guard(socket->get())) {
+    if (!socket || !wire_.guard(socket->get())) {
       log_info("the neighbours of {} are not looked for: its multicast group cannot be joined",
                fabric.link.name);
       continue;
@@ -139,7 +208,7 @@ void Discovery::begin(uint32_t device_index, const LinkFabric& fabric) {
   }
   if (place.listeners.empty()) return;
   place.next = MonotonicClock::now();
-  settled_ = place.next + kSettling;
+  fabrics_.settled = place.next + kSettling;
   places_.emplace(device_index, std::move(place));
 }
 
@@ -166,7 +235,10 @@ void Discovery::announce(uint32_t device_index, Place& place) {
   // Asks the first time even if others were heard: those need not be all.
   const bool asks = !place.knows_others || place.last == TimePoint();
   const mad::Mad said = mad::encode({fabric->subnet.own().adapter, asks});
-  for (const auto& listener : place.listeners) surroundings_.send(cm::Mad{said.bytes}, listener->path());
+  for (const auto& listener : place.listeners) {
+    cm_.gsi().send_to_group(cm::Mad{said.bytes}, listener->path());
+  }
+  cm_.settle();
 }
 
 void Discovery::on_timer() {

@@ -2,24 +2,61 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "adapter/net/port.h"
-#include "adapter/net/udp/receiver.h"
-#include "agent/deadline_timer.h"
+#include "agent/cm/service.h"
 #include "agent/event_loop.h"
-#include "agent/mad/link_fabrics.h"
+#include "agent/slots/wire.h"
 #include "base/random.h"
 #include "base/time.h"
-#include "management/cm/mad.h"
+#include "control/model/device_counters.h"
+#include "control/model/link.h"
 #include "management/mad/announcement.h"
+#include "management/mad/performance.h"
+#include "management/mad/subnet.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {
+
+// A link, the simulated subnet that programs see on it, and the performance management of two ports: the
+// link's own and the switch port in front of it.
+struct LinkFabric {
+  control::Link link;
+  mad::Subnet subnet;
+  mad::Performance own_performance{};
+  mad::Performance switch_performance{};
+
+  // Returns the path to `destination`, or nullopt. The source is an address of this link of the same kind:
+  // IPv4, IPv6 link-local, or other IPv6.
+  std::optional<roce::Path> path_to(const roce::Address& destination) const;
+};
+
+// Owns the LinkFabric of each link. Pure: no system calls.
+class LinkFabrics {
+ public:
+  // `host`: this host's name. An adapter's description is the host's name and the link's.
+  explicit LinkFabrics(std::string host) : host_(std::move(host)) {}
+
+  void links_changed(const std::vector<control::Link>& links);
+  LinkFabric* find(uint32_t device_index);
+  std::map<uint32_t, LinkFabric>& all() { return fabrics_; }
+  // Time at which neighbours on all links will have had 300 ms to answer the first announcement. Programs do
+  // not send before. Set by Discovery.
+  TimePoint settled{};
+
+ private:
+  std::string host_;
+  std::map<uint32_t, LinkFabric> fabrics_;  // by device index
+};
+
+mad::Adapter adapter_of(const control::Link& link, const std::string& host);
+// Returns a link's counters in InfiniBand's form, which counts words of four bytes instead of octets.
+mad::PortCounters port_counters_of(const control::DeviceCounters& counters);
 
 // Finds the agents of other hosts on each link's network, and announces this one. Each agent sends its
 // adapter's data every 7.5 to 10 seconds, to a multicast group that no router forwards. A new agent asks for
@@ -27,15 +64,8 @@ namespace verbena::agent {
 // agents ask. For the agent's thread.
 class Discovery {
  public:
-  struct Surroundings {
-    std::function<bool()> has_wire;
-    // Sends a datagram to all members of the multicast group path.destination.
-    std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
-    // Applies the UDP port's packet filter to a socket (Wire::guard()). Returns false on failure.
-    std::function<bool(int socket)> guard;
-  };
-  // `port`: the agents' UDP port. REQUIRES: loop and fabrics outlive this object
-  Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, Surroundings surroundings);
+  // `port`: the agents' UDP port. REQUIRES: the references outlive this object
+  Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire);
   ~Discovery();
   Discovery(const Discovery&) = delete;
   Discovery& operator=(const Discovery&) = delete;
@@ -43,8 +73,6 @@ class Discovery {
   // Starts to listen and announce on new and changed links, and stops on removed ones. Has no effect until
   // the agent's UDP port is open, so call it again then.
   void links_changed();
-  // Returns the time at which neighbours on all links will have had 300 ms to answer the first announcement.
-  TimePoint settled() const { return settled_; }
 
  private:
   class Listener;
@@ -65,11 +93,11 @@ class Discovery {
   EventLoop& loop_;
   LinkFabrics& fabrics_;
   const uint16_t port_;
-  const Surroundings surroundings_;
+  CmService& cm_;
+  const Wire& wire_;
   Random random_;
   net::PortCounters counters_;
   std::map<uint32_t, Place> places_;  // by device index
-  TimePoint settled_{};
   DeadlineTimer timer_{loop_, [this] { on_timer(); }};
 };
 

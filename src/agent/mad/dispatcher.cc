@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "agent/seed.h"
+#include "agent/own_process.h"
+#include "control/model/message_socket.h"
 #include "management/mad/administration.h"
 #include "management/mad/agent_info.h"
 #include "management/mad/announcement.h"
@@ -50,10 +51,12 @@ bool wants_answer(const Mad& mad) {
 }  // namespace
 
 MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
-                             Surroundings surroundings)
+                             CmService& cm, CounterPublisher& counters, AgentHost& agent)
     : loop_(loop),
       sockets_(sockets),
-      surroundings_(std::move(surroundings)),
+      cm_(cm),
+      counters_(counters),
+      agent_(agent),
       quota_(kPorts, own),
       fabrics_(std::move(host)),
       registrations_(static_cast<uint32_t>(draw_seed())),
@@ -102,11 +105,10 @@ void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
 Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool takes_long) {
   if (fabrics_.find(device_index) == nullptr) return fail(ENODEV);
   if (!quota_.allows(user)) return fail(EMFILE);
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  UniqueFd ours(ends[0]), theirs(ends[1]);
+  auto ends = control::make_socket_pair();
+  if (!ends) return fail(ends.error().code);
   struct stat status {};
-  if (::fstat(theirs.get(), &status) != 0) return fail(errno);
+  if (::fstat(ends->theirs.get(), &status) != 0) return fail(errno);
   const uint64_t number = status.st_ino;
   if (ports_.contains(number)) return fail(EAGAIN);
   OpenPort::Owner owner{.on_datagram = [this, number](const protocol::UserMad& header,
@@ -114,16 +116,16 @@ Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool tak
                         .has_room = [this, number] { return has_room(number); },
                         .on_end = [this, number] { loop_.later([this, number] { close(number); }); }};
   quota_.take(user);
-  ports_.emplace(number, std::make_unique<OpenPort>(loop_, sockets_, user, device_index, std::move(ours),
-                                                    takes_long, std::move(owner)));
-  surroundings_.on_ports();
-  return theirs;
+  ports_.emplace(number, std::make_unique<OpenPort>(loop_, sockets_, user, device_index,
+                                                    std::move(ends->ours), takes_long, std::move(owner)));
+  agent_.consider_idle();
+  return std::move(ends->theirs);
 }
 
 // Whether the program may send now. Just after the agent's start, programs wait until it knows its
 // neighbours.
 bool MadDispatcher::has_room(uint64_t port) {
-  const TimePoint settled = surroundings_.settled();
+  const TimePoint settled = fabrics_.settled;
   if (MonotonicClock::now() >= settled) {
     return waiting_.has_room(port) && long_.has_room(port, ports_.at(port)->user());
   }
@@ -147,7 +149,7 @@ void MadDispatcher::close(uint64_t port) {
   for (const uint32_t transaction : registrations_.remove_port(port)) long_.forget_receiver(transaction);
   waiting_.remove_port(port);
   long_.remove_port(port);
-  surroundings_.on_ports();
+  agent_.consider_idle();
 }
 
 Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number) {
@@ -308,7 +310,7 @@ void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
     }
     return;
   }
-  const auto counters = port_counters_of(surroundings_.counters(device));
+  const auto counters = port_counters_of(counters_.of(device));
   take_answer(
       device,
       fabric.switch_performance.answer(request, Subnet::kOwnPort, counters.seen_from_peer(), true).bytes,
@@ -318,8 +320,8 @@ void MadDispatcher::ask_switch(LinkFabric& fabric, const Mad& request) {
 // ---- arriving datagrams
 
 LinkFabric* MadDispatcher::fabric_with(const roce::Address& address, uint32_t interface_index) {
-  const auto device = surroundings_.device_with(address, interface_index);
-  return device ? fabrics_.find(*device) : nullptr;
+  const auto place = cm_.links().find(address, interface_index);
+  return place ? fabrics_.find(place->link->device_index) : nullptr;
 }
 
 // Returns the LID of the sender, or 0 if it has none. An address of this host belongs to no neighbour.
@@ -390,7 +392,7 @@ bool MadDispatcher::take_request(LinkFabric& fabric, const Mad& request, const C
   const MadHeader header = mad::header_of(request);
   const uint32_t device = fabric.link.device_index;
   if (header.management_class == mad::kClassPerformance) {
-    const auto counters = port_counters_of(surroundings_.counters(device));
+    const auto counters = port_counters_of(counters_.of(device));
     // Local programs may reset the counters that these answers show; other hosts may not.
     answer(fabric, fabric.own_performance.answer(request, kOwnPortNumber, counters, from.is_here()), from);
     return true;
@@ -456,7 +458,8 @@ void MadDispatcher::deliver(uint64_t port, uint32_t agent, ConstBytes message, c
 }
 
 void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
-  surroundings_.send(cm::Mad{mad.bytes}, to.path);
+  cm_.gsi().send(cm::Mad{mad.bytes}, to.path);
+  cm_.settle();
 }
 
 // ---- timeouts

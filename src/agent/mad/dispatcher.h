@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,18 +10,18 @@
 
 #include <sys/types.h>
 
-#include "agent/deadline_timer.h"
+#include "agent/agent_host.h"
+#include "agent/cm/service.h"
 #include "agent/event_loop.h"
-#include "agent/mad/link_fabrics.h"
+#include "agent/mad/agents.h"
+#include "agent/mad/discovery.h"
 #include "agent/mad/long_messages.h"
 #include "agent/mad/open_port.h"
-#include "agent/mad/registrations.h"
-#include "agent/mad/waiting_requests.h"
 #include "agent/sessions/client_sockets.h"
+#include "agent/status/counter_publisher.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "control/model/device_counters.h"
 #include "management/cm/events.h"
 #include "management/cm/mad.h"
 #include "management/mad/mad.h"
@@ -35,20 +34,10 @@ namespace verbena::agent {
 // Handles timeouts and retries of requests, as the kernel does for its users. For the agent's thread.
 class MadDispatcher {
  public:
-  struct Surroundings {
-    // Sends to QP1 of another host. A datagram that cannot be sent is lost.
-    std::function<void(const cm::Mad& mad, const roce::Path& path)> send;
-    // Returns the device index of the link that has the address, or nullopt. If several links have the
-    // address, prefers the one over netdev `interface_index`.
-    std::function<std::optional<uint32_t>(const roce::Address& address, uint32_t interface_index)>
-        device_with;
-    std::function<control::DeviceCounters(uint32_t device_index)> counters;
-    std::function<void()> on_ports;      // the number of open ports has changed
-    std::function<TimePoint()> settled;  // Discovery::settled(): programs may not send before
-  };
   // `own`: the agent's own user. `host`: this host's name, which describes its adapters in the subnet.
-  MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
-                Surroundings surroundings);
+  // REQUIRES: the references outlive this object
+  MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host, CmService& cm,
+                CounterPublisher& counters, AgentHost& agent);
   MadDispatcher(const MadDispatcher&) = delete;
   MadDispatcher& operator=(const MadDispatcher&) = delete;
 
@@ -107,13 +96,16 @@ class MadDispatcher {
   // Delivers an answer to the program that awaits it. Drops an answer that no program awaits.
   void take_answer(uint32_t device_index, ConstBytes mad, const Correspondent& from);
   void deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from);
+  // Sends to QP1 of another host. A datagram that cannot be sent is lost.
   void send(const mad::Mad& mad, const Correspondent& to);
 
   void on_timer();
 
   EventLoop& loop_;
   ClientSockets& sockets_;
-  const Surroundings surroundings_;
+  CmService& cm_;
+  CounterPublisher& counters_;
+  AgentHost& agent_;
   Quota quota_;
   LinkFabrics fabrics_;
   Registrations registrations_;

@@ -6,8 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "agent/mad/waiting_requests.h"
-
 namespace verbena::agent {
 namespace {
 

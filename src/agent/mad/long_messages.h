@@ -10,9 +10,8 @@
 
 #include <sys/types.h>
 
-#include "agent/deadline_timer.h"
 #include "agent/event_loop.h"
-#include "agent/mad/registrations.h"
+#include "agent/mad/agents.h"
 #include "base/quota.h"
 #include "control/protocol/mad_messages.h"
 #include "management/mad/rmpp_receiver.h"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/sessions/acting_for.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "management/mad/rmpp.h"

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "agent/cm/refusals.h"
 #include "management/mad/attributes.h"
 
 namespace verbena::agent {
@@ -59,9 +58,8 @@ RequestResult<protocol::MadRegisterReply> MadRequests::add_agent(
 }
 
 RequestResult<> MadRequests::remove_agent(const Lessee& client, const protocol::MadRegisterRequest& request) {
-  const auto removed = dispatcher_.remove_agent(client.uid, request.port, request.agent);
-  if (!removed) return refuse(removed.error().code, "there is no such agent");
-  return Reply<>();
+  return plain_reply(dispatcher_.remove_agent(client.uid, request.port, request.agent),
+                     "there is no such agent");
 }
 
 }  // namespace verbena::agent

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include <sys/socket.h>
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 namespace {
@@ -13,21 +13,17 @@ using protocol::MessageType;
 
 }  // namespace
 
-ClientEvents::ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
-                           Surroundings surroundings)
-    : loop_(loop), sockets_(sockets), user_(user), links_(links), surroundings_(std::move(surroundings)) {}
-
 ClientEvents::~ClientEvents() {
   if (socket_) loop_.forget(socket_->get());
 }
 
 Result<UniqueFd> ClientEvents::open(uint16_t version) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  socket_.emplace(sockets_, user_, UniqueFd(ends[0]));
+  auto ends = control::make_socket_pair();
+  if (!ends) return fail(ends.error().code);
+  socket_.emplace(sockets_, user_, std::move(ends->ours));
   version_ = version;
   loop_.watch_for(user_, socket_->get(), EPOLLIN, [this](uint32_t) { return on_readable(); });
-  return UniqueFd(ends[1]);
+  return std::move(ends->theirs);
 }
 
 void ClientEvents::links_changed() {
@@ -48,67 +44,40 @@ void ClientEvents::push_links() {
 }
 
 template <class Message>
-bool ClientEvents::say(const Message& message, const UniqueFd& file, uint32_t& unseen) {
-  const int fd = file.get();
+bool ClientEvents::say(Kind& kind, Message message, int error, const UniqueFd& file, bool is_limited) {
+  if (stopped_ || !socket_ || !knows(kind) || (is_limited && kind.unseen >= kind.max_unseen)) return false;
   if (file && !socket_->may_send(1)) return false;
+  message.header = protocol::request_header(kind.message, 0, version_);
+  message.header.error = error;
+  const int fd = file.get();
   const auto sent = socket_->send(protocol::bytes_of(message), {&fd, file ? 1u : 0u});
-  if (sent) ++unseen;
+  if (sent) ++kind.unseen;
   return sent.has_value();
 }
 
 // Closes the socket on the closer's thread. The agent's copy may be the last one, with unread data of the
 // other user.
 bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
-  const bool told = say_peer(peer);
+  const protocol::PeerMessage message{{}, peer.domain, peer.slot, peer.asked ? 1u : 0u};
+  const bool told = say(peers_, message, peer.error, peer.socket);
   sockets_.closer().close(other, std::move(peer.socket));
   return told;
 }
 
-bool ClientEvents::say_peer(const control::DomainPeer& peer) {
-  if (stopped_ || !socket_ || peers_unseen_ >= protocol::kMaxPeersUnseen) return false;
-  protocol::PeerMessage message{};
-  message.header = protocol::request_header(MessageType::kPeer, 0, version_);
-  message.header.error = peer.error;
-  message.domain = peer.domain;
-  message.slot = peer.slot;
-  message.asked = peer.asked ? 1 : 0;
-  return say(message, peer.socket, peers_unseen_);
-}
-
 bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
-  const bool told = say_channel(channel);
+  const protocol::ChannelMessage message{{}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, 0};
+  const bool told = say(channels_, message, channel.error, channel.socket);
   sockets_.closer().close(other, std::move(channel.socket));
   return told;
 }
 
-bool ClientEvents::say_channel(const control::SlotChannel& channel) {
-  if (stopped_ || !socket_ || !knows_channels()) return false;
-  if (channels_unseen_ >= protocol::kMaxChannelsUnseen) return false;
-  protocol::ChannelMessage message{};
-  message.header = protocol::request_header(MessageType::kChannel, 0, version_);
-  message.header.error = channel.error;
-  message.own_slot = channel.own_slot;
-  message.peer_slot = channel.peer_slot;
-  message.asked = channel.asked ? 1 : 0;
-  return say(message, channel.socket, channels_unseen_);
-}
-
 bool ClientEvents::tell_capture(control::SlotCapture capture) {
-  if (stopped_ || !socket_ || !knows_captures()) return false;
-  if (capture.ring && captures_unseen_ >= protocol::kMaxCapturesUnseen) return false;
-  protocol::CaptureMessage message{};
-  message.header = protocol::request_header(MessageType::kCapture, 0, version_);
-  message.slot = capture.slot;
-  return say(message, capture.ring, captures_unseen_);
+  const bool starts = static_cast<bool>(capture.ring);
+  return say(captures_, protocol::CaptureMessage{{}, capture.slot, 0}, 0, capture.ring, starts);
 }
 
 bool ClientEvents::tell_trace(bool on) {
-  if (stopped_ || !socket_ || !knows_traces()) return false;
-  if (on && traces_unseen_ >= protocol::kMaxTracesUnseen) return false;
-  protocol::TraceMessage message{};
-  message.header = protocol::request_header(MessageType::kTraceDetails, 0, version_);
-  message.on = on ? 1 : 0;
-  return say(message, UniqueFd(), traces_unseen_);
+  return say(traces_, protocol::TraceMessage{{}, on ? 1u : 0u, 0}, 0, UniqueFd(), on);
 }
 
 bool ClientEvents::on_readable() {
@@ -118,7 +87,7 @@ bool ClientEvents::on_readable() {
   if (!seen && seen.error().code == EAGAIN) return false;
   // A descriptor is not expected here. Closing the client's end also discards what it has sent.
   if (!seen || seen->bytes == 0 || seen->has_files) {
-    surroundings_.on_end();
+    client_.on_end();
     return false;
   }
   socket_->drop();
@@ -131,21 +100,18 @@ bool ClientEvents::on_readable() {
 void ClientEvents::take(ConstBytes message) {
   const auto header = protocol::read_as<protocol::MessageHeader>(message);
   const auto is = [&](MessageType type) { return header.type == static_cast<uint16_t>(type); };
+  for (Kind* kind : {&peers_, &channels_, &captures_, &traces_}) {
+    if (!is(kind->acknowledgement)) continue;
+    if (kind->unseen > 0) --kind->unseen;
+    return;
+  }
   if (is(MessageType::kAskPeer)) {
     const auto ask = protocol::read_as<protocol::PeerMessage>(message);
-    if (message.size() == sizeof ask) surroundings_.on_ask_peer(ask.domain, ask.slot);
-  } else if (is(MessageType::kPeerSeen)) {
-    if (peers_unseen_ > 0) --peers_unseen_;
+    if (message.size() == sizeof ask) client_.on_ask_peer(ask.domain, ask.slot);
   } else if (is(MessageType::kAskChannel)) {
     const auto ask = protocol::read_as<protocol::ChannelMessage>(message);
     const bool whole = message.size() == sizeof ask;
-    if (whole && knows_channels()) surroundings_.on_ask_channel(ask.own_slot, ask.peer_slot);
-  } else if (is(MessageType::kChannelSeen)) {
-    if (channels_unseen_ > 0) --channels_unseen_;
-  } else if (is(MessageType::kCaptureSeen)) {
-    if (captures_unseen_ > 0) --captures_unseen_;
-  } else if (is(MessageType::kTraceDetailsSeen)) {
-    if (traces_unseen_ > 0) --traces_unseen_;
+    if (whole && knows(channels_)) client_.on_ask_channel(ask.own_slot, ask.peer_slot);
   } else if (header.sequence == sequence_) {  // else it is no acknowledgement of the latest links
     links_unseen_ = false;
     push_links();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 
 #include <sys/types.h>
@@ -23,16 +22,21 @@ namespace verbena::agent {
 // limited number of peer, channel, capture and trace messages.
 class ClientEvents {
  public:
-  struct Surroundings {
+  // Learns what the client sends.
+  class Client {
+   public:
+    virtual ~Client() = default;
     // The client asks for a socket to the process with this slot in an XRC domain.
-    std::function<void(uint64_t domain, uint32_t slot)> on_ask_peer;
+    virtual void on_ask_peer(uint64_t domain, uint32_t slot) = 0;
     // The client asks for a channel between its slot and a peer's.
-    std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
-    std::function<void()> on_end;  // the client has closed its end, or sent descriptors
+    virtual void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) = 0;
+    // The client has closed its end, or sent descriptors.
+    virtual void on_end() = 0;
   };
-  // `user`: the client's user.
+  // `user`: the client's user. REQUIRES: the references outlive this object
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
-               Surroundings surroundings);
+               Client& client)
+      : loop_(loop), sockets_(sockets), user_(user), links_(links), client_(client) {}
   ~ClientEvents();
   ClientEvents(const ClientEvents&) = delete;
   ClientEvents& operator=(const ClientEvents&) = delete;
@@ -62,35 +66,43 @@ class ClientEvents {
   bool tell_trace(bool on);
 
  private:
-  bool knows_channels() const { return version_ >= protocol::kFirstVersionWithChannels; }
-  bool knows_captures() const { return version_ >= protocol::kFirstVersionWithCaptures; }
-  bool knows_traces() const { return version_ >= protocol::kFirstVersionWithTraces; }
   // Handles one message. Returns false if there is none, or the client must be disconnected.
   bool on_readable();
   void take(ConstBytes message);
   void push_links();
-  bool say_peer(const control::DomainPeer& peer);
-  bool say_channel(const control::SlotChannel& channel);
-  // Sends the message, with `file` if it is valid. Increments `unseen`, which the client's acknowledgement
-  // decrements. Returns false if the message is not sent.
+  // A kind of messages that the client acknowledges.
+  struct Kind {
+    protocol::MessageType message;
+    protocol::MessageType acknowledgement;
+    uint16_t since;  // the first protocol version with these messages
+    uint32_t max_unseen;
+    uint32_t unseen = 0;
+  };
+  bool knows(const Kind& kind) const { return version_ >= kind.since; }
+  // Fills in the message's header and sends the message, with `file` if it is valid. Returns false if the
+  // message is not sent. `is_limited`: not sent either if max_unseen messages are unacknowledged.
   template <class Message>
-  bool say(const Message& message, const UniqueFd& file, uint32_t& unseen);
+  bool say(Kind& kind, Message message, int error, const UniqueFd& file, bool is_limited = true);
 
   EventLoop& loop_;
   ClientSockets& sockets_;
   const uid_t user_;
   const LinkPublisher& links_;
-  const Surroundings surroundings_;
+  Client& client_;
   std::optional<ClientSocket> socket_;
   uint16_t version_ = protocol::kProtocolVersion;
   bool stopped_ = false;
   uint32_t sequence_ = 0;
   bool links_unseen_ = false;    // a links message is unacknowledged
   bool links_outdated_ = false;  // the table is newer than the last one sent
-  uint32_t peers_unseen_ = 0;
-  uint32_t channels_unseen_ = 0;
-  uint32_t captures_unseen_ = 0;
-  uint32_t traces_unseen_ = 0;
+  Kind peers_{protocol::MessageType::kPeer, protocol::MessageType::kPeerSeen,
+              protocol::kOldestProtocolVersion, protocol::kMaxPeersUnseen};
+  Kind channels_{protocol::MessageType::kChannel, protocol::MessageType::kChannelSeen,
+                 protocol::kFirstVersionWithChannels, protocol::kMaxChannelsUnseen};
+  Kind captures_{protocol::MessageType::kCapture, protocol::MessageType::kCaptureSeen,
+                 protocol::kFirstVersionWithCaptures, protocol::kMaxCapturesUnseen};
+  Kind traces_{protocol::MessageType::kTraceDetails, protocol::MessageType::kTraceDetailsSeen,
+               protocol::kFirstVersionWithTraces, protocol::kMaxTracesUnseen};
 };
 
 }  // namespace verbena::agent

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_sockets.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -83,7 +82,6 @@ bool is_all_taken(int socket) {
 }  // namespace
 
 ClientSockets::~ClientSockets() {
-  if (next_look_) loop_.cancel(*next_look_);
   for (Left& each : left_) closer_.close(each.user, each.socket.part());
 }
 
@@ -136,12 +134,7 @@ void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For w
 }
 
 void ClientSockets::look_later() {
-  if (next_look_ || left_.empty()) return;
-  next_look_ = loop_.at(MonotonicClock::now() + kLookInterval, [this] {
-    next_look_.reset();
-    look();
-    look_later();
-  });
+  if (!left_.empty()) next_look_.arm(MonotonicClock::now() + kLookInterval);
 }
 
 void ClientSockets::look() {

@@ -5,15 +5,13 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <optional>
 #include <span>
 
 #include <sys/types.h>
 
-#include "agent/descriptor_limit.h"
 #include "agent/event_loop.h"
-#include "agent/sessions/foreign_closer.h"
-#include "agent/sessions/held_files.h"
+#include "agent/own_process.h"
+#include "agent/sessions/client_files.h"
 #include "base/bytes.h"
 #include "base/foreign_socket.h"
 #include "base/quota.h"
@@ -94,7 +92,10 @@ class ClientSockets {
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;
   std::map<uid_t, std::map<uint64_t, int>> waiting_;  // no empty maps
-  std::optional<EventLoop::TimerId> next_look_;
+  DeadlineTimer next_look_{loop_, [this] {
+                             look();
+                             look_later();
+                           }};
 };
 
 // The agent's end of a socket to a client. A client may send descriptors with each message: the agent

@@ -8,7 +8,6 @@
 
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
 #include "base/log.h"
 #include "base/paths/users.h"
 #include "base/socket_option.h"
@@ -30,8 +29,13 @@ Quota::Size ClientTable::room_with(size_t descriptors) {
   return Quota::Size::of(std::min(kMaxSessions, descriptors / 2 / kDescriptorsOfClient));
 }
 
-ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings)
-    : loop_(loop), sockets_(sockets), surroundings_(std::move(surroundings)), quota_(room, ::geteuid()) {}
+ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, AgentHost& agent,
+                         MakeSession make_session)
+    : loop_(loop),
+      sockets_(sockets),
+      agent_(agent),
+      make_session_(std::move(make_session)),
+      quota_(room, ::geteuid()) {}
 
 Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
   listeners_ = std::move(names);
@@ -87,12 +91,12 @@ void ClientTable::begin(uint64_t id) {
   auto node = coming_.extract(id);
   if (node.empty()) return;
   Coming& client = node.mapped();
-  sessions_[id] = {client.peer.uid, surroundings_.make_session(id, std::move(client.socket), client.peer)};
+  sessions_[id] = {client.peer.uid, make_session_(id, std::move(client.socket), client.peer)};
   loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
     const Session* session = find(id);
     if (session != nullptr && !session->is_greeted()) close(id);
   });
-  surroundings_.on_come(id);
+  agent_.session_came(id);
 }
 
 // Whether the client is in the agent's network namespace. The file system shows the agent's socket file in
@@ -152,7 +156,7 @@ void ClientTable::end(uint64_t id) {
   if (found == sessions_.end()) return;
   quota_.give_back(found->second.user);
   sessions_.erase(found);
-  surroundings_.on_go(id);
+  agent_.session_went(id);
 }
 
 void ClientTable::clear() {

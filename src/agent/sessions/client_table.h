@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "agent/agent_host.h"
 #include "agent/event_loop.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/sessions/session.h"
@@ -23,11 +24,8 @@ namespace verbena::agent {
 // Accepts clients within each user's quota, and owns their sessions until they end.
 class ClientTable {
  public:
-  struct Surroundings {
-    std::function<std::unique_ptr<Session>(uint64_t id, UniqueFd socket, const ucred& peer)> make_session;
-    std::function<void(uint64_t id)> on_come;  // the session exists now
-    std::function<void(uint64_t id)> on_go;    // the session is destroyed
-  };
+  using MakeSession =
+      std::function<std::unique_ptr<Session>(uint64_t id, UniqueFd socket, const ucred& peer)>;
   // Descriptors that the agent needs for one client: two sockets and a pidfd.
   static constexpr size_t kDescriptorsOfClient = 3;
   // Returns the quota of clients for an agent whose RLIMIT_NOFILE is `descriptors`: at most 8,192. Clients
@@ -35,7 +33,8 @@ class ClientTable {
   // (descriptors_test.cc).
   static Quota::Size room_with(size_t descriptors);
   // `room`: maximum number of sessions
-  ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, Surroundings surroundings);
+  ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, AgentHost& agent,
+              MakeSession make_session);
 
   // Starts to listen on these sockets, which are bound to the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
@@ -78,7 +77,8 @@ class ClientTable {
 
   EventLoop& loop_;
   ClientSockets& sockets_;
-  const Surroundings surroundings_;
+  AgentHost& agent_;
+  const MakeSession make_session_;
   std::vector<UniqueFd> listeners_;
   size_t next_listener_ = 0;        // the next one to accept from
   uint64_t network_namespace_ = 0;  // 0: not supported by the kernel

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include <sys/types.h>
@@ -38,5 +39,17 @@ class ServedUsers {
   bool is_roots_;
   std::optional<uid_t> only_;
 };
+
+// Counts the programs that were refused because of their protocol version, and describes the last one.
+struct RefusedPrograms {
+  uint32_t count = 0;
+  pid_t last_pid = 0;
+  uint16_t last_version = 0;
+};
+
+// Program names that an agent's two helper processes send in their hello. An agent may end while it has no
+// other clients than these.
+inline constexpr const char* kStandbyName = "verbena-keeper";  // commands/agent/standby.h
+inline constexpr const char* kMirrorName = "verbena-mirror";   // commands/agent/device_mirror.h
 
 }  // namespace verbena::agent

@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <type_traits>
 #include <utility>
 
 #include <unistd.h>
 
-#include "agent/sessions/acting_for.h"
-#include "agent/sessions/helper_names.h"
 #include "agent/slots/process.h"
 #include "base/format.h"
 #include "base/log.h"
@@ -22,6 +19,7 @@ namespace {
 using protocol::MessageHeader;
 using protocol::MessageType;
 using protocol::read_as;
+using protocol::TraceCall;
 
 // Maximum number of descriptors in a reply.
 constexpr size_t kMaxFilesOfReply = 3;
@@ -41,81 +39,99 @@ bool brings_descriptors(ConstBytes message) {
   return std::ranges::any_of(kThatDo, [&](MessageType one) { return static_cast<uint16_t>(one) == type; });
 }
 
-template <class Role, class Message, class Method>
-constexpr bool takes_descriptor =
-    std::is_invocable_v<Method, Role&, const Lessee&, const Message&, ClientFile>;
+// Describes a method that carries out a request.
+template <class Method>
+struct Traits;
+template <class Role, class Result, class Request_, class... Descriptor>
+struct Traits<Result (Role::*)(const Lessee&, const Request_&, Descriptor...)> {
+  using Message = Request_;
+  static constexpr bool kTakesDescriptor = sizeof...(Descriptor) == 1;
+};
 
 }  // namespace
 
-struct Session::Request {
-  MessageType type;
-  size_t bytes;
-  bool takes_descriptor;
-  void (*carry_out)(Session& session, const MessageHeader& header, ConstBytes message, ClientFile descriptor);
-};
+template <auto Role, auto Method>
+constexpr Session::Request Session::request(MessageType type) {
+  using Of = Traits<decltype(Method)>;
+  using Message = typename Of::Message;
+  return {type, sizeof(Message), Of::kTakesDescriptor,
+          [](Session& session, const MessageHeader& header, ConstBytes message,
+             [[maybe_unused]] ClientFile descriptor) {
+            const auto request = read_as<Message>(message);
+            auto& role = session.parts_.requests.*Role;
+            if constexpr (Of::kTakesDescriptor) {
+              session.answer(header, (role.*Method)(session.client_, request, std::move(descriptor)));
+            } else {
+              session.answer(header, (role.*Method)(session.client_, request));
+            }
+          }};
+}
 
-template <class Message, auto Role, auto Method>
-void Session::carry_out(Session& session, const MessageHeader& header, ConstBytes message,
-                        [[maybe_unused]] ClientFile descriptor) {
-  const auto request = read_as<Message>(message);
-  auto& role = session.parts_.requests.*Role;
-  if constexpr (takes_descriptor<decltype(role), Message, decltype(Method)>) {
-    session.answer(header, (role.*Method)(session.client_, request, std::move(descriptor)));
-  } else {
-    session.answer(header, (role.*Method)(session.client_, request));
-  }
+template <auto Method, TraceCall Call>
+constexpr Session::Request Session::cm_request(MessageType type) {
+  using Of = RequestMethod<decltype(Method)>;
+  return {type, sizeof(typename Of::Message), Of::kTakesDescriptor,
+          [](Session& session, const MessageHeader& header, ConstBytes message, ClientFile descriptor) {
+            session.connection_management().carry_out<Method, Call>(header, message, std::move(descriptor));
+          }};
 }
 
 const Session::Request Session::kRequests[] = {
-#define VERBENA_REQUEST(type, message, role, Role, method)                                      \
-  {                                                                                             \
-    MessageType::type, sizeof(protocol::message),                                               \
-        takes_descriptor<Role##Requests, protocol::message, decltype(&Role##Requests::method)>, \
-        &Session::carry_out<protocol::message, &Requests::role, &Role##Requests::method>        \
-  }
-    VERBENA_REQUEST(kGetLinks, GetLinksRequest, links, Link, get_links),
-    VERBENA_REQUEST(kAddLink, LinkRequest, links, Link, add_link),
-    VERBENA_REQUEST(kDeleteLink, LinkRequest, links, Link, delete_link),
-    VERBENA_REQUEST(kSetPeers, PeersRequest, links, Link, set_peers),
-    VERBENA_REQUEST(kJoinGroup, GroupRequest, links, Link, join_group),
-    VERBENA_REQUEST(kTakeSlot, TakeSlotRequest, slots, Slot, take_slot),
-    VERBENA_REQUEST(kKeepSlot, SlotRequest, slots, Slot, keep_slot),
-    VERBENA_REQUEST(kClaimSlot, ClaimSlotRequest, slots, Slot, claim_slot),
-    VERBENA_REQUEST(kReturnSlot, SlotRequest, slots, Slot, return_slot),
-    VERBENA_REQUEST(kOpenDomain, DomainRequest, domains, Domain, open_domain),
-    VERBENA_REQUEST(kCloseDomain, DomainRequest, domains, Domain, close_domain),
-    VERBENA_REQUEST(kGetStatus, GetStatusRequest, status, Status, get_status),
-    VERBENA_REQUEST(kGetSlotStatus, SlotRequest, status, Status, get_slot_status),
-    VERBENA_REQUEST(kGetDeviceCounters, DeviceRequest, status, Status, get_device_counters),
-    VERBENA_REQUEST(kStartCapture, StartCaptureRequest, captures, Capture, start_capture),
-    VERBENA_REQUEST(kGetCaptureNews, GetCaptureNewsRequest, captures, Capture, get_capture_news),
-    VERBENA_REQUEST(kGetCmStatus, GetCmStatusRequest, status, Status, get_cm_status),
-    VERBENA_REQUEST(kMadGetPort, DeviceRequest, mads, Mad, get_port),
-    VERBENA_REQUEST(kMadOpenPort, DeviceRequest, mads, Mad, open_port),
-    VERBENA_REQUEST(kMadRegister, MadRegisterRequest, mads, Mad, add_agent),
-    VERBENA_REQUEST(kMadUnregister, MadRegisterRequest, mads, Mad, remove_agent),
-    VERBENA_REQUEST(kGetCmIds, GetCmIdsRequest, status, Status, get_cm_ids),
-    VERBENA_REQUEST(kRenameLink, RenameRequest, links, Link, rename_link),
-    VERBENA_REQUEST(kGetKeptTrace, KeptTraceRequest, traces, Trace, get_kept_trace),
-    VERBENA_REQUEST(kGetConnectionTrace, ConnectionTraceRequest, traces, Trace, get_connection_trace),
-    VERBENA_REQUEST(kStartTrace, StartTraceRequest, traces, Trace, start_trace),
-#undef VERBENA_REQUEST
+    {MessageType::kHello, sizeof(protocol::HelloRequest), true,
+     [](Session& session, const MessageHeader&, ConstBytes message, ClientFile takeover_state) {
+       session.hello(read_as<protocol::HelloRequest>(message), std::move(takeover_state));
+     }},
+    request<&Requests::links, &LinkRequests::get_links>(MessageType::kGetLinks),
+    request<&Requests::links, &LinkRequests::add_link>(MessageType::kAddLink),
+    request<&Requests::links, &LinkRequests::delete_link>(MessageType::kDeleteLink),
+    request<&Requests::links, &LinkRequests::set_peers>(MessageType::kSetPeers),
+    request<&Requests::links, &LinkRequests::join_group>(MessageType::kJoinGroup),
+    request<&Requests::slots, &SlotRequests::take_slot>(MessageType::kTakeSlot),
+    request<&Requests::slots, &SlotRequests::keep_slot>(MessageType::kKeepSlot),
+    request<&Requests::slots, &SlotRequests::claim_slot>(MessageType::kClaimSlot),
+    request<&Requests::slots, &SlotRequests::return_slot>(MessageType::kReturnSlot),
+    request<&Requests::domains, &DomainRequests::open_domain>(MessageType::kOpenDomain),
+    request<&Requests::domains, &DomainRequests::close_domain>(MessageType::kCloseDomain),
+    request<&Requests::status, &StatusRequests::get_status>(MessageType::kGetStatus),
+    request<&Requests::status, &StatusRequests::get_slot_status>(MessageType::kGetSlotStatus),
+    request<&Requests::status, &StatusRequests::get_device_counters>(MessageType::kGetDeviceCounters),
+    request<&Requests::captures, &CaptureRequests::start_capture>(MessageType::kStartCapture),
+    request<&Requests::captures, &CaptureRequests::get_capture_news>(MessageType::kGetCaptureNews),
+    request<&Requests::status, &StatusRequests::get_cm_status>(MessageType::kGetCmStatus),
+    request<&Requests::mads, &MadRequests::get_port>(MessageType::kMadGetPort),
+    request<&Requests::mads, &MadRequests::open_port>(MessageType::kMadOpenPort),
+    request<&Requests::mads, &MadRequests::add_agent>(MessageType::kMadRegister),
+    request<&Requests::mads, &MadRequests::remove_agent>(MessageType::kMadUnregister),
+    request<&Requests::status, &StatusRequests::get_cm_ids>(MessageType::kGetCmIds),
+    request<&Requests::links, &LinkRequests::rename_link>(MessageType::kRenameLink),
+    request<&Requests::traces, &TraceRequests::get_kept_trace>(MessageType::kGetKeptTrace),
+    request<&Requests::traces, &TraceRequests::get_connection_trace>(MessageType::kGetConnectionTrace),
+    request<&Requests::traces, &TraceRequests::start_trace>(MessageType::kStartTrace),
+    cm_request<&IdentifierRequests::open_channel>(MessageType::kCmOpenChannel),
+    cm_request<&IdentifierRequests::close_channel>(MessageType::kCmCloseChannel),
+    cm_request<&IdentifierRequests::create>(MessageType::kCmCreateId),
+    cm_request<&IdentifierRequests::destroy, TraceCall::kDestroy>(MessageType::kCmDestroyId),
+    cm_request<&AddressRequests::bind, TraceCall::kBind>(MessageType::kCmBind),
+    cm_request<&AddressRequests::resolve_address, TraceCall::kResolveAddress>(MessageType::kCmResolveAddress),
+    cm_request<&AddressRequests::resolve_route, TraceCall::kResolveRoute>(MessageType::kCmResolveRoute),
+    cm_request<&AddressRequests::listen, TraceCall::kListen>(MessageType::kCmListen),
+    cm_request<&ConnectionRequests::connect, TraceCall::kConnect>(MessageType::kCmConnect),
+    cm_request<&ConnectionRequests::accept, TraceCall::kAccept>(MessageType::kCmAccept),
+    cm_request<&ConnectionRequests::reject, TraceCall::kReject>(MessageType::kCmReject),
+    cm_request<&ConnectionRequests::establish, TraceCall::kNotify>(MessageType::kCmEstablish),
+    cm_request<&ConnectionRequests::disconnect, TraceCall::kDisconnect>(MessageType::kCmDisconnect),
+    cm_request<&IdentifierRequests::set_option>(MessageType::kCmSetOption),
+    cm_request<&MulticastRequests::join, TraceCall::kJoin>(MessageType::kCmJoin),
+    cm_request<&MulticastRequests::leave, TraceCall::kLeave>(MessageType::kCmLeave),
+    cm_request<&IdentifierRequests::migrate>(MessageType::kCmMigrateId),
+    cm_request<&RestoreRequests::restore>(MessageType::kCmRestoreId),
 };
 
 Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer)
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies),
-      events_(parts.loop, parts.sockets, peer.uid, parts.links,
-              {.on_ask_peer =
-                   [this](uint64_t domain, uint32_t slot) {
-                     parts_.requests.domains.ask_for_peer(client_.session, domain, slot);
-                   },
-               .on_ask_channel =
-                   [this](uint32_t own_slot, uint32_t peer_slot) {
-                     parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
-                   },
-               .on_end = [this] { close(); }}) {
+      events_(parts.loop, parts.sockets, peer.uid, parts.links, *this) {
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return on_readable(events); });
   client_.process = share_process(watch_peer(socket_.get(), peer.pid));
@@ -183,15 +199,6 @@ const Session::Request* Session::find_request(uint16_t type) {
   return found != std::end(kRequests) ? found : nullptr;
 }
 
-Session::Shape Session::shape_of(uint16_t type) {
-  if (type == static_cast<uint16_t>(MessageType::kHello)) return {sizeof(protocol::HelloRequest), true};
-  if (const size_t bytes = CmClient::request_bytes(type); bytes != 0) {
-    return {bytes, CmClient::takes_descriptor(type)};
-  }
-  const Request* request = find_request(type);
-  return request != nullptr ? Shape{request->bytes, request->takes_descriptor} : Shape();
-}
-
 std::optional<Session::Fault> Session::find_fault(const MessageHeader& header, ConstBytes message,
                                                   bool is_longer) const {
   if (message.size() < sizeof header) return Fault{EBADMSG, "shorter than a header"};
@@ -200,10 +207,10 @@ std::optional<Session::Fault> Session::find_fault(const MessageHeader& header, C
   }
   if (!protocol::is_neighbour(header.version)) return std::nullopt;  // refuse_version() rejects it
   if (is_longer) return Fault{EMSGSIZE, "longer than any request"};
-  const Shape shape = shape_of(header.type);
-  if (shape.bytes == 0) return Fault{EOPNOTSUPP, "no such request"};
-  const bool fits = header.version > protocol::kProtocolVersion ? message.size() >= shape.bytes
-                                                                : message.size() == shape.bytes;
+  const Request* request = find_request(header.type);
+  if (request == nullptr) return Fault{EOPNOTSUPP, "no such request"};
+  const bool fits = header.version > protocol::kProtocolVersion ? message.size() >= request->bytes
+                                                                : message.size() == request->bytes;
   if (!fits) return Fault{EBADMSG, "of the wrong length"};
   const bool is_hello = header.type == static_cast<uint16_t>(MessageType::kHello);
   if (is_hello == greeted_) return Fault{EPROTO, is_hello ? "hello was said already" : "say hello first"};
@@ -219,7 +226,7 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
   ClientFile file;
   if (has_files) {
     if (fault) return drop_with_files(header, *fault);
-    if (!is_known || !shape_of(header.type).takes_descriptor) {
+    if (!is_known || !find_request(header.type)->takes_descriptor) {
       return drop_with_files(header, {EBADMSG, "with unexpected descriptors"});
     }
     auto taken = take_file();
@@ -240,7 +247,7 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
   if (brings_descriptors(message) && !socket_.may_send(kMaxFilesOfReply)) {
     return send_error(header, EMFILE, "programs of this user have not taken the descriptors they were sent");
   }
-  handle(header, message, std::move(file));
+  find_request(header.type)->carry_out(*this, header, message, std::move(file));
 }
 
 // Receives the single descriptor of the message that was looked at. EBADMSG: it has more. EMFILE: the agent
@@ -261,15 +268,6 @@ void Session::drop_with_files(const MessageHeader& header, const Fault& fault) {
   close();
 }
 
-void Session::handle(const MessageHeader& header, ConstBytes message, ClientFile descriptor) {
-  if (header.type == static_cast<uint16_t>(MessageType::kHello)) {
-    return hello(read_as<protocol::HelloRequest>(message), std::move(descriptor));
-  }
-  const Request* request = find_request(header.type);
-  if (request == nullptr) return handle_cm(header, message, std::move(descriptor));
-  request->carry_out(*this, header, message, std::move(descriptor));
-}
-
 // Reports the refusal at both ends: in the agent's log, and to the program in the reply. Either one may have
 // to be upgraded or restarted.
 void Session::refuse_version(const MessageHeader& request) {
@@ -284,10 +282,10 @@ void Session::refuse_version(const MessageHeader& request) {
                  VERBENA_VERSION, protocol::kProtocolVersion, request.version));
 }
 
-void Session::handle_cm(const MessageHeader& request, ConstBytes message, ClientFile descriptor) {
+CmClient& Session::connection_management() {
   CmClient::Host& host = *this;
   if (!cm_) cm_ = std::make_unique<CmClient>(parts_.connection_management, host);
-  cm_->handle(request, message, std::move(descriptor));
+  return *cm_;
 }
 
 // A REQ with another process's QPN would end that process's connection: its peer assumes that the QPN was
@@ -343,7 +341,7 @@ void Session::finish_hello() {
   }
   answer(request, RequestResult<protocol::HelloReply>(std::move(reply)));
   parts_.takeover.greeted();
-  parts_.on_greeted(*this);
+  parts_.agent.session_greeted(*this);
 }
 
 bool Session::is_standby() const {
@@ -404,7 +402,7 @@ void Session::close() {
   end_wait();
   if (client_.process)
     parts_.loop.forget(client_.process->get());  // it would be reported until the session is destroyed
-  parts_.close(client_.session);
+  parts_.agent.close_session(client_.session);
 }
 
 }  // namespace verbena::agent

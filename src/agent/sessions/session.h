@@ -12,19 +12,15 @@
 
 #include "agent/cm/client.h"
 #include "agent/event_loop.h"
-#include "agent/links/link_requests.h"
+#include "agent/links/link_publisher.h"
 #include "agent/mad/requests.h"
 #include "agent/sessions/client_events.h"
 #include "agent/sessions/client_sockets.h"
-#include "agent/sessions/refused_programs.h"
 #include "agent/sessions/served_users.h"
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/slot_requests.h"
-#include "agent/status/capture_requests.h"
-#include "agent/status/status_requests.h"
-#include "agent/status/trace_requests.h"
+#include "agent/status/requests.h"
 #include "agent/takeover/takeover.h"
-#include "agent/takeover/takeover_record.h"
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "control/protocol/messages.h"
@@ -46,7 +42,7 @@ struct Requests {
 // Handles a client's connection: checks each request, passes it to the class that carries it out, and sends
 // the reply. Trusts no input: an invalid message gets an error reply. A client that does not receive its
 // replies is disconnected, and so is one that sends unexpected descriptors.
-class Session : private CmClient::Host {
+class Session : private CmClient::Host, private ClientEvents::Client {
  public:
   // The parts of the agent that a session uses.
   struct Parts {
@@ -60,8 +56,7 @@ class Session : private CmClient::Host {
     CmService& connection_management;
     RefusedPrograms& refused;
     const ServedUsers& served;
-    std::function<void(const Session& session)> on_greeted;  // hello has been answered
-    std::function<void(uint64_t session)> close;             // makes the owner destroy the session
+    AgentHost& agent;
   };
   Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer);
   ~Session() override;
@@ -81,18 +76,20 @@ class Session : private CmClient::Host {
   bool is_mirror() const;
 
  private:
-  struct Request;
+  // A request that the agent carries out: its length, and whether a descriptor may come with it.
+  struct Request {
+    protocol::MessageType type;
+    size_t bytes;
+    bool takes_descriptor;
+    void (*carry_out)(Session& session, const protocol::MessageHeader& header, ConstBytes message,
+                      ClientFile descriptor);
+  };
   static const Request kRequests[];
   static const Request* find_request(uint16_t type);
-  template <class Message, auto Role, auto Method>
-  static void carry_out(Session& session, const protocol::MessageHeader& header, ConstBytes message,
-                        ClientFile descriptor);
-  // The length of a request, and whether a descriptor may come with it.
-  struct Shape {
-    size_t bytes = 0;  // 0: there is no such request
-    bool takes_descriptor = false;
-  };
-  static Shape shape_of(uint16_t type);
+  template <auto Role, auto Method>
+  static constexpr Request request(protocol::MessageType type);
+  template <auto Method, protocol::TraceCall Call = protocol::TraceCall::kNone>
+  static constexpr Request cm_request(protocol::MessageType type);
 
   // A reason to reject a message.
   struct Fault {
@@ -108,12 +105,21 @@ class Session : private CmClient::Host {
   std::optional<Fault> find_fault(const protocol::MessageHeader& header, ConstBytes message,
                                   bool is_longer) const;
   Result<ClientFile> take_file();
-  void handle(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor);
   void drop_with_files(const protocol::MessageHeader& header, const Fault& fault);
   void refuse_version(const protocol::MessageHeader& request);
   void hello(const protocol::HelloRequest& request, ClientFile takeover_state);
   void finish_hello();
-  void handle_cm(const protocol::MessageHeader& request, ConstBytes message, ClientFile descriptor);
+  // Returns the client's connection management, which the first request for it creates.
+  CmClient& connection_management();
+
+  // ClientEvents::Client
+  void on_ask_peer(uint64_t domain, uint32_t slot) override {
+    parts_.requests.domains.ask_for_peer(client_.session, domain, slot);
+  }
+  void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
+    parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
+  }
+  void on_end() override { close(); }
 
   // CmClient::Host
   void send_reply(ConstBytes message) override { send(message); }
@@ -154,7 +160,7 @@ class Session : private CmClient::Host {
     EventLoop::TimerId timer;
   };
   std::optional<Wait> wait_;
-  std::unique_ptr<CmClient> cm_;  // created at the first request for connection management
+  std::unique_ptr<CmClient> cm_;
 };
 
 }  // namespace verbena::agent

@@ -3,14 +3,19 @@
 
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "agent/slots/slot_table.h"
 #include "base/unique_fd.h"
 #include "control/model/admin_error.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
+
+using control::refuse;
 
 // A reply: a message, whose header the session fills in, and the descriptors that are sent with it.
 template <class Message = protocol::PlainReply>
@@ -24,8 +29,30 @@ struct Reply {
 template <class Message = protocol::PlainReply>
 using RequestResult = control::AdminResult<Reply<Message>>;
 
+// Returns the reply to a request that has only an outcome. `text`: the error text.
+inline RequestResult<> plain_reply(const Result<void>& outcome, std::string_view text) {
+  if (!outcome) return refuse(outcome.error().code, text);
+  return {};
+}
+
 // Carries out a request in steps. Called until it returns a result, unless the session ends earlier.
 template <class Message = protocol::PlainReply>
 using SlicedResult = std::function<std::optional<RequestResult<Message>>()>;
+
+// Returns whether the user may see all processes: root and the agent's own user may. Others see only their
+// own processes, because a process that knows a QPN can interfere with the QP's owner.
+inline bool sees_all(uid_t user) {
+  return user == 0 || user == ::geteuid();
+}
+inline bool sees_all(const Lessee& client) {
+  return sees_all(client.uid);
+}
+// Returns the only user whose processes the client may see, or nullopt if it may see those of all users.
+inline std::optional<uid_t> seen_by(const Lessee& client) {
+  return sees_all(client) ? std::nullopt : std::optional<uid_t>(client.uid);
+}
+inline bool sees(const Lessee& client, uid_t user) {
+  return sees_all(client) || client.uid == user;
+}
 
 }  // namespace verbena::agent

@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <iterator>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>

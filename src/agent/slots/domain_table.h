@@ -12,7 +12,7 @@
 
 #include <sys/types.h>
 
-#include "agent/sessions/foreign_closer.h"
+#include "agent/sessions/client_files.h"
 #include "base/quota.h"
 #include "base/result.h"
 

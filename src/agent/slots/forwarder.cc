@@ -22,7 +22,8 @@
 #include "base/detached_thread.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "control/protocol/forwarded_datagram.h"
+#include "control/model/message_socket.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::agent {
 namespace {
@@ -113,16 +114,14 @@ Forwarder::~Forwarder() {
 }
 
 Result<UniqueFd> Forwarder::begin(uint32_t slot, int socket) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  UniqueFd ours(ends[0]);
-  UniqueFd receivers(ends[1]);
+  auto ends = control::make_socket_pair();
+  if (!ends) return fail(ends.error().code);
   // The receiver can send nothing back, so no descriptor either: closing one may take as long as its maker
   // likes.
-  if (::shutdown(ours.get(), SHUT_RD) != 0) return fail(errno);
-  ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
-  if (const auto begun = go_on(slot, socket, std::move(ours)); !begun) return fail(begun.error().code);
-  return receivers;
+  if (::shutdown(ends->ours.get(), SHUT_RD) != 0) return fail(errno);
+  ::setsockopt(ends->ours.get(), SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
+  if (const auto begun = go_on(slot, socket, std::move(ends->ours)); !begun) return fail(begun.error().code);
+  return std::move(ends->theirs);
 }
 
 Result<void> Forwarder::go_on(uint32_t slot, int socket, UniqueFd end) {

@@ -2,7 +2,6 @@
 #include "agent/slots/slot_leases.h"
 
 #include <cerrno>
-#include <chrono>
 #include <utility>
 
 #include "wire/roce/qpn.h"
@@ -51,13 +50,13 @@ constexpr int kTakenBackAtOnce = 2;
 }  // namespace
 
 SlotLeases::SlotLeases(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters,
-                       DomainTable& domains, Surroundings surroundings)
+                       DomainTable& domains, AgentHost& agent)
     : loop_(loop),
       wire_(wire),
       slots_(slots),
       counters_(counters),
       domains_(domains),
-      surroundings_(std::move(surroundings)),
+      agent_(agent),
       orphans_(loop) {}
 
 void SlotLeases::pause_wire() {
@@ -69,8 +68,8 @@ void SlotLeases::seek_wire(TimePoint now) {
   pause_wire();
   wire_.open();
   if (!wire_.has_sockets()) return;
-  surroundings_.on_slot(0);
-  surroundings_.on_wire();
+  agent_.slot_changed(0);
+  agent_.wire_opened();
 }
 
 Result<LeasedSlot> SlotLeases::lease(const Lessee& lessee) {
@@ -78,7 +77,7 @@ Result<LeasedSlot> SlotLeases::lease(const Lessee& lessee) {
   seek_wire(now);
   if (counters_.is_behind(lessee.uid)) return fail(EDQUOT);
   auto slot = slots_.lease(lessee, now);
-  if (slot) surroundings_.on_slot(slot->index);
+  if (slot) agent_.slot_changed(slot->index);
   counters_.collect_regularly();
   return slot;
 }
@@ -93,8 +92,8 @@ Result<void> SlotLeases::claim(uint32_t index, const protocol::SlotSecret& secre
 
 Result<void> SlotLeases::welcome(uint32_t index, Result<void> kept) {
   if (!kept) return kept;
-  if (orphans_.remove(index)) surroundings_.on_survivor();
-  surroundings_.on_slot(index);
+  if (orphans_.remove(index)) agent_.orphan_returned();
+  agent_.slot_changed(index);
   counters_.collect_regularly();
   return kept;
 }
@@ -103,22 +102,22 @@ Result<void> SlotLeases::take_back(uint32_t index, uint64_t session) {
   if (session == 0) orphans_.remove(index);
   if (is_leased_to_session(index, session)) {
     const LeasedSlot slot = *slots_.find_leased(index);
-    surroundings_.on_end(slot, session != 0);
+    agent_.lease_ending(slot, session != 0);
     counters_.finish(slot);
     counters_.show();
   }
   auto taken = slots_.take_back(index, session, MonotonicClock::now());
   if (taken) {
     domains_.close_slot(session, index);
-    surroundings_.on_slot(index);
+    agent_.slot_changed(index);
   }
-  surroundings_.on_return();
+  agent_.slots_returned();
   return taken;
 }
 
 void SlotLeases::take_back_all(uint64_t session) {
   domains_.close_all(session);
-  const auto slot = slots_.first_lent_to(session);
+  const auto slot = slots_.first_leased_to(session);
   if (!slot) return;
   if (take_back_some(session)) {
     loop_.in_turn_of(slot->lessee.uid, [this, session] { return take_back_some(session); });
@@ -128,16 +127,16 @@ void SlotLeases::take_back_all(uint64_t session) {
 // A slot may leave a trace of half a megabyte, which is copied: so only a few slots per turn.
 bool SlotLeases::take_back_some(uint64_t session) {
   for (int i = 0; i < kTakenBackAtOnce; ++i) {
-    const auto slot = slots_.first_lent_to(session);
+    const auto slot = slots_.first_leased_to(session);
     if (!slot) break;
-    surroundings_.on_end(*slot, false);
+    agent_.lease_ending(*slot, false);
     counters_.finish(*slot);
     [[maybe_unused]] const auto taken = slots_.take_back(slot->index, session, MonotonicClock::now());
-    surroundings_.on_slot(slot->index);
+    agent_.slot_changed(slot->index);
   }
   counters_.show();
-  if (slots_.first_lent_to(session)) return true;
-  surroundings_.on_return();
+  if (slots_.first_leased_to(session)) return true;
+  agent_.slots_returned();
   return false;
 }
 

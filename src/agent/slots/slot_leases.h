@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include "agent/agent_host.h"
 #include "agent/event_loop.h"
 #include "agent/slots/domain_table.h"
 #include "agent/slots/process.h"
@@ -62,19 +63,10 @@ class Orphans {
 // reconnect after an agent's restart.
 class SlotLeases {
  public:
-  struct Surroundings {
-    std::function<void()> on_wire;  // the agent has bound UDP port 4791, which was taken until now
-    std::function<void(uint32_t slot)> on_slot;  // the slot was leased, reclaimed or taken back
-    std::function<void()> on_survivor;           // an orphan has reconnected and reclaimed its slot
-    std::function<void()> on_return;             // slots were taken back
-    // Called before the slot is taken back. `in_order` is true if the process gave the slot back, false if
-    // the process ended without doing so.
-    std::function<void(const LeasedSlot& slot, bool in_order)> on_end;
-  };
   // `counters` reads the slots' counters while they are leased. XRC domains that a process has joined with a
   // slot are closed when the lease ends.
   SlotLeases(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters, DomainTable& domains,
-             Surroundings surroundings);
+             AgentHost& agent);
 
   // Leases a slot. Returns the errors of SlotTable::lease(), and EDQUOT while the counters of 64 or more
   // returned slots of the user are still unread.
@@ -103,7 +95,7 @@ class SlotLeases {
   // leased to that user count.
   std::optional<LeasedSlot> find(uint32_t from) const { return slots_.find_leased(from); }
   std::optional<LeasedSlot> find(uint32_t from, std::optional<uid_t> user) const {
-    return user ? slots_.find_lent_to(*user, from) : find(from);
+    return user ? slots_.find_leased_to(*user, from) : find(from);
   }
   bool is_leased_to_session(uint32_t index, uint64_t session) const;
   // Returns whether the QP number is in a slot that is leased to this user.
@@ -123,7 +115,7 @@ class SlotLeases {
   SlotTable& slots_;
   CounterPublisher& counters_;
   DomainTable& domains_;
-  const Surroundings surroundings_;
+  AgentHost& agent_;
   Orphans orphans_;
   TimePoint wire_retry_{};
 };

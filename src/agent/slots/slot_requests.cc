@@ -2,13 +2,10 @@
 #include "agent/slots/slot_requests.h"
 
 #include <cerrno>
-#include <utility>
 
-#include <sys/socket.h>
-
-#include "agent/cm/refusals.h"
+#include "agent/sessions/client_events.h"
 #include "base/text.h"
-#include "control/protocol/messages.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::agent {
 
@@ -25,7 +22,7 @@ RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Lessee& cli
   const auto slot = slots_.lease(client);
   if (!slot) {
     const int error = slot.error().code;
-    if (error == ENOSPC) return refuse(error, "all slots are lent");
+    if (error == ENOSPC) return refuse(error, "all slots are leased");
     if (error == EDQUOT)
       return refuse(ENOSPC, "programs of this user have as many slots as are for one user");
     if (error == EBUSY)
@@ -51,28 +48,29 @@ RequestResult<protocol::TakeSlotReply> SlotRequests::take_slot(const Lessee& cli
 }
 
 RequestResult<> SlotRequests::keep_slot(const Lessee& client, const protocol::SlotRequest& request) {
-  const auto kept = slots_.keep(request.index, client);
-  if (!kept) return refuse(kept.error().code, "the slot is not known to be lent to this user");
-  return {};
+  return plain_reply(slots_.keep(request.index, client), "the slot is not known to be leased to this user");
 }
 
 RequestResult<> SlotRequests::claim_slot(const Lessee& client, const protocol::ClaimSlotRequest& request) {
-  const auto claimed = slots_.claim(request.index, request.secret, client);
-  if (!claimed) return refuse(claimed.error().code, "the slot is not known to be lent to this process");
-  return {};
+  return plain_reply(slots_.claim(request.index, request.secret, client),
+                     "the slot is not known to be leased to this process");
 }
 
 RequestResult<> SlotRequests::return_slot(const Lessee& client, const protocol::SlotRequest& request) {
-  const auto taken = slots_.take_back(request.index, client.session);
-  if (!taken) return refuse(taken.error().code, "the slot is not lent to this process");
-  return {};
+  return plain_reply(slots_.take_back(request.index, client.session),
+                     "the slot is not leased to this process");
+}
+
+bool ChannelRequests::tell(uint64_t session, control::SlotChannel channel, uid_t other) {
+  ClientEvents* const events = agent_.events_of(session);
+  return events != nullptr && events->tell_channel(std::move(channel), other);
 }
 
 void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
   auto end = join(session, own_slot, peer_slot);
   control::SlotChannel answer{own_slot, peer_slot, true, end ? 0 : end.error().code, {}};
   if (end) answer.socket = std::move(*end);
-  tell_(session, std::move(answer), slots_.user_of(peer_slot));
+  tell(session, std::move(answer), slots_.user_of(peer_slot));
 }
 
 // Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
@@ -81,13 +79,12 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
   if (own_slot == peer_slot || !slots_.is_leased_to_session(own_slot, session)) return fail(EINVAL);
   const auto peer = session_with(peer_slot);
   if (!peer) return fail(peer.error().code);
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(EAGAIN);
-  UniqueFd asking(ends[0]);
-  UniqueFd asked(ends[1]);
-  const bool told = tell_(*peer, {peer_slot, own_slot, false, 0, std::move(asked)}, slots_.user_of(own_slot));
+  auto ends = control::make_socket_pair();
+  if (!ends) return fail(EAGAIN);
+  const bool told =
+      tell(*peer, {peer_slot, own_slot, false, 0, std::move(ends->theirs)}, slots_.user_of(own_slot));
   if (!told) return fail(EAGAIN);
-  return asking;
+  return std::move(ends->ours);
 }
 
 Result<uint64_t> ChannelRequests::session_with(uint32_t slot) const {
@@ -106,42 +103,38 @@ RequestResult<> DomainRequests::open_domain(const Lessee& client, const protocol
                                .exclusive = (request.flags & protocol::DomainRequest::kExclusive) != 0};
   if (!file) return refuse(EBADF, "without the domain's file");
   if (!slots_.is_leased_to_session(request.slot, client.session)) return refuse(EINVAL, kRefused);
-  const auto opened = domains_.open({client.session, request.domain, request.slot, client.uid}, file.get(),
-                                    request.device_index, mode);
-  if (!opened) return refuse(opened.error().code, kRefused);
-  return {};
+  return plain_reply(domains_.open({client.session, request.domain, request.slot, client.uid}, file.get(),
+                                   request.device_index, mode),
+                     kRefused);
 }
 
 RequestResult<> DomainRequests::close_domain(const Lessee& client, const protocol::DomainRequest& request) {
-  const auto closed = domains_.close(client.session, request.domain);
-  if (!closed) return refuse(closed.error().code, "no such XRC domain is open");
-  return {};
+  return plain_reply(domains_.close(client.session, request.domain), "no such XRC domain is open");
+}
+
+bool DomainRequests::tell(uint64_t session, control::DomainPeer peer, uid_t other) {
+  ClientEvents* const events = agent_.events_of(session);
+  return events != nullptr && events->tell_peer(std::move(peer), other);
 }
 
 void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) {
   const auto own_slot = domains_.slot_of(session, name);
   const auto owner = domains_.find(session, name, slot);
   const uid_t other = slots_.user_of(slot);
+  const auto answer = [&](int error, UniqueFd end = {}) {
+    tell(session, {name, slot, true, error, std::move(end)}, other);
+  };
   if (!own_slot || !owner) {
     // A process from before the agent's restart may have the domain open and not have reconnected yet.
     const bool may_come = own_slot && slots_.orphans().contains(slot);
-    tell_(session, {name, slot, true, may_come ? EAGAIN : ENOENT, {}}, other);
-    return;
+    return answer(may_come ? EAGAIN : ENOENT);
   }
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    tell_(session, {name, slot, true, EAGAIN, {}}, other);
-    return;
-  }
-  UniqueFd asking(ends[0]);
-  UniqueFd asked(ends[1]);
+  auto ends = control::make_socket_pair();
+  if (!ends) return answer(EAGAIN);
   // An end that no process gets is closed here, and the other process notices.
   const uid_t asker = slots_.user_of(*own_slot);
-  if (tell_(owner->session, {owner->name, *own_slot, false, 0, std::move(asked)}, asker)) {
-    tell_(session, {name, slot, true, 0, std::move(asking)}, other);
-  } else {
-    tell_(session, {name, slot, true, EAGAIN, {}}, other);
-  }
+  const bool told = tell(owner->session, {owner->name, *own_slot, false, 0, std::move(ends->theirs)}, asker);
+  told ? answer(0, std::move(ends->ours)) : answer(EAGAIN);
 }
 
 }  // namespace verbena::agent

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <utility>
 
-#include "agent/sessions/foreign_closer.h"
+#include "agent/agent_host.h"
+#include "agent/sessions/client_files.h"
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/domain_table.h"
 #include "agent/slots/slot_leases.h"
@@ -39,10 +38,7 @@ class SlotRequests {
 // a channel.
 class ChannelRequests {
  public:
-  // Sends a session its end of a channel, or an errno. `other` is the user of the other slot. Returns false
-  // if the session does not exist or cannot get the message.
-  using Tell = std::function<bool(uint64_t session, control::SlotChannel channel, uid_t other)>;
-  ChannelRequests(const SlotLeases& slots, Tell tell) : slots_(slots), tell_(std::move(tell)) {}
+  ChannelRequests(const SlotLeases& slots, AgentHost& agent) : slots_(slots), agent_(agent) {}
 
   // Creates a channel from the session's slot `own_slot` to `peer_slot`, which may also be a slot of this
   // session. Sends one end to the peer's session, then the other end to this session. On failure, sends this
@@ -54,20 +50,20 @@ class ChannelRequests {
   // to reconnect, EOPNOTSUPP if the process's library has no channels.
   Result<uint64_t> session_with(uint32_t slot) const;
   Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
+  // Sends a session its end of a channel, or an errno. `other` is the user of the other slot. Returns false
+  // if the session does not exist or cannot get the message.
+  bool tell(uint64_t session, control::SlotChannel channel, uid_t other);
 
   const SlotLeases& slots_;
-  const Tell tell_;
+  AgentHost& agent_;
 };
 
 // Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a
 // domain.
 class DomainRequests {
  public:
-  // Sends a session its end of a socket pair with another process, or an errno. That process belongs to the
-  // user `other`. Returns false if the session does not exist or cannot get the message.
-  using Tell = std::function<bool(uint64_t session, control::DomainPeer peer, uid_t other)>;
-  DomainRequests(DomainTable& domains, const SlotLeases& slots, Tell tell)
-      : domains_(domains), slots_(slots), tell_(std::move(tell)) {}
+  DomainRequests(DomainTable& domains, const SlotLeases& slots, AgentHost& agent)
+      : domains_(domains), slots_(slots), agent_(agent) {}
 
   RequestResult<> open_domain(const Lessee& client, const protocol::DomainRequest& request, ClientFile file);
   RequestResult<> close_domain(const Lessee& client, const protocol::DomainRequest& request);
@@ -78,9 +74,13 @@ class DomainRequests {
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
 
  private:
+  // Sends a session its end of a socket pair with another process, or an errno. That process belongs to the
+  // user `other`. Returns false if the session does not exist or cannot get the message.
+  bool tell(uint64_t session, control::DomainPeer peer, uid_t other);
+
   DomainTable& domains_;
   const SlotLeases& slots_;
-  const Tell tell_;
+  AgentHost& agent_;
 };
 
 }  // namespace verbena::agent

@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <set>
-#include <utility>
 
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "agent/slots/process.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "control/protocol/status_page.h"
@@ -216,8 +213,8 @@ void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
 
 Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) {
   const auto own = [&](int fd) {
-    const auto found = std::find_if(contents.fds.begin(), contents.fds.end(),
-                                    [&](const UniqueFd& owned) { return owned.get() == fd; });
+    const auto found =
+        std::ranges::find_if(contents.fds, [&](const UniqueFd& owned) { return owned.get() == fd; });
     return fd >= 0 && found != contents.fds.end() ? std::move(*found) : UniqueFd();
   };
   std::vector<UniqueFd> sockets;
@@ -264,13 +261,13 @@ std::optional<LeasedSlot> SlotTable::find_leased(uint32_t index) const {
   return std::nullopt;
 }
 
-std::optional<LeasedSlot> SlotTable::find_lent_to(uid_t user, uint32_t index) const {
+std::optional<LeasedSlot> SlotTable::find_leased_to(uid_t user, uint32_t index) const {
   const auto found = by_user_.lower_bound({user, index});
   if (found == by_user_.end() || found->first != user) return std::nullopt;
   return describe(found->second, entries_.at(found->second));
 }
 
-std::optional<LeasedSlot> SlotTable::first_lent_to(uint64_t session) const {
+std::optional<LeasedSlot> SlotTable::first_leased_to(uint64_t session) const {
   const auto found = by_lessee_.lower_bound({session, 0});
   if (found == by_lessee_.end() || found->first != session) return std::nullopt;
   return describe(found->second, entries_.at(found->second));

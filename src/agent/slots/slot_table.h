@@ -99,12 +99,12 @@ class SlotTable {
   // Returns the first leased slot with this or a higher index, or nullopt.
   std::optional<LeasedSlot> find_leased(uint32_t index) const;
   // Like find_leased(), but only among slots that are leased to this user.
-  std::optional<LeasedSlot> find_lent_to(uid_t user, uint32_t index) const;
+  std::optional<LeasedSlot> find_leased_to(uid_t user, uint32_t index) const;
   std::vector<LeasedSlot> leased() const;
   // Return all slots of the session, and the first or nullopt. The cost depends only on the number of the
   // session's slots, because sessions begin and end often.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
-  std::optional<LeasedSlot> first_lent_to(uint64_t session) const;
+  std::optional<LeasedSlot> first_leased_to(uint64_t session) const;
   size_t leased_to_other_users() const { return leased_to_other_users_; }
   // Returns all slots as the takeover state records them.
   std::vector<SlotRecord> records() const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,15 +14,42 @@
 #include <linux/filter.h>
 
 #include "agent/slots/forwarder.h"
-#include "agent/slots/port_holder.h"
-#include "agent/slots/socket_calls.h"
+#include "agent/slots/process.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/model/link.h"
-#include "wire/roce/packet.h"
 
 namespace verbena::agent {
+
+// Makes the agent's system calls on sockets of which a user's process has a copy. This process can hold the
+// socket's lock for any time: setsockopt(2) reads its argument under the lock, perhaps from a dead file
+// server. So a separate thread makes the calls, one after the other. The thread starts with the first queued
+// call and ends after the last.
+//
+// All methods are called on the agent's thread. Only make() waits, for up to 50 ms.
+class SocketCalls {
+ public:
+  using Call = std::function<void()>;
+
+  SocketCalls();
+  // Does not wait for the thread, which finishes the queued calls.
+  ~SocketCalls() = default;
+  SocketCalls(const SocketCalls&) = delete;
+  SocketCalls& operator=(const SocketCalls&) = delete;
+
+  // Queues the call and waits up to 50 ms for its completion. Once a call has taken longer, no call waits
+  // until the queue is empty again. REQUIRES: the call owns all that it uses
+  void make(Call call);
+  // Returns the number of calls that are queued or in progress.
+  size_t waiting() const;
+
+ private:
+  struct Work;
+  static void* run(void* work);
+
+  const std::shared_ptr<Work> work_;
+};
 
 // Owns the sockets of UDP port 4791, a SO_REUSEPORT group whose k-th socket receives the packets of slot k.
 //
@@ -83,7 +111,7 @@ class Wire {
   // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
   // Shuts down the slot's forwarding pair. From now on no process can forward to the slot's former holder,
-  // not even the standby, which has a copy of the agent's end (stopped_agent.h).
+  // not even the standby, which has a copy of the agent's end (StoppedAgent).
   void hang_up(uint32_t slot);
   // Returns the forwarder's end of the pair, with which the next agent continues, or -1 if the slot's packets
   // are not forwarded.

@@ -1,19 +1,125 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
+
+#include <sys/types.h>
 
 #include "agent/event_loop.h"
 #include "agent/links/link_table.h"
 #include "agent/slots/slot_table.h"
-#include "agent/status/counter_collector.h"
-#include "agent/status/counter_sweep.h"
-#include "agent/status/state_writer.h"
+#include "agent/status/state_tree.h"
+#include "base/quota.h"
 #include "base/time.h"
+#include "base/unique_fd.h"
+#include "control/model/agent_status.h"
+#include "control/model/device_counters.h"
 
 namespace verbena::agent {
+
+using control::DeviceCounters;
+
+// Sums the counters that processes publish for their QPs into device counters. Device counters never
+// decrease, even when QPs and processes end.
+//
+// Ignores published counters of QPs outside the process's slot, and of unknown devices. Stores the latest
+// values of each QP, to compute increases. A quota limits for how many QPs of a user values are stored;
+// further QPs are not counted.
+class CounterCollector {
+ public:
+  static constexpr Quota::Size kQps{.all = 512 * 1024, .reserve = 128 * 1024};
+
+  explicit CounterCollector(uid_t own) : room_(kQps, own) {}
+
+  // Sets the existing devices, by Link::device_index. Drops the counters of all others.
+  void set_devices(const std::vector<uint32_t>& devices);
+  // Adds to the device counters by how much the counters of the QPs in `read` have increased since they were
+  // last read. The counters of a destroyed QP stay readable until its number is reused, which takes long.
+  void collect(const LeasedSlot& slot, const control::QpsRead& read);
+  // Drops the latest values of the slot's QPs. Called after the last reading of a slot whose lease has ended.
+  void forget(const LeasedSlot& slot);
+  void link_downed(uint32_t device_index);
+  // Returns the counters by Link::device_index.
+  const std::map<uint32_t, DeviceCounters>& devices() const { return devices_; }
+
+ private:
+  using Numbers = std::array<uint64_t, transport::kQpCounterCount>;
+  using Seen = std::unordered_map<uint32_t, Numbers>;  // by the QP's index in the slot
+
+  std::map<uint32_t, DeviceCounters> devices_;
+  std::map<uint64_t, Seen> seen_;  // by LeasedSlot::lease
+  Quota room_;
+};
+
+// Reads the QP counters in the status pages of all leased slots, in small steps: a reading of all would keep
+// clients waiting. Also reads the pages of returned slots a last time.
+//
+// For the agent's thread.
+class CounterSweep {
+ public:
+  // REQUIRES: `slots` and `counters` outlive this object
+  CounterSweep(const SlotTable& slots, CounterCollector& counters) : slots_(slots), counters_(counters) {}
+
+  // Starts a sweep through all slots if none is in progress.
+  void begin();
+  // Queues a last reading of a slot whose lease is about to end. Keeps the slot's page open until this
+  // reading is complete.
+  void finish(const LeasedSlot& slot);
+  // Returns whether there is more to read, in the current sweep or in returned slots.
+  bool has_work() const { return next_.has_value() || !ended_.empty(); }
+  // Reads until `work` units (QpsRead::work, about one for each QP) are done or no work is left. Returns the
+  // number of units done.
+  size_t advance(size_t work);
+  // Returns the number of the user's returned slots that are still unread.
+  size_t unfinished(uid_t user) const;
+
+ private:
+  struct Ended {
+    LeasedSlot slot;
+    UniqueFd page;
+    uint32_t place = 0;
+  };
+  size_t read_leased();
+  size_t read_ended();
+
+  const SlotTable& slots_;
+  CounterCollector& counters_;
+  std::optional<uint32_t> next_;  // the slot that is read now or next
+  uint64_t lease_ = 0;            // the lease of that slot when it was last read
+  uint32_t place_ = 0;            // the next QP to read there
+  std::deque<Ended> ended_;
+  std::map<uid_t, size_t> unfinished_;
+};
+
+// Limits how much the agent reads, in units of QpsRead::work (about one for each QP). The allowance grows by
+// 2,048 units in a millisecond, up to 16,384.
+class SweepAllowance {
+ public:
+  static constexpr size_t kMax = 16 * 1024;
+  static constexpr size_t kPerMillisecond = 2 * 1024;
+
+  size_t at(TimePoint now) {
+    const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_).count();
+    if (passed <= 0) return left_;
+    left_ = std::min<size_t>(kMax,
+                             left_ + static_cast<size_t>(std::min<int64_t>(passed, 1000)) * kPerMillisecond);
+    since_ = now;
+    return left_;
+  }
+  void spend(size_t work) { left_ -= std::min(left_, work); }
+
+ private:
+  size_t left_ = kMax;
+  TimePoint since_{};
+};
 
 // Sums the counters of the QPs in all leased slots into device counters, and writes these to the state
 // directory. Does so every second while slots are leased, and every 10 ms while a program also has one of the

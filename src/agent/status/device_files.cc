@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "control/model/device_counters.h"
-#include "control/model/port_attributes.h"
 #include "management/mad/subnet.h"
 
 namespace verbena::agent {

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/status/left_traces.h"
+#include "agent/status/kept_traces.h"
 #include "agent/takeover/agent_name.h"
 #include "base/format.h"
 #include "base/log.h"
@@ -55,8 +55,8 @@ bool is_of_nobody(const std::string& name) {
   return (aside != std::string::npos || is_mirrors) && number_of(std::string(of));
 }
 
-// Returns the network namespace in the name of a file that an agent left beside its directory (left_traces.h,
-// log_file.h).
+// Returns the network namespace in the name of a file that an agent left beside its directory (kept_traces.h,
+// agent_log.h).
 std::optional<uint64_t> number_of_file(const std::string& name) {
   for (const std::string_view prefix : {"traces-", "log-", "old-log-"}) {
     if (name.starts_with(prefix)) return number_of(name.substr(prefix.size()));

@@ -4,21 +4,56 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include "agent/status/state_sweeper.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
+
+CounterReaders::CounterReaders() : fd_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+  if (!fd_) log_warning("no inotify (errno {}): counters in files are renewed once a second only", errno);
+}
+
+void CounterReaders::watch(const std::string& folder) {
+  if (fd_ && ::inotify_add_watch(fd_.get(), folder.c_str(), IN_OPEN | IN_CLOSE | IN_ONLYDIR) < 0) {
+    log_info("readers of {} are not noticed: errno {}", folder, errno);
+  }
+}
+
+void CounterReaders::take_news() {
+  alignas(inotify_event) char buffer[4096];
+  ssize_t bytes;
+  while ((bytes = ::read(fd_.get(), buffer, sizeof buffer)) > 0) {
+    inotify_event event;
+    for (ssize_t at = 0; at < bytes; at += static_cast<ssize_t>(sizeof event + event.len)) {
+      std::memcpy(&event, buffer + at, sizeof event);
+      if ((event.mask & IN_Q_OVERFLOW) != 0) {
+        open_.clear();
+      } else if ((event.mask & IN_IGNORED) != 0) {
+        open_.erase(event.wd);  // its files may stay open, but do not change any more
+      } else if ((event.mask & IN_ISDIR) == 0) {
+        // The writer's own opens and closes add up to zero.
+        int64_t& open = open_[event.wd];
+        open = std::max<int64_t>(0, open + ((event.mask & IN_OPEN) != 0 ? 1 : -1));
+      }
+    }
+  }
+}
+
+bool CounterReaders::any() const {
+  return std::ranges::any_of(open_, [](const auto& folder) { return folder.second > 0; });
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -129,7 +164,7 @@ bool StateTree::show(const std::vector<control::Link>& links) {
     remove_strangers(std::string(kNodes), nodes);
     remove_strangers(std::string(kHardware), devices);
     const auto is_gone = [&](const auto& entry) {
-      return std::find(devices.begin(), devices.end(), entry.first) == devices.end();
+      return std::ranges::find(devices, entry.first) == devices.end();
     };
     std::erase_if(shown_, is_gone);
     std::erase_if(counters_, is_gone);
@@ -250,6 +285,102 @@ void StateTree::remove_strangers(const std::string& path, const std::vector<std:
   }
   // Renames each folder as a whole, so that it disappears at once.
   for (const fs::path& stranger : strangers) fs::rename(stranger, spare_path());
+}
+
+namespace {
+
+// Interval between retries: a full file system may have room again.
+constexpr Duration kRetryInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)) {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    log_warning("programs that look into /sys see no devices: no thread: {}", error.what());
+  }
+}
+
+StateWriter::~StateWriter() {
+  stop();
+}
+
+bool StateWriter::step_aside() {
+  stop();
+  return tree_.step_aside();
+}
+
+bool StateWriter::is_wanted() {
+  const std::lock_guard lock(mutex_);
+  return stop_ || links_ || !counters_.empty();
+}
+
+void StateWriter::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StateWriter::show(const std::vector<control::Link>& links) {
+  {
+    const std::lock_guard lock(mutex_);
+    links_ = links;
+  }
+  changed_.notify_all();
+}
+
+void StateWriter::show_counters(std::map<std::string, DeviceCounters> by_link) {
+  {
+    const std::lock_guard lock(mutex_);
+    counters_ = std::move(by_link);
+  }
+  changed_.notify_all();
+}
+
+void StateWriter::wait(TimePoint deadline) {
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(mutex_);
+  const bool done = changed_.wait_for(lock, deadline - MonotonicClock::now(),
+                                      [&] { return !links_ && counters_.empty() && !writing_; });
+  if (!done) log_warning("the state directory is slow: programs may look into /sys before it is ready");
+}
+
+void StateWriter::run() {
+  std::unique_lock lock(mutex_);
+  std::vector<control::Link> wanted;
+  TimePoint next_try = kNever;  // when to write `wanted` again
+  while (!stop_) {
+    if (links_) {
+      wanted = std::move(*links_);
+      links_.reset();
+      next_try = TimePoint::min();
+    }
+    const auto counters = std::exchange(counters_, {});
+    const bool tries = next_try <= MonotonicClock::now();
+    writing_ = tries || !counters.empty();
+    if (!writing_) {
+      changed_.notify_all();
+      if (tree_.has_discarded()) {
+        lock.unlock();
+        tree_.remove_discarded([this] { return is_wanted(); });
+        lock.lock();
+      } else if (next_try == kNever) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_for(lock, next_try - MonotonicClock::now());
+      }
+      continue;
+    }
+    lock.unlock();
+    if (tries) next_try = tree_.show(wanted) ? kNever : MonotonicClock::now() + kRetryInterval;
+    for (const auto& [link, sums] : counters) tree_.show_counters(link, sums);
+    lock.lock();
+  }
 }
 
 }  // namespace verbena::agent

@@ -31,7 +31,7 @@ constexpr Duration kNameInterval = std::chrono::milliseconds(10);
 constexpr int kAttempts = 16;
 // Maximum wait for the owner of the lock, an agent that starts or ends, to listen or to release the lock. Its
 // machine or disk may be slow. The process that started this one waits no longer than that
-// (control/client/agent_dialer.h).
+// (control/client/agent_connection.h).
 constexpr Duration kLockPatience = std::chrono::seconds(10);
 constexpr Duration kLockInterval = std::chrono::milliseconds(2);
 

@@ -2,13 +2,14 @@
 #include "agent/takeover/stopped_processes.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
@@ -19,12 +20,12 @@
 #include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/datagram.h"
 #include "adapter/net/udp/socket_address.h"
-#include "agent/sessions/acting_for.h"
 #include "base/log.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
 
 namespace verbena::agent {
+
 namespace {
 
 // If a packet stays in the socket for this long, the process is looked at. Peers with common timeouts give up
@@ -193,7 +194,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
       if (!receive(0)) break;
     }
     for (const auto& [key, request] : requests_) answer(key, request);
-    if (!requests_.empty()) of_.surroundings_.flush();
+    if (!requests_.empty()) of_.sender_.flush();
     remind_later();
     if (left == 0) read_soon();
   }
@@ -219,7 +220,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
       if (answer && (answer->is_for_peer || next->second.came_again)) acknowledge_again(*answer);
       if (!answer || now >= next->second.until) waiting_.erase(next);
     }
-    of_.surroundings_.flush();
+    of_.sender_.flush();
   }
 
   // Receives one datagram. False if there is none, or with MSG_PEEK no unseen one.
@@ -309,12 +310,12 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     roce::Headers word = answer->headers;
     word.opcode = roce::kStoppedOpcode;
     word.msn = 0;
-    of_.surroundings_.send(word, answer->path);
+    of_.sender_.send_headers(word, answer->path);
     const bool came_again = !request.psn.is_after(waiting.first) && now - waiting.since >= kRemindersWork;
     if (!came_again || !answer->rnr_without_end) return acknowledge_again(*answer);
     roce::Headers nak = answer->headers;
     nak.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
-    of_.surroundings_.send(nak, answer->path);
+    of_.sender_.send_headers(nak, answer->path);
   }
 
   // Forgets an address of a QP whose peer is not known, if there are many: the one that was heard longest
@@ -334,7 +335,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     roce::Headers headers = answer.headers;
     headers.psn = headers.psn - 1;
     headers.syndrome = roce::ack_syndrome();
-    of_.surroundings_.send(headers, answer.path);
+    of_.sender_.send_headers(headers, answer.path);
   }
 
   StoppedProcesses& of_;
@@ -358,10 +359,11 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   Key last_reminded_{};
 };
 
-StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings)
+StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, HeaderSender& sender, IsStopped is_stopped)
     : loop_(loop),
       port_(port),
-      surroundings_(std::move(surroundings)),
+      sender_(sender),
+      is_stopped_(std::move(is_stopped)),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kMaxDatagramBytes)) {}
 
 StoppedProcesses::~StoppedProcesses() = default;
@@ -380,7 +382,7 @@ void StoppedProcesses::look(pid_t pid) {
   process.look.reset();
   const auto curious = std::exchange(process.curious, {});
   const auto has_unread = [](const Slot* slot) { return slot->has_unread(); };
-  const bool is_stopped = std::ranges::any_of(curious, has_unread) && surroundings_.is_stopped(pid);
+  const bool is_stopped = std::ranges::any_of(curious, has_unread) && is_stopped_(pid);
   for (Slot* slot : curious) is_stopped && slot->has_unread() ? slot->begin() : slot->watch();
   forget_if_done(pid);
 }
@@ -396,7 +398,7 @@ void StoppedProcesses::check_later(pid_t pid) {
 }
 
 void StoppedProcesses::check(pid_t pid) {
-  if (surroundings_.is_stopped(pid)) return check_later(pid);
+  if (is_stopped_(pid)) return check_later(pid);
   Process& process = processes_.at(pid);
   process.check.reset();
   for (Slot* slot : std::exchange(process.answering, {})) slot->end();
@@ -427,6 +429,61 @@ void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlo
   if (is_watched && found != slots_.end() && found->second->is_of(*leased)) return;
   if (found != slots_.end()) slots_.erase(found);
   if (is_watched) slots_.emplace(slot, std::make_unique<Slot>(*this, *leased));
+}
+
+namespace {
+
+// Short enough for a queue pair with the usual timeouts, which gives up after 0.5 s.
+constexpr Duration kInterval = std::chrono::milliseconds(100);
+
+}  // namespace
+
+StoppedAgent::StoppedAgent() : thread_([this] { run(); }) {}
+
+StoppedAgent::~StoppedAgent() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void StoppedAgent::watch(pid_t agent, UniqueFd takeover_state) {
+  const std::lock_guard lock(mutex_);
+  agent_ = agent;
+  takeover_state_ = std::move(takeover_state);
+}
+
+void StoppedAgent::run() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, kInterval, [this] { return ended_; })) consider();
+  end();
+}
+
+void StoppedAgent::consider() {
+  const bool stopped = is_stopped(agent_);
+  if (stopped && !forwarder_) begin();
+  if (!stopped && forwarder_) end();
+}
+
+void StoppedAgent::begin() try {
+  log_info("the agent (pid {}) is stopped: packets are forwarded in its place", agent_);
+  contents_ = TakeoverState::look(takeover_state_.get());
+  forwarder_.emplace();
+  for (const SlotRecord& slot : contents_.slots) {
+    if (!slot.leased || slot.socket < 0 || slot.forwarder_end < 0) continue;
+    UniqueFd end(::fcntl(slot.forwarder_end, F_DUPFD_CLOEXEC, 3));
+    const auto goes_on = forwarder_->go_on(slot.index, slot.socket, std::move(end));
+    if (!goes_on) log_warning("slot {} gets no packets: errno {}", slot.index, goes_on.error().code);
+  }
+} catch (const std::system_error& error) {
+  log_warning("the agent is stopped, and no packets are forwarded: errno {}", error.code().value());
+}
+
+void StoppedAgent::end() {
+  forwarder_.reset();
+  contents_ = {};
 }
 
 }  // namespace verbena::agent

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include <sys/types.h>
 
 #include "adapter/net/port.h"
+#include "agent/cm/gsi_port.h"
 #include "agent/event_loop.h"
+#include "agent/slots/forwarder.h"
+#include "agent/slots/process.h"
 #include "agent/slots/slot_table.h"
-#include "base/time.h"
-#include "wire/roce/packet.h"
-#include "wire/roce/path.h"
+#include "agent/takeover/takeover_state.h"
+#include "base/unique_fd.h"
 
 namespace verbena::agent {
 
@@ -54,14 +58,10 @@ namespace verbena::agent {
 // after 60 ms, the process's state is read, once for all its slots. For the agent's thread.
 class StoppedProcesses {
  public:
-  struct Surroundings {
-    // Queues a packet, which flush() sends to the network.
-    std::function<void(const roce::Headers& headers, const roce::Path& path)> send;
-    std::function<void()> flush;
-    std::function<bool(pid_t)> is_stopped;
-  };
-  // `port` is the UDP port of the sockets.
-  StoppedProcesses(EventLoop& loop, uint16_t port, Surroundings surroundings);
+  using IsStopped = std::function<bool(pid_t)>;
+  // `port` is the UDP port of the sockets. REQUIRES: `loop` and `sender` outlive this object
+  StoppedProcesses(EventLoop& loop, uint16_t port, HeaderSender& sender,
+                   IsStopped is_stopped = agent::is_stopped);
   ~StoppedProcesses();
   StoppedProcesses(const StoppedProcesses&) = delete;
   StoppedProcesses& operator=(const StoppedProcesses&) = delete;
@@ -90,10 +90,47 @@ class StoppedProcesses {
 
   EventLoop& loop_;
   const uint16_t port_;
-  const Surroundings surroundings_;
+  HeaderSender& sender_;
+  const IsStopped is_stopped_;
   const std::unique_ptr<std::byte[]> buffer_;  // for one datagram
   std::map<pid_t, Process> processes_;         // only processes with a slot in `curious` or `answering`
   std::map<uint32_t, std::unique_ptr<Slot>> slots_;
+};
+
+// Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Without that,
+// processes that have no socket of UDP port 4791 would receive nothing, and their peers would give up after
+// half a second. Runs in the standby process, which has the agent's takeover state and thereby the sockets.
+//
+// A thread checks every 100 ms whether the agent's process is stopped. Just after the agent resumes, both
+// processes forward for a moment, so packets may be reordered. The standby cannot send to the former holder
+// of a slot that was returned meanwhile, because Wire::hang_up() has shut down the slot's pair.
+class StoppedAgent {
+ public:
+  StoppedAgent();
+  ~StoppedAgent();
+  StoppedAgent(const StoppedAgent&) = delete;
+  StoppedAgent& operator=(const StoppedAgent&) = delete;
+
+  // Sets the process to watch and the receiving end of its takeover state. `agent` is the agent's pid, or 0
+  // while there is no agent.
+  void watch(pid_t agent, UniqueFd takeover_state);
+
+ private:
+  void run();
+  void consider();
+  void begin();
+  void end();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  // Under the mutex
+  bool ended_ = false;
+  pid_t agent_ = 0;
+  UniqueFd takeover_state_;
+  // The thread's own
+  TakeoverState::Contents contents_;
+  std::optional<Forwarder> forwarder_;  // while the agent is stopped; takes descriptors of `contents_`
+  std::thread thread_;
 };
 
 }  // namespace verbena::agent

@@ -2,7 +2,6 @@
 #include "agent/takeover/takeover_state.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -34,8 +33,6 @@ struct VaultHeader {
   uint32_t magic;
   uint32_t slots;  // number of SlotEntry that follow; 0: the message has a link file; kBringsLedger: a ledger
 };
-// Larger than any number of slots in a message: agents from before ledgers ignore the message.
-constexpr uint32_t kBringsLedger = 0x10000;
 static_assert(sizeof(VaultHeader) == 8);
 
 // A message without slots and without a file. Agents that do not know the type ignore it because of its
@@ -116,13 +113,13 @@ void read_slots(ConstBytes bytes, uint32_t count, std::vector<UniqueFd>& fds,
 }  // namespace
 
 Result<TakeoverState> TakeoverState::create() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  auto ends = control::make_socket_pair();
+  if (!ends) return fail(ends.error().code);
   TakeoverState takeover_state;
-  takeover_state.in_.reset(ends[0]);
-  takeover_state.out_.reset(ends[1]);
+  takeover_state.in_ = std::move(ends->ours);
+  takeover_state.out_ = std::move(ends->theirs);
   const int bytes = 1 << 20;  // the kernel caps it at net.core.wmem_max
-  ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  ::setsockopt(takeover_state.in_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
   return takeover_state;
 }
 
@@ -145,7 +142,11 @@ Result<void> TakeoverState::put(std::span<const SlotRecord> slots) {
   for (const SlotRecord& slot : slots) {
     if (slot.process >= 0) fds.push_back(slot.process);
   }
-  auto sent = control::send_message(in_.get(), ConstBytes(message, bytes), fds);
+  return send(ConstBytes(message, bytes), fds);
+}
+
+Result<void> TakeoverState::send(ConstBytes message, std::span<const int> fds) {
+  auto sent = control::send_message(in_.get(), message, fds);
   if (sent) ++messages_;
   return sent;
 }
@@ -156,24 +157,12 @@ Result<void> TakeoverState::put_slot(const SlotRecord& slot) {
 
 Result<void> TakeoverState::put_file(uint32_t what, int file) {
   const VaultHeader header{kTakeoverMagic, what};
-  auto sent = control::send_message(in_.get(), protocol::bytes_of(header), {&file, 1});
-  if (sent) ++messages_;
-  return sent;
-}
-
-Result<void> TakeoverState::put_links(int link_file) {
-  return put_file(0, link_file);
-}
-
-Result<void> TakeoverState::put_ledger(int ledger) {
-  return put_file(kBringsLedger, ledger);
+  return send(protocol::bytes_of(header), {&file, 1});
 }
 
 Result<void> TakeoverState::put_only(uid_t user) {
   const OnlyUser message{{kTakeoverMagic, 0}, user};
-  auto sent = control::send_message(in_.get(), protocol::bytes_of(message));
-  if (sent) ++messages_;
-  return sent;
+  return send(protocol::bytes_of(message));
 }
 
 Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -58,8 +59,8 @@ class TakeoverState {
   int client_end() const { return out_.get(); }
 
   Result<void> put_slot(const SlotRecord& slot);
-  Result<void> put_links(int link_file);
-  Result<void> put_ledger(int ledger);
+  Result<void> put_links(int link_file) { return put_file(kBringsLinks, link_file); }
+  Result<void> put_ledger(int ledger) { return put_file(kBringsLedger, ledger); }
   // Returns whether the log has more than 64 messages. The caller should then call rewrite().
   bool is_long() const { return messages_ > kLong; }
   // The state other than the slots. A descriptor is -1 if there is no such file.
@@ -84,7 +85,11 @@ class TakeoverState {
   template <class Receive>
   static Contents read(int client_end, Receive receive);
   Result<void> put(std::span<const SlotRecord> slots);
+  // `what`: the number of slots in the message's header, which tells what the file is. Larger than any number
+  // of slots for a ledger, so that agents from before ledgers ignore the message.
+  static constexpr uint32_t kBringsLinks = 0, kBringsLedger = 0x10000;
   Result<void> put_file(uint32_t what, int file);
+  Result<void> send(ConstBytes message, std::span<const int> fds = {});
   Result<void> put_only(uid_t user);
 
   UniqueFd in_;

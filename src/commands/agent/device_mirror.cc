@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "agent/sessions/helper_names.h"
+#include "agent/sessions/served_users.h"
 #include "agent/status/state_sweeper.h"
 #include "base/log.h"
 #include "base/paths/state_directory.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/event_loop.h"
-#include "agent/status/state_writer.h"
+#include "agent/status/state_tree.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"

@@ -30,9 +30,8 @@
 
 #include "agent/agent.h"
 #include "agent/log/agent_log.h"
-#include "agent/log/log_file.h"
 #include "agent/sessions/client_sockets.h"
-#include "agent/sessions/helper_names.h"
+#include "agent/sessions/served_users.h"
 #include "agent/takeover/agent_name.h"
 #include "base/command_line/option_values.h"
 #include "base/command_line/usage_errors.h"
@@ -42,9 +41,8 @@
 #include "base/unique_fd.h"
 #include "commands/agent/device_mirror.h"
 #include "commands/agent/standby.h"
-#include "control/client/agent_dialer.h"
-#include "control/model/agent_silence.h"
-#include "control/model/agent_starter.h"
+#include "control/client/agent_connection.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::agent {
 namespace {

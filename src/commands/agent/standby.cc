@@ -13,8 +13,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/sessions/helper_names.h"
-#include "agent/takeover/stopped_agent.h"
+#include "agent/sessions/served_users.h"
+#include "agent/takeover/stopped_processes.h"
 #include "base/time.h"
 #include "control/client/client.h"
 

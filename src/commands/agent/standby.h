@@ -11,7 +11,7 @@ namespace verbena::agent {
 // standby is an ordinary client of root's, which gets the state. It sends the state to the next agent, and
 // starts that agent unless a service manager does (NOTIFY_SOCKET is set).
 //
-// While the agent is stopped, the standby forwards packets in its place (stopped_agent.h).
+// While the agent is stopped, the standby forwards packets in its place (StoppedAgent).
 int stand_by();
 
 }  // namespace verbena::agent

@@ -17,8 +17,8 @@
 #include "commands/doctor/command_output.h"
 #include "commands/verbena/installation.h"
 #include "commands/verbena/names.h"
-#include "control/client/admin.h"
-#include "control/model/agent_starter.h"
+#include "control/client/command_client.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::commands::doctor {
 namespace {

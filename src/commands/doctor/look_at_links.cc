@@ -5,7 +5,7 @@
 #include "commands/doctor/checks.h"
 #include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 
 namespace verbena::commands::doctor {
 namespace {

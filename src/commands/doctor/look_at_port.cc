@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "agent/slots/port_holder.h"
+#include "agent/slots/process.h"
 #include "base/format.h"
 #include "commands/doctor/checks.h"
 #include "commands/verbena/names.h"

@@ -16,7 +16,7 @@
 #include "commands/doctor/echo.h"
 #include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
-#include "control/client/mad_client.h"
+#include "control/client/command_client.h"
 #include "management/mad/announcement.h"
 #include "wire/roce/packet.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 #include "control/model/agent_status.h"
 #include "preload/netlink/devices.h"
 

@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "commands/rdma/command.h"
-#include "control/client/resources.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 namespace {

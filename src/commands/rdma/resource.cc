@@ -6,7 +6,7 @@
 
 #include "commands/rdma/command.h"
 #include "commands/rdma/resource_rows.h"
-#include "control/client/resources.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 namespace {

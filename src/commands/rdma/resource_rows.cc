@@ -11,7 +11,7 @@
 #include "adapter/queues/status_words.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "control/client/resources.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 namespace {

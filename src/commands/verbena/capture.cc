@@ -23,7 +23,7 @@
 #include "commands/verbena/names.h"
 #include "commands/verbena/recorder.h"
 #include "commands/verbena/report.h"
-#include "control/client/capture_client.h"
+#include "control/client/command_client.h"
 
 namespace verbena::commands {
 

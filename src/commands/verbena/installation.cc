@@ -8,7 +8,7 @@
 
 #include "base/paths/missing_system_file.h"
 #include "commands/verbena/report.h"
-#include "control/model/agent_starter.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::commands {
 

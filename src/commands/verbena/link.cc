@@ -13,7 +13,7 @@
 #include "commands/verbena/report.h"
 #include "commands/verbena/status_filter.h"
 #include "commands/verbena/status_output.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::commands {
 namespace {

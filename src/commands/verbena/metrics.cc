@@ -15,7 +15,7 @@
 #include "commands/verbena/metrics_server.h"
 #include "commands/verbena/metrics_text.h"
 #include "commands/verbena/report.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::commands {
 namespace {

@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/sessions/visible_processes.h"
+#include "agent/sessions/session_reply.h"
 #include "base/format.h"
 #include "base/paths/users.h"
 #include "commands/verbena/http_request.h"

@@ -99,7 +99,7 @@ void add_agent(Metrics& metrics, const AgentStatus& status, const std::optional<
   metrics.begin("verbena_agent_refused_programs_total", "counter",
                 "Programs that speak another version of the agent's protocol.");
   metrics.add({}, status.refused.count);
-  metrics.begin("verbena_agent_slots", "gauge", "Slots lent to programs.");
+  metrics.begin("verbena_agent_slots", "gauge", "Slots leased to programs.");
   metrics.add({}, status.slots.size());
   if (!health) return;
   metrics.begin("verbena_agent_cpu_seconds_total", "counter", "Processor time that the agent has used.");

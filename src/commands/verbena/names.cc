@@ -10,7 +10,7 @@
 #include "adapter/queues/status_words.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 
 namespace verbena::commands {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/path.h"
 

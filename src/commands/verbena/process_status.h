@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::commands {
 

@@ -13,7 +13,7 @@
 #include "base/time.h"
 #include "commands/verbena/capture_links.h"
 #include "commands/verbena/sending_qps.h"
-#include "control/client/capture_client.h"
+#include "control/client/command_client.h"
 #include "observe/capture/frame_builder.h"
 #include "observe/capture/pcapng.h"
 #include "observe/capture/ring_file.h"

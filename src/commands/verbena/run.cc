@@ -22,8 +22,8 @@
 #include "commands/verbena/run_environment.h"
 #include "commands/verbena/sanitizers.h"
 #include "commands/verbena/settings.h"
-#include "control/client/admin.h"
-#include "control/model/agent_starter.h"
+#include "control/client/command_client.h"
+#include "control/model/agent_process.h"
 
 namespace verbena::commands {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "control/model/status_reader.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands {
 namespace {

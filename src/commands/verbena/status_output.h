@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::commands {
 

@@ -21,7 +21,7 @@
 #include "commands/verbena/help.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/top_screen.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::commands {
 

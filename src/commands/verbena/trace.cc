@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "agent/status/left_traces.h"
+#include "agent/status/kept_traces.h"
 #include "base/command_line/option_values.h"
 #include "base/format.h"
 #include "commands/verbena/agent_absence.h"
@@ -23,7 +23,7 @@
 #include "commands/verbena/installation.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/trace_lines.h"
-#include "control/client/trace_client.h"
+#include "control/client/command_client.h"
 #include "observe/trace/reader.h"
 
 namespace verbena::commands {

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "base/time.h"
-#include "control/client/trace_client.h"
+#include "control/client/command_client.h"
 #include "observe/trace/reader.h"
 
 namespace verbena::commands {

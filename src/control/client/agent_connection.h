@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
+#include <chrono>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,8 +13,11 @@
 
 #include "base/bytes.h"
 #include "base/own_fd.h"
+#include "base/result.h"
 #include "base/time.h"
+#include "base/unique_fd.h"
 #include "control/model/admin_error.h"
+#include "control/model/agent_process.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::control {
@@ -87,6 +93,91 @@ class AgentConnection {
   uint16_t version_ = protocol::kProtocolVersion;
   uint16_t agents_version_ = protocol::kProtocolVersion;  // of the agent's last reply
   bool lost_ = false;
+};
+
+// Connects to a running agent, or starts one. An interface, so that tests can connect to a fake agent. Used
+// by one thread at a time.
+class AgentDialer {
+ public:
+  virtual ~AgentDialer() = default;
+
+  // Connects to the agent that listens now. ECONNREFUSED if none listens, EAGAIN if its queue of new
+  // connections is full.
+  virtual Result<AgentConnection> open() = 0;
+  // Returns whether an agent may be started if none listens.
+  virtual bool may_start() const = 0;
+  // Starts an agent. The returned descriptor becomes readable when the agent listens or has given up, for
+  // example because another agent listens.
+  virtual Result<UniqueFd> start() = 0;
+
+  // Connects by open(), and calls start() if necessary and allowed. Then calls `greet(connection, deadline)`,
+  // which sends kHello and returns an AdminResult<void>. If the agent ends meanwhile, repeats this with the
+  // next agent. Starts none before `start_after`, because a restarting agent may listen soon. Returns
+  // ECONNREFUSED when no agent has listened for `patience.to_come`, ETIMEDOUT when an agent has not answered
+  // for `patience.to_answer`.
+  //
+  // Waits longer, up to kLongestStart in total, for a started agent that neither listens nor has given up.
+  // The machine or its disk may be busy.
+  template <class Greet>
+  AdminResult<void> open_and_greet(const Patience& patience, TimePoint start_after, Greet&& greet) {
+    Duration for_starts = kLongestStart;
+    TimePoint give_up = deadline_after(patience.to_come);
+    for (;;) {
+      auto connection = open_or_start(give_up, patience, start_after, for_starts);
+      if (!connection) return tl::unexpected(error_of(connection.error().code));
+      const TimePoint before = MonotonicClock::now();
+      auto greeted = greet(std::move(*connection), deadline_after(patience.to_answer));
+      const bool again = !greeted && (greeted.error().code == ECONNRESET || greeted.error().code == EPIPE);
+      // The time that greet() took does not count against `patience.to_come`: an agent was there.
+      give_up += MonotonicClock::now() - before;
+      if (!again || MonotonicClock::now() >= give_up) return greeted;
+      std::this_thread::sleep_for(kRetryInterval);
+    }
+  }
+
+ protected:
+  std::string cannot_start_;  // the error text if no agent comes after the latest start()
+
+ private:
+  static constexpr Duration kLongestStart = std::chrono::seconds(60);
+  static constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
+
+  AdminError error_of(int code) const;
+  // Connects to an agent, starting one if necessary. Extends `give_up` by the time that starts take, and by
+  // the time that a running agent's queue of new connections is full.
+  Result<AgentConnection> open_or_start(TimePoint& give_up, const Patience& patience, TimePoint start_after,
+                                        Duration& for_starts);
+  // Calls open() repeatedly until it succeeds, and returns its last result. Also ends when `ready`, the
+  // descriptor from start(), becomes readable, or `give_up` has come.
+  Result<AgentConnection> open_started(int ready, TimePoint give_up);
+};
+
+struct ConnectOptions {
+  bool start_agent = true;    // start an agent if none answers
+  std::string agent_program;  // if empty, searched beside this library and in PATH (VERBENA_AGENT overrides)
+};
+
+// Connects to the agent of this network namespace: root's, or else that of the process's user. Tries the
+// agent's socket file, in a directory where no other user can create one. Then tries the agent's abstract
+// name, which any user can take, and trusts the listener only if it belongs to root or the process's user.
+class NamespaceDialer final : public AgentDialer {
+ public:
+  explicit NamespaceDialer(ConnectOptions options = {}) : options_(std::move(options)) {}
+
+  // ECONNREFUSED also if only an untrusted process listens at an agent's abstract name.
+  Result<AgentConnection> open() override;
+  bool may_start() const override { return options_.start_agent; }
+  Result<UniqueFd> start() override;
+
+ private:
+  const ConnectOptions options_;
+  Result<AgentConnection> open_by_name(uid_t owner);
+
+  bool missed_program_ = false;  // the error that no program was found has been logged
+  bool told_of_stranger_ = false;
+  bool told_of_user_ = false;  // the error that a set-user-ID program starts no agent has been logged
+  TimePoint busy_since_[2]{};  // since when the listener at root's abstract name, and at that of the
+                               // process's user, has been busy
 };
 
 }  // namespace verbena::control

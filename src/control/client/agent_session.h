@@ -20,7 +20,6 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/model/admin_error.h"
 #include "control/protocol/messages.h"
 
@@ -40,7 +39,7 @@ struct NewAgent {
   AgentConnection& connection;
   uint32_t generation;  // one more than that of the previous agent
   TimePoint deadline;   // for the agent's replies; TimePoint::max() if there is none
-  int link_table;       // the agent's link table file, see link_table_file.h
+  int link_table;       // the agent's link table file, see link.h
 };
 
 // Reports one part of the process's state, such as its slots, to each new agent.

@@ -3,16 +3,183 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include <fcntl.h>
 
+#include "base/foreign_fd.h"
+#include "base/log.h"
 #include "base/text.h"
-#include "control/model/link_table_file.h"
-#include "control/protocol/messages.h"
+#include "control/model/message_socket.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::control {
+
+void HeldSlots::remove(uint32_t index) {
+  std::erase_if(slots_, [&](const Held& slot) { return slot.index == index; });
+}
+
+bool HeldSlots::contains(uint32_t index) const {
+  return std::ranges::find(slots_, index, &Held::index) != slots_.end();
+}
+
+Result<void> HeldSlots::restore(const NewAgent& agent) {
+  for (const Held& slot : slots_) {
+    const auto kept = restore(slot, agent);
+    if (kept) continue;
+    if (agent.connection.lost()) return fail(kept.error().code);
+    log_warning("the restarted agent does not know our slot {}: errno {}", slot.index, kept.error().code);
+  }
+  return {};
+}
+
+// Claims a slot by its secret. An agent of an older release than the previous one identifies the process by
+// its pid alone.
+Result<void> HeldSlots::restore(const Held& slot, const NewAgent& agent) {
+  const auto ask = [&](protocol::MessageType type, auto request) -> Result<void> {
+    request.index = slot.index;
+    const auto reply = agent.connection.call<protocol::PlainReply>(type, request, 0, agent.deadline);
+    return reply ? Result<void>() : fail(reply.error().code);
+  };
+  if (protocol::is_set(slot.secret)) {
+    protocol::ClaimSlotRequest request{};
+    request.secret = slot.secret;
+    const auto claimed = ask(protocol::MessageType::kClaimSlot, request);
+    if (claimed || claimed.error().code != EOPNOTSUPP) return claimed;
+  }
+  return ask(protocol::MessageType::kKeepSlot, protocol::SlotRequest{});
+}
+
+protocol::DomainRequest OpenDomain::request(uint32_t flags) const {
+  protocol::DomainRequest request{};
+  request.domain = domain;
+  request.device_index = device_index;
+  request.slot = slot;
+  request.flags = flags;
+  return request;
+}
+
+std::optional<protocol::DomainRequest> OpenDomains::remove(uint64_t domain) {
+  const auto known = std::ranges::find(domains_, domain, &OpenDomain::domain);
+  if (known == domains_.end()) return {};
+  const protocol::DomainRequest request = known->request(0);
+  domains_.erase(known);
+  return request;
+}
+
+Result<void> OpenDomains::restore(const NewAgent& agent) {
+  for (const OpenDomain& open : domains_) {
+    if (!open.file.is_ours()) continue;
+    const int file = open.file.get();
+    const auto joined = agent.connection.call<protocol::PlainReply>(
+        protocol::MessageType::kOpenDomain, open.request(protocol::DomainRequest::kCreate), 0, agent.deadline,
+        {&file, 1});
+    if (!joined && agent.connection.lost()) return fail(joined.error().code);
+  }
+  return {};
+}
+
+namespace {
+
+using protocol::MessageType;
+
+// Maximum number of received descriptors that are yet to be closed. A process may send a descriptor that
+// takes long to close, then others by other sockets, and each uses up one of the program's descriptors.
+constexpr size_t kMaxToClose = 32;
+
+void answer(const AgentEvent& event, MessageType type) {
+  const auto seen = protocol::request_header(type, event.header.sequence);
+  [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
+}
+
+}  // namespace
+
+// Discards the sockets that nobody has asked for: other processes may have written to them already.
+AgentNews::~AgentNews() {
+  for (DomainPeer& peer : peers_) discard(std::move(peer.socket));
+  for (SlotChannel& channel : channels_) discard(std::move(channel.socket));
+}
+
+Result<void> AgentNews::restore(const NewAgent& agent) {
+  auto snapshot = read_link_file(agent.link_table);
+  if (!snapshot) return fail(snapshot.error().code);
+  if (!std::exchange(knows_an_agent_, true)) return {};  // the first table is got by links()
+  const std::lock_guard lock(mutex_);
+  owed_.clear();
+  links_ = std::move(snapshot->links);
+  // A capturing or tracing program of the previous agent has seen that agent end.
+  captures_.clear();
+  captures_.emplace_back();
+  trace_details_ = false;
+  return {};
+}
+
+template <class Message>
+bool AgentNews::pass(AgentEvent& event, MessageType type,
+                     void (AgentNews::*handle)(const Message&, AgentEvent&)) {
+  if (event.header.type != static_cast<uint16_t>(type) || event.message.size() != sizeof(Message))
+    return false;
+  (this->*handle)(protocol::read_as<Message>(event.message), event);
+  return true;
+}
+
+bool AgentNews::on_event(AgentEvent event) {
+  if (pass(event, MessageType::kPeer, &AgentNews::on_peer) ||
+      pass(event, MessageType::kChannel, &AgentNews::on_channel) ||
+      pass(event, MessageType::kCapture, &AgentNews::on_capture) ||
+      pass(event, MessageType::kTraceDetails, &AgentNews::on_trace)) {
+    return true;
+  }
+  if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
+  answer(event, MessageType::kLinksSeen);
+  auto snapshot = read_link_file(event.fds[0].get());
+  if (!snapshot) return true;
+  const std::lock_guard lock(mutex_);
+  links_ = std::move(snapshot->links);
+  return true;
+}
+
+std::vector<MessageType> AgentNews::take_owed() {
+  if (discarding() >= kMaxToClose) return {};
+  return take(owed_);
+}
+
+void AgentNews::acknowledge(const AgentEvent& event, MessageType type) {
+  {
+    const std::lock_guard lock(mutex_);
+    owed_.push_back(type);
+  }
+  for (const MessageType owed : take_owed()) answer(event, owed);
+}
+
+void AgentNews::on_peer(const protocol::PeerMessage& message, AgentEvent& event) {
+  acknowledge(event, MessageType::kPeerSeen);
+  DomainPeer peer{message.domain, message.slot, message.asked != 0, message.header.error, {}};
+  if (!event.fds.empty()) peer.socket = std::move(event.fds.front());
+  const std::lock_guard lock(mutex_);
+  peers_.push_back(std::move(peer));
+}
+
+void AgentNews::on_channel(const protocol::ChannelMessage& message, AgentEvent& event) {
+  acknowledge(event, MessageType::kChannelSeen);
+  SlotChannel channel{message.own_slot, message.peer_slot, message.asked != 0, message.header.error, {}};
+  if (!event.fds.empty()) channel.socket = std::move(event.fds.front());
+  const std::lock_guard lock(mutex_);
+  channels_.push_back(std::move(channel));
+}
+
+void AgentNews::on_capture(const protocol::CaptureMessage& message, AgentEvent& event) {
+  answer(event, MessageType::kCaptureSeen);
+  SlotCapture capture{message.slot, {}};
+  if (!event.fds.empty()) capture.ring = std::move(event.fds.front());
+  const std::lock_guard lock(mutex_);
+  captures_.push_back(std::move(capture));
+}
+
+void AgentNews::on_trace(const protocol::TraceMessage& message, AgentEvent& event) {
+  answer(event, MessageType::kTraceDetailsSeen);
+  const std::lock_guard lock(mutex_);
+  trace_details_ = message.on != 0;
+}
 
 using protocol::MessageType;
 using Turn = AgentSession::Turn;
@@ -88,7 +255,7 @@ Result<UniqueFd> Client::join_group(uint32_t device_index, const roce::Address& 
   Turn turn(session_);
   protocol::GroupRequest request{};
   request.device_index = device_index;
-  std::copy(group.bytes.begin(), group.bytes.end(), request.group);
+  std::ranges::copy(group.bytes, request.group);
   auto answer = turn.call(MessageType::kJoinGroup, request, 1);
   if (!answer) return fail(answer.error().code);
   return std::move(answer->fds[0]);

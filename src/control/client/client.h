@@ -1,23 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "control/client/agent_dialer.h"
-#include "control/client/agent_news.h"
+#include "control/client/agent_connection.h"
 #include "control/client/agent_session.h"
-#include "control/client/held_objects.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
 #include "control/model/slot_messages.h"
+#include "control/protocol/messages.h"
 #include "wire/roce/path.h"
 
 namespace verbena::control {
+
+// Records the slots that the agent has leased to this process, and reclaims them from each new agent. Used
+// only in turns of the session (AgentSession::Turn).
+class HeldSlots final : public Restorer {
+ public:
+  void add(uint32_t index, const protocol::SlotSecret& secret) { slots_.push_back({index, secret}); }
+  void remove(uint32_t index);
+  bool contains(uint32_t index) const;
+
+  Result<void> restore(const NewAgent& agent) override;
+  bool needs_agent() override { return !slots_.empty(); }
+
+ private:
+  struct Held {
+    uint32_t index;
+    protocol::SlotSecret secret;
+  };
+  static Result<void> restore(const Held& slot, const NewAgent& agent);
+
+  std::vector<Held> slots_;
+};
+
+// An XRC domain that this process has open.
+struct OpenDomain {
+  uint64_t domain;  // this process's number for the domain
+  uint32_t slot;    // the slot with the process's target QPs and shared receive queues of the domain
+  uint32_t device_index;
+  OwnFd file;
+
+  // Returns a request about the domain with these DomainRequest flags.
+  protocol::DomainRequest request(uint32_t flags) const;
+};
+
+// Records the XRC domains that the process has open, and opens them again at each new agent. Used only in
+// turns of the session (AgentSession::Turn).
+class OpenDomains final : public Restorer {
+ public:
+  void add(OpenDomain domain) { domains_.push_back(std::move(domain)); }
+  // Removes a domain and returns the request that closes it, or nullopt if the domain was not open.
+  std::optional<protocol::DomainRequest> remove(uint64_t domain);
+  // Closes the files in a child process after fork().
+  void abandon() { domains_.clear(); }
+
+  Result<void> restore(const NewAgent& agent) override;
+  bool needs_agent() override { return !domains_.empty(); }
+
+ private:
+  std::vector<OpenDomain> domains_;
+};
+
+// Collects messages that the agent sends without a request, until a take_…() call: new link tables,
+// connections to other processes, channels, captures and tracing. When a restarted agent is reached, adds its
+// link table and the end of the previous agent's captures and traces. Thread-safe.
+class AgentNews final : public Restorer, public AgentListener {
+ public:
+  AgentNews() = default;
+  ~AgentNews();
+  AgentNews(const AgentNews&) = delete;
+  AgentNews& operator=(const AgentNews&) = delete;
+
+  // Returns the newest link table, or nullopt if none has come since the last call.
+  std::optional<std::vector<Link>> take_links() { return take(links_); }
+  std::vector<DomainPeer> take_peers() { return take(peers_); }
+  std::vector<SlotChannel> take_channels() { return take(channels_); }
+  // Returns the messages about captures since the last call, in the order of arrival.
+  std::vector<SlotCapture> take_captures() { return take(captures_); }
+  // Returns whether the process should trace each packet, or nullopt if the agent has sent nothing about it
+  // since the last call.
+  std::optional<bool> take_trace_details() { return take(trace_details_); }
+
+  Result<void> restore(const NewAgent& agent) override;
+  // Returns true: without an agent the process would not learn of changes of links.
+  bool needs_agent() override { return true; }
+  bool on_event(AgentEvent event) override;
+  // Returns the acknowledgements to send now, for events that brought sockets of other processes. Returns
+  // none while 32 or more received sockets are yet to be closed. The agent sends no further sockets while 64
+  // are unacknowledged.
+  std::vector<protocol::MessageType> take_owed();
+
+ private:
+  void acknowledge(const AgentEvent& event, protocol::MessageType type);
+  void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
+  void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
+  void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
+  void on_trace(const protocol::TraceMessage& message, AgentEvent& event);
+  // Passes the event to `handle` if it is a message of this type, else returns false.
+  template <class Message>
+  bool pass(AgentEvent& event, protocol::MessageType type,
+            void (AgentNews::*handle)(const Message&, AgentEvent&));
+  // Returns the news since the last call, and empties it.
+  template <class T>
+  T take(T& news) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(news, T());
+  }
+
+  bool knows_an_agent_ = false;  // used only in turns (AgentSession::Turn)
+  std::mutex mutex_;
+  std::optional<std::vector<Link>> links_;
+  std::vector<DomainPeer> peers_;
+  std::vector<SlotChannel> channels_;
+  std::vector<SlotCapture> captures_;
+  std::optional<bool> trace_details_;
+  std::vector<protocol::MessageType> owed_;
+};
 
 // A slot leased by the agent: a share of the QP numbers, with a receive socket and a status page.
 struct Slot {

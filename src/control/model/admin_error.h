@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <tl/expected.hpp>
 
@@ -14,5 +15,10 @@ struct AdminError {
 };
 template <class T>
 using AdminResult = tl::expected<T, AdminError>;
+
+// Returns the error of a refused request.
+inline tl::unexpected<AdminError> refuse(int code, std::string_view text) {
+  return tl::unexpected(AdminError{code, std::string(text)});
+}
 
 }  // namespace verbena::control

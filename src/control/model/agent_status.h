@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 #include "adapter/transport/path_numbers.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
-#include "control/protocol/connection_status.h"
+#include "control/protocol/connection_messages.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::control {
@@ -84,5 +85,55 @@ struct AgentStatus {
   std::vector<protocol::CmIdRecord> cm_ids{};
   uint32_t cm_ids_left_out = 0;
 };
+
+// Selects the QPs of a page to read: only QPs in use, or also destroyed QPs whose entry was not reused yet.
+enum class QpChoice : uint8_t { kInUse, kAll };
+
+// Reads ports' and QPs' numbers from a status page that another process writes, into `slot`. Reads the file
+// instead of mapping it, so that nothing that the other process does with the file can kill the reader. Makes
+// no call that waits for the file's lock (as lseek(2) does), which a process that writes to the file can hold
+// for any time.
+void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
+
+// Like read_status_page(), but reads the page's list of objects and the details of the QPs in slot.qps.
+void read_objects(int fd, SlotStatus& slot);
+
+// The result of read_some_qps().
+struct QpsRead {
+  std::vector<QpNumbers> qps;
+  std::vector<uint32_t> places;  // by element of `qps`: the QP's index in the page
+  uint32_t next = 0;             // `first` of the next call; kQpsPerSlot if all were read
+  size_t work = 0;               // the cost of reading: about one for each QP
+};
+// Reads QPs from index `first` on, also destroyed ones, and stops after about 2,300 units of QpsRead::work.
+// Called repeatedly to read many pages in small steps. Leaves out QPs whose entry is not in memory now
+// (swapped out, or never written).
+QpsRead read_some_qps(int fd, uint32_t first);
+
+// The functions below derive the objects of a device from the agent's status, for programs that show them as
+// iproute2 or the kernel's messages do. They do no I/O.
+
+// Returns whether the slot's process publishes its objects, that is, whether its library is new enough. One
+// of the process's slots then has the list, not necessarily this one.
+bool lists_objects(const AgentStatus& status, const SlotStatus& slot);
+
+// Returns whether the identifier is shown with this device. An identifier that is not bound to a device is
+// shown with every device, because any may receive its connections.
+bool is_of(const protocol::CmIdRecord& id, const Link& link);
+
+// Returns the QP numbers that use the shared receive queue with this number.
+std::vector<uint32_t> qps_of_shared_receives(const AgentStatus& status, uint32_t srq);
+
+// The number of objects of each kind that a device has. Objects beyond the length of a process's list are
+// counted for the device of the first listed object.
+struct ResourceSummary {
+  uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
+};
+ResourceSummary summary_of(const AgentStatus& status, const Link& link);
+
+// Returns whether the port is ACTIVE, so that packets can be sent.
+inline bool is_active(const LinkStatus& device) {
+  return device.wire == "up";
+}
 
 }  // namespace verbena::control

@@ -41,33 +41,38 @@ struct NamedCounter {
   uint64_t (*value)(const DeviceCounters&);
 };
 
+template <transport::QpCounter kCounter>
+uint64_t value_of(const DeviceCounters& counters) {
+  return counters[kCounter];
+}
+
 // The counters of InfiniBand ports (Documentation/ABI/stable/sysfs-class-infiniband) and of the kernel's rxe,
 // and those of mlx5 that DeviceCounters can supply. Some values appear under several names.
 inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
     // All octets between the packet delimiters, in words of four (IBTA volume 1, 16.1.3.5).
     {"counters/port_xmit_data", [](const DeviceCounters& c) { return c[transport::kSentOctets] / 4; }},
     {"counters/port_rcv_data", [](const DeviceCounters& c) { return c[transport::kReceivedOctets] / 4; }},
-    {"counters/port_xmit_packets", [](const DeviceCounters& c) { return c[transport::kSentPackets]; }},
-    {"counters/port_rcv_packets", [](const DeviceCounters& c) { return c[transport::kReceivedPackets]; }},
+    {"counters/port_xmit_packets", value_of<transport::kSentPackets>},
+    {"counters/port_rcv_packets", value_of<transport::kReceivedPackets>},
     {"counters/unicast_xmit_packets",
      [](const DeviceCounters& c) { return rest_of(c[transport::kSentPackets], c[transport::kMulticastSent]); }},
     {"counters/unicast_rcv_packets",
      [](const DeviceCounters& c) { return rest_of(c[transport::kReceivedPackets], c[transport::kMulticastReceived]); }},
-    {"counters/multicast_xmit_packets", [](const DeviceCounters& c) { return c[transport::kMulticastSent]; }},
+    {"counters/multicast_xmit_packets", value_of<transport::kMulticastSent>},
     {"counters/multicast_rcv_packets",
-     [](const DeviceCounters& c) { return c[transport::kMulticastReceived]; }},
+     value_of<transport::kMulticastReceived>},
     {"counters/link_downed", [](const DeviceCounters& c) { return c.link_downed; }},
 
-    {"hw_counters/sent_pkts", [](const DeviceCounters& c) { return c[transport::kSentPackets]; }},
-    {"hw_counters/rcvd_pkts", [](const DeviceCounters& c) { return c[transport::kReceivedPackets]; }},
-    {"hw_counters/duplicate_request", [](const DeviceCounters& c) { return c[transport::kDuplicateRequests]; }},
-    {"hw_counters/out_of_seq_request", [](const DeviceCounters& c) { return c[transport::kOutOfSequence]; }},
-    {"hw_counters/rcvd_rnr_err", [](const DeviceCounters& c) { return c[transport::kRnrNaksReceived]; }},
-    {"hw_counters/send_rnr_err", [](const DeviceCounters& c) { return c[transport::kRnrNaksSent]; }},
-    {"hw_counters/rcvd_seq_err", [](const DeviceCounters& c) { return c[transport::kSequenceNaksReceived]; }},
-    {"hw_counters/retry_exceeded_err", [](const DeviceCounters& c) { return c[transport::kRetriesExceeded]; }},
+    {"hw_counters/sent_pkts", value_of<transport::kSentPackets>},
+    {"hw_counters/rcvd_pkts", value_of<transport::kReceivedPackets>},
+    {"hw_counters/duplicate_request", value_of<transport::kDuplicateRequests>},
+    {"hw_counters/out_of_seq_request", value_of<transport::kOutOfSequence>},
+    {"hw_counters/rcvd_rnr_err", value_of<transport::kRnrNaksReceived>},
+    {"hw_counters/send_rnr_err", value_of<transport::kRnrNaksSent>},
+    {"hw_counters/rcvd_seq_err", value_of<transport::kSequenceNaksReceived>},
+    {"hw_counters/retry_exceeded_err", value_of<transport::kRetriesExceeded>},
     {"hw_counters/retry_rnr_exceeded_err",
-     [](const DeviceCounters& c) { return c[transport::kRnrRetriesExceeded]; }},
+     value_of<transport::kRnrRetriesExceeded>},
     // As rxe counts: the last timeout, after which nothing is retried, is not included.
     {"hw_counters/completer_retry_err",
      [](const DeviceCounters& c) {
@@ -76,27 +81,27 @@ inline constexpr std::array kNamedCounters = std::to_array<NamedCounter>({
        return rest_of(causes, c[transport::kRetriesExceeded]);
      }},
     {"hw_counters/link_downed", [](const DeviceCounters& c) { return c.link_downed; }},
-    {"hw_counters/rdma_sends", [](const DeviceCounters& c) { return c[transport::kSends]; }},
-    {"hw_counters/rdma_recvs", [](const DeviceCounters& c) { return c[transport::kReceives]; }},
-    {"hw_counters/sent_bytes", [](const DeviceCounters& c) { return c[transport::kSentOctets]; }},
-    {"hw_counters/rcvd_bytes", [](const DeviceCounters& c) { return c[transport::kReceivedOctets]; }},
+    {"hw_counters/rdma_sends", value_of<transport::kSends>},
+    {"hw_counters/rdma_recvs", value_of<transport::kReceives>},
+    {"hw_counters/sent_bytes", value_of<transport::kSentOctets>},
+    {"hw_counters/rcvd_bytes", value_of<transport::kReceivedOctets>},
 
-    {"hw_counters/out_of_sequence", [](const DeviceCounters& c) { return c[transport::kOutOfSequence]; }},
+    {"hw_counters/out_of_sequence", value_of<transport::kOutOfSequence>},
     {"hw_counters/packet_seq_err",
-     [](const DeviceCounters& c) { return c[transport::kSequenceNaksReceived]; }},
-    {"hw_counters/rnr_nak_retry_err", [](const DeviceCounters& c) { return c[transport::kRnrNaksReceived]; }},
-    {"hw_counters/out_of_buffer", [](const DeviceCounters& c) { return c[transport::kRnrNaksSent]; }},
+     value_of<transport::kSequenceNaksReceived>},
+    {"hw_counters/rnr_nak_retry_err", value_of<transport::kRnrNaksReceived>},
+    {"hw_counters/out_of_buffer", value_of<transport::kRnrNaksSent>},
     {"hw_counters/local_ack_timeout_err",
-     [](const DeviceCounters& c) { return c[transport::kLocalAckTimeouts]; }},
-    {"hw_counters/implied_nak_seq_err", [](const DeviceCounters& c) { return c[transport::kImpliedLosses]; }},
+     value_of<transport::kLocalAckTimeouts>},
+    {"hw_counters/implied_nak_seq_err", value_of<transport::kImpliedLosses>},
     {"hw_counters/roce_adp_retrans",
-     [](const DeviceCounters& c) { return c[transport::kRetransmittedPackets]; }},
+     value_of<transport::kRetransmittedPackets>},
     {"hw_counters/np_ecn_marked_roce_packets",
-     [](const DeviceCounters& c) { return c[transport::kMarkedPackets]; }},
-    {"hw_counters/np_cnp_sent", [](const DeviceCounters& c) { return c[transport::kNoticesSent]; }},
-    {"hw_counters/rp_cnp_handled", [](const DeviceCounters& c) { return c[transport::kNoticesReceived]; }},
-    {"hw_counters/req_cqe_error", [](const DeviceCounters& c) { return c[transport::kSendErrors]; }},
-    {"hw_counters/resp_cqe_error", [](const DeviceCounters& c) { return c[transport::kReceiveErrors]; }},
+     value_of<transport::kMarkedPackets>},
+    {"hw_counters/np_cnp_sent", value_of<transport::kNoticesSent>},
+    {"hw_counters/rp_cnp_handled", value_of<transport::kNoticesReceived>},
+    {"hw_counters/req_cqe_error", value_of<transport::kSendErrors>},
+    {"hw_counters/resp_cqe_error", value_of<transport::kReceiveErrors>},
 });
 
 }  // namespace verbena::control

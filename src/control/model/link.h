@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "control/protocol/messages.h"
 #include "wire/roce/path.h"
 #include "wire/roce/prefix.h"
 
@@ -50,5 +56,87 @@ struct Link {
 // Returns the link's 64-bit GUID in network byte order: the EUI-64 of the MAC address. Without a MAC address,
 // it is made from the interface index with the "local" bit set.
 std::array<uint8_t, 8> guid_of(const Link& link);
+
+// Converts a network to the record that the agent's messages and the link table's file contain.
+inline protocol::PeerRecord store_peer(const roce::Prefix& peer) {
+  protocol::PeerRecord record{};
+  std::ranges::copy(peer.network.bytes, record.network);
+  record.bits = peer.bits;
+  return record;
+}
+
+// Converts a record back to a network. Returns nullopt if the record is not a valid network.
+inline std::optional<roce::Prefix> load_peer(const protocol::PeerRecord& record) {
+  roce::Prefix peer;
+  std::copy(std::begin(record.network), std::end(record.network), peer.network.bytes.begin());
+  peer.bits = record.bits;
+  const int least = peer.network.is_ipv4() ? roce::Prefix::kIpv4Bits : 0;
+  const bool valid =
+      peer.bits >= least && peer.bits <= 128 && roce::first_bits(peer.network, peer.bits) == peer.network;
+  return valid ? std::optional(peer) : std::nullopt;
+}
+
+// The link table that the agent sends to clients in a sealed memfd: one file serves all clients, and readers
+// need no lock. The other members are for the next agent, which continues from the file.
+struct LinkSnapshot {
+  uint64_t generation = 0;
+  uint32_t next_device_index = 0;
+  std::vector<uint32_t> deleted;  // interface indexes whose automatic link the user deleted
+  std::vector<Link> links;        // in device order
+
+  friend bool operator==(const LinkSnapshot&, const LinkSnapshot&) = default;
+};
+
+std::vector<std::byte> encode_links(const LinkSnapshot& snapshot);
+// Decodes a link table, also with record lengths of other versions. EPROTO if it is invalid.
+Result<LinkSnapshot> decode_links(ConstBytes bytes);
+
+// Writes the table to a new sealed memfd, and returns it.
+Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot);
+// Reads the table from a file of write_link_file(). EPROTO if it is invalid or not sealed against changes.
+Result<LinkSnapshot> read_link_file(int fd);
+
+// Returns the path MTU for a netdev's MTU, as enum ibv_mtu: the largest that fits together with the RoCEv2
+// headers, but at least 256 bytes. The headers are taken as 80 bytes, as in the kernel's rxe; a netdev MTU of
+// 1500 gives 1024.
+constexpr uint8_t path_mtu_of(uint32_t netdev_mtu) {
+  constexpr uint32_t kOverhead = 80;
+  uint8_t mtu = 5;  // IBV_MTU_4096
+  while (mtu > 1 && netdev_mtu < (128u << mtu) + kOverhead) --mtu;
+  return mtu;
+}
+
+// A link speed in InfiniBand's terms: the number of lanes, and the speed of one lane.
+struct PortSpeed {
+  uint8_t width;      // ibv_port_attr::active_width
+  uint8_t speed;      // ibv_port_attr::active_speed
+  const char* text;   // as `rate` in /sys shows it
+  uint32_t megabits;  // the entry is for Ethernet links of up to this speed
+};
+
+// Translates Ethernet speeds as the kernel does for a netdev that reports no lanes (ib_get_eth_speed()).
+inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
+    {1, 1, "2.5 Gb/sec (1X SDR)", 1'000},
+    {1, 8, "10 Gb/sec (1X FDR10)", 10'000},
+    {2, 2, "20 Gb/sec (4X DDR)", 20'000},
+    {1, 32, "25 Gb/sec (1X EDR)", 25'000},
+    {2, 8, "40 Gb/sec (4X FDR10)", 40'000},
+    {16, 32, "50 Gb/sec (2X EDR)", 50'000},
+    {2, 32, "100 Gb/sec (4X EDR)", 100'000},
+    {2, 64, "200 Gb/sec (4X HDR)", 200'000},
+    {2, 128, "400 Gb/sec (4X NDR)", 400'000},
+});
+
+// Speed assumed for a netdev that reports none, such as loopback, a bridge and most virtual netdevs. They are
+// as fast as the CPU; the value is the one that veth reports.
+inline constexpr uint32_t kAssumedMegabits = 10'000;
+
+constexpr const PortSpeed& port_speed_of(uint32_t megabits) {
+  if (megabits == 0) megabits = kAssumedMegabits;
+  for (const PortSpeed& each : kPortSpeeds) {
+    if (megabits <= each.megabits) return each;
+  }
+  return kPortSpeeds.back();
+}
 
 }  // namespace verbena::control

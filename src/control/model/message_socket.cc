@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 
@@ -21,6 +20,12 @@ union ControlBuffer {
 };
 
 }  // namespace
+
+Result<SocketPair> make_socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  return SocketPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
 
 Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds) {
   iovec data{const_cast<std::byte*>(message.data()), message.size()};

@@ -28,6 +28,13 @@ struct Received {
 // The kernel's limit of descriptors in one message (SCM_MAX_FD).
 inline constexpr size_t kMaxScmFds = 253;
 
+// A pair of connected SOCK_SEQPACKET sockets, close-on-exec and non-blocking.
+struct SocketPair {
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+Result<SocketPair> make_socket_pair();
+
 // Sends one message with copies of `fds`. EAGAIN instead of blocking; EPIPE without SIGPIPE.
 Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds = {});
 // Receives one message. EAGAIN instead of blocking. Received descriptors are close-on-exec; the kernel closes

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,9 +10,38 @@
 #include <type_traits>
 
 #include "base/bytes.h"
-#include "control/protocol/slot_secret.h"
 
 namespace verbena::protocol {
+
+// A secret in a slot's status page. A process that reconnects to the next agent sends the secret to prove
+// that the slot is its own. A pid would not prove that, since the two agents may be in different pid
+// namespaces. All zeros if there is none.
+using SlotSecret = std::array<uint64_t, 2>;
+
+constexpr bool is_set(const SlotSecret& secret) {
+  return secret != SlotSecret{};
+}
+
+// The header of a datagram that the agent forwards to a process without a socket of UDP port 4791. A message
+// on a SOCK_SEQPACKET socket has this header in host byte order, then the datagram as received. The header's
+// fields are from the kernel and can be trusted; the datagram is unchecked.
+struct ForwardedDatagram {
+  static constexpr uint32_t kMagic = 0x646e6168;  // "hand"
+  uint32_t magic;
+  uint32_t interface_index;  // incoming interface
+  uint8_t source[16];        // a GID; IPv4 addresses are mapped
+  uint8_t destination[16];
+  uint32_t flow_label;
+  uint32_t segment_bytes;  // for merged datagrams (GRO), the length of each but the last; 0 for a single one
+  uint16_t source_port;
+  uint8_t traffic_class;
+  uint8_t hop_limit;
+  uint32_t reassembled;  // 1 if it arrived in IP fragments
+};
+static_assert(sizeof(ForwardedDatagram) == 56);
+
+// Maximum length in bytes of a forwarded datagram, merged or not, without the header.
+inline constexpr size_t kMaxForwardedBytes = 65536;
 
 // The agent protocol: messages of fixed layout over a SOCK_SEQPACKET socket to the agent of a network
 // namespace. Host byte order, since both ends are on one machine. Each request gets one reply with the same
@@ -95,14 +125,14 @@ enum class MessageType : uint16_t {
 
   kJoinGroup = 32,     // GroupRequest -> header [socket]
   kGetDeviceCounters,  // DeviceRequest -> DeviceCountersReply
-  kGetCmStatus,        // header -> CmStatusReply (connection_status.h)
+  kGetCmStatus,        // header -> CmStatusReply (connection_messages.h)
   kOpenDomain,         // DomainRequest [file] -> header
   kCloseDomain,        // DomainRequest -> header
   kStartCapture,       // StartCaptureRequest -> header. Ends with the session.
   kGetCaptureNews,     // header -> CaptureNewsReply [ring?, status page?]
   kSetPeers,           // PeersRequest -> header
 
-  kGetCmIds = 48,       // header -> CmIdsReply [records] (connection_status.h)
+  kGetCmIds = 48,       // header -> CmIdsReply [records] (connection_messages.h)
   kRenameLink,          // RenameRequest -> header
   kGetKeptTrace,        // KeptTraceRequest -> KeptTraceReply [rings]: the first from that number on
   kStartTrace,          // StartTraceRequest -> header. Ends with the session.
@@ -180,7 +210,7 @@ inline constexpr uint16_t kFirstVersionWithForwarding = 5;
 enum class SlotWire : uint32_t {
   kNone = 0,
   kSocket = 1,     // by a socket of UDP port 4791 that the process has
-  kForwarded = 2,  // the agent receives and forwards packets: forwarded_datagram.h
+  kForwarded = 2,  // the agent receives and forwards packets: ForwardedDatagram
 };
 
 struct TakeSlotReply {
@@ -481,5 +511,52 @@ template <class Reply>
 ConstBytes reply_bytes(const Reply& reply) {
   return bytes_of(reply).first(bytes_in<Reply>(reply.header.version));
 }
+
+// The layout of the link table's file: a header, the interface indexes with a deleted link, then the links.
+// Each link is a record, followed by the records of its GIDs. All clients share the sealed file, and the next
+// agent starts from it. The header contains the record lengths. Records of a later version may be longer;
+// readers ignore the part that they do not know.
+inline constexpr uint32_t kLinkTableMagic = 0x6b6e6c76;  // "vlnk"
+inline constexpr uint32_t kLinkTableVersion = 1;
+
+struct LinkTableHeader {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t generation;
+  uint32_t next_device_index;
+  uint32_t deleted_count;  // number of interface indexes, 4 bytes each, that follow the header
+  uint32_t link_count;
+  uint16_t link_record_bytes;  // 0 in files of protocol version 1, which have that version's lengths
+  uint16_t gid_record_bytes;
+};
+static_assert(sizeof(LinkTableHeader) == 32);
+
+inline constexpr uint32_t kLinkUp = 1;
+inline constexpr uint32_t kLinkAutomatic = 2;
+inline constexpr uint32_t kLinkHasNoWire = 4;  // the agent does not have UDP port 4791
+
+inline constexpr size_t kLinkRecordBytesInVersion4 = 108;
+
+struct LinkRecord {
+  char name[kLinkNameBytes];
+  char netdev[kNetdevNameBytes];
+  uint32_t device_index;
+  uint32_t interface_index;
+  uint32_t mtu;
+  uint32_t flags;  // kLinkUp, kLinkAutomatic, kLinkHasNoWire
+  uint32_t gid_count;
+  uint8_t mac[6];
+  uint16_t speed;  // in 100 Mb/s; 0 if unknown
+  // Since version 5:
+  uint32_t peer_count;  // 0 if the link accepts packets from all hosts
+  PeerRecord peers[kMaxPeersOfLink];
+};
+static_assert(sizeof(LinkRecord) == kLinkRecordBytesInVersion4 + 404);
+
+struct GidRecord {
+  uint32_t index;
+  uint8_t gid[16];
+};
+static_assert(sizeof(GidRecord) == 20);
 
 }  // namespace verbena::protocol

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include <unistd.h>
 
-#include "control/protocol/slot_secret.h"
+#include "control/protocol/messages.h"
 #include "control/protocol/trace_ring.h"
 
 namespace verbena::protocol {

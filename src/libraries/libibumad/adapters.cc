@@ -14,7 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/c_abi.h"
-#include "control/model/port_attributes.h"
+#include "control/model/link.h"
 #include "libraries/libibumad/agent_link.h"
 #include "libraries/libibumad/debug.h"
 

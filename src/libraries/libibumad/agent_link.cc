@@ -16,7 +16,7 @@
 
 #include "base/only_one.h"
 #include "base/plain_calls.h"
-#include "control/model/link_table_file.h"
+#include "control/model/link.h"
 #include "control/model/message_socket.h"
 #include "libraries/libibumad/epoll_sets.h"
 

@@ -24,7 +24,7 @@ struct Event {
 bool is_trouble(const Event& event);
 
 // Reads the trace rings of a process from a file. The process may be writing to the rings meanwhile. Uses
-// pread() instead of a mapping, and no call that waits for the file's lock (control/model/status_reader.h
+// pread() instead of a mapping, and no call that waits for the file's lock (control/model/agent_status.h
 // explains why). Whatever the file contains, read() returns only events of known kinds, and at most as many
 // as the rings can hold.
 class Reader {

@@ -5,7 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/objects/limits.h"
-#include "control/client/resources.h"
+#include "control/model/agent_status.h"
 #include "preload/netlink/exchange.h"
 
 namespace verbena::rdma_netlink {

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "base/text.h"
-#include "control/client/resources.h"
+#include "control/model/agent_status.h"
 #include "preload/netlink/attributes.h"
 #include "preload/netlink/exchange.h"
 

@@ -15,7 +15,7 @@
 #include "adapter/net/packets.h"
 #include "adapter/net/port_factory.h"
 #include "adapter/net/udp/udp_port.h"
-#include "control/protocol/forwarded_datagram.h"
+#include "control/protocol/messages.h"
 #include "wire/roce/ip_header.h"
 
 namespace verbena::net::testing {

@@ -17,7 +17,7 @@
 #include "agent/slots/taken_port.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::adapter::testing {

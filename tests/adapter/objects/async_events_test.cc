@@ -9,7 +9,7 @@
 #include "adapter/objects/support/environment.h"
 #include "adapter/objects/support/services.h"
 #include "base/watched_thread.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::adapter::testing {
 namespace {

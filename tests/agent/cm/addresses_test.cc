@@ -16,7 +16,7 @@
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
 #include "base/time.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/claims.h"
-
 #include <algorithm>
 #include <cerrno>
 
@@ -9,6 +7,8 @@
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
+
+#include "agent/cm/ledger.h"
 
 namespace verbena::agent {
 namespace {

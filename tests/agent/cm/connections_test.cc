@@ -17,11 +17,11 @@
 
 #include "agent/agent_process.h"
 #include "agent/cm/cleanup.h"
-#include "agent/cm/early_messages.h"
 #include "agent/cm/program.h"
+#include "agent/cm/received_messages.h"
 #include "agent/network_namespace.h"
-#include "control/client/admin.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 #include "management/cm/counters.h"
 #include "management/cm/mad.h"
 #include "management/cm/parameters.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/event_channel.h"
-
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -9,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "agent/cm/client_parts.h"
 
 namespace verbena::agent {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "agent/cm/cleanup.h"
 #include "agent/cm/in_process.h"
-#include "agent/cm/status.h"
+#include "agent/cm/service.h"
 
 namespace verbena::agent {
 namespace {

@@ -14,7 +14,7 @@
 #include "agent/cm/peer.h"
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 #include "management/cm/counters.h"
 #include "management/cm/ip_service.h"
 #include "management/cm/parameters.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/link_directory.h"
-
 #include <string>
 
 #include <arpa/inet.h>

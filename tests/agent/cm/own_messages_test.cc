@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/own_messages.h"
-
 #include <array>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "agent/cm/received_messages.h"
 
 namespace verbena::agent {
 namespace {

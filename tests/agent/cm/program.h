@@ -20,9 +20,7 @@
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
-#include "control/client/agent_dialer.h"
 #include "control/protocol/connection_messages.h"
-#include "control/protocol/connection_status.h"
 
 namespace verbena::test {
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connection management in `verbena status`: counters, and lists that are made in slices.
-#include "agent/cm/status.h"
-
 #include <cerrno>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "agent/cm/in_process.h"
+#include "agent/cm/service.h"
 
 namespace verbena::agent {
 namespace {

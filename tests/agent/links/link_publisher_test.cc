@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "control/model/link_table_file.h"
+#include "control/model/link.h"
 
 namespace verbena::agent {
 namespace {
@@ -23,7 +23,7 @@ std::vector<std::string> names(const std::vector<Link>& links) {
   return names;
 }
 
-class LinkPublisherTest : public ::testing::Test {
+class LinkPublisherTest : public ::testing::Test, private AgentHost {
  protected:
   void add_netdev(uint32_t index, const std::string& name, std::array<uint8_t, 4> ipv4) {
     Netdev netdev;
@@ -43,12 +43,16 @@ class LinkPublisherTest : public ::testing::Test {
     return snapshot ? names(snapshot->links) : std::vector<std::string>{"no file"};
   }
 
+  control::AdminResult<void> remove(const std::string& name) {
+    return publisher.change([&](LinkTable& links) { return links.delete_link(name); });
+  }
+  bool awaits_programs() const override { return awaits; }
+  void links_changed(const std::vector<Link>& links) override { before.push_back(names(links)); }
+
   LinkTable table;
-  bool awaits_programs = false;
+  bool awaits = false;
   std::vector<std::vector<std::string>> before;  // the links before each change
-  LinkPublisher publisher{table,
-                          {.awaits_programs = [this] { return awaits_programs; },
-                           .on_change = [this](const auto& links) { before.push_back(names(links)); }}};
+  LinkPublisher publisher{table, *this};
 };
 
 TEST_F(LinkPublisherTest, ShowsNothingUntilItBegins) {
@@ -74,11 +78,11 @@ TEST_F(LinkPublisherTest, SaysOfAChangeWhatWasShownUntilThen) {
 TEST_F(LinkPublisherTest, ShowsAtOnceWhatTheUserAddsAndDeletes) {
   publisher.begin();
   add_netdev(2, "eth0", {10, 0, 0, 1});
-  ASSERT_TRUE(publisher.add("mine", "eth0"));
+  ASSERT_TRUE(publisher.change([](LinkTable& links) { return links.add_link("mine", "eth0"); }));
   EXPECT_THAT(shown(), ElementsAre("mine"));
-  ASSERT_TRUE(publisher.remove("mine"));
+  ASSERT_TRUE(remove("mine"));
   EXPECT_THAT(shown(), IsEmpty());
-  const auto again = publisher.remove("mine");
+  const auto again = remove("mine");
   ASSERT_FALSE(again);
   EXPECT_NE(again.error().code, 0);
 }
@@ -102,11 +106,11 @@ TEST_F(LinkPublisherTest, LoopbacksLinkStaysWhileASessionHasSeenIt) {
 TEST_F(LinkPublisherTest, LoopbacksLinkStaysWhileAProgramIsAwaitedThatMayHaveSeenIt) {
   add_netdev(1, "lo", {127, 0, 0, 1});
   publisher.begin();
-  awaits_programs = true;
+  awaits = true;
   add_netdev(2, "eth0", {10, 0, 0, 1});
   publisher.publish();
   EXPECT_EQ(shown().size(), 2u);
-  awaits_programs = false;
+  awaits = false;
   publisher.consider_loopback();
   EXPECT_THAT(shown(), ElementsAre("rxe_eth0"));
 }

@@ -16,8 +16,8 @@
 #include "agent/agent_process.h"
 #include "agent/sessions/other_users.h"
 #include "agent/slots/slot_packets.h"
-#include "control/client/admin.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 
 namespace verbena {
 namespace {

@@ -13,9 +13,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "agent/log/log_file.h"
+#include "agent/event_loop.h"
 #include "agent/log/stalled_stderr.h"
-#include "agent/sessions/acting_for.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {

@@ -18,7 +18,7 @@
 #include "agent/sessions/other_users.h"
 #include "agent/sessions/raw_connection.h"
 #include "base/unique_fd.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 #include "control/protocol/messages.h"
 
 namespace verbena {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/mad/registrations.h"
-
 #include <cerrno>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "agent/mad/agents.h"
 #include "control/protocol/mad_messages.h"
 
 namespace verbena::agent {

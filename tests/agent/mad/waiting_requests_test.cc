@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/mad/waiting_requests.h"
-
 #include <chrono>
 
 #include <gtest/gtest.h>
+
+#include "agent/mad/agents.h"
 
 namespace verbena::agent {
 namespace {

@@ -36,8 +36,8 @@
 #include "base/format.h"
 #include "base/random.h"
 #include "base/seed.h"
-#include "control/client/admin.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 

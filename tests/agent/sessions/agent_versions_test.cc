@@ -19,9 +19,8 @@
 #include "base/bytes.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "control/client/admin.h"
-#include "control/client/capture_client.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 

@@ -40,7 +40,7 @@ protocol::ChannelMessage ask_for_channel(uint32_t own_slot, uint32_t peer_slot) 
   return {protocol::request_header(MessageType::kAskChannel, 0), own_slot, peer_slot, 0, 0};
 }
 
-class ClientEventsTest : public ::testing::Test {
+class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
  protected:
   void SetUp() override {
     publisher.begin();
@@ -51,12 +51,12 @@ class ClientEventsTest : public ::testing::Test {
     EXPECT_TRUE(end);
     return end ? std::move(*end) : UniqueFd();
   }
-  ClientEvents::Surroundings surroundings() {
-    return {.on_ask_peer = [this](uint64_t domain, uint32_t) { asked.push_back(domain); },
-            .on_ask_channel = [this](uint32_t own_slot,
-                                     uint32_t peer_slot) { channels.emplace_back(own_slot, peer_slot); },
-            .on_end = [this] { ended = true; }};
+  void on_ask_peer(uint64_t domain, uint32_t) override { asked.push_back(domain); }
+  void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
+    channels.emplace_back(own_slot, peer_slot);
   }
+  void on_end() override { ended = true; }
+  ClientEvents::Client& events_client() { return *this; }
   // Reads the client's next event; nothing if there is none.
   std::optional<protocol::PeerMessage> read() { return read(client); }
   static std::optional<protocol::PeerMessage> read(const UniqueFd& from) {
@@ -71,12 +71,13 @@ class ClientEventsTest : public ::testing::Test {
 
   EventLoop loop;
   LinkTable table;
-  LinkPublisher publisher{table, {.awaits_programs = [] { return false; }, .on_change = [](const auto&) {}}};
+  AgentHost agent;
+  LinkPublisher publisher{table, agent};
   std::vector<uint64_t> asked;
   std::vector<std::pair<uint32_t, uint32_t>> channels;  // requested channels: own slot, peer's slot
   bool ended = false;
   ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
-  ClientEvents events{loop, sockets, kUser, publisher, surroundings()};
+  ClientEvents events{loop, sockets, kUser, publisher, *this};
   UniqueFd client;
 };
 
@@ -145,7 +146,7 @@ TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
 }
 
 TEST_F(ClientEventsTest, AClientOfAVersionWithoutChannelsIsNeverToldOfOne) {
-  ClientEvents old_events(loop, sockets, kUser, publisher, surroundings());
+  ClientEvents old_events(loop, sockets, kUser, publisher, events_client());
   const UniqueFd old_client = open(old_events, protocol::kFirstVersionWithChannels - 1);
   EXPECT_FALSE(old_events.tell_channel(no_channel(1), kUser));
   EXPECT_FALSE(read(old_client));

@@ -59,16 +59,12 @@ class ClientTableTest : public test::NamespaceTest {
   std::vector<std::string> came_by_;
   EventLoop loop_{std::chrono::hours(1)};  // all users' work is done in one round
   ClientSockets sockets_{loop_, {.all = 16, .reserve = 4}, ::geteuid()};
-  ClientTable table_{loop_,
-                     sockets_,
-                     ClientTable::room_with(1024),
-                     {.make_session =
-                          [this](uint64_t, UniqueFd socket, const ucred&) {
-                            came_by_.push_back(name_of(socket.get()));
-                            return std::unique_ptr<Session>();
-                          },
-                      .on_come = [](uint64_t) {},
-                      .on_go = [](uint64_t) {}}};
+  AgentHost agent_;
+  ClientTable table_{loop_, sockets_, ClientTable::room_with(1024), agent_,
+                     [this](uint64_t, UniqueFd socket, const ucred&) {
+                       came_by_.push_back(name_of(socket.get()));
+                       return std::unique_ptr<Session>();
+                     }};
 };
 
 TEST_F(ClientTableTest, TakesItsNamesInTurns) {

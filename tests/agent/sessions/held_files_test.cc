@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's account of the memory that each user's programs hold in its memfds.
-#include "agent/sessions/held_files.h"
-
 #include <cerrno>
 #include <vector>
 
@@ -10,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/sessions/client_files.h"
 #include "base/sealed_file.h"
 
 namespace verbena::agent {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the agent's time is divided among users. Only work advances the clock.
-#include "agent/sessions/user_turns.h"
-
 #include <algorithm>
 #include <chrono>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "agent/event_loop.h"
 
 namespace verbena::agent {
 namespace {

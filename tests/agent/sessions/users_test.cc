@@ -24,8 +24,8 @@
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
 #include "agent/slots/slot_packets.h"
-#include "control/client/admin.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 
 #ifndef SO_DETACH_REUSEPORT_BPF
 #define SO_DETACH_REUSEPORT_BPF 68  // asm-generic/socket.h, since Linux 5.3

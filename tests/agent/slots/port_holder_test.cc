@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search for the program that has UDP port 4791.
-#include "agent/slots/port_holder.h"
-
 #include <array>
 #include <future>
 #include <string>
@@ -13,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/slots/process.h"
 #include "base/format.h"
 #include "base/unique_fd.h"
 

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "control/client/client.h"
-#include "control/protocol/forwarded_datagram.h"
+#include "control/protocol/messages.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/qpn.h"
 

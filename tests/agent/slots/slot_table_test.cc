@@ -250,7 +250,7 @@ TEST_F(SlotTableTest, KnowsWhatASessionHasAndWhatOtherUsersHave) {
   take_back_all(slots_, 1, kStart);
   take_back_all(slots_, 3, kStart);
   EXPECT_THAT(slots_.leased_to(1), IsEmpty());
-  EXPECT_FALSE(slots_.first_lent_to(1));
+  EXPECT_FALSE(slots_.first_leased_to(1));
   EXPECT_THAT(indexes_of(slots_.leased_to(2)), ElementsAre(2));
   EXPECT_EQ(slots_.leased_to_other_users(), 1u);
 }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/slots/socket_calls.h"
-
 #include <cstdint>
 #include <future>
 #include <thread>

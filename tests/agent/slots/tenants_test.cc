@@ -30,8 +30,8 @@
 #include "base/temporary_file.h"
 #include "base/unique_fd.h"
 #include "base/watched_thread.h"
-#include "control/client/admin.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/messages.h"
 

@@ -12,8 +12,8 @@
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
-#include "control/client/capture_client.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 #include "observe/capture/ring_file.h"
 
 namespace verbena {

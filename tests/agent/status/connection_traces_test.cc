@@ -17,7 +17,7 @@
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
-#include "control/client/trace_client.h"
+#include "control/client/command_client.h"
 #include "observe/trace/connection_note.h"
 #include "observe/trace/reader.h"
 

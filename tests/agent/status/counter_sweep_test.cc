@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters summed from the processes' status pages, a limited amount at a time.
-#include "agent/status/counter_sweep.h"
-
 #include <utility>
 #include <vector>
 
@@ -9,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "agent/slots/wire.h"
+#include "agent/status/counter_publisher.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The traces that an agent leaves for the next one.
-#include "agent/status/left_traces.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include "agent/status/kept_traces.h"
 #include "agent/status/traced_page.h"
 #include "observe/trace/reader.h"
 

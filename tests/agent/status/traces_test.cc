@@ -14,7 +14,7 @@
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
 #include "control/client/client.h"
-#include "control/client/trace_client.h"
+#include "control/client/command_client.h"
 #include "control/protocol/status_page.h"
 #include "observe/trace/reader.h"
 #include "observe/trace/recorder.h"

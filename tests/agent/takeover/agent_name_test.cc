@@ -24,9 +24,9 @@
 #include "agent/sessions/stranger.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
-#include "control/client/admin.h"
-#include "control/client/agent_dialer.h"
+#include "control/client/agent_connection.h"
 #include "control/client/client.h"
+#include "control/client/command_client.h"
 #include "control/model/message_socket.h"
 
 namespace verbena {

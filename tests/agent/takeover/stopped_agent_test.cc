@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/takeover/stopped_agent.h"
-
 #include <chrono>
 #include <csignal>
 
@@ -16,6 +14,7 @@
 #include "agent/network_namespace.h"
 #include "agent/slots/slot_packets.h"
 #include "agent/slots/wire.h"
+#include "agent/takeover/stopped_processes.h"
 #include "base/time.h"
 
 namespace verbena::agent {

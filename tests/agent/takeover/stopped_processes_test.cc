@@ -74,7 +74,7 @@ class Page {
   protocol::StatusPage* page_ = nullptr;
 };
 
-class StoppedProcessesTest : public test::NamespaceTest {
+class StoppedProcessesTest : public test::NamespaceTest, private HeaderSender {
  protected:
   void SetUp() override {
     NamespaceTest::SetUp();
@@ -156,6 +156,12 @@ class StoppedProcessesTest : public test::NamespaceTest {
     return run_until([&] { return answers_.size() >= count; });
   }
 
+  void send_headers(const roce::Headers& headers, const roce::Path& path) override {
+    answers_.emplace_back(headers, path);
+    if (words() == 2 && looked_at_second_word_ == 0) looked_at_second_word_ = looked_;
+  }
+  void flush() override {}
+
   const roce::Qpn kQpn = roce::Qpn::in_slot(kSlot, 7);
   Wire wire_{roce::kUdpPort};
   Page page_;
@@ -165,20 +171,10 @@ class StoppedProcessesTest : public test::NamespaceTest {
   int looked_ = 0;
   int looked_at_second_word_ = 0;
   std::vector<std::pair<roce::Headers, roce::Path>> answers_;
-  StoppedProcesses stopped_processes_{loop_,
-                                      roce::kUdpPort,
-                                      {.send =
-                                           [this](const roce::Headers& headers, const roce::Path& path) {
-                                             answers_.emplace_back(headers, path);
-                                             if (words() == 2 && looked_at_second_word_ == 0)
-                                               looked_at_second_word_ = looked_;
-                                           },
-                                       .flush = [] {},
-                                       .is_stopped =
-                                           [this](pid_t) {
-                                             ++looked_;
-                                             return stopped_;
-                                           }}};
+  StoppedProcesses stopped_processes_{loop_, roce::kUdpPort, *this, [this](pid_t) {
+                                        ++looked_;
+                                        return stopped_;
+                                      }};
 };
 
 TEST_F(StoppedProcessesTest, AnswersEachRequestWithAWordAndAnAcknowledgement) {

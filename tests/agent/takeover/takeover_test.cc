@@ -60,21 +60,9 @@ class TakeoverTest : public ::testing::Test {
   CounterPublisher counters{loop, slot_table, links, ::geteuid()};
   ForeignCloser closer;
   DomainTable domains{closer, ::geteuid(), DomainTable::room_with(1024)};
-  SlotLeases slots{loop,
-                   wire,
-                   slot_table,
-                   counters,
-                   domains,
-                   {.on_wire = [] {},
-                    .on_slot = [](uint32_t) {},
-                    .on_survivor = [] {},
-                    .on_return = [] {},
-                    .on_end = [](const LeasedSlot&, bool) {}}};
-  CmService connection_management{loop,
-                                  holder.port(),
-                                  {.no_wire_reason = [this] { return wire.no_wire_reason(); },
-                                   .on_quiet = [] {},
-                                   .is_orphan = [](uint32_t) { return false; }}};
+  AgentHost agent;
+  SlotLeases slots{loop, wire, slot_table, counters, domains, agent};
+  CmService connection_management{loop, holder.port(), agent};
   int settled = 0;
   ServedUsers served{};
   Takeover takeover{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "control/client/agent_connection.h"
-#include "control/model/link_table_file.h"
+#include "control/model/link.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 

@@ -17,7 +17,7 @@
 
 #include "base/text.h"
 #include "base/time.h"
-#include "control/client/agent_dialer.h"
+#include "control/client/agent_connection.h"
 #include "control/client/fake_agent.h"
 #include "control/protocol/status_page.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/model/link_table_file.h"
-
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -15,7 +13,8 @@
 
 #include "base/random.h"
 #include "base/seed.h"
-#include "control/protocol/link_table_layout.h"
+#include "control/model/link.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::control {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/model/status_reader.h"
-
 #include <cstddef>
 #include <vector>
 
@@ -12,6 +10,7 @@
 
 #include "base/random.h"
 #include "base/unique_fd.h"
+#include "control/model/agent_status.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/qpn.h"
 

@@ -13,7 +13,7 @@
 #include "adapter/net/udp/split_port.h"
 #include "base/log.h"
 #include "base/plain_calls.h"
-#include "control/protocol/forwarded_datagram.h"
+#include "control/protocol/messages.h"
 
 namespace verbena::net {
 

@@ -15,7 +15,7 @@
 namespace verbena::net {
 
 // The receiving half of a port of make_forwarded_port(). Reads datagrams that the agent has received and
-// forwards (control/protocol/forwarded_datagram.h), and passes on valid RoCEv2 packets as a Receiver does.
+// forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as a Receiver does.
 // The content of forwarded datagrams is checked like that of datagrams from the network. One thread at a
 // time.
 class ForwardedReceiver {

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "adapter/objects/support/environment.h"
-#include "control/client/admin.h"
+#include "control/client/command_client.h"
 
 namespace verbena::adapter::testing {
 namespace {

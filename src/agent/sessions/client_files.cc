@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/sessions/client_files.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <mutex>
+#include <vector>
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/detached_thread.h"
+#include "base/log.h"
+
+namespace verbena::agent {
+
+namespace {
+
+constexpr size_t kStack = 256 << 10;
+constexpr int kNudge = SIGUSR2;
+constexpr long kNudgeInterval = 20'000'000;  // nanoseconds
+// From this number of users on, those without waiting descriptors are dropped.
+constexpr size_t kManyUsers = 64;
+
+// Sends its thread a signal every 20 ms. The signal interrupts a close() that waits for a lingering socket;
+// the kernel then completes the close.
+class Nudge {
+ public:
+  Nudge() {
+    sigset_t nudge;
+    sigemptyset(&nudge);
+    sigaddset(&nudge, kNudge);
+    ::pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = kNudge;
+    event._sigev_un._tid = static_cast<pid_t>(::syscall(SYS_gettid));
+    made_ = ::timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+    const itimerspec when{{0, kNudgeInterval}, {0, kNudgeInterval}};
+    if (made_) ::timer_settime(timer_, 0, &when, nullptr);
+  }
+  ~Nudge() {
+    if (made_) ::timer_delete(timer_);
+  }
+  Nudge(const Nudge&) = delete;
+  Nudge& operator=(const Nudge&) = delete;
+
+ private:
+  timer_t timer_{};
+  bool made_ = false;
+};
+
+}  // namespace
+
+struct ForeignCloser::Work {
+  std::mutex mutex;
+  std::vector<UniqueFd> next;  // under the mutex
+  bool at_work = false;        // under the mutex: a thread runs
+  std::atomic<size_t> waiting = 0;
+  std::atomic<TimePoint> progress{};  // time of the last close, or of the first queued descriptor
+};
+
+ForeignCloser::ForeignCloser() {
+  struct sigaction nudged {};
+  nudged.sa_handler = [](int) {};
+  ::sigaction(kNudge, &nudged, nullptr);
+}
+
+void* ForeignCloser::run(void* argument) {
+  const std::unique_ptr<std::shared_ptr<Work>> owned(static_cast<std::shared_ptr<Work>*>(argument));
+  Work& work = **owned;
+  ::pthread_setname_np(::pthread_self(), "verbena-closer");
+  const Nudge nudge;
+  for (;;) {
+    std::vector<UniqueFd> now;
+    {
+      const std::lock_guard lock(work.mutex);
+      if (work.next.empty()) {
+        work.at_work = false;
+        return nullptr;
+      }
+      now.swap(work.next);
+    }
+    for (UniqueFd& fd : now) {
+      fd.reset();
+      --work.waiting;
+      work.progress = MonotonicClock::now();
+    }
+  }
+}
+
+void ForeignCloser::close(uid_t user, UniqueFd fd) {
+  if (!fd) return;
+  std::shared_ptr<Work>& work = users_[user];
+  if (!work) work = std::make_shared<Work>();
+  {
+    const std::lock_guard lock(work->mutex);
+    if (work->waiting == 0) work->progress = MonotonicClock::now();
+    work->next.push_back(std::move(fd));
+    ++work->waiting;
+    if (work->at_work) return;
+    work->at_work = true;
+  }
+  auto argument = std::make_unique<std::shared_ptr<Work>>(work);
+  if (start_detached_thread(run, argument.get(), kStack)) {
+    argument.release();  // owned by the thread now
+  } else {
+    const ActingFor acting(user);
+    log_warning("no thread can be started: what user {} has sent stays open for now", user);
+    const std::lock_guard lock(work->mutex);
+    work->at_work = false;  // the next close() tries again
+  }
+  forget_idle();
+}
+
+size_t ForeignCloser::waiting(uid_t user) const {
+  const auto found = users_.find(user);
+  return found != users_.end() ? found->second->waiting.load() : 0;
+}
+
+bool ForeignCloser::is_behind(uid_t user) const {
+  if (waiting(user) < kMaxOfUser) return false;
+  return MonotonicClock::now() - users_.at(user)->progress.load() > kPatience;
+}
+
+void ForeignCloser::forget_idle() {
+  if (users_.size() < kManyUsers) return;
+  std::erase_if(users_, [](const auto& entry) { return entry.second->waiting == 0; });
+}
+
+namespace {
+
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+
+// REQUIRES: the file is open for reading only
+bool is_open_elsewhere(int file) {
+  if (::fcntl(file, F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
+  ::fcntl(file, F_SETLEASE, F_UNLCK);
+  return false;
+}
+
+size_t blocks_of(size_t bytes) {
+  return std::max<size_t>(1, (bytes + HeldFiles::kBlockBytes - 1) / HeldFiles::kBlockBytes);
+}
+
+}  // namespace
+
+// Ignores SIGIO, which the kernel sends if a process opens a file during a lease.
+HeldFiles::HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks) : loop_(loop), blocks_(blocks, own) {
+  ::signal(SIGIO, SIG_IGN);
+}
+
+bool HeldFiles::allows(uid_t user, size_t bytes) {
+  if (blocks_.allows(user, blocks_of(bytes))) return true;
+  look(user);
+  return blocks_.allows(user, blocks_of(bytes));
+}
+
+Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t session,
+                                  std::function<void()> on_closed) {
+  struct stat status {};
+  if (::fstat(file, &status) != 0) return fail(errno);
+  UniqueFd theirs = reopen_read_only(file);
+  if (!theirs) return fail(errno);
+  if (files_.contains(status.st_ino)) return theirs;
+  if (!allows(user, bytes)) return fail(EDQUOT);
+  const size_t blocks = blocks_of(bytes);
+  UniqueFd ours = reopen_read_only(file);
+  if (!ours) return fail(errno);
+  blocks_.take(user, blocks);
+  files_.emplace(status.st_ino, Held{user, session, blocks, std::move(ours), std::move(on_closed)});
+  look_later();
+  return theirs;
+}
+
+bool HeldFiles::holds(uint64_t session) {
+  for (auto file = files_.begin(); file != files_.end();) {
+    if (file->second.session != session) {
+      ++file;
+    } else if (is_open_elsewhere(file->second.file.get())) {
+      return true;
+    } else {
+      file = give_back(file);
+    }
+  }
+  return false;
+}
+
+size_t HeldFiles::held_by(uid_t user) {
+  look(user);
+  return blocks_.of(user);
+}
+
+HeldFiles::Files::iterator HeldFiles::give_back(Files::iterator file) {
+  blocks_.give_back(file->second.user, file->second.blocks);
+  const auto on_closed = std::move(file->second.on_closed);
+  const auto next = files_.erase(file);
+  if (on_closed) on_closed();
+  return next;
+}
+
+void HeldFiles::look(std::optional<uid_t> user) {
+  for (auto file = files_.begin(); file != files_.end();) {
+    const Held& held = file->second;
+    const bool stays = (user && held.user != *user) || is_open_elsewhere(held.file.get());
+    file = stays ? std::next(file) : give_back(file);
+  }
+}
+
+// The agent's own descriptor keeps the memory, too. So it is closed at most a second after all others.
+void HeldFiles::look_later() {
+  if (!files_.empty()) next_look_.arm(MonotonicClock::now() + kLookInterval);
+}
+
+}  // namespace verbena::agent

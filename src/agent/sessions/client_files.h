@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/types.h>
+
+#include "agent/event_loop.h"
+#include "base/format.h"
+#include "base/quota.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+
+namespace verbena::agent {
+
+// Closes descriptors that users' processes have sent to the agent or have copies of. A close may take as long
+// as the descriptor's maker likes (base/foreign_fd.h). So each user's descriptors are closed on a thread of
+// their own, and no user waits for another. A thread starts when there is something to close, and ends after
+// the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does not
+// answer blocks its user's thread, with all later descriptors of that user.
+//
+// For the agent's thread. Never blocks.
+class ForeignCloser {
+ public:
+  // is_behind() is true if at least kMaxOfUser descriptors of the user wait and none was closed for
+  // kPatience. Then the agent accepts no more clients of that user.
+  static constexpr size_t kMaxOfUser = 256;
+  static constexpr Duration kPatience = std::chrono::seconds(1);
+
+  ForeignCloser();
+  // Does not wait for the threads, which finish their queued work.
+  ~ForeignCloser() = default;
+  ForeignCloser(const ForeignCloser&) = delete;
+  ForeignCloser& operator=(const ForeignCloser&) = delete;
+
+  // Closes the descriptor on the user's thread.
+  void close(uid_t user, UniqueFd fd);
+  // Returns the number of the user's descriptors that are not closed yet.
+  size_t waiting(uid_t user) const;
+  // Returns whether the user's descriptors are closed too slowly (kMaxOfUser).
+  bool is_behind(uid_t user) const;
+
+ private:
+  struct Work;
+  static void* run(void* work);
+  void forget_idle();
+
+  std::map<uid_t, std::shared_ptr<Work>> users_;
+};
+
+// Owns a descriptor that a client has sent, of any kind. The destructor passes it to a ForeignCloser. Callers
+// may only use system calls that block for no kind of file (base/foreign_fd.h).
+class ClientFile {
+ public:
+  ClientFile() = default;
+  // REQUIRES: the closer outlives this object
+  ClientFile(UniqueFd fd, uid_t user, ForeignCloser& closer)
+      : fd_(std::move(fd)), user_(user), closer_(&closer) {}
+  ClientFile(ClientFile&&) = default;
+  ClientFile& operator=(ClientFile&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(user_, other.user_);
+    std::swap(closer_, other.closer_);
+    return *this;
+  }
+  ~ClientFile() {
+    if (fd_) closer_->close(user_, std::move(fd_));
+  }
+
+  int get() const { return fd_.get(); }
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  // Releases the descriptor, which the caller may then close. REQUIRES: it comes from a trusted user, or it
+  // is known to be of a kind whose close() does not block
+  UniqueFd take_trusted() { return std::move(fd_); }
+
+ private:
+  UniqueFd fd_;
+  uid_t user_ = 0;
+  ForeignCloser* closer_ = nullptr;
+};
+
+// Returns a new, read-only descriptor of the file that `fd` refers to, for clients that must not write to it,
+// for example to another process's status page. Returns an empty descriptor and sets errno on failure.
+inline UniqueFd reopen_read_only(int fd) {
+  return UniqueFd(::open(verbena::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+// Counts the memory of files that were made for clients: lists, traces, long messages. A file uses the
+// agent's memory while any process has it open or mapped, or leaves it in a socket. Users get shares of the
+// memory (base/quota.h).
+//
+// The kernel tells whether any process has a file open: it grants a write lease (fcntl(2), F_SETLEASE) only
+// on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create().
+//
+// For the agent's thread.
+class HeldFiles {
+ public:
+  // Memory counts in blocks. All users together may hold 32 MiB.
+  static constexpr size_t kBlockBytes = 64 << 10;
+  static constexpr Quota::Size kBlocks = Quota::Size::of(512);
+  // Returns the quota of blocks for an agent that may open `descriptors` descriptors. Each file takes a
+  // descriptor and counts as one block at least.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
+  }
+
+  // REQUIRES: the loop outlives this object
+  HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks = kBlocks);
+  HeldFiles(const HeldFiles&) = delete;
+  HeldFiles& operator=(const HeldFiles&) = delete;
+
+  // Returns whether the user's programs may hold `bytes` more. Looks for closed files first if necessary.
+  bool allows(uid_t user, size_t bytes);
+  // Returns a new, read-only descriptor of a memfd, for a client. The file counts as `bytes` for the user
+  // until no process has it open; then `on_closed` is called, within about a second. Further calls for the
+  // same file neither count it again nor use their `on_closed`. `session`: the session for holds(), or 0.
+  // Fails with EDQUOT if the user's programs hold too much.
+  Result<UniqueFd> lease(uid_t user, int file, size_t bytes, uint64_t session = 0,
+                         std::function<void()> on_closed = {});
+  // Returns whether any process has a file open for which lease() was called with this session.
+  bool holds(uint64_t session);
+  // Returns the number of blocks that the user's programs hold.
+  size_t held_by(uid_t user);
+
+ private:
+  struct Held {
+    uid_t user;
+    uint64_t session;
+    size_t blocks;
+    UniqueFd file;
+    std::function<void()> on_closed;
+  };
+  using Files = std::map<ino_t, Held>;  // by inode number: all files are in one file system
+
+  Files::iterator give_back(Files::iterator file);
+  // Drops the files of the user, or of all users, that no process has open.
+  void look(std::optional<uid_t> user = std::nullopt);
+  void look_later();
+
+  EventLoop& loop_;
+  Quota blocks_;
+  Files files_;
+  DeadlineTimer next_look_{loop_, [this] {
+                             look();
+                             look_later();
+                           }};
+};
+
+}  // namespace verbena::agent

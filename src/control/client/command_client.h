@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "base/time.h"
+#include "base/unique_fd.h"
+#include "control/client/agent_connection.h"
+#include "control/client/agent_session.h"
+#include "control/model/admin_error.h"
+#include "control/model/agent_status.h"
+#include "control/model/link.h"
+#include "control/protocol/mad_messages.h"
+#include "control/protocol/messages.h"
+#include "wire/roce/path.h"
+#include "wire/roce/prefix.h"
+#include "wire/roce/qpn.h"
+
+namespace verbena::control {
+
+// A command-line program's connection to the agent. Not thread-safe. Waits up to two seconds for each reply
+// of the agent (ETIMEDOUT).
+class CommandClient {
+ public:
+  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
+  static AdminResult<CommandClient> connect(const ConnectOptions& options);
+  // Connects, and makes a `Client` that uses the connection.
+  template <class Client>
+  static AdminResult<std::unique_ptr<Client>> connect_as(const ConnectOptions& options) {
+    auto agent = connect(options);
+    if (!agent) return tl::unexpected(std::move(agent.error()));
+    return std::make_unique<Client>(std::move(*agent));
+  }
+
+  // Sends the request, and waits for the reply, which must have at least `min_fds` descriptors.
+  template <class Reply = protocol::PlainReply, class Request>
+  AdminResult<Answer<Reply>> call(protocol::MessageType type, const Request& request, size_t min_fds = 0) {
+    return connection_.call<Reply>(type, request, min_fds, call_deadline());
+  }
+  // Like call(), for a request whose reply has no content.
+  template <class Request>
+  AdminResult<void> tell(protocol::MessageType type, const Request& request) {
+    auto answer = call(type, request);
+    if (!answer) return tl::unexpected(std::move(answer.error()));
+    return {};
+  }
+  // Calls `visit` with the status of each leased slot that this user may see, and its status page. Asks for
+  // one slot at a time, because each reply carries a status page as a descriptor.
+  template <class Visit>
+  AdminResult<void> for_each_slot(const Visit& visit) {
+    protocol::SlotRequest request{};
+    while (request.index < roce::Qpn::kSlots) {
+      auto answer = call<protocol::SlotStatusReply>(protocol::MessageType::kGetSlotStatus, request, 1);
+      if (!answer && answer.error().code == ENOENT) break;  // no more
+      if (!answer) return tl::unexpected(std::move(answer.error()));
+      if (answer->message.index < request.index) return malformed();
+      request.index = answer->message.index + 1;
+      visit(answer->message, std::move(answer->fds[0]));
+    }
+    return {};
+  }
+  const AgentConnection& connection() const { return connection_; }
+  static tl::unexpected<AdminError> malformed() { return refuse(EPROTO, "malformed reply from the agent"); }
+
+ private:
+  CommandClient(AgentConnection connection, UniqueFd events)
+      : connection_(std::move(connection)), events_(std::move(events)) {}
+
+  AgentConnection connection_;
+  UniqueFd events_;  // stays open, because the agent ends the session of a client that closes it
+};
+
+// A change in the capture of one slot.
+struct CaptureNews {
+  protocol::CaptureNewsReply::Kind kind = protocol::CaptureNewsReply::kNothing;
+  uint32_t slot = 0;
+  pid_t pid = 0;  // 0 if in a pid namespace that the agent does not see
+  uid_t uid = 0;
+  std::string program;
+  int error = 0;
+  UniqueFd ring;         // only with kBegun; see observe/capture/ring_file.h
+  UniqueFd status_page;  // only with kBegun; has the numbers that the process publishes about its QPs
+};
+
+// Captures packets that processes send each other by shared memory, as a client of the agent. The capture
+// lasts as long as this object. Not thread-safe. Waits up to two seconds for each reply of the agent
+// (ETIMEDOUT), and longer in connect() if an agent has to start.
+class CaptureClient {
+ public:
+  explicit CaptureClient(CommandClient agent) : agent_(std::move(agent)) {}
+  static AdminResult<std::unique_ptr<CaptureClient>> connect(const ConnectOptions& options = {}) {
+    return CommandClient::connect_as<CaptureClient>(options);
+  }
+
+  // Starts the capture of up to `snap_bytes` of each packet's payload. EPERM if this user may not capture,
+  // EBUSY if another session captures, EOPNOTSUPP if the agent is too old.
+  AdminResult<void> start(uint32_t snap_bytes);
+  // Returns the next change, or one of kind kNothing if there is none now.
+  AdminResult<CaptureNews> next();
+  AdminResult<std::vector<Link>> links();
+  uid_t agent_uid() const { return agent_.connection().agent_uid(); }
+
+ private:
+  CommandClient agent_;
+};
+
+// A file for trace::Reader, with the trace rings of one slot of a process or of the process's connections.
+// The process runs or has ended.
+struct TraceSource {
+  pid_t pid = 0;  // 0 if in a pid namespace that the agent does not see
+  uid_t uid = 0;
+  uint32_t slot = 0;  // for connections, a number that no slot has
+  std::string program;
+  UniqueFd file;
+  size_t offset = 0;  // of the rings in the file
+
+  struct End {
+    uint64_t process = 0;  // the same for all slots of one process
+    TimePoint time{};
+    bool in_order = false;  // whether the process had closed its devices before
+  };
+  std::optional<End> end{};  // nullopt if the process runs
+};
+
+// Makes the requests of `verbena trace` to the agent. Not thread-safe. Waits up to two seconds for each reply
+// of the agent (ETIMEDOUT). A user sees its own processes; root and the agent's own user see all.
+class TraceClient {
+ public:
+  explicit TraceClient(CommandClient agent) : agent_(std::move(agent)) {}
+  static AdminResult<std::unique_ptr<TraceClient>> connect(const ConnectOptions& options = {}) {
+    return CommandClient::connect_as<TraceClient>(options);
+  }
+
+  AdminResult<std::vector<TraceSource>> living();
+  // Returns the stored traces of processes that have ended, the latest last. Returns none if the agent is too
+  // old to store traces.
+  AdminResult<std::vector<TraceSource>> ended();
+  // Makes the process trace each request and packet as long as this object exists. ESRCH if there is no such
+  // process, or this user may not see it. EOPNOTSUPP if the process's library or the agent is too old.
+  AdminResult<void> want_details(pid_t pid);
+
+ private:
+  template <class Request, class Take>
+  AdminResult<void> take_all(protocol::MessageType type, const Take& take);
+
+  CommandClient agent_;
+};
+
+// Sends management datagrams to QP1 of other hosts over one link and receives the responses, like libibumad
+// but without its ABI. The agent sends the datagrams and retransmits them. Not thread-safe.
+class MadClient {
+ public:
+  explicit MadClient(CommandClient agent) : agent_(std::move(agent)) {}
+  using Mad = std::array<std::byte, protocol::kMadBytes>;
+
+  // Connects to the agent and opens the port of the device. ENODEV if there is no such device.
+  static AdminResult<std::unique_ptr<MadClient>> connect(uint32_t device_index,
+                                                         const ConnectOptions& options = {});
+
+  // Sends a Get or Set of class version 1 and returns the response. ETIMEDOUT if none came within timeout *
+  // (retries + 1). `oui` is used only for vendor classes of range 2.
+  AdminResult<Mad> ask(const roce::Address& destination, const Mad& request, uint32_t oui, Duration timeout,
+                       uint32_t retries);
+
+ private:
+  AdminResult<void> open(uint32_t device_index);
+  AdminResult<uint32_t> agent_for(uint8_t management_class, uint32_t oui);
+
+  CommandClient agent_;
+  UniqueFd port_;
+  uint64_t port_number_ = 0;
+  std::map<uint8_t, uint32_t> agents_;  // the agent's registration numbers, by management class
+};
+
+// Makes the requests of command-line programs to the agent. Not thread-safe. Waits up to two seconds for each
+// reply of the agent (ETIMEDOUT). Each user that the agent serves may call status(); only the agent's own
+// user and root may change links (EPERM).
+class Admin {
+ public:
+  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
+  explicit Admin(CommandClient agent) : agent_(std::move(agent)) {}
+  static AdminResult<std::unique_ptr<Admin>> connect(const ConnectOptions& options = {}) {
+    return CommandClient::connect_as<Admin>(options);
+  }
+
+  // Adds link `name` over `netdev`. If the netdev has an automatic link, that link is renamed instead. EEXIST
+  // if the netdev has a link that a user added, or the name is in use. ENODEV if there is no such netdev.
+  AdminResult<void> add_link(std::string_view name, std::string_view netdev);
+  // Renames a link. Programs that have its device open can still use it. EEXIST if the new name is in use.
+  AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
+  // Deletes a link. Its netdev gets no automatic link until a link is added to it again.
+  AdminResult<void> delete_link(std::string_view name);
+  // Makes the link accept packets only from hosts of these networks and from its own host. An empty list
+  // admits all hosts. ENOSPC for more than 20 networks.
+  AdminResult<void> set_peers(std::string_view name, std::span<const roce::Prefix> peers);
+  AdminResult<AgentStatus> status();
+
+ private:
+  AdminResult<void> change(protocol::MessageType type, std::string_view name, std::string_view netdev);
+  AdminResult<void> read_counters(LinkStatus& one);
+  AdminResult<void> read_connection_management(AgentStatus& status);
+  AdminResult<void> read_slots(AgentStatus& status);
+  AdminResult<void> read_cm_ids(AgentStatus& status);
+
+  CommandClient agent_;
+};
+
+}  // namespace verbena::control

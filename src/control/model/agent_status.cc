@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/model/agent_status.h"
+
+#include <algorithm>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "wire/roce/qpn.h"
+
+namespace verbena::control {
+
+namespace {
+
+constexpr size_t kWords = sizeof(protocol::QpStatus) / sizeof(uint64_t);
+constexpr size_t kQpBytes = sizeof(protocol::QpStatus);
+constexpr size_t kQpsOffset = offsetof(protocol::StatusPage, qps);
+constexpr size_t kEnd = protocol::kStatusBytesWithoutPaths;
+constexpr uint32_t kQpsPerRead = 128;
+constexpr uint32_t kQpsAtOnce = 2048;
+constexpr size_t kWorkOfLook = 256;
+constexpr size_t kWorkOfRun = 8;
+static_assert(protocol::kQpNumbers == transport::kFirstMoreCounter);
+constexpr size_t kMoreCounters = transport::kQpCounterCount - transport::kFirstMoreCounter;
+static_assert(protocol::kPathNumbers == transport::kPathNumberCount);
+static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
+using QpWords = std::array<uint64_t, kWords>;
+
+bool read_at(int fd, void* to, size_t bytes, size_t offset) {
+  return ::pread(fd, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+}
+
+uint64_t word_at(const QpWords& words, size_t byte_offset) {
+  return words[byte_offset / 8];
+}
+
+// The route of a QP. Routes that a newer library reports and this code does not know use memory, too.
+protocol::QpWay way_of(uint64_t word) {
+  return word < protocol::kQpWays ? static_cast<protocol::QpWay>(word) : protocol::QpWay::kMemory;
+}
+
+QpNumbers numbers_of(const QpWords& words) {
+  QpNumbers qp;
+  qp.qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, qpn)));
+  qp.type = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, type)));
+  qp.state = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, state)));
+  qp.remote_qpn = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, remote_qpn)));
+  qp.way = way_of(word_at(words, offsetof(protocol::QpStatus, way)));
+  qp.device_index = static_cast<uint32_t>(word_at(words, offsetof(protocol::QpStatus, device_index)));
+  std::copy_n(&words[offsetof(protocol::QpStatus, counters) / 8], protocol::kQpNumbers, qp.counters.begin());
+  return qp;
+}
+
+bool is_wanted(const QpWords& words, QpChoice choice) {
+  const bool in_use = word_at(words, offsetof(protocol::QpStatus, in_use)) != 0;
+  return in_use || (choice == QpChoice::kAll && word_at(words, offsetof(protocol::QpStatus, qpn)) != 0);
+}
+
+// Rows of numbers that a page keeps apart from the words of its QPs, one row for each QP, read some at a
+// time. Zeros where the file has none: an older agent made it, or an older library writes it.
+template <class Row, size_t kOffset>
+class Rows {
+ public:
+  explicit Rows(int fd) : fd_(fd) {}
+  const Row& of(uint32_t place) {
+    if (const uint32_t first = place - place % kQpsPerRead; first != first_) read(first);
+    return rows_[place - first_];
+  }
+
+ private:
+  void read(uint32_t first) {
+    first_ = first;
+    if (!read_at(fd_, rows_.data(), sizeof rows_, kOffset + first * sizeof(Row))) rows_ = {};
+  }
+  const int fd_;
+  uint32_t first_ = UINT32_MAX;  // none
+  std::array<Row, kQpsPerRead> rows_{};
+};
+using PathRow = decltype(QpNumbers::path);
+static_assert(sizeof(PathRow) == sizeof(protocol::PathStatus));
+using Paths = Rows<PathRow, offsetof(protocol::StatusPage, paths)>;
+using MoreRow = std::array<uint64_t, protocol::kQpMoreNumbers>;
+using MoreCounters = Rows<MoreRow, offsetof(protocol::StatusPage, more)>;
+
+// Libraries that are too old to count octets have counts of the payload only, which are used instead.
+void add_more(const MoreRow& row, QpNumbers& qp) {
+  std::copy_n(row.begin(), kMoreCounters, qp.counters.begin() + transport::kFirstMoreCounter);
+  if (row != MoreRow{}) return;
+  qp.counters[transport::kSentOctets] = qp.counters[transport::kSentBytes];
+  qp.counters[transport::kReceivedOctets] = qp.counters[transport::kReceivedBytes];
+}
+
+// Calls `visit` with the place and the words of each QP in [first, end). False: the file could not be read.
+template <class Visit>
+bool visit_qps(int fd, uint32_t first, uint32_t end, Visit visit) {
+  std::array<QpWords, kQpsPerRead> qps;
+  for (uint32_t at = first; at < end; at += kQpsPerRead) {
+    const uint32_t count = std::min(kQpsPerRead, end - at);
+    if (!read_at(fd, qps.data(), count * sizeof(QpWords), kQpsOffset + at * kQpBytes)) return false;
+    for (uint32_t i = 0; i < count; ++i) visit(at + i, qps[i]);
+  }
+  return true;
+}
+
+bool is_begun(int fd) {
+  uint64_t magic = 0;
+  return read_at(fd, &magic, sizeof magic, 0) && magic == protocol::StatusPage::kMagic;
+}
+
+// Which parts of the file are in memory. mincore() of a mapping that is never touched tells without the
+// file's lock.
+class Residency {
+ public:
+  explicit Residency(int fd) : pages_((kEnd + page_bytes() - 1) / page_bytes(), 1) {
+    void* const map = ::mmap(nullptr, kEnd, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return;
+    if (::mincore(map, kEnd, pages_.data()) != 0) std::ranges::fill(pages_, 1);
+    ::munmap(map, kEnd);
+  }
+  bool has(uint32_t place) const { return has_page(page_of(place)); }
+  // The first place behind `first` for which has() differs.
+  uint32_t end_of_run(uint32_t first) const {
+    size_t page = page_of(first) + 1;
+    while (page < pages_.size() && has_page(page) == has(first)) ++page;
+    const size_t place = (page * page_bytes() - kQpsOffset) / kQpBytes;
+    return static_cast<uint32_t>(std::min<size_t>(place, protocol::kQpsPerSlot));
+  }
+
+ private:
+  // No QP lies across two pages.
+  static_assert(kQpsOffset % kQpBytes == 0);
+  static size_t page_of(uint32_t place) { return (kQpsOffset + place * kQpBytes) / page_bytes(); }
+  bool has_page(size_t page) const { return (pages_[page] & 1) != 0; }
+  static size_t page_bytes() {
+    static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    return bytes;
+  }
+  std::vector<unsigned char> pages_;
+};
+
+}  // namespace
+
+void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
+  if (!is_begun(fd)) return;
+  read_at(fd, slot.port.data(), sizeof slot.port, offsetof(protocol::StatusPage, port));
+  Paths paths(fd);
+  MoreCounters more(fd);
+  visit_qps(fd, 0, protocol::kQpsPerSlot, [&](uint32_t place, const QpWords& words) {
+    if (!is_wanted(words, choice)) return;
+    slot.qps.push_back(numbers_of(words));
+    slot.qps.back().path = paths.of(place);
+    add_more(more.of(place), slot.qps.back());
+  });
+}
+
+void read_objects(int fd, SlotStatus& slot) {
+  using protocol::ObjectKind;
+  struct Object {
+    uint64_t kind;
+    uint64_t device_index;
+    std::array<uint64_t, protocol::kObjectValues> values;
+  };
+  static_assert(sizeof(Object) == sizeof(protocol::ObjectStatus));
+  struct Counts {
+    ObjectTotals of_kind;
+    uint64_t places;
+    uint64_t reserved;
+  };
+  static_assert(sizeof(Counts) == sizeof(protocol::ObjectCounts));
+  Counts counts;
+  if (!is_begun(fd) || !read_at(fd, &counts, sizeof counts, offsetof(protocol::StatusPage, object_counts)))
+    return;
+  for (QpNumbers& qp : slot.qps) {
+    const size_t place = roce::Qpn(qp.qpn).index();
+    const size_t offset = offsetof(protocol::StatusPage, details) + place * sizeof(protocol::QpDetails);
+    if (!read_at(fd, qp.details.data(), sizeof qp.details, offset)) qp.details = {};
+  }
+  slot.object_totals = counts.of_kind;
+  slot.lists_objects = counts.places != 0;
+  const auto places = static_cast<uint32_t>(std::min<uint64_t>(counts.places, protocol::kObjectsPerSlot));
+  constexpr uint32_t kObjectsPerRead = 512;
+  std::vector<Object> some(kObjectsPerRead);
+  for (uint32_t at = 0; at < places; at += kObjectsPerRead) {
+    const uint32_t count = std::min(kObjectsPerRead, places - at);
+    const size_t offset = offsetof(protocol::StatusPage, objects) + at * sizeof(Object);
+    if (!read_at(fd, some.data(), count * sizeof(Object), offset)) return;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (some[i].kind == 0 || some[i].kind >= static_cast<uint64_t>(ObjectKind::kCount)) continue;
+      slot.objects.push_back({.kind = static_cast<ObjectKind>(some[i].kind),
+                              .number = protocol::number_of(slot.index, at + i),
+                              .device_index = static_cast<uint32_t>(some[i].device_index),
+                              .values = some[i].values});
+    }
+  }
+}
+
+QpsRead read_some_qps(int fd, uint32_t first) {
+  QpsRead read{.qps = {}, .places = {}, .next = protocol::kQpsPerSlot, .work = kWorkOfLook};
+  if (!is_begun(fd)) return read;
+  const Residency residency(fd);
+  MoreCounters more(fd);
+  const auto take = [&](uint32_t place, const QpWords& words) {
+    if (!is_wanted(words, QpChoice::kAll)) return;
+    read.qps.push_back(numbers_of(words));
+    add_more(more.of(place), read.qps.back());
+    read.places.push_back(place);
+  };
+  for (uint32_t at = first; at < protocol::kQpsPerSlot;) {
+    if (read.work >= kWorkOfLook + kQpsAtOnce) {
+      read.next = at;
+      break;
+    }
+    const uint32_t end = std::min(residency.end_of_run(at), at + kQpsAtOnce);
+    if (residency.has(at)) {
+      if (!visit_qps(fd, at, end, take)) break;
+      read.work += end - at + kWorkOfRun;
+    }
+    at = end;
+  }
+  return read;
+}
+
+namespace {
+
+using protocol::ObjectKind;
+
+uint64_t count_of_kind(const AgentStatus& status, const Link& link, ObjectKind kind) {
+  uint64_t count = 0;
+  for (const SlotStatus& slot : status.slots) {
+    uint64_t listed = 0;
+    for (const ObjectNumbers& object : slot.objects) {
+      if (object.kind != kind) continue;
+      ++listed;
+      count += object.device_index == link.device_index ? 1 : 0;
+    }
+    const bool is_first = !slot.objects.empty() && slot.objects.front().device_index == link.device_index;
+    const uint64_t all = slot.object_totals[static_cast<size_t>(kind)];
+    if (is_first && listed >= protocol::kObjectsPerSlot / 2 && all > listed) count += all - listed;
+  }
+  return count;
+}
+
+}  // namespace
+
+bool lists_objects(const AgentStatus& status, const SlotStatus& slot) {
+  return std::ranges::any_of(status.slots, [&](const SlotStatus& other) {
+    return other.lists_objects &&
+           (other.index == slot.index || (slot.pid != 0 && other.pid == slot.pid && other.uid == slot.uid));
+  });
+}
+
+bool is_of(const protocol::CmIdRecord& id, const Link& link) {
+  return id.device_index == protocol::kNoDevice || id.device_index == link.device_index;
+}
+
+std::vector<uint32_t> qps_of_shared_receives(const AgentStatus& status, uint32_t srq) {
+  std::vector<uint32_t> qps;
+  for (const SlotStatus& slot : status.slots) {
+    for (const QpNumbers& qp : slot.qps) {
+      if (qp.details[protocol::kQpSharedReceives] == srq) qps.push_back(qp.qpn);
+    }
+  }
+  return qps;
+}
+
+ResourceSummary summary_of(const AgentStatus& status, const Link& link) {
+  ResourceSummary sum;
+  sum.pd = count_of_kind(status, link, ObjectKind::kPd);
+  sum.cq = count_of_kind(status, link, ObjectKind::kCq);
+  sum.mr = count_of_kind(status, link, ObjectKind::kMr);
+  sum.ctx = count_of_kind(status, link, ObjectKind::kContext);
+  sum.srq = count_of_kind(status, link, ObjectKind::kSrq);
+  for (const SlotStatus& slot : status.slots) {
+    sum.qp +=
+        static_cast<uint64_t>(std::ranges::count(slot.qps, link.device_index, &QpNumbers::device_index));
+  }
+  sum.cm_id = static_cast<uint64_t>(
+      std::ranges::count_if(status.cm_ids, [&](const auto& id) { return is_of(id, link); }));
+  return sum;
+}
+
+}  // namespace verbena::control
