@@ -15,7 +15,7 @@
 #include "base/bytes.h"
 #include "base/c_abi.h"
 #include "control/model/port_attributes.h"
-#include "libraries/libibumad/agent_link.h"
+#include "libraries/libibumad/agent_ports.h"
 #include "libraries/libibumad/debug.h"
 
 namespace verbena::umad {
@@ -50,7 +50,7 @@ bool has_own_address(const Link* link) {
 // Fills the port. LIDs come from the fabric; /sys and libibverbs do not show them, because they present a
 // RoCE port.
 int fill_port(const Link& link, umad_port_t& port) {
-  const auto fabric = AgentLink::current().port(link.device_index);
+  const auto fabric = query_port(link.device_index);
   if (!fabric) return -EIO;
   auto* const pkeys = static_cast<uint16_t*>(std::calloc(1, sizeof(uint16_t)));
   if (pkeys == nullptr) return -EIO;
@@ -105,7 +105,7 @@ int answer_negative(Body&& body) {
 }  // namespace
 
 Result<std::vector<Link>> adapters() {
-  auto links = AgentLink::current().links();
+  auto links = umad::links();
   if (!links) return links;
   std::erase_if(*links, [](const Link& link) { return link.name.size() >= UMAD_CA_NAME_LEN; });
   return links;

@@ -5,8 +5,7 @@
 #include <cerrno>
 #include <utility>
 
-#include <pthread.h>
-
+#include "base/mutex_at_fork.h"
 #include "base/only_one.h"
 #include "management/mad/mad.h"
 
@@ -23,18 +22,14 @@ bool is_response(ConstBytes mad) {
   return (method & mad::kMethodResponse) != 0 || method == mad::kMethodTrapRepress;
 }
 
-}  // namespace
+// The lock is held during fork(), so that no other thread is changing the table that the child inherits.
+[[maybe_unused]] const int ports_watched =
+    lock_at_fork<[]() -> std::mutex& { return OpenPorts::current().mutex(); }>();
 
-// Takes the lock during fork(), so that no other thread is changing the table that the child inherits.
-struct WatchForksOfPorts {
-  WatchForksOfPorts() {
-    ::pthread_atfork(OpenPorts::before_fork, OpenPorts::after_fork, OpenPorts::after_fork);
-  }
-};
-
-namespace {
-
-[[maybe_unused]] const WatchForksOfPorts ports_watched;
+OpenedPort::AnswerKey key_of(const protocol::UserMad& header, ConstBytes mad) {
+  const auto transaction = load_be<uint64_t>(&mad[mad::kTransactionAt]);
+  return {header.agent, static_cast<uint8_t>(mad[mad::kClassAt]), static_cast<uint32_t>(transaction)};
+}
 
 }  // namespace
 
@@ -97,11 +92,6 @@ void OpenPorts::remove_agent(int socket, uint32_t agent) {
   if (port == ports_.end()) return;
   port->second.agents.erase(agent);
   std::erase_if(port->second.awaited, [&](const auto& entry) { return std::get<0>(entry.first) == agent; });
-}
-
-OpenedPort::AnswerKey OpenPorts::key_of(const protocol::UserMad& header, ConstBytes mad) {
-  const auto transaction = load_be<uint64_t>(&mad[mad::kTransactionAt]);
-  return {header.agent, static_cast<uint8_t>(mad[mad::kClassAt]), static_cast<uint32_t>(transaction)};
 }
 
 void OpenPorts::sent(int socket, const protocol::UserMad& header, ConstBytes mad) {

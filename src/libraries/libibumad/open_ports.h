@@ -62,15 +62,11 @@ class OpenPorts {
   void not_sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void received(int socket, const protocol::UserMad& header, ConstBytes mad);
 
- private:
-  static OpenedPort::AnswerKey key_of(const protocol::UserMad& header, ConstBytes mad);
-  static void before_fork() { current().mutex_.lock(); }
-  static void after_fork() { current().mutex_.unlock(); }
+  std::mutex& mutex() { return mutex_; }
 
+ private:
   std::mutex mutex_;
   std::map<int, OpenedPort> ports_;
-
-  friend struct WatchForksOfPorts;
 };
 
 }  // namespace verbena::umad

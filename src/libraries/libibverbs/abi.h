@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <type_traits>
 #include <utility>
+
+#include <infiniband/verbs.h>
 
 #include "base/c_abi.h"
 #include "libraries/libibverbs/provider/live_objects.h"
@@ -46,26 +50,81 @@ inline int is_null(const char* argument) {
   return because(EINVAL, "{} is null", argument);
 }
 
-// Returns action(provider::Context&) for the context of `object`. Returns EINVAL if `object` is null or not
-// alive.
-template <class Object, class Action>
-auto with_owner(const Object* object, Action action) {
-  using Answer = decltype(action(std::declval<provider::Context&>()));
-  provider::Context* const context = owner(object);
-  if (context != nullptr) return action(*context);
+// The answer of a call that fails with `code`: a number, or the Result of a pointer.
+template <class Answer>
+Answer failure(int code) {
   if constexpr (std::is_same_v<Answer, int>) {
-    return EINVAL;
+    return code;
   } else {
-    return Answer(fail(EINVAL));
+    return fail(code);
   }
 }
 
-// Like with_owner(), for calls that destroy the object. Returns ENOENT instead of EINVAL for an object that
-// is not alive, as the kernel does for an unknown handle. A null pointer still gives EINVAL.
+// Implements a C function about `object`: runs action(provider::Context&) for the object's context. If the
+// action returns 0 or an errno value, returns that as answer_code() does; if it returns a Result<T*>, returns
+// the pointer as answer_pointer() does. EINVAL if `object` is null or not alive. `name`: the function's name,
+// for the log.
 template <class Object, class Action>
-int destroy(Object* object, Action action) {
-  provider::Context* const context = owner(object);
-  return context != nullptr ? action(*context) : unknown(object, object == nullptr ? EINVAL : ENOENT);
+auto call(const Object* object, Action action, const char* name = __builtin_FUNCTION()) {
+  using Answer = decltype(action(std::declval<provider::Context&>()));
+  const auto body = [&]() -> Answer {
+    provider::Context* const context = owner(object);
+    return context != nullptr ? action(*context) : failure<Answer>(EINVAL);
+  };
+  if constexpr (std::is_same_v<Answer, int>) {
+    return answer_code(body, name);
+  } else {
+    return answer_pointer(body, name);
+  }
 }
 
+// A pointer that the program must pass, and its name in the man page.
+struct Needed {
+  const char* name;
+  const void* pointer;
+};
+// Like call() above, and also EINVAL if `argument` is null.
+template <class Object, class Action>
+auto call(const Object* object, Needed argument, Action action, const char* name = __builtin_FUNCTION()) {
+  using Answer = decltype(action(std::declval<provider::Context&>()));
+  const auto checked = [&](provider::Context& context) -> Answer {
+    return argument.pointer != nullptr ? action(context) : failure<Answer>(is_null(argument.name));
+  };
+  return call(object, checked, name);
+}
+
+// Implements a C function without a result: runs action(provider::Context&) for the context of `object`, if
+// the object is alive.
+template <class Object, class Action>
+void on_owner(const Object* object, Action action) {
+  without_exceptions([&] {
+    if (provider::Context* const context = owner(object)) action(*context);
+    return 0;
+  });
+}
+
+// Like call(), for calls that destroy the object. Returns ENOENT instead of EINVAL for an object that is not
+// alive, as the kernel does for an unknown handle. A null pointer still gives EINVAL.
+template <class Object, class Action>
+int destroy(Object* object, Action action, const char* name = __builtin_FUNCTION()) {
+  const auto body = [&] {
+    provider::Context* const context = owner(object);
+    return context != nullptr ? action(*context) : unknown(object, object == nullptr ? EINVAL : ENOENT);
+  };
+  return answer_code(body, name);
+}
+
+// Copies as much of the struct as the caller has room for, and zeros what is beyond ours.
+template <class Struct>
+void copy_out(void* to, size_t size, const Struct& from) {
+  std::memset(to, 0, size);
+  std::memcpy(to, &from, std::min(size, sizeof from));
+}
+
+// GID types of rdma-core's private interface (enum ibv_gid_type_sysfs), which librdmacm and pyverbs use.
+enum class GidSysfsType : int { kIbOrRoceV1 = 0, kRoceV2 = 1 };
+
 }  // namespace verbena::verbs
+
+extern "C" int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index,
+                                  verbena::verbs::GidSysfsType* type);

@@ -9,17 +9,10 @@ namespace verbena::verbs {
 
 // Fills the operations that the provider left null; called for each new context. These are extended
 // operations that this library implements for all providers (query_device_ex, query_port, create_qp_ex,
-// create_srq_ex and others), and operations that older programs read from ibv_context_ops. Operations that
-// verbs.h calls without a null check get functions that return EOPNOTSUPP.
+// create_srq_ex and others), and operations that older programs read from ibv_context_ops. Inline functions
+// of verbs.h call the operations for memory windows, device memory, flow rules, work queues and counters.
+// Operations that verbs.h calls without a null check get functions that return EOPNOTSUPP.
 void fill_operations(verbs_context& abi);
-
-// Fills the memory operations that inline functions of verbs.h call through the context: memory windows,
-// device memory, null regions, advice. Called by fill_operations().
-void fill_memory_operations(verbs_context& abi);
-
-// Fills the operations of verbs_context for flow rules, work queues and counters. Inline functions of verbs.h
-// call these operations. Called by fill_operations().
-void fill_raw_packet_operations(verbs_context& abi);
 
 // Query the device or a port. Return 0 or an errno value. `attr_size` is the size of the struct in the
 // caller's headers, which may be smaller or larger than ours.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs.
+// Queue pairs and shared receive queues.
 #include "libraries/libibverbs/abi.h"
 #include "libraries/libibverbs/context_ops.h"
 
@@ -59,49 +59,40 @@ using verbena::Result;
 // The caller's struct may be an ibv_qp_init_attr_ex that verbs.h passes as this type, or may end after the
 // common fields: only those are read.
 VERBENA_ABI ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-  return answer_pointer([&]() -> Result<ibv_qp*> {
-    auto* provider = owner(pd);
-    if (provider == nullptr) return fail(EINVAL);
-    if (attr == nullptr) return fail(is_null("qp_init_attr"));
+  return call(pd, {"qp_init_attr", attr}, [&](auto& provider) {
     ibv_qp_init_attr_ex wanted = common_part(*attr);
     wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
     wanted.pd = pd;
-    auto qp = provider->create_qp(&wanted);
+    auto qp = provider.create_qp(&wanted);
     if (qp) attr->cap = wanted.cap;
     return qp;
   });
 }
 
 VERBENA_ABI ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-  return answer_pointer([&]() -> Result<ibv_qp_ex*> {
-    auto* provider = owner(qp);
-    if (provider == nullptr) return fail(EINVAL);
-    return provider->qp_to_qp_ex(qp);  // null without errno: the QP was made without the extended interface
+  return call(qp, [&](auto& provider) -> Result<ibv_qp_ex*> {
+    return provider.qp_to_qp_ex(qp);  // null without errno: the QP was made without the extended interface
   });
 }
 
 VERBENA_ABI int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    if (provider == nullptr) return EINVAL;
-    const int code = provider->query_qp(qp, attr, mask, init_attr);
+  return call(qp, [&](auto& provider) {
+    const int code = provider.query_qp(qp, attr, mask, init_attr);
     if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
     return code;
   });
 }
 
 VERBENA_ABI int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    if (provider == nullptr) return EINVAL;
-    const int code = provider->modify_qp(qp, attr, mask);
+  return call(qp, [&](auto& provider) {
+    const int code = provider.modify_qp(qp, attr, mask);
     if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
     return code;
   });
 }
 
 VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
-  return answer_code([&] { return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); }); });
+  return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); });
 }
 
 // Returns that no order is guaranteed: several instructions copy a payload.
@@ -119,15 +110,37 @@ VERBENA_ABI int ibv_query_ece(ibv_qp*, ibv_ece*) {
 }
 
 VERBENA_ABI int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    return provider != nullptr ? provider->attach_mcast(qp, gid, lid) : EINVAL;
-  });
+  return call(qp, [&](auto& provider) { return provider.attach_mcast(qp, gid, lid); });
 }
 
 VERBENA_ABI int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    return provider != nullptr ? provider->detach_mcast(qp, gid, lid) : EINVAL;
+  return call(qp, [&](auto& provider) { return provider.detach_mcast(qp, gid, lid); });
+}
+
+// ---- shared receive queues
+
+VERBENA_ABI ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  return call(pd, {"srq_init_attr", attr}, [&](auto& provider) {
+    ibv_srq_init_attr_ex wanted{};
+    wanted.srq_context = attr->srq_context;
+    wanted.attr = attr->attr;
+    wanted.comp_mask = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE;
+    wanted.srq_type = IBV_SRQT_BASIC;
+    wanted.pd = pd;
+    auto srq = provider.create_srq(&wanted);
+    if (srq) attr->attr = wanted.attr;
+    return srq;
   });
+}
+
+VERBENA_ABI int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+  return call(srq, [&](auto& provider) { return provider.modify_srq(srq, attr, mask); });
+}
+
+VERBENA_ABI int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+  return call(srq, [&](auto& provider) { return provider.query_srq(srq, attr); });
+}
+
+VERBENA_ABI int ibv_destroy_srq(ibv_srq* srq) {
+  return destroy(srq, [&](auto& provider) { return provider.destroy_srq(srq); });
 }

@@ -144,8 +144,8 @@ const char* name_of(ObjectKind kind) {
       "ibv_dmah",          "ibv_comp_channel", "ibv_cq",        "ibv_qp",  "ibv_flow", "ibv_wq",
       "ibv_rwq_ind_table", "ibv_counters",     "ibv_comp_cntr", "ibv_srq", "ibv_xrcd", "ibv_ah",
   };
-  static_assert(std::size(kNames) == static_cast<size_t>(ObjectKind::kAh) + 1);
-  return kNames[static_cast<size_t>(kind)];
+  static_assert(std::size(kNames) == kind_of(static_cast<const ibv_ah*>(nullptr)) + size_t{1});
+  return kNames[kind];
 }
 
 }  // namespace verbena::provider

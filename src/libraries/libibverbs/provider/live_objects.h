@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include <infiniband/verbs.h>
 
@@ -17,26 +17,25 @@ class Context;
 // never existed is recognized without reading its memory, so a second destruction is an error and not a
 // crash. Too slow for the data path. Thread-safe.
 
-enum class ObjectKind : uint8_t {
-  kContext,
-  kPd,
-  kTd,
-  kMr,
-  kMw,
-  kDm,
-  kDmaHandle,
-  kCompChannel,
-  kCq,
-  kQp,
-  kFlow,
-  kWq,
-  kRwqIndTable,
-  kCounters,
-  kCompletionCounter,
-  kSrq,
-  kXrcd,
-  kAh,
-};
+// The C types of verbs objects. An object's kind is the index of its type in this list.
+template <class... Types>
+struct TypeList {};
+using ObjectTypes =
+    TypeList<ibv_context, ibv_pd, ibv_td, ibv_mr, ibv_mw, ibv_dm, DmaHandle, ibv_comp_channel, ibv_cq, ibv_qp,
+             ibv_flow, ibv_wq, ibv_rwq_ind_table, ibv_counters, CompletionCounter, ibv_srq, ibv_xrcd, ibv_ah>;
+using ObjectKind = uint8_t;
+
+template <class Abi, class... Types>
+constexpr ObjectKind index_in(TypeList<Types...>) {
+  ObjectKind index = 0;
+  const bool is_there = ((std::is_same_v<Abi, Types> || (++index, false)) || ...);
+  return is_there ? index : throw "no verbs object";
+}
+template <class Abi>
+constexpr ObjectKind kind_of(const Abi*) {
+  constexpr ObjectKind kKind = index_in<Abi>(ObjectTypes());
+  return kKind;
+}
 
 // Returns the name of a kind's C type, such as "ibv_qp", for error messages.
 const char* name_of(ObjectKind kind);
@@ -79,64 +78,8 @@ class LiveObject {
   Context* owner_ = nullptr;
   LiveObject* next_ = nullptr;
   Identity identity_;
-  ObjectKind kind_ = ObjectKind::kContext;
+  ObjectKind kind_ = 0;
 };
-
-// Map a C type to its kind.
-constexpr ObjectKind kind_of(const ibv_context*) {
-  return ObjectKind::kContext;
-}
-constexpr ObjectKind kind_of(const ibv_pd*) {
-  return ObjectKind::kPd;
-}
-constexpr ObjectKind kind_of(const ibv_td*) {
-  return ObjectKind::kTd;
-}
-constexpr ObjectKind kind_of(const ibv_mr*) {
-  return ObjectKind::kMr;
-}
-constexpr ObjectKind kind_of(const ibv_mw*) {
-  return ObjectKind::kMw;
-}
-constexpr ObjectKind kind_of(const ibv_dm*) {
-  return ObjectKind::kDm;
-}
-constexpr ObjectKind kind_of(const DmaHandle*) {
-  return ObjectKind::kDmaHandle;
-}
-constexpr ObjectKind kind_of(const ibv_comp_channel*) {
-  return ObjectKind::kCompChannel;
-}
-constexpr ObjectKind kind_of(const ibv_cq*) {
-  return ObjectKind::kCq;
-}
-constexpr ObjectKind kind_of(const ibv_qp*) {
-  return ObjectKind::kQp;
-}
-constexpr ObjectKind kind_of(const ibv_flow*) {
-  return ObjectKind::kFlow;
-}
-constexpr ObjectKind kind_of(const ibv_wq*) {
-  return ObjectKind::kWq;
-}
-constexpr ObjectKind kind_of(const ibv_rwq_ind_table*) {
-  return ObjectKind::kRwqIndTable;
-}
-constexpr ObjectKind kind_of(const ibv_counters*) {
-  return ObjectKind::kCounters;
-}
-constexpr ObjectKind kind_of(const CompletionCounter*) {
-  return ObjectKind::kCompletionCounter;
-}
-constexpr ObjectKind kind_of(const ibv_srq*) {
-  return ObjectKind::kSrq;
-}
-constexpr ObjectKind kind_of(const ibv_xrcd*) {
-  return ObjectKind::kXrcd;
-}
-constexpr ObjectKind kind_of(const ibv_ah*) {
-  return ObjectKind::kAh;
-}
 
 // Reads the identity fields; a struct without one of them has null or 0 for it.
 template <class Abi>
