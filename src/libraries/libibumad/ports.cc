@@ -24,7 +24,6 @@
 #include "libraries/libibumad/adapters.h"
 #include "libraries/libibumad/agent_ports.h"
 #include "libraries/libibumad/debug.h"
-#include "libraries/libibumad/open_ports.h"
 #include "management/mad/rmpp.h"
 
 namespace verbena::umad {

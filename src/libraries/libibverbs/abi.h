@@ -9,7 +9,6 @@
 #include <infiniband/verbs.h>
 
 #include "base/c_abi.h"
-#include "libraries/libibverbs/provider/live_objects.h"
 #include "libraries/libibverbs/provider/provider.h"
 
 // Helpers for the exported functions (VERBENA_ABI), which run without exceptions and return errors as verbs
@@ -120,6 +119,51 @@ void copy_out(void* to, size_t size, const Struct& from) {
   std::memset(to, 0, size);
   std::memcpy(to, &from, std::min(size, sizeof from));
 }
+
+// The kind of object that an event is about, which is a pointer in ibv_async_event::element. kNone for events
+// of a port or the device.
+enum class EventElement { kNone, kCq, kQp, kSrq, kWq };
+
+constexpr EventElement element_of(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      return EventElement::kCq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return EventElement::kQp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return EventElement::kSrq;
+    case IBV_EVENT_WQ_FATAL:
+      return EventElement::kWq;
+    default:
+      return EventElement::kNone;
+  }
+}
+
+// ---- shared by several files of exported functions
+
+// Fills the operations that the provider left null; called for each new context. These are extended
+// operations that this library implements for all providers (query_device_ex, query_port, create_qp_ex,
+// create_srq_ex and others), and operations that older programs read from ibv_context_ops. Inline functions
+// of verbs.h call the operations for memory windows, device memory, flow rules, work queues and counters.
+// Operations that verbs.h calls without a null check get functions that return EOPNOTSUPP.
+void fill_operations(verbs_context& abi);
+
+// Query the device or a port. Return 0 or an errno value. `attr_size` is the size of the struct in the
+// caller's headers, which may be smaller or larger than ours.
+int query_device(provider::Context& context, ibv_device_attr_ex* attr, size_t attr_size);
+int query_port(provider::Context& context, uint8_t port, void* attr, size_t attr_size);
+
+// Creates a QP, and writes the granted capacities back to `attr.cap`. Reads only the fields that comp_mask
+// marks as present: the struct of a caller with older headers ends before the others.
+Result<ibv_qp*> create_qp(provider::Context& context, ibv_qp_init_attr_ex& attr);
 
 // GID types of rdma-core's private interface (enum ibv_gid_type_sysfs), which librdmacm and pyverbs use.
 enum class GidSysfsType : int { kIbOrRoceV1 = 0, kRoceV2 = 1 };

@@ -123,14 +123,9 @@ VERBENA_ABI int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* 
 
   attr->is_global = 1;
   attr->grh.flow_label = version_class_flow(*grh) & 0xfffff;
-  switch (ip_version(*grh)) {
-    case IpVersion::k4:
-      return fill_route_from_ipv4(context, port, *grh, *attr);
-    case IpVersion::k6:
-      return fill_route_from_ipv6(context, port, *grh, *attr);
-    case IpVersion::kNone:
-      break;
-  }
+  const IpVersion version = ip_version(*grh);
+  if (version == IpVersion::k4) return fill_route_from_ipv4(context, port, *grh, *attr);
+  if (version == IpVersion::k6) return fill_route_from_ipv6(context, port, *grh, *attr);
   errno = EPROTONOSUPPORT;
   return -1;
 }

@@ -10,7 +10,6 @@
 
 #include "base/symbol_version.h"
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/event_element.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -184,42 +183,24 @@ COMPAT_1_0(close_device) int close_device_1_0(Context* context) {
 }
 
 // Each object's context pointer (cq_context and so on) is its wrapper, so an event's object leads to its
-// wrapper.
+// wrapper. Events of work queues are unknown to the 1.0 ABI.
 COMPAT_1_0(get_async_event) int get_async_event_1_0(Context* context, ibv_async_event* event) {
   if (const int code = ibv_get_async_event(context->real, event)) return code;
-  switch (element_of(event->event_type)) {
-    case EventElement::kCq:
-      event->element.cq = static_cast<ibv_cq*>(event->element.cq->cq_context);
-      break;
-    case EventElement::kQp:
-      event->element.qp = static_cast<ibv_qp*>(event->element.qp->qp_context);
-      break;
-    case EventElement::kSrq:
-      event->element.srq = static_cast<ibv_srq*>(event->element.srq->srq_context);
-      break;
-    case EventElement::kWq:  // unknown to the 1.0 ABI
-    case EventElement::kNone:
-      break;
-  }
+  const EventElement kind = element_of(event->event_type);
+  auto& element = event->element;
+  if (kind == EventElement::kCq) element.cq = static_cast<ibv_cq*>(element.cq->cq_context);
+  if (kind == EventElement::kQp) element.qp = static_cast<ibv_qp*>(element.qp->qp_context);
+  if (kind == EventElement::kSrq) element.srq = static_cast<ibv_srq*>(element.srq->srq_context);
   return 0;
 }
 
 COMPAT_1_0(ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
   ibv_async_event real = *event;
-  switch (element_of(event->event_type)) {
-    case EventElement::kCq:
-      real.element.cq = reinterpret_cast<CompletionQueue*>(event->element.cq)->real;
-      break;
-    case EventElement::kQp:
-      real.element.qp = reinterpret_cast<QueuePair*>(event->element.qp)->real;
-      break;
-    case EventElement::kSrq:
-      real.element.srq = reinterpret_cast<SharedReceiveQueue*>(event->element.srq)->real;
-      break;
-    case EventElement::kWq:  // unknown to the 1.0 ABI
-    case EventElement::kNone:
-      break;
-  }
+  const EventElement kind = element_of(event->event_type);
+  auto& element = real.element;
+  if (kind == EventElement::kCq) element.cq = reinterpret_cast<CompletionQueue*>(element.cq)->real;
+  if (kind == EventElement::kQp) element.qp = reinterpret_cast<QueuePair*>(element.qp)->real;
+  if (kind == EventElement::kSrq) element.srq = reinterpret_cast<SharedReceiveQueue*>(element.srq)->real;
   ibv_ack_async_event(&real);
 }
 

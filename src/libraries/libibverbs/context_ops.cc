@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/libibverbs/context_ops.h"
-
-#include <algorithm>
-#include <cstring>
-
 #include "libraries/libibverbs/abi.h"
 
 #undef ibv_query_port
@@ -24,17 +19,8 @@ int refuse_req_notify_cq(ibv_cq*, int) {
   return EOPNOTSUPP;
 }
 
-int refuse_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  *bad_wr = wr;
-  return EOPNOTSUPP;
-}
-
-int refuse_post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  *bad_wr = wr;
-  return EOPNOTSUPP;
-}
-
-int refuse_post_recv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+template <class Object, class Wr>
+int refuse_post(Object*, Wr* wr, Wr** bad_wr) {
   *bad_wr = wr;
   return EOPNOTSUPP;
 }
@@ -195,7 +181,7 @@ int read_counters(ibv_counters* counters, uint64_t* values, uint32_t count, uint
 }
 
 template <class Operation>
-void fill(Operation& operation, Operation with) {
+void fill(Operation& operation, std::type_identity_t<Operation> with) {
   if (operation == nullptr) operation = with;
 }
 
@@ -206,9 +192,9 @@ void fill_operations(verbs_context& abi) {
   fill(ops.bind_mw, refuse_bind_mw);
   fill(ops.poll_cq, refuse_poll_cq);
   fill(ops.req_notify_cq, refuse_req_notify_cq);
-  fill(ops.post_srq_recv, refuse_post_srq_recv);
-  fill(ops.post_send, refuse_post_send);
-  fill(ops.post_recv, refuse_post_recv);
+  fill(ops.post_srq_recv, refuse_post);
+  fill(ops.post_send, refuse_post);
+  fill(ops.post_recv, refuse_post);
   ops._compat_query_device = ibv_query_device;
   ops._compat_query_port = ibv_query_port;
 

@@ -6,10 +6,7 @@
 #include "base/failed_call.h"
 #include "base/settle_context.h"
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/context_ops.h"
 #include "libraries/libibverbs/device_handle.h"
-#include "libraries/libibverbs/event_element.h"
-#include "libraries/libibverbs/provider_list.h"
 
 using namespace verbena::verbs;
 namespace provider = verbena::provider;
@@ -81,18 +78,11 @@ VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event
 // Returns the context of the object that the event names. Null for an event of the port or the device: its
 // acknowledgement has no effect.
 static provider::Context* context_of(const ibv_async_event& event) {
-  switch (element_of(event.event_type)) {
-    case EventElement::kCq:
-      return owner(event.element.cq);
-    case EventElement::kQp:
-      return owner(event.element.qp);
-    case EventElement::kSrq:
-      return owner(event.element.srq);
-    case EventElement::kWq:
-      return owner(event.element.wq);
-    case EventElement::kNone:
-      break;
-  }
+  const EventElement kind = element_of(event.event_type);
+  if (kind == EventElement::kCq) return owner(event.element.cq);
+  if (kind == EventElement::kQp) return owner(event.element.qp);
+  if (kind == EventElement::kSrq) return owner(event.element.srq);
+  if (kind == EventElement::kWq) return owner(event.element.wq);
   return nullptr;
 }
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of IBVERBS_1.15 to 1.18, which the headers of the build may lack (VERBENA_NEWER_ABI).
-#include "libraries/libibverbs/newer.h"
-
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 
 #include <unistd.h>
 
 #include "libraries/libibverbs/abi.h"
+#include "libraries/libibverbs/provider/newer_objects.h"
 
 namespace verbena::verbs::newer {
 namespace {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries of a device, a port, its P_Key table and its GID table.
-#include <algorithm>
-#include <cstring>
 
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/context_ops.h"
 
 #undef ibv_query_port
 
