@@ -9,7 +9,7 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "preload/netlink/answer.h"
+#include "preload/netlink/message.h"
 #include "preload/netlink/service.h"
 
 namespace verbena {

@@ -20,9 +20,8 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "libraries/rsockets/connect_data.h"
-#include "libraries/rsockets/datagram_headers.h"
-#include "libraries/rsockets/message.h"
+#include "libraries/rsockets/address.h"
+#include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/stream_qp.h"
 
 namespace verbena::rsockets {

@@ -8,7 +8,6 @@
 #include "adapter/objects/object_limit.h"
 #include "base/intrusive_list.h"
 #include "base/mutex_at_fork.h"
-#include "libraries/libibverbs/provider/live_objects.h"
 #include "libraries/libibverbs/provider/provider.h"
 
 namespace verbena::adapter {

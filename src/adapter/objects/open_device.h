@@ -10,7 +10,6 @@
 #include "adapter/process/engine.h"
 #include "adapter/queues/event_channel.h"
 #include "control/model/link.h"
-#include "libraries/libibverbs/provider/live_objects.h"
 #include "libraries/libibverbs/provider/provider.h"
 #include "wire/roce/path.h"
 

@@ -20,7 +20,7 @@
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
 #include "base/spin_lock.h"
-#include "libraries/libibverbs/provider/live_objects.h"
+#include "libraries/libibverbs/provider/provider.h"
 #include "wire/roce/path.h"
 
 namespace verbena::adapter {

@@ -7,7 +7,7 @@
 
 #include "control/client/command_client.h"
 #include "control/model/agent_status.h"
-#include "preload/netlink/devices.h"
+#include "preload/netlink/service.h"
 
 namespace verbena::commands::rdma {
 

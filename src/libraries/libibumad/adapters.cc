@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions about adapters, such as umad_get_ca(3) and umad_get_port(3).
+// Functions about adapters, such as umad_get_ca(3), umad_get_port(3) and umad_get_ca_device_list(3).
 #include "libraries/libibumad/adapters.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <infiniband/umad.h>
 
 #include "base/bytes.h"
 #include "base/c_abi.h"
+#include "base/text.h"
 #include "control/model/link.h"
-#include "libraries/libibumad/agent_link.h"
-#include "libraries/libibumad/debug.h"
+#include "libraries/libibumad/agent_ports.h"
 
 namespace verbena::umad {
 namespace {
@@ -28,13 +29,6 @@ constexpr unsigned kDown = 1, kActive = 4;
 constexpr unsigned kPolling = 2, kDisabled = 3, kLinkUp = 5;
 constexpr uint16_t kDefaultPkey = 0xffff;
 constexpr uint64_t kDefaultPrefix = 0xfe80000000000000;
-
-template <size_t kSize>
-void store(char (&to)[kSize], std::string_view text) {
-  const size_t size = std::min(text.size(), kSize - 1);
-  std::memcpy(to, text.data(), size);
-  to[size] = '\0';
-}
 
 // Returns the GUID in network byte order, which is how it is stored.
 __be64 network_guid_of(const Link& link) {
@@ -50,12 +44,12 @@ bool has_own_address(const Link* link) {
 // Fills the port. LIDs come from the fabric; /sys and libibverbs do not show them, because they present a
 // RoCE port.
 int fill_port(const Link& link, umad_port_t& port) {
-  const auto fabric = AgentLink::current().port(link.device_index);
+  const auto fabric = query_port(link.device_index);
   if (!fabric) return -EIO;
   auto* const pkeys = static_cast<uint16_t*>(std::calloc(1, sizeof(uint16_t)));
   if (pkeys == nullptr) return -EIO;
   *pkeys = kDefaultPkey;
-  store(port.ca_name, link.name);
+  store_text(port.ca_name, link.name);
   port.portnum = kPortNumber;
   port.base_lid = fabric->lid;
   port.lmc = fabric->lid_mask_count;
@@ -69,7 +63,7 @@ int fill_port(const Link& link, umad_port_t& port) {
   port.port_guid = network_guid_of(link);
   port.pkeys_size = 1;
   port.pkeys = pkeys;
-  store(port.link_layer, "Ethernet");
+  store_text(port.link_layer, "Ethernet");
   return 0;
 }
 
@@ -81,11 +75,11 @@ int fill_adapter(const Link& link, umad_ca_t& ca) {
     std::free(port);
     return failed;
   }
-  store(ca.ca_name, link.name);
+  store_text(ca.ca_name, link.name);
   ca.node_type = kAdapterType;
   ca.numports = kPortNumber;
-  store(ca.fw_ver, VERBENA_VERSION);
-  store(ca.ca_type, "verbena");
+  store_text(ca.fw_ver, VERBENA_VERSION);
+  store_text(ca.ca_type, "verbena");
   ca.node_guid = ca.system_guid = network_guid_of(link);
   ca.ports[kPortNumber] = port;
   return 0;
@@ -105,14 +99,13 @@ int answer_negative(Body&& body) {
 }  // namespace
 
 Result<std::vector<Link>> adapters() {
-  auto links = AgentLink::current().links();
+  auto links = umad::links();
   if (!links) return links;
   std::erase_if(*links, [](const Link& link) { return link.name.size() >= UMAD_CA_NAME_LEN; });
   return links;
 }
 
-// Selects a port as libibumad does. A device given by name is accepted as is, except with port 0; otherwise
-// the port must be up. Unlike libibumad, accepts Ethernet links: all ours are.
+// Unlike libibumad, accepts Ethernet links: all ours are.
 Result<Choice> choose(const char* name, std::optional<int> port) {
   const auto links = adapters();
   if (!links) return fail(ENODEV);
@@ -151,7 +144,7 @@ VERBENA_ABI int umad_get_cas_names(char names[][UMAD_CA_NAME_LEN], int max) {
     std::ranges::sort(*links, {}, &verbena::control::Link::name);
     int count = 0;
     for (const auto& link : *links) {
-      if (count < max) verbena::umad::store(names[count++], link.name);
+      if (count < max) verbena::store_text(names[count++], link.name);
     }
     return count;
   });
@@ -215,3 +208,126 @@ VERBENA_ABI int umad_get_issm_path(const char* name, int number, char path[], in
     return 0;
   });
 }
+
+namespace {
+
+// Allocates a node with its name behind it, in one piece. Null if there is no memory.
+umad_device_node* make_node(const std::string& name) {
+  void* const memory = std::calloc(1, sizeof(umad_device_node) + name.size() + 1);
+  if (memory == nullptr) return nullptr;
+  auto* const node = static_cast<umad_device_node*>(memory);
+  char* const text = reinterpret_cast<char*>(node + 1);
+  std::memcpy(text, name.c_str(), name.size() + 1);
+  node->ca_name = text;
+  return node;
+}
+
+void join(const std::vector<umad_device_node*>& nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) nodes[i]->next = i + 1 < nodes.size() ? nodes[i + 1] : nullptr;
+}
+
+}  // namespace
+
+VERBENA_ABI void umad_free_ca_device_list(umad_device_node* head) {
+  while (head != nullptr) {
+    umad_device_node* const next = head->next;
+    std::free(head);
+    head = next;
+  }
+}
+
+VERBENA_ABI umad_device_node* umad_get_ca_device_list() {
+  umad_device_node* head = nullptr;
+  const int failed = verbena::without_exceptions([&] {
+    const auto links = verbena::umad::adapters();
+    if (!links) return 0;
+    std::vector<umad_device_node*> nodes;
+    nodes.reserve(links->size());
+    for (const auto& link : *links) {
+      umad_device_node* const node = make_node(link.name);
+      if (node == nullptr) {
+        for (umad_device_node* made : nodes) std::free(made);
+        return ENOMEM;
+      }
+      nodes.push_back(node);
+    }
+    join(nodes);
+    if (!nodes.empty()) head = nodes.front();
+    return 0;
+  });
+  errno = failed;
+  return head;
+}
+
+// EINVAL: `size` is not the list's length.
+VERBENA_ABI int umad_sort_ca_device_list(umad_device_node** head, size_t size) {
+  return verbena::without_exceptions([&] {
+    std::vector<umad_device_node*> nodes;
+    for (umad_device_node* node = *head; node != nullptr; node = node->next) nodes.push_back(node);
+    if (size == 0) size = nodes.size();
+    if (size < 2) return 0;
+    if (size != nodes.size()) return EINVAL;
+    std::ranges::stable_sort(nodes, [](const umad_device_node* one, const umad_device_node* other) {
+      return std::strcmp(one->ca_name, other->ca_name) < 0;
+    });
+    join(nodes);
+    *head = nodes.front();
+    return 0;
+  });
+}
+
+// umad_open_smi_port(3), umad_get_smi_gsi_pairs(3) and umad_get_smi_gsi_pair_by_ca_name(3): IBUMAD_1.3 and
+// 1.4. Some adapters have separate devices for SMI and GSI; our ports serve both.
+namespace verbena::umad::newer {
+
+namespace {
+
+CaPair pair_of(const std::string& device, uint32_t port) {
+  CaPair pair{};
+  store_text(pair.smi_name, device);
+  store_text(pair.gsi_name, device);
+  pair.smi_port = pair.gsi_port = port;
+  return pair;
+}
+
+}  // namespace
+
+VERBENA_NEWER_ABI(int, umad_open_smi_port, const char* name, int number) {
+  return umad_open_port(name, number);
+}
+
+// Returns the number of devices, at most `max`; -1 on failure. Port numbers stay 0: only the function below
+// selects a port.
+VERBENA_NEWER_ABI(int, umad_get_smi_gsi_pairs, CaPair* pairs, size_t max) {
+  int count = -1;
+  without_exceptions([&] {
+    if (pairs == nullptr && max > 0) return EINVAL;
+    std::fill_n(pairs, max, CaPair{});
+    auto links = adapters();
+    if (!links) return count = 0;
+    std::ranges::sort(*links, {}, &control::Link::name);
+    const size_t found = std::min(links->size(), max);
+    for (size_t i = 0; i < found; ++i) pairs[i] = pair_of((*links)[i].name, 0);
+    count = static_cast<int>(found);
+    return 0;
+  });
+  return count;
+}
+
+// Returns 0 or a negative errno value. A device given by name may be down; a null name selects the first
+// active device. -ENODEV if there is no such device or port.
+VERBENA_NEWER_ABI(int, umad_get_smi_gsi_pair_by_ca_name, const char* name, uint8_t number, CaPair* pair,
+                  unsigned /*enforce_smi*/) {
+  if (pair == nullptr) return -1;
+  const int failed = without_exceptions([&] {
+    *pair = CaPair{};
+    const auto chosen = choose(name, number);
+    if (!chosen || (number != 0 && number != kPortNumber)) return ENODEV;
+    *pair = pair_of(chosen->link.name, kPortNumber);
+    return 0;
+  });
+  if (failed != 0) errno = failed;
+  return -failed;
+}
+
+}  // namespace verbena::umad::newer

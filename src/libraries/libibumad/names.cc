@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of numbers in datagrams: umad_class_str(3) and related functions.
 #include <cstdint>
-#include <iterator>
 #include <span>
 
 #include <infiniband/umad.h>

@@ -22,9 +22,8 @@
 #include "control/model/message_socket.h"
 #include "control/protocol/mad_messages.h"
 #include "libraries/libibumad/adapters.h"
-#include "libraries/libibumad/agent_link.h"
+#include "libraries/libibumad/agent_ports.h"
 #include "libraries/libibumad/debug.h"
-#include "libraries/libibumad/open_ports.h"
 #include "management/mad/rmpp.h"
 
 namespace verbena::umad {
@@ -45,7 +44,7 @@ Result<uint32_t> add_agent(int port, protocol::MadRegisterRequest request) {
   Result<uint32_t> added = fail(EIO);
   const int failed = without_exceptions([&] {
     request.queue_pair = mad::is_subnet_management(request.management_class) ? 0 : 1;
-    added = AgentLink::current().add_agent(port, request);
+    added = add_mad_agent(port, request);
     return 0;
   });
   if (failed != 0) return fail(failed);
@@ -95,7 +94,7 @@ bool is_read_to_end(int port) {
 }
 
 bool revive(int port) {
-  return without_exceptions([&] { return AgentLink::current().revive(port) ? 0 : EIO; }) == 0;
+  return without_exceptions([&] { return revive_port(port) ? 0 : EIO; }) == 0;
 }
 
 int wait_for(int port, short events, int timeout_ms) {
@@ -255,7 +254,7 @@ VERBENA_ABI int umad_open_port(const char* name, int number) {
     const auto chosen = verbena::umad::choose(name, number);
     if (!chosen) return ENODEV;
     if (chosen->port != verbena::umad::kPortNumber) return EINVAL;
-    auto opened = verbena::umad::AgentLink::current().open(chosen->link);
+    auto opened = verbena::umad::open_port(chosen->link);
     if (!opened) {
       if (debug_level() > 0) say("umad_open_port", "open failed: %s", std::strerror(opened.error().code));
       errno = opened.error().code;
@@ -314,7 +313,7 @@ VERBENA_ABI int umad_register2(int port, umad_reg_attr* attr, uint32_t* agent) {
 
 VERBENA_ABI int umad_unregister(int port, int agent) {
   return verbena::answer_minus_one([&] {
-    const auto removed = verbena::umad::AgentLink::current().remove_agent(port, static_cast<uint32_t>(agent));
+    const auto removed = verbena::umad::remove_mad_agent(port, static_cast<uint32_t>(agent));
     return removed ? 0 : removed.error().code;
   });
 }

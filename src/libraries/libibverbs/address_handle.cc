@@ -7,7 +7,6 @@
 
 #include "base/bytes.h"
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/gids.h"
 
 namespace {
 
@@ -110,12 +109,7 @@ int fill_route_from_ipv6(ibv_context* context, uint8_t port, const ibv_grh& grh,
 }  // namespace
 
 VERBENA_ABI ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  return answer_pointer([&]() -> Result<ibv_ah*> {
-    auto* provider = owner(pd);
-    if (provider == nullptr) return fail(EINVAL);
-    if (attr == nullptr) return fail(is_null("attr"));
-    return provider->create_ah(pd, attr);
-  });
+  return call(pd, {"attr", attr}, [&](auto& provider) { return provider.create_ah(pd, attr); });
 }
 
 VERBENA_ABI int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
@@ -129,14 +123,9 @@ VERBENA_ABI int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* 
 
   attr->is_global = 1;
   attr->grh.flow_label = version_class_flow(*grh) & 0xfffff;
-  switch (ip_version(*grh)) {
-    case IpVersion::k4:
-      return fill_route_from_ipv4(context, port, *grh, *attr);
-    case IpVersion::k6:
-      return fill_route_from_ipv6(context, port, *grh, *attr);
-    case IpVersion::kNone:
-      break;
-  }
+  const IpVersion version = ip_version(*grh);
+  if (version == IpVersion::k4) return fill_route_from_ipv4(context, port, *grh, *attr);
+  if (version == IpVersion::k6) return fill_route_from_ipv6(context, port, *grh, *attr);
   errno = EPROTONOSUPPORT;
   return -1;
 }
@@ -152,5 +141,5 @@ VERBENA_ABI ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, 
 }
 
 VERBENA_ABI int ibv_destroy_ah(ibv_ah* ah) {
-  return answer_code([&] { return destroy(ah, [&](auto& provider) { return provider.destroy_ah(ah); }); });
+  return destroy(ah, [&](auto& provider) { return provider.destroy_ah(ah); });
 }

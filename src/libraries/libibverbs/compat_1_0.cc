@@ -10,7 +10,6 @@
 
 #include "base/symbol_version.h"
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/event_element.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -27,6 +26,18 @@ std::unique_ptr<Wrapper> make() {
   std::unique_ptr<Wrapper> wrapper(new (std::nothrow) Wrapper{});
   if (wrapper == nullptr) errno = ENOMEM;
   return wrapper;
+}
+
+// Makes a wrapper of the object that create(wrapper) returns. Returns null, with errno set, if either fails.
+template <class Wrapper, class Create>
+Wrapper* wrap(Context* context, Create create) {
+  auto wrapper = make<Wrapper>();
+  if (wrapper == nullptr) return nullptr;
+  wrapper->real = create(*wrapper);
+  if (wrapper->real == nullptr) return nullptr;
+  wrapper->context = context;
+  wrapper->handle = wrapper->real->handle;
+  return wrapper.release();
 }
 
 // Destroys the real object with `destroy`, and the wrapper if that succeeds.
@@ -172,42 +183,24 @@ COMPAT_1_0(close_device) int close_device_1_0(Context* context) {
 }
 
 // Each object's context pointer (cq_context and so on) is its wrapper, so an event's object leads to its
-// wrapper.
+// wrapper. Events of work queues are unknown to the 1.0 ABI.
 COMPAT_1_0(get_async_event) int get_async_event_1_0(Context* context, ibv_async_event* event) {
   if (const int code = ibv_get_async_event(context->real, event)) return code;
-  switch (element_of(event->event_type)) {
-    case EventElement::kCq:
-      event->element.cq = static_cast<ibv_cq*>(event->element.cq->cq_context);
-      break;
-    case EventElement::kQp:
-      event->element.qp = static_cast<ibv_qp*>(event->element.qp->qp_context);
-      break;
-    case EventElement::kSrq:
-      event->element.srq = static_cast<ibv_srq*>(event->element.srq->srq_context);
-      break;
-    case EventElement::kWq:  // unknown to the 1.0 ABI
-    case EventElement::kNone:
-      break;
-  }
+  const EventElement kind = element_of(event->event_type);
+  auto& element = event->element;
+  if (kind == EventElement::kCq) element.cq = static_cast<ibv_cq*>(element.cq->cq_context);
+  if (kind == EventElement::kQp) element.qp = static_cast<ibv_qp*>(element.qp->qp_context);
+  if (kind == EventElement::kSrq) element.srq = static_cast<ibv_srq*>(element.srq->srq_context);
   return 0;
 }
 
 COMPAT_1_0(ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
   ibv_async_event real = *event;
-  switch (element_of(event->event_type)) {
-    case EventElement::kCq:
-      real.element.cq = reinterpret_cast<CompletionQueue*>(event->element.cq)->real;
-      break;
-    case EventElement::kQp:
-      real.element.qp = reinterpret_cast<QueuePair*>(event->element.qp)->real;
-      break;
-    case EventElement::kSrq:
-      real.element.srq = reinterpret_cast<SharedReceiveQueue*>(event->element.srq)->real;
-      break;
-    case EventElement::kWq:  // unknown to the 1.0 ABI
-    case EventElement::kNone:
-      break;
-  }
+  const EventElement kind = element_of(event->event_type);
+  auto& element = real.element;
+  if (kind == EventElement::kCq) element.cq = reinterpret_cast<CompletionQueue*>(element.cq)->real;
+  if (kind == EventElement::kQp) element.qp = reinterpret_cast<QueuePair*>(element.qp)->real;
+  if (kind == EventElement::kSrq) element.srq = reinterpret_cast<SharedReceiveQueue*>(element.srq)->real;
   ibv_ack_async_event(&real);
 }
 
@@ -228,13 +221,7 @@ COMPAT_1_0(query_pkey) int query_pkey_1_0(Context* context, uint8_t port, int in
 }
 
 COMPAT_1_0(alloc_pd) Pd* alloc_pd_1_0(Context* context) {
-  auto pd = make<Pd>();
-  if (pd == nullptr) return nullptr;
-  pd->real = ibv_alloc_pd(context->real);
-  if (pd->real == nullptr) return nullptr;
-  pd->context = context;
-  pd->handle = pd->real->handle;
-  return pd.release();
+  return wrap<Pd>(context, [&](Pd&) { return ibv_alloc_pd(context->real); });
 }
 
 COMPAT_1_0(dealloc_pd) int dealloc_pd_1_0(Pd* pd) {
@@ -242,16 +229,12 @@ COMPAT_1_0(dealloc_pd) int dealloc_pd_1_0(Pd* pd) {
 }
 
 COMPAT_1_0(reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int access) {
-  auto mr = make<Mr>();
+  Mr* const mr = wrap<Mr>(pd->context, [&](Mr&) { return ibv_reg_mr(pd->real, addr, length, access); });
   if (mr == nullptr) return nullptr;
-  mr->real = ibv_reg_mr(pd->real, addr, length, access);
-  if (mr->real == nullptr) return nullptr;
-  mr->context = pd->context;
   mr->pd = pd;
-  mr->handle = mr->real->handle;
   mr->lkey = mr->real->lkey;
   mr->rkey = mr->real->rkey;
-  return mr.release();
+  return mr;
 }
 
 COMPAT_1_0(dereg_mr) int dereg_mr_1_0(Mr* mr) {
@@ -261,15 +244,13 @@ COMPAT_1_0(dereg_mr) int dereg_mr_1_0(Mr* mr) {
 COMPAT_1_0(create_cq)
 CompletionQueue* create_cq_1_0(Context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                                int comp_vector) {
-  auto cq = make<CompletionQueue>();
+  auto* const cq = wrap<CompletionQueue>(context, [&](CompletionQueue& wrapper) {
+    return ibv_create_cq(context->real, cqe, &wrapper, channel, comp_vector);
+  });
   if (cq == nullptr) return nullptr;
-  cq->real = ibv_create_cq(context->real, cqe, cq.get(), channel, comp_vector);
-  if (cq->real == nullptr) return nullptr;
-  cq->context = context;
   cq->cq_context = cq_context;
-  cq->handle = cq->real->handle;
   cq->cqe = cq->real->cqe;
-  return cq.release();
+  return cq;
 }
 
 COMPAT_1_0(resize_cq) int resize_cq_1_0(CompletionQueue* cq, int cqe) {
@@ -297,18 +278,16 @@ COMPAT_1_0(ack_cq_events) void ack_cq_events_1_0(CompletionQueue* cq, unsigned c
 }
 
 COMPAT_1_0(create_srq) SharedReceiveQueue* create_srq_1_0(Pd* pd, ibv_srq_init_attr* attr) {
-  auto srq = make<SharedReceiveQueue>();
-  if (srq == nullptr) return nullptr;
   ibv_srq_init_attr real_attr = *attr;
-  real_attr.srq_context = srq.get();
-  srq->real = ibv_create_srq(pd->real, &real_attr);
-  if (srq->real == nullptr) return nullptr;
+  auto* const srq = wrap<SharedReceiveQueue>(pd->context, [&](SharedReceiveQueue& wrapper) {
+    real_attr.srq_context = &wrapper;
+    return ibv_create_srq(pd->real, &real_attr);
+  });
+  if (srq == nullptr) return nullptr;
   attr->attr = real_attr.attr;
-  srq->context = pd->context;
   srq->srq_context = attr->srq_context;
   srq->pd = pd;
-  srq->handle = srq->real->handle;
-  return srq.release();
+  return srq;
 }
 
 COMPAT_1_0(modify_srq) int modify_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr, int mask) {
@@ -324,30 +303,28 @@ COMPAT_1_0(destroy_srq) int destroy_srq_1_0(SharedReceiveQueue* srq) {
 }
 
 COMPAT_1_0(create_qp) QueuePair* create_qp_1_0(Pd* pd, QpInitAttr* attr) {
-  auto qp = make<QueuePair>();
-  if (qp == nullptr) return nullptr;
   ibv_qp_init_attr real_attr{};
-  real_attr.qp_context = qp.get();
   real_attr.send_cq = attr->send_cq != nullptr ? attr->send_cq->real : nullptr;
   real_attr.recv_cq = attr->recv_cq != nullptr ? attr->recv_cq->real : nullptr;
   real_attr.srq = attr->srq != nullptr ? attr->srq->real : nullptr;
   real_attr.cap = attr->cap;
   real_attr.qp_type = attr->qp_type;
   real_attr.sq_sig_all = attr->sq_sig_all;
-  qp->real = ibv_create_qp(pd->real, &real_attr);
-  if (qp->real == nullptr) return nullptr;
+  auto* const qp = wrap<QueuePair>(pd->context, [&](QueuePair& wrapper) {
+    real_attr.qp_context = &wrapper;
+    return ibv_create_qp(pd->real, &real_attr);
+  });
+  if (qp == nullptr) return nullptr;
   attr->cap = real_attr.cap;
-  qp->context = pd->context;
   qp->qp_context = attr->qp_context;
   qp->pd = pd;
   qp->send_cq = attr->send_cq;
   qp->recv_cq = attr->recv_cq;
   qp->srq = attr->srq;
-  qp->handle = qp->real->handle;
   qp->qp_num = qp->real->qp_num;
   qp->state = qp->real->state;
   qp->qp_type = attr->qp_type;
-  return qp.release();
+  return qp;
 }
 
 COMPAT_1_0(query_qp) int query_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int mask, QpInitAttr* init_attr) {
@@ -375,14 +352,10 @@ COMPAT_1_0(destroy_qp) int destroy_qp_1_0(QueuePair* qp) {
 }
 
 COMPAT_1_0(create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr) {
-  auto ah = make<AddressHandle>();
-  if (ah == nullptr) return nullptr;
-  ah->real = ibv_create_ah(pd->real, attr);
-  if (ah->real == nullptr) return nullptr;
-  ah->context = pd->context;
-  ah->pd = pd;
-  ah->handle = ah->real->handle;
-  return ah.release();
+  auto* const ah =
+      wrap<AddressHandle>(pd->context, [&](AddressHandle&) { return ibv_create_ah(pd->real, attr); });
+  if (ah != nullptr) ah->pd = pd;
+  return ah;
 }
 
 COMPAT_1_0(destroy_ah) int destroy_ah_1_0(AddressHandle* ah) {

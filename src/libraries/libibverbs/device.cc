@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device list, and opening and closing devices.
+// The device list, and opening, importing and closing devices.
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/failed_call.h"
 #include "base/settle_context.h"
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/context_ops.h"
 #include "libraries/libibverbs/device_handle.h"
-#include "libraries/libibverbs/event_element.h"
 
 using namespace verbena::verbs;
 namespace provider = verbena::provider;
@@ -61,44 +60,29 @@ VERBENA_ABI ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 VERBENA_ABI int ibv_close_device(ibv_context* context) {
-  provider::Context* opened = nullptr;
-  if (const int code = answer_code([&] {
-        opened = owner(context);
-        return opened != nullptr ? 0 : EINVAL;
-      });
-      code != 0)
+  return call(context, [&](provider::Context& opened) {
+    DeviceHandle& handle = DeviceHandle::of(context->device);
+    const int code = without_exceptions([&] {
+      delete &opened;
+      return 0;
+    });
+    handle.release();
     return code;
-  DeviceHandle& handle = DeviceHandle::of(context->device);
-  const int code = answer_code([&] {
-    delete opened;
-    return 0;
   });
-  handle.release();
-  return code;
 }
 
 VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  return answer_minus_one([&] {
-    auto* provider = owner(context);
-    return provider != nullptr ? provider->get_async_event(event) : EINVAL;
-  });
+  return call(context, [&](auto& provider) { return provider.get_async_event(event); }) == 0 ? 0 : -1;
 }
 
 // Returns the context of the object that the event names. Null for an event of the port or the device: its
 // acknowledgement has no effect.
 static provider::Context* context_of(const ibv_async_event& event) {
-  switch (element_of(event.event_type)) {
-    case EventElement::kCq:
-      return owner(event.element.cq);
-    case EventElement::kQp:
-      return owner(event.element.qp);
-    case EventElement::kSrq:
-      return owner(event.element.srq);
-    case EventElement::kWq:
-      return owner(event.element.wq);
-    case EventElement::kNone:
-      break;
-  }
+  const EventElement kind = element_of(event.event_type);
+  if (kind == EventElement::kCq) return owner(event.element.cq);
+  if (kind == EventElement::kQp) return owner(event.element.qp);
+  if (kind == EventElement::kSrq) return owner(event.element.srq);
+  if (kind == EventElement::kWq) return owner(event.element.wq);
   return nullptr;
 }
 
@@ -111,4 +95,64 @@ VERBENA_ABI void ibv_ack_async_event(ibv_async_event* event) {
 
 VERBENA_ABI void verbena_settle_context(ibv_context* context) noexcept {
   if (verbena::provider::Context* const known = verbena::provider::find_owner(context)) known->settle();
+}
+
+// ---- imports of objects through the command descriptor of the context that created them
+
+// Returns the handle of a device among the current ones, with a reference for the caller; null if it is gone.
+static DeviceHandle* hold_device(const provider::DeviceInfo& info) {
+  auto devices = hold_devices();
+  if (!devices) return nullptr;
+  DeviceHandle* found = nullptr;
+  for (DeviceHandle* handle : *devices) {
+    if (found == nullptr && handle->is(info)) {
+      found = handle;
+    } else {
+      handle->release();
+    }
+  }
+  return found;
+}
+
+VERBENA_ABI ibv_context* ibv_import_device(int cmd_fd) {
+  return answer_pointer([&]() -> verbena::Result<ibv_context*> {
+    auto imported = import_device(registered_providers(), cmd_fd);
+    if (!imported) return verbena::fail(imported.error().code);
+    DeviceHandle* handle = hold_device(imported->device->info());
+    if (handle == nullptr) return verbena::fail(ENODEV);
+    verbs_context& abi = imported->context->abi();
+    abi.context.device = handle;
+    fill_operations(abi);
+    return &imported->context.release()->abi().context;
+  });
+}
+
+VERBENA_ABI ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
+  return call(context, [&](auto& provider) { return provider.import_pd(handle); });
+}
+
+VERBENA_ABI ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
+  return call(pd, [&](auto& provider) { return provider.import_mr(pd, handle); });
+}
+
+VERBENA_ABI ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
+  return call(context, [&](auto& provider) { return provider.import_dm(handle); });
+}
+
+VERBENA_ABI void ibv_unimport_pd(ibv_pd* pd) {
+  on_owner(pd, [&](auto& provider) { provider.unimport_pd(pd); });
+}
+
+VERBENA_ABI void ibv_unimport_mr(ibv_mr* mr) {
+  on_owner(mr, [&](auto& provider) { provider.unimport_mr(mr); });
+}
+
+VERBENA_ABI void ibv_unimport_dm(ibv_dm* dm) {
+  on_owner(dm, [&](auto& provider) { provider.unimport_dm(dm); });
+}
+
+// Returns the record of the calling thread's calls, for this library and its callers (base/failed_call.h).
+VERBENA_ABI verbena::CallRecord* verbena_call_record() noexcept {
+  static constinit thread_local verbena::CallRecord record{};
+  return &record;
 }

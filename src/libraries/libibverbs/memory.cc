@@ -11,34 +11,23 @@
 #undef ibv_reg_mr_iova
 
 using namespace verbena::verbs;
-using verbena::fail;
-using verbena::Result;
 
 VERBENA_ABI ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  return answer_pointer([&]() -> Result<ibv_pd*> {
-    auto* provider = owner(context);
-    if (provider == nullptr) return fail(EINVAL);
-    return provider->alloc_pd();
-  });
+  return call(context, [&](auto& provider) { return provider.alloc_pd(); });
 }
 
 VERBENA_ABI int ibv_dealloc_pd(ibv_pd* pd) {
-  return answer_code([&] { return destroy(pd, [&](auto& provider) { return provider.dealloc_pd(pd); }); });
+  return destroy(pd, [&](auto& provider) { return provider.dealloc_pd(pd); });
 }
 
 namespace {
 
 ibv_mr* register_memory(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access,
-                        const char* call) {
-  return answer_pointer(
-      [&]() -> Result<ibv_mr*> {
-        auto* provider = owner(pd);
-        if (provider == nullptr) return fail(EINVAL);
-        // Drops optional flags (relaxed ordering): they permit weaker guarantees than providers give.
-        return provider->reg_mr(pd, addr, length, iova,
-                                access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
-      },
-      call);
+                        const char* name) {
+  // Drops optional flags (relaxed ordering): they permit weaker guarantees than providers give.
+  const unsigned needed = access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  return call(
+      pd, [&](auto& provider) { return provider.reg_mr(pd, addr, length, iova, needed); }, name);
 }
 
 }  // namespace
@@ -46,8 +35,8 @@ ibv_mr* register_memory(ibv_pd* pd, void* addr, size_t length, uint64_t iova, un
 // verbs.h replaces ibv_reg_mr() and ibv_reg_mr_iova() by this call unless the flags are constants. The log
 // names the function that the program's source calls.
 VERBENA_ABI ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
-  const char* const call = iova == reinterpret_cast<uintptr_t>(addr) ? "ibv_reg_mr" : "ibv_reg_mr_iova";
-  return register_memory(pd, addr, length, iova, access, call);
+  const char* const name = iova == reinterpret_cast<uintptr_t>(addr) ? "ibv_reg_mr" : "ibv_reg_mr_iova";
+  return register_memory(pd, addr, length, iova, access, name);
 }
 
 VERBENA_ABI ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
@@ -61,11 +50,8 @@ VERBENA_ABI ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access
 
 VERBENA_ABI ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                                       int access) {
-  return answer_pointer([&]() -> Result<ibv_mr*> {
-    auto* provider = owner(pd);
-    if (provider == nullptr) return fail(EINVAL);
-    return provider->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-  });
+  return call(pd,
+              [&](auto& provider) { return provider.reg_dmabuf_mr(pd, offset, length, iova, fd, access); });
 }
 
 // Returns codes of its own (ibv_rereg_mr_err_code), and sets errno.
@@ -85,10 +71,8 @@ VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size
     });
     return IBV_REREG_MR_ERR_INPUT;
   }
-  const int code = answer_code([&] {
-    return with_owner(mr,
-                      [&](auto& provider) { return provider.rereg_mr(mr, flags, pd, addr, length, access); });
-  });
+  const int code =
+      call(mr, [&](auto& provider) { return provider.rereg_mr(mr, flags, pd, addr, length, access); });
   if (code != 0) return IBV_REREG_MR_ERR_CMD;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) mr->pd = pd;
   if (moves) {
@@ -99,7 +83,7 @@ VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size
 }
 
 VERBENA_ABI int ibv_dereg_mr(ibv_mr* mr) {
-  return answer_code([&] { return destroy(mr, [&](auto& provider) { return provider.dereg_mr(mr); }); });
+  return destroy(mr, [&](auto& provider) { return provider.dereg_mr(mr); });
 }
 
 VERBENA_ABI int ibv_fork_init() {

@@ -5,7 +5,6 @@
 // never called. So functions that would reach a kernel device fail with EOPNOTSUPP. Built only into the
 // shared library, because a program cannot define versioned symbols.
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/gids.h"
 
 #define EXPORTED __attribute__((used, visibility("default")))
 

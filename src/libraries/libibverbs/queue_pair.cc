@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs.
+// Completion channels and queues, queue pairs and shared receive queues.
 #include "libraries/libibverbs/abi.h"
-#include "libraries/libibverbs/context_ops.h"
+#include "libraries/libibverbs/compat_1_0.h"
 
 namespace verbena::verbs {
 namespace {
@@ -53,55 +53,79 @@ Result<ibv_qp*> create_qp(provider::Context& context, ibv_qp_init_attr_ex& attr)
 }  // namespace verbena::verbs
 
 using namespace verbena::verbs;
-using verbena::fail;
 using verbena::Result;
+
+// Exists in one version only, so programs of the 1.0 ABI also call it, with a 1.0 context.
+VERBENA_ABI ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  return call(compat_1_0::current_context(context),
+              [](auto& provider) { return provider.create_comp_channel(); });
+}
+
+VERBENA_ABI int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  return destroy(channel, [&](auto& provider) { return provider.destroy_comp_channel(channel); });
+}
+
+VERBENA_ABI ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                                  int comp_vector) {
+  return call(context,
+              [&](auto& provider) { return provider.create_cq(cqe, cq_context, channel, comp_vector); });
+}
+
+VERBENA_ABI int ibv_resize_cq(ibv_cq* cq, int cqe) {
+  return call(cq, [&](auto& provider) { return provider.resize_cq(cq, cqe); });
+}
+
+VERBENA_ABI int ibv_destroy_cq(ibv_cq* cq) {
+  return destroy(cq, [&](auto& provider) { return provider.destroy_cq(cq); });
+}
+
+VERBENA_ABI int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  return call(channel, [&](auto& provider) { return provider.get_cq_event(channel, cq, cq_context); }) == 0
+             ? 0
+             : -1;
+}
+
+VERBENA_ABI void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
+  on_owner(cq, [&](auto& provider) { provider.ack_cq_events(cq, count); });
+}
 
 // The caller's struct may be an ibv_qp_init_attr_ex that verbs.h passes as this type, or may end after the
 // common fields: only those are read.
 VERBENA_ABI ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-  return answer_pointer([&]() -> Result<ibv_qp*> {
-    auto* provider = owner(pd);
-    if (provider == nullptr) return fail(EINVAL);
-    if (attr == nullptr) return fail(is_null("qp_init_attr"));
+  return call(pd, {"qp_init_attr", attr}, [&](auto& provider) {
     ibv_qp_init_attr_ex wanted = common_part(*attr);
     wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
     wanted.pd = pd;
-    auto qp = provider->create_qp(&wanted);
+    auto qp = provider.create_qp(&wanted);
     if (qp) attr->cap = wanted.cap;
     return qp;
   });
 }
 
 VERBENA_ABI ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-  return answer_pointer([&]() -> Result<ibv_qp_ex*> {
-    auto* provider = owner(qp);
-    if (provider == nullptr) return fail(EINVAL);
-    return provider->qp_to_qp_ex(qp);  // null without errno: the QP was made without the extended interface
+  return call(qp, [&](auto& provider) -> Result<ibv_qp_ex*> {
+    return provider.qp_to_qp_ex(qp);  // null without errno: the QP was made without the extended interface
   });
 }
 
 VERBENA_ABI int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    if (provider == nullptr) return EINVAL;
-    const int code = provider->query_qp(qp, attr, mask, init_attr);
+  return call(qp, [&](auto& provider) {
+    const int code = provider.query_qp(qp, attr, mask, init_attr);
     if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
     return code;
   });
 }
 
 VERBENA_ABI int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    if (provider == nullptr) return EINVAL;
-    const int code = provider->modify_qp(qp, attr, mask);
+  return call(qp, [&](auto& provider) {
+    const int code = provider.modify_qp(qp, attr, mask);
     if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
     return code;
   });
 }
 
 VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
-  return answer_code([&] { return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); }); });
+  return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); });
 }
 
 // Returns that no order is guaranteed: several instructions copy a payload.
@@ -119,15 +143,37 @@ VERBENA_ABI int ibv_query_ece(ibv_qp*, ibv_ece*) {
 }
 
 VERBENA_ABI int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    return provider != nullptr ? provider->attach_mcast(qp, gid, lid) : EINVAL;
-  });
+  return call(qp, [&](auto& provider) { return provider.attach_mcast(qp, gid, lid); });
 }
 
 VERBENA_ABI int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return answer_code([&] {
-    auto* provider = owner(qp);
-    return provider != nullptr ? provider->detach_mcast(qp, gid, lid) : EINVAL;
+  return call(qp, [&](auto& provider) { return provider.detach_mcast(qp, gid, lid); });
+}
+
+// ---- shared receive queues
+
+VERBENA_ABI ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  return call(pd, {"srq_init_attr", attr}, [&](auto& provider) {
+    ibv_srq_init_attr_ex wanted{};
+    wanted.srq_context = attr->srq_context;
+    wanted.attr = attr->attr;
+    wanted.comp_mask = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE;
+    wanted.srq_type = IBV_SRQT_BASIC;
+    wanted.pd = pd;
+    auto srq = provider.create_srq(&wanted);
+    if (srq) attr->attr = wanted.attr;
+    return srq;
   });
+}
+
+VERBENA_ABI int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+  return call(srq, [&](auto& provider) { return provider.modify_srq(srq, attr, mask); });
+}
+
+VERBENA_ABI int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+  return call(srq, [&](auto& provider) { return provider.query_srq(srq, attr); });
+}
+
+VERBENA_ABI int ibv_destroy_srq(ibv_srq* srq) {
+  return destroy(srq, [&](auto& provider) { return provider.destroy_srq(srq); });
 }

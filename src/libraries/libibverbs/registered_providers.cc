@@ -4,7 +4,7 @@
 
 #include "adapter/objects/software_adapter.h"
 #include "base/only_one.h"
-#include "libraries/libibverbs/provider_list.h"
+#include "libraries/libibverbs/device_handle.h"
 
 namespace verbena::verbs {
 

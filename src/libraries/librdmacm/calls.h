@@ -1,12 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "libraries/librdmacm/abi.h"
-#include "libraries/librdmacm/failure_words.h"
+#include <cerrno>
+#include <type_traits>
+#include <utility>
+
+#include "base/c_abi.h"
+#include "libraries/librdmacm/events.h"
 #include "libraries/librdmacm/identifier.h"
 #include "libraries/librdmacm/process.h"
 
 namespace verbena::rdmacm {
+
+using verbena::answer_pointer;
+using verbena::because;
+using verbena::KeptReason;
+using verbena::without_exceptions;
+
+// Runs a call that returns 0, or -1 and errno, as nearly every function of librdmacm does.
+template <class Body>
+int answer(Body&& body, const char* call = __builtin_FUNCTION()) {
+  return answer_minus_one(std::forward<Body>(body), call);
+}
+
+// Converts the result of a libibverbs function to an errno value. Some of these functions return an errno
+// value, others return -1 and set errno.
+inline int verbs_error(int answered) {
+  if (answered >= 0) return answered;
+  return errno != 0 ? errno : EIO;
+}
+
+// Returns the errno value of a Result; 0 for success.
+template <class T>
+int error_of(const Result<T>& result) {
+  return result ? 0 : result.error().code;
+}
+
+// Runs a call that returns a number, or -1 and errno. `body` returns a Result of the number; for
+// Result<void>, the number is 0.
+template <class Number = int, class Body>
+Number answer_number(Body&& body, const char* call = __builtin_FUNCTION()) {
+  Number number{};
+  const int answered = answer(
+      [&] {
+        const auto result = body();
+        if constexpr (!std::is_void_v<typename std::decay_t<decltype(result)>::value_type>) {
+          if (result) number = static_cast<Number>(*result);
+        }
+        return error_of(result);
+      },
+      call);
+  return answered == 0 ? number : static_cast<Number>(-1);
+}
 
 // The logged reason if a call needs a device and the identifier has none.
 inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rdma_bind_addr() gives it one";

@@ -42,8 +42,6 @@ Channel::Channel(uint32_t number, UniqueFd application, UniqueFd agent)
       application_(OwnFd::with_known_number(std::move(application))),
       agents_end_(std::move(agent)) {}
 
-Channel::~Channel() = default;
-
 Channel::Reading::Reading(Channel& channel) : channel_(channel) {
   const std::lock_guard lock(channel_.mutex_);
   ++channel_.readers_;

@@ -29,7 +29,6 @@ namespace verbena::rdmacm {
 class Channel : public rdma_event_channel {
  public:
   static Result<std::shared_ptr<Channel>> open(uint32_t number);
-  ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Establishing, rejecting and ending connections.
+// Binding, resolving addresses and routes, listening, options; establishing, rejecting and ending
+// connections.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 
+#include "base/format.h"
+#include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/calls.h"
 #include "libraries/librdmacm/events.h"
 #include "libraries/librdmacm/qp_attributes.h"
@@ -13,11 +17,141 @@ namespace {
 using namespace verbena::rdmacm;
 using verbena::ConstBytes;
 using verbena::Result;
+using verbena::protocol::CmAddressReply;
 using verbena::protocol::CmConnectRequest;
 using verbena::protocol::CmIdRequest;
 using verbena::protocol::CmRejectRequest;
 using verbena::protocol::ConnectionParameters;
 using verbena::protocol::MessageType;
+
+// Stores the addresses in the agent's reply, without waiting for the event.
+int take_over(Identifier& identifier, const Result<CmAddressReply>& reply) {
+  if (!reply) return reply.error().code;
+  return error_of(set_path(identifier, reply->route));
+}
+
+std::string wrong_family(const sockaddr* address) {
+  if (address == nullptr) return "is null";
+  return verbena::format("is of family {}, and only AF_INET ({}) and AF_INET6 ({}) are supported",
+                         address->sa_family, AF_INET, AF_INET6);
+}
+
+}  // namespace
+
+VERBENA_ABI int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (address_length(address) == 0) return because(EINVAL, "addr {}", wrong_family(address));
+    verbena::protocol::CmBindRequest request{};
+    request.address = address_of(address);
+    return take_over(identifier, identifier.process.agent.call<CmAddressReply>(
+                                     identifier, MessageType::kCmBind, request, State::kBound));
+  });
+}
+
+VERBENA_ABI int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
+  return answer_for(id, [&](Identifier& identifier) {
+    const socklen_t length = address_length(destination);
+    if (length == 0) return because(EINVAL, "dst_addr {}", wrong_family(destination));
+    if (source != nullptr && address_length(source) == 0)
+      return because(EINVAL, "src_addr {}", wrong_family(source));
+    verbena::protocol::CmResolveRequest request{};
+    request.timeout_ms = static_cast<uint32_t>(timeout_ms);
+    request.source = address_of(source);
+    request.destination = address_of(destination);
+    // Preliminary: the event has more exact data, and may arrive before the reply.
+    std::memcpy(&identifier.route.addr.dst_storage, destination, length);
+    const auto asked = identifier.process.agent.call<CmAddressReply>(
+        identifier, MessageType::kCmResolveAddress, request, State::kResolvingAddress);
+    return asked ? complete(identifier) : asked.error().code;
+  });
+}
+
+VERBENA_ABI int rdma_resolve_route(rdma_cm_id* id, int) {
+  return answer_for(id, [&](Identifier& identifier) {
+    const auto asked = identifier.process.agent.call(identifier, MessageType::kCmResolveRoute, CmIdRequest{},
+                                                     State::kResolvingRoute);
+    return asked ? complete(identifier) : asked.error().code;
+  });
+}
+
+VERBENA_ABI int rdma_listen(rdma_cm_id* id, int backlog) {
+  return answer_for(id, [&](Identifier& identifier) {
+    verbena::protocol::CmListenRequest request{};
+    request.backlog = backlog > 0 ? static_cast<uint32_t>(backlog) : 0;
+    {
+      const std::lock_guard lock(identifier.mutex);
+      identifier.backlog = request.backlog;
+    }
+    return take_over(identifier, identifier.process.agent.call<CmAddressReply>(
+                                     identifier, MessageType::kCmListen, request, State::kListening));
+  });
+}
+
+VERBENA_ABI in_port_t rdma_get_src_port(rdma_cm_id* id) {
+  return id != nullptr ? port_of(&id->route.addr.src_addr) : 0;
+}
+
+VERBENA_ABI in_port_t rdma_get_dst_port(rdma_cm_id* id) {
+  return id != nullptr ? port_of(&id->route.addr.dst_addr) : 0;
+}
+
+namespace {
+
+// Returns the option's value if it has the size that rdma_set_option(3) requires.
+template <class T>
+std::optional<uint32_t> value_of(const void* value, size_t length) {
+  T number;
+  if (value == nullptr || length != sizeof number) return std::nullopt;
+  std::memcpy(&number, value, sizeof number);
+  return static_cast<uint32_t>(number);
+}
+
+struct Row {
+  int name;
+  std::optional<uint32_t> (*value_of)(const void*, size_t);
+  void (*keep)(Identifier&, uint32_t);  // stores it, to restore it at another agent
+};
+constexpr Row kRows[] = {
+    {RDMA_OPTION_ID_TOS, value_of<uint8_t>,
+     [](Identifier& id, uint32_t value) { id.type_of_service = static_cast<uint8_t>(value); }},
+    {RDMA_OPTION_ID_REUSEADDR, value_of<int>,
+     [](Identifier& id, uint32_t value) { id.reuse_address = value != 0; }},
+    {RDMA_OPTION_ID_AFONLY, value_of<int>,
+     [](Identifier& id, uint32_t value) { id.own_family_only = value != 0; }},
+    {RDMA_OPTION_ID_ACK_TIMEOUT, value_of<uint8_t>,
+     [](Identifier& id, uint32_t value) { id.ack_timeout = static_cast<uint8_t>(value); }},
+};
+
+int set_option(Identifier& identifier, int name, const void* value, size_t length) {
+  for (const Row& row : kRows) {
+    if (row.name != name) continue;
+    const auto number = row.value_of(value, length);
+    if (!number) return because(EINVAL, "option {}: optval is null, or optlen {} is wrong", name, length);
+    verbena::protocol::CmOptionRequest request{};
+    request.option = static_cast<uint32_t>(name);
+    request.value = *number;
+    const auto set = identifier.process.agent.call(identifier, MessageType::kCmSetOption, request);
+    if (!set) return set.error().code;
+    const std::lock_guard lock(identifier.mutex);
+    row.keep(identifier, *number);
+    return 0;
+  }
+  return because(ENOSYS, "there is no option {} of RDMA_OPTION_ID (rdma_set_option(3))", name);
+}
+
+}  // namespace
+
+// Supports RDMA_OPTION_ID only: RDMA_OPTION_IB is for paths from an InfiniBand subnet administrator.
+VERBENA_ABI int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t length) {
+  return answer_for(id, [&](Identifier& identifier) {
+    if (level != RDMA_OPTION_ID)
+      return because(ENOSYS, "level {} is not RDMA_OPTION_ID; options of RDMA_OPTION_IB are for InfiniBand",
+                     level);
+    return set_option(identifier, name, value, length);
+  });
+}
+
+namespace {
 
 // Reasons of a REJ (IBTA volume 1, 12.6.7.2)
 constexpr uint8_t kConsumerReject = 28;

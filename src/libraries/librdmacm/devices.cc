@@ -5,11 +5,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include <fcntl.h>
 
-#include "libraries/librdmacm/abi.h"
+#include "libraries/librdmacm/calls.h"
 #include "libraries/librdmacm/process.h"
 
 namespace verbena::rdmacm {

@@ -4,15 +4,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include <arpa/inet.h>
-
 #include "base/settle_context.h"
-#include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/ece.h"
+#include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/events.h"
-#include "libraries/librdmacm/lifetime.h"
-#include "libraries/librdmacm/newer.h"
-#include "libraries/librdmacm/path.h"
+#include "libraries/librdmacm/process.h"
 #include "libraries/librdmacm/qp_attributes.h"
 #include "management/cm/reasons.h"
 

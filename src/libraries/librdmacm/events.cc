@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/events.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <new>
+#include <string>
+#include <string_view>
 #include <thread>
 
+#include "base/failed_call.h"
+#include "base/format.h"
 #include "base/probes.h"
 #include "base/time.h"
-#include "libraries/librdmacm/abi.h"
+#include "libraries/librdmacm/addresses.h"
+#include "libraries/librdmacm/agent_link.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/failure_words.h"
-#include "libraries/librdmacm/lifetime.h"
-#include "libraries/librdmacm/newer.h"
-#include "libraries/librdmacm/restoration.h"
+#include "libraries/librdmacm/process.h"
 #include "management/cm/event_names.h"
 
 namespace verbena::rdmacm {
@@ -23,7 +28,7 @@ namespace {
 using protocol::CmEvent;
 
 // Whether the event came from a dead agent and is useless without it, because the successor does not know its
-// subject. A restoration has informed the identifier (restoration.h). The peer of a request sends its REQ
+// subject. A restoration has informed the identifier (Restoration). The peer of a request sends its REQ
 // again.
 bool died_with_its_agent(const CmEvent& message, const Identifier& identifier) {
   if ((message.flags & protocol::kCmFromProgram) != 0) return false;
@@ -101,6 +106,94 @@ int complete(Identifier& identifier) {
   const int code = identifier.event->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED : std::abs(status);
   if (log_level() < LogLevel::kError) return code;
   return because(code, "{}", failure_words(Event::of(identifier.event)));
+}
+
+namespace {
+
+// Descriptions of the states, in their order. Each begins with the state's name in the kernel (enum
+// rdma_cm_state), which man pages and bug reports use.
+constexpr std::string_view kStateNames[] = {
+    "IDLE: not bound, nothing resolved",
+    "ADDR_BOUND: bound, nothing resolved",
+    "ADDR_QUERY: the address is being resolved",
+    "ADDR_RESOLVED: it has no route yet",
+    "ROUTE_QUERY: the route is being resolved",
+    "ROUTE_RESOLVED: not connected yet",
+    "CONNECT: the peer has not answered yet",
+    "CONNECT: the peer has answered",
+    "CONNECT: a request, not accepted yet",
+    "CONNECT: accepted",
+    "CONNECT: connected",
+    "DISCONNECT: its connection has ended, or was refused",
+    "DISCONNECT: its connection has ended, or was refused",
+    "DISCONNECT: its connection has ended, or was refused",
+    "LISTEN",
+    "lost with its agent",
+};
+static_assert(std::size(kStateNames) == static_cast<size_t>(State::kLost) + 1);
+
+struct Need {
+  std::string_view call;
+  std::string_view words;
+};
+constexpr Need kNeeds[] = {
+    {"rdma_bind_addr", "an identifier is bound once, before all else"},
+    {"rdma_resolve_addr", "an identifier resolves one address: create another for another peer"},
+    {"rdma_resolve_route", "first rdma_resolve_addr(), until RDMA_CM_EVENT_ADDR_RESOLVED"},
+    {"rdma_listen", "listen with an identifier that is new or bound, and once"},
+    {"rdma_connect", "first rdma_resolve_route(), until RDMA_CM_EVENT_ROUTE_RESOLVED"},
+    {"rdma_accept", "accept the id of an RDMA_CM_EVENT_CONNECT_REQUEST, and once"},
+    {"rdma_reject", "reject the id of an RDMA_CM_EVENT_CONNECT_REQUEST, and before rdma_accept()"},
+    {"rdma_reject_ece", "reject the id of an RDMA_CM_EVENT_CONNECT_REQUEST, and before rdma_accept()"},
+    {"rdma_establish", "first RDMA_CM_EVENT_CONNECT_RESPONSE, of an identifier without a queue pair"},
+    {"rdma_notify", "first rdma_accept()"},
+    {"rdma_disconnect", "first rdma_connect() or rdma_accept()"},
+    {"rdma_join_multicast", "first rdma_bind_addr() or rdma_resolve_addr()"},
+    {"rdma_join_multicast_ex", "first rdma_bind_addr() or rdma_resolve_addr()"},
+};
+
+std::string addresses_of(const Identifier& identifier) {
+  const std::string own = text_of(identifier.route.addr.src_storage);
+  const std::string peer = text_of(identifier.route.addr.dst_storage);
+  if (own.empty() && peer.empty()) return {};
+  return verbena::format(" ({}{}{})", own, peer.empty() ? "" : own.empty() ? "to " : " to ", peer);
+}
+
+}  // namespace
+
+void explain_failure(Identifier& identifier, const char* call, int code) noexcept try {
+  if (code == 0 || log_level() < LogLevel::kError) return;
+  if (reason_of(code) == protocol::kCmWrongState) {
+    const auto need = std::ranges::find(kNeeds, std::string_view(call), &Need::call);
+    const bool is_known = need != std::end(kNeeds);
+    because(code, "it is in state {}{}{}", kStateNames[static_cast<size_t>(identifier.current_state())],
+            is_known ? "; " : "", is_known ? need->words : "");
+  }
+  concerning(code, "rdma_cm_id {}{}", verbena::ptr(static_cast<rdma_cm_id*>(&identifier)),
+             addresses_of(identifier));
+} catch (const std::bad_alloc&) {  // the log has less to say
+}
+
+namespace {
+
+std::string_view cause_of(const rdma_cm_event& event) {
+  const std::string_view cause = cm::cause_of(event.event, event.status);
+  return cause.empty() && event.status < 0 ? reason_of(-event.status) : cause;
+}
+
+}  // namespace
+
+void say_failure(const Event& event) noexcept {
+  if (log_level() >= LogLevel::kError && cm::is_failure(event.event)) log_error("{}", failure_words(event));
+}
+
+std::string failure_words(const Event& event) noexcept try {
+  const std::string peer = event.id != nullptr ? text_of(event.id->route.addr.dst_storage) : std::string();
+  const std::string_view cause = cause_of(event);
+  return verbena::format("{}{}{}, status {}{}{}", rdma_event_str(event.event), peer.empty() ? "" : " for ",
+                         peer, cm::status_text(event.event, event.status), cause.empty() ? "" : ": ", cause);
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
 }  // namespace verbena::rdmacm

@@ -3,15 +3,32 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <string>
 
 #include <rdma/rdma_cma.h>
 
+#include "base/failed_call.h"
 #include "base/result.h"
 #include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/identifier.h"
 
+// Functions of rdma_cma.h since the headers of the build (RDMACM_1.4, rdma-core 60 and later).
+extern "C" {
+int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service, const rdma_addrinfo* hints);
+int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** information);
+int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t argument);
+}
+
 namespace verbena::rdmacm {
+
+// enum rdma_cm_event_type, continued
+inline constexpr int kAddressInformationResolved = 16;  // RDMA_CM_EVENT_ADDRINFO_RESOLVED
+inline constexpr int kAddressInformationError = 17;     // RDMA_CM_EVENT_ADDRINFO_ERROR
+inline constexpr int kUserEvent = 18;                   // RDMA_CM_EVENT_USER; its argument: param.arg
+
+// rdma_addrinfo::ai_flags: the service to ask
+inline constexpr int kFromSubnet = 0x10;  // RAI_SA
+inline constexpr int kFromDns = 0x20;     // RAI_DNS
 
 // The application's rdma_cm_event, from its delivery to its acknowledgement.
 struct Event : rdma_cm_event {
@@ -36,5 +53,22 @@ bool process(Event& event, const protocol::CmEvent& message, Identifier& identif
 // Finishes a call that starts an operation. For a synchronous identifier, waits for the event that ends the
 // operation, and returns 0 or the errno value of its failure. For other identifiers, returns 0 at once.
 int complete(Identifier& identifier);
+
+// Explains a failed call in the log: names the identifier and its addresses. `code` is the errno value of the
+// function `call`; if it is 0, does nothing. If the call does not fit the identifier's state (kCmWrongState),
+// also names the state and the call that must come first. Does nothing unless errors are logged.
+void explain_failure(Identifier& identifier, const char* call, int code) noexcept;
+
+// Returns EINVAL and records that the identifier's state does not allow the current call.
+inline int wrong_state() {
+  return because(EINVAL, "{}", protocol::kCmWrongState);
+}
+
+// Logs the event as an error if its type reports a failure, such as RDMA_CM_EVENT_REJECTED.
+void say_failure(const Event& event) noexcept;
+
+// Describes a failure event for the log: the event, the peer's address, the status and its most probable
+// cause. Returns an empty string if there is no memory.
+std::string failure_words(const Event& event) noexcept;
 
 }  // namespace verbena::rdmacm

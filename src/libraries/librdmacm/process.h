@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
+#include "base/result.h"
+#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/agent_link.h"
 #include "libraries/librdmacm/devices.h"
-#include "libraries/librdmacm/identifier_table.h"
+#include "libraries/librdmacm/identifier.h"
 
 namespace verbena::rdmacm {
 
@@ -22,5 +26,28 @@ class Process {
  private:
   Process() = default;
 };
+
+class Process;
+
+// Create and destroy an event channel, in this process and at the agent. create_channel() returns ENODEV if
+// there is no RDMA device.
+Result<std::shared_ptr<Channel>> create_channel(Process& process);
+void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel);
+
+// Creates an identifier, in this process and at the agent. Without a channel, the identifier is synchronous.
+Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context, rdma_port_space space,
+                                      ibv_qp_type type);
+// Destroys an identifier, here and at the agent. Drops its undelivered events, and waits until the
+// application has acknowledged the delivered ones.
+void destroy_identifier(Identifier& identifier);
+
+// Redirects the identifier's events, including undelivered ones, to `channel`.
+Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel);
+
+// Creates the identifier of an incoming connection request, when the application reads the event `message`.
+Result<Identifier*> adopt_request(Identifier& listener, const protocol::CmEvent& message);
+// If `message` is a connection request, destroys the request at the agent, because no program will accept it.
+// Called for events whose identifier is gone.
+void abandon_request(Process& process, const protocol::CmEvent& message);
 
 }  // namespace verbena::rdmacm

@@ -2,6 +2,7 @@
 #include "libraries/rsockets/address.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace verbena::rsockets {
 namespace {
@@ -75,6 +76,89 @@ std::strong_ordering operator<=>(const Address& a, const Address& b) {
     return a.storage_.v6.sin6_scope_id <=> b.storage_.v6.sin6_scope_id;
   }
   return a.port() <=> b.port();
+}
+
+namespace {
+
+constexpr uint32_t kUdpTag = 0x55555555;
+
+uint8_t version_of(int family) {
+  return family == AF_INET ? 4 : 6;
+}
+
+}  // namespace
+
+// Format: version, length, port; then the IPv4 address, or the flow label and the IPv6 address.
+size_t DatagramHeader::encode(std::byte* to) const {
+  const in_port_t port = source.port();
+  to[0] = std::byte{version_of(source.family())};
+  to[1] = std::byte(size());
+  std::memcpy(to + 2, &port, 2);
+  if (source.family() == AF_INET) {
+    std::memcpy(to + 4, &source.v4().sin_addr, 4);
+  } else {
+    std::memcpy(to + 4, &source.v6().sin6_flowinfo, 4);
+    std::memcpy(to + 8, &source.v6().sin6_addr, 16);
+  }
+  return size();
+}
+
+Result<DatagramHeader> DatagramHeader::decode(ConstBytes from) {
+  if (from.size() < size(AF_INET)) return fail(EPROTO);
+  const auto version = std::to_integer<unsigned>(from[0]);
+  const auto length = std::to_integer<unsigned>(from[1]);
+  in_port_t port;
+  std::memcpy(&port, &from[2], 2);
+  if (version == 4 && length == size(AF_INET)) {
+    in_addr_t address;
+    std::memcpy(&address, &from[4], 4);
+    return DatagramHeader{Address::ipv4(address, port)};
+  }
+  if (version == 6 && length == size(AF_INET6) && from.size() >= length) {
+    uint32_t flow_info;
+    in6_addr address;
+    std::memcpy(&flow_info, &from[4], 4);
+    std::memcpy(&address, &from[8], 16);
+    return DatagramHeader{Address::ipv6(address, port, flow_info)};
+  }
+  return fail(EPROTO);
+}
+
+// Format: tag, version, kind, length, a reserved byte, the queue pair number, then the address.
+size_t UdpHeader::encode(std::byte* to) const {
+  store_be(to, kUdpTag);
+  to[4] = std::byte{version_of(source.family())};
+  to[5] = static_cast<std::byte>(kind);
+  to[6] = std::byte(size());
+  to[7] = std::byte{0};
+  store_be(to + 8, qpn & 0xffffffu);
+  if (source.family() == AF_INET) {
+    std::memcpy(to + 12, &source.v4().sin_addr, 4);
+  } else {
+    std::memcpy(to + 12, &source.v6().sin6_addr, 16);
+  }
+  return size();
+}
+
+Result<UdpHeader> UdpHeader::decode(ConstBytes from, int family) {
+  UdpHeader header;
+  header.source = Address::any(family);
+  if (from.size() < header.size() || load_be<uint32_t>(from.data()) != kUdpTag) return fail(EPROTO);
+  if (std::to_integer<uint8_t>(from[4]) != version_of(family)) return fail(EPROTO);
+  if (std::to_integer<size_t>(from[6]) != header.size()) return fail(EPROTO);
+  header.kind = static_cast<Kind>(from[5]);
+  if (header.kind != Kind::kData && header.kind != Kind::kControl) return fail(EPROTO);
+  header.qpn = load_be<uint32_t>(&from[8]) & 0xffffffu;
+  if (family == AF_INET) {
+    in_addr_t address;
+    std::memcpy(&address, &from[12], 4);
+    header.source = Address::ipv4(address, 0);
+  } else {
+    in6_addr address;
+    std::memcpy(&address, &from[12], 16);
+    header.source = Address::ipv6(address, 0);
+  }
+  return header;
 }
 
 }  // namespace verbena::rsockets

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI of rsockets (rsocket(7)).
+#include "libraries/librdmacm/calls.h"
+
 #include <cerrno>
 #include <cstdarg>
 
@@ -7,7 +9,6 @@
 #include <rdma/rsocket.h>
 #include <unistd.h>
 
-#include "libraries/librdmacm/abi.h"
 #include "libraries/rsockets/address.h"
 #include "libraries/rsockets/buffers.h"
 #include "libraries/rsockets/datagram.h"
@@ -19,32 +20,15 @@
 namespace verbena::rsockets {
 namespace {
 
-// Calls body(socket), which returns a Result of a number, with the rsocket of this descriptor. Returns the
-// number, or -1 with errno set.
-template <class Number, class Body>
+// Calls body(socket), which returns a Result of a number or of void, with the rsocket of this descriptor.
+// Returns the number or 0, or -1 with errno set.
+template <class Number = int, class Body>
 Number call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
-  Number value{};
-  const int answered = rdmacm::answer(
-      [&] {
+  return rdmacm::answer_number<Number>(
+      [&]() -> decltype(body(std::declval<Socket&>())) {
         const auto socket = SocketTable::instance().find(number);
-        if (!socket) return because(EBADF, "descriptor {} is no rsocket", number);
-        auto result = body(*socket);
-        if (!result) return result.error().code;
-        value = static_cast<Number>(*result);
-        return 0;
-      },
-      name);
-  return answered == 0 ? value : static_cast<Number>(-1);
-}
-
-// Like call(), for a body that returns Result<void>. Returns 0, or -1 with errno set.
-template <class Body>
-int call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
-  return rdmacm::answer(
-      [&] {
-        const auto socket = SocketTable::instance().find(number);
-        if (!socket) return because(EBADF, "descriptor {} is no rsocket", number);
-        return rdmacm::error_of(body(*socket));
+        if (!socket) return fail(because(EBADF, "descriptor {} is no rsocket", number));
+        return body(*socket);
       },
       name);
 }
@@ -114,16 +98,11 @@ using namespace verbena;
 using namespace verbena::rsockets;
 
 VERBENA_ABI int rsocket(int domain, int type, int protocol) {
-  int number = -1;
-  rdmacm::answer([&] {
+  return rdmacm::answer_number([&]() -> Result<int> {
     auto socket = make(domain, type, protocol);
-    if (!socket) return socket.error().code;
-    const auto entered = enter(std::move(*socket));
-    if (!entered) return entered.error().code;
-    number = *entered;
-    return 0;
+    if (!socket) return fail(socket.error().code);
+    return enter(std::move(*socket));
   });
-  return number;
 }
 
 VERBENA_ABI int rbind(int number, const sockaddr* address, socklen_t length) {
@@ -139,7 +118,7 @@ VERBENA_ABI int rlisten(int number, int backlog) {
 }
 
 VERBENA_ABI int raccept(int number, sockaddr* address, socklen_t* length) {
-  return call<int>(number, [&](Socket& socket) -> Result<int> {
+  return call(number, [&](Socket& socket) -> Result<int> {
     auto accepted = socket.accept();
     if (!accepted) return fail(accepted.error().code);
     if (address != nullptr && length != nullptr) {
@@ -267,7 +246,7 @@ VERBENA_ABI int rfcntl(int number, int command, ...) {
   va_start(arguments, command);
   const int argument = command == F_SETFL ? va_arg(arguments, int) : 0;
   va_end(arguments);
-  return call<int>(number, [&](Socket& socket) -> Result<int> {
+  return call(number, [&](Socket& socket) -> Result<int> {
     switch (command) {
       case F_GETFL:
         return socket.flags();

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/only_one.h"
-#include "libraries/rsockets/iomap_table.h"
-#include "libraries/rsockets/send_window.h"
+#include "libraries/rsockets/flow_control.h"
+#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -25,7 +25,6 @@ std::optional<uint32_t> number_in(const std::string& path, uint32_t least, uint3
 }  // namespace
 
 Configuration Configuration::read(const char* folder) {
-  constexpr uint32_t kMax = 0xfffe;         // queue entries: a credit is a 16-bit sequence number
   constexpr uint32_t kMaxBytes = 1u << 30;  // memory for one connection
   Configuration result;
   const struct {
@@ -35,9 +34,9 @@ Configuration Configuration::read(const char* folder) {
   } numbers[] = {
       {"mem_default", result.receive_bytes, 2, kMaxBytes},
       {"wmem_default", result.send_bytes, 2 * kSendLowWater, kMaxBytes},
-      {"sqsize_default", result.send_queue, 0, kMax},
-      {"rqsize_default", result.receive_queue, 0, kMax},
-      {"inline_default", result.inline_bytes, 0, kMax},
+      {"sqsize_default", result.send_queue, 0, kMaxQueueEntries},
+      {"rqsize_default", result.receive_queue, 0, kMaxQueueEntries},
+      {"inline_default", result.inline_bytes, 0, kMaxQueueEntries},
       {"iomap_size", result.iomap_entries, 0, kMaxIomapEntries},
   };
   const std::string prefix = std::string(folder) + "/";

@@ -7,6 +7,9 @@
 
 namespace verbena::rsockets {
 
+// The maximum size of a queue in entries: a credit is a 16-bit sequence number.
+inline constexpr uint32_t kMaxQueueEntries = 0xfffe;
+
 // Default sizes and times of new rsockets; queue sizes are in entries. The administrator can set another
 // value in a file in /etc/rdma/rsocket that holds one number (rsocket(7)). The comments name the files.
 // Values out of range are clamped; files without a number are ignored.

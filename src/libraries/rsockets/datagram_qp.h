@@ -7,19 +7,47 @@
 #include <memory>
 #include <vector>
 
+#include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "libraries/rsockets/address.h"
 #include "libraries/rsockets/buffers.h"
-#include "libraries/rsockets/datagram_headers.h"
-#include "libraries/rsockets/path_query.h"
 #include "libraries/rsockets/service.h"
 #include "libraries/rsockets/socket.h"
 #include "libraries/rsockets/verbs_handles.h"
 
 namespace verbena::rsockets {
+
+// The path that UD packets take to an address.
+struct UdPath {
+  ibv_ah_attr attributes{};
+  uint32_t mtu = 0;  // path MTU in bytes
+};
+
+// Resolves the path of UD packets from a local address to a remote one through the connection manager. Calls
+// `answer` at most once, in the service's thread, with the path or an error. Destroying the query cancels it.
+// The service's thread must destroy a query only through Service::retire().
+class PathQuery final : public CmHandler {
+ public:
+  using Answer = std::function<void(Result<UdPath>)>;
+
+  // Starts a query. If start() returns an error, `answer` is not called.
+  static Result<std::shared_ptr<PathQuery>> start(Service& service, const Address& from, const Address& to,
+                                                  Answer answer);
+  ~PathQuery() override;
+  PathQuery(const PathQuery&) = delete;
+  PathQuery& operator=(const PathQuery&) = delete;
+
+ private:
+  explicit PathQuery(Answer answer) : answer_(std::move(answer)) {}
+  void on_cm_event(const rdma_cm_event& event) override;
+  Result<UdPath> path() const;
+
+  Answer answer_;
+  rdma_cm_id* id_ = nullptr;
+};
 
 // The UD queue pair of a datagram rsocket for one local address: sends from that address, and receives
 // datagrams sent to it. Thread rules: at most one thread polls at a time, and at most one sends.

@@ -1,19 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
+// rpoll(), rselect() and repoll_*(), for rsockets and plain descriptors mixed.
 #include "libraries/rsockets/event_set.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
+#include <rdma/rsocket.h>
 #include <sys/eventfd.h>
 
+#include "base/cancellation_off.h"
 #include "base/mutex_at_fork.h"
-#include "libraries/rsockets/poll_set.h"
+#include "base/plain_calls.h"
+#include "libraries/librdmacm/calls.h"
+#include "libraries/rsockets/configuration.h"
 #include "libraries/rsockets/socket_table.h"
 
 namespace verbena::rsockets {
+namespace {
+
+constexpr short kReading = POLLIN | POLLRDNORM;
+constexpr short kWriting = POLLOUT | POLLWRNORM;
+
+Interest interest_in(short events) {
+  Interest interest = 0;
+  if ((events & kReading) != 0) interest |= POLLIN;
+  if ((events & kWriting) != 0) interest |= POLLOUT;
+  return interest;
+}
+
+// Converts ready conditions to the event bits that the program asked for.
+short answer_to(short events, Interest ready) {
+  auto answer = static_cast<short>(ready & (POLLERR | POLLHUP | POLLNVAL));
+  if ((ready & POLLIN) != 0) answer |= static_cast<short>(events & kReading);
+  if ((ready & POLLOUT) != 0) answer |= static_cast<short>(events & kWriting);
+  return answer;
+}
+
+}  // namespace
+
+PollSet::PollSet(std::span<pollfd> wanted) : wanted_(wanted) {
+  sockets_.reserve(wanted.size());
+  for (const pollfd& one : wanted) {
+    sockets_.push_back(SocketTable::instance().find(one.fd));
+    if (!sockets_.back()) plain_.push_back(one);
+  }
+}
+
+Result<int> PollSet::wait(TimePoint deadline) {
+  const TimePoint until = std::min(deadline, MonotonicClock::now() + configuration().polling_time);
+  for (;;) {
+    if (const int count = check(); count != 0) return count;
+    const TimePoint now = MonotonicClock::now();
+    if (now >= deadline) return 0;
+    if (now >= until) return sleep(deadline);
+  }
+}
+
+int PollSet::check() {
+  int count = check_plain();
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (!sockets_[i]) continue;
+    pollfd& one = wanted_[i];
+    one.revents = answer_to(one.events, sockets_[i]->ready(interest_in(one.events)));
+    count += one.revents != 0;
+  }
+  return count;
+}
+
+int PollSet::check_plain() {
+  if (plain_.empty()) return 0;
+  const int count = plain_poll(plain_.data(), plain_.size(), 0);
+  auto from = plain_.begin();
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (!sockets_[i]) wanted_[i].revents = (from++)->revents;
+  }
+  return std::max(count, 0);
+}
+
+Result<int> PollSet::sleep(TimePoint deadline) {
+  Waker* waker = Waker::of_this_thread();
+  if (waker == nullptr) return fail(ENOMEM);
+  std::deque<Waiter> waiters;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (!sockets_[i]) continue;
+    waiters.emplace_back(sockets_[i]->waiters(), *waker, interest_in(wanted_[i].events) | POLLERR | POLLHUP);
+  }
+  for (;;) {
+    if (!arm()) {
+      prepare(waker->fd());
+      {
+        const CancellationAllowed asleep;
+        if (plain_poll(asleep_.data(), asleep_.size(), sleep_time(deadline)) < 0) return fail(errno);
+      }
+      if (asleep_[0].revents != 0) waker->reset();
+      take_events();
+    }
+    if (const int count = check(); count != 0) return count;
+    if (MonotonicClock::now() >= deadline) return 0;
+  }
+}
+
+// Arms notifications. True if something is ready already.
+bool PollSet::arm() {
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (!sockets_[i]) continue;
+    const short events = wanted_[i].events;
+    if (answer_to(events, sockets_[i]->arm(interest_in(events))) != 0) return true;
+  }
+  return false;
+}
+
+void PollSet::prepare(int waker) {
+  asleep_.assign(1, {waker, POLLIN, 0});
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const auto& socket = sockets_[i];
+    asleep_.push_back({socket ? socket->event_descriptor() : wanted_[i].fd,
+                       socket ? static_cast<short>(POLLIN) : wanted_[i].events, 0});
+  }
+}
+
+void PollSet::take_events() {
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (sockets_[i] && asleep_[i + 1].revents != 0) sockets_[i]->take_event();
+  }
+}
+
 namespace {
 
 struct Sets {
@@ -112,4 +228,124 @@ Result<int> EventSet::wait(std::span<epoll_event> events, TimePoint deadline) {
   return static_cast<int>(used);
 }
 
+namespace {
+
+TimePoint deadline_in(int milliseconds) {
+  return milliseconds < 0 ? kNever : MonotonicClock::now() + std::chrono::milliseconds(milliseconds);
+}
+
+// Returns kNever for times too far away to be represented.
+TimePoint deadline_in(const timeval& time) {
+  constexpr int64_t kMaxSeconds = int64_t{100} * 365 * 86400;
+  if (time.tv_sec > kMaxSeconds || time.tv_usec / 1000000 > kMaxSeconds) return kNever;
+  return MonotonicClock::now() + std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+}
+
+// Converts between the three sets of select(2) and a list for poll(2).
+class SelectSets {
+ public:
+  SelectSets(fd_set* reading, fd_set* writing, fd_set* exceptions)
+      : reading_(reading), writing_(writing), exceptions_(exceptions) {}
+
+  std::vector<pollfd> wanted(int end) const {
+    std::vector<pollfd> list;
+    for (int fd = 0; fd < end; ++fd) {
+      short events = 0;
+      if (has(reading_, fd)) events |= POLLIN;
+      if (has(writing_, fd)) events |= POLLOUT;
+      if (has(exceptions_, fd)) events |= POLLPRI;
+      if (events != 0) list.push_back({fd, events, 0});
+    }
+    return list;
+  }
+
+  // Fills the sets from the list, and returns the number of bits set.
+  int answer(const std::vector<pollfd>& list) {
+    for (fd_set* set : {reading_, writing_, exceptions_}) {
+      if (set != nullptr) FD_ZERO(set);
+    }
+    int count = 0;
+    for (const pollfd& one : list) {
+      if ((one.events & POLLIN) != 0) count += set(reading_, one, POLLIN | POLLHUP | POLLERR);
+      if ((one.events & POLLOUT) != 0) count += set(writing_, one, POLLOUT | POLLERR);
+      if ((one.events & POLLPRI) != 0) count += set(exceptions_, one, POLLPRI | POLLHUP | POLLERR);
+    }
+    return count;
+  }
+
+ private:
+  static bool has(const fd_set* set, int fd) { return set != nullptr && FD_ISSET(fd, set); }
+  static int set(fd_set* to, const pollfd& one, int bits) {
+    if ((one.revents & bits) == 0) return 0;
+    FD_SET(one.fd, to);
+    return 1;
+  }
+
+  fd_set* reading_;
+  fd_set* writing_;
+  fd_set* exceptions_;
+};
+
+Result<int> select(int end, SelectSets sets, TimePoint deadline) {
+  if (end < 0) return fail(EINVAL);
+  std::vector<pollfd> list = sets.wanted(std::min(end, FD_SETSIZE));
+  const auto count = PollSet(list).wait(deadline);
+  if (!count) return count;
+  for (const pollfd& one : list) {
+    if ((one.revents & POLLNVAL) != 0) return fail(EBADF);
+  }
+  return sets.answer(list);
+}
+
+}  // namespace
 }  // namespace verbena::rsockets
+
+using namespace verbena;
+
+VERBENA_ABI int rpoll(pollfd* fds, nfds_t count, int timeout) {
+  return rdmacm::answer_number([&] {
+    return rsockets::PollSet({fds, count}).wait(rsockets::deadline_in(timeout));
+  });
+}
+
+VERBENA_ABI int rselect(int end, fd_set* reading, fd_set* writing, fd_set* exceptions, timeval* timeout) {
+  return rdmacm::answer_number([&]() -> Result<int> {
+    TimePoint deadline = kNever;
+    if (timeout != nullptr) {
+      if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return fail(EINVAL);
+      deadline = rsockets::deadline_in(*timeout);
+    }
+    return rsockets::select(end, {reading, writing, exceptions}, deadline);
+  });
+}
+
+// Functions of newer versions of librdmacm, which Debian's headers lack.
+extern "C" {
+int repoll_create(int size);
+int repoll_ctl(int set, int operation, int fd, epoll_event* event);
+int repoll_wait(int set, epoll_event* events, int capacity, int timeout);
+}
+
+VERBENA_ABI int repoll_create(int) {
+  return rdmacm::answer_number([]() -> Result<int> {
+    const auto set = rsockets::EventSet::create();
+    if (!set) return fail(set.error().code);
+    return (*set)->number();
+  });
+}
+
+VERBENA_ABI int repoll_ctl(int number, int operation, int fd, epoll_event* event) {
+  return rdmacm::answer([&] {
+    const auto set = rsockets::EventSet::find(number);
+    return set ? rdmacm::error_of(set->control(operation, fd, event)) : EBADF;
+  });
+}
+
+VERBENA_ABI int repoll_wait(int number, epoll_event* events, int capacity, int timeout) {
+  return rdmacm::answer_number([&]() -> Result<int> {
+    const auto set = rsockets::EventSet::find(number);
+    if (!set) return fail(EBADF);
+    if (capacity <= 0) return fail(EINVAL);
+    return set->wait({events, static_cast<size_t>(capacity)}, rsockets::deadline_in(timeout));
+  });
+}

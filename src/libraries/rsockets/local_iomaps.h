@@ -11,7 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
-#include "libraries/rsockets/iomap_table.h"
+#include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/verbs_handles.h"
 
 namespace verbena::rsockets {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include <rdma/rsocket.h>
+
 namespace verbena::rsockets {
 
 Result<void> OptionValue::set(const void* from, size_t bytes) {
@@ -21,26 +23,17 @@ Result<int> int_option(const void* value, socklen_t length) {
   return number;
 }
 
-// ---- supported only by streams
-
-Result<void> Socket::listen(int) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<std::shared_ptr<Socket>> Socket::accept() {
-  return fail(EOPNOTSUPP);
-}
-
-Result<off_t> Socket::map(void*, size_t, int, off_t) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<void> Socket::unmap(void*, size_t) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<size_t> Socket::write_mapped(const void*, size_t, off_t, int) {
-  return fail(EOPNOTSUPP);
+uint32_t Sizes::*size_option(int name) {
+  switch (name) {
+    case RDMA_SQSIZE:
+      return &Sizes::send_queue;
+    case RDMA_RQSIZE:
+      return &Sizes::receive_queue;
+    case RDMA_INLINE:
+      return &Sizes::inline_bytes;
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace verbena::rsockets

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 
@@ -9,7 +10,6 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "base/bytes.h"
 #include "base/result.h"
 #include "libraries/rsockets/address.h"
 #include "libraries/rsockets/buffers.h"
@@ -50,8 +50,13 @@ struct Sizes {
   uint32_t iomap_entries = configuration().iomap_entries;
 };
 
-// An rsocket: the interface that the C functions of rsocket(7) call. Thread-safe, as a socket is. An rsocket
-// that is closed during a call of another thread lives until that call returns.
+// Returns the size that an option of level SOL_RDMA sets, for the options that streams and datagrams share;
+// null for other options.
+uint32_t Sizes::*size_option(int name);
+
+// An rsocket: the interface that the C functions of rsocket(7) call. Functions that only streams support
+// return EOPNOTSUPP by default. Thread-safe, as a socket is. An rsocket that is closed during a call of
+// another thread lives until that call returns.
 class Socket {
  public:
   Socket() = default;
@@ -63,8 +68,8 @@ class Socket {
   virtual int number() const = 0;
 
   virtual Result<void> bind(const Address& address) = 0;
-  virtual Result<void> listen(int backlog);
-  virtual Result<std::shared_ptr<Socket>> accept();
+  virtual Result<void> listen(int /*backlog*/) { return fail(EOPNOTSUPP); }
+  virtual Result<std::shared_ptr<Socket>> accept() { return fail(EOPNOTSUPP); }
   virtual Result<void> connect(const Address& address) = 0;
   virtual Result<void> shutdown(int how) = 0;
   // Closes the rsocket. Waits, for at most 60 s, until sent data have arrived. No call may follow; running
@@ -82,9 +87,14 @@ class Socket {
   virtual Result<void> set_option(int level, int name, const void* value, socklen_t length) = 0;
   virtual Result<void> get_option(int level, int name, OptionValue value) = 0;
 
-  virtual Result<off_t> map(void* memory, size_t length, int protection, off_t offset);
-  virtual Result<void> unmap(void* memory, size_t length);
-  virtual Result<size_t> write_mapped(const void* from, size_t bytes, off_t offset, int flags);
+  virtual Result<off_t> map(void* /*memory*/, size_t /*length*/, int /*protection*/, off_t /*offset*/) {
+    return fail(EOPNOTSUPP);
+  }
+  virtual Result<void> unmap(void* /*memory*/, size_t /*length*/) { return fail(EOPNOTSUPP); }
+  virtual Result<size_t> write_mapped(const void* /*from*/, size_t /*bytes*/, off_t /*offset*/,
+                                      int /*flags*/) {
+    return fail(EOPNOTSUPP);
+  }
 
   int flags() const { return flags_.load(std::memory_order_relaxed); }
   void set_flags(int flags) { flags_.store(flags, std::memory_order_relaxed); }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include <netinet/tcp.h>
 #include <rdma/rdma_cma.h>

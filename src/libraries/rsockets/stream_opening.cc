@@ -2,7 +2,6 @@
 // Setup of a connection, from either side, and its end.
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 #include "libraries/rsockets/stream.h"
 

@@ -10,13 +10,12 @@
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
 
-#include "libraries/rsockets/iomap_table.h"
-#include "libraries/rsockets/send_window.h"
+#include "libraries/rsockets/flow_control.h"
+#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {
 
-constexpr uint32_t kMaxEntries = 0xfffe;
 constexpr uint32_t kMaxBytes = 1u << 30;
 
 int default_keepalive() {
@@ -98,19 +97,14 @@ Result<StreamOptions::Effect> StreamOptions::set(const Stage& stage, int level, 
   }
 }
 
-Result<void> StreamOptions::set_linger(const void* value, socklen_t length) {
-  linger wanted;
-  if (value == nullptr) return fail(EFAULT);
-  if (length < sizeof wanted) return fail(EINVAL);
-  std::memcpy(&wanted, value, sizeof wanted);
-  lingers_ = wanted.l_onoff != 0;
-  return {};
-}
-
 Result<StreamOptions::Effect> StreamOptions::set_socket_option(const Stage& stage, int name,
                                                                const void* value, socklen_t length) {
   if (name == SO_LINGER) {
-    if (const auto done = set_linger(value, length); !done) return fail(done.error().code);
+    linger wanted;
+    if (value == nullptr) return fail(EFAULT);
+    if (length < sizeof wanted) return fail(EINVAL);
+    std::memcpy(&wanted, value, sizeof wanted);
+    lingers_ = wanted.l_onoff != 0;
     return Effect::kNone;
   }
   const auto number = int_option(value, length);
@@ -171,23 +165,15 @@ Result<void> StreamOptions::set_rdma_option(const Stage& stage, int name, const 
   }
   const auto number = int_option(value, length);
   if (!number) return fail(number.error().code);
-  const uint32_t wanted = std::min(static_cast<uint32_t>(*number), kMaxEntries);
-  switch (name) {
-    case RDMA_SQSIZE:
-      sizes_.send_queue = wanted;
-      return {};
-    case RDMA_RQSIZE:
-      sizes_.receive_queue = wanted;
-      return {};
-    case RDMA_INLINE:
-      sizes_.inline_bytes = wanted;
-      return {};
-    case RDMA_IOMAPSIZE:
-      sizes_.iomap_entries = representable_iomap_entries(wanted);
-      return {};
-    default:
-      return fail(EOPNOTSUPP);
+  const uint32_t wanted = std::min(static_cast<uint32_t>(*number), kMaxQueueEntries);
+  if (name == RDMA_IOMAPSIZE) {
+    sizes_.iomap_entries = representable_iomap_entries(wanted);
+    return {};
   }
+  const auto size = size_option(name);
+  if (size == nullptr) return fail(EOPNOTSUPP);
+  sizes_.*size = wanted;
+  return {};
 }
 
 Result<void> StreamOptions::get(const Stage& stage, int level, int name, OptionValue& value) const {
@@ -240,20 +226,12 @@ Result<void> StreamOptions::get_tcp_option(int name, OptionValue& value) const {
 
 Result<void> StreamOptions::get_rdma_option(const Stage& stage, int name, OptionValue& value) const {
   const Sizes& sizes = sizes_at(stage);
-  switch (name) {
-    case RDMA_SQSIZE:
-      return value.set(static_cast<int>(sizes.send_queue));
-    case RDMA_RQSIZE:
-      return value.set(static_cast<int>(sizes.receive_queue));
-    case RDMA_INLINE:
-      return value.set(static_cast<int>(sizes.inline_bytes));
-    case RDMA_IOMAPSIZE:
-      return value.set(static_cast<int>(sizes.iomap_entries));
-    case RDMA_ROUTE:
-      return route_.empty() ? get_path(*stage.id, value) : value.set(route_.data(), route_.size());
-    default:
-      return fail(EOPNOTSUPP);
+  if (name == RDMA_IOMAPSIZE) return value.set(static_cast<int>(sizes.iomap_entries));
+  if (name == RDMA_ROUTE) {
+    return route_.empty() ? get_path(*stage.id, value) : value.set(route_.data(), route_.size());
   }
+  const auto size = size_option(name);
+  return size != nullptr ? value.set(static_cast<int>(sizes.*size)) : fail(EOPNOTSUPP);
 }
 
 }  // namespace verbena::rsockets

@@ -49,7 +49,6 @@ class StreamOptions {
 
  private:
   Result<Effect> set_socket_option(const Stage& stage, int name, const void* value, socklen_t length);
-  Result<void> set_linger(const void* value, socklen_t length);
   Result<Effect> set_tcp_option(int name, const void* value, socklen_t length);
   Result<void> set_rdma_option(const Stage& stage, int name, const void* value, socklen_t length);
   Result<void> get_socket_option(const Sizes& sizes, int name, OptionValue& value) const;

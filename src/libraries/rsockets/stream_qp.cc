@@ -14,7 +14,6 @@ namespace verbena::rsockets {
 namespace {
 
 constexpr uint32_t kLeastQueue = 16;
-constexpr uint32_t kMaxQueue = 0xfffe;  // credits are 16-bit sequence numbers
 // Receives beyond the peer's credits, for messages that cost no credit. A sender that finds no receive posted
 // waits for a long time (connections use the longest RNR timer).
 constexpr uint32_t kSpareReceives = 8;
@@ -36,8 +35,9 @@ Result<void> StreamQp::open(const Sizes& wanted) {
   sizes_ = wanted;
   ibv_device_attr limits;
   if (const int code = ibv_query_device(id_->verbs, &limits); code != 0) return fail(code);
-  const auto most = static_cast<uint32_t>(std::clamp<int64_t>(
-      int64_t{std::min(limits.max_qp_wr, limits.max_cqe / 2)} - kSpareReceives, kLeastQueue, kMaxQueue));
+  const auto most = static_cast<uint32_t>(
+      std::clamp<int64_t>(int64_t{std::min(limits.max_qp_wr, limits.max_cqe / 2)} - kSpareReceives,
+                          kLeastQueue, kMaxQueueEntries));
   sizes_.send_queue = std::clamp(sizes_.send_queue, kLeastQueue, most);
   sizes_.receive_queue = std::clamp(sizes_.receive_queue, kLeastQueue, most);
   if (auto opened = open_queues(); !opened) return opened;
@@ -111,8 +111,8 @@ void StreamQp::meet(const ConnectData& peer) {
   flags_.store(kUp | kReadable | kWritable, std::memory_order_release);
 }
 
-// Ends the connection after the peer's end. A peer that closes says so first. Data of a peer that just ended
-// may still be in our port, being processed by the engine's thread, so poll for a while.
+// A peer that closes says so first. Data of a peer that just ended may still be in our port, being processed
+// by the engine's thread.
 void StreamQp::end() {
   constexpr int kQuietPolls = 16, kMaxPolls = 1000;
   const std::lock_guard lock(poll_mutex_);

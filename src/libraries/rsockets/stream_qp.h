@@ -12,14 +12,9 @@
 
 #include "base/result.h"
 #include "libraries/rsockets/buffers.h"
-#include "libraries/rsockets/connect_data.h"
-#include "libraries/rsockets/grant_table.h"
-#include "libraries/rsockets/iomap_table.h"
-#include "libraries/rsockets/message.h"
-#include "libraries/rsockets/receive_window.h"
-#include "libraries/rsockets/send_ring.h"
-#include "libraries/rsockets/send_window.h"
+#include "libraries/rsockets/flow_control.h"
 #include "libraries/rsockets/socket.h"
+#include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/verbs_handles.h"
 
 namespace verbena::rsockets {
@@ -95,8 +90,8 @@ class StreamQp {
   // Sends a control message. Returns false if the connection is down, or kControlSlots control messages are
   // still in flight.
   Result<bool> control(Control what);
-  // Posts an empty RDMA WRITE. If the peer is gone, the retries of the WRITE fail, which breaks the
-  // connection.
+  // Posts an empty RDMA WRITE, which the peer's queue pair acknowledges without its application. If the peer
+  // is gone, the retries of the WRITE fail, which breaks the connection.
   void keep_alive();
 
   const IomapTable& mapped_by_peer() const { return *iomaps_; }
@@ -130,7 +125,8 @@ class StreamQp {
     uint32_t ring_bytes;
   };
   Staged stage(Buffers& from, uint32_t length);
-  Staged stage(const void* from, uint32_t length);
+  Result<void> post(const Staged& staged, Operation operation, std::optional<Message> message,
+                    const BufferAddress& to);
 
   // REQUIRES for the functions up to grant(): poll_mutex_ is held
   bool poll();

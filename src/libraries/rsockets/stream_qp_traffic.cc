@@ -88,10 +88,11 @@ StreamQp::Staged StreamQp::stage(Buffers& from, uint32_t length) {
   return staged;
 }
 
-StreamQp::Staged StreamQp::stage(const void* from, uint32_t length) {
-  const iovec all{const_cast<void*>(from), length};
-  Buffers buffers(&all, 1);
-  return stage(buffers, length);
+Result<void> StreamQp::post(const Staged& staged, Operation operation, std::optional<Message> message,
+                            const BufferAddress& to) {
+  send_window_->post(staged.ring_bytes);
+  const Write write{operation, staged.ring_bytes, message, to};
+  return post(write, staged.pieces.data(), staged.count, staged.flags);
 }
 
 Result<uint32_t> StreamQp::send(Buffers& from, uint32_t most) {
@@ -99,9 +100,7 @@ Result<uint32_t> StreamQp::send(Buffers& from, uint32_t most) {
       static_cast<uint32_t>(std::min<size_t>({from.size(), most, send_window_->free_ring_bytes()}));
   const BufferAddress to = send_window_->take(wanted);
   const Staged staged = stage(from, to.length);
-  send_window_->post(staged.ring_bytes);
-  const Write write{Operation::kData, staged.ring_bytes, Message{Operation::kData, to.length}, to};
-  if (auto posted = post(write, staged.pieces.data(), staged.count, staged.flags); !posted) {
+  if (auto posted = post(staged, Operation::kData, Message{Operation::kData, to.length}, to); !posted) {
     return fail(posted.error().code);
   }
   return to.length;
@@ -111,9 +110,7 @@ Result<uint32_t> StreamQp::write(Buffers& from, uint32_t most, const BufferAddre
   const auto length = static_cast<uint32_t>(
       std::min<size_t>({from.size(), most, send_window_->free_ring_bytes(), to.length}));
   const Staged staged = stage(from, length);
-  send_window_->post(staged.ring_bytes);
-  const Write write{Operation::kDirect, staged.ring_bytes, std::nullopt, to};
-  if (auto posted = post(write, staged.pieces.data(), staged.count, staged.flags); !posted) {
+  if (auto posted = post(staged, Operation::kDirect, std::nullopt, to); !posted) {
     return fail(posted.error().code);
   }
   return length;
@@ -124,10 +121,9 @@ Result<void> StreamQp::announce(uint32_t index, const IomapEntry& entry) {
   const uint64_t behind_table = peer_.table.address + uint64_t{peer_.table.length} * BufferAddress::kBytes;
   const BufferAddress to{behind_table + index * IomapEntry::kBytes, peer_.table.key, IomapEntry::kBytes};
   send_window_->take_credit();
-  const Staged staged = stage(bytes.data(), bytes.size());
-  send_window_->post(staged.ring_bytes);
-  const Write write{Operation::kIomap, staged.ring_bytes, Message{Operation::kIomap, index}, to};
-  return post(write, staged.pieces.data(), staged.count, staged.flags);
+  const iovec all{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  Buffers from(&all, 1);
+  return post(stage(from, bytes.size()), Operation::kIomap, Message{Operation::kIomap, index}, to);
 }
 
 size_t StreamQp::peek(Buffers into) const {
@@ -168,7 +164,6 @@ Result<bool> StreamQp::control(Control what) {
   return true;
 }
 
-// Posts an empty WRITE: the peer's queue pair acknowledges it, and the peer's application does not notice.
 void StreamQp::keep_alive() {
   const std::lock_guard lock(poll_mutex_);
   (void)poll();

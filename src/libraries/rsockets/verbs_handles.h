@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <memory>
-#include <utility>
 
 #include <infiniband/verbs.h>
 #include <sys/mman.h>

@@ -41,7 +41,7 @@ bool handlers_restart_calls() {
 Result<Interest> sleep_for(Socket& socket, Interest interest, TimePoint deadline) {
   Waker* waker = Waker::of_this_thread();
   if (waker == nullptr) return fail(ENOMEM);
-  const Standing standing(socket.waiters(), *waker, interest);
+  const Waiter waiter(socket.waiters(), *waker, interest);
   for (;;) {
     if (const Interest ready = socket.arm(interest)) return ready;
     if (MonotonicClock::now() >= deadline) return fail(ETIMEDOUT);
@@ -78,20 +78,21 @@ void Waker::reset() {
   if (fd_.is_ours()) ::eventfd_read(fd_.get(), &count);
 }
 
-void WaitList::add(Waiter& waiter) {
-  const std::lock_guard lock(lock_);
-  waiters_.push_back(waiter);
-  count_.fetch_add(1, std::memory_order_acq_rel);
+Waiter::Waiter(WaitList& list, Waker& waker, Interest interest)
+    : list_(list), waker_(&waker), interest_(interest) {
+  const std::lock_guard lock(list_.lock_);
+  list_.waiters_.push_back(*this);
+  list_.count_.fetch_add(1, std::memory_order_acq_rel);
 }
 
-void WaitList::remove(Waiter& waiter) {
-  const std::lock_guard lock(lock_);
-  waiter.hook_.unlink();
-  count_.fetch_sub(1, std::memory_order_relaxed);
+Waiter::~Waiter() {
+  const std::lock_guard lock(list_.lock_);
+  hook_.unlink();
+  list_.count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void WaitList::wake(Interest ready) {
-  // A read-modify-write orders this call with add(): either it sees the new waiter, or the waiter sees the
+  // A read-modify-write orders this call with Waiter(): either it sees the new waiter, or the waiter sees the
   // change that `ready` describes.
   if (count_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   const Waker* own = Waker::of_this_thread();

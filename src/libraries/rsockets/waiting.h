@@ -38,13 +38,19 @@ class Waker {
   pid_t process_ = 0;
 };
 
-// An entry in a WaitList: a thread and the conditions that it waits for.
+class WaitList;
+
+// A thread and the conditions that it waits for, in a WaitList for the duration of a scope.
 class Waiter {
  public:
-  Waiter(Waker& waker, Interest interest) : waker_(&waker), interest_(interest) {}
+  Waiter(WaitList& list, Waker& waker, Interest interest);
+  ~Waiter();
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
  private:
   friend class WaitList;
+  WaitList& list_;
   ListHook hook_;
   Waker* waker_;
   Interest interest_;
@@ -54,8 +60,6 @@ class Waiter {
 // the thread that handles an event wakes the other threads whose conditions hold now. Thread-safe.
 class WaitList {
  public:
-  void add(Waiter& waiter);
-  void remove(Waiter& waiter);
   // Wakes the threads, except the caller, that wait for a condition in `ready`. REQUIRES: the caller computed
   // `ready` after the change that made the conditions true
   void wake(Interest ready);
@@ -63,24 +67,10 @@ class WaitList {
   bool is_shared();
 
  private:
+  friend class Waiter;
   SpinLock lock_;
   IntrusiveList<Waiter, &Waiter::hook_> waiters_;
   std::atomic<uint32_t> count_{0};
-};
-
-// Adds a thread to a WaitList, and removes the thread at the end of the scope.
-class Standing {
- public:
-  Standing(WaitList& list, Waker& waker, Interest interest) : list_(list), waiter_(waker, interest) {
-    list_.add(waiter_);
-  }
-  ~Standing() { list_.remove(waiter_); }
-  Standing(const Standing&) = delete;
-  Standing& operator=(const Standing&) = delete;
-
- private:
-  WaitList& list_;
-  Waiter waiter_;
 };
 
 // Waits until a condition in `interest`, POLLERR or POLLHUP holds for the socket, and returns the conditions

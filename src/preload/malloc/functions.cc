@@ -3,15 +3,15 @@
 // loaded behind this library. Large blocks come from the shared heap if possible; the others from the next
 // allocator.
 #include <cstddef>
-#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/interpose.h"
-#include "preload/malloc/arrivals.h"
 #include "preload/malloc/heap.h"
 
 namespace verbena::heap {
@@ -43,6 +43,24 @@ bool is_large(size_t alignment, size_t bytes) {
 void* allocate_aligned(size_t alignment, size_t bytes) {
   if (!is_large(alignment, bytes)) return nullptr;
   return heap.allocate({.bytes = bytes, .alignment = alignment});
+}
+
+// Detects whether the program's allocation calls reach this library. A program may bring its own allocator
+// (jemalloc linked in, a sanitizer), whose functions precede ours. If only some of our functions were
+// reached, one allocator would free the other's blocks. So each function that takes a block is called once,
+// through the program's binding, with a null pointer, which has no effect. The functions of this library
+// record such calls.
+enum class Arrival : unsigned { kFree = 1, kRealloc = 2, kReallocArray = 4, kUsableSize = 8 };
+
+constexpr unsigned kAllArrivals = 15;
+
+constinit bool looks_for_arrivals = false;
+constinit unsigned seen_arrivals = 0;
+
+// Records that this function of ours was called with a null pointer.
+void note_arrival(Arrival arrival) {
+  if (looks_for_arrivals) [[unlikely]]
+    seen_arrivals |= static_cast<unsigned>(arrival);
 }
 
 }  // namespace
@@ -189,6 +207,28 @@ INTERPOSE(int, madvise, (void* at, size_t bytes, int advice)) {
   const int answer = next_madvise(at, bytes, advice == MADV_FREE ? MADV_DONTNEED : advice);
   if (answer == 0) heap.make_zeros(at, bytes);
   return answer;
+}
+
+// Volatile, so that the compiler does not optimize these calls away: it knows what the functions do with a
+// null pointer.
+static void (*volatile call_free)(void*) = ::free;
+static void* (*volatile call_realloc)(void*, size_t) = ::realloc;
+static void* (*volatile call_realloc_array)(void*, size_t, size_t) = ::reallocarray;
+static size_t (*volatile call_usable_size)(void*) = ::malloc_usable_size;
+
+// Returns whether the program's free(), realloc(), reallocarray() and malloc_usable_size() are this
+// library's; if not, leaks two small blocks. Called once, before a second thread exists.
+static bool all_arrive_here() {
+  looks_for_arrivals = true;
+  call_free(nullptr);
+  call_usable_size(nullptr);
+  void* const one = call_realloc(nullptr, 1);
+  void* const other = call_realloc_array(nullptr, 1, 1);
+  looks_for_arrivals = false;
+  if (seen_arrivals != kAllArrivals) return false;  // leaks two small blocks: their allocator is not known
+  call_free(one);
+  call_free(other);
+  return true;
 }
 
 // Registers the fork handlers before any other library does. Then the handlers of others run inside ours, and

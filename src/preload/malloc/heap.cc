@@ -7,13 +7,45 @@
 #include <cstring>
 
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/cancellation_off.h"
 #include "preload/malloc/own_map.h"
-#include "preload/malloc/private_copies.h"
+#include "preload/malloc/shared_file.h"
 
 namespace verbena::heap {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
+// The window takes at most 1/8 of all addresses.
+constexpr uint64_t kShare = 8;
+
+// Returns an address near the end of user space, or at a third of it, depending on the kernel's layout of
+// this process.
+uint64_t usual_address() {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  void* const at = ::mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return 0;
+  ::munmap(at, page);
+  return reinterpret_cast<uint64_t>(at);
+}
+
+}  // namespace
+
+// Chooses a beginning from 1/4 to 1/2 of the usual address: above what grows behind a program that lies low,
+// and below a program that lies high.
+Window choose_window() {
+  const uint64_t usual = usual_address();
+  uint64_t bytes = kMaxBytes;
+  while (bytes > usual / kShare) bytes /= 2;
+  uint64_t number = 0;
+  if (bytes < Window::kAlignment || ::getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)
+    return {};
+  const uint64_t begin = (usual / 4 + number % (usual / 4)) / Window::kAlignment * Window::kAlignment;
+  return {.begin = reinterpret_cast<std::byte*>(begin), .bytes = bytes};
+}
+
 namespace {
 
 // Whether this thread is in fork() and holds the lock. Other libraries' fork handlers may allocate and free.
@@ -324,7 +356,6 @@ void Heap::after_fork_in_parent() {
 void Heap::after_fork_in_child() {
   const Unnoticed unnoticed;
   if (!has_copies_ || !copies_.move_in()) {
-    // A child without copies would write to its parent's memory.
     [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kNoCopy, sizeof kNoCopy - 1);
     ::raise(SIGKILL);
   }

@@ -6,14 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "base/map_line.h"
-
 namespace verbena::heap {
-std::optional<Mapping> parse_mapping(std::string_view line) {
-  const auto said = parse_map_line(line);
-  if (!said) return {};
-  return Mapping{said->begin, said->end, said->protection, said->shared, said->device, said->inode};
-}
 
 OwnMap::OwnMap() : file_(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
 
@@ -32,7 +25,7 @@ bool OwnMap::fill() {
   return bytes > 0;
 }
 
-std::optional<Mapping> OwnMap::next() {
+std::optional<MapLine> OwnMap::next() {
   std::array<char, kMaxOfLine> line;
   size_t length = 0;
   for (;;) {
@@ -40,7 +33,10 @@ std::optional<Mapping> OwnMap::next() {
     const char next = text_[used_++];
     if (length < line.size()) line[length++] = next;
     if (next != '\n') continue;
-    if (const auto mapping = parse_mapping({line.data(), length})) return mapping;
+    if (auto mapping = parse_map_line({line.data(), length})) {
+      mapping->path = {};  // the line ends here
+      return mapping;
+    }
     length = 0;
   }
 }

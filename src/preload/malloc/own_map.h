@@ -3,27 +3,11 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <string_view>
 
-#include <sys/types.h>
+#include "base/map_line.h"
 
 namespace verbena::heap {
-
-// A mapping in this process's address space.
-struct Mapping {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-  int protection = 0;
-  bool shared = false;
-  dev_t device = 0;
-  ino_t inode = 0;
-};
-
-// Parses a line of /proc/PID/maps; the file name at its end may be cut off. Returns nullopt if the line is
-// malformed.
-std::optional<Mapping> parse_mapping(std::string_view line);
 
 // Reads /proc/self/maps without allocating memory. Not thread-safe.
 class OwnMap {
@@ -34,8 +18,9 @@ class OwnMap {
   OwnMap& operator=(const OwnMap&) = delete;
 
   bool is_open() const { return file_ >= 0; }
-  // Returns the next mapping in the order of addresses; nullopt at the end, or if the file cannot be read.
-  std::optional<Mapping> next();
+  // Returns the next mapping, without its path, in the order of addresses; nullopt at the end, or if the file
+  // cannot be read.
+  std::optional<MapLine> next();
   // Whether the whole file was read. Valid after next() has returned nullopt.
   bool is_whole() const { return whole_; }
 

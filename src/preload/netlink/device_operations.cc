@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on devices, their ports, and the whole system.
+// Operations on devices, their ports, their counters, and the whole system.
 #include <cerrno>
 
 #include <infiniband/verbs.h>
@@ -7,6 +7,7 @@
 #include "adapter/objects/limits.h"
 #include "control/model/agent_status.h"
 #include "preload/netlink/exchange.h"
+#include "preload/netlink/message.h"
 
 namespace verbena::rdma_netlink {
 namespace {
@@ -117,6 +118,135 @@ Outcome set_system(Exchange& exchange) {
   if (!shared) return refuse(EINVAL);
   if (*shared == 0) return {};
   return refuse(EOPNOTSUPP, "a device is seen in the network namespace of its network device only");
+}
+
+namespace {
+
+constexpr std::string_view kFolder = "hw_counters/";
+
+// Returns the subject of a request for statistics: the attribute type of a resource; 0: the port.
+uint32_t resource_of(const Request& request) {
+  return request.u32(RDMA_NLDEV_ATTR_STAT_RES).value_or(0);
+}
+
+Attributes handle_of_port(const Exchange& exchange) {
+  return handle_of(exchange.device->link).put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
+}
+
+void put_counter(Attributes& table, std::string_view name, uint64_t value) {
+  Attributes entry;
+  entry.put_text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, name);
+  entry.put_u64(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value);
+  table.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, entry);
+}
+
+Outcome get_port_counters(Exchange& exchange) {
+  Attributes table;
+  for (const control::NamedCounter& counter : control::kNamedCounters) {
+    if (!counter.path.starts_with(kFolder)) continue;
+    put_counter(table, counter.path.substr(kFolder.size()), counter.value(exchange.device->counters));
+  }
+  exchange.answer.message(handle_of_port(exchange).put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, table), false);
+  return {};
+}
+
+// Reports how QPs are bound to counters: each QP has its own counter, for which the protocol has no mode.
+Outcome get_mode(Exchange& exchange) {
+  Attributes mode = handle_of_port(exchange);
+  exchange.answer.message(mode.put_u32(RDMA_NLDEV_ATTR_STAT_MODE, RDMA_COUNTER_MODE_NONE), false);
+  return {};
+}
+
+Attributes describe_counter(const control::SlotStatus& slot, const control::QpNumbers& qp) {
+  Attributes lqpn, qps, table, entry;
+  lqpn.put_u32(RDMA_NLDEV_ATTR_RES_LQPN, qp.qpn);
+  qps.put_nest(RDMA_NLDEV_ATTR_RES_QP_ENTRY, lqpn);
+  for (size_t i = 0; i < qp.counters.size(); ++i) {
+    put_counter(table, transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
+  }
+  entry.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
+  entry.put_u32(RDMA_NLDEV_ATTR_STAT_COUNTER_ID, qp.qpn);
+  entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<uint8_t>(qp.type));
+  put_process(entry, slot.pid, slot.program);
+  entry.put_nest(RDMA_NLDEV_ATTR_RES_QP, qps);
+  entry.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, table);
+  return Attributes().put_nest(RDMA_NLDEV_ATTR_STAT_COUNTER_ENTRY, entry);
+}
+
+Outcome dump_qp_counters(Exchange& exchange) {
+  std::vector<Attributes> entries;
+  const control::Link& link = exchange.device->link;
+  for (const control::SlotStatus& slot : exchange.status.slots) {
+    for (const control::QpNumbers& qp : slot.qps) {
+      if (qp.device_index == link.device_index) entries.push_back(describe_counter(slot, qp));
+    }
+  }
+  exchange.answer.table(handle_of(link), RDMA_NLDEV_ATTR_STAT_COUNTER, entries);
+  return {};
+}
+
+// Lists the memory regions without counters: there are none for regions.
+Outcome dump_regions(Exchange& exchange) {
+  std::vector<Attributes> entries;
+  const control::Link& link = exchange.device->link;
+  for (const control::SlotStatus& slot : exchange.status.slots) {
+    for (const control::ObjectNumbers& object : slot.objects) {
+      if (object.kind != protocol::ObjectKind::kMr || object.device_index != link.device_index) continue;
+      Attributes number;
+      number.put_u32(RDMA_NLDEV_ATTR_RES_MRN, object.number);
+      entries.push_back(Attributes().put_nest(RDMA_NLDEV_ATTR_RES_MR_ENTRY, number));
+    }
+  }
+  exchange.answer.table(handle_of(link), RDMA_NLDEV_ATTR_RES_MR, entries);
+  return {};
+}
+
+}  // namespace
+
+Outcome get_statistics(Exchange& exchange) {
+  if (!exchange.request.has(RDMA_NLDEV_ATTR_STAT_RES)) return get_port_counters(exchange);
+  if (resource_of(exchange.request) != RDMA_NLDEV_ATTR_RES_QP) return refuse(EINVAL);
+  if (exchange.request.has(RDMA_NLDEV_ATTR_STAT_MODE)) return get_mode(exchange);
+  return refuse(EOPNOTSUPP, "each QP is counted, always, by a counter of its own");
+}
+
+Outcome dump_statistics(Exchange& exchange) {
+  switch (resource_of(exchange.request)) {
+    case RDMA_NLDEV_ATTR_RES_QP:
+      return dump_qp_counters(exchange);
+    case RDMA_NLDEV_ATTR_RES_MR:
+      return dump_regions(exchange);
+    default:
+      return refuse(EINVAL);
+  }
+}
+
+// Accepts "auto off", which is the state, and an empty list of optional counters: there are none.
+Outcome set_statistics(Exchange& exchange) {
+  const Request& request = exchange.request;
+  if (const auto mode = request.u32(RDMA_NLDEV_ATTR_STAT_MODE)) {
+    const auto mask = request.u32(RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK).value_or(0);
+    if (*mode == RDMA_COUNTER_MODE_AUTO && mask == 0) return {};
+    return refuse(EOPNOTSUPP, "each QP is counted, always, by a counter of its own");
+  }
+  if (!request.has(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS)) return refuse(EINVAL);
+  if (request.nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS).empty()) return {};
+  return refuse(EINVAL, "there are no optional counters: all are on");
+}
+
+// Lists the counters, none of which can be switched off.
+Outcome get_statistics_mode(Exchange& exchange) {
+  Attributes table;
+  uint32_t index = 0;
+  for (const control::NamedCounter& counter : control::kNamedCounters) {
+    if (!counter.path.starts_with(kFolder)) continue;
+    Attributes entry;
+    entry.put_text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, counter.path.substr(kFolder.size()));
+    entry.put_u32(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_INDEX, index++);
+    table.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, entry);
+  }
+  exchange.answer.message(handle_of_port(exchange).put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, table), false);
+  return {};
 }
 
 }  // namespace verbena::rdma_netlink

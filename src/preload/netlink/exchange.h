@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
-
-#include "preload/netlink/answer.h"
-#include "preload/netlink/devices.h"
-#include "preload/netlink/request.h"
+#include "preload/netlink/message.h"
+#include "preload/netlink/service.h"
 
 namespace verbena::rdma_netlink {
 
@@ -47,18 +44,9 @@ Outcome set_system(Exchange& exchange);
 Outcome get_summary(Exchange& exchange);
 Outcome dump_summaries(Exchange& exchange);
 
-template <class Resource>
+// Get an object, and list the objects, of the kind of the request's command.
 Outcome get_resource(Exchange& exchange);
-template <class Resource>
 Outcome dump_resources(Exchange& exchange);
-struct Qps;
-struct CmIds;
-struct Cqs;
-struct Mrs;
-struct Pds;
-struct Contexts;
-struct Srqs;
-
 Outcome get_statistics(Exchange& exchange);
 Outcome dump_statistics(Exchange& exchange);
 Outcome set_statistics(Exchange& exchange);

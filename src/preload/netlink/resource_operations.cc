@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
-#include <type_traits>
 
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
@@ -12,8 +10,8 @@
 
 #include "base/text.h"
 #include "control/model/agent_status.h"
-#include "preload/netlink/attributes.h"
 #include "preload/netlink/exchange.h"
+#include "preload/netlink/message.h"
 
 namespace verbena::rdma_netlink {
 namespace {
@@ -138,123 +136,117 @@ void put_address(Attributes& entry, rdma_nldev_attr type, const protocol::CmAddr
   entry.put(type, std::as_bytes(std::span<const sockaddr_storage, 1>(&storage, 1)));
 }
 
+Entries list_qps(const Exchange& exchange) {
+  Entries entries;
+  for (const SlotStatus& slot : exchange.status.slots) {
+    const bool in_full = control::lists_objects(exchange.status, slot);
+    for (const QpNumbers& qp : slot.qps) {
+      if (qp.device_index != exchange.device->link.device_index) continue;
+      const auto port = in_full ? static_cast<uint32_t>(qp.details[protocol::kQpPort]) : 0;
+      entries.push_back({qp.qpn, port, describe_qp(slot, qp, in_full)});
+    }
+  }
+  return entries;
+}
+
+Entries list_cm_ids(const Exchange& exchange) {
+  Entries entries;
+  for (const protocol::CmIdRecord& id : exchange.status.cm_ids) {
+    if (!control::is_of(id, exchange.device->link)) continue;
+    const bool has_device = id.device_index != protocol::kNoDevice;
+    Attributes entry;
+    if (has_device) entry.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_CM_IDN, id.number);
+    put_number(entry, RDMA_NLDEV_ATTR_RES_LQPN, id.local_qpn);
+    if (has_device) entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, id.qp_type);
+    entry.put_u8(RDMA_NLDEV_ATTR_RES_STATE, id.state);
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_PS, id.port_space);
+    put_address(entry, RDMA_NLDEV_ATTR_RES_SRC_ADDR, id.source);
+    put_address(entry, RDMA_NLDEV_ATTR_RES_DST_ADDR, id.destination);
+    put_process(entry, id.pid, load_text(id.program));
+    entries.push_back({id.number, has_device ? kPorts : 0, std::move(entry)});
+  }
+  return entries;
+}
+
+Entries list_cqs(const Exchange& exchange) {
+  return entries_of(exchange, ObjectKind::kCq, [](Attributes& entry, const ObjectNumbers& cq) {
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_CQN, cq.number);
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_CQE, static_cast<uint32_t>(cq.values[protocol::kCqEntries]));
+    entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, cq.values[protocol::kCqUsers]);
+    entry.put_u8(RDMA_NLDEV_ATTR_DEV_DIM, 0);
+    put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, cq.values[protocol::kCqContext]);
+  });
+}
+
+Entries list_mrs(const Exchange& exchange) {
+  return entries_of(exchange, ObjectKind::kMr, [](Attributes& entry, const ObjectNumbers& mr) {
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_MRN, mr.number);
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_RKEY, static_cast<uint32_t>(mr.values[protocol::kMrRemoteKey]));
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_LKEY, static_cast<uint32_t>(mr.values[protocol::kMrLocalKey]));
+    entry.put_u64(RDMA_NLDEV_ATTR_RES_MRLEN, mr.values[protocol::kMrLength]);
+    put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, mr.values[protocol::kMrPd]);
+  });
+}
+
+Entries list_pds(const Exchange& exchange) {
+  return entries_of(exchange, ObjectKind::kPd, [](Attributes& entry, const ObjectNumbers& pd) {
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_PDN, pd.number);
+    // Programs have no such key, for which the kernel reports 0.
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY, 0);
+    entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, pd.values[protocol::kPdUsers]);
+    put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, pd.values[protocol::kPdContext]);
+  });
+}
+
+Entries list_contexts(const Exchange& exchange) {
+  return entries_of(exchange, ObjectKind::kContext, [](Attributes& entry, const ObjectNumbers& context) {
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_CTXN, context.number);
+  });
+}
+
+Entries list_srqs(const Exchange& exchange) {
+  return entries_of(exchange, ObjectKind::kSrq, [&](Attributes& entry, const ObjectNumbers& srq) {
+    entry.put_u32(RDMA_NLDEV_ATTR_RES_SRQN, srq.number);
+    entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<uint8_t>(srq.values[protocol::kSrqType]));
+    entry.put_nest(RDMA_NLDEV_ATTR_RES_QP, describe_qps_of(exchange, srq.number));
+    put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, srq.values[protocol::kSrqPd]);
+    put_number(entry, RDMA_NLDEV_ATTR_RES_CQN, srq.values[protocol::kSrqCq]);
+  });
+}
+
+// A kind of objects: the command that asks for them; the attributes for an object's number, the list and its
+// entries; and the function that lists.
+struct Resource {
+  uint16_t command;
+  rdma_nldev_attr number;
+  rdma_nldev_attr table;
+  rdma_nldev_attr entry;
+  Entries (*list)(const Exchange& exchange);
+};
+constexpr Resource kResources[] = {
+    {RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_LQPN, RDMA_NLDEV_ATTR_RES_QP,
+     RDMA_NLDEV_ATTR_RES_QP_ENTRY, list_qps},
+    {RDMA_NLDEV_CMD_RES_CM_ID_GET, RDMA_NLDEV_ATTR_RES_CM_IDN, RDMA_NLDEV_ATTR_RES_CM_ID,
+     RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY, list_cm_ids},
+    {RDMA_NLDEV_CMD_RES_CQ_GET, RDMA_NLDEV_ATTR_RES_CQN, RDMA_NLDEV_ATTR_RES_CQ, RDMA_NLDEV_ATTR_RES_CQ_ENTRY,
+     list_cqs},
+    {RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MRN, RDMA_NLDEV_ATTR_RES_MR, RDMA_NLDEV_ATTR_RES_MR_ENTRY,
+     list_mrs},
+    {RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PDN, RDMA_NLDEV_ATTR_RES_PD, RDMA_NLDEV_ATTR_RES_PD_ENTRY,
+     list_pds},
+    {RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTXN, RDMA_NLDEV_ATTR_RES_CTX,
+     RDMA_NLDEV_ATTR_RES_CTX_ENTRY, list_contexts},
+    {RDMA_NLDEV_CMD_RES_SRQ_GET, RDMA_NLDEV_ATTR_RES_SRQN, RDMA_NLDEV_ATTR_RES_SRQ,
+     RDMA_NLDEV_ATTR_RES_SRQ_ENTRY, list_srqs},
+};
+
+// REQUIRES: the request's command is in kResources
+const Resource& row_of(const Exchange& exchange) {
+  return *std::ranges::find(kResources, exchange.request.command(), &Resource::command);
+}
+
 }  // namespace
-
-// For each kind: the attributes for an object's number, the list and its entries; and the function that
-// lists.
-struct Qps {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_LQPN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_QP;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_QP_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    Entries entries;
-    for (const SlotStatus& slot : exchange.status.slots) {
-      const bool in_full = control::lists_objects(exchange.status, slot);
-      for (const QpNumbers& qp : slot.qps) {
-        if (qp.device_index != exchange.device->link.device_index) continue;
-        const auto port = in_full ? static_cast<uint32_t>(qp.details[protocol::kQpPort]) : 0;
-        entries.push_back({qp.qpn, port, describe_qp(slot, qp, in_full)});
-      }
-    }
-    return entries;
-  }
-};
-
-struct CmIds {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_CM_IDN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_CM_ID;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    Entries entries;
-    for (const protocol::CmIdRecord& id : exchange.status.cm_ids) {
-      if (!control::is_of(id, exchange.device->link)) continue;
-      const bool has_device = id.device_index != protocol::kNoDevice;
-      Attributes entry;
-      if (has_device) entry.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_CM_IDN, id.number);
-      put_number(entry, RDMA_NLDEV_ATTR_RES_LQPN, id.local_qpn);
-      if (has_device) entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, id.qp_type);
-      entry.put_u8(RDMA_NLDEV_ATTR_RES_STATE, id.state);
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_PS, id.port_space);
-      put_address(entry, RDMA_NLDEV_ATTR_RES_SRC_ADDR, id.source);
-      put_address(entry, RDMA_NLDEV_ATTR_RES_DST_ADDR, id.destination);
-      put_process(entry, id.pid, load_text(id.program));
-      entries.push_back({id.number, has_device ? kPorts : 0, std::move(entry)});
-    }
-    return entries;
-  }
-};
-
-struct Cqs {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_CQN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_CQ;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_CQ_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    return entries_of(exchange, ObjectKind::kCq, [](Attributes& entry, const ObjectNumbers& cq) {
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_CQN, cq.number);
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_CQE, static_cast<uint32_t>(cq.values[protocol::kCqEntries]));
-      entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, cq.values[protocol::kCqUsers]);
-      entry.put_u8(RDMA_NLDEV_ATTR_DEV_DIM, 0);
-      put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, cq.values[protocol::kCqContext]);
-    });
-  }
-};
-
-struct Mrs {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_MRN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_MR;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_MR_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    return entries_of(exchange, ObjectKind::kMr, [](Attributes& entry, const ObjectNumbers& mr) {
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_MRN, mr.number);
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_RKEY, static_cast<uint32_t>(mr.values[protocol::kMrRemoteKey]));
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_LKEY, static_cast<uint32_t>(mr.values[protocol::kMrLocalKey]));
-      entry.put_u64(RDMA_NLDEV_ATTR_RES_MRLEN, mr.values[protocol::kMrLength]);
-      put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, mr.values[protocol::kMrPd]);
-    });
-  }
-};
-
-struct Pds {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_PDN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_PD;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_PD_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    return entries_of(exchange, ObjectKind::kPd, [](Attributes& entry, const ObjectNumbers& pd) {
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_PDN, pd.number);
-      // Programs have no such key, for which the kernel reports 0.
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY, 0);
-      entry.put_u64(RDMA_NLDEV_ATTR_RES_USECNT, pd.values[protocol::kPdUsers]);
-      put_number(entry, RDMA_NLDEV_ATTR_RES_CTXN, pd.values[protocol::kPdContext]);
-    });
-  }
-};
-
-struct Contexts {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_CTXN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_CTX;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_CTX_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    return entries_of(exchange, ObjectKind::kContext, [](Attributes& entry, const ObjectNumbers& context) {
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_CTXN, context.number);
-    });
-  }
-};
-
-struct Srqs {
-  static constexpr auto kNumber = RDMA_NLDEV_ATTR_RES_SRQN;
-  static constexpr auto kTable = RDMA_NLDEV_ATTR_RES_SRQ;
-  static constexpr auto kEntry = RDMA_NLDEV_ATTR_RES_SRQ_ENTRY;
-  static Entries list(const Exchange& exchange) {
-    return entries_of(exchange, ObjectKind::kSrq, [&](Attributes& entry, const ObjectNumbers& srq) {
-      entry.put_u32(RDMA_NLDEV_ATTR_RES_SRQN, srq.number);
-      entry.put_u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<uint8_t>(srq.values[protocol::kSrqType]));
-      entry.put_nest(RDMA_NLDEV_ATTR_RES_QP, describe_qps_of(exchange, srq.number));
-      put_number(entry, RDMA_NLDEV_ATTR_RES_PDN, srq.values[protocol::kSrqPd]);
-      put_number(entry, RDMA_NLDEV_ATTR_RES_CQN, srq.values[protocol::kSrqCq]);
-    });
-  }
-};
 
 Outcome get_summary(Exchange& exchange) {
   exchange.answer.message(summarize(exchange, exchange.device->link), false);
@@ -268,11 +260,11 @@ Outcome dump_summaries(Exchange& exchange) {
   return {};
 }
 
-template <class Resource>
 Outcome get_resource(Exchange& exchange) {
-  const auto number = exchange.request.u32(Resource::kNumber);
+  const Resource& resource = row_of(exchange);
+  const auto number = exchange.request.u32(resource.number);
   if (!number) return refuse(EINVAL, "the request says not which one");
-  for (const Entry& entry : Resource::list(exchange)) {
+  for (const Entry& entry : resource.list(exchange)) {
     if (entry.number != *number || (exchange.port != 0 && entry.port != 0 && entry.port != exchange.port))
       continue;
     Attributes all = handle_of(exchange.device->link);
@@ -284,27 +276,16 @@ Outcome get_resource(Exchange& exchange) {
 }
 
 // Lists the objects of one port if the request names a port, else all.
-template <class Resource>
 Outcome dump_resources(Exchange& exchange) {
+  const Resource& resource = row_of(exchange);
   std::vector<Attributes> entries;
-  for (const Entry& entry : Resource::list(exchange)) {
+  for (const Entry& entry : resource.list(exchange)) {
     if (exchange.port != 0 && entry.port != exchange.port) continue;
     Attributes one;
-    entries.push_back(one.put_nest(Resource::kEntry, entry.attributes));
+    entries.push_back(one.put_nest(resource.entry, entry.attributes));
   }
-  exchange.answer.table(handle_of(exchange.device->link), Resource::kTable, entries);
+  exchange.answer.table(handle_of(exchange.device->link), resource.table, entries);
   return {};
 }
-
-#define RESOURCE(Kind)                                      \
-  template Outcome get_resource<Kind>(Exchange & exchange); \
-  template Outcome dump_resources<Kind>(Exchange & exchange);
-RESOURCE(Qps)
-RESOURCE(CmIds)
-RESOURCE(Cqs)
-RESOURCE(Mrs)
-RESOURCE(Pds)
-RESOURCE(Contexts)
-RESOURCE(Srqs)
 
 }  // namespace verbena::rdma_netlink

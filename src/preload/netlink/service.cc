@@ -29,21 +29,17 @@ constexpr std::array kCommands = std::to_array<Command>({
     {RDMA_NLDEV_CMD_SYS_GET, About::kNothing, get_system, nullptr},
     {RDMA_NLDEV_CMD_SYS_SET, About::kNothing, set_system, nullptr},
     {RDMA_NLDEV_CMD_RES_GET, About::kDevice, get_summary, dump_summaries},
-    {RDMA_NLDEV_CMD_RES_QP_GET, About::kDevice, get_resource<Qps>, dump_resources<Qps>},
-    {RDMA_NLDEV_CMD_RES_CM_ID_GET, About::kDevice, get_resource<CmIds>, dump_resources<CmIds>},
-    {RDMA_NLDEV_CMD_RES_CQ_GET, About::kDevice, get_resource<Cqs>, dump_resources<Cqs>},
-    {RDMA_NLDEV_CMD_RES_MR_GET, About::kDevice, get_resource<Mrs>, dump_resources<Mrs>},
-    {RDMA_NLDEV_CMD_RES_PD_GET, About::kDevice, get_resource<Pds>, dump_resources<Pds>},
-    {RDMA_NLDEV_CMD_RES_CTX_GET, About::kDevice, get_resource<Contexts>, dump_resources<Contexts>},
-    {RDMA_NLDEV_CMD_RES_SRQ_GET, About::kDevice, get_resource<Srqs>, dump_resources<Srqs>},
+    {RDMA_NLDEV_CMD_RES_QP_GET, About::kDevice, get_resource, dump_resources},
+    {RDMA_NLDEV_CMD_RES_CM_ID_GET, About::kDevice, get_resource, dump_resources},
+    {RDMA_NLDEV_CMD_RES_CQ_GET, About::kDevice, get_resource, dump_resources},
+    {RDMA_NLDEV_CMD_RES_MR_GET, About::kDevice, get_resource, dump_resources},
+    {RDMA_NLDEV_CMD_RES_PD_GET, About::kDevice, get_resource, dump_resources},
+    {RDMA_NLDEV_CMD_RES_CTX_GET, About::kDevice, get_resource, dump_resources},
+    {RDMA_NLDEV_CMD_RES_SRQ_GET, About::kDevice, get_resource, dump_resources},
     {RDMA_NLDEV_CMD_STAT_GET, About::kPort, get_statistics, dump_statistics},
     {RDMA_NLDEV_CMD_STAT_SET, About::kPort, set_statistics, nullptr},
     {RDMA_NLDEV_CMD_STAT_GET_STATUS, About::kPort, get_statistics_mode, nullptr},
 });
-
-bool is_dump_of_all(const Exchange& exchange) {
-  return exchange.request.wants_dump() && !exchange.request.has(RDMA_NLDEV_ATTR_DEV_INDEX);
-}
 
 // Finds the device and port that the request names.
 Outcome look_up(About about, bool may_be_all, Exchange& exchange) {
@@ -53,7 +49,7 @@ Outcome look_up(About about, bool may_be_all, Exchange& exchange) {
   exchange.status = std::move(*status);
   auto& links = exchange.status.links;
   std::ranges::sort(links, {}, [](const control::LinkStatus& one) { return one.link.device_index; });
-  if (may_be_all && is_dump_of_all(exchange)) return {};
+  if (may_be_all && request.wants_dump() && !request.has(RDMA_NLDEV_ATTR_DEV_INDEX)) return {};
   const auto index = request.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
   if (!index) return refuse(EINVAL, "the request names no device");
   const auto found =

@@ -3,18 +3,22 @@
 // merged: first the agent's entries, then the machine's other entries. A parent of roots, such as /sys/class,
 // is listed in the other order: first the machine's entries, then the roots. So names found in it can be
 // looked up by its descriptor.
-#include "preload/sysfs/directories.h"
+//
+// glob(3) accesses the file system inside the C library, where calls cannot be intercepted. So it gets
+// functions for that (GLOB_ALTDIRFUNC).
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/interpose.h"
-#include "preload/sysfs/errno_keeper.h"
 #include "preload/sysfs/shown_path.h"
 
 namespace verbena::sysfs {
@@ -56,11 +60,9 @@ DIR* part(Pair& pair) {
 }
 
 bool has(DIR* directory, const char* name) {
-  const int saved = errno;
+  const ErrnoKeeper keeper;
   char status[256];  // struct stat's contents do not matter
-  const bool found = syscall(SYS_newfstatat, dirfd(directory), name, status, AT_SYMLINK_NOFOLLOW) == 0;
-  errno = saved;
-  return found;
+  return syscall(SYS_newfstatat, dirfd(directory), name, status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 }  // namespace
@@ -71,21 +73,24 @@ INTERPOSE(int, closedir, (DIR * directory)) {
 }
 
 namespace {
+[[gnu::noinline]] DIR* open_parent(const char* path, const char* parent);
+[[gnu::noinline]] DIR* open_in_root(const char* path);
+}  // namespace
+
+INTERPOSE(DIR*, opendir, (const char* path)) {
+  if (may_be_shown(path)) return open_in_root(path);
+  if (const char* parent = parent_of_root(path)) return open_parent(path, parent);
+  return next_opendir(path);
+}
+
+namespace {
 
 // Continues the listing of `first` with `second`.
 void merge(DIR* first, DIR* second) {
   if (second != nullptr && !join(first, second)) next_closedir(second);
 }
 
-}  // namespace
-
-INTERPOSE(DIR*, opendir, (const char* path)) {
-  return open_shown_directory(path);
-}
-
-namespace {
-
-[[gnu::noinline]] DIR* open_parent(const char* path, const char* parent) {
+DIR* open_parent(const char* path, const char* parent) {
   DIR* directory = next_opendir(path);
   const paths::PathText beside = shown_beside(parent);
   if (directory != nullptr && beside.valid()) {
@@ -95,7 +100,7 @@ namespace {
   return directory;
 }
 
-[[gnu::noinline]] DIR* open_in_root(const char* path) {
+DIR* open_in_root(const char* path) {
   const ShownPath where(chosen_directory(), AT_FDCWD, path);
   DIR* directory = next_opendir(where.replaced() ? where.target() : path);
   if (directory != nullptr && where.merged_root() != nullptr)
@@ -104,12 +109,6 @@ namespace {
 }
 
 }  // namespace
-
-DIR* open_shown_directory(const char* path) {
-  if (may_be_shown(path)) return open_in_root(path);
-  if (const char* parent = parent_of_root(path)) return open_parent(path, parent);
-  return next_opendir(path);
-}
 
 INTERPOSE(DIR*, fdopendir, (int fd)) {
   const char* root = merged_root_open_as(fd);
@@ -149,13 +148,6 @@ READ(readdir, dirent)
 READ(readdir64, dirent64)
 READ_INTO(readdir_r, dirent)
 READ_INTO(readdir64_r, dirent64)
-
-dirent* read_shown_directory(DIR* directory) {
-  return shown_readdir(directory);
-}
-void close_shown_directory(DIR* directory) {
-  shown_closedir(directory);
-}
 
 namespace {
 
@@ -248,5 +240,47 @@ SCAN(scandir)
 SCAN(scandir64)
 SCAN_AT(scandirat)
 SCAN_AT(scandirat64)
+
+namespace {
+
+using OnError = int (*)(const char*, int);
+
+void use_our_functions(glob_t& state) {
+  state.gl_opendir = [](const char* path) -> void* { return shown_opendir(path); };
+  state.gl_readdir = [](void* directory) { return shown_readdir(static_cast<DIR*>(directory)); };
+  state.gl_closedir = [](void* directory) { shown_closedir(static_cast<DIR*>(directory)); };
+  state.gl_stat = ::stat;
+  state.gl_lstat = ::lstat;
+}
+
+// Whether a pattern may match a path that we show. A pattern need not contain a root's full name:
+// /sys/class/inf*.
+bool may_find_shown(const char* pattern) {
+  return may_be_shown(pattern) || (pattern != nullptr && (std::strncmp(pattern, "/sys/", 5) == 0 ||
+                                                          std::strncmp(pattern, "/dev/", 5) == 0));
+}
+
+template <class Glob>
+int glob_shown(const char* pattern, int flags, glob_t* state, Glob glob) {
+  if (!may_find_shown(pattern) || (flags & GLOB_ALTDIRFUNC) != 0 || state == nullptr) return glob(flags);
+  use_our_functions(*state);
+  const int result = glob(flags | GLOB_ALTDIRFUNC);
+  state->gl_flags &= ~GLOB_ALTDIRFUNC;
+  return result;
+}
+
+}  // namespace
+
+INTERPOSE(int, glob, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
+  return glob_shown(pattern, flags, state,
+                    [&](int with) { return next_glob(pattern, with, on_error, state); });
+}
+
+// The same function on the supported machines.
+static_assert(sizeof(glob_t) == sizeof(glob64_t));
+INTERPOSE(int, glob64, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
+  return glob_shown(pattern, flags, state,
+                    [&](int with) { return next_glob64(pattern, with, on_error, state); });
+}
 
 }  // namespace verbena::sysfs

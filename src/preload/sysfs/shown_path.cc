@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/paths/state_path.h"
-#include "preload/sysfs/errno_keeper.h"
 
 namespace verbena::sysfs {
 namespace {

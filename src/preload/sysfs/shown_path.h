@@ -12,6 +12,18 @@
 
 namespace verbena::sysfs {
 
+// Restores errno at the end of its scope to its value at the beginning.
+class ErrnoKeeper {
+ public:
+  ErrnoKeeper() : saved_(errno) {}
+  ~ErrnoKeeper() { errno = saved_; }
+  ErrnoKeeper(const ErrnoKeeper&) = delete;
+  ErrnoKeeper& operator=(const ErrnoKeeper&) = delete;
+
+ private:
+  const int saved_;
+};
+
 // Whether relative paths may lead to the agent's directory; never reset. Set when the working directory
 // enters a root (see ShownPath), or when the program asks for a root that the machine also has.
 extern constinit std::atomic<bool> relative_paths_matter;

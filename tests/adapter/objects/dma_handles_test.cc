@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include "adapter/objects/support/endpoint.h"
-#include "libraries/libibverbs/newer.h"
 #include "libraries/libibverbs/provider/newer_objects.h"
 
 namespace verbena::adapter::testing {

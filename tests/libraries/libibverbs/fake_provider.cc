@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/cancellation_off.h"
-#include "libraries/libibverbs/provider_list.h"
+#include "libraries/libibverbs/device_handle.h"
 
 namespace verbena::verbs {
 

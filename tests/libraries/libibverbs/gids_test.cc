@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/libibverbs/gids.h"
-
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "libraries/libibverbs/abi.h"
 #include "libraries/libibverbs/opened_device.h"
 
 namespace verbena::fake {

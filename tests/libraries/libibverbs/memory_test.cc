@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "libraries/libibverbs/newer.h"
 #include "libraries/libibverbs/opened_device.h"
+#include "libraries/libibverbs/provider/newer_objects.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova

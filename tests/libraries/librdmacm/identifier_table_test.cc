@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/librdmacm/identifier_table.h"
-
 #include <gtest/gtest.h>
+
+#include "libraries/librdmacm/identifier.h"
 
 namespace verbena::rdmacm {
 namespace {

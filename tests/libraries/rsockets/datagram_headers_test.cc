@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/rsockets/datagram_headers.h"
-
 #include <algorithm>
 #include <array>
 #include <span>
@@ -8,6 +6,8 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+
+#include "libraries/rsockets/address.h"
 
 namespace verbena::rsockets {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/rsockets/destination_table.h"
-
 #include <gtest/gtest.h>
+
+#include "libraries/rsockets/datagram.h"
 
 namespace verbena::rsockets {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/rsockets/grant_table.h"
-
 #include <array>
 #include <cstring>
 
 #include <gtest/gtest.h>
+
+#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "adapter/objects/support/environment.h"
-#include "libraries/rsockets/datagram_headers.h"
+#include "libraries/rsockets/address.h"
 #include "libraries/rsockets/support/rsockets.h"
 
 namespace verbena::rsockets::testing {

@@ -8,8 +8,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "libraries/rsockets/connect_data.h"
-#include "libraries/rsockets/message.h"
+#include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/support/rsockets.h"
 
 namespace verbena::rsockets::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/rsockets/message.h"
-
 #include <gtest/gtest.h>
+
+#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {

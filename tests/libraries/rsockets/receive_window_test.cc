@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/rsockets/receive_window.h"
-
 #include <gtest/gtest.h>
+
+#include "libraries/rsockets/flow_control.h"
 
 namespace verbena::rsockets {
 namespace {

@@ -11,9 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "base/seed.h"
-#include "libraries/rsockets/grant_table.h"
-#include "libraries/rsockets/receive_window.h"
-#include "libraries/rsockets/send_window.h"
+#include "libraries/rsockets/flow_control.h"
+#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {

@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/map_line.h"
 #include "base/unique_fd.h"
 
 namespace verbena::heap {
@@ -19,7 +20,7 @@ namespace {
 
 TEST(ParseMapping, OfAFile) {
   const auto mapping =
-      parse_mapping("7f0000000000-7f0000001000 rw-s 00003000 00:01 1024       /memfd:name (deleted)\n");
+      parse_map_line("7f0000000000-7f0000001000 rw-s 00003000 00:01 1024       /memfd:name (deleted)\n");
   ASSERT_TRUE(mapping);
   EXPECT_EQ(mapping->begin, 0x7f0000000000u);
   EXPECT_EQ(mapping->end, 0x7f0000001000u);
@@ -30,22 +31,22 @@ TEST(ParseMapping, OfAFile) {
 }
 
 TEST(ParseMapping, OfNone) {
-  const auto mapping = parse_mapping("5500-5600 r-xp 00000000 00:00 0 \n");
+  const auto mapping = parse_map_line("5500-5600 r-xp 00000000 00:00 0 \n");
   ASSERT_TRUE(mapping);
   EXPECT_EQ(mapping->protection, PROT_READ | PROT_EXEC);
   EXPECT_FALSE(mapping->shared);
   EXPECT_EQ(mapping->inode, 0u);
-  EXPECT_EQ(parse_mapping("5500-5600 ---p 00000000 00:00 0 \n")->protection, PROT_NONE);
+  EXPECT_EQ(parse_map_line("5500-5600 ---p 00000000 00:00 0 \n")->protection, PROT_NONE);
 }
 
 TEST(ParseMapping, NonsenseIsNone) {
   for (const char* line :
        {"", "\n", "5500", "5500-", "5500-5600 rw", "x-y rw-p 0 0:0 0 ", "5500-5600 rw-p 0 0:0"})
-    EXPECT_FALSE(parse_mapping(line)) << line;
+    EXPECT_FALSE(parse_map_line(line)) << line;
 }
 
-std::vector<Mapping> all_mappings() {
-  std::vector<Mapping> all;
+std::vector<MapLine> all_mappings() {
+  std::vector<MapLine> all;
   all.reserve(100'000);  // reserved first, so that the mappings do not change while they are read
   OwnMap map;
   while (const auto mapping = map.next()) all.push_back(*mapping);
@@ -62,14 +63,14 @@ TEST(OwnMap, HasWhatIsMapped) {
   void* const at = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, file.get(), 0);
   ASSERT_NE(at, MAP_FAILED);
   const auto all = all_mappings();
-  const auto found = std::ranges::find(all, reinterpret_cast<uintptr_t>(at), &Mapping::begin);
+  const auto found = std::ranges::find(all, reinterpret_cast<uintptr_t>(at), &MapLine::begin);
   ASSERT_NE(found, all.end());
   EXPECT_EQ(found->end, found->begin + kBytes);
   EXPECT_EQ(found->protection, PROT_READ);
   EXPECT_TRUE(found->shared);
   EXPECT_EQ(found->device, made.st_dev);
   EXPECT_EQ(found->inode, made.st_ino);
-  EXPECT_TRUE(std::ranges::is_sorted(all, {}, &Mapping::begin));
+  EXPECT_TRUE(std::ranges::is_sorted(all, {}, &MapLine::begin));
   ::munmap(at, kBytes);
 }
 
@@ -87,7 +88,7 @@ TEST(OwnMap, HasMappingsOfFilesWithLongNames) {
   }
   const auto all = all_mappings();
   for (void* at : mapped)
-    EXPECT_NE(std::ranges::find(all, reinterpret_cast<uintptr_t>(at), &Mapping::begin), all.end());
+    EXPECT_NE(std::ranges::find(all, reinterpret_cast<uintptr_t>(at), &MapLine::begin), all.end());
   for (void* at : mapped) ::munmap(at, page);
 }
 

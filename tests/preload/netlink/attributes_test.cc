@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/netlink/attributes.h"
-
 #include <gtest/gtest.h>
 
+#include "preload/netlink/message.h"
 #include "preload/netlink/messages.h"
 
 namespace verbena::rdma_netlink {

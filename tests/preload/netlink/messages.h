@@ -9,7 +9,7 @@
 
 #include <linux/netlink.h>
 
-#include "preload/netlink/attributes.h"
+#include "preload/netlink/message.h"
 
 namespace verbena::rdma_netlink {
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/netlink/request.h"
-
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "preload/netlink/message.h"
 #include "preload/netlink/messages.h"
 
 namespace verbena::rdma_netlink {

@@ -10,7 +10,7 @@
 #include <rdma/rdma_netlink.h>
 
 #include "control/client/example_status.h"
-#include "preload/netlink/answer.h"
+#include "preload/netlink/message.h"
 #include "preload/netlink/messages.h"
 
 namespace verbena::rdma_netlink {

@@ -1,11 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/libibverbs/provider/provider.h"
 
-#include <cerrno>
+#include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <iterator>
+#include <mutex>
+#include <new>
+#include <span>
+
+#include <pthread.h>
+#include <sys/mman.h>
 
 namespace verbena::provider {
+
+// A part of the table, with its own lock: a hash table chained through the objects. The part grows when
+// chains get long; if there is no memory to grow, the chains stay long.
+class LiveObjectTable {
+ public:
+  void add(LiveObject& entry) {
+    const std::lock_guard guard(mutex_);
+    if (++count_ > size_) grow();
+    push(entry);
+  }
+
+  void remove(LiveObject& entry) {
+    const std::lock_guard guard(mutex_);
+    LiveObject** at = &bucket(entry.object_);
+    while (*at != &entry) at = &(*at)->next_;
+    *at = entry.next_;
+    --count_;
+  }
+
+  Context* find(const void* object, ObjectKind kind, LiveObject::Identity& identity) {
+    const std::lock_guard guard(mutex_);
+    for (const LiveObject* entry = bucket(object); entry != nullptr; entry = entry->next_) {
+      if (entry->object_ != object || entry->kind_ != kind) continue;
+      identity = entry->identity_;
+      return entry->owner_;
+    }
+    return nullptr;
+  }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  static constexpr size_t kFirstBuckets = 256;
+
+  LiveObject*& bucket(const void* object) { return buckets_[hash_of(object) & (size_ - 1)]; }
+
+  void push(LiveObject& entry) {
+    LiveObject*& first = bucket(entry.object_);
+    entry.next_ = first;
+    first = &entry;
+  }
+
+  // Doubles the buckets, in pages of their own. On the heap they would lie among the objects and outlive
+  // them, and malloc returns no memory below a live block to the kernel.
+  void grow() {
+    void* const larger = ::mmap(nullptr, size_ * 2 * sizeof(LiveObject*), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (larger == MAP_FAILED) return;
+    const std::span<LiveObject*> old(buckets_, size_);
+    buckets_ = static_cast<LiveObject**>(larger);
+    size_ *= 2;
+    for (LiveObject* entry : old) {
+      while (entry != nullptr) {
+        LiveObject* const next = entry->next_;
+        push(*entry);
+        entry = next;
+      }
+    }
+    if (old.data() != first_.data()) ::munmap(old.data(), old.size_bytes());
+  }
+
+ public:
+  // Drops 4 bits: objects have some hundred bytes and addresses that are multiples of 16.
+  static size_t hash_of(const void* object) {
+    return static_cast<size_t>((reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15 >> 24);
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t count_ = 0;
+  std::array<LiveObject*, kFirstBuckets> first_{};
+  LiveObject** buckets_ = first_.data();
+  size_t size_ = kFirstBuckets;
+};
+
+namespace {
+
+// The number of parts: enough that threads which create and destroy objects seldom contend for a lock.
+constexpr size_t kParts = 16;
+using Parts = std::array<LiveObjectTable, kParts>;
+
+// Returns the table, which is never destroyed: application threads may outlive all static objects. The table
+// needs no heap memory, so entering an object never fails.
+Parts& parts() {
+  alignas(Parts) static std::byte place[sizeof(Parts)];
+  static Parts* const the_parts = new (place) Parts;
+  return *the_parts;
+}
+
+void lock_all() {
+  for (LiveObjectTable& part : parts()) part.mutex().lock();
+}
+
+void unlock_all() {
+  for (LiveObjectTable& part : parts()) part.mutex().unlock();
+}
+
+// Locks all parts around fork(), so that a child finds no part locked by a thread that it lacks. Registered
+// when the library is loaded: the handler registered first locks last. Locks under which no other lock is
+// taken must be locked last.
+[[maybe_unused]] const int watched = ::pthread_atfork(lock_all, unlock_all, unlock_all);
+
+LiveObjectTable& part_of(const void* object) {
+  return parts()[LiveObjectTable::hash_of(object) >> 20 & (kParts - 1)];
+}
+
+}  // namespace
+
+void LiveObject::enter(const void* object, ObjectKind kind, const Identity& identity, Context& owner) {
+  object_ = object;
+  kind_ = kind;
+  identity_ = identity;
+  owner_ = &owner;
+  part_of(object).add(*this);
+}
+
+void LiveObject::leave() {
+  if (object_ == nullptr) return;
+  part_of(object_).remove(*this);
+  object_ = nullptr;
+}
+
+Context* LiveObject::find(const void* object, ObjectKind kind, Identity& identity) {
+  return object == nullptr ? nullptr : part_of(object).find(object, kind, identity);
+}
+
+const char* name_of(ObjectKind kind) {
+  constexpr const char* kNames[] = {
+      "ibv_context",       "ibv_pd",           "ibv_td",        "ibv_mr",  "ibv_mw",   "ibv_dm",
+      "ibv_dmah",          "ibv_comp_channel", "ibv_cq",        "ibv_qp",  "ibv_flow", "ibv_wq",
+      "ibv_rwq_ind_table", "ibv_counters",     "ibv_comp_cntr", "ibv_srq", "ibv_xrcd", "ibv_ah",
+  };
+  static_assert(std::size(kNames) == kind_of(static_cast<const ibv_ah*>(nullptr)) + size_t{1});
+  return kNames[kind];
+}
 
 Context::Context() {
   ibv_context& context = abi_.context;
@@ -29,221 +171,8 @@ Context& Context::of(ibv_context* context) {
   return *reinterpret_cast<Context*>(verbs_get_ctx(context)->priv);
 }
 
-Result<ibv_pd*> Context::alloc_parent_domain(ibv_parent_domain_init_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<ibv_td*> Context::alloc_td(ibv_td_init_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::dealloc_td(ibv_td*) {
-  return EOPNOTSUPP;
-}
-
-int Context::rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_mr*> Context::reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<ibv_mr*> Context::alloc_null_mr(ibv_pd*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::advise_mr(ibv_pd*, ibv_advise_mr_advice, uint32_t, std::span<const ibv_sge>) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_mw*> Context::alloc_mw(ibv_pd*, ibv_mw_type) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::dealloc_mw(ibv_mw*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_dm*> Context::alloc_dm(ibv_alloc_dm_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::free_dm(ibv_dm*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_mr*> Context::reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t, size_t, unsigned) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<UniqueFd> Context::export_dm(ibv_dm*) {
-  return fail(EOPNOTSUPP);
-}
-
-Result<DmaHandle*> Context::alloc_dmah(const DmaHandleInitAttr&) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::dealloc_dmah(DmaHandle*) {
-  return EOPNOTSUPP;
-}
-
-void Context::use_dmah(ibv_mr*, DmaHandle*) {}
-
-int Context::query_comp_cntr_caps(CompletionCounterCaps&) {
-  return EOPNOTSUPP;
-}
-
-Result<CompletionCounter*> Context::create_comp_cntr(const CompletionCounterInitAttr&) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::destroy_comp_cntr(CompletionCounter*) {
-  return EOPNOTSUPP;
-}
-
 std::atomic<uint64_t>& Context::comp_cntr_value(CompletionCounter*, bool) {
   std::abort();  // unreachable: no provider without counters created one
-}
-
-int Context::attach_comp_cntr(ibv_qp*, CompletionCounter*, uint32_t) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_pd*> Context::import_pd(uint32_t) {
-  return fail(EOPNOTSUPP);
-}
-
-void Context::unimport_pd(ibv_pd*) {}
-
-Result<ibv_mr*> Context::import_mr(ibv_pd*, uint32_t) {
-  return fail(EOPNOTSUPP);
-}
-
-void Context::unimport_mr(ibv_mr*) {}
-
-Result<ibv_dm*> Context::import_dm(uint32_t) {
-  return fail(EOPNOTSUPP);
-}
-
-void Context::unimport_dm(ibv_dm*) {}
-
-Result<Provider::Imported> Provider::import(int) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::query_rt_values(ibv_values_ex*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_cq_ex*> Context::create_cq_ex(ibv_cq_init_attr_ex*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::modify_cq(ibv_cq*, ibv_modify_cq_attr*) {
-  return EOPNOTSUPP;
-}
-
-ibv_qp_ex* Context::qp_to_qp_ex(ibv_qp*) {
-  return nullptr;
-}
-
-int Context::modify_qp_rate_limit(ibv_qp*, const ibv_qp_rate_limit_attr*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_flow*> Context::create_flow(ibv_qp*, const ibv_flow_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::destroy_flow(ibv_flow*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_wq*> Context::create_wq(ibv_wq_init_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::modify_wq(ibv_wq*, const ibv_wq_attr*) {
-  return EOPNOTSUPP;
-}
-
-int Context::destroy_wq(ibv_wq*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_rwq_ind_table*> Context::create_rwq_ind_table(const ibv_rwq_ind_table_init_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::destroy_rwq_ind_table(ibv_rwq_ind_table*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_counters*> Context::create_counters(const ibv_counters_init_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::destroy_counters(ibv_counters*) {
-  return EOPNOTSUPP;
-}
-
-int Context::attach_counters(ibv_counters*, const ibv_counter_attach_attr*, ibv_flow*) {
-  return EOPNOTSUPP;
-}
-
-int Context::read_counters(ibv_counters*, uint64_t*, uint32_t, uint32_t) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_srq*> Context::create_srq(ibv_srq_init_attr_ex*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::modify_srq(ibv_srq*, ibv_srq_attr*, int) {
-  return EOPNOTSUPP;
-}
-
-int Context::query_srq(ibv_srq*, ibv_srq_attr*) {
-  return EOPNOTSUPP;
-}
-
-int Context::post_srq_ops(ibv_srq*, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
-  *bad_wr = wr;
-  return EOPNOTSUPP;
-}
-
-int Context::get_srq_num(ibv_srq*, uint32_t*) {
-  return EOPNOTSUPP;
-}
-
-int Context::destroy_srq(ibv_srq*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_xrcd*> Context::open_xrcd(ibv_xrcd_init_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::close_xrcd(ibv_xrcd*) {
-  return EOPNOTSUPP;
-}
-
-Result<ibv_qp*> Context::open_qp(ibv_qp_open_attr*) {
-  return fail(EOPNOTSUPP);
-}
-
-int Context::resolve_eth_l2_from_gid(ibv_ah_attr*, uint8_t[6], uint16_t*) {
-  return EOPNOTSUPP;
-}
-
-int Context::attach_mcast(ibv_qp*, const ibv_gid*, uint16_t) {
-  return EOPNOTSUPP;
-}
-
-int Context::detach_mcast(ibv_qp*, const ibv_gid*, uint16_t) {
-  return EOPNOTSUPP;
 }
 
 }  // namespace verbena::provider

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/libibverbs/provider/live_objects.h"
-
 #include <deque>
 #include <memory>
 #include <thread>
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/forked_children.h"
+#include "libraries/libibverbs/provider/provider.h"
 
 namespace verbena::provider {
 namespace {

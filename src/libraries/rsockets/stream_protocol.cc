@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/rsockets/connect_data.h"
+#include "libraries/rsockets/stream_protocol.h"
 
 #include <cstring>
-
-#include "libraries/rsockets/iomap_table.h"
 
 namespace verbena::rsockets {
 namespace {
