@@ -129,6 +129,55 @@ TEST(DoctorFirewall, ReadsWhatNftWrites) {
   EXPECT_THAT(dropped.by, HasSubstr("handle 6"));
 }
 
+// nft of Debian 12 about a chain of iptables-nft, and iptables-nft-save about the same chain.
+TEST(DoctorFirewall, IptablesSaveHasTheValuesThatNftOmits) {
+  auto tables = parse_nft(R"({"nftables": [
+    {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "handle": 1, "type": "filter", "hook": "input",
+               "prio": 0, "policy": "drop"}},
+    {"rule": {"family": "ip", "table": "filter", "chain": "INPUT", "handle": 2, "expr": [
+      {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "udp"}},
+      {"xt": {"type": "match", "name": "multiport"}}, {"counter": {"packets": 0, "bytes": 0}}, {"accept": null}]}},
+    {"chain": {"family": "ip", "table": "filter", "name": "input", "handle": 3, "type": "filter", "hook": "input",
+               "prio": 0, "policy": "accept"}},
+    {"rule": {"family": "ip", "table": "filter", "chain": "input", "handle": 4, "expr": [
+      {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "@some"}},
+      {"drop": null}]}}]})");
+  EXPECT_EQ(judge(tables, {.netdev = "eth0"}).kind, Outcome::kMayBeDropped);
+  complete(tables,
+           parse_iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 53,4791 -j "
+                          "ACCEPT\nCOMMIT\n*nat\n:OUTPUT DROP [0:0]\nCOMMIT\n",
+                          "ip"));
+  EXPECT_EQ(judge(tables, {.incoming = false, .netdev = "eth0"}).kind, Outcome::kDropped)
+      << "by another table";
+  EXPECT_THAT(judge(tables, {.netdev = "eth0"}).by, HasSubstr("'input'"));
+  EXPECT_THAT(judge(tables, {.netdev = "eth0", .destination_port = 54}).by,
+              HasSubstr("policy of chain INPUT"));
+}
+
+// Without iptables-save, nft's names are all that is known.
+TEST(DoctorFirewall, TargetsOfIptablesHaveNamesAtLeast) {
+  const auto tables = parse_nft(R"({"nftables": [
+    {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "handle": 1, "type": "filter", "hook": "input",
+               "prio": 0, "policy": "accept"}},
+    {"rule": {"family": "ip", "table": "filter", "chain": "INPUT", "handle": 2, "expr": [
+      {"counter": {"packets": 0, "bytes": 0}}, {"xt": {"type": "target", "name": "REJECT"}}]}}]})");
+  EXPECT_EQ(judge(tables, {.netdev = "eth0"}).kind, Outcome::kDropped);
+}
+
+TEST(DoctorFirewall, AddressesOfNftDependOnThePeer) {
+  for (const char* addresses :
+       {R"({"prefix": {"addr": "10.0.0.0", "len": 8}})", R"("@peers")",
+        R"({"range": ["10.0.0.1", "10.0.0.9"]})", R"({"set": ["10.0.0.1", "10.0.0.9"]})"}) {
+    const std::string rules = std::string(R"({"nftables": [
+      {"chain": {"family": "inet", "table": "t", "name": "c", "handle": 1, "hook": "input", "policy": "accept"}},
+      {"rule": {"family": "inet", "table": "t", "chain": "c", "handle": 2, "expr": [
+        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": )") +
+                              addresses + R"(}}, {"drop": null}]}}]})";
+    EXPECT_EQ(judge(parse_nft(rules), {.netdev = "eth0"}).kind, Outcome::kMayBeDropped) << addresses;
+    EXPECT_EQ(judge(parse_nft(rules), {.ipv6 = true, .netdev = "eth0"}).kind, Outcome::kPasses) << addresses;
+  }
+}
+
 TEST(DoctorFirewall, WhatIsNoRulesetIsSaidToBeNone) {
   EXPECT_THROW(parse_nft("nonsense"), nlohmann::json::exception);
   EXPECT_THROW(parse_nft("{}"), nlohmann::json::exception);

@@ -117,6 +117,20 @@ class Firewall(Doctor):
         inside(self.host, "iptables", "-A", "OUTPUT", "-p", "udp", "--dport", "4791", "-j", "DROP")
         self.assert_found("firewall", "that leave by eth0", user=ROOT)
 
+    def test_iptables_rules_for_others(self):
+        harness.require_programs("iptables-nft", "iptables-nft-save", "nft")
+        for rule in ("-p udp -m multiport --dports 53,4790", "-m conntrack --ctstate INVALID"):
+            inside(self.host, "iptables-nft", "-A", "INPUT", *rule.split(), "-j", "DROP")
+        inside(self.host, "iptables-nft", "-A", "INPUT", "-p", "udp", "-m", "multiport", "--dports", "53,4791", "-j", "ACCEPT")
+        inside(self.host, "iptables-nft", "-A", "INPUT", "-i", "lo", "-j", "ACCEPT")
+        inside(self.host, "iptables-nft", "-P", "INPUT", "DROP")
+        self.assert_fine(user=ROOT)
+
+    def test_the_other_kind_of_iptables_drops_the_port(self):
+        harness.require_programs("iptables-legacy", "iptables-legacy-save")
+        inside(self.host, "iptables-legacy", "-A", "INPUT", "-p", "udp", "--dport", "4791", "-j", "DROP")
+        self.assert_found("firewall", "--dport 4791 -j DROP' drops IPv4 packets", user=ROOT)
+
 
 class Links(Doctor):
     def test_no_carrier(self):

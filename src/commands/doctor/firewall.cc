@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <netinet/in.h>
+#include <strings.h>
 
 #include "base/format.h"
 
@@ -55,7 +56,7 @@ Match match(const Condition& condition, const Probe& probe) {
       holds = probe.netdev == "lo";
       break;
     case Field::kConnectionState:
-      holds = has_name(condition, "new");
+      holds = has_name(condition, "new") || has_name(condition, "NEW");
       break;
     case Field::kOther:
       return Match::kMaybe;
@@ -95,7 +96,7 @@ class Walk {
     bool some_returned = false;
     for (const Rule& rule : chain.rules) {
       const Match matched = match(rule, probe_);
-      if (matched == Match::kNo || rule.verdict == Verdict::kNone) continue;
+      if (matched == Match::kNo) continue;
       const bool all = matched == Match::kYes;
       if (rule.verdict == Verdict::kReturn) {
         if (all) return End::kOpen;
@@ -139,6 +140,31 @@ bool is_on_the_way(const Chain& chain, const Probe& probe) {
 }
 
 }  // namespace
+
+Verdict verdict_named(const std::string& name) {
+  static constexpr std::pair<const char*, Verdict> kVerdicts[] = {
+      {"accept", Verdict::kAccept}, {"drop", Verdict::kDrop}, {"reject", Verdict::kDrop},
+      {"return", Verdict::kReturn}, {"jump", Verdict::kJump}, {"goto", Verdict::kGoto}};
+  for (const auto& [known, verdict] : kVerdicts) {
+    if (::strcasecmp(known, name.c_str()) == 0) return verdict;
+  }
+  return Verdict::kNone;
+}
+
+void complete(std::vector<Table>& listed, std::vector<Table> saved) {
+  for (Table& table : saved) {
+    const auto same = std::ranges::find_if(
+        listed, [&](const Table& one) { return one.family == table.family && one.name == table.name; });
+    if (same == listed.end()) {
+      listed.push_back(std::move(table));
+      continue;
+    }
+    for (auto& [name, chain] : same->chains) {
+      const auto whole = table.chains.find(name);
+      if (!chain.is_complete && whole != table.chains.end()) chain = std::move(whole->second);
+    }
+  }
+}
 
 // Each table can drop a packet that another accepts, so the order of tables does not matter.
 Outcome judge(const std::vector<Table>& tables, const Probe& probe) {

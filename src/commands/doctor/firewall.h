@@ -15,7 +15,7 @@ namespace verbena::commands::doctor {
 struct Probe {
   bool incoming = true;
   bool ipv6 = false;
-  std::string netdev;  // network device through which the packet arrives or leaves
+  std::string netdev{};  // network device through which the packet arrives or leaves
   uint16_t source_port = 49'200;
   uint16_t destination_port = 4791;
 };
@@ -35,8 +35,8 @@ enum class Field {
 
 struct Condition {
   Field field = Field::kOther;
-  std::vector<std::string> words;                      // accepted names; a network device's may end in '*'
-  std::vector<std::pair<uint32_t, uint32_t>> numbers;  // accepted ranges, both ends included
+  std::vector<std::string> words{};                      // accepted names; a network device's may end in '*'
+  std::vector<std::pair<uint32_t, uint32_t>> numbers{};  // accepted ranges, both ends included
   bool negated = false;
 };
 
@@ -51,14 +51,15 @@ struct Rule {
 
 struct Chain {
   std::string hook;  // "input", "output", "prerouting", ...; empty for a chain that only jumps reach
-  int priority = 0;
   bool drops_the_rest = false;  // policy DROP
+  bool is_complete = true;      // false if nft names an iptables match or target without its values
   std::string text;
   std::vector<Rule> rules;
 };
 
 struct Table {
   std::string family;  // "ip", "ip6", "inet"
+  std::string name;
   std::map<std::string, Chain> chains;
 };
 
@@ -71,9 +72,17 @@ struct Outcome {
 // property that Probe lacks. Pure.
 Outcome judge(const std::vector<Table>& tables, const Probe& probe);
 
+// Returns the verdict of nft's statement or iptables' target of this name, in either case; kNone if it
+// decides nothing.
+Verdict verdict_named(const std::string& name);
+
 // Parses the output of `nft -j list ruleset`. Throws nlohmann::json::exception if it is malformed.
 std::vector<Table> parse_nft(std::string_view json);
 // Parses the output of `iptables-save` (family "ip") or `ip6tables-save` ("ip6").
 std::vector<Table> parse_iptables(std::string_view text, const std::string& family);
+// Replaces the incomplete chains of `listed`, from nft, with those of `saved`, from iptables-save as it shows
+// rules of nftables. Adds tables that nft did not list. Other chains stay: iptables-save omits conditions
+// that iptables lacks, such as named sets.
+void complete(std::vector<Table>& listed, std::vector<Table> saved);
 
 }  // namespace verbena::commands::doctor

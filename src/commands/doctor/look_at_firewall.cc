@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <string_view>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -23,33 +24,38 @@ struct Rules {
   bool failed = false;  // at least one tool failed
 };
 
-void add(std::vector<Table> more, Rules& rules) {
+// Runs a command that lists rules. Returns nullopt if there is no such command or it fails.
+std::optional<std::string> listed_by(const std::vector<std::string>& words, Rules& rules) {
+  auto ran = run_command(words, kListPatience);
+  if (!ran) return std::nullopt;
+  if (ran->status != 0) {
+    rules.failed = true;
+    return std::nullopt;
+  }
   rules.read = true;
-  for (Table& table : more) rules.tables.push_back(std::move(table));
+  return std::move(ran->out);
 }
 
 void read_nft(Rules& rules) {
-  const auto ran = run_command({"nft", "-j", "list", "ruleset"}, kListPatience);
-  if (!ran) return;
-  if (ran->status != 0) {
-    rules.failed = true;
-    return;
-  }
+  const auto text = listed_by({"nft", "-j", "list", "ruleset"}, rules);
+  if (!text) return;
   try {
-    add(parse_nft(ran->out), rules);
+    rules.tables = parse_nft(*text);
   } catch (const nlohmann::json::exception&) {
     rules.failed = true;
   }
 }
 
-void read_iptables(const char* program, const char* family, Rules& rules) {
-  const auto ran = run_command({program}, kListPatience);
-  if (!ran) return;
-  if (ran->status != 0) {
-    rules.failed = true;
-  } else {
-    add(parse_iptables(ran->out, family), rules);
+// Reads the rules of iptables ("ip") or ip6tables ("ip6"). The kernel keeps those of iptables-nft in
+// nftables, and those of iptables-legacy apart. Plain iptables-save would show one kind only.
+void read_iptables(const std::string& family, Rules& rules) {
+  if (const auto text = listed_by({family + "tables-nft-save"}, rules)) {
+    complete(rules.tables, parse_iptables(*text, family));
   }
+  if (!has_legacy_tables(family)) return;
+  const auto text = listed_by({family + "tables-legacy-save"}, rules);
+  if (!text) rules.failed = true;
+  std::ranges::move(parse_iptables(text.value_or(""), family), std::back_inserter(rules.tables));
 }
 
 std::string described(const Probe& probe) {
@@ -89,13 +95,12 @@ void look_at_firewall(const std::vector<std::string>& netdevs, Findings& finding
     return findings.unseen(kFirewall, "only root may read the rules of nftables and iptables",
                            "if other hosts do not answer, ask again as root: sudo verbena doctor");
   }
-  if (!has_legacy_tables() && (!nft_tables || *nft_tables == 0)) {
+  if (!has_legacy_tables("ip") && !has_legacy_tables("ip6") && (!nft_tables || *nft_tables == 0)) {
     return findings.fine(kFirewall, "there are no rules of nftables and iptables");
   }
   Rules rules;
   read_nft(rules);
-  read_iptables("iptables-save", "ip", rules);
-  read_iptables("ip6tables-save", "ip6", rules);
+  for (const char* family : {"ip", "ip6"}) read_iptables(family, rules);
   Probe probe;
   const Outcome outcome = worst_of(rules.tables, netdevs, probe);
   if (outcome.kind == Outcome::kDropped) {

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <string>
 
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -45,13 +44,10 @@ Result<size_t> count_nft_tables() {
   }
 }
 
-bool has_legacy_tables() {
-  for (const char* file : {"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"}) {
-    std::ifstream names(file);
-    std::string name;
-    if (names >> name) return true;
-  }
-  return false;
+bool has_legacy_tables(const std::string& family) {
+  std::ifstream names("/proc/net/" + family + "_tables_names");
+  std::string name;
+  return static_cast<bool>(names >> name);
 }
 
 }  // namespace verbena::commands::doctor

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "base/result.h"
 
@@ -11,8 +12,8 @@ namespace verbena::commands::doctor {
 // other than root, and with other errors if the kernel has no nftables.
 Result<size_t> count_nft_tables();
 
-// Whether this network namespace has tables of legacy iptables, which nftables does not list. Returns false
-// also if the tables' names cannot be read.
-bool has_legacy_tables();
+// Whether this network namespace has tables of legacy iptables (family "ip") or ip6tables ("ip6"), which
+// nftables does not list. Returns false also if the tables' names cannot be read.
+bool has_legacy_tables(const std::string& family);
 
 }  // namespace verbena::commands::doctor
