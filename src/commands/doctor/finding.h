@@ -11,7 +11,7 @@ namespace verbena::commands::doctor {
 enum class Level {
   kFine,    // correct
   kUnseen,  // could not be checked
-  kCost,    // works, but slower or less conveniently than it could
+  kCost,    // works, but slower, less safely or less conveniently than it could
   kFault,   // something does not work
 };
 

@@ -72,7 +72,8 @@ void add_rule(const std::string& line, Table& table) {
   const std::vector<std::string> words = words_of(line);
   if (words.size() < 2) return;
   Rule rule;
-  rule.text = verbena::format("'{} {}'", table.family == "ip6" ? "ip6tables" : "iptables", line);
+  rule.text = verbena::format("'{}tables{} {}'", table.family,
+                              table.name == "filter" ? "" : " -t " + table.name, line);
   bool negated = false;
   for (size_t i = 2; i < words.size(); ++i) {
     if (words[i] == "!") {
@@ -85,6 +86,8 @@ void add_rule(const std::string& line, Table& table) {
       const bool is_chain = table.chains.contains(value);
       rule.verdict = !is_chain ? verdict_named(value) : words[i] == "-g" ? Verdict::kGoto : Verdict::kJump;
       rule.target = value;
+    } else if (words[i] == "--notrack") {  // of the target CT
+      rule.verdict = Verdict::kNotrack;
     } else if (std::ranges::find(kNoConditions, words[i]) == std::end(kNoConditions)) {
       rule.conditions.push_back(condition_of(words[i], value, negated));
     }
@@ -102,8 +105,8 @@ void add_chain(const std::string& line, Table& table) {
   if (words[1] == "-") return;
   for (const char letter : words[0]) chain.hook += static_cast<char>(std::tolower(letter));
   chain.drops_the_rest = words[1] == "DROP";
-  chain.text = verbena::format("the policy of chain {} in {}'s table '{}'", words[0],
-                               table.family == "ip6" ? "ip6tables" : "iptables", table.name);
+  chain.text =
+      verbena::format("the policy of chain {} in {}tables's table '{}'", words[0], table.family, table.name);
 }
 
 }  // namespace

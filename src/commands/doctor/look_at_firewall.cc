@@ -60,31 +60,53 @@ void read_iptables(const std::string& family, Rules& rules) {
 
 std::string described(const Probe& probe) {
   return verbena::format("{} to UDP port 4791 {} {}", probe.ipv6 ? "IPv6 packets" : "IPv4 packets",
-                         probe.incoming ? "that come by" : "that leave by", probe.netdev);
+                         probe.direction == Probe::kIncoming ? "that come by" : "that leave by",
+                         probe.netdev);
 }
 
 const char* remedy(const Probe& probe) {
-  return probe.incoming ? "let new UDP flows to port 4791 in, as in 'nft insert rule inet filter input udp "
-                          "dport 4791 accept': "
-                          "that packets leave does not open the way back"
-                        : "let UDP to port 4791 out";
+  return probe.direction == Probe::kIncoming
+             ? "let new UDP flows to port 4791 in, as in 'nft insert rule inet filter input udp dport 4791 "
+               "accept': that packets leave does not open the way back"
+             : "let UDP to port 4791 out";
 }
 
 // Returns the worst outcome over all network devices, directions and families, and its packet in `which`.
 Outcome worst_of(const std::vector<Table>& tables, const std::vector<std::string>& netdevs, Probe& which) {
   Outcome worst;
   for (const std::string& netdev : netdevs) {
-    for (const bool incoming : {true, false}) {
+    for (const auto direction : {Probe::kIncoming, Probe::kOutgoing}) {
       for (const bool ipv6 : {false, true}) {
-        const Probe probe{.incoming = incoming, .ipv6 = ipv6, .netdev = netdev};
+        Probe probe{.direction = direction, .ipv6 = ipv6, .netdev = netdev};
+        probe.is_tracked = judge(tables, probe, Verdict::kNotrack).extent != Outcome::kAll;
         Outcome outcome = judge(tables, probe);
-        if (outcome.kind <= worst.kind) continue;
+        if (outcome.extent <= worst.extent) continue;
         worst = std::move(outcome);
         which = probe;
       }
     }
   }
   return worst;
+}
+
+// Reports a rule by which a container takes UDP port 4791 of this host's address (docs/security.md).
+void look_at_translation(const std::vector<Table>& tables, const std::vector<std::string>& netdevs, bool ipv6,
+                         Findings& findings) {
+  for (const std::string& netdev : netdevs) {
+    const Probe probe{.direction = Probe::kForwarded, .ipv6 = ipv6, .netdev = netdev, .source_port = 4791};
+    const std::string rule = netdev == "lo" ? "" : translation_of(tables, probe);
+    if (rule.empty()) continue;
+    findings.cost(
+        kFirewall,
+        rule +
+            " gives forwarded packets from UDP port 4791 an address of this host: a container can "
+            "speak for this host",
+        verbena::format(
+            "translate nothing for that port: {}tables -t raw -A PREROUTING -p udp --dport 4791 -j CT "
+            "--notrack, and the same for OUTPUT (nft: 'udp dport 4791 notrack', priority raw)",
+            ipv6 ? "ip6" : "ip"));
+    return;
+  }
 }
 
 }  // namespace
@@ -103,13 +125,16 @@ void look_at_firewall(const std::vector<std::string>& netdevs, Findings& finding
   for (const char* family : {"ip", "ip6"}) read_iptables(family, rules);
   Probe probe;
   const Outcome outcome = worst_of(rules.tables, netdevs, probe);
-  if (outcome.kind == Outcome::kDropped) {
+  if (outcome.extent == Outcome::kAll) {
     findings.fault(kFirewall, verbena::format("{} drops {}", outcome.by, described(probe)), remedy(probe));
-  } else if (outcome.kind == Outcome::kMayBeDropped) {
+  } else if (outcome.extent == Outcome::kSome) {
     findings.cost(kFirewall, verbena::format("{} drops some {}", outcome.by, described(probe)),
                   verbena::format("if peers are among them, {}", remedy(probe)));
-  } else if (rules.read && !rules.failed) {
-    findings.fine(kFirewall, "no rule of nftables or iptables drops packets to UDP port 4791");
+  }
+  for (const bool ipv6 : {false, true}) look_at_translation(rules.tables, netdevs, ipv6, findings);
+  if (findings.amiss(kFirewall)) return;
+  if (rules.read && !rules.failed) {
+    findings.fine(kFirewall, "no rule of nftables or iptables drops or translates packets to UDP port 4791");
   } else {
     findings.unseen(
         kFirewall,

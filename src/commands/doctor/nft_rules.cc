@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Statements that do not affect whether the packet passes.
-constexpr std::array<std::string_view, 11> kHarmless = {
-    "counter", "log", "mangle", "notrack", "ct helper", "meta", "set", "dup", "quota", "flow", "ct count"};
+constexpr std::array<std::string_view, 10> kHarmless = {"counter", "log", "mangle", "ct helper", "meta",
+                                                        "set",     "dup", "quota",  "flow",      "ct count"};
 
 // Names the left side of a comparison as nft's rules do: "meta iifname", "ct state", "udp dport".
 std::string name_of(const Json& left) {
