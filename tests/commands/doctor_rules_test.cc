@@ -6,7 +6,6 @@
 #include "commands/doctor/checks.h"
 #include "commands/doctor/finding.h"
 #include "commands/doctor/firewall.h"
-#include "commands/doctor/report.h"
 
 namespace verbena::commands::doctor {
 namespace {

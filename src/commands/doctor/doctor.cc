@@ -15,7 +15,6 @@
 #include "commands/doctor/checks.h"
 #include "commands/doctor/peer.h"
 #include "commands/doctor/program.h"
-#include "commands/doctor/report.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"

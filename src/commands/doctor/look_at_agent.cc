@@ -181,14 +181,6 @@ void look_at_answer(const control::AgentStatus& status, Findings& findings) {
                                                         : verbena::format("of user {}", status.uid)));
 }
 
-control::AdminResult<std::unique_ptr<control::Admin>> connect(const std::string& program) {
-  return control::Admin::connect({.start_agent = true, .agent_program = program});
-}
-
-bool is_another_version(int error) {
-  return error == EPROTONOSUPPORT;
-}
-
 }  // namespace
 
 std::optional<control::AgentStatus> look_at_agent(Findings& findings) {
@@ -199,12 +191,12 @@ std::optional<control::AgentStatus> look_at_agent(Findings& findings) {
   }
   const auto installation = Installation::of_this_program();
   const std::string program = control::find_agent_program(installation ? installation->agent.string() : "");
-  auto admin = connect(program);
+  auto admin = control::Admin::connect({.start_agent = true, .agent_program = program});
   if (!admin) {
     const control::AdminError& error = admin.error();
     if (error.code == ECONNREFUSED) {
       say_none_can_be_started(program, findings);
-    } else if (is_another_version(error.code)) {
+    } else if (error.code == EPROTONOSUPPORT) {
       findings.fault(kAgent, error.text,
                      "have the agent of this installation take over, programs go on: end the other one");
     } else if (error.code == EPERM) {

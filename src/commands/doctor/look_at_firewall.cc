@@ -2,21 +2,47 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <iterator>
 
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
 #include "commands/doctor/checks.h"
 #include "commands/doctor/command_output.h"
 #include "commands/doctor/firewall.h"
-#include "commands/doctor/nft_tables.h"
+#include "commands/doctor/netlink_dump.h"
 
 namespace verbena::commands::doctor {
 namespace {
 
 constexpr const char* kFirewall = "firewall";
 constexpr Duration kListPatience = std::chrono::seconds(10);
+
+int on_table(const nlmsghdr*, void* count) {
+  ++*static_cast<size_t*>(count);
+  return MNL_CB_OK;
+}
+
+// Asks the kernel for the number of nftables tables in this network namespace. Fails with EPERM for users
+// other than root, and with other errors if the kernel has no nftables.
+Result<size_t> count_nft_tables() {
+  size_t tables = 0;
+  const auto asked = NetlinkDump(NETLINK_NETFILTER)
+                         .ask((NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETTABLE, nfgenmsg{}, on_table, &tables);
+  if (!asked) return fail(asked.error().code);
+  return tables;
+}
+
+// Whether this network namespace has tables of legacy iptables (family "ip") or ip6tables ("ip6"), which
+// nftables does not list. Returns false also if the tables' names cannot be read.
+bool has_legacy_tables(const std::string& family) {
+  std::ifstream names("/proc/net/" + family + "_tables_names");
+  std::string name;
+  return static_cast<bool>(names >> name);
+}
 
 struct Rules {
   std::vector<Table> tables;

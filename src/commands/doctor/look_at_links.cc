@@ -3,7 +3,6 @@
 
 #include "base/format.h"
 #include "commands/doctor/checks.h"
-#include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
 #include "control/model/port_attributes.h"
 
@@ -13,7 +12,7 @@ namespace {
 constexpr const char* kLinks = "links";
 constexpr const char* kMtu = "mtu";
 
-constexpr uint32_t kSmallestPacket = 256 + kPacketOverhead;
+constexpr uint32_t kSmallestPacket = 256 + control::kPacketOverhead;
 constexpr uint32_t kUsualPathMtu = 1024;
 
 using control::LinkStatus;
@@ -64,16 +63,12 @@ void say_there_is_none(const Netdevs& netdevs, Findings& findings) {
   const auto deleted = std::ranges::find_if(netdevs.all, [](const Netdev& one) {
     return !one.loopback && one.master == 0 && one.up && one.carrier && one.has_address;
   });
-  if (deleted != netdevs.all.end()) {
-    findings.fault(kLinks, verbena::format("there is no link; network devices that have none: {}", names),
-                   verbena::format("make one: verbena link add rxe_{0} {0}", deleted->name));
-    return;
-  }
   findings.fault(
       kLinks,
       names.empty() ? "there is no link, and no network device to have one"
                     : verbena::format("there is no link; network devices that have none: {}", names),
-      names.empty()
+      deleted != netdevs.all.end() ? verbena::format("make one: verbena link add rxe_{0} {0}", deleted->name)
+      : names.empty()
           ? "switch loopback on: ip link set lo up"
           : "switch a device on and give it an address, 'ip link set DEV up', 'ip addr add ADDRESS/24 "
             "dev DEV', or add a link by name: verbena link add NAME DEV");
@@ -155,7 +150,7 @@ void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& find
                         netdev, one.link.mtu, path_mtu(one)),
         verbena::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
   }
-  const uint32_t needed = path_mtu(one) + kPacketOverhead;
+  const uint32_t needed = path_mtu(one) + control::kPacketOverhead;
   for (const Netdev& port : netdevs.all) {
     if (port.master != one.link.interface_index || port.mtu >= needed) continue;
     findings.fault(
@@ -176,7 +171,7 @@ std::string remedy(const LinkStatus& one, uint32_t narrowest) {
 // Reports routes with a smaller MTU than the path MTU needs. A configured one is a fault. One learned from
 // routers is only a cost, since its hosts may not be peers.
 void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
-  const uint32_t needed = path_mtu(one) + kPacketOverhead;
+  const uint32_t needed = path_mtu(one) + control::kPacketOverhead;
   const auto what = [&](const NarrowRoute& route, const std::string& by) {
     return verbena::format(
         "the way to {} carries {} bytes ({}), and the path MTU of {} is {}, which needs {}",

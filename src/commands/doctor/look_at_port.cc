@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "commands/doctor/checks.h"
 #include "commands/verbena/names.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPort = "port";
-constexpr uint16_t kUdpPort = 4791;
+using roce::kUdpPort;
 
 bool is_rxe_loaded() {
   std::error_code ignored;
