@@ -90,8 +90,7 @@ bool look_at_program(const std::string& program, doctor::Findings& findings) {
   } else if (error == ENOENT) {
     complain(
         "'{}' is neither a program in PATH, nor a file, nor a host whose name or address is known; give a "
-        "path "
-        "such as ./program, or an IP address",
+        "path such as ./program, or an IP address",
         printable(program));
   } else if (error == ENOEXEC) {
     complain("'{}' is neither a program, nor a script, nor a shared library", printable(program));

@@ -44,13 +44,11 @@ Complaint complaint_about(const char* path, const struct stat& status, uid_t own
             verbena::format("have its owner (user {}) give it another name", status.st_uid)};
   }
   if (paths::is_ambiguous(status.st_uid)) {
-    return {
-        verbena::format(
-            "belongs to a user who has no number in this user namespace (shown as {}), and users without "
-            "a number can write above it",
-            status.st_uid),
-        "have root allow only itself to write to the directories above it, or start the agent in this user "
-        "namespace beforehand: verbena agent"};
+    return {verbena::format("belongs to a user who has no number in this user namespace (shown as {}), and "
+                            "users without a number can write above it",
+                            status.st_uid),
+            "have root allow only itself to write to the directories above it, or start the agent in this "
+            "user namespace beforehand: verbena agent"};
   }
   if (status.st_uid != paths::shown_as(owner)) {
     return {verbena::format("belongs to user {}", status.st_uid),
@@ -160,14 +158,12 @@ void say_none_can_be_started(const std::string& program, Findings& findings) {
 
 void look_at_answer(const control::AgentStatus& status, Findings& findings) {
   if (status.refused.count > 0) {
-    findings.fault(
-        kAgent,
-        verbena::format("programs came whose libraries speak another version of the protocol than the "
-                        "agent's {}: {} times, "
-                        "the last was pid {} with version {}",
-                        status.protocol_version, status.refused.count, status.refused.last_pid,
-                        status.refused.last_version),
-        "start those programs again with the libraries that are installed now");
+    findings.fault(kAgent,
+                   verbena::format("programs came whose libraries speak another version of the protocol than "
+                                   "the agent's {}: {} times, the last was pid {} with version {}",
+                                   status.protocol_version, status.refused.count, status.refused.last_pid,
+                                   status.refused.last_version),
+                   "start those programs again with the libraries that are installed now");
   }
   if (status.version != VERBENA_VERSION) {
     findings.cost(kAgent,

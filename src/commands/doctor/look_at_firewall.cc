@@ -122,15 +122,14 @@ void look_at_translation(const std::vector<Table>& tables, const std::vector<std
     const Probe probe{.direction = Probe::kForwarded, .ipv6 = ipv6, .netdev = netdev, .source_port = 4791};
     const std::string rule = netdev == "lo" ? "" : translation_of(tables, probe);
     if (rule.empty()) continue;
-    findings.cost(
-        kFirewall,
-        rule +
-            " gives forwarded packets from UDP port 4791 an address of this host: a container can "
-            "speak for this host",
-        verbena::format(
-            "translate nothing for that port: {}tables -t raw -A PREROUTING -p udp --dport 4791 -j CT "
-            "--notrack, and the same for OUTPUT (nft: 'udp dport 4791 notrack', priority raw)",
-            ipv6 ? "ip6" : "ip"));
+    findings.cost(kFirewall,
+                  verbena::format("{} gives forwarded packets from UDP port 4791 an address of this host: a "
+                                  "container can speak for this host",
+                                  rule),
+                  verbena::format(
+                      "translate nothing for that port: {}tables -t raw -A PREROUTING -p udp --dport 4791 -j "
+                      "CT --notrack, and the same for OUTPUT (nft: 'udp dport 4791 notrack', priority raw)",
+                      ipv6 ? "ip6" : "ip"));
     return;
   }
 }

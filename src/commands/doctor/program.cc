@@ -39,9 +39,8 @@ void look_at_privileges(const fs::path& file, Findings& findings) {
   findings.fault(
       kProgram,
       verbena::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
-      "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
-      "--ambient-caps'; or 'verbena "
-      "system on'");
+      "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv --ambient-caps'; or "
+      "'verbena system on'");
 }
 
 // `verbena run` makes AddressSanitizer accept its preload (sanitizers.h).
@@ -101,12 +100,11 @@ void look_at_libraries(const fs::path& program, const ElfFile& file, const Insta
                    "take it as built for your distribution's rdma-core, or a later Verbena");
   }
   if (findings.amiss(kProgram)) return;
-  findings.fine(kProgram,
-                ours.empty()
-                    ? verbena::format("{} is linked with none of libibverbs and librdmacm; what it loads "
-                                      "while it runs (dlopen) will be Verbena's",
-                                      program.string())
-                    : verbena::format("{} loads Verbena's {}", program.string(), ours));
+  findings.fine(kProgram, ours.empty()
+                              ? verbena::format("{} is linked with none of libibverbs and librdmacm; what it "
+                                                "loads while it runs (dlopen) will be Verbena's",
+                                                program.string())
+                              : verbena::format("{} loads Verbena's {}", program.string(), ours));
 }
 
 void look_at_elf_file(const fs::path& program, const ElfFile& file, const Installation& installation,
@@ -123,9 +121,9 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
   } else if (!file.dynamic || file.interpreter.empty()) {
     findings.fault(
         kProgram,
-        verbena::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
-                        "front",
-                        program.string()),
+        verbena::format(
+            "{} is linked statically: what it knows of RDMA is in it, and nothing can be put in front",
+            program.string()),
         "link it with libibverbs.so.1 and librdmacm.so.1");
   } else if (file.interpreter != own.interpreter) {
     findings.fault(kProgram,
