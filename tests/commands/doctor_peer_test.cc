@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "commands/doctor/peer.h"
-#include "commands/doctor/report.h"
 
 namespace verbena::commands::doctor {
 namespace {

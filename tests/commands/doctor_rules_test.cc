@@ -6,7 +6,6 @@
 #include "commands/doctor/checks.h"
 #include "commands/doctor/finding.h"
 #include "commands/doctor/firewall.h"
-#include "commands/doctor/report.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -20,14 +19,14 @@ Outcome judge_iptables(const char* rules, Probe probe = {.netdev = kIncomingByEt
 }
 
 TEST(DoctorFirewall, NoRulesDropNothing) {
-  EXPECT_EQ(judge({}, {.netdev = "eth0"}).kind, Outcome::kPasses);
-  EXPECT_EQ(judge_iptables("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n").kind, Outcome::kPasses);
+  EXPECT_EQ(judge({}, {.netdev = "eth0"}).extent, Outcome::kNone);
+  EXPECT_EQ(judge_iptables("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n").extent, Outcome::kNone);
 }
 
 TEST(DoctorFirewall, FindsTheRuleThatDropsThePort) {
   const Outcome outcome =
       judge_iptables("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n");
-  EXPECT_EQ(outcome.kind, Outcome::kDropped);
+  EXPECT_EQ(outcome.extent, Outcome::kAll);
   EXPECT_THAT(outcome.by, HasSubstr("--dport 4791 -j DROP"));
 }
 
@@ -36,7 +35,7 @@ TEST(DoctorFirewall, RulesForOthersConcernNobodyElse) {
                            "-p udp -m multiport --dports 1,2:4790", "-m conntrack --ctstate INVALID"}) {
     const std::string rules =
         std::string("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT ") + rule + " -j DROP\nCOMMIT\n";
-    EXPECT_EQ(judge_iptables(rules.c_str()).kind, Outcome::kPasses) << rule;
+    EXPECT_EQ(judge_iptables(rules.c_str()).extent, Outcome::kNone) << rule;
   }
 }
 
@@ -48,10 +47,10 @@ TEST(DoctorFirewall, LettingAnswersInIsNotEnough) {
       "ACCEPT\n"
       "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n";
   const Outcome outcome = judge_iptables(rules);
-  EXPECT_EQ(outcome.kind, Outcome::kDropped);
+  EXPECT_EQ(outcome.extent, Outcome::kAll);
   EXPECT_THAT(outcome.by, HasSubstr("policy of chain INPUT"));
-  EXPECT_EQ(judge_iptables(rules, {.netdev = "lo"}).kind, Outcome::kPasses);
-  EXPECT_EQ(judge_iptables(rules, {.incoming = false, .netdev = "eth0"}).kind, Outcome::kPasses);
+  EXPECT_EQ(judge_iptables(rules, {.netdev = "lo"}).extent, Outcome::kNone);
+  EXPECT_EQ(judge_iptables(rules, {.direction = Probe::kOutgoing, .netdev = "eth0"}).extent, Outcome::kNone);
 }
 
 TEST(DoctorFirewall, FollowsChains) {
@@ -59,17 +58,17 @@ TEST(DoctorFirewall, FollowsChains) {
       "*filter\n:INPUT ACCEPT [0:0]\n:outside - [0:0]\n:trusted - [0:0]\n-A INPUT -i eth+ -j outside\n"
       "-A outside -p udp -j trusted\n-A outside -j REJECT --reject-with icmp-port-unreachable\n"
       "-A trusted -p udp -m udp --dport 4000:5000 -j ACCEPT\nCOMMIT\n";
-  EXPECT_EQ(judge_iptables(rules).kind, Outcome::kPasses);
-  EXPECT_EQ(judge_iptables(rules, {.netdev = "eth0", .destination_port = 53}).kind, Outcome::kDropped);
-  EXPECT_EQ(judge_iptables(rules, {.netdev = "wlan0", .destination_port = 53}).kind, Outcome::kPasses);
+  EXPECT_EQ(judge_iptables(rules).extent, Outcome::kNone);
+  EXPECT_EQ(judge_iptables(rules, {.netdev = "eth0", .destination_port = 53}).extent, Outcome::kAll);
+  EXPECT_EQ(judge_iptables(rules, {.netdev = "wlan0", .destination_port = 53}).extent, Outcome::kNone);
 }
 
 TEST(DoctorFirewall, WhatDependsOnTheSenderMayBeDropped) {
   EXPECT_EQ(
-      judge_iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -p udp -j ACCEPT\nCOMMIT\n").kind,
-      Outcome::kMayBeDropped);
-  EXPECT_EQ(judge_iptables("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.0/8 -j DROP\nCOMMIT\n").kind,
-            Outcome::kMayBeDropped);
+      judge_iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -p udp -j ACCEPT\nCOMMIT\n").extent,
+      Outcome::kSome);
+  EXPECT_EQ(judge_iptables("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.0/8 -j DROP\nCOMMIT\n").extent,
+            Outcome::kSome);
 }
 
 // As ufw does: some packets return before the end of the chain, others do not, and the policy applies to all.
@@ -77,27 +76,27 @@ TEST(DoctorFirewall, WhatSomeRulesDropThePolicyDropsForAll) {
   const Outcome outcome = judge_iptables(
       "*filter\n:INPUT DROP [0:0]\n:not-local - [0:0]\n-A INPUT -j not-local\n"
       "-A not-local -m addrtype --dst-type LOCAL -j RETURN\n-A not-local -j DROP\nCOMMIT\n");
-  EXPECT_EQ(outcome.kind, Outcome::kDropped);
+  EXPECT_EQ(outcome.extent, Outcome::kAll);
   EXPECT_EQ(
       judge_iptables("*filter\n:INPUT ACCEPT [0:0]\n:not-local - [0:0]\n-A INPUT -j not-local\n"
                      "-A not-local -m addrtype --dst-type LOCAL -j RETURN\n-A not-local -j DROP\nCOMMIT\n")
-          .kind,
-      Outcome::kMayBeDropped);
+          .extent,
+      Outcome::kSome);
 }
 
 // Each node of Kubernetes has this rule.
 TEST(DoctorFirewall, LoopbacksAddressesAreLoopbacks) {
   EXPECT_EQ(judge_iptables(
                 "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT ! -s 127.0.0.0/8 -d 127.0.0.0/8 -j DROP\nCOMMIT\n")
-                .kind,
-            Outcome::kPasses);
+                .extent,
+            Outcome::kNone);
 }
 
 TEST(DoctorFirewall, ChainsThatJumpInACircleEnd) {
   EXPECT_EQ(judge_iptables(
                 "*filter\n:INPUT ACCEPT [0:0]\n:a - [0:0]\n:b - [0:0]\n-A INPUT -j a\n-A a -j b\n-A b -j a\n")
-                .kind,
-            Outcome::kPasses);
+                .extent,
+            Outcome::kNone);
 }
 
 // A usual ruleset as nft of Debian 12 prints it.
@@ -120,19 +119,158 @@ std::string with_verdict(const char* verdict) {
 
 TEST(DoctorFirewall, ReadsWhatNftWrites) {
   const auto accepting = parse_nft(with_verdict(R"({"accept": null})"));
-  EXPECT_EQ(judge(accepting, {.netdev = "eth0"}).kind, Outcome::kPasses);
-  EXPECT_EQ(judge(accepting, {.ipv6 = true, .netdev = "eth0"}).kind, Outcome::kPasses);
-  EXPECT_EQ(judge(accepting, {.netdev = "eth0", .destination_port = 4801}).kind, Outcome::kDropped);
-  EXPECT_EQ(judge(accepting, {.netdev = "lo", .destination_port = 4801}).kind, Outcome::kPasses);
+  EXPECT_EQ(judge(accepting, {.netdev = "eth0"}).extent, Outcome::kNone);
+  EXPECT_EQ(judge(accepting, {.ipv6 = true, .netdev = "eth0"}).extent, Outcome::kNone);
+  EXPECT_EQ(judge(accepting, {.netdev = "eth0", .destination_port = 4801}).extent, Outcome::kAll);
+  EXPECT_EQ(judge(accepting, {.netdev = "lo", .destination_port = 4801}).extent, Outcome::kNone);
   const Outcome dropped = judge(parse_nft(with_verdict(R"({"drop": null})")), {.netdev = "eth0"});
-  EXPECT_EQ(dropped.kind, Outcome::kDropped);
+  EXPECT_EQ(dropped.extent, Outcome::kAll);
   EXPECT_THAT(dropped.by, HasSubstr("handle 6"));
+}
+
+// nft of Debian 12 about a chain of iptables-nft, and iptables-nft-save about the same chain.
+TEST(DoctorFirewall, IptablesSaveHasTheValuesThatNftOmits) {
+  auto tables = parse_nft(R"({"nftables": [
+    {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "handle": 1, "type": "filter", "hook": "input",
+               "prio": 0, "policy": "drop"}},
+    {"rule": {"family": "ip", "table": "filter", "chain": "INPUT", "handle": 2, "expr": [
+      {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "udp"}},
+      {"xt": {"type": "match", "name": "multiport"}}, {"counter": {"packets": 0, "bytes": 0}}, {"accept": null}]}},
+    {"chain": {"family": "ip", "table": "filter", "name": "input", "handle": 3, "type": "filter", "hook": "input",
+               "prio": 0, "policy": "accept"}},
+    {"rule": {"family": "ip", "table": "filter", "chain": "input", "handle": 4, "expr": [
+      {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "@some"}},
+      {"drop": null}]}}]})");
+  EXPECT_EQ(judge(tables, {.netdev = "eth0"}).extent, Outcome::kSome);
+  complete(tables,
+           parse_iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 53,4791 -j "
+                          "ACCEPT\nCOMMIT\n*nat\n:OUTPUT DROP [0:0]\nCOMMIT\n",
+                          "ip"));
+  EXPECT_EQ(judge(tables, {.direction = Probe::kOutgoing, .netdev = "eth0"}).extent, Outcome::kAll)
+      << "by another table";
+  EXPECT_THAT(judge(tables, {.netdev = "eth0"}).by, HasSubstr("'input'"));
+  EXPECT_THAT(judge(tables, {.netdev = "eth0", .destination_port = 54}).by,
+              HasSubstr("policy of chain INPUT"));
+}
+
+// Without iptables-save, nft's names are all that is known.
+TEST(DoctorFirewall, TargetsOfIptablesHaveNamesAtLeast) {
+  const auto tables = parse_nft(R"({"nftables": [
+    {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "handle": 1, "type": "filter", "hook": "input",
+               "prio": 0, "policy": "accept"}},
+    {"rule": {"family": "ip", "table": "filter", "chain": "INPUT", "handle": 2, "expr": [
+      {"counter": {"packets": 0, "bytes": 0}}, {"xt": {"type": "target", "name": "REJECT"}}]}}]})");
+  EXPECT_EQ(judge(tables, {.netdev = "eth0"}).extent, Outcome::kAll);
+}
+
+TEST(DoctorFirewall, AddressesOfNftDependOnThePeer) {
+  for (const char* addresses :
+       {R"({"prefix": {"addr": "10.0.0.0", "len": 8}})", R"("@peers")",
+        R"({"range": ["10.0.0.1", "10.0.0.9"]})", R"({"set": ["10.0.0.1", "10.0.0.9"]})"}) {
+    const std::string rules = std::string(R"({"nftables": [
+      {"chain": {"family": "inet", "table": "t", "name": "c", "handle": 1, "hook": "input", "policy": "accept"}},
+      {"rule": {"family": "inet", "table": "t", "chain": "c", "handle": 2, "expr": [
+        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": )") +
+                              addresses + R"(}}, {"drop": null}]}}]})";
+    EXPECT_EQ(judge(parse_nft(rules), {.netdev = "eth0"}).extent, Outcome::kSome) << addresses;
+    EXPECT_EQ(judge(parse_nft(rules), {.ipv6 = true, .netdev = "eth0"}).extent, Outcome::kNone) << addresses;
+  }
 }
 
 TEST(DoctorFirewall, WhatIsNoRulesetIsSaidToBeNone) {
   EXPECT_THROW(parse_nft("nonsense"), nlohmann::json::exception);
   EXPECT_THROW(parse_nft("{}"), nlohmann::json::exception);
   EXPECT_TRUE(parse_iptables("nonsense\n-A INPUT -j DROP\n", "ip").empty());
+}
+
+// ---- translation of addresses
+
+std::string translation_by_iptables(const std::string& rules) {
+  return translation_of(parse_iptables(rules, "ip"),
+                        {.direction = Probe::kForwarded, .netdev = "eth0", .source_port = 4791});
+}
+
+// Docker's rule for its bridge.
+constexpr const char* kMasquerade =
+    "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\nCOMMIT\n";
+
+TEST(DoctorTranslation, MasqueradingTakesThePortAlong) {
+  EXPECT_EQ(translation_by_iptables(kMasquerade),
+            "'iptables -t nat -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE'");
+  EXPECT_EQ(translation_of(parse_iptables(kMasquerade, "ip"),
+                           {.direction = Probe::kForwarded, .ipv6 = true, .netdev = "eth0"}),
+            "");
+  EXPECT_THAT(
+      translation_by_iptables("*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o eth0 -j SNAT --to-source "
+                              "192.0.2.1\nCOMMIT\n"),
+      HasSubstr("--to-source"));
+}
+
+TEST(DoctorTranslation, RulesForOthersConcernNobodyElse) {
+  for (const char* rule :
+       {"-p tcp -j MASQUERADE", "-o eth1 -j MASQUERADE", "-p udp ! --dport 4791 -j MASQUERADE",
+        "-p udp --dport 4791 -j ACCEPT\n-A POSTROUTING -j MASQUERADE"}) {
+    EXPECT_EQ(translation_by_iptables(std::string("*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING ") + rule +
+                                      "\nCOMMIT\n"),
+              "")
+        << rule;
+  }
+}
+
+TEST(DoctorTranslation, UntrackedAndDroppedPacketsAreNotTranslated) {
+  for (const char* others :
+       {"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 4791 -j CT --notrack\nCOMMIT\n",
+        "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 4791 -j NOTRACK\nCOMMIT\n",
+        "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n"}) {
+    EXPECT_EQ(translation_by_iptables(std::string(others) + kMasquerade), "") << others;
+  }
+  for (const char* others :
+       {"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 53 -j CT --notrack\nCOMMIT\n",
+        "*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m udp --dport 4791 -j CT --notrack\nCOMMIT\n",
+        "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 4791 -j CT --zone "
+        "1\nCOMMIT\n"}) {
+    EXPECT_NE(translation_by_iptables(std::string(others) + kMasquerade), "") << others;
+  }
+}
+
+// The state of an untracked packet is not "new".
+TEST(DoctorTranslation, UntrackedPacketsNeedARuleOfTheirOwn) {
+  const Probe untracked{.netdev = "eth0", .is_tracked = false};
+  EXPECT_EQ(
+      judge_iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate NEW -j ACCEPT\nCOMMIT\n",
+                     untracked)
+          .extent,
+      Outcome::kAll);
+  EXPECT_EQ(judge_iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate NEW,UNTRACKED -j "
+                           "ACCEPT\nCOMMIT\n",
+                           untracked)
+                .extent,
+            Outcome::kNone);
+}
+
+// As nft of Debian 12 prints it. %s: a rule of a chain "raw" at the hook prerouting.
+constexpr const char* kNftTranslation = R"({"nftables": [
+  {"chain": {"family": "inet", "table": "own", "name": "raw", "handle": 1, "type": "filter", "hook": "prerouting",
+             "prio": -300, "policy": "accept"}},
+  {"rule": {"family": "inet", "table": "own", "chain": "raw", "handle": 2, "expr": [
+    {"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 4791}}, %s]}},
+  {"chain": {"family": "inet", "table": "own", "name": "post", "handle": 3, "type": "nat", "hook": "postrouting",
+             "prio": 100, "policy": "accept"}},
+  {"rule": {"family": "inet", "table": "own", "chain": "post", "handle": 4, "expr": [
+    {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "br0"}},
+    {"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}}, {"masquerade": null}]}}]})";
+
+TEST(DoctorTranslation, ReadsWhatNftWrites) {
+  const Probe probe{.direction = Probe::kForwarded, .netdev = "eth0", .source_port = 4791};
+  const auto rules = [](const char* statements) {
+    std::string text = kNftTranslation;
+    return parse_nft(text.replace(text.find("%s"), 2, statements));
+  };
+  EXPECT_THAT(translation_of(rules(R"({"counter": null})"), probe), HasSubstr("table 'inet own' (handle 4)"));
+  EXPECT_EQ(translation_of(rules(R"({"notrack": null})"), probe), "");
+  EXPECT_EQ(translation_of(rules(R"({"notrack": null}, {"accept": null})"), probe), "");
+  EXPECT_EQ(translation_of(rules(R"({"counter": null})"), {.direction = Probe::kForwarded, .netdev = "eth1"}),
+            "");
 }
 
 // ---- links

@@ -117,6 +117,41 @@ class Firewall(Doctor):
         inside(self.host, "iptables", "-A", "OUTPUT", "-p", "udp", "--dport", "4791", "-j", "DROP")
         self.assert_found("firewall", "that leave by eth0", user=ROOT)
 
+    def test_iptables_rules_for_others(self):
+        harness.require_programs("iptables-nft", "iptables-nft-save", "nft")
+        for rule in ("-p udp -m multiport --dports 53,4790", "-m conntrack --ctstate INVALID"):
+            inside(self.host, "iptables-nft", "-A", "INPUT", *rule.split(), "-j", "DROP")
+        inside(self.host, "iptables-nft", "-A", "INPUT", "-p", "udp", "-m", "multiport", "--dports", "53,4791", "-j", "ACCEPT")
+        inside(self.host, "iptables-nft", "-A", "INPUT", "-i", "lo", "-j", "ACCEPT")
+        inside(self.host, "iptables-nft", "-P", "INPUT", "DROP")
+        self.assert_fine(user=ROOT)
+
+    def test_masquerading_takes_the_port_along(self):
+        harness.require_programs("iptables", "iptables-save")
+        for command in ("iptables", "ip6tables"):
+            inside(self.host, command, "-t", "nat", "-A", "POSTROUTING", "!", "-o", "docker0", "-j", "MASQUERADE")
+        amiss = self.assert_found("firewall", "'iptables -t nat -A POSTROUTING ! -o docker0 -j MASQUERADE' gives forwarded packets",
+                                  "ip6tables -t raw -A PREROUTING", user=ROOT)
+        self.assertEqual(len(amiss["firewall"]), 2, amiss)
+        for command in ("iptables", "ip6tables"):
+            for chain in ("PREROUTING", "OUTPUT"):
+                inside(self.host, command, "-t", "raw", "-A", chain, "-p", "udp", "--dport", "4791", "-j", "CT", "--notrack")
+        self.assertIn("drops or translates", self.assert_fine(user=ROOT))
+
+    def test_source_translation_of_nftables_takes_the_port_along(self):
+        harness.require_programs("nft")
+        inside(self.host, "nft", "add table ip own; add chain ip own post { type nat hook postrouting priority srcnat; }; "
+               "add rule ip own post ip saddr 172.17.0.0/16 oifname eth0 snat to 192.0.2.1")
+        self.assert_found("firewall", "chain 'post' in table 'ip own'", "udp dport 4791 notrack", user=ROOT)
+        inside(self.host, "nft", "add chain ip own pre { type filter hook prerouting priority raw; }; "
+               "add rule ip own pre udp dport 4791 notrack")
+        self.assert_fine(user=ROOT)
+
+    def test_the_other_kind_of_iptables_drops_the_port(self):
+        harness.require_programs("iptables-legacy", "iptables-legacy-save")
+        inside(self.host, "iptables-legacy", "-A", "INPUT", "-p", "udp", "--dport", "4791", "-j", "DROP")
+        self.assert_found("firewall", "--dport 4791 -j DROP' drops IPv4 packets", user=ROOT)
+
 
 class Links(Doctor):
     def test_no_carrier(self):

@@ -24,7 +24,7 @@ TEST(ElfFile, ReadsWhatALoaderWould) {
   ASSERT_TRUE(own);
   EXPECT_TRUE(own->is_64_bit);
   EXPECT_TRUE(own->dynamic);
-  EXPECT_EQ(own->machine, own_machine());
+  EXPECT_EQ(own->machine, own_elf_file().machine);
   EXPECT_THAT(own->interpreter, HasSubstr("ld-linux"));
   EXPECT_THAT(own->needed, Contains("libc.so.6"));
   EXPECT_EQ(own->rpath, "");

@@ -20,7 +20,7 @@ std::optional<control::AgentStatus> look_at_agent(Findings& findings);
 void look_at_port(const std::optional<control::AgentStatus>& agent, Findings& findings);
 
 // Checks for rules of nftables and iptables that drop packets to UDP port 4791, incoming or outgoing, on any
-// of these network devices. Only root may read the rules.
+// of these network devices, or give forwarded ones an address of this host. Only root may read the rules.
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings);
 
 // Checks link states and addresses, and that devices, ports and routes fit each link's path MTU. Pure.

@@ -15,7 +15,6 @@
 #include "commands/doctor/checks.h"
 #include "commands/doctor/peer.h"
 #include "commands/doctor/program.h"
-#include "commands/doctor/report.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
@@ -91,8 +90,7 @@ bool look_at_program(const std::string& program, doctor::Findings& findings) {
   } else if (error == ENOENT) {
     complain(
         "'{}' is neither a program in PATH, nor a file, nor a host whose name or address is known; give a "
-        "path "
-        "such as ./program, or an IP address",
+        "path such as ./program, or an IP address",
         printable(program));
   } else if (error == ENOEXEC) {
     complain("'{}' is neither a program, nor a script, nor a shared library", printable(program));

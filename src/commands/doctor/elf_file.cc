@@ -178,9 +178,8 @@ Result<ElfFile> read_elf_file(const std::filesystem::path& path) {
   return file;
 }
 
-uint16_t own_machine() {
-  const auto own = read_elf_file("/proc/self/exe");
-  return own ? own->machine : static_cast<uint16_t>(EM_NONE);
+ElfFile own_elf_file() {
+  return read_elf_file("/proc/self/exe").value_or(ElfFile{});
 }
 
 }  // namespace verbena::commands::doctor

@@ -41,7 +41,7 @@ struct ElfFile {
 // only `is_64_bit` and `machine`.
 Result<ElfFile> read_elf_file(const std::filesystem::path& file);
 
-// Returns the ELF machine number of this program (EM_X86_64, ...), or EM_NONE if the program cannot be read.
-uint16_t own_machine();
+// Reads this program's own file. Returns an empty ElfFile if it cannot be read.
+ElfFile own_elf_file();
 
 }  // namespace verbena::commands::doctor

@@ -11,7 +11,7 @@ namespace verbena::commands::doctor {
 enum class Level {
   kFine,    // correct
   kUnseen,  // could not be checked
-  kCost,    // works, but slower or less conveniently than it could
+  kCost,    // works, but slower, less safely or less conveniently than it could
   kFault,   // something does not work
 };
 
@@ -55,5 +55,15 @@ class Findings {
 
   std::vector<Finding> all_;
 };
+
+// Formats findings for people: one line for each, followed by its remedy, and a conclusion at the end.
+std::string as_text(const Findings& findings);
+
+// Formats findings as JSON: {"version", "result", "findings": [{"subject", "level", "what", "to_do"}]}.
+std::string as_json(const Findings& findings);
+
+// Returns the exit status of `verbena doctor`: 1 if there is a finding of level kCost or kFault, else 0. The
+// caller exits with 2 if the check was not possible.
+int exit_status(const Findings& findings);
 
 }  // namespace verbena::commands::doctor

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <netinet/in.h>
+#include <strings.h>
 
 #include "base/format.h"
 
@@ -46,16 +47,18 @@ Match match(const Condition& condition, const Probe& probe) {
       holds = has_number(condition, probe.destination_port);
       break;
     case Field::kInputNetdev:
-      holds = probe.incoming && has_name(condition, probe.netdev);
+      if (probe.direction == Probe::kForwarded) return Match::kMaybe;
+      holds = probe.direction == Probe::kIncoming && has_name(condition, probe.netdev);
       break;
     case Field::kOutputNetdev:
-      holds = !probe.incoming && has_name(condition, probe.netdev);
+      holds = probe.direction != Probe::kIncoming && has_name(condition, probe.netdev);
       break;
     case Field::kLoopbackAddress:
       holds = probe.netdev == "lo";
       break;
     case Field::kConnectionState:
-      holds = has_name(condition, "new");
+      holds = probe.is_tracked ? has_name(condition, "new") || has_name(condition, "NEW")
+                               : has_name(condition, "untracked") || has_name(condition, "UNTRACKED");
       break;
     case Field::kOther:
       return Match::kMaybe;
@@ -69,14 +72,15 @@ Match match(const Rule& rule, const Probe& probe) {
   return all;
 }
 
-// Traverses one table with one packet.
+// Searches one table for the rules that have a verdict on one packet.
 class Walk {
  public:
-  Walk(const Table& table, const Probe& probe) : table_(table), probe_(probe) {}
+  Walk(const Table& table, const Probe& probe, Verdict verdict)
+      : table_(table), probe_(probe), verdict_(verdict) {}
 
   Outcome through(const Chain& base) {
     const End end = visit(base, true, 0);
-    if (end == End::kOpen && base.drops_the_rest) drop(base.text, !some_accepted_);
+    if (end == End::kOpen && base.drops_the_rest && verdict_ == Verdict::kDrop) found(base.text, true);
     return outcome_;
   }
 
@@ -84,9 +88,9 @@ class Walk {
   // The result of a chain: a verdict, or the caller continues after the jump.
   enum class End { kDecided, kOpen };
 
-  void drop(const std::string& by, bool certain) {
-    const Outcome::Kind kind = certain ? Outcome::kDropped : Outcome::kMayBeDropped;
-    if (kind > outcome_.kind) outcome_ = {kind, by};
+  void found(const std::string& by, bool sure) {
+    const Outcome::Extent extent = sure && !some_left_ ? Outcome::kAll : Outcome::kSome;
+    if (extent > outcome_.extent) outcome_ = {extent, by};
   }
 
   // Traverses a chain. `sure`: all packets like the probe come here, not only some of them.
@@ -95,7 +99,7 @@ class Walk {
     bool some_returned = false;
     for (const Rule& rule : chain.rules) {
       const Match matched = match(rule, probe_);
-      if (matched == Match::kNo || rule.verdict == Verdict::kNone) continue;
+      if (matched == Match::kNo) continue;
       const bool all = matched == Match::kYes;
       if (rule.verdict == Verdict::kReturn) {
         if (all) return End::kOpen;
@@ -110,12 +114,13 @@ class Walk {
   }
 
   End carry_out(const Rule& rule, bool sure, int depth) {
-    if (rule.verdict == Verdict::kAccept) {
-      if (!sure) some_accepted_ = true;
+    if (rule.verdict == verdict_) {
+      found(rule.text, sure);
       return End::kDecided;
     }
-    if (rule.verdict == Verdict::kDrop) {
-      drop(rule.text, sure && !some_accepted_);
+    if (rule.verdict == Verdict::kNotrack) return End::kOpen;
+    if (rule.verdict != Verdict::kJump && rule.verdict != Verdict::kGoto) {
+      if (!sure) some_left_ = true;
       return End::kDecided;
     }
     const auto target = table_.chains.find(rule.target);
@@ -124,34 +129,71 @@ class Walk {
 
   const Table& table_;
   const Probe& probe_;
+  const Verdict verdict_;
   Outcome outcome_;
-  bool some_accepted_ =
-      false;  // an earlier rule, with a condition that a probe cannot answer, accepted some packets
+  // An earlier rule, with a condition that a probe cannot answer, has another verdict on some packets.
+  bool some_left_ = false;
 };
 
 bool concerns(const Table& table, const Probe& probe) {
   return table.family == "inet" || table.family == (probe.ipv6 ? "ip6" : "ip");
 }
 
-bool is_on_the_way(const Chain& chain, const Probe& probe) {
-  if (probe.incoming) return chain.hook == "prerouting" || chain.hook == "input";
-  return chain.hook == "output" || chain.hook == "postrouting";
+bool is_on_the_way(const std::string& hook, const Probe& probe) {
+  if (hook == "prerouting") return probe.direction != Probe::kOutgoing;
+  if (hook == "postrouting") return probe.direction != Probe::kIncoming;
+  return hook == (probe.direction == Probe::kIncoming   ? "input"
+                  : probe.direction == Probe::kOutgoing ? "output"
+                                                        : "forward");
 }
 
 }  // namespace
 
+Verdict verdict_named(const std::string& name) {
+  static constexpr std::pair<const char*, Verdict> kVerdicts[] = {
+      {"accept", Verdict::kAccept},        {"drop", Verdict::kDrop},      {"reject", Verdict::kDrop},
+      {"return", Verdict::kReturn},        {"jump", Verdict::kJump},      {"goto", Verdict::kGoto},
+      {"masquerade", Verdict::kTranslate}, {"snat", Verdict::kTranslate}, {"notrack", Verdict::kNotrack}};
+  for (const auto& [known, verdict] : kVerdicts) {
+    if (::strcasecmp(known, name.c_str()) == 0) return verdict;
+  }
+  return Verdict::kNone;
+}
+
+void complete(std::vector<Table>& listed, std::vector<Table> saved) {
+  for (Table& table : saved) {
+    const auto same = std::ranges::find_if(
+        listed, [&](const Table& one) { return one.family == table.family && one.name == table.name; });
+    if (same == listed.end()) {
+      listed.push_back(std::move(table));
+      continue;
+    }
+    for (auto& [name, chain] : same->chains) {
+      const auto whole = table.chains.find(name);
+      if (!chain.is_complete && whole != table.chains.end()) chain = std::move(whole->second);
+    }
+  }
+}
+
 // Each table can drop a packet that another accepts, so the order of tables does not matter.
-Outcome judge(const std::vector<Table>& tables, const Probe& probe) {
+Outcome judge(const std::vector<Table>& tables, const Probe& probe, Verdict verdict) {
   Outcome worst;
   for (const Table& table : tables) {
     if (!concerns(table, probe)) continue;
     for (const auto& [name, chain] : table.chains) {
-      if (!is_on_the_way(chain, probe)) continue;
-      Outcome outcome = Walk(table, probe).through(chain);
-      if (outcome.kind > worst.kind) worst = std::move(outcome);
+      if (!is_on_the_way(chain.hook, probe)) continue;
+      Outcome outcome = Walk(table, probe, verdict).through(chain);
+      if (outcome.extent > worst.extent) worst = std::move(outcome);
     }
   }
   return worst;
+}
+
+std::string translation_of(const std::vector<Table>& tables, const Probe& probe) {
+  for (const Verdict verdict : {Verdict::kDrop, Verdict::kNotrack}) {
+    if (judge(tables, probe, verdict).extent == Outcome::kAll) return {};
+  }
+  return judge(tables, probe, Verdict::kTranslate).by;
 }
 
 }  // namespace verbena::commands::doctor

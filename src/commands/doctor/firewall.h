@@ -13,11 +13,13 @@ namespace verbena::commands::doctor {
 // A hypothetical RoCEv2 packet, to be judged by firewall rules. Connection tracking takes it for the first of
 // its flow. Both ends send to port 4791 from ports of their own, so no packet looks like a reply.
 struct Probe {
-  bool incoming = true;
+  enum Direction { kIncoming, kOutgoing, kForwarded } direction = kIncoming;
   bool ipv6 = false;
-  std::string netdev;  // network device through which the packet arrives or leaves
+  // The network device through which the packet arrives, or else leaves. A forwarded one arrives by any.
+  std::string netdev{};
   uint16_t source_port = 49'200;
   uint16_t destination_port = 4791;
+  bool is_tracked = true;  // false: a rule exempts it from connection tracking
 };
 
 // The property that a condition tests.
@@ -35,12 +37,21 @@ enum class Field {
 
 struct Condition {
   Field field = Field::kOther;
-  std::vector<std::string> words;                      // accepted names; a network device's may end in '*'
-  std::vector<std::pair<uint32_t, uint32_t>> numbers;  // accepted ranges, both ends included
+  std::vector<std::string> words{};                      // accepted names; a network device's may end in '*'
+  std::vector<std::pair<uint32_t, uint32_t>> numbers{};  // accepted ranges, both ends included
   bool negated = false;
 };
 
-enum class Verdict { kNone, kAccept, kDrop, kReturn, kJump, kGoto };
+enum class Verdict {
+  kNone,
+  kAccept,
+  kDrop,
+  kReturn,
+  kJump,
+  kGoto,
+  kTranslate,  // another source address, as by MASQUERADE and SNAT
+  kNotrack,    // no connection tracking, so no translation
+};
 
 struct Rule {
   std::vector<Condition> conditions;  // all must hold
@@ -51,29 +62,43 @@ struct Rule {
 
 struct Chain {
   std::string hook;  // "input", "output", "prerouting", ...; empty for a chain that only jumps reach
-  int priority = 0;
   bool drops_the_rest = false;  // policy DROP
+  bool is_complete = true;      // false if nft names an iptables match or target without its values
   std::string text;
   std::vector<Rule> rules;
 };
 
 struct Table {
   std::string family;  // "ip", "ip6", "inet"
+  std::string name;
   std::map<std::string, Chain> chains;
 };
 
+// Whether a verdict applies to packets such as a probe.
 struct Outcome {
-  enum Kind { kPasses, kMayBeDropped, kDropped } kind = kPasses;
-  std::string by;  // text of the rule or policy that drops the packet
+  enum Extent { kNone, kSome, kAll } extent = kNone;
+  std::string by;  // text of the rule or policy that has the verdict
 };
 
-// Returns the worst outcome of the packet in all tables. The outcome is kMayBeDropped if it depends on a
-// property that Probe lacks. Pure.
-Outcome judge(const std::vector<Table>& tables, const Probe& probe);
+// Searches all tables for `verdict`: kDrop, kTranslate or kNotrack. Returns the largest extent; kSome if the
+// verdict depends on a property that Probe lacks. Pure.
+Outcome judge(const std::vector<Table>& tables, const Probe& probe, Verdict verdict = Verdict::kDrop);
+
+// Returns the text of a rule that gives packets such as `probe` another source address. Returns an empty
+// string if there is none, or if rules drop all of these packets or exempt them from tracking. Pure.
+std::string translation_of(const std::vector<Table>& tables, const Probe& probe);
+
+// Returns the verdict of nft's statement or iptables' target of this name, in either case; kNone if it
+// decides nothing.
+Verdict verdict_named(const std::string& name);
 
 // Parses the output of `nft -j list ruleset`. Throws nlohmann::json::exception if it is malformed.
 std::vector<Table> parse_nft(std::string_view json);
 // Parses the output of `iptables-save` (family "ip") or `ip6tables-save` ("ip6").
 std::vector<Table> parse_iptables(std::string_view text, const std::string& family);
+// Replaces the incomplete chains of `listed`, from nft, with those of `saved`, from iptables-save as it shows
+// rules of nftables. Adds tables that nft did not list. Other chains stay: iptables-save omits conditions
+// that iptables lacks, such as named sets.
+void complete(std::vector<Table>& listed, std::vector<Table> saved);
 
 }  // namespace verbena::commands::doctor

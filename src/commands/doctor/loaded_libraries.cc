@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/doctor/loaded_libraries.h"
-
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -13,6 +11,7 @@
 #include "base/format.h"
 #include "commands/doctor/command_output.h"
 #include "commands/doctor/elf_file.h"
+#include "commands/doctor/program.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -21,16 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr Duration kCachePatience = std::chrono::seconds(10);
 constexpr size_t kMaxObjects = 1024;
-
-std::vector<std::string> split(const std::string& list, const char* separators) {
-  std::vector<std::string> items;
-  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
-    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
-    items.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return items;
-}
 
 // Parses `ldconfig -p`, with lines such as " libz.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libz.so.1".
 std::multimap<std::string, std::string> loader_cache() {
@@ -58,12 +47,7 @@ struct Object {
 class Search {
  public:
   explicit Search(const std::string& library_path)
-      : library_path_(split(library_path, ":;")), cache_(loader_cache()) {
-    const auto own = read_elf_file("/proc/self/exe");
-    if (!own) return;
-    machine_ = own->machine;
-    loader_ = fs::path(own->interpreter).filename().string();  // always loaded
-  }
+      : library_path_(split(library_path, ":;")), cache_(loader_cache()) {}
 
   LoadedLibraries run(const fs::path& file) {
     std::error_code error;
@@ -78,8 +62,6 @@ class Search {
   }
 
  private:
-  bool is_usable(const ElfFile& file) const { return file.is_64_bit && file.machine == machine_; }
-
   const Object* add_object(const std::string& path, const Object* loader) {
     auto file = read_elf_file(path);
     if (!file || objects_.size() == kMaxObjects) return nullptr;
@@ -87,7 +69,7 @@ class Search {
   }
 
   void add_library(const std::string& name, const Object& loader) {
-    if (name == loader_ || names_.contains(name)) return;
+    if (name == fs::path(own_.interpreter).filename() || names_.contains(name)) return;
     const std::string path = find(name, loader);
     const Object* const object = path.empty() ? nullptr : add_object(path, &loader);
     names_.emplace(name, object);
@@ -136,7 +118,7 @@ class Search {
     std::error_code ignored;
     if (!fs::is_regular_file(path, ignored)) return false;
     const auto file = read_elf_file(path);
-    return file && is_usable(*file);
+    return file && file->is_64_bit && file->machine == own_.machine;
   }
 
   // Replaces $ORIGIN. Nullopt if the text holds another variable, or becomes too long.
@@ -169,14 +151,23 @@ class Search {
 
   const std::vector<std::string> library_path_;
   const std::multimap<std::string, std::string> cache_;
-  uint16_t machine_ = 0;
-  std::string loader_;
+  const ElfFile own_ = own_elf_file();  // its loader is always loaded
   std::deque<Object> objects_;  // the program first; a deque, so that pointers to its elements stay valid
   std::map<std::string, const Object*> names_;
   LoadedLibraries found_;
 };
 
 }  // namespace
+
+std::vector<std::string> split(const std::string& list, const char* separators) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
 
 LoadedLibraries find_loaded_libraries(const fs::path& file, const std::string& library_path) {
   return Search(library_path).run(file);

@@ -44,13 +44,11 @@ Complaint complaint_about(const char* path, const struct stat& status, uid_t own
             verbena::format("have its owner (user {}) give it another name", status.st_uid)};
   }
   if (paths::is_ambiguous(status.st_uid)) {
-    return {
-        verbena::format(
-            "belongs to a user who has no number in this user namespace (shown as {}), and users without "
-            "a number can write above it",
-            status.st_uid),
-        "have root allow only itself to write to the directories above it, or start the agent in this user "
-        "namespace beforehand: verbena agent"};
+    return {verbena::format("belongs to a user who has no number in this user namespace (shown as {}), and "
+                            "users without a number can write above it",
+                            status.st_uid),
+            "have root allow only itself to write to the directories above it, or start the agent in this "
+            "user namespace beforehand: verbena agent"};
   }
   if (status.st_uid != paths::shown_as(owner)) {
     return {verbena::format("belongs to user {}", status.st_uid),
@@ -160,14 +158,12 @@ void say_none_can_be_started(const std::string& program, Findings& findings) {
 
 void look_at_answer(const control::AgentStatus& status, Findings& findings) {
   if (status.refused.count > 0) {
-    findings.fault(
-        kAgent,
-        verbena::format("programs came whose libraries speak another version of the protocol than the "
-                        "agent's {}: {} times, "
-                        "the last was pid {} with version {}",
-                        status.protocol_version, status.refused.count, status.refused.last_pid,
-                        status.refused.last_version),
-        "start those programs again with the libraries that are installed now");
+    findings.fault(kAgent,
+                   verbena::format("programs came whose libraries speak another version of the protocol than "
+                                   "the agent's {}: {} times, the last was pid {} with version {}",
+                                   status.protocol_version, status.refused.count, status.refused.last_pid,
+                                   status.refused.last_version),
+                   "start those programs again with the libraries that are installed now");
   }
   if (status.version != VERBENA_VERSION) {
     findings.cost(kAgent,
@@ -181,14 +177,6 @@ void look_at_answer(const control::AgentStatus& status, Findings& findings) {
                                                         : verbena::format("of user {}", status.uid)));
 }
 
-control::AdminResult<std::unique_ptr<control::Admin>> connect(const std::string& program) {
-  return control::Admin::connect({.start_agent = true, .agent_program = program});
-}
-
-bool is_another_version(int error) {
-  return error == EPROTONOSUPPORT;
-}
-
 }  // namespace
 
 std::optional<control::AgentStatus> look_at_agent(Findings& findings) {
@@ -199,12 +187,12 @@ std::optional<control::AgentStatus> look_at_agent(Findings& findings) {
   }
   const auto installation = Installation::of_this_program();
   const std::string program = control::find_agent_program(installation ? installation->agent.string() : "");
-  auto admin = connect(program);
+  auto admin = control::Admin::connect({.start_agent = true, .agent_program = program});
   if (!admin) {
     const control::AdminError& error = admin.error();
     if (error.code == ECONNREFUSED) {
       say_none_can_be_started(program, findings);
-    } else if (is_another_version(error.code)) {
+    } else if (error.code == EPROTONOSUPPORT) {
       findings.fault(kAgent, error.text,
                      "have the agent of this installation take over, programs go on: end the other one");
     } else if (error.code == EPERM) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -11,8 +12,8 @@
 #include "base/paths/missing_system_file.h"
 #include "commands/doctor/checks.h"
 #include "commands/doctor/program.h"
-#include "commands/doctor/variable.h"
 #include "commands/verbena/installation.h"
+#include "commands/verbena/run_environment.h"
 #include "commands/verbena/settings.h"
 
 namespace verbena::commands::doctor {
@@ -21,21 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLibraries = "libraries";
-
-std::vector<std::string> split(const std::string& list, std::string_view separators) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
-    if (end > begin) parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-bool is_ours(const fs::path& file, const Installation& installation) {
-  std::error_code ignored;
-  return fs::equivalent(file.parent_path(), installation.libraries, ignored);
-}
 
 bool stands_in_for_ours(const fs::path& file) {
   const std::string name = file.filename();
@@ -65,7 +51,7 @@ void look_at_preloads(const std::string& list, const std::string& where, const I
 }
 
 void look_at_library_path(const Installation& installation, Findings& findings) {
-  for (const std::string& folder : split(variable("LD_LIBRARY_PATH"), ":;")) {
+  for (const std::string& folder : split(environment_variable("LD_LIBRARY_PATH"), ":;")) {
     std::error_code ignored;
     if (fs::equivalent(folder, installation.libraries, ignored)) return;  // later folders do not matter
     for (const std::string_view library : kVerbenaLibraries) {
@@ -89,12 +75,12 @@ void look_at_settings(Findings& findings) {
     findings.cost(kLibraries, wrong.what,
                   verbena::format("correct it, or take it out: unset {}", wrong.name));
   }
-  if (variable("VERBENA_LOCAL") == "off") {
+  if (environment_variable("VERBENA_LOCAL") == "off") {
     findings.cost(kLibraries,
                   "VERBENA_LOCAL=off is in the environment: processes of this host go by UDP, not by memory",
                   "take it out: unset VERBENA_LOCAL");
   }
-  if (const std::string folder = variable("VERBENA_SYS_DIR"); !folder.empty()) {
+  if (const std::string folder = environment_variable("VERBENA_SYS_DIR"); !folder.empty()) {
     findings.cost(
         kLibraries,
         verbena::format("VERBENA_SYS_DIR={} is in the environment: programs look for devices there", folder),
@@ -105,14 +91,15 @@ void look_at_settings(Findings& findings) {
 void look_at_files(const Installation& installation, Findings& findings) {
   for (const std::string_view library : kVerbenaLibraries) {
     const fs::path file = installation.libraries / library;
-    const std::vector<std::string> missing = missing_libraries(file);
+    const auto needed = find_loaded_libraries(file, installation.libraries.string()).libraries;
+    const auto missing = std::ranges::find(needed, "", &LoadedLibraries::Library::path);
     std::error_code ignored;
     if (!fs::exists(file, ignored)) {
       findings.fault(kLibraries, verbena::format("{} is missing in Verbena's installation", file.string()),
                      "install it again");
-    } else if (!missing.empty()) {
+    } else if (missing != needed.end()) {
       findings.fault(kLibraries,
-                     verbena::format("{} needs {}, which this system lacks", file.string(), missing.front()),
+                     verbena::format("{} needs {}, which this system lacks", file.string(), missing->name),
                      "install the package that has it");
     }
   }
@@ -137,7 +124,7 @@ void look_at_environment(Findings& findings) {
     return;
   }
   look_at_files(*installation, findings);
-  look_at_preloads(variable("LD_PRELOAD"), "LD_PRELOAD", *installation, findings);
+  look_at_preloads(environment_variable("LD_PRELOAD"), "LD_PRELOAD", *installation, findings);
   std::ifstream file("/etc/ld.so.preload");
   for (std::string line; std::getline(file, line);) {
     look_at_preloads(line.substr(0, line.find('#')), "/etc/ld.so.preload", *installation, findings);

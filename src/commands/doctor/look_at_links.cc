@@ -3,7 +3,6 @@
 
 #include "base/format.h"
 #include "commands/doctor/checks.h"
-#include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
 #include "control/model/link.h"
 
@@ -13,7 +12,7 @@ namespace {
 constexpr const char* kLinks = "links";
 constexpr const char* kMtu = "mtu";
 
-constexpr uint32_t kSmallestPacket = 256 + kPacketOverhead;
+constexpr uint32_t kSmallestPacket = 256 + control::kPacketOverhead;
 constexpr uint32_t kUsualPathMtu = 1024;
 
 using control::LinkStatus;
@@ -61,22 +60,20 @@ std::string unlinked(const Netdevs& netdevs) {
 
 void say_there_is_none(const Netdevs& netdevs, Findings& findings) {
   const std::string names = unlinked(netdevs);
+  const std::string what = names.empty() ? "there is no link, and no network device to have one"
+                                         : "there is no link; network devices that have none: " + names;
   const auto deleted = std::ranges::find_if(netdevs.all, [](const Netdev& one) {
     return !one.loopback && one.master == 0 && one.up && one.carrier && one.has_address;
   });
   if (deleted != netdevs.all.end()) {
-    findings.fault(kLinks, verbena::format("there is no link; network devices that have none: {}", names),
-                   verbena::format("make one: verbena link add rxe_{0} {0}", deleted->name));
-    return;
+    findings.fault(kLinks, what, verbena::format("make one: verbena link add rxe_{0} {0}", deleted->name));
+  } else if (names.empty()) {
+    findings.fault(kLinks, what, "switch loopback on: ip link set lo up");
+  } else {
+    findings.fault(kLinks, what,
+                   "switch a device on and give it an address, 'ip link set DEV up', 'ip addr add ADDRESS/24 "
+                   "dev DEV', or add a link by name: verbena link add NAME DEV");
   }
-  findings.fault(
-      kLinks,
-      names.empty() ? "there is no link, and no network device to have one"
-                    : verbena::format("there is no link; network devices that have none: {}", names),
-      names.empty()
-          ? "switch loopback on: ip link set lo up"
-          : "switch a device on and give it an address, 'ip link set DEV up', 'ip addr add ADDRESS/24 "
-            "dev DEV', or add a link by name: verbena link add NAME DEV");
 }
 
 bool leads_outward(const LinkStatus& one, const Netdevs& netdevs) {
@@ -132,8 +129,7 @@ void look_at_addresses(const std::vector<LinkStatus>& links, const Netdevs& netd
         kLinks,
         "no link has an IPv4 address: programs have to be given IPv6 ones and the index of such a GID",
         "take the index from 'verbena link show' (ibv_rc_pingpong -g INDEX, perftest -x INDEX --ipv6-addr), "
-        "or add "
-        "an IPv4 address");
+        "or add an IPv4 address");
   }
 }
 
@@ -147,24 +143,20 @@ void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& find
                                    one.link.mtu, kSmallestPacket),
                    verbena::format("raise it: ip link set {} mtu 1500", netdev));
   } else if (path_mtu(one) < kUsualPathMtu) {
-    findings.cost(
-        kMtu,
-        verbena::format("{} carries {} bytes, so that the path MTU is {}: programs are slow, and those "
-                        "that ask for 1024 send "
-                        "IP fragments, which adapters drop",
-                        netdev, one.link.mtu, path_mtu(one)),
-        verbena::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
+    findings.cost(kMtu,
+                  verbena::format("{} carries {} bytes, so that the path MTU is {}: programs are slow, and "
+                                  "those that ask for 1024 send IP fragments, which adapters drop",
+                                  netdev, one.link.mtu, path_mtu(one)),
+                  verbena::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
   }
-  const uint32_t needed = path_mtu(one) + kPacketOverhead;
+  const uint32_t needed = path_mtu(one) + control::kPacketOverhead;
   for (const Netdev& port : netdevs.all) {
     if (port.master != one.link.interface_index || port.mtu >= needed) continue;
-    findings.fault(
-        kMtu,
-        verbena::format(
-            "{} has a path MTU of {}, which needs {} bytes, and its port {} carries {}: larger packets are "
-            "lost without a word",
-            netdev, path_mtu(one), needed, port.name, port.mtu),
-        verbena::format("make them equal: ip link set {} mtu {}", port.name, one.link.mtu));
+    findings.fault(kMtu,
+                   verbena::format("{} has a path MTU of {}, which needs {} bytes, and its port {} carries "
+                                   "{}: larger packets are lost without a word",
+                                   netdev, path_mtu(one), needed, port.name, port.mtu),
+                   verbena::format("make them equal: ip link set {} mtu {}", port.name, one.link.mtu));
   }
 }
 
@@ -176,7 +168,7 @@ std::string remedy(const LinkStatus& one, uint32_t narrowest) {
 // Reports routes with a smaller MTU than the path MTU needs. A configured one is a fault. One learned from
 // routers is only a cost, since its hosts may not be peers.
 void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
-  const uint32_t needed = path_mtu(one) + kPacketOverhead;
+  const uint32_t needed = path_mtu(one) + control::kPacketOverhead;
   const auto what = [&](const NarrowRoute& route, const std::string& by) {
     return verbena::format(
         "the way to {} carries {} bytes ({}), and the path MTU of {} is {}, which needs {}",

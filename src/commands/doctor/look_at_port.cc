@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "commands/doctor/checks.h"
 #include "commands/verbena/names.h"
+#include "wire/roce/packet.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPort = "port";
-constexpr uint16_t kUdpPort = 4791;
+using roce::kUdpPort;
 
 bool is_rxe_loaded() {
   std::error_code ignored;
@@ -51,10 +52,9 @@ void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
   } else if (!pid.empty() && is_agent(pid)) {
     findings.fault(
         kPort,
-        verbena::format(
-            "UDP port {} is held by the agent of user {} (pid {}), which serves that user only: your "
-            "programs reach this host alone",
-            kUdpPort, holder.uid, pid),
+        verbena::format("UDP port {} is held by the agent of user {} (pid {}), which serves that user only: "
+                        "your programs reach this host alone",
+                        kUdpPort, holder.uid, pid),
         verbena::format("end it (kill {}) and have root's serve all users: sudo verbena agent", pid));
   } else if (!pid.empty()) {
     findings.fault(
@@ -63,11 +63,10 @@ void say_who_has_it(const agent::PortHolder& holder, Findings& findings) {
                         holder.uid, kConsequence),
         verbena::format("end it (kill {}), or run Verbena in a network namespace of its own", pid));
   } else {
-    findings.fault(
-        kPort, verbena::format("UDP port {} is held by user {}: {}", kUdpPort, holder.uid, kConsequence),
-        "as root, 'verbena doctor' names the program; where users share a host, root's agent serves them "
-        "all: sudo "
-        "verbena agent");
+    findings.fault(kPort,
+                   verbena::format("UDP port {} is held by user {}: {}", kUdpPort, holder.uid, kConsequence),
+                   "as root, 'verbena doctor' names the program; where users share a host, root's agent "
+                   "serves them all: sudo verbena agent");
   }
 }
 

@@ -2,8 +2,6 @@
 #include "commands/doctor/netdevs.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 
 #include <arpa/inet.h>
 #include <linux/if.h>
@@ -12,16 +10,10 @@
 
 #include "agent/links/netlink_attributes.h"
 #include "base/format.h"
-#include "commands/doctor/mnl_socket.h"
+#include "commands/doctor/netlink_dump.h"
 
 namespace verbena::commands::doctor {
 namespace {
-
-MnlSocket open_socket() {
-  MnlSocket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-  if (socket && mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0) socket.reset();
-  return socket;
-}
 
 int on_netdev(const nlmsghdr* message, void* netdevs) {
   if (message->nlmsg_type != RTM_NEWLINK || mnl_nlmsg_get_payload_len(message) < sizeof(ifinfomsg))
@@ -84,64 +76,21 @@ int on_address(const nlmsghdr* message, void* netdevs) {
   return MNL_CB_OK;
 }
 
-bool receive_dump(mnl_socket* socket, unsigned sequence, mnl_cb_t callback, Netdevs& netdevs) {
-  std::array<char, agent::kNetlinkBufferBytes> buffer;
-  for (;;) {
-    const ssize_t count = mnl_socket_recvfrom(socket, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    const int more = mnl_cb_run(buffer.data(), static_cast<size_t>(count), sequence,
-                                mnl_socket_get_portid(socket), callback, &netdevs);
-    if (more <= 0) return more == 0;
-  }
-}
-
-bool dump(mnl_socket* socket, nlmsghdr* request, uint16_t type, unsigned sequence, mnl_cb_t callback,
-          Netdevs& netdevs) {
-  request->nlmsg_type = type;
-  request->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  request->nlmsg_seq = sequence;
-  return mnl_socket_sendto(socket, request, request->nlmsg_len) >= 0 &&
-         receive_dump(socket, sequence, callback, netdevs);
-}
-
-// Dumps routes. `flags`: RTM_F_CLONED for those learned from routers, 0 for configured ones.
-bool dump_routes(mnl_socket* socket, unsigned char family, unsigned flags, unsigned sequence,
-                 Netdevs& netdevs) {
-  alignas(nlmsghdr) std::array<char, 256> room{};
-  nlmsghdr* request = mnl_nlmsg_put_header(room.data());
-  auto* route = static_cast<rtmsg*>(mnl_nlmsg_put_extra_header(request, sizeof(rtmsg)));
-  route->rtm_family = family;
-  route->rtm_flags = flags;
-  return dump(socket, request, RTM_GETROUTE, sequence, on_route, netdevs);
-}
-
-bool dump_netdevs(mnl_socket* socket, unsigned sequence, Netdevs& netdevs) {
-  alignas(nlmsghdr) std::array<char, 256> room{};
-  nlmsghdr* request = mnl_nlmsg_put_header(room.data());
-  mnl_nlmsg_put_extra_header(request, sizeof(ifinfomsg));
-  return dump(socket, request, RTM_GETLINK, sequence, on_netdev, netdevs);
-}
-
-bool dump_addresses(mnl_socket* socket, unsigned sequence, Netdevs& netdevs) {
-  alignas(nlmsghdr) std::array<char, 256> room{};
-  nlmsghdr* request = mnl_nlmsg_put_header(room.data());
-  mnl_nlmsg_put_extra_header(request, sizeof(ifaddrmsg));
-  return dump(socket, request, RTM_GETADDR, sequence, on_address, netdevs);
-}
-
 }  // namespace
 
 Result<Netdevs> read_netdevs() {
-  const MnlSocket socket = open_socket();
+  NetlinkDump kernel(NETLINK_ROUTE);
   Netdevs netdevs;
-  if (!socket || !dump_netdevs(socket.get(), 1, netdevs) || !dump_addresses(socket.get(), 2, netdevs))
-    return fail(errno);
-  unsigned sequence = 2;
-  for (const auto family : {static_cast<unsigned char>(AF_INET), static_cast<unsigned char>(AF_INET6)}) {
-    for (const unsigned flags : {0u, static_cast<unsigned>(RTM_F_CLONED)}) {
-      dump_routes(socket.get(), family, flags, ++sequence,
-                  netdevs);  // fails without IPv6; then it has no routes
+  auto asked = kernel.ask(RTM_GETLINK, ifinfomsg{}, on_netdev, &netdevs);
+  if (asked) asked = kernel.ask(RTM_GETADDR, ifaddrmsg{}, on_address, &netdevs);
+  if (!asked) return fail(asked.error().code);
+  for (const uint8_t family : {uint8_t{AF_INET}, uint8_t{AF_INET6}}) {
+    for (const unsigned flags : {0u, unsigned{RTM_F_CLONED}}) {  // configured; learned from routers
+      rtmsg request{};
+      request.rtm_family = family;
+      request.rtm_flags = flags;
+      // Fails without IPv6; then it has no routes.
+      static_cast<void>(kernel.ask(RTM_GETROUTE, request, on_route, &netdevs));
     }
   }
   return netdevs;

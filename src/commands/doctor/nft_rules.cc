@@ -1,69 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
 #include "commands/doctor/firewall.h"
 
+// The JSON of nft, as libnftables-json(5) describes it.
 namespace verbena::commands::doctor {
 namespace {
 
 using Json = nlohmann::json;
 
 // Statements that do not affect whether the packet passes.
-constexpr std::array<std::string_view, 12> kHarmless = {"counter",   "log",  "mangle", "notrack",
-                                                        "ct helper", "meta", "set",    "dup",
-                                                        "quota",     "xt",   "flow",   "ct count"};
+constexpr std::array<std::string_view, 10> kHarmless = {"counter", "log", "mangle", "ct helper", "meta",
+                                                        "set",     "dup", "quota",  "flow",      "ct count"};
 
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-std::string member(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() ? std::string() : text_of(*found);
-}
-
-// The field that a `left` operand of libnftables-json(5) refers to.
-Field field_of(const Json& left) {
-  struct Row {
-    std::string_view kind, about, of;
-    Field field;
-  };
-  static constexpr Row kRows[] = {
-      {"meta", "key", "l4proto", Field::kProtocol},
-      {"meta", "key", "iifname", Field::kInputNetdev},
-      {"meta", "key", "iif", Field::kInputNetdev},
-      {"meta", "key", "oifname", Field::kOutputNetdev},
-      {"meta", "key", "oif", Field::kOutputNetdev},
-      {"ct", "key", "state", Field::kConnectionState},
-      {"payload", "field", "dport", Field::kDestinationPort},
-      {"payload", "field", "sport", Field::kSourcePort},
-  };
-  for (const Row& row : kRows) {
-    const auto found = left.find(std::string(row.kind));
-    if (found == left.end() || !found->is_object()) continue;
-    if (member(*found, std::string(row.about).c_str()) == row.of) return row.field;
+// Names the left side of a comparison as nft's rules do: "meta iifname", "ct state", "udp dport".
+std::string name_of(const Json& left) {
+  for (const std::string kind : {"meta", "ct"}) {
+    if (left.contains(kind)) return kind + " " + left[kind].value("key", "");
   }
-  const auto payload = left.find("payload");
-  if (payload == left.end() || !payload->is_object()) {
-    const auto meta = left.find("meta");
-    return meta != left.end() && member(*meta, "key") == "nfproto" ? Field::kFamily : Field::kOther;
-  }
-  const std::string protocol = member(*payload, "protocol");
-  const std::string field = member(*payload, "field");
-  const bool is_protocol =
-      (protocol == "ip" && field == "protocol") || (protocol == "ip6" && field == "nexthdr");
-  return is_protocol ? Field::kProtocol : Field::kOther;
+  if (!left.contains("payload")) return {};
+  return left["payload"].value("protocol", "") + " " + left["payload"].value("field", "");
 }
 
-// Converts the names "ipv4" and "ipv6" of nftables.
-std::string plain_word(const std::string& word) {
-  if (word == "ipv4") return "ip";
-  return word == "ipv6" ? "ip6" : word;
+Field field_of(const std::string& name) {
+  static const std::map<std::string, Field> kFields = {
+      {"meta nfproto", Field::kFamily},       {"meta l4proto", Field::kProtocol},
+      {"ip protocol", Field::kProtocol},      {"ip6 nexthdr", Field::kProtocol},
+      {"meta iifname", Field::kInputNetdev},  {"meta iif", Field::kInputNetdev},
+      {"meta oifname", Field::kOutputNetdev}, {"meta oif", Field::kOutputNetdev},
+      {"udp sport", Field::kSourcePort},      {"th sport", Field::kSourcePort},
+      {"udp dport", Field::kDestinationPort}, {"th dport", Field::kDestinationPort},
+      {"ct state", Field::kConnectionState},
+  };
+  const auto found = kFields.find(name);
+  return found == kFields.end() ? Field::kOther : found->second;
 }
 
 // Adds the values of a `right` operand. False if they cannot be compared with a probe (a named set, a
@@ -77,101 +51,85 @@ bool add_values(const Json& right, Condition& condition) {
   if (right.is_string()) {
     const auto word = right.get<std::string>();
     if (word.starts_with('@')) return false;
-    condition.words.push_back(plain_word(word));
+    condition.words.push_back(word == "ipv4" ? "ip" : word == "ipv6" ? "ip6" : word);
     return true;
   }
-  if (right.is_object() && right.contains("range") && right["range"].size() == 2 &&
-      right["range"][0].is_number() && right["range"][1].is_number()) {
-    condition.numbers.emplace_back(right["range"][0].get<uint32_t>(), right["range"][1].get<uint32_t>());
+  if (right.contains("range")) {
+    if (!right["range"].at(0).is_number()) return false;
+    condition.numbers.push_back(right["range"].get<std::pair<uint32_t, uint32_t>>());
     return true;
   }
-  const Json& list = right.is_object() && right.contains("set") ? right["set"] : right;
-  if (!list.is_array()) return false;
-  for (const Json& one : list) {
-    if (!add_values(one, condition)) return false;
+  const Json& list = right.contains("set") ? right["set"] : right;
+  return list.is_array() &&
+         std::ranges::all_of(list, [&](const Json& one) { return add_values(one, condition); });
+}
+
+// Adds the conditions of a comparison. `udp dport` holds only for UDP, and `ip saddr` only for IPv4.
+void add_conditions(const Json& left, const Json& right, const std::string& comparison, Rule& rule) {
+  const std::string name = name_of(left);
+  const std::string header = left.contains("payload") ? name.substr(0, name.find(' ')) : "";
+  if (!header.empty() && header != "th" && header != "ether") {
+    const bool is_family = header == "ip" || header == "ip6";
+    rule.conditions.push_back({.field = is_family ? Field::kFamily : Field::kProtocol, .words = {header}});
   }
+  Condition condition{.field = field_of(name), .negated = comparison == "!="};
+  const bool is_plain = comparison == "==" || comparison == "!=" || comparison == "in";
+  if (!is_plain || !add_values(right, condition)) condition.field = Field::kOther;
+  rule.conditions.push_back(std::move(condition));
+}
+
+// Adds a rule with the conditions of `rule` and this verdict. False if `name` is no verdict.
+bool add_verdict(const std::string& name, const Json& value, Rule rule, std::vector<Rule>& rules) {
+  rule.verdict = verdict_named(name);
+  if (rule.verdict == Verdict::kNone) return false;
+  if (value.is_object()) rule.target = value.value("target", "");
+  rules.push_back(std::move(rule));
   return true;
-}
-
-Condition condition_of(const Json& left, const Json& right, const std::string& comparison) {
-  Condition condition;
-  condition.field = field_of(left);
-  condition.negated = comparison == "!=";
-  const bool plain = comparison == "==" || comparison == "!=" || comparison == "in";
-  if (!plain || !add_values(right, condition)) condition.field = Field::kOther;
-  return condition;
-}
-
-// Returns the implied condition of a match: `udp dport` matches only UDP, and `ip saddr` only IPv4.
-std::optional<Condition> implied(const Json& left) {
-  const auto payload = left.find("payload");
-  if (payload == left.end() || !payload->is_object()) return std::nullopt;
-  const std::string protocol = member(*payload, "protocol");
-  if (protocol.empty() || protocol == "th" || protocol == "ether") return std::nullopt;
-  const bool is_family = protocol == "ip" || protocol == "ip6";
-  return Condition{
-      .field = is_family ? Field::kFamily : Field::kProtocol, .words = {protocol}, .numbers = {}};
-}
-
-void add_condition(const Json& left, const Json& right, const std::string& comparison, Rule& rule) {
-  if (const auto before = implied(left)) rule.conditions.push_back(*before);
-  rule.conditions.push_back(condition_of(left, right, comparison));
-}
-
-// Reads a verdict. False if the statement has none.
-bool read_verdict(const Json& statement, Rule& rule) {
-  struct Row {
-    const char* name;
-    Verdict verdict;
-  };
-  static constexpr Row kRows[] = {{"accept", Verdict::kAccept}, {"drop", Verdict::kDrop},
-                                  {"reject", Verdict::kDrop},   {"return", Verdict::kReturn},
-                                  {"jump", Verdict::kJump},     {"goto", Verdict::kGoto}};
-  for (const Row& row : kRows) {
-    const auto found = statement.find(row.name);
-    if (found == statement.end()) continue;
-    rule.verdict = row.verdict;
-    if (found->is_object()) rule.target = member(*found, "target");
-    return true;
-  }
-  return false;
-}
-
-bool is_harmless(const std::string& name) {
-  return std::find(kHarmless.begin(), kHarmless.end(), name) != kHarmless.end();
 }
 
 // Adds a rule for each element of a verdict map.
 void add_map(const Json& map, const Rule& before, std::vector<Rule>& rules) {
-  const Json& data = map.contains("data") ? map["data"] : Json();
-  const Json& elements = data.is_object() && data.contains("set") ? data["set"] : data;
-  if (!elements.is_array() || !map.contains("key")) return;
+  const Json& data = map.at("data");
+  const Json& elements = data.contains("set") ? data["set"] : data;
+  if (!elements.is_array()) return;  // a named map
   for (const Json& element : elements) {
-    if (!element.is_array() || element.size() != 2 || !element[1].is_object()) continue;
     Rule rule = before;
-    add_condition(map["key"], element[0], "==", rule);
-    if (read_verdict(element[1], rule)) rules.push_back(std::move(rule));
+    add_conditions(map.at("key"), element.at(0), "==", rule);
+    for (const auto& [name, value] : element.at(1).items()) add_verdict(name, value, rule, rules);
+  }
+}
+
+// Adds what nft shows of an extension of iptables: at most its type and name.
+void add_extension(const Json& extension, Rule& rule, Chain& chain) {
+  chain.is_complete = false;
+  const bool is_target = extension.is_object() && extension.value("type", "") == "target";
+  if (is_target) {
+    add_verdict(extension.value("name", ""), {}, rule, chain.rules);
+  } else {
+    rule.conditions.push_back({});
   }
 }
 
 void add_rule(const Json& described, Chain& chain) {
   Rule rule;
-  rule.text =
-      verbena::format("a rule of chain '{}' in table '{} {}' (handle {})", member(described, "chain"),
-                      member(described, "family"), member(described, "table"), member(described, "handle"));
+  rule.text = verbena::format("a rule of chain '{}' in table '{} {}' (handle {})",
+                              described.value("chain", ""), described.value("family", ""),
+                              described.value("table", ""), described.value("handle", 0));
   for (const Json& statement : described.value("expr", Json::array())) {
     if (!statement.is_object() || statement.empty()) continue;
-    if (const auto found = statement.find("match"); found != statement.end()) {
-      add_condition(found->at("left"), found->at("right"), member(*found, "op"), rule);
-    } else if (const auto map = statement.find("vmap"); map != statement.end()) {
-      return add_map(*map, rule, chain.rules);
-    } else if (!read_verdict(statement, rule) && !is_harmless(statement.begin().key())) {
+    const std::string& name = statement.begin().key();
+    const Json& value = *statement.begin();
+    if (name == "match") {
+      add_conditions(value.at("left"), value.at("right"), value.value("op", ""), rule);
+    } else if (name == "vmap") {
+      add_map(value, rule, chain.rules);
+    } else if (name == "xt") {
+      add_extension(value, rule, chain);
+    } else if (!add_verdict(name, value, rule, chain.rules) &&
+               std::ranges::find(kHarmless, name) == kHarmless.end()) {
       rule.conditions.push_back({});
     }
-    // For iptables matches, nft shows only the name, so they count as unknown conditions.
-    if (statement.contains("xt")) rule.conditions.push_back({});
   }
-  if (rule.verdict != Verdict::kNone) chain.rules.push_back(std::move(rule));
 }
 
 }  // namespace
@@ -180,18 +138,23 @@ std::vector<Table> parse_nft(std::string_view json) {
   std::map<std::string, Table> tables;
   const Json whole = Json::parse(json);
   for (const Json& object : whole.at("nftables")) {
-    if (const auto found = object.find("chain"); found != object.end()) {
-      Table& table = tables[member(*found, "family") + " " + member(*found, "table")];
-      table.family = member(*found, "family");
-      Chain& chain = table.chains[member(*found, "name")];
-      chain.hook = member(*found, "hook");
-      chain.drops_the_rest = member(*found, "policy") == "drop";
-      chain.text = verbena::format("the policy of chain '{}' in table '{} {}'", member(*found, "name"),
-                                   table.family, member(*found, "table"));
-    } else if (const auto rule = object.find("rule"); rule != object.end()) {
-      Table& table = tables[member(*rule, "family") + " " + member(*rule, "table")];
-      add_rule(*rule, table.chains[member(*rule, "chain")]);
+    const bool is_chain = object.contains("chain");
+    if (!is_chain && !object.contains("rule")) continue;
+    const Json& described = is_chain ? object["chain"] : object["rule"];
+    const std::string family = described.value("family", "");
+    const std::string name = described.value("table", "");
+    Table& table = tables[family + " " + name];
+    table.family = family;
+    table.name = name;
+    Chain& chain = table.chains[described.value(is_chain ? "name" : "chain", "")];
+    if (!is_chain) {
+      add_rule(described, chain);
+      continue;
     }
+    chain.hook = described.value("hook", "");
+    chain.drops_the_rest = described.value("policy", "") == "drop";
+    chain.text = verbena::format("the policy of chain '{}' in table '{} {}'", described.value("name", ""),
+                                 family, name);
   }
   std::vector<Table> list;
   for (auto& [name, table] : tables) list.push_back(std::move(table));

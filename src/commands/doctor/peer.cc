@@ -2,23 +2,31 @@
 #include "commands/doctor/peer.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/icmp6.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/ip_icmp.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/socket_option.h"
 #include "base/unique_fd.h"
-#include "commands/doctor/echo.h"
-#include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
 #include "control/client/command_client.h"
+#include "control/model/link.h"
 #include "management/mad/announcement.h"
 #include "wire/roce/packet.h"
+#include "wire/roce/prefix.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -35,8 +43,9 @@ constexpr Duration kErrorPatience = std::chrono::milliseconds(3500);  // ARP giv
 constexpr uint32_t kLargestPathMtu = 4096;
 constexpr uint32_t kSmallestPathMtu = 256;
 
-socklen_t length_of(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+bool connect_to(const sockaddr_storage& address, int socket) {
+  const socklen_t length = address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0;
 }
 
 roce::Address gid_of(const sockaddr_storage& address) {
@@ -49,25 +58,102 @@ roce::Address gid_of(const sockaddr_storage& address) {
   return gid;
 }
 
-std::string text_of(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = "?";
-  const void* bytes = address.ss_family == AF_INET
-                          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr)
-                          : &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  inet_ntop(address.ss_family, bytes, text, sizeof text);
-  return text;
-}
-
 // Returns a socket connected to `peer`; empty, with errno set, if the kernel has no route.
 UniqueFd connected_socket(const sockaddr_storage& peer) {
   UniqueFd socket(::socket(peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (socket && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&peer), length_of(peer)) != 0) {
+  if (socket && !connect_to(peer, socket.get())) {
     const int error = errno;
     socket.reset();
     errno = error;
   }
   return socket;
 }
+
+// The checksum of RFC 1071, for ICMPv4. The kernel computes that of ICMPv6.
+uint16_t checksum_of(const std::vector<std::byte>& packet) {
+  uint32_t sum = 0;
+  for (size_t i = 0; i < packet.size(); ++i) {
+    const auto byte = static_cast<uint32_t>(packet[i]);
+    sum += i % 2 == 0 ? byte << 8 : byte;
+  }
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  return htons(static_cast<uint16_t>(~sum));
+}
+
+// Sends ICMP echo requests to a host, to find out whether it is up and which packet sizes the path carries.
+// Packets are not fragmented, and the kernel's cached path MTU is ignored (IP_PMTUDISC_PROBE).
+class Echo {
+ public:
+  // Tries a datagram ICMP socket first, as ping(8): it needs no privilege if a sysctl allows it
+  // (net.ipv4.ping_group_range). A raw socket needs CAP_NET_RAW. is_open() is false if this user has neither.
+  explicit Echo(const sockaddr_storage& destination) : is_ipv4_(destination.ss_family == AF_INET) {
+    for (const int type : {SOCK_DGRAM, SOCK_RAW}) {
+      const int protocol = is_ipv4_ ? int{IPPROTO_ICMP} : int{IPPROTO_ICMPV6};
+      socket_ = UniqueFd(::socket(destination.ss_family, type | SOCK_CLOEXEC, protocol));
+      if (!socket_) continue;
+      is_raw_ = type == SOCK_RAW;
+      set_path_mtu_discovery(socket_.get(), !is_ipv4_, IP_PMTUDISC_PROBE);
+      if (!connect_to(destination, socket_.get())) socket_.reset();
+      return;
+    }
+  }
+
+  bool is_open() const { return static_cast<bool>(socket_); }
+
+  // Whether the host answers an IP packet of `packet_bytes`, IP and ICMP headers included.
+  bool comes_back(size_t packet_bytes) {
+    for (int i = 0; i < kEchoTries; ++i) {
+      const bool sent = send(packet_bytes);
+      if (!sent && errno == EMSGSIZE) return false;
+      if (sent && await()) return true;
+    }
+    return false;
+  }
+
+ private:
+  bool send(size_t packet_bytes) {
+    const size_t ip_bytes = is_ipv4_ ? sizeof(iphdr) : sizeof(ip6_hdr);
+    std::vector<std::byte> packet(std::max(packet_bytes, ip_bytes + sizeof(icmphdr)) - ip_bytes);
+    icmphdr header{};
+    header.type = is_ipv4_ ? uint8_t{ICMP_ECHO} : uint8_t{ICMP6_ECHO_REQUEST};
+    header.un.echo.id = id_;
+    header.un.echo.sequence = htons(++sequence_);
+    std::memcpy(packet.data(), &header, sizeof header);
+    if (is_raw_ && is_ipv4_) {
+      header.checksum = checksum_of(packet);
+      std::memcpy(packet.data(), &header, sizeof header);
+    }
+    return ::send(socket_.get(), packet.data(), packet.size(), 0) == static_cast<ssize_t>(packet.size());
+  }
+
+  // Waits for the reply. A raw socket also receives replies for other programs, and with IPv4 the IP header.
+  // On a datagram socket the kernel replaces the identifier with its own.
+  bool await() {
+    const TimePoint end = MonotonicClock::now() + kEchoPatience;
+    std::array<std::byte, 65'536> packet;
+    for (;;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - MonotonicClock::now()).count();
+      pollfd entry{socket_.get(), POLLIN, 0};
+      if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) <= 0) return false;
+      const ssize_t count = ::recv(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
+      if (count < 0 && errno != EAGAIN && errno != EINTR) return false;  // an ICMP error: unreachable, ...
+      const bool has_ip_header = is_raw_ && is_ipv4_ && count > 0;
+      const size_t at = has_ip_header ? (static_cast<size_t>(packet[0]) & 15) * 4 : size_t{0};
+      if (count < static_cast<ssize_t>(at + sizeof(icmphdr))) continue;
+      icmphdr header{};
+      std::memcpy(&header, packet.data() + at, sizeof header);
+      const bool is_reply = header.type == (is_ipv4_ ? uint8_t{ICMP_ECHOREPLY} : uint8_t{ICMP6_ECHO_REPLY});
+      const bool is_ours = !is_raw_ || header.un.echo.id == id_;
+      if (is_reply && is_ours && header.un.echo.sequence == htons(sequence_)) return true;
+    }
+  }
+
+  bool is_ipv4_;
+  UniqueFd socket_;
+  bool is_raw_ = false;
+  uint16_t id_ = htons(static_cast<uint16_t>(::getpid()));
+  uint16_t sequence_ = 0;
+};
 
 const LinkStatus* link_with(const control::AgentStatus& agent, const roce::Address& address) {
   for (const LinkStatus& one : agent.links) {
@@ -135,13 +221,13 @@ int udp_error(const sockaddr_storage& peer) {
 }
 
 void measure(const sockaddr_storage& peer, PeerLook& look) {
-  auto echo = Echo::open(peer);
-  if (!echo) return;
-  look.echoes = echo->comes_back(kSmallEcho, kEchoTries, kEchoPatience);
+  Echo echo(peer);
+  if (!echo.is_open()) return;
+  look.echoes = echo.comes_back(kSmallEcho);
   if (!*look.echoes) return;
   look.widest = 0;
   for (uint32_t mtu = std::min(look.path_mtu, kLargestPathMtu); mtu >= kSmallestPathMtu; mtu /= 2) {
-    if (!echo->comes_back(mtu + kPacketOverhead, kEchoTries, kEchoPatience)) continue;
+    if (!echo.comes_back(mtu + control::kPacketOverhead)) continue;
     look.widest = mtu;
     return;
   }
@@ -173,7 +259,7 @@ std::optional<sockaddr_storage> find_peer(const std::string& name) {
 
 PeerLook look_at(const sockaddr_storage& peer, const control::AgentStatus& agent) {
   PeerLook look;
-  look.address = text_of(peer);
+  look.address = roce::text_of(gid_of(peer));
   look.no_wire = agent.no_wire_reason;
   const UniqueFd socket = connected_socket(peer);
   if (!socket) {
@@ -183,7 +269,7 @@ PeerLook look_at(const sockaddr_storage& peer, const control::AgentStatus& agent
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length);
-  look.source = text_of(own);
+  look.source = roce::text_of(gid_of(own));
   const LinkStatus* one = link_with(agent, gid_of(own));
   look.has_link = one != nullptr;
   if (one == nullptr || !look.no_wire.empty()) return look;

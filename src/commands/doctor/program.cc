@@ -6,8 +6,6 @@
 
 #include "base/format.h"
 #include "commands/doctor/elf_file.h"
-#include "commands/doctor/loaded_libraries.h"
-#include "commands/doctor/variable.h"
 #include "commands/verbena/program_file.h"
 #include "commands/verbena/run_environment.h"
 #include "commands/verbena/sanitizers.h"
@@ -30,7 +28,7 @@ fs::path find_file(const std::string& name) {
 
 // LD_LIBRARY_PATH as `verbena run` sets it. The preload is not considered: its name is a full path.
 std::string run_library_path(const Installation& installation) {
-  return library_path_with(installation.libraries, variable("LD_LIBRARY_PATH"));
+  return library_path_with(installation.libraries, environment_variable("LD_LIBRARY_PATH"));
 }
 
 // ---- obstacles to loading Verbena's libraries
@@ -41,9 +39,8 @@ void look_at_privileges(const fs::path& file, Findings& findings) {
   findings.fault(
       kProgram,
       verbena::format("{} is {}: the loader keeps Verbena's libraries from it", file.string(), kind),
-      "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv "
-      "--ambient-caps'; or 'verbena "
-      "system on'");
+      "run a copy without (cp PROGRAM .), started with what it needs, as by 'setpriv --ambient-caps'; or "
+      "'verbena system on'");
 }
 
 // `verbena run` makes AddressSanitizer accept its preload (sanitizers.h).
@@ -52,7 +49,7 @@ void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Insta
   const auto sanitizer = sanitizer_of(file);
   if (!sanitizer) return;
   const std::string what = verbena::format("{} is built with {}", program.string(), name_of(*sanitizer));
-  if (*sanitizer == Sanitizer::kAddress && refuses_preloads(variable("ASAN_OPTIONS"))) {
+  if (*sanitizer == Sanitizer::kAddress && refuses_preloads(environment_variable("ASAN_OPTIONS"))) {
     findings.fault(kProgram,
                    what +
                        ", and ASAN_OPTIONS has verify_asan_link_order=1: it ends when it finds that "
@@ -68,11 +65,6 @@ void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Insta
   } else {
     findings.fine(kProgram, what + ", which works under 'verbena run'");
   }
-}
-
-bool is_ours(const std::string& path, const Installation& installation) {
-  std::error_code ignored;
-  return fs::equivalent(fs::path(path).parent_path(), installation.libraries, ignored);
 }
 
 bool stands_for(const std::string& name) {
@@ -108,18 +100,18 @@ void look_at_libraries(const fs::path& program, const ElfFile& file, const Insta
                    "take it as built for your distribution's rdma-core, or a later Verbena");
   }
   if (findings.amiss(kProgram)) return;
-  findings.fine(kProgram,
-                ours.empty()
-                    ? verbena::format("{} is linked with none of libibverbs and librdmacm; what it loads "
-                                      "while it runs (dlopen) will be Verbena's",
-                                      program.string())
-                    : verbena::format("{} loads Verbena's {}", program.string(), ours));
+  findings.fine(kProgram, ours.empty()
+                              ? verbena::format("{} is linked with none of libibverbs and librdmacm; what it "
+                                                "loads while it runs (dlopen) will be Verbena's",
+                                                program.string())
+                              : verbena::format("{} loads Verbena's {}", program.string(), ours));
 }
 
 void look_at_elf_file(const fs::path& program, const ElfFile& file, const Installation& installation,
                       Findings& findings) {
   look_at_privileges(program, findings);
-  if (!file.is_64_bit || file.machine != own_machine()) {
+  const ElfFile own = own_elf_file();
+  if (!file.is_64_bit || file.machine != own.machine) {
     findings.fault(kProgram,
                    verbena::format("{} is built for another machine than Verbena's libraries{}",
                                    program.string(), file.is_64_bit ? "" : ": for 32 bits"),
@@ -129,11 +121,11 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
   } else if (!file.dynamic || file.interpreter.empty()) {
     findings.fault(
         kProgram,
-        verbena::format("{} is linked statically: what it knows of RDMA is in it, and nothing can be put in "
-                        "front",
-                        program.string()),
+        verbena::format(
+            "{} is linked statically: what it knows of RDMA is in it, and nothing can be put in front",
+            program.string()),
         "link it with libibverbs.so.1 and librdmacm.so.1");
-  } else if (const auto own = read_elf_file("/proc/self/exe"); own && file.interpreter != own->interpreter) {
+  } else if (file.interpreter != own.interpreter) {
     findings.fault(kProgram,
                    verbena::format("{} uses another C library than Verbena's: its loader is {}",
                                    program.string(), file.interpreter),
@@ -145,6 +137,11 @@ void look_at_elf_file(const fs::path& program, const ElfFile& file, const Instal
 }
 
 }  // namespace
+
+bool is_ours(const fs::path& file, const Installation& installation) {
+  std::error_code ignored;
+  return fs::equivalent(file.parent_path(), installation.libraries, ignored);
+}
 
 bool is_program(const std::string& name) {
   std::error_code ignored;
@@ -177,15 +174,6 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
     program = std::move(next);
   }
   return fail(ELOOP);
-}
-
-std::vector<std::string> missing_libraries(const fs::path& library) {
-  std::vector<std::string> missing;
-  const LoadedLibraries loaded = find_loaded_libraries(library, library.parent_path().string());
-  for (const LoadedLibraries::Library& one : loaded.libraries) {
-    if (one.path.empty()) missing.push_back(one.name);
-  }
-  return missing;
 }
 
 }  // namespace verbena::commands::doctor

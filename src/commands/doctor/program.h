@@ -26,7 +26,30 @@ Result<void> look_at_program(const std::string& name, const Installation& instal
 // Whether look_at_program() would find a file for `name`.
 bool is_program(const std::string& name);
 
-// Returns the libraries that `library` needs and that are neither in its folder nor found by the loader.
-std::vector<std::string> missing_libraries(const std::filesystem::path& library);
+// Whether `file` is in the folder of Verbena's libraries.
+bool is_ours(const std::filesystem::path& file, const Installation& installation);
+
+// Splits a list of the loader at any of `separators`. Keeps empty items: in a search path they mean the
+// working directory.
+std::vector<std::string> split(const std::string& list, const char* separators);
+
+// The shared libraries, without the loader, that a file would load, directly and through other libraries.
+struct LoadedLibraries {
+  struct Library {
+    std::string name;
+    std::string path;  // empty if the library is not found
+  };
+  std::vector<Library> libraries;
+  // The first symbol version that a library lacks, such as "IBVERBS_9.9 of /usr/lib/libibverbs.so.1, for
+  // /usr/bin/program". Empty if none is missing.
+  std::string missing_version;
+};
+
+// Finds the libraries of `file` in the order of glibc's loader: RPATH, `library_path` (LD_LIBRARY_PATH),
+// RUNPATH, the loader's cache, the system's folders. Only reads files. Running the loader to list the
+// libraries would be unsafe: a hostile file can name a library in DT_AUDIT whose code the loader runs.
+//
+// Ignores sub-folders for newer processors (glibc-hwcaps), and folders that contain $LIB or $PLATFORM.
+LoadedLibraries find_loaded_libraries(const std::filesystem::path& file, const std::string& library_path);
 
 }  // namespace verbena::commands::doctor

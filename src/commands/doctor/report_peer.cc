@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/format.h"
-#include "commands/doctor/packet_overhead.h"
 #include "commands/doctor/peer.h"
+#include "control/model/link.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -128,7 +128,7 @@ void report_path_mtu(const PeerLook& look, Findings& findings) {
     findings.fault(
         kPathSubject,
         verbena::format("the path MTU of {} is {}, and of packets of {} bytes none come back; {}", look.link,
-                        look.path_mtu, look.path_mtu + kPacketOverhead,
+                        look.path_mtu, look.path_mtu + control::kPacketOverhead,
                         *look.widest == 0 ? std::string("not even those of a path MTU of 256 do")
                                           : verbena::format("a path MTU of {} fits", *look.widest)),
         *look.widest == 0

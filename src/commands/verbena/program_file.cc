@@ -125,7 +125,7 @@ bool is_text(const fs::path& file) {
 
 // The reason for ENOEXEC with an ELF file: neither the kernel nor binfmt_misc can run it.
 std::string reason_to_refuse(const doctor::ElfFile& elf) {
-  const uint16_t own = doctor::own_machine();
+  const uint16_t own = doctor::own_elf_file().machine;
   if (elf.machine == own) return "the kernel does not take this ELF file; it is damaged, or no program";
   return verbena::format(
       "it is built for {}, and this machine is {}; take one that is built for this machine",

@@ -47,26 +47,21 @@ constexpr const char* kRunExamples =
     "The program runs as you, unmodified; its children inherit the libraries. Exit status: the program's;\n"
     "127 if there is no such program, 126 if it cannot be started.\n";
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 void put_first_in_preload(const fs::path& library) {
-  setenv("LD_PRELOAD", preload_with(library, environment("LD_PRELOAD")).c_str(), 1);
+  setenv("LD_PRELOAD", preload_with(library, environment_variable("LD_PRELOAD")).c_str(), 1);
 }
 
 // Changes PATH with `with`. Does nothing if `folder` contains ':', which PATH cannot express.
 void extend_path(const fs::path& folder, std::string (*with)(const fs::path&, std::string_view)) {
   if (folder.empty() || folder.string().find(':') != std::string::npos) return;
-  setenv("PATH", with(folder, environment("PATH")).c_str(), 1);
+  setenv("PATH", with(folder, environment_variable("PATH")).c_str(), 1);
 }
 
 // Makes AddressSanitizer accept our preload, in the program and its children. With further preloads by the
 // user, their order still matters, so there the program's sanitizer runtime goes first into LD_PRELOAD.
 void prepare_for_sanitizers(const doctor::ElfFile& program, const Installation& installation) {
-  if (preloads_only(installation.preload, environment("LD_PRELOAD"))) {
-    setenv("ASAN_OPTIONS", asan_options_with_preloads(environment("ASAN_OPTIONS")).c_str(), 1);
+  if (preloads_only(installation.preload, environment_variable("LD_PRELOAD"))) {
+    setenv("ASAN_OPTIONS", asan_options_with_preloads(environment_variable("ASAN_OPTIONS")).c_str(), 1);
     return;
   }
   const auto runtime = std::find_if(program.needed.begin(), program.needed.end(), [](const std::string& one) {
@@ -98,8 +93,8 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
     complain("no libverbena-memory.so in '{}', which --shared-memory needs", installation.libraries.string());
     return false;
   }
-  setenv("LD_LIBRARY_PATH", library_path_with(installation.libraries, environment("LD_LIBRARY_PATH")).c_str(),
-         1);
+  setenv("LD_LIBRARY_PATH",
+         library_path_with(installation.libraries, environment_variable("LD_LIBRARY_PATH")).c_str(), 1);
   extend_path(installation.commands, path_with);
   extend_path(installation.programs, path_with_last);
 #ifdef VERBENA_SANITIZER_RUNTIME
@@ -107,7 +102,7 @@ bool prepare_environment(const Installation& installation, const fs::path& progr
   setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // leaks of the program are not our concern
 #endif
   const doctor::ElfFile elf = doctor::read_elf_file(program).value_or(doctor::ElfFile{});
-  if (elf.machine == doctor::own_machine() && !elf.is_library && elf.interpreter.empty()) {
+  if (elf.machine == doctor::own_elf_file().machine && !elf.is_library && elf.interpreter.empty()) {
     complain(
         "warning: '{}' is linked statically, so Verbena's libraries cannot reach it, but only what it "
         "starts; "
@@ -130,7 +125,7 @@ void look_at_settings() {
     complain("warning: {}", wrong.what);
     if (wrong.is_ours) unsetenv(wrong.name.c_str());
   }
-  if (!environment("VERBENA_LOG").empty()) {
+  if (!environment_variable("VERBENA_LOG").empty()) {
     setenv("VERBENA_LOG", kLogLevels[static_cast<size_t>(log_level())], 1);
   }
 }

@@ -2,6 +2,7 @@
 #include "commands/verbena/run_environment.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "commands/verbena/program_file.h"
@@ -45,6 +46,11 @@ std::string preload_item(const std::filesystem::path& preload) {
 }
 
 }  // namespace
+
+std::string environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current) {
   const std::string first = libraries.string();

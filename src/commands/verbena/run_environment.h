@@ -8,6 +8,9 @@
 
 namespace verbena::commands {
 
+// Returns the value of an environment variable, or an empty string if the variable is not set.
+std::string environment_variable(const char* name);
+
 // Returns a value for LD_LIBRARY_PATH: the folder `libraries`, then the other folders of its value `current`.
 // Drops empty items. The folder occurs only once, also in nested calls of `verbena run`.
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current);

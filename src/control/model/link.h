@@ -96,13 +96,15 @@ Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot);
 // Reads the table from a file of write_link_file(). EPROTO if it is invalid or not sealed against changes.
 Result<LinkSnapshot> read_link_file(int fd);
 
+// The largest number of header bytes that RoCEv2 adds to a packet's payload, as in the kernel's rxe. A path
+// MTU fits a network device whose MTU is at least this much larger.
+inline constexpr uint32_t kPacketOverhead = 80;
+
 // Returns the path MTU for a netdev's MTU, as enum ibv_mtu: the largest that fits together with the RoCEv2
-// headers, but at least 256 bytes. The headers are taken as 80 bytes, as in the kernel's rxe; a netdev MTU of
-// 1500 gives 1024.
+// headers, but at least 256 bytes; a netdev MTU of 1500 gives 1024.
 constexpr uint8_t path_mtu_of(uint32_t netdev_mtu) {
-  constexpr uint32_t kOverhead = 80;
   uint8_t mtu = 5;  // IBV_MTU_4096
-  while (mtu > 1 && netdev_mtu < (128u << mtu) + kOverhead) --mtu;
+  while (mtu > 1 && netdev_mtu < (128u << mtu) + kPacketOverhead) --mtu;
   return mtu;
 }
 
