@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/rdma_core/connections/addresses.h"
 
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -10,7 +11,7 @@
 #include <netinet/in.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
+#include "commands/rdma_core/connections/events.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -43,6 +44,11 @@ int find_addresses(const std::string& source, const std::string& destination, co
   return lookup(or_null(destination), port.c_str(), wanted, found);
 }
 
+void tell_lookup_failure(const Output& output, const std::string& what, int error) {
+  const char* remedy = error == -1 ? remedy_for_errno(errno) : "";
+  tell_failure(output, verbena::format("{}: {}", what, gai_strerror(error)), remedy);
+}
+
 int find_host(const std::string& name, sockaddr_storage& address) {
   addrinfo* list = nullptr;
   if (const int error = getaddrinfo(or_null(name), nullptr, nullptr, &list); error != 0) return error;
@@ -64,6 +70,13 @@ std::string shown(const sockaddr* address) {
     return verbena::format("[{}]:{}", text, ntohs(v6->sin6_port));
   }
   return {};
+}
+
+nlohmann::ordered_json described(rdma_cm_id* id, const ibv_qp* queue_pair) {
+  return {{"device", id->verbs != nullptr ? ibv_get_device_name(id->verbs->device) : ""},
+          {"local", shown(rdma_get_local_addr(id))},
+          {"peer", shown(rdma_get_peer_addr(id))},
+          {"qp_number", queue_pair != nullptr ? queue_pair->qp_num : 0}};
 }
 
 void take_format(const char* word, rdma_addrinfo& hints) {

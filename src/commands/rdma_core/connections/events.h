@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -13,6 +14,16 @@ namespace verbena::rdma_core {
 // Creates an event channel. This is a program's first call to librdmacm, so it also reports that there is no
 // device. On failure reports the error and returns null with errno set.
 Channel first_channel();
+
+// Measures the seconds since its construction.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point began_ = Clock::now();
+};
 
 // Prints one message on standard error, with the reason, if a program waits for more than 10 seconds.
 class Patience {
@@ -30,7 +41,9 @@ class Patience {
   bool said_ = false;
 };
 
-// Waits for the next event of a channel. Returns null, with errno set, after an error.
+// Return the next event of a channel, or null, with errno set, after an error. With `patience` the wait has a
+// message.
+Event next_event(rdma_event_channel* channel);
 Event next_event(rdma_event_channel* channel, Patience& patience);
 
 // Returns an event that is already pending on the channel, or null if there is none. Never blocks.

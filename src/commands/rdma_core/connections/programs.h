@@ -14,7 +14,4 @@ int rdma_server(int argc, char** argv);
 int rdma_xclient(int argc, char** argv);
 int rdma_xserver(int argc, char** argv);
 
-// Prints the part of `program`'s --help that follows the usage text: options with their units, and examples.
-void print_help(const char* program);
-
 }  // namespace verbena::rdma_core

@@ -50,8 +50,8 @@ enum class Step {
 class Session {
  public:
   // `id` is the identifier of the connection, present or future. `id` and `channel` must outlive the session.
-  Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id);
-  ~Session();
+  Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id)
+      : plan_(plan), channel_(channel), id_(id) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -88,9 +88,11 @@ class Session {
   bool bring_up();  // moves an own queue pair to RTS
   rdma_conn_param connection() const;
 
+  ibv_qp* queue_pair() const { return own_pair_ ? own_pair_.get() : id_->qp; }
   bool post_receive();
-  bool post_message();
-  bool post_rdma(ibv_wr_opcode opcode, size_t bytes);
+  bool post_message() { return post(IBV_WR_SEND, sent_, kAdvertisementBytes); }
+  // Posts a message, or a READ or WRITE of the buffer that the client has advertised.
+  bool post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes);
   void advertise(const Buffer& buffer);
 
   bool progress();  // waits for an event or a completion and handles it
@@ -110,7 +112,7 @@ class Session {
   rdma_cm_id* id_;
   Domain domain_;
   CompletionChannel completions_;
-  Queue queue_;
+  CompletionQueue queue_;
   QueuePair own_pair_;
   QueuePairOfId pair_of_id_;
   Buffer received_;  // holds messages from the peer

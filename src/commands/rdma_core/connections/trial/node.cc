@@ -45,7 +45,9 @@ int Node::prepare() {
 
 int Node::make_queues() {
   const int entries = std::max(shape_.messages, 1);
-  const auto make = [&](int size) { return Queue(ibv_create_cq(id->verbs, size, this, nullptr, 0)); };
+  const auto make = [&](int size) {
+    return CompletionQueue(ibv_create_cq(id->verbs, size, this, nullptr, 0));
+  };
   receives_ = make(datagrams() ? 2 * entries : entries);
   if (!datagrams()) sends_ = make(entries);
   if (receives_ && (datagrams() || sends_)) return 0;
@@ -84,15 +86,10 @@ int Node::make_message() {
 
 int Node::post_receives() {
   if (shape_.messages == 0) return 0;
-  ibv_sge place = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(memory_.size()),
-                   region_->lkey};
-  ibv_recv_wr request = {};
-  request.wr_id = reinterpret_cast<uintptr_t>(this);
-  request.sg_list = &place;
-  request.num_sge = 1;
+  const ibv_sge place = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(memory_.size()),
+                         region_->lkey};
   for (int i = 0; i < shape_.messages; ++i) {
-    ibv_recv_wr* refused = nullptr;
-    const int error = ibv_post_recv(id->qp, &request, &refused);
+    const int error = post_receive(id->qp, place);
     if (error != 0) {
       tell_failure(output_, verbena::format("failed to post receives: {}", error));
       return error;
@@ -103,12 +100,9 @@ int Node::post_receives() {
 
 int Node::post_sends(unsigned flags) {
   if (!connected || shape_.messages == 0) return 0;
-  ibv_sge message = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(shape_.bytes),
-                     region_->lkey};
+  const ibv_sge message = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(shape_.bytes),
+                           region_->lkey};
   ibv_send_wr request = {};
-  request.wr_id = reinterpret_cast<uintptr_t>(this);
-  request.sg_list = &message;
-  request.num_sge = 1;
   request.opcode = datagrams() ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
   request.send_flags = flags;
   if (datagrams()) {
@@ -116,8 +110,7 @@ int Node::post_sends(unsigned flags) {
     request.wr.ud = {remote_.get(), remote_number, remote_key};
   }
   for (int i = 0; i < shape_.messages; ++i) {
-    ibv_send_wr* refused = nullptr;
-    const int error = ibv_post_send(id->qp, &request, &refused);
+    const int error = post_send(id->qp, message, request);
     if (error != 0) {
       tell_failure(output_, verbena::format("failed to post sends: {}", error));
       return error;
@@ -183,11 +176,9 @@ int Node::reach_sender(ibv_wc& completion) {
 
 nlohmann::ordered_json Node::description() const {
   if (!id) return nullptr;
-  return {{"device", id->verbs != nullptr ? ibv_get_device_name(id->verbs->device) : ""},
-          {"local", shown(rdma_get_local_addr(id.get()))},
-          {"peer", shown(rdma_get_peer_addr(id.get()))},
-          {"qp_number", id->qp != nullptr ? id->qp->qp_num : 0},
-          {"connected", connected}};
+  nlohmann::ordered_json object = described(id.get(), id->qp);
+  object["connected"] = connected;
+  return object;
 }
 
 }  // namespace verbena::rdma_core

@@ -69,8 +69,8 @@ class Node {
   Domain domain_;
   std::vector<uint8_t> memory_;
   Region region_;
-  Queue sends_;  // null for UD, which uses one queue for sends and receives
-  Queue receives_;
+  CompletionQueue sends_;  // null for UD, which uses one queue for sends and receives
+  CompletionQueue receives_;
   QueuePairOfId queue_pair_;
   AddressHandle remote_;
 };

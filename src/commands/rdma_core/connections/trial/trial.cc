@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include <netdb.h>
+#include <strings.h>
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
@@ -22,6 +22,32 @@ constexpr int kMaxBytes = 1 << 30;
 std::vector<Option> common_options(Plan& plan) {
   return {text('b', nullptr, plan.source), decimal('c', plan.connections, 0, kMaxConnections),
           decimal('C', plan.messages, 0, kMaxBytes), decimal('S', plan.bytes, 0, kMaxBytes)};
+}
+
+std::vector<Option> two_way_options(Plan& plan, const PortSpace& usual, const PortSpace& other) {
+  const auto take_space = [&plan, usual, other](const char* word) {
+    const auto is = [word](std::string_view name) {
+      return strncasecmp(name.data(), word, name.size()) == 0;
+    };
+    if (is(other.name)) {
+      plan.hints.ai_port_space = other.space;
+    } else if (!is(usual.name)) {
+      complain("Warning: unknown port space format",
+               verbena::format("{} and {} are known", usual.name, other.name));
+    }
+  };
+  plan.hints.ai_port_space = usual.space;
+  std::vector<Option> options = common_options(plan);
+  options.insert(options.end(),
+                 {text('s', nullptr, plan.destination),
+                  taken('f', nullptr, [&](const char* word) { take_format(word, plan.hints); }),
+                  taken('P', nullptr, take_space), octet('t', [&](uint8_t value) { plan.tos = value; })});
+  return options;
+}
+
+Option port_space_number(Plan& plan) {
+  return number_to('p', nullptr, 0, 0xffff,
+                   [&plan](long long value) { plan.hints.ai_port_space = static_cast<int>(value); });
 }
 
 Trial::Trial(const char* name, ibv_qp_type type, Plan plan)
@@ -41,6 +67,15 @@ int Trial::run() {
   refused_.clear();
   output_.text("return status %d\n", status);
   if (status == 0) output_.finish();
+  return status;
+}
+
+int Trial::perform() {
+  const bool calls = needs_ids();
+  output_.object()["role"] = calls ? "client" : "server";
+  output_.text("%s: starting %s\n", name_, calls ? "client" : "server");
+  const int status = calls ? call() : serve();
+  listener_.reset();
   return status;
 }
 
@@ -73,10 +108,7 @@ int Trial::for_each_node(const std::function<int(Node&)>& call) {
 
 int Trial::find_both_ends(const char* what) {
   const int error = find_addresses(plan_.source, plan_.destination, plan_.port, plan_.hints, addresses_);
-  if (error == 0) return 0;
-  const int reason = errno;
-  tell_failure(output_, verbena::format("{}: {} error: {}", name_, what, gai_strerror(error)),
-               error == -1 ? remedy_for_errno(reason) : "");
+  if (error != 0) tell_lookup_failure(output_, verbena::format("{}: {} error", name_, what), error);
   return error;
 }
 
@@ -93,13 +125,42 @@ int Trial::listen() {
   return 0;
 }
 
-int Trial::resolve_addresses() {
+int Trial::begin_calls() {
+  if (const int status = find_both_ends("getaddrinfo"); status != 0) return status;
+  output_.text("%s: connecting\n", name_);
   return for_each_node([this](Node& node) {
     if (rdma_resolve_addr(node.id.get(), addresses_->ai_src_addr, addresses_->ai_dst_addr,
                           kResolveMilliseconds) != 0) {
       return complain_of_call("failure getting addr");
     }
     return 0;
+  });
+}
+
+void Trial::connected(Node& node) {
+  node.connected = true;
+  --connects_left_;
+}
+
+int Trial::reached(Node& node, const rdma_ud_param& remote) {
+  if (const int status = node.reach(remote.ah_attr); status != 0) return status;
+  node.remote_number = remote.qp_num;
+  node.remote_key = remote.qkey;
+  connected(node);
+  return 0;
+}
+
+int Trial::await_sends(const char* words) {
+  Patience patience([words] { return words; });
+  return for_each_node([&](Node& node) { return node.connected ? node.await_sends(patience) : 0; });
+}
+
+int Trial::await_receives(const std::function<std::string()>& words,
+                          const std::function<int(Node&, ibv_wc&)>& first) {
+  Patience patience(words);
+  return for_each_node([&](Node& node) {
+    if (!node.connected) return 0;
+    return node.await_receives(patience, [&](ibv_wc& one) { return first ? first(node, one) : 0; });
   });
 }
 
@@ -155,14 +216,18 @@ int Trial::handle(rdma_cm_event& event) {
   }
 }
 
+void Trial::set_ack_timeout(rdma_cm_id* id) {
+  if (plan_.ack_timeout &&
+      rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &*plan_.ack_timeout, 1) != 0) {
+    complain_of_call("set ack timeout option failed");
+  }
+}
+
 int Trial::address_resolved(Node& node) {
   if (plan_.tos && rdma_set_option(node.id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*plan_.tos, 1) != 0) {
     complain_of_call("set TOS option failed");
   }
-  if (plan_.ack_timeout && rdma_set_option(node.id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
-                                           &*plan_.ack_timeout, 1) != 0) {
-    complain_of_call("set ack timeout option failed");
-  }
+  set_ack_timeout(node.id.get());
   if (rdma_resolve_route(node.id.get(), kResolveMilliseconds) != 0) {
     return complain_of_call("resolve route failed");
   }
@@ -181,28 +246,24 @@ int Trial::route_resolved(Node& node) {
 }
 
 int Trial::requested(rdma_cm_id* id) {
-  const auto refuse = [&](Id&& refused, int status) {
+  const auto refuse = [&](int status) {
     tell_failure(output_, verbena::format("{}: failing connection request", name_));
     rdma_reject(id, nullptr, 0);
-    refused_.push_back(std::move(refused));  // cannot be destroyed before its event is acknowledged
     return status;
   };
-  if (next_node_ == nodes_.size()) return refuse(Id(id), -ENOMEM);
+  if (next_node_ == nodes_.size()) {
+    refused_.emplace_back(id);  // cannot be destroyed before its event is acknowledged
+    return refuse(-ENOMEM);
+  }
   Node& node = *nodes_[next_node_++];
   node.id.reset(id);
   id->context = &node;
   int status = fits_port(node);
   if (status == 0) status = node.prepare();
-  if (status == 0 && plan_.ack_timeout &&
-      rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &*plan_.ack_timeout, 1) != 0) {
-    complain_of_call("set ack timeout option failed");
-  }
+  if (status == 0) set_ack_timeout(id);
   if (status == 0) status = node.post_receives();
   if (status == 0 && accept(node) != 0) status = complain_of_call("failure accepting");
-  if (status == 0) return 0;
-  tell_failure(output_, verbena::format("{}: failing connection request", name_));
-  rdma_reject(id, nullptr, 0);
-  return status;
+  return status == 0 ? 0 : refuse(status);
 }
 
 int Trial::fits_port(const Node& node) const {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/command_line.h"
 #include "commands/rdma_core/connections/events.h"
-#include "commands/rdma_core/connections/letters.h"
 #include "commands/rdma_core/connections/trial/node.h"
 
 namespace verbena::rdma_core {
@@ -35,6 +35,17 @@ struct Plan {
 // differs between the programs, so it is not among them.
 std::vector<Option> common_options(Plan& plan);
 
+// Returns them and those that ucmatose and udaddy have in common. -P chooses the port space `other` instead
+// of the default one; both go by the beginnings of their names, ignoring case.
+struct PortSpace {
+  std::string_view name;
+  int space;
+};
+std::vector<Option> two_way_options(Plan& plan, const PortSpace& usual, const PortSpace& other);
+
+// Returns option -p of udaddy and mckey: the port space as a number.
+Option port_space_number(Plan& plan);
+
 // The common part of ucmatose, udaddy and mckey: connects nodes by librdmacm's events and sends messages both
 // ways. The subclasses differ in how a node finds its peer, and in the order of messages. Single-threaded.
 //
@@ -48,8 +59,10 @@ class Trial {
   int run();
 
  protected:
-  // Does the work of the program, before run() prints "test complete".
-  virtual int perform() = 0;
+  // Does the work of the program, before run() prints "test complete": calls call() or serve().
+  virtual int perform();
+  virtual int call() { return 0; }
+  virtual int serve() { return 0; }
 
   // Handlers of librdmacm's events. A subclass overrides those that its program expects.
   virtual int address_resolved(Node& node);
@@ -58,15 +71,21 @@ class Trial {
   virtual int established(Node&, const rdma_ud_param&) { return 0; }
   virtual void disconnected(rdma_cm_id*) {}
   virtual int joined(Node&, const rdma_ud_param&) { return 0; }
-  virtual rdma_conn_param connection() const = 0;
+  virtual rdma_conn_param connection() const { return {}; }
 
   bool needs_ids() const { return !plan_.destination.empty(); }
   int find_both_ends(const char* what);  // `what` is the function's name in messages
   int listen();
-  int resolve_addresses();
+  int begin_calls();  // finds the addresses, and begins to resolve them for each node
   // Handle events until connects_left_ or `left` is 0. `words` returns the message for a long wait.
   int serve_until_connected();
   int serve_while(const int& left, const std::function<std::string()>& words);
+  void connected(Node& node);                            // counts the node as connected
+  int reached(Node& node, const rdma_ud_param& remote);  // prepares to send to `remote`
+  // Wait for the messages of all connected nodes. `first` is as in Node::await_receives().
+  int await_sends(const char* words);
+  int await_receives(const std::function<std::string()>& words,
+                     const std::function<int(Node&, ibv_wc&)>& first = {});
   int fits_port(const Node& node) const;
   int complain_of_call(const std::string& what) const;  // prints the program's name and errno
   int for_each_node(const std::function<int(Node&)>& call);
@@ -89,19 +108,10 @@ class Trial {
   int make_nodes();
   int handle(rdma_cm_event& event);
   int requested(rdma_cm_id* id);
+  void set_ack_timeout(rdma_cm_id* id);
   void report();
 
   size_t next_node_ = 0;
-};
-
-// Measures the seconds since its construction.
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point began_ = Clock::now();
 };
 
 }  // namespace verbena::rdma_core

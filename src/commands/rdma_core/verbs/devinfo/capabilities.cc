@@ -89,23 +89,18 @@ void print_clocks(const Sheet& sheet, const ibv_device_attr_ex& device, Json& js
 
 void print_tso(const Sheet& sheet, const ibv_tso_caps& tso, Json& json) {
   sheet.output().text("\ttso_caps:\n");
-  sheet.row(2, "max_tso", kTsoColumn, verbena::format("{}", tso.max_tso));
-  json["max_tso"] = tso.max_tso;
+  Rows(sheet, json, 2, kTsoColumn).number("max_tso", tso.max_tso);
   if (tso.max_tso != 0) json["supported_qp"] = print_qp_types(sheet, tso.supported_qpts);
 }
 
 void print_rss(const Sheet& sheet, const ibv_rss_caps& rss, Json& json) {
   sheet.output().text("\trss_caps:\n");
-  sheet.row(2, "max_rwq_indirection_tables", kRssColumn,
-            verbena::format("{}", rss.max_rwq_indirection_tables));
-  sheet.row(2, "max_rwq_indirection_table_size", kRssColumn,
-            verbena::format("{}", rss.max_rwq_indirection_table_size));
-  sheet.row(2, "rx_hash_function", kRssColumn, verbena::format("{:#x}", rss.rx_hash_function));
-  sheet.row(2, "rx_hash_fields_mask", kRssColumn, verbena::format("0x{:X}", rss.rx_hash_fields_mask));
-  json = {{"max_rwq_indirection_tables", rss.max_rwq_indirection_tables},
-          {"max_rwq_indirection_table_size", rss.max_rwq_indirection_table_size},
-          {"rx_hash_function", rss.rx_hash_function},
-          {"rx_hash_fields_mask", rss.rx_hash_fields_mask}};
+  const Rows rows(sheet, json, 2, kRssColumn);
+  rows.number("max_rwq_indirection_tables", rss.max_rwq_indirection_tables);
+  rows.number("max_rwq_indirection_table_size", rss.max_rwq_indirection_table_size);
+  rows.hexadecimal("rx_hash_function", rss.rx_hash_function);
+  rows.row("rx_hash_fields_mask", verbena::format("0x{:X}", rss.rx_hash_fields_mask),
+           rss.rx_hash_fields_mask);
   if (rss.supported_qpts != 0) json["supported_qp"] = print_qp_types(sheet, rss.supported_qpts);
 }
 
@@ -124,14 +119,11 @@ void print_tag_matching(const Sheet& sheet, const ibv_tm_caps& tags, Json& json)
     sheet.output().text("\ttag matching not supported\n");
     return;
   }
-  const std::pair<const char*, uint32_t> rows[] = {{"max_rndv_hdr_size", tags.max_rndv_hdr_size},
-                                                   {"max_num_tags", tags.max_num_tags},
-                                                   {"max_ops", tags.max_ops},
-                                                   {"max_sge", tags.max_sge}};
-  for (const auto& [name, value] : rows) {
-    sheet.row(1, name, kDeviceColumn, verbena::format("{}", value));
-    json[name] = value;
-  }
+  const Rows rows(sheet, json, 1, kDeviceColumn);
+  rows.number("max_rndv_hdr_size", tags.max_rndv_hdr_size);
+  rows.number("max_num_tags", tags.max_num_tags);
+  rows.number("max_ops", tags.max_ops);
+  rows.number("max_sge", tags.max_sge);
   sheet.output().text("\tflags:\n");
   json["flags"] = sheet.flags(tags.flags, kTagMatching, false);
 }
@@ -160,8 +152,7 @@ void print_extended(const Sheet& sheet, const ibv_device_attr_ex& device, Json& 
   json["device_cap_flags_ex"] = sheet.flags(device.device_cap_flags_ex & ~0xffffffffULL, kCapabilitiesEx);
   print_tso(sheet, device.tso_caps, json["tso_caps"]);
   print_rss(sheet, device.rss_caps, json["rss_caps"]);
-  sheet.row(1, "max_wq_type_rq", kDeviceColumn, verbena::format("{}", device.max_wq_type_rq));
-  json["max_wq_type_rq"] = device.max_wq_type_rq;
+  Rows(sheet, json, 1, kDeviceColumn).number("max_wq_type_rq", device.max_wq_type_rq);
   print_pacing(sheet, device.packet_pacing_caps, json["packet_pacing_caps"]);
   print_tag_matching(sheet, device.tm_caps, json["tag_matching_caps"]);
   print_moderation(sheet, device.cq_mod_caps, json["cq_moderation_caps"]);

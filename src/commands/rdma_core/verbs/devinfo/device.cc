@@ -59,6 +59,14 @@ constexpr Row kBehindAtomics[] = {
     VERBENA_ROW(local_ca_ack_delay)};
 #undef VERBENA_ROW
 
+constexpr Name kTransports[] = {{IBV_TRANSPORT_IB, "InfiniBand"},
+                                {IBV_TRANSPORT_IWARP, "iWARP"},
+                                {IBV_TRANSPORT_USNIC, "usNIC"},
+                                {IBV_TRANSPORT_USNIC_UDP, "usNIC UDP"},
+                                {IBV_TRANSPORT_UNSPECIFIED, "unspecified"}};
+constexpr Name kAtomics[] = {
+    {IBV_ATOMIC_NONE, "ATOMIC_NONE"}, {IBV_ATOMIC_HCA, "ATOMIC_HCA"}, {IBV_ATOMIC_GLOB, "ATOMIC_GLOB"}};
+
 // Returns the board's name; empty if the driver publishes none.
 std::string board_of(const ibv_device& device) {
   std::ifstream file(std::string(device.ibdev_path) + "/board_id");
@@ -67,36 +75,19 @@ std::string board_of(const ibv_device& device) {
   return board;
 }
 
-class DevicePrinter {
- public:
-  DevicePrinter(const Sheet& sheet, Sheet::Json& json) : sheet_(sheet), json_(json) {}
-
-  void row(const char* name, const std::string& value, const Sheet::Json& json) {
-    sheet_.row(1, name, kDeviceColumn, value);
-    json_[name] = json;
+void print_numbers(const Rows& rows, std::span<const Row> table, const ibv_device_attr& device) {
+  for (const Row& each : table) {
+    if (each.shown(device)) rows.number(each.name, each.value(device));
   }
-  void row(const char* name, const std::string& value) { row(name, value, value); }
-  void number(const char* name, long long value) { row(name, verbena::format("{}", value), value); }
-  void rows(std::span<const Row> table, const ibv_device_attr& device) {
-    for (const Row& each : table) {
-      if (each.shown(device)) number(each.name, each.value(device));
-    }
-  }
+}
 
- private:
-  const Sheet& sheet_;
-  Sheet::Json& json_;
-};
-
-void print_identity(DevicePrinter& print, ibv_device& device, const ibv_device_attr& attributes) {
-  const int transport = device.transport_type;
-  print.row("transport", verbena::format("{} ({})", transport_name(transport), transport),
-            transport_name(transport));
+void print_identity(const Rows& print, ibv_device& device, const ibv_device_attr& attributes) {
+  print.named("transport", kTransports, device.transport_type, "invalid transport");
   const std::string firmware(attributes.fw_ver, strnlen(attributes.fw_ver, sizeof attributes.fw_ver));
   if (!firmware.empty()) print.row("fw_ver", firmware);
   print.row("node_guid", guid_text(attributes.node_guid));
   print.row("sys_image_guid", guid_text(attributes.sys_image_guid));
-  print.row("vendor_id", verbena::format("0x{:04x}", attributes.vendor_id), attributes.vendor_id);
+  print.hexadecimal("vendor_id", attributes.vendor_id, 4);
   print.number("vendor_part_id", static_cast<int>(attributes.vendor_part_id));
   print.row("hw_ver", verbena::format("0x{:X}", attributes.hw_ver), attributes.hw_ver);
   const std::string board = board_of(device);
@@ -112,21 +103,18 @@ Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_dev
   const char* name = ibv_get_device_name(context->device);
   Sheet::Json json = {{"name", name}};
   sheet.row(0, "hca_id", 0, name);
-  DevicePrinter print(sheet, json);
+  const Rows print(sheet, json, 1, kDeviceColumn);
   print_identity(print, *context->device, attributes);
   if (!verbose) return json;
 
-  print.row("max_mr_size", verbena::format("{:#x}", attributes.max_mr_size), attributes.max_mr_size);
-  print.row("page_size_cap", verbena::format("{:#x}", attributes.page_size_cap), attributes.page_size_cap);
-  print.rows(kFirst, attributes);
-  print.row("device_cap_flags", verbena::format("0x{:08x}", attributes.device_cap_flags));
+  print.hexadecimal("max_mr_size", attributes.max_mr_size);
+  print.hexadecimal("page_size_cap", attributes.page_size_cap);
+  print_numbers(print, kFirst, attributes);
+  print.hexadecimal("device_cap_flags", attributes.device_cap_flags, 8);
   json["device_cap_flags"] = print_capability_flags(sheet, attributes.device_cap_flags);
-  print.rows(kBeforeAtomics, attributes);
-  print.row(
-      "atomic_cap",
-      verbena::format("{} ({})", atomic_name(attributes.atomic_cap), static_cast<int>(attributes.atomic_cap)),
-      atomic_name(attributes.atomic_cap));
-  print.rows(kBehindAtomics, attributes);
+  print_numbers(print, kBeforeAtomics, attributes);
+  print.named("atomic_cap", kAtomics, attributes.atomic_cap, "invalid atomic capability");
+  print_numbers(print, kBehindAtomics, attributes);
   print_extended(sheet, extended, json);
   print.number("num_comp_vectors", context->num_comp_vectors);
   return json;

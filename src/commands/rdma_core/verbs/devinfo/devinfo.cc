@@ -110,17 +110,16 @@ int print(const Sheet& sheet, ibv_device* device, const Request& request, nlohma
 }
 
 int print_all(const DeviceList& devices, const Request& request, Output& output) {
-  if (devices.find(request.device) == nullptr) {
-    complain(request.device.empty() ? "No IB devices found"
-                                    : verbena::format("IB device '{}' wasn't found", request.device),
-             kNoDeviceRemedy);
-    return kNoDevice;
-  }
+  const std::string complaint = request.device.empty()
+                                    ? "No IB devices found"
+                                    : verbena::format("IB device '{}' wasn't found", request.device);
+  const ibv_device* found = devices.find(request.device, complaint);
+  if (found == nullptr) return kNoDevice;
   const Sheet sheet(output);
   auto& listed = output.object()["devices"] = nlohmann::ordered_json::array();
   int status = kDone;
   for (ibv_device* device : devices.all()) {
-    const bool wanted = request.device.empty() || device == devices.find(request.device);
+    const bool wanted = request.device.empty() || device == found;
     if (wanted) status |= print(sheet, device, request, listed);
   }
   if (status == kDone) output.finish();
@@ -161,10 +160,7 @@ int ibv_devinfo(int argc, char** argv) {
     return wrong_port ? 1 : kNoDevice;
   }
   const DeviceList devices;
-  if (!devices.listed()) {
-    complain_of_no_list();
-    return kNoDevice;
-  }
+  if (!devices.listed()) return kNoDevice;
   Output output(request.json || (request.list && asks_for_json(argc, argv)));
   return request.list ? print_names(devices, output) : print_all(devices, request, output);
 }

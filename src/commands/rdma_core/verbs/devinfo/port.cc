@@ -16,44 +16,44 @@ using Json = Sheet::Json;
 
 constexpr int kPortColumn = 48;
 
-class PortPrinter {
- public:
-  PortPrinter(const Sheet& sheet, Json& json) : sheet_(sheet), json_(json) {}
+constexpr Name kPortStates[] = {{IBV_PORT_DOWN, "PORT_DOWN"},
+                                {IBV_PORT_INIT, "PORT_INIT"},
+                                {IBV_PORT_ARMED, "PORT_ARMED"},
+                                {IBV_PORT_ACTIVE, "PORT_ACTIVE"}};
+// Spelled as in ibv_devinfo(1).
+constexpr Name kPhysicalStates[] = {{1, "SLEEP"},    {2, "POLLING"},
+                                    {3, "DISABLED"}, {4, "PORT_CONFIGURATION TRAINNING"},
+                                    {5, "LINK_UP"},  {6, "LINK_ERROR_RECOVERY"},
+                                    {7, "PHY TEST"}};
+constexpr Name kMtus[] = {{IBV_MTU_256, "256"},
+                          {IBV_MTU_512, "512"},
+                          {IBV_MTU_1024, "1024"},
+                          {IBV_MTU_2048, "2048"},
+                          {IBV_MTU_4096, "4096"}};
+constexpr Name kWidths[] = {{1, "1"}, {2, "4"}, {4, "8"}, {8, "12"}, {16, "2"}};
+constexpr Name kSpeeds[] = {{1, "2.5 Gbps"},   {2, "5.0 Gbps"},   {4, "10.0 Gbps"},  {8, "10.0 Gbps"},
+                            {16, "14.0 Gbps"}, {32, "25.0 Gbps"}, {64, "50.0 Gbps"}, {128, "100.0 Gbps"}};
+constexpr Name kVirtualLanes[] = {{1, "1"}, {2, "2"}, {3, "4"}, {4, "8"}, {5, "15"}};
+constexpr Name kLinkLayers[] = {{IBV_LINK_LAYER_UNSPECIFIED, "Unspecified"},
+                                {IBV_LINK_LAYER_INFINIBAND, "InfiniBand"},
+                                {IBV_LINK_LAYER_ETHERNET, "Ethernet"}};
 
-  // Prints a value's name, with its number in parentheses.
-  void named(const char* name, const char* value, int number, const char* unit = "") {
-    row(name, verbena::format("{}{} ({})", value, unit, number), verbena::format("{}{}", value, unit));
-  }
-  void number(const char* name, long long value) { row(name, verbena::format("{}", value), value); }
-  void hexadecimal(const char* name, uint32_t value, int digits) {
-    row(name, verbena::format("0x{:0{}x}", value, digits), value);
-  }
-  void row(const char* name, const std::string& value, const Json& json) {
-    sheet_.row(3, name, kPortColumn, value);
-    json_[name] = json;
-  }
-
- private:
-  const Sheet& sheet_;
-  Json& json_;
-};
-
-void print_more(PortPrinter& print, const ibv_port_attr& port, int transport) {
-  print.hexadecimal("max_msg_sz", port.max_msg_sz, 1);
+void print_more(const Rows& print, const ibv_port_attr& port, int transport) {
+  print.hexadecimal("max_msg_sz", port.max_msg_sz);
   print.hexadecimal("port_cap_flags", port.port_cap_flags, 8);
   print.hexadecimal("port_cap_flags2", port.port_cap_flags2, 4);
-  print.named("max_vl_num", virtual_lanes_name(port.max_vl_num), port.max_vl_num);
-  print.hexadecimal("bad_pkey_cntr", port.bad_pkey_cntr, 1);
-  print.hexadecimal("qkey_viol_cntr", port.qkey_viol_cntr, 1);
+  print.named("max_vl_num", kVirtualLanes, port.max_vl_num, "invalid value");
+  print.hexadecimal("bad_pkey_cntr", port.bad_pkey_cntr);
+  print.hexadecimal("qkey_viol_cntr", port.qkey_viol_cntr);
   print.number("sm_sl", port.sm_sl);
   print.number("pkey_tbl_len", port.pkey_tbl_len);
   print.number("gid_tbl_len", port.gid_tbl_len);
   print.number("subnet_timeout", port.subnet_timeout);
   print.number("init_type_reply", port.init_type_reply);
-  print.named("active_width", width_name(port.active_width), port.active_width, "X");
-  print.named("active_speed", speed_name(port.active_speed), port.active_speed);
+  print.named("active_width", kWidths, port.active_width, "invalid width", "X");
+  print.named("active_speed", kSpeeds, port.active_speed, "invalid speed");
   if (transport == IBV_TRANSPORT_IB) {
-    print.named("phys_state", physical_state_name(port.phys_state), port.phys_state);
+    print.named("phys_state", kPhysicalStates, port.phys_state, "invalid physical state");
   }
 }
 
@@ -104,15 +104,15 @@ Json print_port(const Sheet& sheet, ibv_context* context, uint8_t port, bool ver
   }
   Json json = {{"port", port}};
   sheet.output().text("\t\tport:\t%u\n", static_cast<unsigned>(port));
-  PortPrinter print(sheet, json);
-  print.named("state", port_state_name(attributes.state), attributes.state);
-  print.named("max_mtu", mtu_name(attributes.max_mtu), attributes.max_mtu);
-  print.named("active_mtu", mtu_name(attributes.active_mtu), attributes.active_mtu);
+  const Rows print(sheet, json, 3, kPortColumn);
+  print.named("state", kPortStates, attributes.state, "invalid state");
+  print.named("max_mtu", kMtus, attributes.max_mtu, "invalid MTU");
+  print.named("active_mtu", kMtus, attributes.active_mtu, "invalid MTU");
   print.number("sm_lid", attributes.sm_lid);
   print.number("port_lid", attributes.lid);
   print.hexadecimal("port_lmc", attributes.lmc, 2);
-  const char* layer = link_layer_name(attributes.link_layer);
-  print.row("link_layer", layer, layer);
+  const char* layer = name_of(kLinkLayers, attributes.link_layer, "Unknown");
+  print.row("link_layer", layer);
   if (verbose) {
     print_more(print, attributes, context->device->transport_type);
     Json gids = print_gids(sheet, context, port, attributes);

@@ -126,6 +126,12 @@ namespace {
 constexpr size_t kMaxAddresses = 256;
 const std::string kDoneWord("done\0", 5);
 
+// Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
+// receive queue, else 1. Unused addresses are zero.
+size_t told_addresses(const PingpongProgram& program) {
+  return program.shared_receives ? kMaxAddresses : 1;
+}
+
 bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
   for (const Address& each : addresses) {
     if (write_all(fd, each.encoded())) continue;
@@ -140,8 +146,8 @@ bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
 void complain_of_read(const PingpongProgram& program, const Settings& settings, int error, size_t got,
                       size_t index) {
   const std::string who = settings.serves() ? "server" : "client";
-  const std::string which = program.numbered ? verbena::format(" [{}]", index) : "";
-  if (!settings.serves() && !program.numbered) {
+  const std::string which = program.shared_receives ? verbena::format(" [{}]", index) : "";
+  if (!settings.serves() && !program.shared_receives) {
     complain(verbena::format("client read/write: {}", reason(error)));
     complain("Couldn't read/write remote address", "the server tells why it could not connect");
     return;
@@ -170,9 +176,10 @@ std::optional<std::vector<Address>> read_all(const UniqueFd& fd, const PingpongP
 }
 
 bool complain_of_end(const PingpongProgram& program, int error) {
-  complain(verbena::format("{}: {}", program.numbered ? "client write" : "Couldn't send/recv local address",
-                           reason(error)),
-           "the client tells why it could not connect");
+  complain(
+      verbena::format("{}: {}", program.shared_receives ? "client write" : "Couldn't send/recv local address",
+                      reason(error)),
+      "the client tells why it could not connect");
   return false;
 }
 
@@ -182,10 +189,6 @@ bool hear_done(const UniqueFd& fd, const PingpongProgram& program) {
 }
 
 }  // namespace
-
-size_t told_addresses(const PingpongProgram& program) {
-  return program.shared_receives ? kMaxAddresses : 1;
-}
 
 std::optional<std::vector<Address>> exchange(
     const PingpongProgram& program, const Settings& settings, std::vector<Address> local,

@@ -27,10 +27,6 @@ bool write_all(const UniqueFd& fd, const std::string& bytes);
 // Returns the text for an errno of read_exactly(); 0 means that the peer closed the connection.
 std::string reason(int error);
 
-// Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
-// receive queue, else 1. Unused addresses are zero.
-size_t told_addresses(const PingpongProgram& program);
-
 // Exchanges addresses with the peer over TCP. Returns the peer's addresses, or nullopt after reporting an
 // error. A server calls `connect_server` with them before it replies, since the client may then send at once.
 std::optional<std::vector<Address>> exchange(

@@ -36,6 +36,15 @@ class ReceiveClock {
 // Fills in the first members of the JSON object: program, role and settings.
 void describe(const PingpongProgram& program, const Settings& settings, ibv_device* device, Output& output);
 
+// Adds the results of all clients to the JSON object: messages in both directions, iterations of each client.
+struct Figures {
+  unsigned long long bytes;
+  double seconds;
+  double megabits;  // per second
+  double microseconds_each;
+};
+Figures add_figures(const Settings& settings, std::chrono::duration<double> took, Output& output);
+
 // Prints two lines of results, and three more if `clock` is not null. Adds the results to the JSON object.
 void report(const Settings& settings, std::chrono::duration<double> took, const ReceiveClock* clock,
             Output& output);

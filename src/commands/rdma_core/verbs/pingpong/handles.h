@@ -3,24 +3,12 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <memory>
 #include <string>
 
-#include <infiniband/verbs.h>
-
+#include "commands/rdma_core/common/handles.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
-
-// Owners of verbs objects: smart pointers that destroy the object. A struct with several owners lists them in
-// the order of creation, so that the objects are destroyed in reverse order.
-template <auto kDestroy>
-struct Destroy {
-  template <class Object>
-  void operator()(Object* object) const {
-    kDestroy(object);
-  }
-};
 
 // Wrappers for static functions of verbs.h, which would give each source file a handle type of its own.
 inline int free_device_memory(ibv_dm* memory) {
@@ -30,17 +18,11 @@ inline int close_xrc_domain(ibv_xrcd* domain) {
   return ibv_close_xrcd(domain);
 }
 
-using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
-using Channel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
-using Domain = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
-using DeviceMemory = std::unique_ptr<ibv_dm, Destroy<free_device_memory>>;
-using Region = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
-using CompletionQueue = std::unique_ptr<ibv_cq, Destroy<ibv_destroy_cq>>;
-using SharedQueue = std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>>;
-using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
-using AddressHandle = std::unique_ptr<ibv_ah, Destroy<ibv_destroy_ah>>;
-using XrcDomain = std::unique_ptr<ibv_xrcd, Destroy<close_xrc_domain>>;
-using Memory = std::unique_ptr<char, Destroy<std::free>>;
+using Context = Handle<ibv_context, ibv_close_device>;
+using DeviceMemory = Handle<ibv_dm, free_device_memory>;
+using SharedQueue = Handle<ibv_srq, ibv_destroy_srq>;
+using XrcDomain = Handle<ibv_xrcd, close_xrc_domain>;
+using Memory = Handle<char, std::free>;
 
 // Reports a failed step as `sentence` and the text of errno. Returns false.
 inline bool fail(const std::string& sentence) {

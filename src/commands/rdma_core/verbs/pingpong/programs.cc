@@ -61,27 +61,8 @@ constexpr ProgramOption kSrqOptions[] = {kPort,       kDevice,   kIbPort,       
 constexpr ProgramOption kXsrqOptions[] = {kPort,  kDevice, kIbPort, kSize, kXrcMtu,  kClients,
                                           kTests, kLevel,  kEvents, kOdp,  kGidIndex};
 
-constexpr const char* kSgid = "can't read sgid of index ";
 constexpr const char* kLocalGid = "Could not get local gid for gid index ";
 constexpr uint32_t kSharedNeeds = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV;
-
-Settings with_size(unsigned size) {
-  Settings settings;
-  settings.size = size;
-  return settings;
-}
-
-Settings with_queue_pairs(unsigned count) {
-  Settings settings;
-  settings.queue_pairs = count;
-  return settings;
-}
-
-Settings with_tests(unsigned count) {
-  Settings settings;
-  settings.iterations = count;
-  return settings;
-}
 
 }  // namespace
 
@@ -89,39 +70,18 @@ const PingpongProgram kRcPingpong = {
     .name = "ibv_rc_pingpong",
     .transport = "RC",
     .type = IBV_QPT_RC,
-    .shared_receives = false,
-    .defaults = {},
     .options = kRcOptions,
     .odp_refusal = "The device isn't ODP capable or does not support RC send and receive with ODP",
-    .odp_needs = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV,
-    .numbered = false,
-    .first_byte = 0x7b,
-    .gid_complaint = kSgid,
-    .before_gid = ','};
+    .odp_needs = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV};
 
-const PingpongProgram kUcPingpong = {.name = "ibv_uc_pingpong",
-                                     .transport = "UC",
-                                     .type = IBV_QPT_UC,
-                                     .shared_receives = false,
-                                     .defaults = {},
-                                     .options = kUcOptions,
-                                     .odp_refusal = nullptr,
-                                     .odp_needs = 0,
-                                     .numbered = false,
-                                     .first_byte = 0x7b,
-                                     .gid_complaint = kSgid,
-                                     .before_gid = ','};
+const PingpongProgram kUcPingpong = {
+    .name = "ibv_uc_pingpong", .transport = "UC", .type = IBV_QPT_UC, .options = kUcOptions};
 
 const PingpongProgram kUdPingpong = {.name = "ibv_ud_pingpong",
                                      .transport = "UD",
                                      .type = IBV_QPT_UD,
-                                     .shared_receives = false,
-                                     .defaults = with_size(1024),  // the usage text says 2048
+                                     .defaults = {.size = 1024},  // the usage text says 2048
                                      .options = kUdOptions,
-                                     .odp_refusal = nullptr,
-                                     .odp_needs = 0,
-                                     .numbered = false,
-                                     .first_byte = 0x7b,
                                      .gid_complaint = kLocalGid,
                                      .before_gid = ':'};
 
@@ -130,28 +90,22 @@ const PingpongProgram kSrqPingpong = {
     .transport = "RC",
     .type = IBV_QPT_RC,
     .shared_receives = true,
-    .defaults = with_queue_pairs(16),
+    .defaults = {.queue_pairs = 16},
     .options = kSrqOptions,
     .odp_refusal = "The device isn't ODP capable or does not support RC send, receive and srq with ODP",
     .odp_needs = kSharedNeeds,
-    .numbered = true,
-    .first_byte = 0x7b,
-    .gid_complaint = kLocalGid,
-    .before_gid = ','};
+    .gid_complaint = kLocalGid};
 
 const PingpongProgram kXsrqPingpong = {
     .name = "ibv_xsrq_pingpong",
     .transport = "XRC",
     .type = IBV_QPT_XRC_SEND,
     .shared_receives = true,
-    .defaults = with_tests(5),
+    .defaults = {.iterations = 5},
     .options = kXsrqOptions,
     .odp_refusal = "The device isn't ODP capable or does not support XRC send, receive and srq with ODP",
     .odp_needs = kSharedNeeds,
-    .numbered = true,
-    .first_byte = 0,
-    .gid_complaint = kSgid,
-    .before_gid = ','};
+    .first_byte = 0};
 
 int ibv_rc_pingpong(int argc, char** argv) {
   return run_pingpong(kRcPingpong, argc, argv);
@@ -166,7 +120,7 @@ int ibv_srq_pingpong(int argc, char** argv) {
   return run_pingpong(kSrqPingpong, argc, argv);
 }
 int ibv_xsrq_pingpong(int argc, char** argv) {
-  return run_xrc_pingpong(kXsrqPingpong, argc, argv);
+  return run_pingpong(kXsrqPingpong, argc, argv);
 }
 
 }  // namespace verbena::rdma_core
