@@ -21,7 +21,7 @@
 #include "agent/status/counter_collector.h"
 #include "agent/status/counter_sweep.h"
 #include "base/text.h"
-#include "commands/verbena/sending_qps.h"
+#include "commands/verbena/recorder.h"
 #include "commands/verbena/status_output.h"
 #include "control/model/status_reader.h"
 #include "control/protocol/status_page.h"

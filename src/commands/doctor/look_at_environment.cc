@@ -13,7 +13,7 @@
 #include "commands/doctor/program.h"
 #include "commands/doctor/variable.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/settings.h"
+#include "commands/verbena/run_environment.h"
 
 namespace verbena::commands::doctor {
 namespace {
